@@ -18,7 +18,7 @@ report: $(VENV)/.installed
 # of tests/conftest.py, those that take longest first; the runner's own order is by the number of tests. A worker more than
 # two processors can serve, since tests of the workflow mostly wait for processes.
 test: lint test-setup
-	$(if $(shell command -v cc),STEPTRACE_EXPECT_COMPILED=1) $(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 10 $(ARGS)
+	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 10 $(ARGS)
 
 # Hours: 10,000 changed traces, 1,000 made ones for each property, and kills and other faults at random moments; see docs/reliability.md.
 .PHONY: soak

@@ -153,7 +153,7 @@ static int literal(const char **at, const char *end, const char *word)
 }
 
 /* A value that is no container. */
-static int simple_value(Text *text, Value *value, int any)
+static int simple_value(Text *text, Value *value)
 {
     const char *p = text->at;
     switch (*p) {
@@ -175,16 +175,12 @@ static int simple_value(Text *text, Value *value, int any)
         const char *word = p + (*p == '-');
         if (bare_word(&word, text->end, "nan") || bare_word(&word, text->end, "infinity") ||
             bare_word(&word, text->end, "inf")) {
-            text->repaired = 1;
             value->kind = NULL_VALUE;
             p = word;
             break;
         }
         value->kind = NUMBER;
         if (parse_number(&p, text->end, &value->number))
-            return -1;
-        if (any && (value->number.exponent || value->number.long_) &&
-            (value->number.power > 200 || value->number.power < -200 || p - value->begin > 30))
             return -1;
     }
     value->end = p;
@@ -202,12 +198,12 @@ static int skip_key(Text *text)
     return json_space(text);
 }
 
-int json_value(Text *text, Value *value, int any)
+int json_value(Text *text, Value *value)
 {
     if (text->at >= text->end)
         return -1;
     if (*text->at != '[' && *text->at != '{')
-        return simple_value(text, value, any);
+        return simple_value(text, value);
     uint64_t objects = 0; /* one bit a level: whether it is an object */
     int depth = 0;
     Value inner;
@@ -229,7 +225,7 @@ int json_value(Text *text, Value *value, int any)
                 continue;
             }
         } else {
-            if (simple_value(text, &inner, any))
+            if (simple_value(text, &inner))
                 return -1;
             if (json_space(text))
                 return -1;

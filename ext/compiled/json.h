@@ -31,10 +31,9 @@ typedef struct {
 
 typedef struct {
     const char *at, *end;
-    int repaired; /* met a bare nan or inf, which counts as null */
 } Text;
 
-/* All return 0, or -1 for text that is not plain: the Python reader then decides. */
+/* All return 0, or -1 for text that is not plain. A bare nan or inf counts as null. */
 
 /* Moves past spaces; -1 at the end of the text. */
 static inline int json_space(Text *text)
@@ -46,8 +45,8 @@ static inline int json_space(Text *text)
     return at < end ? 0 : -1;
 }
 
-int json_string(Text *text, Value *value);        /* at the opening quotation mark */
-int json_value(Text *text, Value *value, int any); /* with `any`, numbers must be such that msgspec decodes them */
+int json_string(Text *text, Value *value); /* at the opening quotation mark */
+int json_value(Text *text, Value *value);
 
 int number_to_double(const Number *number, double *out);
 int number_to_int(const Number *number, int64_t *out); /* MISSING where an int64 does not hold it */

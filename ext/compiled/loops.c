@@ -41,16 +41,30 @@ int enclosing(size_t count, const int64_t *group, const int64_t *start, const in
     return 0;
 }
 
-int nearest(size_t count, const int32_t *parent, const int8_t *wanted, int32_t *found)
+int nearest(size_t count, const int32_t *parent, const int8_t *wanted, int32_t *row)
 {
-    for (size_t row = 0; row < count; row++) {
-        if (wanted[row]) {
-            found[row] = (int32_t)row;
-            continue;
+    enum { OPEN = -3, UNKNOWN = -2 };
+    for (size_t i = 0; i < count; i++)
+        row[i] = UNKNOWN;
+    for (size_t i = 0; i < count; i++) {
+        int32_t at = (int32_t)i;
+        while (row[at] == UNKNOWN) {
+            if (wanted[at])
+                row[at] = at;
+            else if (parent[at] < 0)
+                row[at] = -1;
+            else if ((size_t)parent[at] >= count)
+                return -1;
+            else {
+                row[at] = OPEN;
+                at = parent[at];
+            }
         }
-        if (parent[row] >= 0 && (size_t)parent[row] >= row)
+        int32_t nearest_row = row[at];
+        if (nearest_row == OPEN)
             return -1;
-        found[row] = parent[row] < 0 ? -1 : found[parent[row]];
+        for (at = (int32_t)i; row[at] == OPEN; at = parent[at])
+            row[at] = nearest_row;
     }
     return 0;
 }

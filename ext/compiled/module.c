@@ -1,4 +1,4 @@
-/* The compiled parts of steptrace as a Python module. Whatever they do, a Python part does too, more slowly. */
+/* The compiled parts of steptrace as a Python module. */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
@@ -13,7 +13,7 @@
 #include "scan.h"
 
 /* Goes up with whatever the Python side must know: as VERSION of steptrace.compiled. */
-#define VERSION 4
+#define VERSION 5
 
 typedef struct {
     PyObject_HEAD
@@ -28,8 +28,10 @@ static void scanner_free(PyObject *self)
     intern_free(&scanner->threads);
     intern_free(&scanner->types);
     intern_free(&scanner->sorts);
-    for (int kind = 0; kind < KINDS; kind++)
+    for (int kind = 0; kind < MOST_KINDS; kind++)
         free(scanner->rows[kind].values);
+    for (int i = 0; i < scanner->args.count; i++)
+        free((char *)scanner->args.names[i]);
     free(scanner->thread_names.spans);
     free(scanner->collectives.spans);
     free(scanner->counts);
@@ -38,24 +40,84 @@ static void scanner_free(PyObject *self)
     Py_DECREF(type);
 }
 
-/* Scanner(seed, [(sort, kind), ...]) */
+/* The place of an argument's name, which is added where it is new; -1 without room for it. */
+static int place_of_arg(Keys *args, const char *name, size_t length)
+{
+    for (int i = 0; i < args->count; i++)
+        if (args->lengths[i] == length && !memcmp(args->names[i], name, length))
+            return i;
+    char *copy = args->count < MOST_ARGS ? malloc(length + 1) : NULL;
+    if (!copy)
+        return -1;
+    memcpy(copy, name, length);
+    args->names[args->count] = copy;
+    args->lengths[args->count] = length;
+    return args->count++;
+}
+
+/* Takes a column, (form, argument, bytes of a value); -1 with an error set. */
+static int take_column(Scanner *scanner, PyObject *given, int kind)
+{
+    const char *form, *arg;
+    Py_ssize_t length;
+    int width, known = 0, place = scanner->column_counts[kind];
+    if (!PyArg_ParseTuple(given, "sy#i", &form, &arg, &length, &width))
+        return -1;
+    while (known < FORMS && strcmp(form, FORM_NAMES[known]))
+        known++;
+    int named = known >= INTEGER && known < FORMS, number = named ? place_of_arg(&scanner->args, arg, (size_t)length) : -1;
+    if (known == FORMS || place == MOST_COLUMNS || (named && number < 0) || (width != 4 && width != 8)) {
+        PyErr_Format(PyExc_ValueError, "no room for a column '%s', or no such form", form);
+        return -1;
+    }
+    scanner->columns[kind][place] = (Column){(int8_t)known, (int8_t)number, width == 4};
+    scanner->column_counts[kind]++;
+    return 0;
+}
+
+/* Takes a kind's columns and the sorts of events that are of it, which Python numbers in this order; -1 with an error. */
+static int take_kind(Scanner *scanner, PyObject *given)
+{
+    PyObject *columns, *sorts;
+    int kind = scanner->kind_count;
+    if (!PyArg_ParseTuple(given, "O!O!", &PyList_Type, &columns, &PyList_Type, &sorts))
+        return -1;
+    if (kind == MOST_KINDS || scanner->known_sorts + (size_t)PyList_Size(sorts) > sizeof scanner->kinds) {
+        PyErr_SetString(PyExc_ValueError, "too many kinds or sorts of events");
+        return -1;
+    }
+    scanner->kind_count++;
+    for (Py_ssize_t i = 0; i < PyList_Size(columns); i++)
+        if (take_column(scanner, PyList_GetItem(columns, i), kind))
+            return -1;
+    for (Py_ssize_t i = 0; i < PyList_Size(sorts); i++) {
+        char *text;
+        Py_ssize_t length;
+        if (PyBytes_AsStringAndSize(PyList_GetItem(sorts, i), &text, &length))
+            return -1;
+        if (intern(&scanner->sorts, text, (size_t)length) != (int64_t)scanner->known_sorts) {
+            PyErr_SetString(PyExc_ValueError, "sorts of events must be distinct");
+            return -1;
+        }
+        scanner->kinds[scanner->known_sorts++] = (int8_t)kind;
+    }
+    return 0;
+}
+
+/* Scanner(seed, [([(form, argument, bytes of a value), ...], [sort, ...]), ...]) */
 static int scanner_init(PyObject *self, PyObject *args, PyObject *keywords)
 {
     unsigned long long seed;
-    PyObject *sorts;
+    PyObject *kinds;
     Scanner *scanner = &((ScannerObject *)self)->scanner;
     if (keywords && PyDict_Size(keywords)) {
         PyErr_SetString(PyExc_TypeError, "Scanner takes no keywords");
         return -1;
     }
-    if (!PyArg_ParseTuple(args, "KO!", &seed, &PyList_Type, &sorts))
+    if (!PyArg_ParseTuple(args, "KO!", &seed, &PyList_Type, &kinds))
         return -1;
     if (scanner->names.slots) {
         PyErr_SetString(PyExc_RuntimeError, "a Scanner is made once");
-        return -1;
-    }
-    if (PyList_Size(sorts) > (Py_ssize_t)sizeof scanner->kinds) {
-        PyErr_SetString(PyExc_ValueError, "too many sorts of events");
         return -1;
     }
     if (intern_init(&scanner->names, seed) || intern_init(&scanner->threads, seed) ||
@@ -63,19 +125,9 @@ static int scanner_init(PyObject *self, PyObject *args, PyObject *keywords)
         PyErr_NoMemory();
         return -1;
     }
-    for (Py_ssize_t i = 0; i < PyList_Size(sorts); i++) {
-        const char *text;
-        Py_ssize_t length;
-        int kind;
-        if (!PyArg_ParseTuple(PyList_GetItem(sorts, i), "y#i", &text, &length, &kind))
+    for (Py_ssize_t i = 0; i < PyList_Size(kinds); i++)
+        if (take_kind(scanner, PyList_GetItem(kinds, i)))
             return -1;
-        if (kind < 0 || kind >= KINDS || intern(&scanner->sorts, text, (size_t)length) != (int64_t)i) {
-            PyErr_SetString(PyExc_ValueError, "sorts of events are distinct, and each of a known kind");
-            return -1;
-        }
-        scanner->kinds[i] = (int8_t)kind;
-        scanner->known_sorts++;
-    }
     return 0;
 }
 
@@ -86,7 +138,7 @@ static PyObject *column(const Rows *rows, int place, int small)
         return NULL;
     char *out = PyBytes_AsString(bytes);
     const int64_t *value = rows->values + place;
-    for (size_t row = 0; row < rows->rows; row++, value += COLUMNS) {
+    for (size_t row = 0; row < rows->rows; row++, value += MOST_COLUMNS) {
         if (small) {
             int32_t number = (int32_t)*value;
             memcpy(out + row * 4, &number, 4);
@@ -108,11 +160,11 @@ static int append(PyObject *list, PyObject *item)
 static PyObject *columns(const Scanner *scanner)
 {
     PyObject *kinds = PyList_New(0);
-    for (int kind = 0; kinds && kind < KINDS; kind++) {
+    for (int kind = 0; kinds && kind < scanner->kind_count; kind++) {
         PyObject *list = PyList_New(0);
         int failed = !list;
-        for (int place = 0; !failed && place < COLUMN_COUNTS[kind]; place++)
-            failed = append(list, column(&scanner->rows[kind], place, SMALL_COLUMNS[kind] >> place & 1));
+        for (int place = 0; !failed && place < scanner->column_counts[kind]; place++)
+            failed = append(list, column(&scanner->rows[kind], place, scanner->columns[kind][place].small));
         if (failed) {
             Py_XDECREF(list);
             Py_CLEAR(kinds);
@@ -131,7 +183,7 @@ static PyObject *span_list(const Spans *spans)
     return list;
 }
 
-/* The strings of the four tables that have come since `told`. */
+/* The strings of the four tables that have come since the last chunk. */
 static PyObject *new_strings(Scanner *scanner)
 {
     const Intern *tables[4] = {&scanner->names, &scanner->threads, &scanner->types, &scanner->sorts};
@@ -139,7 +191,7 @@ static PyObject *new_strings(Scanner *scanner)
     for (int table = 0; found && table < 4; table++) {
         PyObject *list = PyList_New(0);
         int failed = !list;
-        for (size_t i = scanner->told[table]; !failed && i < tables[table]->count; i++) {
+        for (size_t i = scanner->given[table]; !failed && i < tables[table]->count; i++) {
             size_t length;
             const char *text = intern_text(tables[table], i, &length);
             failed = append(list, PyBytes_FromStringAndSize(text, (Py_ssize_t)length));
@@ -165,10 +217,10 @@ static PyObject *result(Scanner *scanner)
     PyObject *tuple = NULL;
     if (parts[0] && parts[1] && parts[2] && parts[3] && parts[4]) {
         tuple = PyTuple_Pack(5, parts[0], parts[1], parts[2], parts[3], parts[4]);
-        scanner->told[0] = scanner->names.count;
-        scanner->told[1] = scanner->threads.count;
-        scanner->told[2] = scanner->types.count;
-        scanner->told[3] = scanner->sorts.count;
+        scanner->given[0] = scanner->names.count;
+        scanner->given[1] = scanner->threads.count;
+        scanner->given[2] = scanner->types.count;
+        scanner->given[3] = scanner->sorts.count;
     }
     for (int i = 0; i < 5; i++)
         Py_XDECREF(parts[i]);
@@ -309,12 +361,8 @@ static PyObject *py_nearest(PyObject *self, PyObject *args)
     Py_buffer a[3];
     if (take_arrays(args, widths, 2, a))
         return NULL;
-    int fits = same_length(a, widths, 0, 2), known = 0;
-    if (fits)
-        known = !nearest((size_t)a[0].len / 4, a[0].buf, a[1].buf, a[2].buf);
-    PyObject *none = release(a, widths, fits ? NULL : LENGTHS);
-    Py_XDECREF(none);
-    return none ? PyBool_FromLong(known) : NULL;
+    int made = same_length(a, widths, 0, 2) && !nearest((size_t)a[0].len / 4, a[0].buf, a[1].buf, a[2].buf);
+    return release(a, widths, made ? NULL : "rows of one length in a forest are expected");
 }
 
 /* Gives free memory back to the system where the C library keeps it otherwise. */
@@ -440,7 +488,7 @@ static PyMethodDef METHODS[] = {
     {"path", py_path, METH_VARARGS, "path(binding, source, time, found, node, begin): how many edges it has found."},
     {"nesting_parents", py_nesting_parents, METH_VARARGS, "nesting_parents(group, start, end, parent): fills `parent`."},
     {"enclosing", py_enclosing, METH_VARARGS, "enclosing(group, start, end, query_group, time, found): fills `found`."},
-    {"nearest", py_nearest, METH_VARARGS, "nearest(parent, wanted, found): fills `found`; False for rows out of order."},
+    {"nearest", py_nearest, METH_VARARGS, "nearest(parent, wanted, row): fills `row`."},
     {"trim", py_trim, METH_NOARGS, "trim(): gives free memory back to the system."},
     {"call_tree", py_call_tree, METH_VARARGS,
      "call_tree(thread, ts, dur of each table; kind, row, thread, parent, depth, size, ts, host, own): fills the latter."},

@@ -5,10 +5,27 @@
 #include "intern.h"
 #include "json.h"
 
-enum { OP, CALL, GPU, FRAME, LABEL, MEMORY, KINDS };
+/* What a column holds, by the names that Python declares: two of the event's own times, its thread and its name, the
+   sort of event, or from an argument an integer, a number, the product of a list of three integers, the text of a list
+   as a number, where that text begins and ends in the chunk, or which of the chunk's collectives the argument names. */
+enum { START, LENGTH, THREAD, NAME_TEXT, SORT, INTEGER, REAL, PRODUCT, LIST, LIST_BEGIN, LIST_END, COLLECTIVE, FORMS };
+extern const char *const FORM_NAMES[FORMS];
 enum { PLAIN, NOT_PLAIN, NEEDS_EXACT, NO_MEMORY };
 
-#define COLUMNS 12
+#define MOST_KINDS 8
+#define MOST_COLUMNS 12
+#define MOST_ARGS 32
+
+typedef struct {
+    int8_t form, arg, small; /* `arg` is a place in `args`, -1 for none; small columns are given as int32 */
+} Column;
+
+/* Keys of an object that are looked for; the texts belong to whoever made the list. */
+typedef struct {
+    const char *names[MOST_ARGS];
+    size_t lengths[MOST_ARGS];
+    int count;
+} Keys;
 
 typedef struct {
     int64_t *values; /* row by row */
@@ -26,19 +43,18 @@ typedef struct {
 
 typedef struct {
     Intern names, threads, types, sorts;
-    size_t told[4];     /* how many of each of them Python knows */
+    size_t given[4];    /* how many of each of them Python has */
     int8_t kinds[64];   /* the kind of each sort (phase and category) that is read; the first of `sorts` */
+    Column columns[MOST_KINDS][MOST_COLUMNS];
+    int kind_count, column_counts[MOST_KINDS];
+    Keys args;
     size_t known_sorts;
     int64_t *counts; /* events of each sort in the chunk */
     size_t counts_room;
-    Rows rows[KINDS];
+    Rows rows[MOST_KINDS];
     Spans thread_names, collectives; /* the text of events that name threads; of arguments that tell of a collective */
     int busy;
 } Scanner;
-
-/* How many columns each kind has, and which of them hold small numbers (a bit each). */
-extern const int COLUMN_COUNTS[KINDS];
-extern const unsigned SMALL_COLUMNS[KINDS];
 
 /* One of the four results above; with PLAIN the scanner holds the chunk's columns. */
 int scan_chunk(Scanner *scanner, const char *text, size_t length, int exact);

@@ -1,32 +1,25 @@
-"""The parts that were compiled at installation, if they were: everything they do, Python parts do too, more slowly.
+"""The compiled module, which the installation builds from `ext/compiled`."""
 
-With `STEPTRACE_COMPILED=0` in the environment they are left out.
-"""
-
-import os
-from types import ModuleType
 from typing import Final
 
-#: What of the compiled module fits these sources, as in ext/compiled/module.c.
-VERSION: Final = 4
+_BUILD: Final = (
+    "build it with a C compiler: `python -m pip install --no-deps -e .` in the checkout, or install steptrace again"
+)
+
+try:
+    from steptrace import _compiled
+except ImportError as error:
+    raise ImportError(f"steptrace._compiled cannot be imported ({error}); {_BUILD}") from error
+
+compiled = _compiled
+
+#: As VERSION of ext/compiled/module.c: an editable install may hold what an earlier state of the sources gave.
+VERSION: Final = 5
+
+if getattr(compiled, "VERSION", None) != VERSION:
+    raise ImportError(f"steptrace._compiled was built from other sources than these; {_BUILD}")
 
 
-def _load() -> ModuleType | None:
-    if os.environ.get("STEPTRACE_COMPILED") == "0":
-        return None
-    try:
-        from steptrace import _compiled
-    except ImportError:
-        return None
-    # An editable install may hold what an earlier state of the sources gave.
-    return _compiled if getattr(_compiled, "VERSION", None) == VERSION else None
-
-
-#: The compiled module, None without one.
-compiled = _load()
-
-
-def give_back() -> None:
+def trim_heap() -> None:
     """Give free memory back to the system, which the C library keeps otherwise, in case what is needed next fits in."""
-    if compiled is not None:
-        compiled.trim()
+    compiled.trim()

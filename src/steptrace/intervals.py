@@ -147,24 +147,10 @@ def enclosing(group: Ints, starts: Ints, ends: Ints, query_group: Ints, times: I
         int64 indices into the nesting, -1 where no span of the group holds the instant. Of partly overlapping spans
         (Kineto rounds starts and lengths apart) the later start counts as the inner one.
     """
-    if compiled is not None:
-        found = np.empty(len(times), dtype=np.int64)
-        given = (group, starts, ends, query_group, times)
-        compiled.enclosing(*(np.ascontiguousarray(a, dtype=np.int64) for a in given), found)
-        return found
-    order, innermost, open_ = np.lexsort((times, query_group)), [], list[_Open]()
-    events = zip(group.tolist(), starts.tolist(), ends.tolist(), range(len(starts)), strict=True)
-    waiting = next(events, None)
-    for of, time in zip(query_group[order].tolist(), times[order].tolist(), strict=True):
-        while waiting is not None and waiting[:2] <= (of, time):
-            of_span, start, end, row = waiting
-            _innermost(open_, of_span, start)
-            open_.append((end, of_span, row))
-            waiting = next(events, None)
-        innermost.append(_innermost(open_, of, time))
-    found = np.empty(len(times), dtype=np.int64)
-    found[order] = innermost
-    return found
+    innermost = np.empty(len(times), dtype=np.int64)
+    given = (group, starts, ends, query_group, times)
+    compiled.enclosing(*(np.ascontiguousarray(a, dtype=np.int64) for a in given), innermost)
+    return innermost
 
 
 def nesting_parents(group: Ints, starts: Ints, ends: Ints) -> Ints:
@@ -172,26 +158,6 @@ def nesting_parents(group: Ints, starts: Ints, ends: Ints) -> Ints:
 
     Returns int64 indices, -1 for a span without parent.
     """
-    if compiled is not None:
-        parent = np.empty(len(starts), dtype=np.int64)
-        compiled.nesting_parents(*(np.ascontiguousarray(a, dtype=np.int64) for a in (group, starts, ends)), parent)
-        return parent
-    found, open_ = [], list[_Open]()
-    for row, (of, start, end) in enumerate(zip(group.tolist(), starts.tolist(), ends.tolist(), strict=True)):
-        found.append(_innermost(open_, of, start))
-        open_.append((end, of, row))
-    return np.array(found, dtype=np.int64)
-
-
-#: A span of a nesting that has begun: its end, its group and its row.
-_Open = tuple[int, int, int]
-
-
-def _innermost(open_: list[_Open], group: int, time: int) -> int:
-    """The row of the last of these that holds a time; those after it, which have ended, are taken away. -1: none."""
-    while open_:
-        end, of, row = open_[-1]
-        if end > time and of == group:
-            return row
-        open_.pop()
-    return -1
+    parent = np.empty(len(starts), dtype=np.int64)
+    compiled.nesting_parents(*(np.ascontiguousarray(a, dtype=np.int64) for a in (group, starts, ends)), parent)
+    return parent

@@ -30,7 +30,7 @@ from steptrace.analysis.quality import quality
 from steptrace.analysis.syncs import syncs
 from steptrace.analysis.tables import OF_SUBJECTS, tables_of, write_all
 from steptrace.analysis.timeline.measure import shown_timeline
-from steptrace.compiled import give_back
+from steptrace.compiled import trim_heap
 from steptrace.documents.column import subjects_of
 from steptrace.documents.gpu_time import StepTime, TemporalRow
 from steptrace.documents.kernels import KernelName, KernelType
@@ -101,7 +101,7 @@ def analyze_trace(
             found = {name: table for name, table in found.items() if name not in _ONLY_WRITTEN}
         tables.update(found)
         if large:
-            give_back()
+            trim_heap()
 
     add(memory_tables(path, trace, lines))
     if folder is not None:

@@ -184,42 +184,18 @@ def merged(parent: Rows, key: Rows, own: Ints) -> tuple[Ints, Ints, Ints, Ints]:
         Of each box its parent's place among them (-1 for none), its key, its rows that have width or carry some, and
         their own widths' sum; level by level, and within a level by parent and key.
     """
-    if compiled is None:
-        return _merged(parent, key, own)
-    found = compiled.merge_boxes(parent, key, own, np.empty(len(parent), dtype=np.int32))
+    boxes = compiled.merge_boxes(parent, key, own, np.empty(len(parent), dtype=np.int32))
     box_parent, box_key, calls, widths = (
         np.frombuffer(data, dtype=dtype).astype(np.int64)
-        for data, dtype in zip(found, (np.int32, np.int32, np.int64, np.int64), strict=True)
+        for data, dtype in zip(boxes, (np.int32, np.int32, np.int64, np.int64), strict=True)
     )
     place, order, before = np.full(len(box_parent), -1, dtype=np.int64), list[Ints](), 0
     for level in levels(depths(box_parent)):
         order.append(level[np.lexsort((box_key[level], take(place, box_parent[level])))])
         place[order[-1]] = np.arange(before, before + len(level))
         before += len(level)
-    boxes = np.concatenate(order)
-    return take(place, box_parent[boxes]), box_key[boxes], calls[boxes], widths[boxes]
-
-
-def _merged(parent: Rows, key: Rows, own: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """`merged` without compiled code."""
-    carries = own > 0
-    by_depth = levels(depths(parent.astype(np.int64)))
-    for level in by_depth[:0:-1]:
-        carries[parent[level[carries[level]]]] = True
-    box = np.full(len(parent), -1, dtype=np.int64)
-    parts: list[tuple[Ints, Ints]] = [(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))]
-    count, keys = 0, int(key.max(initial=0)) + 1
-    for level in by_depth:
-        wide = level[carries[level]]
-        below = take(box, parent[wide].astype(np.int64))
-        pairs, place = np.unique((below + 1) * keys + key[wide], return_inverse=True)
-        box[wide] = count + place
-        parts.append((pairs // keys - 1, pairs % keys))
-        count += len(pairs)
-    calls, widths = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    np.add.at(calls, box[carries], 1)
-    np.add.at(widths, box[carries], own[carries])
-    return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts]), calls, widths
+    by_level = np.concatenate(order)
+    return take(place, box_parent[by_level]), box_key[by_level], calls[by_level], widths[by_level]
 
 
 #: How many source lines and operators summary.json holds.

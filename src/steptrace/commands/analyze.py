@@ -74,18 +74,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _write_excerpt(arguments: argparse.Namespace) -> "Excerpt":
-    from steptrace.trace.excerpt import Wanted, write_excerpt
+    from steptrace.trace.excerpt import write_excerpt
 
     with writing_to(arguments.excerpt), progress() as line:
         line.say(f"writing {arguments.excerpt}")
-        return write_excerpt(Path(arguments.trace[0]), arguments.excerpt, Wanted(step=arguments.step))
+        return write_excerpt(Path(arguments.trace[0]), arguments.excerpt, arguments.step)
 
 
 def _excerpt_in_words(excerpt: "Excerpt") -> str:
-    step = "" if excerpt.step is None else f"step {excerpt.step}, "
-    notes = [f"without {' and '.join(excerpt.left_out)}"] if excerpt.left_out else []
-    notes += [] if excerpt.whole else ["shortened to fit"]
-    return "; ".join([f"{excerpt.path}: {step}{excerpt.events:,} events, {excerpt.size:,} bytes", *notes])
+    without = f", without {' and '.join(excerpt.left_out)}" if excerpt.left_out else ""
+    return f"{excerpt.path}: step {excerpt.step}, {excerpt.events:,} events, {excerpt.size:,} bytes{without}"
 
 
 def write_analysis(

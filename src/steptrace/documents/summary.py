@@ -116,8 +116,7 @@ class TraceExcerpt(Document, frozen=True):
 
     file: Annotated[str, field("Its file, beside the trace.")]
     bytes: Annotated[int, field("Its size.", "B")]
-    step: Annotated[int | None, field("The step that it shows.")]
-    whole: Annotated[bool, field("Whether that is there whole.")]
+    step: Annotated[int, field("The step that it shows.")]
     left_out: Annotated[tuple[str, ...], field("Categories of events that were left out.")]
 
 

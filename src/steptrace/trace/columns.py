@@ -154,22 +154,13 @@ def around(nested: Columns, inner: Columns) -> Ints:
 
 
 def nearest(parent: Rows, wanted: Mask) -> Rows:
-    """For each row of a nesting, itself or its nearest ancestor that is wanted, -1 if there is none.
+    """For each row of a forest, itself or its nearest ancestor that is wanted, -1 if there is none; int32.
 
-    Without compiled code, or where parents do not stand before their children, it jumps twice as far each round, so
-    that depth costs only its logarithm.
+    Parents may stand before or after their children.
     """
-    if compiled is not None:
-        found = np.empty(len(parent), dtype=np.int32)
-        if compiled.nearest(np.ascontiguousarray(parent, dtype=np.int32), np.ascontiguousarray(wanted), found):
-            return found
-    rows = np.where(wanted, np.arange(len(parent), dtype=np.int64), parent)
-    active = np.flatnonzero(~wanted & (rows >= 0))
-    while len(active):
-        active = active[~wanted[rows[active]]]
-        rows[active] = rows[rows[active]]
-        active = active[rows[active] >= 0]
-    return rows
+    row = np.empty(len(parent), dtype=np.int32)
+    compiled.nearest(np.ascontiguousarray(parent, dtype=np.int32), np.ascontiguousarray(wanted), row)
+    return row
 
 
 def has_ancestor(parent: Ints, wanted: Mask) -> Mask:

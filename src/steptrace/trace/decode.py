@@ -1,16 +1,13 @@
-"""JSON, whatever slips it has: where values end without decoding them, and chunks of a trace's events to structs."""
+"""JSON, whatever slips it has: where values end, without decoding them, and what a decoder does not take made valid."""
 
 import re
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
-import numpy as np
 
-from steptrace.errors import TraceError
 from steptrace.trace.bounds import DEEPEST
-from steptrace.trace.events import FLOAT_LIMIT_US, Event, ExactEvent, Ints, exact_to_ns, us_to_ns
+
+Value = TypeVar("Value")
 
 # Possessive, so that a string of any length takes no memory; an open one is one token, so that nothing is read twice.
 _STRING: Final = rb'"(?:[^"\\]++|\\.)*+(?:"|(?P<open>\\?\Z))'
@@ -119,85 +116,39 @@ def prune(text: bytes) -> tuple[bytes, int]:
     return b"".join(parts), count
 
 
+def decode_leniently(decoder: msgspec.json.Decoder[Value], text: bytes) -> tuple[Value, int]:
+    """What a decoder makes of a text, of one with known slips too; and how many values were nested too deep.
+
+    Raises:
+        msgspec.DecodeError: no repair makes it JSON.
+        msgspec.ValidationError: it is JSON of another type than the decoder's.
+    """
+    error: Exception = msgspec.DecodeError("nested too deep")
+    for repaired in (False, True):
+        given = repair(text) if repaired else text
+        try:
+            return decoder.decode(given), 0
+        except RecursionError:
+            pruned, left_out = prune(given)
+        except (msgspec.DecodeError, UnicodeDecodeError) as why:
+            error = why
+            continue
+        try:
+            return decoder.decode(pruned), left_out
+        except (msgspec.DecodeError, UnicodeDecodeError) as why:
+            error = why
+    if isinstance(error, UnicodeDecodeError):
+        raise msgspec.DecodeError(str(error))
+    raise error
+
+
+_ANY: Final = msgspec.json.Decoder(Any)
+
+
 def decode_object(text: bytes) -> tuple[dict[str, Any] | None, int]:
     """The JSON object in a text, None if it holds none; and how many values were left out as nested too deep."""
-    left_out = 0
-    for made in (lambda t: (t, 0), lambda t: (repair(t), 0), prune, lambda t: prune(repair(t))):
-        try:
-            given, left_out = made(text)
-            value = msgspec.json.decode(given)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue
-        return (value if isinstance(value, dict) else None), left_out
-    return None, 0
-
-
-_TEXTS = msgspec.json.Decoder(list[msgspec.Raw])
-
-
-class EventDecoder:
-    """Decodes a file's chunks as lists of `Event`, and of `ExactEvent` from where floats lose nanoseconds on."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._fast, self._exact = msgspec.json.Decoder(list[Event]), msgspec.json.Decoder(list[ExactEvent])
-        self._lenient: dict[Any, Any] = {
-            self._fast: msgspec.json.Decoder(list[Event], strict=False),
-            self._exact: msgspec.json.Decoder(list[ExactEvent], strict=False),
-        }
-        #: Whether floats would lose nanoseconds, from here on.
-        self.needs_exact = False
-        #: How many values were nested too deep to be read.
-        self.left_out = 0
-
-    def decode(self, chunk: bytes) -> list[Any]:
-        """The structs of a chunk, the JSON text of an array.
-
-        Raises:
-            TraceError: it is no JSON, or holds other things than events.
-        """
-        if self.needs_exact:
-            return self._decoded(self._exact, chunk)
-        before = self.left_out
-        events = self._decoded(self._fast, chunk)
-        times = np.array([event.ts for event in events])
-        if (np.isfinite(times) & (times > FLOAT_LIMIT_US) & (np.trunc(times) < times)).any():
-            self.needs_exact, self.left_out = True, before
-            return self._decoded(self._exact, chunk)
-        return events
-
-    def to_ns(self, times: Sequence[Any]) -> Ints:
-        """Times of the structs that `decode` returned last, as integer ns."""
-        return exact_to_ns(times) if self.needs_exact else us_to_ns(times)
-
-    def _decoded(self, decoder: Any, chunk: bytes) -> list[Any]:
-        try:
-            return decoder.decode(chunk)  # type: ignore[no-any-return]
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            pass
-        except RecursionError:
-            chunk, left_out = prune(chunk)
-            self.left_out += left_out
-        try:
-            return self._lenient[decoder].decode(repair(chunk))  # type: ignore[no-any-return]
-        except RecursionError:
-            chunk, left_out = prune(repair(chunk))
-            self.left_out += left_out
-            return self._decoded(decoder, chunk)
-        except msgspec.ValidationError as error:
-            raise TraceError(
-                f"JSON, but no trace: {error}", where=self.path, expected="events as torch.profiler writes them"
-            ) from error
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise TraceError(f"invalid JSON among the events ({error})", where=self.path) from error
-
-
-def event_texts(chunk: bytes) -> list[msgspec.Raw]:
-    """The text of each event of a chunk that `EventDecoder.decode` has read: as written, where that is valid JSON."""
     try:
-        chunk.decode()  # what is only passed over is not checked for it
-        return _TEXTS.decode(chunk)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return _TEXTS.decode(repair(chunk))
-    except RecursionError:
-        return event_texts(prune(chunk)[0])
+        value, left_out = decode_leniently(_ANY, text)
+    except msgspec.DecodeError:
+        return None, 0
+    return (value if isinstance(value, dict) else None), left_out

@@ -1,253 +1,258 @@
-"""A few milliseconds of a trace as a trace of its own, small enough to be kept and opened anywhere.
+"""One step of a trace as a trace of its own, small enough to be kept and opened anywhere.
 
-What belongs to it, `steptrace.trace.excerpt_select` says. Each event's text is the file's own, byte for byte; of spans
-that are cut only `ts` and `dur` are written anew. The header is the file's, with a note under `steptraceExcerpt`.
-Equal files and wishes give equal bytes.
+Each event's text is the file's own; of spans that are cut only `ts` and `dur` are written anew. The header is the
+file's, with a note under `steptraceExcerpt`.
 
-Figures of a step that is in the excerpt whole are those of the full trace: its time and the GPU's in it, syncs with
-their cost, operators, kernels. Figures of the whole excerpt are not to be taken for the trace's: at its edges it lacks
-what ran beside the work that it keeps.
+Kept whole are the calls that lie in the step or launched GPU work of it, and the GPU work that lies in the step or was
+launched in it. A copy's call brings the next call of its thread: whether that one waits for the copy decides what is
+one synchronisation. Each GPU's last work before the step and its first that was launched after it come too: the idle
+time between them and the step's own work is part of what the step's waits cost. All this is the excerpt's extent.
+Operators, labels, Python frames and other spans that reach into the step are kept, and cut to the extent; no other step
+is. So the step's figures are those of the full trace: its time and the GPU's in it, syncs with their cost, operators,
+kernels. Figures of the whole excerpt are not to be taken for the trace's.
 """
 
-from dataclasses import dataclass, replace
+import gzip
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
+import pandas as pd
 
 from steptrace.documents.summary import TraceExcerpt
 from steptrace.errors import ConfigError, TraceError
 from steptrace.files import replace_atomically
-from steptrace.trace.columns import Ints
-from steptrace.trace.excerpt_index import CALL, FRAME, MEMORY, SPAN, EventIndex, read_index
-from steptrace.trace.excerpt_select import Selection, Window, select, write_events
+from steptrace.trace import names as naming
+from steptrace.trace.columns import Mask, judge_names, row_numbers, start_end, take
+from steptrace.trace.decode import repair
+from steptrace.trace.events import MISSING, ns_to_us, to_ns
 from steptrace.trace.find import EXCERPT_FILE
+from steptrace.trace.kinds import KINDS
 from steptrace.trace.link import read_trace
-from steptrace.trace.model import Trace, median_step
+from steptrace.trace.model import Trace, launched_at, median_step
+from steptrace.trace.plain import Event, decode_events
+from steptrace.trace.stream import EventStream
 
+#: From so many bytes on it is written without Python frames and the allocator's events.
 MAX_BYTES: Final = 1_000_000
-_NS_PER_MS: Final = 1_000_000
-#: What is left out until an excerpt fits, in this order, before it is shortened.
-_CATEGORIES: Final = {FRAME: "python_function", MEMORY: "cpu_instant_event"}
-#: A shortened excerpt aims at this share of what is allowed: the next part can compress worse than the last.
-_AIM: Final = 0.9
-#: How often a shortened excerpt is tried. Each try is at most this share of the one before.
-_TRIES, _SHRINK = 16, 0.7
-_SHORTEST_NS: Final = 1_000
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What part of a trace an excerpt shows: a step by its number, or a time in ms since the trace's first event.
-
-    Without either it is the median step by time; of a trace without steps the whole. `max_bytes` is the largest size of
-    the compressed file; `stacks` says whether Python frames are kept where they fit.
-    """
-
-    step: int | None = None
-    from_ms: float | None = None
-    to_ms: float | None = None
-    max_bytes: int = MAX_BYTES
-    stacks: bool = True
+_LARGE: Final = ("python_function", "cpu_instant_event")
+_GPU_SPANS: Final = frozenset({"gpu_user_annotation", "cuda_sync"})
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 @dataclass(frozen=True)
 class Excerpt:
-    """An excerpt as it was written: `span_ns` counts from the trace's first event, `size` is the file's, in bytes.
-
-    `step` is the step shown, None for a time; `whole` is False if it had to be shortened. `left_out` names the
-    categories of events that were left out.
-    """
+    """An excerpt as it was written: the step shown, its events and bytes, and the categories that were left out."""
 
     path: Path
-    step: int | None
-    span_ns: tuple[int, int]
-    whole: bool
+    step: int
     left_out: tuple[str, ...]
     events: int
     size: int
 
 
-def write_excerpt(trace: Path, out: Path, wanted: Wanted | None = None) -> Excerpt:
-    """Write the excerpt of a trace file (`.json` or `.json.gz`, any size) to `out` (`.json.gz`).
+def write_excerpt(trace: Path, out: Path, step: int | None = None) -> Excerpt:
+    """Write one step of a trace file (`.json` or `.json.gz`, any size) to `out` (`.json.gz`).
 
-    If it is too large, Python frames are left out, then the allocator's instants; then it is shortened to the part with
-    the most launches of GPU work (without any, the most operators).
+    Args:
+        trace: the trace file.
+        out: the file to write.
+        step: the step's number; by default the median step by time.
 
     Raises:
-        TraceError: the trace cannot be read, has no such step or time, or no part of it fits.
-        ConfigError: step and time are both given, or `out` is no place for an excerpt.
+        TraceError: the trace cannot be read, or has no such step.
+        ConfigError: `out` is no place for an excerpt.
     """
-    wanted = wanted or Wanted()
-    _check(trace, out, wanted)
-    read = read_trace(trace)
-    window, step = _window(read, wanted)
-    base = read.meta.file_base_ns
-    del read  # its tables are not needed while the text is read
-    index, made = read_index(trace), list[Excerpt]()
+    if not out.name.endswith(".json.gz"):
+        raise ConfigError("not the name of an excerpt", where=out, expected="a name ending in .json.gz")
+    if out.exists() and trace.exists() and out.samefile(trace):
+        raise ConfigError("the excerpt would replace its trace", where=out, next_step="name another file")
+    selection = _select(read_trace(trace), step)
+    made: list[Excerpt] = []
 
     def write(temporary: Path) -> None:
-        maker = _Maker(trace, index, temporary, wanted.max_bytes, base, step)
-        made.append(maker.fit(window, stacks=wanted.stacks))
+        for left_out in ((), _LARGE):
+            events = _write(trace, selection, left_out, temporary)
+            made.append(Excerpt(out, selection.step, left_out, events, temporary.stat().st_size))
+            if made[-1].size <= MAX_BYTES:
+                break
 
     replace_atomically(out, write)
-    return replace(made[0], path=out)
+    return made[-1]
 
 
 def excerpt_of_run(trace: Path, tables: Path) -> TraceExcerpt:
     """Write `excerpt.json.gz` into the folder of a run's tables and return what summary.json says of it.
 
-    Returns its file as seen from the run's folder, its size in bytes, the step it shows (None for a trace without
-    steps), whether that is there whole, and which categories of events had to be left out.
-
     Raises:
-        TraceError: the trace cannot be read, or no part of it fits.
+        TraceError: the trace cannot be read, or has no steps.
     """
     made = write_excerpt(trace, tables / EXCERPT_FILE)
     return TraceExcerpt(
-        file=f"{tables.name}/{EXCERPT_FILE}",
-        bytes=made.size,
-        step=made.step,
-        whole=made.whole,
-        left_out=tuple(made.left_out),
+        file=f"{tables.name}/{EXCERPT_FILE}", bytes=made.size, step=made.step, left_out=tuple(made.left_out)
     )
 
 
-def _check(trace: Path, out: Path, wanted: Wanted) -> None:
-    if not out.name.endswith(".json.gz"):
-        raise ConfigError("not the name of an excerpt", where=out, expected="a name ending in .json.gz")
-    if out.exists() and trace.exists() and out.samefile(trace):
-        raise ConfigError("the excerpt would replace its trace", where=out, next_step="name another file")
-    if wanted.step is not None and (wanted.from_ms is not None or wanted.to_ms is not None):
-        raise ConfigError("a step and a time are asked for", expected="one of them")
+@dataclass(frozen=True)
+class _Selection:
+    """What an excerpt holds, in ns of the file's clock.
+
+    `host` and `gpu` are the step's time on the host and with its GPU work, `correlations` the numbers of the calls and
+    GPU activities that are kept, and `extent` is what other spans are cut to.
+    """
+
+    step: int
+    host: tuple[int, int]
+    gpu: tuple[int, int]
+    extent: tuple[int, int]
+    correlations: frozenset[int]
+
+    def keeps(self, event: Event) -> bool:
+        """Whether an event belongs to the excerpt."""
+        start = to_ns(event.ts)
+        end = start + max(to_ns(event.dur), 0)
+        in_step, with_gpu = _within(start, end, self.host), _within(start, end, self.gpu)
+        if start == MISSING:
+            return False
+        if event.ph in ("s", "t", "f"):
+            return _integer(event.id) in self.correlations if event.cat == "ac2g" else in_step
+        if event.ph != "X":
+            return event.ph == "M" or (in_step and event.ph in "iIR") or (with_gpu and event.ph == "C")
+        kind = KINDS.get(event.cat or "")
+        if kind in ("gpu", "call"):
+            number = _integer((event.args or {}).get("correlation", b""))
+            return number in self.correlations or (number <= 0 and (with_gpu if kind == "gpu" else in_step))
+        if not (with_gpu if event.cat in _GPU_SPANS else in_step):
+            return False
+        return naming.step_index(event.name) in (None, self.step)
+
+    def written(self, event: Event, text: bytes) -> bytes:
+        """An event's text, with the part of its time that lies in the extent if it is a span that is cut."""
+        if event.ph != "X" or KINDS.get(event.cat or "") in ("gpu", "call"):
+            return text
+        low, high = self.extent
+        start = to_ns(event.ts)
+        end = start + max(to_ns(event.dur), 0)
+        if low <= start and end <= high:
+            return text
+        start, end = max(start, low), min(end, high)
+        fields = {key: bytes(value) for key, value in _FIELDS.decode(text).items()}
+        fields |= {"ts": ns_to_us(start).encode(), "dur": ns_to_us(end - start).encode()}
+        return b"{" + b", ".join(msgspec.json.encode(key) + b": " + value for key, value in fields.items()) + b"}"
 
 
-def _window(trace: Trace, wanted: Wanted) -> tuple[Window, int | None]:
-    """The window asked for, and the number of the step it is."""
-    base, steps = trace.meta.file_base_ns, trace.steps
-    if wanted.from_ms is not None or wanted.to_ms is not None:
-        low = 0 if wanted.from_ms is None else round(wanted.from_ms * _NS_PER_MS)
-        high = trace.window[1] if wanted.to_ms is None else round(wanted.to_ms * _NS_PER_MS)
-        if not (low < high and low < trace.window[1] and high > 0):
-            raise TraceError(
-                f"there is nothing from {low / _NS_PER_MS:g} to {high / _NS_PER_MS:g} ms",
-                where=trace.meta.path,
-                expected=f"a time between 0 and {trace.window[1] / _NS_PER_MS:g} ms, the later end last",
-            )
-        span = (base + max(low, 0), base + min(high, trace.window[1]))
-        return Window(span, span), None
-    row = median_step(trace) if wanted.step is None else _row_of(trace, wanted.step)
-    if row is None:
-        span = (base + trace.window[0], base + trace.window[1] + 1)  # ends are open, and the last event may be a point
-        return Window(span, span), None
-    index, ts, host_dur, dur = (int(steps[name].iloc[row]) for name in ("index", "ts", "host_dur", "dur"))
-    return Window((base + ts, base + ts + host_dur), (base + ts, base + ts + dur)), index
+def _within(start: int, end: int, span: tuple[int, int]) -> bool:
+    """Whether an event has time in common with a span, or begins in it."""
+    return start < span[1] and (end > span[0] or start >= span[0])
 
 
-def _row_of(trace: Trace, step: int) -> int:
-    steps = trace.steps
-    rows = np.flatnonzero(steps["index"].to_numpy() == step)
+def _integer(text: bytes) -> int:
+    """An integer in JSON text, also one in quotation marks; 0 for other text."""
+    text = bytes(text).strip(b'"')
+    return int(text) if text.isdigit() and len(text) < 20 else 0
+
+
+def _select(trace: Trace, wanted: int | None) -> _Selection:
+    row = _row_of(trace, wanted)
+    index, ts, host_dur, dur = (int(trace.steps[name].iloc[row]) for name in ("index", "ts", "host_dur", "dur"))
+    launches, kernels = trace.launches, trace.kernels
+    launched_by = row_numbers(kernels["launch"])
+    calls = _rows_within(launches, ts, ts + host_dur)
+    work = _rows_within(kernels, ts, ts + dur) | _launched(calls, launched_by)
+    work |= _around(trace, ts, ts + host_dur)
+    calls[launched_by[work & (launched_by >= 0)]] = True
+    calls |= _after_copies(launches, calls)
+    work |= _launched(calls, launched_by)
+    numbers = np.concatenate([row_numbers(launches["correlation"][calls]), row_numbers(kernels["correlation"][work])])
+    starts, ends = (
+        np.concatenate(both)
+        for both in zip(([ts], [ts + dur]), start_end(launches[calls]), start_end(kernels[work]), strict=True)
+    )
+    base = trace.meta.file_base_ns
+    return _Selection(
+        step=index,
+        host=(base + ts, base + ts + host_dur),
+        gpu=(base + ts, base + ts + dur),
+        # What is cut begins before the step, and so in no step that begins with it.
+        extent=(base + int(starts.min()) - 1, base + int(ends.max())),
+        correlations=frozenset(numbers[numbers > 0].tolist()),
+    )
+
+
+def _row_of(trace: Trace, step: int | None) -> int:
+    """The row of a step by its number, or of the median one."""
+    numbers = trace.steps["index"].to_numpy()
+    if len(numbers) == 0:
+        raise TraceError(
+            "an excerpt shows a step, and this trace marks none",
+            where=trace.meta.path,
+            expected="a trace with steps (ProfilerStep#N)",
+            next_step="call profiler.step() after each training step",
+        )
+    if step is None:
+        return median_step(trace) or 0
+    rows = np.flatnonzero(numbers == step)
     if len(rows) == 0:
         raise TraceError(
             f"it has no step {step}",
             where=trace.meta.path,
-            expected=f"one of its steps: {', '.join(map(str, steps['index']))}"
-            if len(steps)
-            else "a trace with steps (ProfilerStep#N)",
-            next_step=None if len(steps) else "name a time: --from MS --to MS",
+            expected=f"one of its steps: {', '.join(map(str, numbers))}",
         )
     return int(rows[0])
 
 
-@dataclass(frozen=True)
-class _Maker:
-    """Writes excerpts of a trace to `out` until one fits. `base` is the time of its first event, ns of its clock."""
-
-    trace: Path
-    index: EventIndex
-    out: Path
-    max_bytes: int
-    base: int
-    step: int | None
-
-    def fit(self, window: Window, *, stacks: bool) -> Excerpt:
-        """Write the largest excerpt of `window` that fits, as the order of what is left out has it."""
-        without: frozenset[int] = frozenset() if stacks else frozenset({FRAME})
-        for more in (frozenset[int](), frozenset({FRAME}), frozenset({FRAME, MEMORY})):
-            if more and not np.isin(self.index.kind, list(more - without)).any():
-                continue
-            without |= more
-            selection = select(self.index, window, without)
-            if not selection.events:
-                start, end = (time / _NS_PER_MS for time in self._span(window))
-                raise TraceError(f"nothing happened from {start:g} to {end:g} ms", where=self.trace)
-            made, text = self._write(window, without, selection, whole=True)
-            if made.size <= self.max_bytes:
-                return made
-        return self._shortened(window, without, made.size, text)
-
-    def _shortened(self, window: Window, without: frozenset[int], size: int, text: int) -> Excerpt:
-        """Write the longest densest part of `window` that fits; all of it takes `size` bytes, its text `text`."""
-        moments = _moments(self.index, window)
-        length = window.host[1] - window.host[0]
-        for _ in range(_TRIES):
-            allowed = self.max_bytes / max(size, 1) * text * _AIM
-            selection = None
-            while selection is None or (selection.size > allowed and length >= _SHORTEST_NS and selection.events):
-                length = int(length * _SHRINK)
-                start = _densest(moments, window, length)
-                part = Window((start, start + length), (start, start + length))
-                selection = select(self.index, part, without)
-            if length < _SHORTEST_NS or not selection.events:
-                break
-            made, text = self._write(part, without, selection, whole=False)
-            if made.size <= self.max_bytes:
-                return made
-            size = made.size
-        raise TraceError(
-            f"no part of it fits into {self.max_bytes:,} bytes",
-            where=self.trace,
-            expected="more than its header and the names of its threads take "
-            f"({len(self.index.head):,} bytes before compression)",
-            next_step="allow more: --max-bytes N",
-        )
-
-    def _write(
-        self, window: Window, without: frozenset[int], selection: Selection, *, whole: bool
-    ) -> tuple[Excerpt, int]:
-        """Write a selection with a note of what it is in its header; return what it is, and the bytes of its text."""
-        span = self._span(window)
-        left_out = tuple(
-            name for kind, name in _CATEGORIES.items() if kind in without and (self.index.kind == kind).any()
-        )
-        note = {
-            "of": self.trace.name,
-            "step": self.step,
-            "from_ms": span[0] / _NS_PER_MS,
-            "to_ms": span[1] / _NS_PER_MS,
-            "whole": whole,
-            "left_out": left_out,
-        }
-        header = b',\n"steptraceExcerpt": ' + msgspec.json.encode(note)
-        size, text = write_events(self.trace, self.index, selection, header, self.out, self.max_bytes)
-        return Excerpt(self.out, self.step, span, whole, left_out, int(selection.keep.sum()), size), text
-
-    def _span(self, window: Window) -> tuple[int, int]:
-        """Its time in ns since the first event of the trace."""
-        return window.host[0] - self.base, max(window.host[1], window.gpu[1]) - self.base
+def _rows_within(table: pd.DataFrame, start: int, end: int) -> Mask:
+    ts, stop = start_end(table)
+    inside: Mask = (ts < end) & ((stop > start) | (ts >= start))
+    return inside
 
 
-def _moments(index: EventIndex, window: Window) -> Ints:
-    """When things begin that make a part of the window worth showing: GPU work's launches, or else operators."""
-    inside = (index.ts >= window.host[0]) & (index.ts < window.host[1])
-    found = np.unique(index.launched[(index.launched >= window.host[0]) & (index.launched < window.host[1])])
-    for kind in (CALL, SPAN, FRAME):
-        found = found if len(found) else np.unique(index.ts[inside & (index.kind == kind)])
-    return found if len(found) else np.array([window.host[0]], dtype=np.int64)
+def _launched(calls: Mask, launched_by: Any) -> Mask:
+    """Which GPU activities were launched by one of the calls."""
+    found: Mask = take(calls.astype(np.int64), launched_by) == 1
+    return found
 
 
-def _densest(moments: Ints, window: Window, length: int) -> int:
-    """The start of the first part of this length that holds the most of the moments."""
-    counts = np.searchsorted(moments, moments + length) - np.arange(len(moments))
-    return max(window.host[0], min(int(moments[np.argmax(counts)]), window.host[1] - length))
+def _around(trace: Trace, start: int, end: int) -> Mask:
+    """Each GPU's last activity that ends at `start` or earlier, and its first that is launched at `end` or later."""
+    ts, stop = start_end(trace.kernels)
+    device, chosen = trace.kernels["device"].to_numpy(), np.zeros(len(ts), dtype=bool)
+    for gpu in trace.devices:
+        before = np.flatnonzero((device == gpu) & (stop <= start))
+        after = np.flatnonzero((device == gpu) & (launched_at(trace) >= end))
+        chosen[before[np.argsort(stop[before], kind="stable")[-1:]]] = True
+        chosen[after[np.argsort(ts[after], kind="stable")[:1]]] = True
+    return chosen
+
+
+def _after_copies(launches: pd.DataFrame, calls: Mask) -> Mask:
+    """The calls that follow the chosen calls that copy, and so on while these copy too; rows are in order of thread."""
+    copies = judge_names(launches["name"], naming.is_async_copy)
+    thread, found = launches["thread"].to_numpy(), np.zeros(len(launches), dtype=bool)
+    for row in np.flatnonzero(calls & copies).tolist():
+        while copies[row] and row + 1 < len(thread) and thread[row + 1] == thread[row]:
+            row += 1
+            found[row] = True
+    return found
+
+
+def _write(trace: Path, selection: _Selection, left_out: tuple[str, ...], out: Path) -> int:
+    """Write a selection, gzipped, without some categories of events; returns the number of events."""
+    stream, count, head = EventStream(trace), 0, b""
+    note = {"of": trace.name, "step": selection.step, "left_out": left_out}
+    # Neither a name nor the time of writing: they would make equal excerpts differ.
+    with out.open("wb") as raw, gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as file:
+        for chunk in stream:
+            if not head:
+                head = repair(stream.head.lstrip(b"\xef\xbb\xbf \t\r\n"))
+                file.write(head)
+            for event, text in decode_events(chunk, trace)[0]:
+                if event.cat not in left_out and selection.keeps(event):
+                    file.write((b",\n" if count else b"\n") + selection.written(event, text))
+                    count += 1
+        is_object = head.startswith(b"{")
+        file.write(b"\n]" + (b',\n"steptraceExcerpt": ' + msgspec.json.encode(note) if is_object else b""))
+        file.write(repair(stream.tail))
+    return count

@@ -1,9 +1,12 @@
-"""Which of Kineto's events are read as what: their columns, which grow part by part, and numbers for what repeats."""
+"""Which of Kineto's events are read as what: the columns of each kind, which the scanner is given and fills.
+
+Integers that an event does not have are `MISSING`, reals NaN. Columns grow part by part.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable
 from itertools import count
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -11,7 +14,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from steptrace.trace.names import GPU_CATEGORIES
 
 #: The kind of event each of Kineto's categories is, old spellings included. The others are only counted.
-KINDS = {
+KINDS: Final = {
     "cpu_op": "op",
     "Operator": "op",
     "cuda_runtime": "call",
@@ -23,39 +26,76 @@ KINDS = {
     **dict.fromkeys(GPU_CATEGORIES, "gpu"),
 }
 
-#: The integer arguments kept of each kind.
-INTEGER_ARGS = {
-    "op": ("external_id", "sequence", "forward_thread"),
-    "call": ("external_id", "correlation", "kind"),
-    "gpu": ("correlation", "device", "stream", "bytes"),
-    "frame": ("python_id",),
-    "label": ("external_id",),
-    "memory": ("device_type", "device_id", "address", "size", "allocated", "reserved"),
-}
-
-#: What else is kept of some kinds.
-OTHER_COLUMNS = {
-    "op": ("collective", "dtypes"),
-    "gpu": ("collective", "category", "blocks_per_sm", "blocks"),
-    "label": ("bytes",),
-}
-
 #: The phase of a kind's events, where it is not that of complete ones.
-PHASES = {"memory": "i"}
+PHASES: Final = {"memory": "i"}
+
+#: The forms of columns (ext/compiled/scan.h says what each holds) and their dtypes.
+FORMS: Final[dict[str, type[np.int32 | np.int64 | np.float64]]] = {
+    **dict.fromkeys(("thread", "name", "sort", "list", "collective"), np.int32),
+    **dict.fromkeys(("start", "length", "integer", "list begin", "list end"), np.int64),
+    **dict.fromkeys(("real", "product"), np.float64),
+}
 
 
-def columns_of(kind: str) -> tuple[str, ...]:
-    """The names of a kind's columns."""
-    return ("ts", "dur", "thread", "name", *INTEGER_ARGS[kind], *OTHER_COLUMNS.get(kind, ()))
+class Column(NamedTuple):
+    """What a column holds: its form, and the argument that it is made of, if it is made of one."""
+
+    form: str
+    argument: str = ""
+
+    @property
+    def dtype(self) -> type[np.int32 | np.int64 | np.float64]:
+        """The dtype of its values."""
+        return FORMS[self.form]
 
 
-_SMALL = frozenset({"thread", "name", "collective", "dtypes", "category"})
-_REAL = frozenset({"blocks_per_sm", "blocks"})
+_EVERY = {"ts": Column("start"), "dur": Column("length"), "thread": Column("thread"), "name": Column("name")}
+_EXTERNAL_ID = Column("integer", "External id")
+_CORRELATION = Column("integer", "correlation")
+_COLLECTIVE = Column("collective", "Collective name")
 
-
-def dtype_of(column: str) -> type[np.int32 | np.int64 | np.float64]:
-    """The dtype of a column, of whichever kind."""
-    return np.int32 if column in _SMALL else np.float64 if column in _REAL else np.int64
+#: The columns of each kind. A label's bytes are computed from its lists of sizes and types (`SPANS`).
+COLUMNS: Final[dict[str, dict[str, Column]]] = {
+    "op": {
+        **_EVERY,
+        "external_id": _EXTERNAL_ID,
+        "sequence": Column("integer", "Sequence number"),
+        "forward_thread": Column("integer", "Fwd thread id"),
+        "collective": _COLLECTIVE,
+        "dtypes": Column("list", "Input type"),
+    },
+    "call": {**_EVERY, "external_id": _EXTERNAL_ID, "correlation": _CORRELATION, "kind": Column("integer", "kind")},
+    "gpu": {
+        **_EVERY,
+        "correlation": _CORRELATION,
+        "device": Column("integer", "device"),
+        "stream": Column("integer", "stream"),
+        "bytes": Column("integer", "bytes"),
+        "collective": _COLLECTIVE,
+        "category": Column("sort"),
+        "blocks_per_sm": Column("real", "blocks per SM"),
+        "blocks": Column("product", "grid"),
+    },
+    "frame": {**_EVERY, "python_id": Column("integer", "Python id")},
+    "label": {
+        **_EVERY,
+        "external_id": _EXTERNAL_ID,
+        "sizes_begin": Column("list begin", "Input Dims"),
+        "sizes_end": Column("list end", "Input Dims"),
+        "types_begin": Column("list begin", "Input type"),
+        "types_end": Column("list end", "Input type"),
+    },
+    "memory": {
+        **_EVERY,
+        "device_type": Column("integer", "Device Type"),
+        "device_id": Column("integer", "Device Id"),
+        "address": Column("integer", "Addr"),
+        "size": Column("integer", "Bytes"),
+        "allocated": Column("integer", "Total Allocated"),
+        "reserved": Column("integer", "Total Reserved"),
+    },
+}
+SPANS: Final = ("sizes_begin", "sizes_end", "types_begin", "types_end")
 
 
 class Names:

@@ -1,12 +1,7 @@
-"""Kineto's JSON to columns, in one pass and without holding the file.
+"""Kineto's JSON to columns, in one pass and without holding the file."""
 
-Each chunk of events is decoded into typed structs that keep only the fields used here, and those go straight into
-integer columns.
-"""
-
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, field
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,23 +12,9 @@ from steptrace import format as fmt
 from steptrace.errors import TraceError
 from steptrace.trace.bounds import DEEPEST, LATEST_NS, plain_text
 from steptrace.trace.columns_within import within_bounds, without_empty_steps
-from steptrace.trace.decode import EventDecoder
-from steptrace.trace.events import (
-    FAR_FROM_ZERO_NS,
-    MISSING,
-    NO_ARGS,
-    Args,
-    CollectiveArgs,
-    blocks,
-    collective_args,
-    distinct_types,
-    floats,
-    input_bytes,
-    integers,
-)
-from steptrace.trace.kinds import INTEGER_ARGS, KINDS, PHASES, GrowingColumn, Names, columns_of, dtype_of
-from steptrace.trace.names import GPU_CATEGORIES, host_collective
-from steptrace.trace.scan import chunk_scanner
+from steptrace.trace.events import FAR_FROM_ZERO_NS, CollectiveArgs
+from steptrace.trace.kinds import COLUMNS, KINDS, SPANS, GrowingColumn
+from steptrace.trace.scan import ChunkScanner, Thread
 from steptrace.trace.stream import CHUNK, EventStream
 
 #: The waits for the device with which the profiler ends, at most.
@@ -52,8 +33,8 @@ class RawTrace:
     path: Path
     columns: dict[str, dict[str, NDArray[Any]]]
     names: list[str]
-    threads: list[tuple[int | str | None, int | str | None]]
-    thread_names: dict[tuple[int | str | None, int | str | None], str]
+    threads: list[Thread]
+    thread_names: dict[Thread, str]
     metadata: dict[str, Any]
     events: dict[str, int]
     base_ns: int
@@ -67,78 +48,23 @@ class _Reader:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.counts: Counter[str] = Counter()
-        self.thread_names: dict[tuple[int | str | None, int | str | None], str] = {}
-        self._names = Names()
-        self._threads = Names()
-        self._collectives = Names()
+        self.thread_names: dict[Thread, str] = {}
+        self._scanner = ChunkScanner(path)
         self._columns = {
-            kind: {name: GrowingColumn(dtype_of(name)) for name in columns_of(kind)} for kind in INTEGER_ARGS
+            kind: {name: GrowingColumn(column.dtype) for name, column in columns.items() if name not in SPANS}
+            for kind, columns in COLUMNS.items()
         }
-        self._decoder = EventDecoder(path)
-        self._scanner = chunk_scanner(self._decoder, (self._names, self._threads, self._collectives))
+        self._columns["label"]["bytes"] = GrowingColumn(np.int64)
 
     def add(self, chunk: bytes) -> None:
         """Append the rows of one chunk of events."""
-        scanned = None if self._scanner is None else self._scanner.scan(chunk)
-        if scanned is None:
-            self._decode(chunk)
-            return
+        scanned = self._scanner.scan(chunk)
         for (phase, category), number in scanned.counts.items():
             self.counts[f"{phase} {category}" if category else phase] += number
         for kind, columns in scanned.columns.items():
             for name, values in columns.items():
                 self._columns[kind][name].append(values)
-        self._add_thread_names(scanned.named_threads)
-
-    def _decode(self, chunk: bytes) -> None:
-        """Append the rows of one chunk without compiled code."""
-        groups: defaultdict[tuple[str, str | None], list[Any]] = defaultdict(list)
-        for event in self._decoder.decode(chunk):
-            groups[event.ph, event.cat].append(event)
-        for (phase, category), events in groups.items():
-            self.counts[f"{phase} {category}" if category else phase] += len(events)
-            kind = KINDS.get(category or "")
-            if category is None:
-                self._add_thread_names(events)
-            elif kind is not None and phase == PHASES.get(kind, "X"):
-                self._add_rows(kind, category, events)
-
-    def _add_rows(self, kind: str, category: str, rows: list[Any]) -> None:
-        if kind == "memory":
-            rows = [event for event in rows if event.name == "[memory]"]
-        if not rows:
-            return
-        to_ns, part = self._decoder.to_ns, self._columns[kind]
-        part["ts"].append(to_ns([event.ts for event in rows]))
-        part["dur"].append(to_ns([event.dur for event in rows]))
-        part["thread"].append(self._threads.code(map(attrgetter("pid", "tid"), rows)))
-        part["name"].append(self._names.code(map(attrgetter("name"), rows)))
-        args = [event.args or NO_ARGS for event in rows]
-        for name in INTEGER_ARGS[kind]:
-            part[name].append(integers(list(map(attrgetter(name), args))))
-        if "collective" in part:
-            part["collective"].append(self._number_collectives(args))
-        if kind == "op":
-            part["dtypes"].append(self._names.code(distinct_types(bytes(arg.input_types)) for arg in args))
-        if kind == "label":
-            told = [host_collective(row.name) is not None for row in rows]
-            sizes = [input_bytes(arg) if its else MISSING for its, arg in zip(told, args, strict=True)]
-            part["bytes"].append(np.array(sizes, dtype=np.int64))
-        if kind == "gpu":
-            part["category"].append(np.full(len(rows), self._names.code([GPU_CATEGORIES[category]])[0]))
-            part["blocks_per_sm"].append(floats([a.blocks_per_sm for a in args]))
-            part["blocks"].append(blocks(args))
-
-    def _number_collectives(self, args: list[Args]) -> NDArray[np.int32]:
-        numbers = np.full(len(args), -1, dtype=np.int32)
-        rows = [row for row, arg in enumerate(args) if arg.collective is not None]
-        numbers[rows] = self._collectives.code(collective_args(args[row]) for row in rows)
-        return numbers
-
-    def _add_thread_names(self, events: list[Any]) -> None:
-        for event in events:
-            if event.ph == "M" and event.name == "thread_name" and event.args and isinstance(event.args.name, str):
-                self.thread_names[_thread(event.pid, event.tid)] = plain_text(event.args.name)
+        self.thread_names |= {_thread(*key): plain_text(name) for key, name in scanned.thread_names.items()}
 
     def finish(self, metadata: dict[str, Any], left_out: int = 0) -> RawTrace:
         """The whole file's columns, with times from the first event on.
@@ -148,7 +74,7 @@ class _Reader:
             left_out: how many of their values were nested too deep to be read.
         """
         notes: list[str] = []
-        if left_out := left_out + self._decoder.left_out:
+        if left_out := left_out + self._scanner.left_out:
             notes.append(f"left out: {fmt.plural(left_out, 'value')} nested more than {DEEPEST} deep")
         read = {kind: {name: column.array() for name, column in of.items()} for kind, of in self._columns.items()}
         columns = {kind: _without_lost_times(kind, given, notes) for kind, given in read.items()}
@@ -185,19 +111,19 @@ class _Reader:
             path=self.path,
             columns=columns,
             names=names,
-            threads=[_thread(*key) for key in self._threads.values],
+            threads=[_thread(*key) for key in self._scanner.threads.values],
             thread_names=self.thread_names,
             metadata=metadata,
             events={plain_text(name): number for name, number in sorted(self.counts.items())},
             base_ns=base,
-            collectives=self._collectives.values,
+            collectives=self._scanner.collectives.values,
             notes=notes,
         )
 
     def _plain_names(self, columns: dict[str, dict[str, NDArray[Any]]]) -> list[str]:
         """The names that occur, as `plain_text` has them and in alphabetical order; columns then hold their places."""
         coded = [(c, key) for c in columns.values() for key in ("name", "category", "dtypes") if key in c]
-        written = self._names.values
+        written = self._scanner.names.values
         used = np.zeros(len(written), dtype=bool)
         for c, key in coded:
             used[c[key]] = True
@@ -240,7 +166,7 @@ def _unknown_categories(counts: Counter[str]) -> list[str]:
     return said
 
 
-def _thread(pid: Any, tid: Any) -> tuple[int | str | None, int | str | None]:
+def _thread(pid: Any, tid: Any) -> Thread:
     """A thread's ids; a number that no system gives, beyond int64, is a text like any other."""
     return _id(pid), _id(tid)
 

@@ -1,12 +1,12 @@
-"""Chunks of events to columns with the compiled scanner, for what is written as PyTorch and most tools write it.
+"""Chunks of events to columns, with the compiled scanner: for a file of any size, and at the speed of reading it.
 
-The scanner knows JSON's grammar and the few forms of values that make up nearly all traces. Of a chunk that holds
-anything else it says so, and the Python reader takes that chunk: so both give the same columns.
+The columns are those of `kinds.COLUMNS`. A chunk that the scanner does not take is written anew first (`plain.py`).
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,140 +14,172 @@ import numpy as np
 from numpy.typing import NDArray
 
 from steptrace.compiled import compiled
-from steptrace.trace.decode import EventDecoder
-from steptrace.trace.events import MISSING, Args, Event, Ints, collective_args, distinct_types, input_bytes
-from steptrace.trace.kinds import INTEGER_ARGS, KINDS, OTHER_COLUMNS, PHASES, Names, dtype_of
+from steptrace.errors import TraceError
+from steptrace.trace.events import MISSING, CollectiveArgs, Ints, collective_args, distinct_types, input_bytes
+from steptrace.trace.kinds import COLUMNS, KINDS, PHASES, SPANS, Names
 from steptrace.trace.names import GPU_CATEGORIES, host_collective
+from steptrace.trace.plain import plain_chunk
 
 Codes = NDArray[np.int32]
+Thread = tuple[int | str | None, int | str | None]
 
-_EVENT, _ARGS = msgspec.json.Decoder(Event), msgspec.json.Decoder(Args)
 _STRING, _ID = msgspec.json.Decoder(str), msgspec.json.Decoder(int | str | None)
-#: The kinds in the scanner's order, and what it has for the last columns of some.
-_KINDS = tuple(INTEGER_ARGS)
-_LAST: dict[str, tuple[str, ...]] = {
-    **OTHER_COLUMNS,
-    "label": ("dims_begin", "dims_end", "types_begin", "types_end"),
-}
+_MEMORY_EVENT = "[memory]"
+
+
+class _ThreadName(msgspec.Struct):
+    """An event that names a thread."""
+
+    pid: int | str | None = None
+    tid: int | str | None = None
+    args: dict[str, Any] | None = None
+
+
+_THREAD_NAME = msgspec.json.Decoder(_ThreadName)
+_ARGS = msgspec.json.Decoder(dict[str, Any])
 
 
 @dataclass(frozen=True)
 class Scanned:
-    """What a chunk holds: columns by kind, events by phase and category, and the events that name threads."""
+    """What a chunk holds: columns by kind, the number of events by phase and category, and names of threads."""
 
     columns: dict[str, dict[str, NDArray[Any]]]
     counts: dict[tuple[str, str | None], int]
-    named_threads: list[Event]
+    thread_names: dict[Thread, str]
 
 
 class _Lookup:
-    """The reader's number for each of the scanner's, -1 for what cannot be decoded."""
+    """The reader's number for each of the scanner's."""
 
-    def __init__(self, numbers: Names, decode: Callable[[bytes], Any]) -> None:
-        self._numbers, self._decode = numbers, decode
+    def __init__(self, numbers: Names, value: Callable[[bytes], Any]) -> None:
+        self._numbers, self._value = numbers, value
         self._codes: Codes = np.empty(0, dtype=np.int32)
 
-    def add(self, texts: list[bytes]) -> None:
+    def add(self, texts: Iterable[bytes]) -> None:
         """Take in the scanner's next strings."""
-        if texts:
-            self._codes = np.append(self._codes, np.array([self._code(text) for text in texts], dtype=np.int32))
+        self._codes = np.append(self._codes, self._numbers.code(map(self._value, texts)))
 
-    def _code(self, text: bytes) -> int:
-        try:
-            value = self._decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return -1
-        return int(self._numbers.code([value])[0])
-
-    def of(self, numbers: Codes) -> Codes:
-        """The reader's numbers.
-
-        Raises:
-            UnicodeError: one of them stands for text that only the Python reader can read.
-        """
-        found = self._codes[numbers]
-        if len(found) and found.min() < 0:
-            raise UnicodeError
-        return found
+    def __getitem__(self, numbers: Codes) -> Codes:
+        return self._codes[numbers]
 
 
 class ChunkScanner:
-    """Reads a file's chunks with the compiled scanner. `numbers` are those of names, threads and collectives."""
+    """Reads a file's chunks. `names`, `threads` and `collectives` number what its columns hold places of."""
 
-    def __init__(self, scanner: type[Any], decoder: EventDecoder, numbers: tuple[Names, Names, Names]) -> None:
-        names, threads, collectives = numbers
-        self._decoder, self._collectives = decoder, collectives
-        phases = {category: PHASES.get(kind, "X") for category, kind in KINDS.items()}
-        sorts = [(f"{c}\0{phase}".encode(), _KINDS.index(KINDS[c])) for c, phase in phases.items()]
-        self._scanner = scanner(int.from_bytes(os.urandom(8)), sorts)
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.names, self.threads, self.collectives = Names(), Names(), Names()
+        #: How many values were nested too deep to be read.
+        self.left_out = 0
+        categories = {kind: [category for category in KINDS if KINDS[category] == kind] for kind in COLUMNS}
+        layout = [
+            (
+                [(c.form, c.argument.encode(), np.dtype(c.dtype).itemsize) for c in columns.values()],
+                [f"{category}\0{PHASES.get(kind, 'X')}".encode() for category in categories[kind]],
+            )
+            for kind, columns in COLUMNS.items()
+        ]
+        self._scanner = compiled.Scanner(int.from_bytes(os.urandom(8)), layout)
+        #: Whether floats would lose nanoseconds, from here on.
+        self._exact = False
         self._sorts: list[tuple[str, str | None]] = []
-        self._names = _Lookup(names, lambda text: _STRING.decode(b'"%b"' % text))
-        self._threads = _Lookup(threads, lambda text: tuple(_ID.decode(part or b"null") for part in text.split(b"\0")))
-        self._types = _Lookup(names, distinct_types)
-        self._categories = names.code(GPU_CATEGORIES.get(category, "") for category in phases)
-        self._name_texts = names
+        self._of_names = _Lookup(self.names, _text)
+        self._of_threads = _Lookup(self.threads, lambda key: tuple(map(_id, key.split(b"\0"))))
+        self._of_types = _Lookup(self.names, distinct_types)
+        sorts = (category for of in categories.values() for category in of)
+        self._of_sorts = self.names.code(GPU_CATEGORIES.get(category, "") for category in sorts)
 
-    def scan(self, chunk: bytes) -> Scanned | None:
-        """The content of a chunk, the JSON text of an array; None where only the Python reader can say what it is."""
-        found = self._scanner.scan(chunk, self._decoder.needs_exact)
-        if found is True:
-            self._decoder.needs_exact = True
-            found = self._scanner.scan(chunk, True)
-        if isinstance(found, bool):
+    def scan(self, chunk: bytes) -> Scanned:
+        """The content of a chunk, the JSON text of an array.
+
+        Raises:
+            TraceError: it is no JSON, or holds other things than events.
+        """
+        scanned = self._scan(chunk)
+        if scanned is None:
+            plain, left_out = plain_chunk(chunk, self._path)
+            self.left_out += left_out
+            scanned = self._scan(plain)
+        if scanned is None:
+            raise TraceError("an event that cannot be read", where=self._path, expected="a Kineto trace (JSON)")
+        return scanned
+
+    def _scan(self, chunk: bytes) -> Scanned | None:
+        """The content of a chunk, None if it must be written anew."""
+        result = self._scanner.scan(chunk, self._exact)
+        if result is True:
+            self._exact = True
+            result = self._scanner.scan(chunk, True)
+        if isinstance(result, bool):
             return None
-        columns, named, collectives, counts, new = found
-        for lookup, texts in zip((self._names, self._threads, self._types), new, strict=False):
+        columns, named, described, counts, new = result
+        for lookup, texts in zip((self._of_names, self._of_threads, self._of_types), new, strict=False):
             lookup.add(texts)
-        self._sorts += [_sort(text) for text in new[3]]
+        self._sorts += map(_sort, new[3])
         try:
-            described = self._collectives.code(collective_args(_ARGS.decode(chunk[a:b])) for a, b in collectives)
-            threads = [_EVENT.decode(chunk[begin:end]) for begin, end in named]
-            read = {
-                kind: self._columns(kind, given, described, chunk)
-                for kind, given in zip(_KINDS, columns, strict=True)
-                if given[0]
-            }
-        except (msgspec.DecodeError, UnicodeError):
+            collectives = [collective_args(_ARGS.decode(chunk[begin:end])) for begin, end in described]
+            events = [_THREAD_NAME.decode(chunk[begin:end]) for begin, end in named]
+        except (msgspec.DecodeError, UnicodeDecodeError):
             return None
-        tally = np.frombuffer(counts, dtype=np.int64)
-        return Scanned(read, {self._sorts[i]: int(tally[i]) for i in np.flatnonzero(tally)}, threads)
+        numbers = np.frombuffer(counts, dtype=np.int64)
+        return Scanned(
+            {
+                kind: self._columns(kind, given, collectives, chunk)
+                for kind, given in zip(COLUMNS, columns, strict=True)
+                if given[0]
+            },
+            {self._sorts[i]: int(numbers[i]) for i in np.flatnonzero(numbers)},
+            {
+                (event.pid, event.tid): name
+                for event in events
+                if isinstance(name := (event.args or {}).get("name"), str)
+            },
+        )
 
-    def _columns(self, kind: str, given: list[bytes], described: Codes, chunk: bytes) -> dict[str, NDArray[Any]]:
-        names = ("ts", "dur", "thread", "name", *INTEGER_ARGS[kind], *_LAST.get(kind, ()))
+    def _columns(
+        self, kind: str, given: list[bytes], collectives: list[CollectiveArgs], chunk: bytes
+    ) -> dict[str, NDArray[Any]]:
         columns: dict[str, NDArray[Any]] = {
-            name: np.frombuffer(data, dtype_of(name)) for name, data in zip(names, given, strict=True)
+            name: np.frombuffer(data, column.dtype)
+            for (name, column), data in zip(COLUMNS[kind].items(), given, strict=True)
         }
-        columns["name"], columns["thread"] = self._names.of(columns["name"]), self._threads.of(columns["thread"])
+        columns["name"], columns["thread"] = self._of_names[columns["name"]], self._of_threads[columns["thread"]]
         if "dtypes" in columns:
-            columns["dtypes"] = self._types.of(columns["dtypes"])
+            columns["dtypes"] = self._of_types[columns["dtypes"]]
         if "category" in columns:
-            columns["category"] = self._categories[columns["category"]]
+            columns["category"] = self._of_sorts[columns["category"]]
         if "collective" in columns:
-            columns["collective"] = np.append(described, np.int32(-1))[columns["collective"]]
+            columns["collective"] = np.append(self.collectives.code(collectives), np.int32(-1))[columns["collective"]]
         if kind == "label":
-            spans = [columns.pop(name) for name in _LAST[kind]]
-            columns["bytes"] = self._input_bytes(columns["name"], spans, chunk)
+            columns["bytes"] = self._input_bytes(columns["name"], [columns.pop(name) for name in SPANS], chunk)
+        if kind == "memory":
+            allocator = columns["name"] == self.names.code([_MEMORY_EVENT])
+            columns = {name: values[allocator] for name, values in columns.items()}
         return columns
 
     def _input_bytes(self, codes: Codes, spans: list[Ints], chunk: bytes) -> Ints:
         """What labels of the host's own collectives were given, in bytes; `MISSING` for others."""
-        texts = self._name_texts.values
-        told = np.isin(codes, [code for code in np.unique(codes) if host_collective(texts[code]) is not None])
+        names = self.names.values
+        wanted = np.isin(codes, [code for code in np.unique(codes) if host_collective(names[code]) is not None])
         sizes = np.full(len(codes), MISSING, dtype=np.int64)
-        for row in np.flatnonzero(told):
+        for row in np.flatnonzero(wanted):
             begin, end, types_begin, types_end = (int(span[row]) for span in spans)
             if begin >= 0 and types_begin >= 0:
-                dims, types = msgspec.Raw(chunk[begin:end]), msgspec.Raw(chunk[types_begin:types_end])
-                sizes[row] = input_bytes(Args(input_dims=dims, input_types=types))
+                sizes[row] = input_bytes(chunk[begin:end], chunk[types_begin:types_end])
         return sizes
 
 
-def chunk_scanner(decoder: EventDecoder, numbers: tuple[Names, Names, Names]) -> ChunkScanner | None:
-    """A scanner for one file, None where there is no compiled code."""
-    return None if compiled is None else ChunkScanner(compiled.Scanner, decoder, numbers)
+def _text(written: bytes) -> str:
+    """A string's text, of what the scanner takes between its quotation marks; bytes that are no UTF-8 are U+FFFD."""
+    return _STRING.decode(f'"{written.decode(errors="replace")}"')
 
 
-def _sort(text: bytes) -> tuple[str, str | None]:
+def _id(written: bytes) -> int | str | None:
+    value: int | str | None = _ID.decode(written.decode(errors="replace") or "null")
+    return value
+
+
+def _sort(written: bytes) -> tuple[str, str | None]:
     """Phase and category, which the scanner writes with a byte 0 between them, or 1 for no category."""
-    category, given, phase = text.decode().rpartition("\0")
-    return (phase, category) if given else (text[1:].decode(), None)
+    category, between, phase = written.rpartition(b"\0")
+    return (_text(phase), _text(category)) if between else (_text(written[1:]), None)

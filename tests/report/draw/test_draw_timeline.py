@@ -142,7 +142,7 @@ def give(study: Path, variant: str, content: Json, *, excerpt: bool = True) -> N
     folder = study.parent / variant / "run0"
     if excerpt:
         (folder / "excerpt.json.gz").write_bytes(b"x" * 2_048)
-        told = {"file": "excerpt.json.gz", "bytes": 2_048, "step": 0, "whole": True, "left_out": ["python_function"]}
+        told = {"file": "excerpt.json.gz", "bytes": 2_048, "step": 0, "left_out": ["python_function"]}
         content = {**content, "trace_excerpt": told}
     write(folder / "summary.json", fill(Summary, content))
 

@@ -77,51 +77,11 @@ def tree_of(tables: Sequence[pd.DataFrame]) -> dict[str, NDArray[Any]]:
     itself included. `host` is its length after cutting it off where its parent ends, `own` that less its children's.
     """
     given = [[table[name].to_numpy(dtype=np.int64) for name in ("thread", "ts", "dur")] for table in tables]
-    if compiled is None:
-        return _tree_of(given)
-    found = {name: np.empty(sum(map(len, tables)), dtype=dtype) for name, dtype in _TREE.items()}
+    tree = {name: np.empty(sum(map(len, tables)), dtype=dtype) for name, dtype in _TREE.items()}
     nothing = [[np.empty(0, dtype=np.int64)] * 3] * (4 - len(given))
     arrays = [np.ascontiguousarray(column) for columns in (*given, *nothing) for column in columns]
-    compiled.call_tree(*arrays, *found.values())
-    return found
-
-
-def _tree_of(tables: Sequence[Sequence[Ints]]) -> dict[str, NDArray[Any]]:
-    """`tree_of` without compiled code."""
-    counts = [len(columns[0]) for columns in tables]
-    kind, row = np.repeat(np.arange(len(tables)), counts), np.concatenate([np.arange(count) for count in counts])
-    thread, ts, dur = (np.concatenate(column) for column in zip(*tables, strict=True))
-    order = np.lexsort((row, kind, -(ts + dur), ts, thread))
-    kind, row, thread, ts, dur = (column[order] for column in (kind, row, thread, ts, dur))
-    parent, end, size = nest(thread, ts, ts + dur)
-    host = end - ts
-    depth = depths(parent)
-    inside = parent >= 0
-    children = np.zeros(len(parent), dtype=np.int64)
-    np.add.at(children, parent[inside], host[inside])
-    columns = (kind, row, thread, parent, depth, size, ts, host, host - children)
-    return {name: column.astype(dtype) for (name, dtype), column in zip(_TREE.items(), columns, strict=True)}
-
-
-def nest(thread: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
-    """Parents, ends and sizes of events sorted by `(thread, start, -end)`, each cut off where its parent ends.
-
-    Returns the row of each event's parent (-1 for none), the cut ends, and how many rows its subtree has, itself
-    included, int64. A subtree is a range of rows.
-    """
-    threads, parent, cut, size = thread.tolist(), [-1] * len(start), end.tolist(), [0] * len(start)
-    open_: list[int] = []
-    for row, begin in enumerate(start.tolist()):
-        while open_ and (cut[open_[-1]] <= begin or threads[open_[-1]] != threads[row]):
-            over = open_.pop()
-            size[over] = row - over
-        if open_:
-            parent[row] = above = open_[-1]
-            cut[row] = min(cut[row], cut[above])
-        open_.append(row)
-    for row in open_:
-        size[row] = len(start) - row
-    return np.array(parent, dtype=np.int64), np.array(cut, dtype=np.int64), np.array(size, dtype=np.int64)
+    compiled.call_tree(*arrays, *tree.values())
+    return tree
 
 
 def depths(parent: Ints) -> Ints:
@@ -217,17 +177,10 @@ def _sums(values: "pd.Series[int]", key: Ints, count: int) -> Any:
 
 def inside_same(key: Ints, size: Ints) -> Mask:
     """Whether each row of a tree lies in the subtree of another with the same key, a small number."""
-    if compiled is not None:
-        found = np.empty(len(key), dtype=np.int8)
-        arrays = (np.ascontiguousarray(column, dtype=np.int32) for column in (key, size))
-        compiled.inside_same(*arrays, found, int(key.max(initial=-1)) + 1)
-        return found.view(np.bool_)
-    order = np.argsort(key, kind="stable")
-    ends = pd.Series((np.arange(len(key)) + size)[order])
-    reach = ends.groupby(key[order]).cummax().groupby(key[order]).shift().fillna(-1).to_numpy(dtype=np.int64)
-    inside = np.empty(len(key), dtype=bool)
-    inside[order] = reach > order
-    return inside
+    inside = np.empty(len(key), dtype=np.int8)
+    arrays = (np.ascontiguousarray(column, dtype=np.int32) for column in (key, size))
+    compiled.inside_same(*arrays, inside, int(key.max(initial=-1)) + 1)
+    return inside.view(np.bool_)
 
 
 def _names(tables: Sequence[pd.DataFrame], kind: NDArray[np.int8]) -> Any:

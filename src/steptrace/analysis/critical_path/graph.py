@@ -69,15 +69,10 @@ class Graph:
         """Length of all steps, ns, if these edges took no time but what is kept; with `waits` they hold up no host."""
         lasting = ~(removed & self.wait & waits)
         weight = np.where(removed, self.kept, self.weight)
-        if compiled is not None:
-            latest = np.zeros(len(self.time), dtype=np.int64)
-            edges = [self.source, self.target, weight]
-            compiled.longest_paths(*(edges if lasting.all() else [column[lasting] for column in edges]), latest)
-            return int(latest[-1])
-        reached, columns = [0] * len(self.time), (self.source, self.target, weight)
-        for source, target, ns in zip(*(column[lasting].tolist() for column in columns), strict=True):
-            reached[target] = max(reached[target], reached[source] + ns)
-        return reached[-1]
+        latest = np.zeros(len(self.time), dtype=np.int64)
+        edges = [self.source, self.target, weight]
+        compiled.longest_paths(*(edges if lasting.all() else [column[lasting] for column in edges]), latest)
+        return int(latest[-1])
 
 
 #: The columns of edges. `at` is when the source really happened, be it before the first step.
@@ -110,8 +105,6 @@ class Edges:
 def edge_order(edges: Mapping[str, NDArray[Any]], nodes: int) -> Rows:
     """The order of edges by target, of each target's the binding one last."""
     source, target, at, priority = (edges[name] for name in ("source", "target", "at", "priority"))
-    if compiled is None:
-        return np.lexsort((source, priority, at, target))
     order = np.empty(len(target), dtype=np.int32)
     compiled.order_edges(source, target, at, priority, order, nodes)
     return order

@@ -121,15 +121,9 @@ def _path(graph: Graph, step: int) -> tuple[NDArray[Any], ...]:
 
 def _path_edges(graph: Graph, node: int, begin: int) -> Ints:
     """The binding edges that lead to a node from an instant `begin`, in order of time."""
-    if compiled is not None:
-        found = np.empty(len(graph.time), dtype=np.int32)
-        count = compiled.path(graph.binding, graph.source, graph.time, found, node, begin)
-        return found[:count][::-1].astype(np.int64)
-    edges = []
-    while graph.time[node] > begin:
-        edges.append(int(graph.binding[node]))
-        node = int(graph.source[edges[-1]])
-    return np.array(edges[::-1], dtype=np.int64)
+    edges = np.empty(len(graph.time), dtype=np.int32)
+    count = compiled.path(graph.binding, graph.source, graph.time, edges, node, begin)
+    return edges[:count][::-1].astype(np.int64)
 
 
 def _shares(graph: Graph, parts: pd.DataFrame) -> pd.DataFrame:
