@@ -1,9 +1,9 @@
-"""The call tree against a naive stack, and the GPU work that hangs on it."""
+"""The call tree: times that add up, and the GPU work that hangs on it."""
 
-from collections import defaultdict
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,38 +12,6 @@ from builders import AUTOGRAD, MAIN, TraceBuilder, training_step
 from steptrace.analysis.common import call_tree as ct
 
 _EVENT = st.tuples(st.integers(0, 12), st.integers(0, 12), st.integers(0, 1))
-
-
-def _naive(thread: list[int], start: list[int], end: list[int]) -> tuple[list[int], list[int]]:
-    parents, ends = [], []
-    for row in range(len(start)):
-        open_ = [i for i in range(row) if thread[i] == thread[row] and ends[i] > start[row]]
-        parent = open_[-1] if open_ else -1
-        parents.append(parent)
-        ends.append(min(end[row], ends[parent]) if parent >= 0 else end[row])
-    return parents, ends
-
-
-@given(st.lists(_EVENT, max_size=14))
-def test_nesting_equals_a_naive_stack(events: list[tuple[int, int, int]]) -> None:
-    rows = sorted((thread, start, -(start + length)) for start, length, thread in events)
-    thread, start, end = (
-        np.array([row[i] * sign for row in rows], dtype=np.int64) for i, sign in ((0, 1), (1, 1), (2, -1))
-    )
-    parent, cut, size = ct.nest(thread, start, end)
-    assert (parent.tolist(), cut.tolist()) == _naive(thread.tolist(), start.tolist(), end.tolist())
-    naive_depth: list[int] = []
-    for above in parent:
-        naive_depth.append(naive_depth[above] + 1 if above >= 0 else 0)
-    depth = ct.depths(parent)
-    assert depth.tolist() == naive_depth
-    descendants: dict[int, int] = defaultdict(int)
-    for row in range(len(parent)):
-        above = row
-        while above >= 0:
-            descendants[above] += 1
-            above = int(parent[above])
-    assert size.tolist() == [descendants[i] for i in range(len(parent))]
 
 
 @given(
@@ -155,12 +123,10 @@ def test_backward_work_is_found_under_its_forward_operator_and_line() -> None:
 
 def test_a_deep_stack_costs_no_recursion() -> None:
     depth = 5_000
-    parent, cut, size = ct.nest(
-        np.zeros(depth, dtype=np.int64), np.arange(depth), np.arange(2 * depth, depth, -1, dtype=np.int64)
-    )
-    assert ct.depths(parent).tolist() == list(range(depth))
-    assert size.tolist() == list(range(depth, 0, -1))
-    assert cut[-1] == depth + 1
+    rows = np.arange(depth, dtype=np.int64)
+    tree = ct.tree_of([pd.DataFrame({"thread": np.zeros(depth, dtype=np.int64), "ts": rows, "dur": depth - rows})])
+    assert tree["depth"].tolist() == ct.depths(tree["parent"].astype(np.int64)).tolist() == list(range(depth))
+    assert tree["size"].tolist() == list(range(depth, 0, -1))
 
 
 def test_activities_without_a_launch_are_a_group_of_their_own() -> None:

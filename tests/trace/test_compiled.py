@@ -1,16 +1,11 @@
-"""The compiled code gives what the Python code gives, for whatever a file holds."""
+"""The compiled code against short slow models, and what it reads of odd text against another decoder."""
 
 import gzip
-import importlib.util
 import json
-import os
 import random
-import shutil
 import subprocess
-import sysconfig
-from collections.abc import Callable
+import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -25,84 +20,58 @@ from recorded import NAMES, TRACES, needs_traces
 from steptrace import intervals
 from steptrace.analysis import program as flame
 from steptrace.analysis.common import call_tree
-from steptrace.analysis.critical_path import graph
-from steptrace.analysis.critical_path import graph as found_edges
-from steptrace.analysis.critical_path.measure import critical_paths
-from steptrace.compiled import compiled as installed
+from steptrace.compiled import compiled
 from steptrace.errors import TraceError
-from steptrace.trace import columns, decode, scan
+from steptrace.trace import columns, scan
 from steptrace.trace.kinds import KINDS
+from steptrace.trace.plain import plain_chunk
 from steptrace.trace.read import RawTrace, read_raw
 
-SOURCES = Path(__file__).parents[2] / "ext" / "compiled"
 
-
-@pytest.mark.skipif(not os.environ.get("STEPTRACE_EXPECT_COMPILED"), reason="only asked for by make test")
-def test_installation_has_built_it_where_there_is_a_compiler() -> None:
-    assert installed is not None, "pip install -e . has not built steptrace._compiled; see its output with -v"
-
-
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """The compiled module as it is installed, or else built for this test."""
-    if installed is not None:
-        return installed
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("there is no C compiler")
-    library = tmp_path_factory.mktemp("compiled") / "_compiled.so"
-    include = f"-I{sysconfig.get_path('include')}"
-    sources = sorted(map(str, SOURCES.glob("*.c")))
-    subprocess.run([compiler, "-O1", "-shared", "-fPIC", include, *sources, "-o", str(library), "-lm"], check=True)
-    spec = importlib.util.spec_from_file_location("steptrace._compiled", library)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def _plain(raw: RawTrace) -> dict[str, Any]:
-    """All that a reader has found, its own numbers replaced by what they stand for, the rows of a kind in one order."""
+def _content(raw: RawTrace) -> dict[str, Any]:
+    """All that a reader has of a file, its own numbers replaced by what they stand for."""
     columns = {kind: {name: values.tolist() for name, values in c.items()} for kind, c in raw.columns.items()}
     for kind in columns.values():
         kind["thread"] = [raw.threads[i] for i in kind["thread"]]
-        for name in {"collective"} & kind.keys():
-            kind[name] = [raw.collectives[i] if i >= 0 else None for i in kind[name]]
-    rows = {kind: sorted(map(repr, zip(*c.values(), strict=True))) for kind, c in columns.items() if kind != "memory"}
-    about = (raw.names, raw.thread_names, raw.metadata, raw.events, raw.base_ns, raw.notes)
-    return {
-        "columns": rows,
-        "memory": columns["memory"],
-        "about": repr(about),
-    }  # NaN is not equal to itself, its text is
+        if "collective" in kind:
+            kind["collective"] = [raw.collectives[i] if i >= 0 else None for i in kind["collective"]]
+    notes = [note for note in raw.notes if "nested" not in note]
+    return {"columns": columns, "names": raw.names, "thread names": raw.thread_names, "events": raw.events, "n": notes}
 
 
-def _outcome(path: Path, module: ModuleType | None, chunk: int) -> dict[str, Any] | str:
+def _outcome(path: Path, chunk: int = 1 << 20, *, anew: bool = False) -> dict[str, Any] | str:
+    """What is read of a file, or why it cannot be; with `anew`, each chunk is first decoded and written again."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scan, "compiled", module)
+        if anew:
+            scanned = scan.ChunkScanner._scan
+
+            def scan_plain(self: scan.ChunkScanner, text: bytes) -> scan.Scanned | None:
+                return scanned(self, plain_chunk(text, path)[0])
+
+            patch.setattr(scan.ChunkScanner, "_scan", scan_plain)
         try:
-            return _plain(read_raw(path, chunk=chunk))
+            return json.loads(json.dumps(_content(read_raw(path, chunk=chunk)), default=str, skipkeys=True))
         except TraceError as error:
             return str(error)
 
 
-def _same(path: Path, module: ModuleType, chunk: int = 1 << 20) -> dict[str, Any] | str:
-    found = _outcome(path, module, chunk)
-    assert found == _outcome(path, None, chunk)
-    return found
+def _same(path: Path, chunk: int = 1 << 20) -> dict[str, Any] | str:
+    """What is read of a file: the same as after msgspec has decoded it, which knows nothing of the scanner."""
+    read = _outcome(path, chunk)
+    assert read == _outcome(path, chunk, anew=True)
+    return read
 
 
 @pytest.mark.parametrize("name", hostile.CASES)
-def test_hostile_traces(tmp_path: Path, name: str, compiled: ModuleType) -> None:
+def test_hostile_traces(tmp_path: Path, name: str) -> None:
     (tmp_path / "trace.json").write_bytes(hostile.CASES[name])
-    _same(tmp_path / "trace.json", compiled)
+    _same(tmp_path / "trace.json")
 
 
 @needs_traces
 @pytest.mark.parametrize("name", NAMES)
-def test_real_traces(name: str, compiled: ModuleType) -> None:
-    assert isinstance(_same(TRACES / name, compiled), dict)
+def test_real_traces(name: str) -> None:
+    assert isinstance(_same(TRACES / name), dict)
 
 
 def _trace() -> TraceBuilder:
@@ -126,21 +95,20 @@ def _trace() -> TraceBuilder:
 @pytest.mark.parametrize("chunk", [300, 5_000, 1 << 20])
 @pytest.mark.parametrize("indent", [None, 1])
 @pytest.mark.parametrize("keys_sorted", [True, False])
-def test_what_profilers_write_needs_no_python_decoder(
+def test_what_profilers_write_is_scanned_as_it_is(
     tmp_path: Path,
     chunk: int,
     indent: int | None,
     keys_sorted: bool,  # noqa: FBT001
-    compiled: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = tmp_path / "trace.json"
     text = json.dumps({"traceEvents": _trace().events}, indent=indent, sort_keys=keys_sorted, ensure_ascii=False)
     path.write_text(text.replace('"stream": 7', '"stream": 7, "est. achieved occupancy %": -nan'))
-    found = _same(path, compiled, chunk)
-    assert isinstance(found, dict)
-    monkeypatch.setattr(decode.EventDecoder, "decode", None)
-    assert _outcome(path, compiled, chunk) == found
+    read = _same(path, chunk)
+    assert isinstance(read, dict)
+    monkeypatch.setattr(scan, "plain_chunk", None)
+    assert _outcome(path, chunk) == read
 
 
 _KEYS = ["External id", "correlation", "stream", "grid", "blocks per SM", "Input type", "Input Dims", "Bytes", "Seq"]
@@ -177,17 +145,15 @@ _EVENTS = st.fixed_dictionaries(
 
 @given(st.lists(_EVENTS, max_size=4), st.sampled_from([None, 1]))
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_events_with_values_of_every_kind(
-    tmp_path: Path, compiled: ModuleType, events: list[dict[str, Any]], indent: int | None
-) -> None:
+def test_events_with_values_of_every_kind(tmp_path: Path, events: list[dict[str, Any]], indent: int | None) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps([hostile.BASE, *events], indent=indent))
-    _same(path, compiled)
+    _same(path)
 
 
 @given(st.data())
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_text_that_was_damaged(tmp_path: Path, compiled: ModuleType, data: st.DataObject) -> None:
+def test_text_that_was_damaged(tmp_path: Path, data: st.DataObject) -> None:
     text = bytearray(json.dumps(data.draw(st.lists(st.sampled_from(_trace().events), min_size=1, max_size=3))).encode())
     bits = [b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"nan", b"-inf", b"1e5", b"\xff", b"\0", b"0", b"\\u00e9"]
     for _ in range(data.draw(st.integers(1, 3))):
@@ -196,136 +162,159 @@ def test_text_that_was_damaged(tmp_path: Path, compiled: ModuleType, data: st.Da
         text[at : at + data.draw(st.integers(0, 3))] = new
     path = tmp_path / "trace.json"
     path.write_bytes(text)
-    _same(path, compiled)
+    _same(path)
+
+
+def test_packed_traces(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(gzip.compress(_trace().text()))
+    assert isinstance(_same(path, 700), dict)
 
 
 _SPANS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0, 9)), max_size=30)
 
 
-def _both(compiled: ModuleType, home: ModuleType, compute: Callable[[], Any]) -> list[Any]:
-    """What a function of a module gives with compiled code and without."""
-    found = []
-    for module in (compiled, None):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(home, "compiled", module)
-            found.append(compute())
-    return found
+def _nesting(spans: list[tuple[int, int, int]]) -> tuple[Any, Any, Any]:
+    """Group, start and end of spans given as (group, start, length), in the order of a nesting."""
+    rows = np.array(sorted((g, a, -(a + n)) for g, a, n in spans), dtype=np.int64).reshape(-1, 3).T
+    return rows[0].copy(), rows[1].copy(), -rows[2]
+
+
+def _innermost(spans: list[tuple[int, int, int]], group: int, time: int) -> int:
+    """The last of the spans before which stand only those that hold a time, or have ended: by definition."""
+    held = [row for row, (of, start, end) in enumerate(spans) if of == group and start <= time < end]
+    return max(held, default=-1)
 
 
 @given(_SPANS)
 @settings(max_examples=200, deadline=None)
-def test_nestings(compiled: ModuleType, spans: list[tuple[int, int, int]]) -> None:
-    rows = np.array(sorted((g, a, -(a + n)) for g, a, n in spans), dtype=np.int64).reshape(-1, 3)
-    group, start, end = rows[:, 0].copy(), rows[:, 1].copy(), -rows[:, 2]
-    with_it, without = _both(compiled, intervals, lambda: intervals.nesting_parents(group, start, end).tolist())
-    assert with_it == without
+def test_nestings(spans: list[tuple[int, int, int]]) -> None:
+    group, start, end = _nesting(spans)
+    rows = list(zip(group.tolist(), start.tolist(), end.tolist(), strict=True))
+    expected = [_innermost(rows[:row], of, begin) for row, (of, begin, _) in enumerate(rows)]
+    assert intervals.nesting_parents(group, start, end).tolist() == expected
 
 
 @given(_SPANS, st.lists(st.tuples(st.integers(-1, 3), st.integers(-2, 35)), max_size=20))
 @settings(max_examples=200, deadline=None)
-def test_instants_in_a_nesting(
-    compiled: ModuleType, spans: list[tuple[int, int, int]], instants: list[tuple[int, int]]
-) -> None:
-    rows = np.array(sorted((g, a, -(a + n)) for g, a, n in spans), dtype=np.int64).reshape(-1, 3).T
+def test_instants_in_a_nesting(spans: list[tuple[int, int, int]], instants: list[tuple[int, int]]) -> None:
+    group, start, end = _nesting(spans)
+    rows = list(zip(group.tolist(), start.tolist(), end.tolist(), strict=True))
     of, time = np.array(instants, dtype=np.int64).reshape(-1, 2).T
-    with_it, without = _both(
-        compiled, intervals, lambda: intervals.enclosing(rows[0], rows[1], -rows[2], of, time).tolist()
-    )
-    assert with_it == without
+    expected = [_innermost(rows, *instant) for instant in instants]
+    assert intervals.enclosing(group, start, end, of, time).tolist() == expected
 
 
-@given(st.lists(st.tuples(st.integers(-1, 60), st.booleans()), max_size=60))
+def _forest(rows: list[int], shuffled: random.Random) -> list[int]:
+    """Parents in a forest of any order: each row's stands before it in another order than the rows'."""
+    place = list(range(len(rows)))
+    shuffled.shuffle(place)
+    parent = [-1] * len(rows)
+    for number, above in enumerate(rows):
+        parent[place[number]] = -1 if above < 0 or number == 0 else place[above % number]
+    return parent
+
+
+@given(st.lists(st.tuples(st.integers(-1, 60), st.booleans()), max_size=60), st.randoms())
 @settings(max_examples=200, deadline=None)
-def test_nearest_ancestors(compiled: ModuleType, rows: list[tuple[int, bool]]) -> None:
-    parent = np.array([min(above, row - 1) for row, (above, _) in enumerate(rows)], dtype=np.int64)
-    wanted = np.array([its for _, its in rows], dtype=bool)
-    with_it, without = _both(compiled, columns, lambda: columns.nearest(parent, wanted).tolist())
-    assert with_it == without
+def test_nearest_ancestors(rows: list[tuple[int, bool]], shuffled: random.Random) -> None:
+    parent, wanted = _forest([above for above, _ in rows], shuffled), [its for _, its in rows]
 
+    def model(row: int) -> int:
+        while row >= 0 and not wanted[row]:
+            row = parent[row]
+        return row
 
-def test_ancestors_that_stand_after_their_children(compiled: ModuleType) -> None:
-    parent, wanted = np.array([1, 2, -1]), np.array([False, False, True])
-    assert _both(compiled, columns, lambda: columns.nearest(parent, wanted).tolist()) == [[2, 2, 2]] * 2
+    nearest = columns.nearest(np.array(parent, dtype=np.int64), np.array(wanted, dtype=bool))
+    assert nearest.tolist() == [model(row) for row in range(len(rows))]
 
 
 @given(st.lists(_SPANS, min_size=1, max_size=4))
 @settings(max_examples=200, deadline=None)
-def test_trees(compiled: ModuleType, tables: list[list[tuple[int, int, int]]]) -> None:
-    frames = []
-    for spans in tables:
-        rows = np.array(sorted((g, a, -n) for g, a, n in spans), dtype=np.int64).reshape(-1, 3)
-        frames.append(pd.DataFrame({"thread": rows[:, 0], "ts": rows[:, 1], "dur": -rows[:, 2]}))
-    with_it, without = _both(compiled, call_tree, lambda: call_tree.tree_of(frames))
-    assert {name: column.tolist() for name, column in with_it.items()} == {
-        name: column.tolist() for name, column in without.items()
-    }
-    key = (7 * with_it["row"] + with_it["kind"]) % 3
-    same, alike = _both(compiled, call_tree, lambda: call_tree.inside_same(key, with_it["size"]).tolist())
-    assert same == alike
+def test_trees(tables: list[list[tuple[int, int, int]]]) -> None:
+    frames, events = [], []
+    for kind, spans in enumerate(tables):
+        rows = sorted((g, a, -n) for g, a, n in spans)
+        events += [(thread, ts, less, kind, row) for row, (thread, ts, less) in enumerate(rows)]
+        array = np.array(rows, dtype=np.int64).reshape(-1, 3)
+        frames.append(pd.DataFrame({"thread": array[:, 0], "ts": array[:, 1], "dur": -array[:, 2]}))
+    tree = call_tree.tree_of(frames)
+    parents: list[int] = []
+    ends: list[int] = []
+    events.sort()
+    for thread, ts, less, _, _ in events:
+        holding = [row for row, (of, *_) in enumerate(events[: len(parents)]) if of == thread and ends[row] > ts]
+        parents.append(max(holding, default=-1))
+        ends.append(min(ts - less, *(ends[row] for row in holding)) if holding else ts - less)
+    host = [end - ts for (_, ts, *_), end in zip(events, ends, strict=True)]
+    children = [[row for row, above in enumerate(parents) if above == at] for at in range(len(parents))]
+
+    def size(row: int) -> int:
+        return 1 + sum(map(size, children[row]))
+
+    assert tree["kind"].tolist() == [event[3] for event in events]
+    assert tree["row"].tolist() == [event[4] for event in events]
+    assert tree["parent"].tolist() == parents
+    assert tree["host"].tolist() == host
+    assert tree["own"].tolist() == [host[at] - sum(host[row] for row in rows) for at, rows in enumerate(children)]
+    assert tree["size"].tolist() == [size(row) for row in range(len(parents))]
+    key = (7 * tree["row"] + tree["kind"]) % 3
+
+    def ancestors(row: int) -> list[int]:
+        return [] if parents[row] < 0 else [parents[row], *ancestors(parents[row])]
+
+    assert tree["depth"].tolist() == [len(ancestors(row)) for row in range(len(parents))]
+    assert call_tree.depths(tree["parent"].astype(np.int64)).tolist() == tree["depth"].tolist()
+    expected = [any(key[above] == key[row] for above in ancestors(row)) for row in range(len(parents))]
+    assert call_tree.inside_same(key, tree["size"]).tolist() == expected
 
 
 @given(st.lists(st.tuples(st.integers(-1, 100), st.integers(0, 3), st.integers(0, 2)), max_size=60), st.randoms())
 @settings(max_examples=200, deadline=None)
-def test_boxes(compiled: ModuleType, rows: list[tuple[int, int, int]], shuffled: random.Random) -> None:
-    # A forest in any order: each row's parent is one before it in another order than the rows'.
-    place = list(range(len(rows)))
-    shuffled.shuffle(place)
-    parent, key, own = np.zeros((3, len(rows)), dtype=np.int64)
-    for number, (above, name, width) in enumerate(rows):
-        parent[place[number]] = -1 if above < 0 or number == 0 else place[above % number]
-        key[place[number]], own[place[number]] = name, width
-    with_it, without = _both(
-        compiled,
-        flame,
-        lambda: [column.tolist() for column in flame.merged(parent.astype(np.int32), key.astype(np.int32), own)],
+def test_boxes(rows: list[tuple[int, int, int]], shuffled: random.Random) -> None:
+    parent = _forest([above for above, _, _ in rows], shuffled)
+    key, own = [name for _, name, _ in rows], [width for _, _, width in rows]
+
+    def chain(row: int) -> tuple[int, ...]:
+        return () if row < 0 else (*chain(parent[row]), key[row])
+
+    wide = {at for row in range(len(rows)) if own[row] for at in _with_ancestors(parent, row)}
+    expected: dict[tuple[int, ...], list[int]] = {}
+    for row in sorted(wide):
+        box = expected.setdefault(chain(row), [0, 0])
+        box[0] += 1
+        box[1] += own[row]
+    merged = flame.merged(
+        np.array(parent, dtype=np.int32), np.array(key, dtype=np.int32), np.array(own, dtype=np.int64)
     )
-    assert with_it == without
+    chains: list[tuple[int, ...]] = []
+    for above, name in zip(merged[0].tolist(), merged[1].tolist(), strict=True):
+        chains.append((*(chains[above] if above >= 0 else ()), name))
+    assert dict(zip(chains, np.stack(merged[2:], axis=1).tolist(), strict=True)) == expected
+    order = [(len(one), above, one[-1]) for one, above in zip(chains, merged[0].tolist(), strict=True)]
+    assert order == sorted(order)
 
 
-@given(st.lists(st.tuples(*(st.integers(0, 3) for _ in range(4))), max_size=40))
-@settings(max_examples=200, deadline=None)
-def test_orders_of_edges(compiled: ModuleType, rows: list[tuple[int, int, int, int]]) -> None:
-    values = np.array(rows, dtype=np.int64).reshape(-1, 4).T
-    dtypes = {"source": np.int32, "target": np.int32, "at": np.int64, "priority": np.int8}
-    edges = {
-        name: np.ascontiguousarray(column, dtype) for (name, dtype), column in zip(dtypes.items(), values, strict=True)
-    }
-    with_it, without = _both(compiled, found_edges, lambda: found_edges.edge_order(edges, 4))
-    target = edges["target"]
-    last = np.append(np.diff(target[without]) != 0, True)[: len(rows)]
-    assert sorted(with_it.tolist()) == list(range(len(rows)))
-    assert target[with_it].tolist() == target[without].tolist()
-    assert with_it[last].tolist() == without[last].tolist()
+def _with_ancestors(parent: list[int], row: int) -> list[int]:
+    return [] if row < 0 else [row, *_with_ancestors(parent, parent[row])]
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_paths(compiled: ModuleType, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    builder = TraceBuilder()
-    for step in range(count):
-        training_step(builder, step, step * 1_100_000)
-    trace = builder.trace()
-    left = []
-    for module in (compiled, None):
-        monkeypatch.setattr(graph, "compiled", module)
-        tables = critical_paths(trace)
-        left.append(tables["critical_classes"].to_dict("list"))
-    assert left[0] == left[1]
-
-
-def test_packed_traces(tmp_path: Path, compiled: ModuleType) -> None:
-    path = tmp_path / "trace.json.gz"
-    path.write_bytes(gzip.compress(_trace().text()))
-    assert isinstance(_same(path, compiled, 700), dict)
-
-
-def test_a_scanner_takes_nothing_that_is_no_text(compiled: ModuleType) -> None:
-    scanner = compiled.Scanner(1, [(b"cpu_op\0X", 0)])
+def test_a_scanner_takes_nothing_that_is_no_text() -> None:
+    kinds = [([("start", b"", 8), ("name", b"", 4), ("integer", b"size", 8)], [b"cpu_op\0X"])]
+    scanner = compiled.Scanner(1, kinds)
     assert scanner.scan(b"", False) is False
-    assert scanner.scan(b"[]", False)[0][0] == [b""] * 9
+    text = b'[{"ph": "X", "cat": "cpu_op", "name": "a", "ts": 1.5, "args": {"size": 7}}]'
+    assert [np.frombuffer(data, dtype) for data, dtype in zip(scanner.scan(text, False)[0][0], "qiq", strict=True)] == [
+        1500, 0, 7,
+    ]  # fmt: skip
     with pytest.raises(TypeError):
         scanner.scan("text", False)
-    with pytest.raises(ValueError, match="known kind"):
-        compiled.Scanner(1, [(b"cpu_op\0X", 9)])
+    with pytest.raises(ValueError, match="no such form"):
+        compiled.Scanner(1, [([("time", b"", 8)], [b"cpu_op\0X"])])
+    with pytest.raises(ValueError, match="no room"):
+        compiled.Scanner(1, [([("start", b"", 8)] * 13, [])])
+    with pytest.raises(ValueError, match="distinct"):
+        compiled.Scanner(1, kinds * 2)
     with pytest.raises(RuntimeError):
         scanner.__init__(1, [])
     unmade = compiled.Scanner.__new__(compiled.Scanner)
@@ -333,7 +322,14 @@ def test_a_scanner_takes_nothing_that_is_no_text(compiled: ModuleType) -> None:
         unmade.scan(b"[]", False)
 
 
-def test_recurrences_take_no_rows_that_are_not_there(compiled: ModuleType) -> None:
+def test_without_the_module_an_import_says_how_to_build_it() -> None:
+    program = "import sys; sys.modules['steptrace._compiled'] = None; import steptrace.intervals"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "build it with a C compiler: `python -m pip install --no-deps -e .`" in done.stderr.splitlines()[-1]
+
+
+def test_recurrences_take_no_rows_that_are_not_there() -> None:
     def rows(count: int, value: int = 0, dtype: type = np.int32) -> Any:
         return np.full(count, value, dtype)
 
@@ -341,8 +337,9 @@ def test_recurrences_take_no_rows_that_are_not_there(compiled: ModuleType) -> No
         compiled.nesting_parents(*(rows(count, 0, np.int64) for count in (2, 2, 1, 2)))
     with pytest.raises(ValueError, match="one length"):
         compiled.enclosing(*(rows(count, 0, np.int64) for count in (2, 2, 2, 1, 1, 2)))
-    with pytest.raises(ValueError, match="one length"):
-        compiled.nearest(rows(2), rows(2, 0, np.int8), rows(1))
+    for parent in (rows(2), rows(2, 7)):  # row 0 stands on itself; there is no row 7
+        with pytest.raises(ValueError, match="forest"):
+            compiled.nearest(parent, rows(2, 0, np.int8), rows(2))
     with pytest.raises(ValueError, match="known nodes"):
         compiled.longest_paths(rows(1, 5), rows(1, 5), rows(1, 5, np.int64), rows(2, 0, np.int64))
     with pytest.raises(ValueError, match="known nodes"):

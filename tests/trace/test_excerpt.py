@@ -8,7 +8,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from builders import AUTOGRAD, LOADER, MAIN, PINNED_D2H, TraceBuilder, training_step
@@ -18,14 +17,14 @@ from steptrace.analysis.overview import in_each_step
 from steptrace.analysis.syncs import sync_costs
 from steptrace.cli import main
 from steptrace.errors import ConfigError, TraceError
-from steptrace.trace.excerpt import Excerpt, Wanted, write_excerpt
-from steptrace.trace.excerpt_index import read_index
+from steptrace.trace import excerpt
+from steptrace.trace.excerpt import write_excerpt
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace
 
 NAMES = (
-    "alexnet_cuda_sync", "cpu_only", "cuda_graphs_vllm", "diff_control", "event_sync", "event_sync_multi_stream",
-    "h100_bert_small", "h100_qwen", "h100_vit", "mi250", "nccl", "rank_non_gpu", "triton", "two_ranks_0",
+    "cpu_only", "diff_control", "event_sync", "h100_bert_small", "h100_qwen", "h100_vit", "mi250", "nccl",
+    "rank_non_gpu", "triton", "two_ranks_0",
 )  # fmt: skip
 
 
@@ -79,18 +78,6 @@ def _check_structure(excerpt: Path, source: Path) -> list[dict[str, Any]]:
     assert _crossings(spans) <= _crossings(known_spans)
     _check_origin(spans, known_spans)
     assert not set(_texts(others, others)) - set(_texts(known_others, others))
-    starts = {(event["pid"], event["tid"], event["ts"]) for event in spans}
-    sides = collections.defaultdict(set)
-    for event in events:
-        if event["ph"] in ("s", "t", "f"):
-            assert (event["pid"], event["tid"], event["ts"]) in starts
-            sides[event["cat"], event["id"]].add(event["ph"])
-    assert all(found == {"s", "f"} for found in sides.values())
-    threads = {(event["pid"], event.get("tid")) for event in events if event["ph"] != "M"}
-    processes = {pid for pid, _ in threads}
-    named = {(e["pid"], e["tid"]) for e in events if e["ph"] == "M" and e["name"].startswith("thread_")}
-    assert named <= threads
-    assert {event["pid"] for event in events if event["ph"] == "M"} <= processes
     return events
 
 
@@ -145,19 +132,12 @@ def test_a_step_of_a_real_trace_keeps_its_figures(tmp_path: Path, name: str) -> 
     source, out = recorded(name), tmp_path / "excerpt.json.gz"
     made = write_excerpt(source, out)
     assert (made.path, made.size) == (out, out.stat().st_size)
-    assert made.size <= 1_000_000
-    assert made.whole
     assert made.left_out == ()
     events = _check_structure(out, source)
     assert len(events) == made.events
     full, part = read_trace(source), read_trace(out)
     assert part.meta.world_size == full.meta.world_size
     assert part.meta.devices == full.meta.devices
-    if made.step is None:
-        assert len(full.steps) == 0
-        for table in ("ops", "launches", "kernels", "syncs", "frames"):
-            pd.testing.assert_frame_equal(getattr(part, table), getattr(full, table), check_categorical=False)
-        return
     assert part.steps["index"].tolist() == [made.step]
     assert _figures(part, made.step) == _figures(full, made.step)
 
@@ -169,23 +149,8 @@ def test_every_step_of_a_real_trace_keeps_its_figures(tmp_path: Path, name: str)
     steps = full.steps["index"].tolist()
     assert len(steps) > 1
     for step in steps[:3]:
-        write_excerpt(source, tmp_path / "e.json.gz", Wanted(step=step))
+        write_excerpt(source, tmp_path / "e.json.gz", step)
         assert _figures(read_trace(tmp_path / "e.json.gz"), step) == _figures(full, step), step
-
-
-@pytest.mark.parametrize("name", ["nccl", "h100_qwen", "diff_test", "cuda_graphs_vllm", "rank_non_gpu"])
-def test_a_bound_holds_and_what_fits_is_a_trace(tmp_path: Path, name: str) -> None:
-    source, out = recorded(name), tmp_path / "out.json.gz"
-    made = write_excerpt(source, out, Wanted(max_bytes=20_000))
-    assert not made.whole
-    assert made.size == out.stat().st_size
-    assert 8_000 < made.size <= 20_000
-    events = _check_structure(out, source)
-    assert {event.get("cat") for event in events}.isdisjoint({"python_function", "cpu_instant_event"})
-    assert not [event for event in events if event["name"].startswith("ProfilerStep")]
-    part = read_trace(out)
-    assert len(part.steps) == 0
-    assert (len(part.kernels) > 5) == (len(read_trace(source).kernels) > 0)
 
 
 def test_an_excerpt_can_be_analysed(tmp_path: Path) -> None:
@@ -214,9 +179,11 @@ def _made(steps: int) -> TraceBuilder:
     return builder
 
 
-def test_what_belongs_to_a_window(tmp_path: Path) -> None:
+def test_what_belongs_to_a_step(tmp_path: Path) -> None:
     builder = TraceBuilder()
     builder.frame("main.py(1): <module>", 0, 1_000_000)
+    builder.step(4, 100_000, 100_000)
+    builder.step(5, 200_000, 50_000)
     builder.op("before", 1_000, 2_000)
     gone = builder.kernel(500, 4_000, 1_000, name="over")
     early = builder.call("cudaLaunchKernel", 1_500, 500)  # its kernel runs in the window
@@ -243,12 +210,13 @@ def test_what_belongs_to_a_window(tmp_path: Path) -> None:
     builder.events.append({"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "ts": 0, "args": {"name": "p"}})
     builder.events.append({"ph": "M", "name": "process_name", "pid": 9, "tid": 0, "ts": 0, "args": {"name": "p"}})
     source, out = builder.write(tmp_path / "trace.json.gz"), tmp_path / "out.json.gz"
-    made = write_excerpt(source, out, Wanted(from_ms=0.1, to_ms=0.2))
-    assert (made.step, made.span_ns, made.whole) == (None, (100_000, 200_000), True)
+    made = write_excerpt(source, out, 4)
+    assert made.step == 4
     events = _check_structure(out, source)
     spans = {event["name"]: event for event in events if event["ph"] == "X" and event["cat"] != "cuda_runtime"}
     assert set(spans) == {
-        "main.py(1): <module>", "last before", "early", "reaching in", "inside", "late", "on another thread",
+        "main.py(1): <module>", "ProfilerStep#4", "last before", "early", "reaching in", "inside", "late",
+        "on another thread",
     }  # fmt: skip
     # The extent is from just before the early launch to the late kernel's end; the op that fits in it is not cut.
     assert (spans["main.py(1): <module>"]["ts"], spans["main.py(1): <module>"]["dur"]) == (
@@ -260,9 +228,7 @@ def test_what_belongs_to_a_window(tmp_path: Path) -> None:
         ("s", early), ("f", early), ("s", last), ("f", last), ("s", late), ("f", late),
     ]  # fmt: skip
     assert [event["ts"] for event in events if event["ph"] in "iC"] == [160, 160]
-    assert [(event["name"], event["pid"], event["tid"]) for event in events if event["ph"] == "M"] == [
-        ("thread_name", 1, MAIN), ("thread_name", 1, AUTOGRAD), ("process_name", 1, 0),
-    ]  # fmt: skip
+    assert len([event for event in events if event["ph"] == "M"]) == 5
 
 
 def test_a_copy_brings_what_tells_its_kind(tmp_path: Path) -> None:
@@ -301,7 +267,7 @@ def test_times_keep_every_digit(tmp_path: Path) -> None:
     )
     source, out = tmp_path / "trace.json", tmp_path / "e.json.gz"
     source.write_text('{"schemaVersion": 1, "traceEvents": [' + text + '], "traceName": "a\\u00e9"}')
-    write_excerpt(source, out, Wanted(step=1))
+    write_excerpt(source, out, 1)
     written = gzip.decompress(out.read_bytes()).decode()
     lines = text.split(",\n")
     assert lines[1] in written
@@ -346,8 +312,7 @@ def test_work_whose_time_was_lost_stays_away(tmp_path: Path) -> None:
         builder.kernel(far + index * 1_000_000 + 5_000, far + index * 1_000_000 + 8_000, 1_000)
     builder.frame("main.py(1): <module>", far - 1_000_000, 9_000_000)
     builder.gpu("lost", 0, 0, None)
-    made = write_excerpt(builder.write(tmp_path / "t.json"), tmp_path / "e.json.gz", Wanted(step=0))
-    assert made.span_ns == (1_000_000, 1_900_000)
+    write_excerpt(builder.write(tmp_path / "t.json"), tmp_path / "e.json.gz", 0)
     assert min(e["ts"] for e in _events(_document(tmp_path / "e.json.gz"))) > 999_000_000
 
 
@@ -363,81 +328,34 @@ def test_the_median_step_and_those_without_gpu_work(tmp_path: Path) -> None:
     assert write_excerpt(builder.write(tmp_path / "t.json"), tmp_path / "e.json.gz").step == 2
 
 
-def test_frames_go_first_then_memory_then_length(tmp_path: Path) -> None:
-    builder = TraceBuilder()
-    builder.step(0, 0, 10_000_000)
-    for n in range(400):
-        builder.frame(f"file{n * 7919 % 1000}.py({n}): function{n * 104729 % 977}", n * 20_000, 15_000)
-        builder.op("aten::mm", n * 20_000 + 1_000, 10_000)
-        builder.kernel(n * 20_000 + 2_000, n * 20_000 + 9_000, 5_000 + n)
-        memory = {"Addr": n * 7919 % 4096, "Bytes": 512, "Device Type": 1, "Device Id": 0}
-        builder.events.append(
-            {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": 1, "tid": MAIN,
-             "ts": n * 20 + 2, "args": memory}
-        )  # fmt: skip
-    source = builder.write(tmp_path / "t.json")
-
-    def made(limit: int, *, stacks: bool = True) -> Excerpt:
-        return write_excerpt(source, tmp_path / "e.json.gz", Wanted(max_bytes=limit, stacks=stacks))
-
-    everything = made(10**6)
-    assert (everything.whole, everything.left_out) == (True, ())
-    assert made(everything.size).left_out == ()
-    no_frames = made(everything.size - 1)
-    assert (no_frames.whole, no_frames.left_out) == (True, ("python_function",))
-    assert made(10**6, stacks=False) == no_frames
-    no_memory = made(no_frames.size - 1)
-    assert (no_memory.whole, no_memory.left_out) == (True, ("python_function", "cpu_instant_event"))
-    shortened = made(no_memory.size - 1)
-    assert not shortened.whole
-    assert no_memory.size / 2 < shortened.size < no_memory.size
+def test_a_large_one_has_neither_frames_nor_allocations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = _made(steps=1)
+    memory = {"Addr": 4096, "Bytes": 512, "Device Type": 1, "Device Id": 0}
+    builder.events.append(
+        {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": MAIN, "ts": 20, "args": memory}
+    )
+    source, out = builder.write(tmp_path / "t.json"), tmp_path / "e.json.gz"
+    everything = write_excerpt(source, out)
+    assert everything.left_out == ()
+    assert {"python_function", "cpu_instant_event"} <= {event.get("cat") for event in _events(_document(out))}
+    monkeypatch.setattr(excerpt, "MAX_BYTES", everything.size - 1)
+    made = write_excerpt(source, out)
+    assert made.left_out == ("python_function", "cpu_instant_event")
+    assert {event.get("cat") for event in _events(_document(out))}.isdisjoint(made.left_out)
+    assert (made.size, made.events) == (out.stat().st_size, len(_events(_document(out))))
+    assert made.size < everything.size
 
 
-def test_a_shortened_excerpt_shows_the_densest_part(tmp_path: Path) -> None:
-    builder = TraceBuilder()
-    builder.step(0, 0, 10_000_000)
-    for n in range(300):
-        start = n * 20_000 + (3_000_000 if n > 150 else 0)
-        builder.op(f"aten::op{n * 7919 % 1000}", start, 10_000)
-        if 200 <= n < 230:
-            for k in range(5):
-                builder.kernel(start + 1_000 * k, start + 1_500 * k + 2_000, 1_000)
-    made = write_excerpt(builder.write(tmp_path / "t.json"), tmp_path / "e.json.gz", Wanted(max_bytes=1_500))
-    assert made.size <= 1_500
-    assert 7_000_000 <= made.span_ns[0] < made.span_ns[1] <= 7_600_000
-
-
-def test_what_is_wrong_is_said(tmp_path: Path) -> None:
+def test_errors(tmp_path: Path) -> None:
     source, out = _made(steps=2).write(tmp_path / "trace.json.gz"), tmp_path / "e.json.gz"
-    for wanted, message in (
-        (Wanted(step=7), "no step 7"),
-        (Wanted(from_ms=2.0, to_ms=1.0), "nothing from 2 to 1 ms"),
-        (Wanted(from_ms=9000.0), "nothing from 9000"),
-        (Wanted(max_bytes=100), "fits into 100 bytes"),
-    ):
-        with pytest.raises(TraceError, match=message):
-            write_excerpt(source, out, wanted)
-    with pytest.raises(ConfigError, match="a step and a time"):
-        write_excerpt(source, out, Wanted(step=1, to_ms=2.0))
+    with pytest.raises(TraceError, match="no step 7"):
+        write_excerpt(source, out, 7)
     with pytest.raises(ConfigError, match="not the name"):
         write_excerpt(source, tmp_path / "e.txt")
     with pytest.raises(ConfigError, match="would replace its trace"):
         write_excerpt(source, source)
     builder = TraceBuilder()
     builder.op("aten::mm", 0, 1_000)
-    builder.op("aten::mm", 900_000, 1_000)
-    stepless = builder.write(tmp_path / "stepless.json")
-    with pytest.raises(TraceError, match="no step 0") as caught:
-        write_excerpt(stepless, out, Wanted(step=0))
-    assert "--from MS" in str(caught.value)
-    with pytest.raises(TraceError, match=r"nothing happened from 0\.1 to 0\.2 ms"):
-        write_excerpt(stepless, out, Wanted(from_ms=0.1, to_ms=0.2))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["stepless.json", "trace.json.gz"]
-
-
-def test_chunks_do_not_matter(tmp_path: Path) -> None:
-    source = _made(steps=3).write(tmp_path / "t.json")
-    large, small = read_index(source), read_index(source, chunk=1_000)
-    for column in ("ts", "end", "kind", "thread", "name", "correlation", "flow", "opens", "size"):
-        assert getattr(large, column).tolist() == getattr(small, column).tolist()
-    assert (large.head, large.tail) == (small.head, small.tail)
+    with pytest.raises(TraceError, match="this trace marks none"):
+        write_excerpt(builder.write(tmp_path / "no_steps.json"), out)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["no_steps.json", "trace.json.gz"]

@@ -71,17 +71,13 @@ MOST_LABELS = 100
 MOST_OPERATORS = 10
 
 
-def analyze(path: Path, sources: tuple[Path, ...] = ()) -> Analysis:
+def analyze(path: Path) -> Analysis:
     """Read one trace and compute every table.
-
-    Args:
-        path: the trace file.
-        sources: folders that source lines may be read from, besides what was recorded with the trace.
 
     Raises:
         TraceError: the trace, or a file recorded beside it, cannot be read.
     """
-    return analyze_trace(path, read_trace(path), load_source_lines(path, sources))
+    return analyze_trace(path, read_trace(path), load_source_lines(path))
 
 
 def analyze_trace(
@@ -118,14 +114,11 @@ def _without_written(trace: Trace) -> Trace:
     return emptied(replace(trace, **lean), "memory")
 
 
-def summarize(
-    paths: Iterable[str | Path], sources: tuple[Path, ...] = (), *, tables: Path | None = None
-) -> tuple[Summary, list[Analysis]]:
+def summarize(paths: Iterable[str | Path], *, tables: Path | None = None) -> tuple[Summary, list[Analysis]]:
     """The summary of all traces behind `paths` (files or folders), by rank, and the analyses behind it.
 
     Args:
         paths: files, or folders of them.
-        sources: folders that source lines may be read from.
         tables: a folder that every table is written to, as `trace<k>/<name>.parquet`, k counting as in the summary,
             and what compares ranks as `ranks/<name>.parquet`. Each trace's are written as it is read, by the process
             that reads it, and the analyses then hold little more than what is compared across ranks: so memory does
@@ -137,7 +130,7 @@ def summarize(
     """
     found = find_traces(paths)
     folders = None if tables is None else {path: tables / f".{place}" for place, path in enumerate(found)}
-    done = read_each(partial(_analyze_and_summarize, sources=sources, folders=folders), found)
+    done = read_each(partial(_analyze_and_summarize, folders=folders), found)
     return merge(done, tables, folders or {})
 
 
@@ -166,19 +159,17 @@ def merge(
     return Summary(warnings=(repeated,) if repeated else (), traces=summaries, ranks=ranks), analyses
 
 
-def _analyze_and_summarize(
-    path: Path, sources: tuple[Path, ...], folders: dict[Path, Path] | None
-) -> tuple[Analysis, TraceSummary]:
+def _analyze_and_summarize(path: Path, folders: dict[Path, Path] | None) -> tuple[Analysis, TraceSummary]:
     """One trace's analysis and summary; the former is cut down where its tables go to a folder."""
     if folders is not None:
-        return analyze_into(path, folders[path], sources)
-    analysis = analyze(path, sources)
+        return analyze_into(path, folders[path])
+    analysis = analyze(path)
     return analysis, summarize_trace(analysis)
 
 
-def analyze_into(path: Path, folder: Path, sources: tuple[Path, ...] = ()) -> tuple[Analysis, TraceSummary]:
+def analyze_into(path: Path, folder: Path) -> tuple[Analysis, TraceSummary]:
     """Write all tables of a trace to a folder; return its analysis, cut down to what ranks compare, and its summary."""
-    analysis = analyze_trace(path, read_trace(path), load_source_lines(path, sources), folder=folder)
+    analysis = analyze_trace(path, read_trace(path), load_source_lines(path), folder=folder)
     summary = summarize_trace(analysis)
     trace = replace(analysis.trace, **{name: getattr(analysis.trace, name).iloc[:0].copy() for name in NOT_COMPARED})
     tables = {name: analysis.tables[name] for name in _FOR_COUNTERS if name in analysis.tables}

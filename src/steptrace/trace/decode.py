@@ -125,20 +125,15 @@ def decode_leniently(decoder: msgspec.json.Decoder[Value], text: bytes) -> tuple
     """
     error: Exception = msgspec.DecodeError("nested too deep")
     for repaired in (False, True):
-        given = repair(text) if repaired else text
-        try:
-            return decoder.decode(given), 0
-        except RecursionError:
-            pruned, left_out = prune(given)
-        except (msgspec.DecodeError, UnicodeDecodeError) as why:
-            error = why
-            continue
-        try:
-            return decoder.decode(pruned), left_out
-        except (msgspec.DecodeError, UnicodeDecodeError) as why:
-            error = why
-    if isinstance(error, UnicodeDecodeError):
-        raise msgspec.DecodeError(str(error))
+        given, left_out = repair(text) if repaired else text, 0
+        for _ in range(2):
+            try:
+                return decoder.decode(given), left_out
+            except RecursionError:
+                given, left_out = prune(given)
+            except (msgspec.DecodeError, UnicodeDecodeError) as why:
+                error = why
+                break
     raise error
 
 

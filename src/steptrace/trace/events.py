@@ -94,7 +94,7 @@ def distinct_types(text: bytes) -> str:
 
 def to_ns(us: Decimal) -> int:
     """Microseconds as integer ns; `MISSING` for what is no number or lies beyond `LATEST_NS`."""
-    return int((us * 1000).to_integral_value()) if us.is_finite() and abs(us) < _LATEST_US else MISSING
+    return int((us * 1000).to_integral_value()) if us.is_finite() and -_LATEST_US < us < _LATEST_US else MISSING
 
 
 def ns_to_us(ns: int) -> str:

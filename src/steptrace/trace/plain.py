@@ -51,13 +51,14 @@ def decode_events(chunk: bytes, path: Path) -> tuple[list[tuple[Event, bytes]], 
         TraceError: it is no JSON, or holds other things than events.
     """
     try:
-        texts, left_out = decode_leniently(_TEXTS, chunk)
+        # Bytes that are no UTF-8 would only be met in a string that is looked at.
+        texts, left_out = decode_leniently(_TEXTS, chunk.decode(errors="replace").encode())
         return [(_EVENT.decode(text), bytes(text)) for text in texts], left_out
     except msgspec.ValidationError as error:
         raise TraceError(
             f"JSON, but no trace: {error}", where=path, expected="events as torch.profiler writes them"
         ) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except msgspec.DecodeError as error:
         raise TraceError(f"invalid JSON among the events ({error})", where=path) from error
 
 

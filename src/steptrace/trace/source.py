@@ -49,17 +49,16 @@ _PHASES = frozenset({"data", "forward", "loss", "backward", "optimizer"})
 class SourceLines:
     """What was recorded beside a trace: the `op_lines` table, and each file's text. Either may be absent.
 
-    `folders` are those that the user has named: no other file of this machine is read, whatever a trace calls it.
+    No other file of this machine is read, whatever a trace calls it.
     """
 
     op_lines: pd.DataFrame | None = None
     sources: dict[str, str] = field(default_factory=dict, repr=False)
-    folders: tuple[Path, ...] = ()
 
     def code(self, frame: Frame) -> str | None:
-        """The text of a frame's line as it was when recorded, or else of the Python file in one of the folders.
+        """The text of a frame's line as it was when recorded.
 
-        None where the text under another name that can mean the file has no such function at that line.
+        None without it, and where the text under another name that can mean the file has no such function there.
         """
         unnamed = frame.function.startswith("<")  # a lambda, a module's own code
         if frame.file not in self.sources and not unnamed and self.begins(frame) is None:
@@ -88,12 +87,10 @@ class SourceLines:
         return max(around, default=None)
 
     def _text(self, file: str) -> str | None:
-        """The text that was recorded under a file's name, or else one whose name can mean it, or else of a folder."""
+        """The text that was recorded under a file's name, or else under one that can mean it."""
         alike = (name for name in self.sources if same_file(name, file))
         name = file if file in self.sources else next(alike, None)
-        if name is not None:
-            return self.sources[name]
-        return next((text for folder in self.folders if (text := _text_in(folder, file)) is not None), None)
+        return None if name is None else self.sources[name]
 
 
 @lru_cache(maxsize=64)
@@ -110,22 +107,8 @@ def _functions(text: str) -> list[tuple[str, int, int]]:
     ]
 
 
-def _text_in(folder: Path, file: str) -> str | None:
-    """The text of a Python file that lies in the folder, links followed; None without one."""
-    try:
-        path = (folder / file).resolve()
-        inside = file.endswith(".py") and path.is_relative_to(folder.resolve()) and path.is_file()
-        return path.read_text(encoding="utf-8") if inside else None
-    except (OSError, ValueError):
-        return None
-
-
-def load_source_lines(trace: Path, folders: tuple[Path, ...] = ()) -> SourceLines:
+def load_source_lines(trace: Path) -> SourceLines:
     """Read `op_lines.parquet` and `sources.json` from the folder of a trace file, as far as they are there.
-
-    Args:
-        trace: the trace file.
-        folders: where else source lines may be read from.
 
     Raises:
         TraceError: one of them is there and cannot be read.
@@ -134,9 +117,7 @@ def load_source_lines(trace: Path, folders: tuple[Path, ...] = ()) -> SourceLine
     path = trace.parent / OP_LINES_FILE
     try:
         if path.is_file():
-            table = schema.read_table(path)
-            one_step = {} if "step" in table else {"step": 0}  # as it was written before there could be several
-            op_lines = schema.validate(table.assign(**one_step), schema.OP_LINES).sort_values(["step", "order"])
+            op_lines = schema.validate(schema.read_table(path), schema.OP_LINES).sort_values(["step", "order"])
         path = trace.parent / SOURCES_FILE
         if path.is_file():
             recorded = read_sources(path)
@@ -144,7 +125,7 @@ def load_source_lines(trace: Path, folders: tuple[Path, ...] = ()) -> SourceLine
         raise TraceError(error.what, where=path, next_step="delete it or repeat the run") from error
     except (OSError, ValueError) as error:
         raise TraceError(f"cannot be read ({error})", where=path, next_step="delete it or repeat the run") from error
-    return SourceLines(op_lines, recorded, folders)
+    return SourceLines(op_lines, recorded)
 
 
 def sites_of(trace: Trace, events: pd.DataFrame, lines: SourceLines | None = None) -> pd.DataFrame:
