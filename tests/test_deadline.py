@@ -75,7 +75,7 @@ def test_a_training_has_its_stacks_written(asked, tmp_path, monkeypatch):
         raise SteptraceError("no")
 
     monkeypatch.setattr(main, "load_config", no_run)
-    assert main.main(["--config", str(tmp_path), "--out", str(tmp_path), "--repeat", "0"]) == 2
+    assert main.main([str(tmp_path), "--out", str(tmp_path), "--repeat", "0"]) == 2
     assert len(asked) == 1
 
 

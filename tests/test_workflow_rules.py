@@ -76,10 +76,10 @@ def test_what_a_training_takes_of_the_machine(rules_on, scale, gpus, local, expe
 
 def test_a_training_of_several_ranks_is_started_by_torchrun(rules_on) -> None:
     rules = rules_on("cpu", studies=["all_reduce"])
-    assert rules.trains(Wildcards("all_reduce", "one_process")) == "-m steptrace.train.main"
+    assert rules.trains(Wildcards("all_reduce", "one_process")) == "-m steptrace.train"
     started = rules.trains(Wildcards("all_reduce", "ddp"))
     assert started.startswith("-m torch.distributed.run --standalone")
-    assert started.endswith("--nproc-per-node 2 -m steptrace.train.main")
+    assert started.endswith("--nproc-per-node 2 -m steptrace.train")
 
 
 def test_a_scale_for_gpus_without_one_is_refused(rules_on) -> None:

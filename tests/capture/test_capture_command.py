@@ -13,8 +13,8 @@ import pytest
 from builders import TraceBuilder
 from steptrace.cli import main
 from steptrace.commands import capture
+from steptrace.engine.recording import Recording, Settings
 from steptrace.launch.control import ROOT_VARIABLE, Process, processes, start_of
-from steptrace.recording import Recording, Settings
 
 
 @pytest.fixture(autouse=True)

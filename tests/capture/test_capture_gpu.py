@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from steptrace.analysis.build import summarize
+from steptrace.engine.recording import Request, Settings
 from steptrace.launch import listen
 from steptrace.launch.control import ROOT_VARIABLE, processes
-from steptrace.recording import Request, Settings
 
 
 @pytest.mark.gpu

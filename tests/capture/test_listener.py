@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from steptrace.documents.run import capture_of
+from steptrace.engine.recording import Request, Settings
 from steptrace.errors import CaptureError
 from steptrace.launch import listen
 from steptrace.launch.control import ROOT_VARIABLE, Process, processes
 from steptrace.launch.listen import Listener
-from steptrace.recording import Request, Settings
 
 SHORT = Settings(steps=1, warmup=1, stacks=False, shapes=False, memory=False)
 
@@ -257,7 +257,7 @@ def test_a_recording_needs_torch_and_the_standard_library_only(tmp_path):
     script = (
         "import sys\n"
         "for name in ('msgspec', 'psutil', 'pandas', 'pyarrow', 'hydra'): sys.modules[name] = None\n"
-        "from steptrace.recording import Recording, Request, Settings\n"
+        "from steptrace.engine.recording import Recording, Request, Settings\n"
         "assert 'torch' not in sys.modules\n"
         f"recording = Recording(Request('1', {str(tmp_path)!r}, Settings(steps=2, warmup=1)), lambda: [5, 7, 6])\n"
         "import torch\n"

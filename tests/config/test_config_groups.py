@@ -60,7 +60,6 @@ def test_masked_loss_is_the_published_training_on_a_gpu(planned):
     }
     assert config["optimizer"] == {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.001, "momentum": 0.9}
     assert config["profile"] == {
-        "wait": 1,
         "warmup": 1,
         "active": 2,
         "record_shapes": True,

@@ -3,8 +3,8 @@
 import json
 import sys
 
+from steptrace.engine.steps import Step, StepFinder
 from steptrace.launch.hooks import Hooks
-from steptrace.launch.steps import Step, StepFinder
 
 hooks = Hooks(StepFinder(lambda step: None))  # noqa: ARG005
 hooks.install()

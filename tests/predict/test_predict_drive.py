@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.profiler import record_function
 
 from steptrace.config.schema import StepConfig
+from steptrace.engine.call_site import trace_file_name
 from steptrace.errors import ConfigError, PredictError
 from steptrace.predict import Prediction, predict_callable, predict_config, predict_syncs
 from steptrace.predict.main import main
 from steptrace.predict.rule import declared_rules
-from steptrace.train.call_site import trace_file_name
 from steptrace.workloads import masked_losses
 
 LOSSES = {

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from steptrace.engine.call_site import trace_file_name
 from steptrace.predict import Syncs, memory, predict_syncs
-from steptrace.train.call_site import trace_file_name
 
 SIDE = 512  # above the size from which on a tensor has no values
 

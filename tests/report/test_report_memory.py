@@ -154,7 +154,7 @@ def study_out_of_memory(tmp_path_factory):
     variant = {"name": "base", "overrides": [], "hypothesis": None, "baseline": "base", "digest": "d"}
     study = {"name": "oom", "title": "Too large", "question": "", "text": "", "baseline": "base", "scale": "cpu"}
     write_json(folder / "study.json", study | {"repeats": 1, "variants": [variant]})
-    trains = [sys.executable, "-m", "steptrace.train.main", "--config", str(folder / "base" / "config.yaml")]
+    trains = [sys.executable, "-m", "steptrace.train", str(folder / "base" / "config.yaml")]
     trains += ["--out", str(run_dir), "--repeat", "0"]
     supervise = [sys.executable, "-m", "steptrace.train.supervise", "--out", str(run_dir)]
     subprocess.run([*supervise, "--expect", "run.json", "--", *trains], check=True, capture_output=True, timeout=600)

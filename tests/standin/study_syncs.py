@@ -24,7 +24,7 @@ LARGEST = {
     "data.dataset": {"image_size": 64, "crop": 32, "length": 64, "max_boxes": 16},
     "data": {"batch_size": 4, "num_workers": 1, "pool": 2},
     "scale": {"warmup_steps": 2, "timed_steps": 2, "section_steps": 0, "input_steps": 0},
-    "profile": {"wait": 1, "warmup": 1, "active": 2},
+    "profile": {"warmup": 1, "active": 2},
 }
 
 
@@ -64,7 +64,7 @@ def train(configs: list[str]) -> int:
     """Train each configuration on the device that PyTorch has."""
     from steptrace.train.main import main
 
-    return max(main(["--config", path, "--out", str(Path(path).parent / "run0"), "--repeat", "0"]) for path in configs)
+    return max(main([path, "--out", str(Path(path).parent / "run0"), "--repeat", "0"]) for path in configs)
 
 
 def table(study: str, folder: Path) -> dict[str, tuple[float, float, float]]:

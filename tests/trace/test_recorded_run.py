@@ -69,14 +69,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "distributed": asdict(DistributedConfig()),
         "scale": asdict(ScaleConfig(name="cpu", warmup_steps=1, timed_steps=2)),
         "profile": {
-            "wait": 1, "warmup": 1, "active": 2, "record_shapes": False, "profile_memory": False, "with_stack": True,
+            "warmup": 1, "active": 2, "record_shapes": False, "profile_memory": False, "with_stack": True,
             "repeats": None,
         },
         "equivalence": {"seeds": [0], "batch_size": 2, "model": {}},
         "python_path": [str(folder)],
     }  # fmt: skip
     OmegaConf.save(OmegaConf.create(config), folder / "config.yaml")
-    assert main(["--config", str(folder / "config.yaml"), "--out", str(folder / "run0"), "--repeat", "0"]) == 0
+    assert main([str(folder / "config.yaml"), "--out", str(folder / "run0"), "--repeat", "0"]) == 0
     return folder / "run0"
 
 

@@ -55,7 +55,6 @@ TINY: dict[str, Any] = {
     "distributed": asdict(DistributedConfig()),
     "scale": asdict(ScaleConfig(name="cpu", warmup_steps=2, timed_steps=4)),
     "profile": {
-        "wait": 1,
         "warmup": 1,
         "active": 2,
         "record_shapes": True,

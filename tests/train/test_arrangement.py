@@ -8,10 +8,11 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
+from steptrace.engine.measure import compilations
 from steptrace.errors import TrainError
 from steptrace.record import read_run, read_steps
 from steptrace.train import arrangement
-from steptrace.train.arrangement import arranged, check_compiled, compilations, recompiled
+from steptrace.train.arrangement import arranged, check_compiled
 from steptrace.train.main import main
 from steptrace.train.setup import training
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 
 
 def run(config, out):
-    return main(["--config", str(config), "--out", str(out), "--repeat", "0"])
+    return main([str(config), "--out", str(out), "--repeat", "0"])
 
 
 def step_of(**changes):
@@ -90,13 +91,6 @@ def test_a_model_that_ran_eagerly_all_the_same_is_no_compiled_variant(monkeypatc
     check_compiled(step_of())
     with pytest.raises(TrainError, match="no graph"):
         check_compiled(step_of(compile="default"))
-
-
-def test_graphs_made_within_the_timed_steps_are_told(monkeypatch):
-    monkeypatch.setattr(arrangement, "compilations", lambda: 5)
-    assert recompiled(5) == ()
-    assert "a graph within the timed steps" in recompiled(4)[0]
-    assert "3 graphs" in recompiled(2)[0]
 
 
 def test_a_process_that_never_compiled_has_made_no_graphs(monkeypatch):

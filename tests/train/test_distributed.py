@@ -14,12 +14,12 @@ import pytest
 import torch
 
 from steptrace.analysis import summarize
+from steptrace.engine.files import steps_table
 from steptrace.errors import TrainError
 from steptrace.record import read_communication, read_memory, read_run, read_status, read_steps
 from steptrace.train import main
 from steptrace.train.distributed import ALONE, Ranks, ranks_of, threads_of
-from steptrace.train.loop import StepTiming, train_step
-from steptrace.train.main import slowest, steps_table
+from steptrace.train.loop import train_step
 from steptrace.train.setup import build_loader, load_config, training
 from steptrace.workflow.rules import launcher
 
@@ -39,7 +39,6 @@ TWO_RANKS = {
     "scale.warmup_steps": 1,
     "scale.timed_steps": 3,
     "scale.threads": 1,
-    "profile.wait": 0,
     "profile.with_stack": False,
 }
 
@@ -51,7 +50,7 @@ def locks(tmp_path, monkeypatch):
 
 
 def run_ranks(out, config):
-    command = [sys.executable, *launcher(2).split(), "-m", "steptrace.train.main", "--config", str(config)]
+    command = [sys.executable, *launcher(2).split(), "-m", "steptrace.train", str(config)]
     supervised = ["--out", str(out), "--cpu", "--expect", "run.json", "--timeout", "120"]
     supervise = [sys.executable, "-m", "steptrace.train.supervise", *supervised]
     subprocess.run([*supervise, "--", *command, "--out", str(out), "--repeat", "0"], check=True)
@@ -236,11 +235,10 @@ def test_threads_of_one_process_are_the_config_s(make_config):
 
 
 def test_a_step_took_as_long_as_on_the_slowest_rank():
-    by_rank = [
-        steps_table([], [StepTiming(10, 1, 2.0), StepTiming(20, 5, 4.0)], [], unrecorded=0),
-        steps_table([], [StepTiming(15, 2, 4.0), StepTiming(12, 3, 2.0)], [], unrecorded=0),
-    ]
-    table = slowest(by_rank)
+    timed = {"phase": "timed", "batches": 1}
+    first = [timed | {"step_ns": 10, "wait_ns": 1, "loss": 2.0}, timed | {"step_ns": 20, "wait_ns": 5, "loss": 4.0}]
+    second = [timed | {"step_ns": 15, "wait_ns": 2, "loss": 4.0}, timed | {"step_ns": 12, "wait_ns": 3, "loss": 2.0}]
+    table = steps_table([first, second])
     assert table["step_ns"].tolist() == [15, 20]
     assert table["loader_wait_ns"].tolist() == [2, 5]
     assert table["loss"].tolist() == [3.0, 3.0]

@@ -54,7 +54,7 @@ def test_a_copy_that_blocks_is_seen(make_config):
 
 def test_a_gpu_run_records_events_memory_and_the_gpu(write_config, tmp_path):
     config, out = write_config({"device": "cuda", "scale.name": "gpu"}), tmp_path / "run0"
-    assert main(["--config", str(config), "--out", str(out), "--repeat", "0"]) == 0
+    assert main([str(config), "--out", str(out), "--repeat", "0"]) == 0
     record = read_run(out)
     assert record.clock == "cuda_events"
     assert record.environment.gpu == torch.cuda.get_device_name()

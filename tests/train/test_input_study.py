@@ -56,7 +56,7 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     study = work / "results/tiny"
     for variant in ("files", "offline", "pooled"):
         run = study / variant / "run0"
-        assert main(["--config", str(study / variant / "config.yaml"), "--out", str(run), "--repeat", "0"]) == 0
+        assert main([str(study / variant / "config.yaml"), "--out", str(run), "--repeat", "0"]) == 0
         write_status(run, fill(Status, {"status": "ok", "exit_code": 0}))
         write(run / "summary.json", with_trace_findings(summarize([run / "trace.json.gz"])[0]))
     return with_findings(compare(study))

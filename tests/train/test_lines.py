@@ -1,34 +1,33 @@
 import gzip
 import json
-import textwrap
 
 import pandas as pd
 import pytest
 import torch
-from omegaconf import OmegaConf
 
+from steptrace.engine.call_site import trace_file_name
+from steptrace.engine.step_recorders import OpLineRecorder
+from steptrace.record import read_run, read_steps
 from steptrace.schema import OP_LINES, validate
-from steptrace.train.call_site import trace_file_name
-from steptrace.train.passes import profile_steps, record_op_lines
-from steptrace.train.setup import training
-from steptrace.train.step_recorders import OpLineRecorder
+from steptrace.train.main import main
 from steptrace.workloads import masked_losses, segmentation
 
 LOSSES = "steptrace/workloads/masked_losses.py"
 
 
 @pytest.fixture
-def recorded(make_config, tmp_path):
+def recorded(write_config, tmp_path):
     """Op lines, sources and trace of a tiny run of the baseline."""
-    config = make_config({"loss._target_": "steptrace.workloads.masked_losses.BooleanMaskLoss"})
-    with training(config, 7) as parts:
-        window = {"wait": 0, "warmup": 1, "active": 1, "record_shapes": False, "profile_memory": False}
-        profile_steps(parts, OmegaConf.create({**window, "with_stack": True}), tmp_path / "trace.json.gz")
-        assert record_op_lines(parts, tmp_path) == ()
+    loss = "steptrace.workloads.masked_losses.BooleanMaskLoss"
+    run(write_config({"loss._target_": loss, "profile.active": 1}), tmp_path)
     with gzip.open(tmp_path / "trace.json.gz") as file:
         trace = json.load(file)["traceEvents"]
     lines = validate(pd.read_parquet(tmp_path / "op_lines.parquet"), OP_LINES)
     return lines, json.loads((tmp_path / "sources.json").read_text())["files"], trace
+
+
+def run(config, out):
+    assert main([str(config), "--out", str(out)]) == 0
 
 
 def code_of(row, sources):
@@ -105,45 +104,38 @@ def test_a_file_is_named_from_its_place_on_the_python_path(tmp_path, monkeypatch
     assert trace_file_name("/nowhere/b.py") == "/nowhere/b.py"
 
 
-def test_a_step_that_cannot_be_watched_costs_the_lines_only(make_config, tmp_path, monkeypatch):
-    (tmp_path / "my_watched_loss.py").write_text(
-        textwrap.dedent("""\
-            import torch
-            from torch.utils._python_dispatch import _get_current_dispatch_mode
+WATCHED = """\
+import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-            class Loss(torch.nn.Module):
-                def forward(self, output, target):
-                    if _get_current_dispatch_mode() is not None:
-                        raise RuntimeError("not under a mode")
-                    return output.mean()
-            """)
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    with training(make_config({"loss": {"_target_": "my_watched_loss.Loss"}}), 7) as parts:
-        (warning,) = record_op_lines(parts, tmp_path)
-    assert "not under a mode" in warning
-    lines = pd.read_parquet(tmp_path / "op_lines.parquet")
-    assert "aten::convolution" in set(lines.op)
-    assert "backward" not in set(lines.phase)
+
+class Loss(torch.nn.Module):
+    def forward(self, output, target):
+        if _get_current_dispatch_mode() is not None:
+            raise RuntimeError("{message}")
+        return output.mean()
+"""
 
 
 @pytest.mark.parametrize(
-    ("message", "said"),
+    ("message", "warning"),
     [
-        (
-            "torch.compile with fullgraph=True found no compiled frames. Skipped frames:\n1. ...",
-            "its compiled part cannot",
-        ),
-        ("no kernel for this", "source lines are incomplete: the watched step raised RuntimeError: no kernel for this"),
+        ("torch.compile found no compiled frames. Skipped frames: 1", "its compiled part cannot"),
+        ("not under a mode", "source lines are incomplete: the watched step raised RuntimeError: not under a mode"),
     ],
 )
-def test_a_step_that_cannot_be_watched_says_why(make_config, tmp_path, monkeypatch, message, said):
-    def fails(_):
-        raise RuntimeError(message)
-
-    with training(make_config(), 7) as parts:
-        monkeypatch.setattr("steptrace.train.passes.train_step", fails)
-        (warning,) = record_op_lines(parts, tmp_path)
-    assert warning.startswith(said)
-    assert "frames" not in warning
-    assert (tmp_path / "op_lines.parquet").is_file()
+def test_a_step_that_cannot_be_watched_costs_the_lines_only_and_says_why(
+    write_config, tmp_path, monkeypatch, message, warning
+):
+    name = f"watched_loss_{len(message)}"
+    (tmp_path / f"{name}.py").write_text(WATCHED.format(message=message))
+    monkeypatch.syspath_prepend(tmp_path)
+    out = tmp_path / "run"
+    run(write_config({"loss": {"_target_": f"{name}.Loss"}}), out)
+    (shown,) = read_run(out).warnings
+    assert shown.startswith(warning)
+    assert "frames" not in shown
+    lines = pd.read_parquet(out / "op_lines.parquet")
+    assert "aten::convolution" in set(lines.op)
+    assert "backward" not in set(lines.phase)
+    assert (read_steps(out)["phase"] == "profiled").sum() == 2

@@ -22,7 +22,7 @@ MIB = 2**20
 
 
 def test_a_run_counts_its_parameters_gradients_and_optimizer_state(write_config, make_config, tmp_path):
-    assert main(["--config", str(write_config()), "--out", str(tmp_path), "--repeat", "0"]) == 0
+    assert main([str(write_config()), "--out", str(tmp_path), "--repeat", "0"]) == 0
     memory = read_memory(tmp_path)
     with training(make_config(), 7) as parts:
         size = sum(parameter.nbytes for parameter in parts.model.parameters())
@@ -50,8 +50,7 @@ def test_a_training_beyond_its_limit_says_what_it_asked_for(write_config, tmp_pa
     command = [
         sys.executable,
         "-m",
-        "steptrace.train.main",
-        "--config",
+        "steptrace.train",
         str(config),
         "--out",
         str(out),

@@ -1,17 +1,18 @@
+"""The profiled window of a study's training, in a trace that PyTorch has really written."""
+
 import gzip
 import json
 
 import pytest
-from omegaconf import OmegaConf
+import torch
 
-from steptrace.train import passes
-from steptrace.train.passes import profile_steps, trace_name
-from steptrace.train.setup import training
+from steptrace.engine.files import trace_name
+from steptrace.record import read_steps
+from steptrace.train.main import main
 
 
-def window(wait, warmup, active, *, with_stack=False):
-    counts = {"wait": wait, "warmup": warmup, "active": active}
-    return OmegaConf.create({**counts, "record_shapes": True, "profile_memory": True, "with_stack": with_stack})
+def run(config, out):
+    return main([str(config), "--out", str(out)])
 
 
 def events_of(trace):
@@ -19,53 +20,50 @@ def events_of(trace):
         return json.load(file)["traceEvents"]
 
 
-@pytest.mark.parametrize(("wait", "warmup", "active"), [(1, 2, 3), (0, 1, 1), (2, 0, 2)])
-@pytest.mark.filterwarnings("ignore:Profiler won't be using warmup")
-def test_a_window_holds_exactly_its_active_steps(make_config, tmp_path, wait, warmup, active):
-    trace = tmp_path / "trace.json.gz"
-    with training(make_config(), 7) as parts:
-        timings = profile_steps(parts, window(wait, warmup, active), trace)
-    events = events_of(trace)
+@pytest.mark.parametrize(("warmup", "active"), [(2, 3), (0, 1)])
+def test_a_window_holds_exactly_its_active_steps(write_config, tmp_path, warmup, active):
+    assert run(write_config({"profile.warmup": warmup, "profile.active": active}), tmp_path / "run") == 0
+    events = events_of(tmp_path / "run" / "trace.json.gz")
     steps = [event["name"] for event in events if event["name"].startswith("ProfilerStep")]
-    assert steps == [f"ProfilerStep#{wait + warmup + i}" for i in range(active)]
-    assert len(timings) == active
+    before = 2 + 4 + warmup  # steps that the engine has counted
+    assert steps == [f"ProfilerStep#{before + i}" for i in range(active)]
     labels = [event["name"] for event in events if event.get("cat") == "user_annotation"]
     for label in ("data", "forward", "loss", "backward", "optimizer", "calc loss"):
         assert labels.count(label) == active
-    assert list(tmp_path.iterdir()) == [trace]
+    # A profiled step is timed without the profiler's own work: writing the trace comes after the last one.
+    profiled = read_steps(tmp_path / "run").query("phase == 'profiled'")["step_ns"].tolist()
+    assert len(profiled) == active
+    annotated = [e["dur"] for e in events if e["name"].startswith("ProfilerStep")]
+    assert all(0 < step_ns <= 3 * step_us * 1000 for step_ns, step_us in zip(profiled, annotated, strict=True))
 
 
-def test_a_profiled_step_is_timed_without_the_profiler_s_own_work(make_config, tmp_path):
-    """Writing the trace happens after the last step, within the profiler's step()."""
-    with training(make_config(), 7) as parts:
-        timings = profile_steps(parts, window(0, 1, 3), tmp_path / "trace.json.gz")
-    steps_us = [e["dur"] for e in events_of(tmp_path / "trace.json.gz") if e["name"].startswith("ProfilerStep")]
-    # A step's own marks stand inside its annotation.
-    for timing, step_us in zip(timings, steps_us, strict=True):
-        assert 0 < timing.step_ns <= step_us * 1000
-
-
-def test_shapes_memory_and_stacks_are_recorded_when_asked_for(make_config, tmp_path):
-    trace = tmp_path / "trace.json.gz"
-    with training(make_config(), 7) as parts:
-        profile_steps(parts, window(0, 1, 1, with_stack=True), trace)
-    events = events_of(trace)
+def test_shapes_memory_and_stacks_are_recorded_when_asked_for(write_config, tmp_path):
+    assert run(write_config(), tmp_path / "all") == 0
+    events = events_of(tmp_path / "all" / "trace.json.gz")
     assert any(event.get("cat") == "python_function" for event in events)
     assert any(event["name"] == "[memory]" for event in events)
     assert any("Input Dims" in event.get("args", {}) for event in events)
     assert not any("omegaconf" in event["name"] for event in events)  # a recorded step reads no configuration
+    light = {f"profile.{name}": False for name in ("with_stack", "profile_memory", "record_shapes")}
+    assert run(write_config(light), tmp_path / "light") == 0
+    events = events_of(tmp_path / "light" / "trace.json.gz")
+    assert not any(event.get("cat") == "python_function" or event["name"] == "[memory]" for event in events)
 
 
-def test_a_trace_that_cannot_be_written_leaves_nothing_behind(make_config, tmp_path, monkeypatch):
+def test_a_trace_that_cannot_be_written_fails_the_run_and_leaves_nothing_behind(
+    write_config, tmp_path, monkeypatch, capsys
+):
     def fail(_, path):
         with open(path, "w") as file:  # noqa: PTH123 - as PyTorch does
             file.write("half a trace")
         raise OSError("disk full")
 
-    monkeypatch.setattr(passes.profile, "export_chrome_trace", fail)
-    with training(make_config(), 7) as parts, pytest.raises(OSError, match="disk full"):
-        profile_steps(parts, window(0, 1, 1), tmp_path / "trace.json.gz")
-    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(torch.profiler.profile, "export_chrome_trace", fail)
+    assert run(write_config(), tmp_path / "run") == 2
+    assert "the profiled window is failed: OSError: disk full" in capsys.readouterr().err
+    left = {path.name for path in (tmp_path / "run").rglob("*")}
+    assert not any("trace" in name for name in left)
+    assert "run.json" not in left
 
 
 def test_each_rank_has_a_trace_of_its_own():

@@ -8,16 +8,18 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from steptrace.cli import main as cli
 from steptrace.record import read_run, read_steps
 from steptrace.schema import OP_LINES, validate
 from steptrace.train import main as train_main
 from steptrace.train.main import main
 
-FILES = {"run.json", "steps.parquet", "trace.json.gz", "op_lines.parquet", "sources.json", "memory.json"}
+TIMED = {"run.json", "steps.parquet", "memory.json"}
+FILES = TIMED | {"trace.json.gz", "capture.json", "op_lines.parquet", "sources.json"}
 
 
 def run(config, out, repeat=0):
-    return main(["--config", str(config), "--out", str(out), "--repeat", str(repeat)])
+    return main([str(config), "--out", str(out), "--repeat", str(repeat)])
 
 
 def losses(out):
@@ -38,14 +40,13 @@ def test_a_run_leaves_records_that_validate(write_config, tmp_path, capsys):
     assert record.warnings == ()
     assert record.environment.torch == torch.__version__
     steps = read_steps(out)
-    # The step that looks at the memory, the window's waiting and warm-up steps are run, but not recorded.
-    assert steps["step"].tolist() == [0, 1, 2, 3, 4, 5, 9, 10]
+    assert steps["step"].tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
     assert steps["phase"].tolist() == 2 * ["warmup"] + 4 * ["timed"] + 2 * ["profiled"]
     assert (steps["step_ns"] > steps["loader_wait_ns"]).all()
     assert steps["loss"].notna().all()
     lines = validate(pd.read_parquet(out / "op_lines.parquet"), OP_LINES)
     assert set(lines.file.dropna()) == set(json.loads((out / "sources.json").read_text())["files"])
-    assert capsys.readouterr().out.splitlines() == ["warmup 2/2", "timed 4/4", "profiled 4/4"]
+    assert capsys.readouterr().out.splitlines() == ["warm-up 2/2", "timed 4/4", "profiled 3/3", "watched 1/1"]
 
 
 def test_a_run_whose_time_is_over_says_how_many_steps_it_timed(write_config, tmp_path):
@@ -60,7 +61,7 @@ def test_repeats_beyond_those_that_explain_only_take_step_times(write_config, tm
     for repeat in (0, 1):
         assert run(config, tmp_path / str(repeat), repeat) == 0
     assert {path.name for path in (tmp_path / "0").iterdir()} == FILES | {"sections.parquet"}
-    assert {path.name for path in (tmp_path / "1").iterdir()} == {"run.json", "steps.parquet", "memory.json"}
+    assert {path.name for path in (tmp_path / "1").iterdir()} == TIMED
     assert read_run(tmp_path / "1").traces == ()
     assert read_steps(tmp_path / "1")["phase"].tolist() == 2 * ["warmup"] + 4 * ["timed"]
 
@@ -88,7 +89,7 @@ def test_a_loss_that_is_not_a_number_is_recorded_as_none(write_config, tmp_path)
 
 def test_as_a_command_it_runs_without_a_warning(write_config, tmp_path):
     out = tmp_path / "run0"
-    command = [sys.executable, "-W", "error", "-m", "steptrace.train.main", "--config", str(write_config())]
+    command = [sys.executable, "-W", "error", "-m", "steptrace.train", str(write_config())]
     done = subprocess.run([*command, "--out", str(out), "--repeat", "0"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr
@@ -103,7 +104,7 @@ def test_a_loss_that_raises_ends_the_process_with_its_traceback(write_config, tm
     loss = {"_target_": "hydra.utils.get_method", "path": "my_failing_loss.loss"}
     config = write_config({"loss": loss, "python_path": [str(tmp_path)]})
     out = tmp_path / "run0"
-    command = [sys.executable, "-m", "steptrace.train.main", "--config", str(config), "--out", str(out)]
+    command = [sys.executable, "-m", "steptrace.train", str(config), "--out", str(out)]
     done = subprocess.run([*command, "--repeat", "0"], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "Traceback" in done.stderr
@@ -134,3 +135,13 @@ def test_a_config_that_cannot_be_read_is_a_message_and_exit_code_2(tmp_path, cap
     error = capsys.readouterr().err
     assert "missing.yaml" in error
     assert "Traceback" not in error
+
+
+@pytest.mark.usefixtures("forked_programs")
+def test_as_anybody_s_program_it_is_measured_alike(write_config, tmp_path):
+    """`steptrace run` finds the steps that the program tells of, and in each the loss that a run of its own has."""
+    config, out = write_config(), tmp_path / "out"
+    options = ["--warmup", "2", "--steps", "4", "--profile", "0", "--no-report", "--out", str(out)]
+    assert cli(["run", *options, "--", sys.executable, "-m", "steptrace.train", str(config)]) == 0
+    assert run(config, tmp_path / "own") == 0
+    assert losses(out / "run0") == losses(tmp_path / "own")[1:6]  # of a program's first step nobody knows the beginning

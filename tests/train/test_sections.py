@@ -8,7 +8,7 @@ from steptrace.compare.load import load_run
 from steptrace.record import read_rows, read_run, read_steps, write_rows
 from steptrace.schema import SECTIONS_OF_RUN, validate
 from steptrace.train import passes
-from steptrace.train.loop import run_steps, tensors_of, to_device, train_step
+from steptrace.train.loop import tensors_of, to_device, train_step
 from steptrace.train.main import main
 from steptrace.train.passes import PartTimer, batch_bytes, measure_sections
 from steptrace.train.setup import training
@@ -81,11 +81,10 @@ def test_a_step_trains_in_the_same_way_while_its_sections_are_timed(make_config)
 def test_a_run_with_section_steps_leaves_them_and_the_batch_s_bytes(write_config, tmp_path):
     out = tmp_path / "run0"
     config = write_config({**giou("padded", "PaddedLoss"), "scale.section_steps": 3})
-    assert main(["--config", str(config), "--out", str(out), "--repeat", "0"]) == 0
+    assert main([str(config), "--out", str(out), "--repeat", "0"]) == 0
     assert len(read_rows(out, SECTIONS_OF_RUN)) == 3 * len(NAMES)
     assert read_run(out).batch_bytes == {"inputs": 8 * 32 * 32, "targets": 8 * 8 * 4}
-    # Two warm-up and four timed steps; three with sections, one for the memory, two of the window leave no rows.
-    assert read_steps(out)["step"].tolist() == [0, 1, 2, 3, 4, 5, 12, 13]
+    assert read_steps(out)["phase"].tolist() == 2 * ["warmup"] + 4 * ["timed"] + 2 * ["profiled"]
 
 
 @pytest.mark.parametrize(
@@ -94,10 +93,10 @@ def test_a_run_with_section_steps_leaves_them_and_the_batch_s_bytes(write_config
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_batches_of_every_form_pass_through_the_loop(make_config, form, loss):
     with training(make_config({**giou(form, loss), "data.num_workers": 1}), 7) as parts:
-        losses = [step.loss for step in run_steps(parts, 3)]
+        losses = [train_step(parts)[0].item() for _ in range(3)]
         taken = batch_bytes(parts)
     with training(make_config(giou("padded", "PaddedLoss")), 7) as parts:
-        assert losses == pytest.approx([step.loss for step in run_steps(parts, 3)], rel=1e-5)
+        assert losses == pytest.approx([train_step(parts)[0].item() for _ in range(3)], rel=1e-5)
         padded = batch_bytes(parts)
     assert taken["inputs"] == padded["inputs"]
     assert taken["targets"] == padded["targets"] if form == "padded" else taken["targets"] < padded["targets"]
@@ -131,7 +130,7 @@ def test_a_comparison_reads_the_sections_of_a_run(write_config, tmp_path):
     config = write_config({"scale.section_steps": 1})
     for repeat in range(2):
         out = tmp_path / f"run{repeat}"
-        main(["--config", str(config), "--out", str(out), "--repeat", str(repeat)])
+        main([str(config), "--out", str(out), "--repeat", str(repeat)])
         (out / "status.json").write_text(
             '{"status": "ok", "exit_code": 0, "signal": null, "error": null, "log_tail": [], "started_at": "", '
             '"wall_s": 1.0}'

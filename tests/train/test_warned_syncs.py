@@ -7,10 +7,9 @@ import pytest
 import torch
 from torch.profiler import record_function
 
-from steptrace.train.call_site import Site
-from steptrace.train.passes import record_warned_syncs
-from steptrace.train.setup import training
-from steptrace.train.step_recorders import OpLine, SyncWatcher, summary
+from steptrace.engine.call_site import Site
+from steptrace.engine.step_recorders import OpLine, SyncWatcher, summary
+from steptrace.train.main import main
 
 #: PyTorch says this in C++, once for every call, of a result that does not have the size of its `out=`.
 RESIZED = "An output with one or more elements was resized"
@@ -90,20 +89,18 @@ def test_the_record(tmp_path):
     assert summary([[], []])["sites"] == []
 
 
-def test_without_a_gpu_nothing_is_written(make_config, tmp_path):
-    with training(make_config(), 7) as parts:
-        assert record_warned_syncs(parts, tmp_path) == ()
-    assert list(tmp_path.iterdir()) == []
+def test_without_a_gpu_nothing_is_written(write_config, tmp_path):
+    assert main([str(write_config()), "--out", str(tmp_path / "run")]) == 0
+    assert not (tmp_path / "run" / "warned_syncs.json").exists()
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_on_a_gpu_the_masked_loss_is_warned_of_at_its_lines(make_config, tmp_path):
+def test_on_a_gpu_the_masked_loss_is_warned_of_at_its_lines(write_config, tmp_path):
     loss = "steptrace.workloads.masked_losses.BooleanMaskLoss"
-    with training(make_config({"device": "cuda", "loss._target_": loss}), 7) as parts:
-        assert record_warned_syncs(parts, tmp_path) == ()
-        assert torch.cuda.get_sync_debug_mode() == 0
-    record = json.loads((tmp_path / "warned_syncs.json").read_text())
+    assert main([str(write_config({"device": "cuda", "loss._target_": loss})), "--out", str(tmp_path / "run")]) == 0
+    assert torch.cuda.get_sync_debug_mode() == 0
+    record = json.loads((tmp_path / "run" / "warned_syncs.json").read_text())
     assert record["per_step"] > 0
     assert len(set(record["by_step"])) == 1
     assert all(site["file"].endswith("masked_losses.py") for site in record["sites"])

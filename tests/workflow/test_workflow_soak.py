@@ -26,7 +26,7 @@ KILLS = int(os.environ.get("STEPTRACE_SOAK_KILLS", "50"))
 VICTIMS = {
     "snakemake": b"snakemake",
     "supervisor": b"steptrace.train.supervise",
-    "training": b"steptrace.train.main\0--out",
+    "training": b"steptrace.train\0",
     "checks": b"steptrace.workflow.checks",
     "check": b"steptrace.train.equivalence",
     "prediction": b"steptrace.predict.main",

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steptrace.train.step_recorders import OpLineRecorder
+from steptrace.engine.step_recorders import OpLineRecorder
 from steptrace.workloads.masked_losses import (
     BooleanMaskLoss,
     IgnoreIndexLoss,

@@ -30,8 +30,8 @@ for study in STUDIES:
                 """
                 run=results/{wildcards.study}/{wildcards.variant}/run{wildcards.repeat}
                 exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise --out $run {params.takes} --expect run.json \
-                    --timeout $STEPTRACE_TIMEOUT_S -- "$STEPTRACE_PYTHON" {params.trains} --out $run --repeat {wildcards.repeat} \
-                    --config results/{wildcards.study}/{wildcards.variant}/config.yaml
+                    --timeout $STEPTRACE_TIMEOUT_S -- "$STEPTRACE_PYTHON" {params.trains} \
+                    results/{wildcards.study}/{wildcards.variant}/config.yaml --out $run --repeat {wildcards.repeat}
                 """
 
     # Loss and gradient of every variant against float64, and the syncs that each would make on a GPU: a child each.

@@ -28,7 +28,7 @@ from steptrace.machine import git
 _git: Final = partial(git, timeout_s=60)
 #: What the workflow writes and reads itself in its folder, where programs of a study may lie, too.
 _OURS: Final = ("results", "reports", ".snakemake", "config/study", "config/workflow.yaml")
-#: Steps under the profiler before those that are recorded (`steptrace.recording.Settings`).
+#: Steps under the profiler before those that are recorded (`steptrace.engine.recording.Settings`).
 _UNDER_PROFILER: Final = 2
 
 Steps = Annotated[int, Meta(ge=1, le=10**9)]

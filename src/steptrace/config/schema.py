@@ -147,7 +147,6 @@ class ScaleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class ProfileConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The profiled window, in steps, and what the profiler records in it."""
 
-    wait: Annotated[Count, Meta(description="steps before the profiler's warm-up")]
     warmup: Annotated[Count, Meta(description="steps of the profiler's warm-up")]
     active: Annotated[Positive, Meta(description="recorded steps")]
     record_shapes: Annotated[bool, Meta(description="record the shapes of operators' inputs")] = True

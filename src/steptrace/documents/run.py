@@ -1,7 +1,7 @@
 """run.json, status.json, communication.json, memory.json: what one run leaves behind besides its tables.
 
-And what is read again of a capture.json, the record that `steptrace.recording` writes beside a trace. Unmeasured is
-null.
+And what is read again of a capture.json, the record that `steptrace.engine.recording` writes beside a trace.
+Unmeasured is null.
 """
 
 from pathlib import Path

@@ -10,8 +10,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from steptrace.launch.probe import Phases, Probe
-from steptrace.launch.steps import Step
+from steptrace.engine.measure import Phases
+from steptrace.engine.steps import Step
+from steptrace.launch.probe import Probe
 
 #: Random vectors that a gradient is projected on.
 PROJECTIONS: Final = 8

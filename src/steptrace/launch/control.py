@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from steptrace.engine.recording import Request, Settings
 from steptrace.exchange import private_folder, read_own, user_folder, write_whole
-from steptrace.recording import Request, Settings
 
 ROOT_VARIABLE: Final = "STEPTRACE_CAPTURE_CONTROL"
 

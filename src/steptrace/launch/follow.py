@@ -13,7 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from steptrace.launch.probe import Phases, Probe
+from steptrace.engine.measure import Phases
+from steptrace.launch.probe import Probe
 from steptrace.launch.settings import FAULT
 from steptrace.predict import Prediction, collectives, predict_syncs
 from steptrace.predict.fault import fault_report

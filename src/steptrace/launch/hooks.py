@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils.data import dataloader
 
-from steptrace.launch.steps import StepFinder
+from steptrace.engine.steps import StepFinder
 
 #: Where frameworks call `next` for a batch, of loaders that need not be PyTorch's.
 _FRAMEWORKS = (

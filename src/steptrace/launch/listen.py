@@ -16,11 +16,12 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Final
 
+from steptrace.engine.measure import Phases
+from steptrace.engine.recording import Recording, Request
 from steptrace.errors import SteptraceError
 from steptrace.launch.control import Process, start_of
-from steptrace.launch.probe import Phases, Probe
+from steptrace.launch.probe import Probe
 from steptrace.place import place
-from steptrace.recording import Recording, Request
 
 _LOG: Final = logging.getLogger("steptrace.capture")
 #: How often the control folder is looked into.

@@ -11,21 +11,19 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import steptrace
+from steptrace.engine.measure import Phases
+from steptrace.engine.steps import Step, StepFinder
 from steptrace.exchange import write_whole
 from steptrace.launch.hooks import Hooks
 from steptrace.launch.settings import UNWRITTEN, LaunchSettings, answer_file
-from steptrace.launch.steps import Step, StepFinder
 from steptrace.place import place
-
-#: Goes on at the end of each step, with the step. Its `close()` is called where the program ends early.
-Phases = Generator[None, Step, None]
 
 
 class MeasuredEnd(SystemExit):
@@ -120,6 +118,10 @@ class Probe:
                 write_whole(file, json.dumps(self.record).encode())
             except OSError as error:
                 self.mark(f"{UNWRITTEN}.{error.errno or errno.EIO}")
+
+    def label(self, on: bool) -> None:  # noqa: FBT001 - a switch
+        """Whether the parts of a step are labelled for the profiler from now on."""
+        self.hooks.labels = on
 
     def mark(self, what: str) -> None:
         """Leave a file of this name for the launcher."""

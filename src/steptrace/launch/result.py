@@ -1,21 +1,18 @@
-"""What a measured program left, made into the files of a run: as our own trainings leave them. Imports no torch."""
+"""What a measured program left, made into the files of a run, as a study's trainings leave them. Imports no torch."""
 
 import statistics
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import psutil
 
 from steptrace import format as fmt
-from steptrace import machine, record
-from steptrace.documents.run import Environment, RunMemory, RunRecord
+from steptrace import record
+from steptrace.documents.run import RunMemory, RunRecord
+from steptrace.engine.files import environment, move_trace, steps_table, write_lines
 from steptrace.errors import LaunchError
-from steptrace.files import read_json, write_versioned
 from steptrace.launch.start import ADVICE, ITS_OUTPUT, Launched, ended, why
-
-if TYPE_CHECKING:  # a prediction and a check of the answer need none
-    import pandas as pd
 
 #: Least timed steps of a program that ended early and still counts.
 _LEAST: Final = 2
@@ -46,7 +43,7 @@ def write_results(launched: Launched, run_dir: Path, named: Named, program: dict
         LaunchError: it ended before two of its steps were timed.
     """
     ranks = launched.ranks
-    steps = _steps(ranks)
+    steps = steps_table([rank.get("rows") or [] for rank in ranks])
     timed = int((steps["phase"] == "timed").sum())
     if timed < _LEAST:
         seen = fmt.plural(min(rank["steps_seen"] for rank in ranks), "step")
@@ -59,7 +56,7 @@ def write_results(launched: Launched, run_dir: Path, named: Named, program: dict
     run_dir.mkdir(parents=True, exist_ok=True)
     record.write_steps(run_dir, steps)
     traces = _move_traces(launched, run_dir)
-    _write_lines(launched.out, run_dir)
+    write_lines(launched.out, run_dir)
     first = ranks[0]
     batch = _batch(first)
     gpu = first["gpu"]
@@ -68,11 +65,11 @@ def write_results(launched: Launched, run_dir: Path, named: Named, program: dict
         **asdict(named),
         world_size=max(rank["world_size"] for rank in ranks),
         device="cuda" if gpu else "cpu",
-        clock="cuda_events" if gpu else "monotonic",
-        environment=_environment(first),
+        clock=first["clock"],
+        environment=environment(first, folder if (folder := Path(first["cwd"])).is_dir() else None),
         peak_allocated_bytes=(first.get("memory") or {}).get("peak_allocated_bytes"),
         peak_reserved_bytes=(first.get("memory") or {}).get("peak_reserved_bytes"),
-        nvml=None,
+        nvml=first.get("nvml"),
         traces=traces,
         config={"program": program, **batch},
         warnings=tuple(_warnings(launched)),
@@ -113,28 +110,6 @@ def _each(count: int, steps: int) -> float:
     return count // steps if count % steps == 0 else count / steps
 
 
-def _steps(ranks: tuple[dict[str, Any], ...]) -> "pd.DataFrame":
-    """The table `STEPS_OF_RUN`: the longest time and wait of each step that all ranks have taken, the mean loss."""
-    import pandas as pd
-
-    rows = [
-        {
-            "phase": row["phase"],
-            "step": number,
-            "step_ns": row["step_ns"],
-            "loader_wait_ns": row["wait_ns"] if row["batches"] else None,
-            "loss": row["loss"],
-        }
-        for rank in ranks
-        for number, row in enumerate(rank.get("rows") or [])
-    ]
-    frame = pd.DataFrame(rows, columns=["phase", "step", "step_ns", "loader_wait_ns", "loss"])
-    frame = frame.astype({"step_ns": "int64", "loader_wait_ns": "Int64", "loss": "float64"})
-    steps = frame.groupby(["phase", "step"], sort=False, as_index=False)
-    of_all = steps.size()["size"] == len(ranks)
-    return steps.agg({"step_ns": "max", "loader_wait_ns": "max", "loss": "mean"})[of_all].reset_index(drop=True)
-
-
 def _batch(rank: dict[str, Any]) -> dict[str, Any]:
     """Samples in a batch and batches in a step, where most timed steps agree on them; else nothing."""
     timed = [row for row in rank["rows"] if row["phase"] == "timed"]
@@ -147,30 +122,12 @@ def _batch(rank: dict[str, Any]) -> dict[str, Any]:
 
 
 def _move_traces(launched: Launched, run_dir: Path) -> tuple[str, ...]:
-    """Name the traces as our own runs do; the names in the order of the ranks."""
+    """Name the traces as all runs do; the names in the order of the ranks."""
     for old in (*run_dir.glob("trace*.json.gz"), *run_dir.glob("capture*.json")):
         old.unlink()
-    names = []
-    for rank in launched.ranks:
-        left = launched.out / (rank.get("trace") or {}).get("file", "trace.json.gz")
-        if left.exists():
-            number = f".rank{rank['rank']}" if rank["rank"] else ""
-            left.rename(run_dir / f"trace{number}.json.gz")
-            names.append(f"trace{number}.json.gz")
-            beside = left.with_name(left.name.replace("trace.json.gz", "capture.json"))
-            if beside.exists():  # a trace can lack its record: see Recording
-                beside.rename(run_dir / f"capture{number}.json")
-    return tuple(names)
-
-
-def _write_lines(left: Path, run_dir: Path) -> None:
-    """The operators' lines as our own runs leave them."""
-    if (left / record.WARNED_SYNCS_FILE).exists():
-        write_versioned(run_dir / record.WARNED_SYNCS_FILE, read_json(left / record.WARNED_SYNCS_FILE))
-    if (left / record.SOURCES_FILE).exists():
-        record.write_sources(run_dir, read_json(left / record.SOURCES_FILE))
-    if (left / "op_lines.json").exists():
-        record.write_op_lines(run_dir, read_json(left / "op_lines.json"))
+    files = [launched.out / (rank.get("trace") or {}).get("file", "trace.json.gz") for rank in launched.ranks]
+    names = (move_trace(file, run_dir, rank["rank"]) for file, rank in zip(files, launched.ranks, strict=True))
+    return tuple(name for name in names if name is not None)
 
 
 def _write_memory(rank: dict[str, Any], batch: dict[str, Any], run_dir: Path) -> None:
@@ -186,16 +143,9 @@ def _write_memory(rank: dict[str, Any], batch: dict[str, Any], run_dir: Path) ->
         capacity_bytes=capacity,
         capacity_source=source,
         held=held,
-        gradient_bytes=held.get("gradients"),
+        gradient_bytes=held.get("gradients") or None,  # most programs let go of them before a step ends
     )
     record.write_memory(run_dir, found)
-
-
-def _environment(rank: dict[str, Any]) -> Environment:
-    folder = Path(rank["cwd"])
-    gpus = machine.Gpus(**rank["gpu"]) if rank["gpu"] else None
-    versions = {name: rank[name] for name in ("python", "torch", "cuda")}
-    return machine.environment(**versions, gpus=gpus, folder=folder if folder.is_dir() else None)
 
 
 def _warnings(launched: Launched) -> list[str]:

@@ -20,6 +20,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 from torch.utils.data import DataLoader
 
+from steptrace.engine.call_site import LOOK_PAST
 from steptrace.errors import PredictError, SteptraceError
 from steptrace.predict.execution import extend_rules
 from steptrace.predict.fault import fault_report
@@ -27,7 +28,6 @@ from steptrace.predict.recorder import Prediction
 from steptrace.predict.reroute import predict_syncs, replaced
 from steptrace.predict.rule import declared_rules
 from steptrace.train.arrangement import Precision
-from steptrace.train.call_site import LOOK_PAST
 from steptrace.train.loop import Training, train_step
 from steptrace.train.setup import build_loss, collate_of, read_config
 

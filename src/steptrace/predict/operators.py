@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.flop_counter import flop_registry
 
 from steptrace.documents.operators import OperatorCalls, TensorSpec
-from steptrace.train.call_site import trace_file_name
+from steptrace.engine.call_site import trace_file_name
 
 _Spec = tuple[tuple[int, ...], tuple[int, ...], str]
 

@@ -21,11 +21,11 @@ from torch import Tensor
 
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.operators import OperatorCalls
+from steptrace.engine.call_site import Site as ProgramSite
+from steptrace.engine.call_site import calling_site, frames_from, trace_file_name
 from steptrace.estimate import FollowedStep, estimate_step, gpu_named
 from steptrace.predict import memory
 from steptrace.predict.operators import OperatorLog
-from steptrace.train.call_site import Site as ProgramSite
-from steptrace.train.call_site import calling_site, frames_from, trace_file_name
 
 _TRACE_LINE = re.compile(r'\s*File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)')
 #: As the interpreter calls its own files; a program may be a file without a name.

@@ -3,7 +3,6 @@
 All of it changes how the same function is computed, so the equivalence check arranges its model in the same way.
 """
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -11,6 +10,7 @@ from typing import Any, Final, cast
 import torch
 from torch import Tensor, nn
 
+from steptrace.engine.measure import compilations
 from steptrace.errors import ConfigError, TrainError
 
 #: Dimensions of a batch of images: what channels_last is about.
@@ -45,12 +45,6 @@ def _image_channels_last(part: Any) -> Any:
     return part.contiguous(memory_format=torch.channels_last)
 
 
-def compilations() -> int:
-    """How many graphs torch.compile has made in this process so far."""
-    compiler = sys.modules.get("torch._dynamo.utils")  # it takes a second to import, and most runs compile nothing
-    return 0 if compiler is None else int(compiler.counters["stats"]["unique_graphs"])
-
-
 def check_compiled(step: Mapping[str, Any]) -> None:
     """Raise `TrainError` if the config wants a compiled model, and no graph has been made: it ran eagerly."""
     if step["compile"] is not None and compilations() == 0:
@@ -60,15 +54,6 @@ def check_compiled(step: Mapping[str, Any]) -> None:
             expected="at least one compiled graph",
             next_step="see TORCH_LOGS=graph_breaks for what it cannot follow, or train without step.compile",
         )
-
-
-def recompiled(before: int) -> tuple[str, ...]:
-    """A warning if torch.compile was at work since there were `before` graphs: that time is no step's own."""
-    more = compilations() - before
-    if more <= 0:
-        return ()
-    graphs = "a graph" if more == 1 else f"{more} graphs"
-    return (f"torch.compile made {graphs} within the timed steps; more warm-up steps (scale.warmup_steps) avoid that",)
 
 
 #: Names of the config -> dtype that autocast runs eligible operations in.

@@ -64,8 +64,7 @@ def ranks_of(config: DictConfig) -> Ranks:
             f"the config wants {wanted} ranks, and {started} were started",
             where="distributed.world_size",
             expected=f"a start by torchrun with {wanted} processes",
-            next_step=f"python -m torch.distributed.run --standalone --nproc-per-node {wanted} "
-            "-m steptrace.train.main ...",
+            next_step=f"python -m torch.distributed.run --standalone --nproc-per-node {wanted} -m steptrace.train ...",
         )
     if wanted == 1:
         return ALONE

@@ -1,9 +1,4 @@
-"""The training loop: one plain step, and a way to run and time a block of them.
-
-Nothing in a timed block waits for the device. Step times come from marks between the steps (CUDA events on a GPU, the
-monotonic clock on a CPU), with one device synchronisation before the first mark and one after the last; losses stay on
-the device until the block is over.
-"""
+"""One plain training step. It never waits for the device: its loss stays there until somebody reads it."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,8 +13,7 @@ from torch.optim import Optimizer
 from torch.profiler import record_function
 
 from steptrace.train.arrangement import Precision
-from steptrace.train.clock import Clock
-from steptrace.train.distributed import ALONE, Ranks, barrier
+from steptrace.train.distributed import ALONE, Ranks
 
 #: What a loader yields: a batch of inputs and a batch of targets. Targets may be anything that `to_device` copies.
 Batch = tuple[Tensor, Any]
@@ -48,15 +42,6 @@ class Training:
     no_sync: bool = True
     set_to_none: bool = True
     ranks: Ranks = ALONE
-
-
-@dataclass(frozen=True)
-class StepTiming:
-    """One step as measured: `step_ns` between two marks, `loader_wait_ns` in the loader's `__next__`, its loss."""
-
-    step_ns: int
-    loader_wait_ns: int
-    loss: float
 
 
 def train_step(training: Training, section: Section = record_function) -> tuple[Tensor, int]:
@@ -156,58 +141,6 @@ def _held_by(value: Any) -> list[Any]:
         slots += [named] if isinstance(named, str) else named
     in_slots = [getattr(value, name) for name in slots if not name.startswith("__") and hasattr(value, name)]
     return [*getattr(value, "__dict__", {}).values(), *in_slots]
-
-
-def run_steps(
-    training: Training,
-    count: int,
-    after_step: Callable[[int], None] | None = None,
-    *,
-    at_most_s: float | None = None,
-    at_least: int = 1,
-) -> list[StepTiming]:
-    """Run and time `count` steps in one block.
-
-    Args:
-        training: what takes the steps.
-        count: how many.
-        after_step: called with the steps done on the host after each step, within the time of the next one: it must be
-            quick.
-        at_most_s: seconds of the host's clock after which the block ends, once `at_least` steps are done. Not with
-            several ranks, which have to take the same steps.
-        at_least: see `at_most_s`.
-    """
-    ends_at = None if at_most_s is None or training.ranks.world_size > 1 else time.monotonic() + at_most_s
-    losses: list[Tensor] = []
-    waits_ns: list[int] = []
-    clock = step_clock(training.device)
-    barrier(training.ranks)  # or the first step would hold one rank's wait for another that comes later
-    synchronize(training.device)
-    marks = [clock.now()]
-    for done in range(1, count + 1):
-        loss, wait_ns = train_step(training)
-        marks.append(clock.now())
-        losses.append(loss)
-        waits_ns.append(wait_ns)
-        if after_step is not None:
-            after_step(done)
-        if ends_at is not None and done >= at_least and time.monotonic() > ends_at:
-            break
-    synchronize(training.device)
-    return timings(clock.intervals_ns(marks), waits_ns, losses)
-
-
-def timings(steps_ns: list[int], waits_ns: list[int], losses: list[Tensor]) -> list[StepTiming]:
-    """Put the measurements of a block together, reading the losses from the device: only after its end."""
-    return [
-        StepTiming(step_ns, wait_ns, loss.item())
-        for step_ns, wait_ns, loss in zip(steps_ns, waits_ns, losses, strict=True)
-    ]
-
-
-def step_clock(device: torch.device) -> Clock:
-    """The clock that fits `device`."""
-    return Clock(on_gpu=device.type == "cuda")
 
 
 def synchronize(device: torch.device) -> None:

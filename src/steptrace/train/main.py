@@ -1,8 +1,9 @@
-"""One run of one variant: `python -m steptrace.train.main --config CONFIG.yaml --out RUNDIR --repeat K`.
+"""The program of a study's variant: `python -m steptrace.train CONFIG.yaml [--out RUNDIR] [--repeat K]`.
 
-Warm-up steps, unprofiled timed steps, where the config asks for it some steps with a synchronisation around each
-section and some that time the parts of loading a batch, then a profiled window, one step watched for its source lines,
-and on a GPU two for PyTorch's own warnings of syncs. Leaves run.json, steps.parquet, sections.parquet, input.parquet,
+It trains, and calls `steptrace.step()` after each step. Without `--out` it goes on until whoever measures it ends it,
+as in `steptrace run -- python -m steptrace.train CONFIG.yaml`. With `--out` it is measured by the same engine
+(`steptrace.engine.measure`), and makes between the timed and the profiled steps the passes that only a study has: its
+sections, its input and its memory. Then it leaves run.json, steps.parquet, sections.parquet, input.parquet,
 trace.json.gz, op_lines.parquet, sources.json, warned_syncs.json and memory.json in RUNDIR. Repeat K uses seed + K.
 
 With `distributed.world_size` above 1 it is started by `torchrun`, once per rank. Every rank goes through the same
@@ -14,55 +15,63 @@ message and exit code 2.
 """
 
 import argparse
+import platform
 import sys
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import pandas as pd
-import pyarrow.parquet  # noqa: F401  with the next line: what every run would import later, once for all of a fork server
 import torch
-import torch._dynamo
 from omegaconf import DictConfig, OmegaConf
-from torch.distributed.elastic.multiprocessing.errors import record as told_to_torchrun
 
+import steptrace
 from steptrace.deadline import write_stacks_before_it
 from steptrace.documents.run import RunRecord
-from steptrace.errors import SteptraceError
-from steptrace.record import write_communication, write_memory, write_rows, write_run, write_steps
-from steptrace.schema import INPUT_OF_RUN, SECTIONS_OF_RUN
-from steptrace.train import passes
-from steptrace.train.arrangement import check_compiled, compilations, recompiled
+from steptrace.engine.files import environment, move_trace, steps_table, trace_name, write_lines
+from steptrace.engine.measure import Measurement, MeasureSettings, Phases
+from steptrace.engine.recording import Settings
+from steptrace.engine.steps import Step
+from steptrace.errors import SteptraceError, TrainError
+from steptrace.record import write_communication, write_memory, write_run, write_steps
 from steptrace.train.bandwidth import communication
 from steptrace.train.distributed import Ranks, barrier, from_every_rank, process_group, ranks_of
-from steptrace.train.environment import collect_environment
-from steptrace.train.loop import StepTiming, Training, run_steps, step_clock
+from steptrace.train.loop import Training, train_step
 from steptrace.train.memory import MemoryWatch, watched_memory
-from steptrace.train.nvml import NvmlSampler
-from steptrace.train.setup import build_loader, device_of, load_config, training
+from steptrace.train.setup import device_of, load_config, training
+from steptrace.train.study_passes import StudyPasses
 
-#: Steps that there are at least, however long they take: a compiler works in the first ones.
-_LEAST_WARMUP, _LEAST_TIMED = 3, 5
 _PROGRESS_PERIOD_S = 5.0
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(description="Train and measure one repeat of one variant.")
-    parser.add_argument("--config", type=Path, required=True, help="resolved config of the variant (YAML)")
-    parser.add_argument("--out", type=Path, required=True, help="folder for the run's files")
-    parser.add_argument("--repeat", type=int, required=True, help="number of the repeat, from 0")
+    parser = argparse.ArgumentParser(prog="python -m steptrace.train", description="Train a variant of a study.")
+    parser.add_argument("config", type=Path, help="resolved config of the variant (YAML)")
+    parser.add_argument("--out", type=Path, help="measure it, and write the run's files into this folder")
+    parser.add_argument("--repeat", type=int, default=0, help="number of the repeat, from 0")
     options = parser.parse_args(arguments)
     write_stacks_before_it()
     try:
-        run(load_config(options.config), options.out, options.repeat)
+        config = load_config(options.config)
+        if options.out is None:
+            train(config, options.repeat)
+        else:
+            run(config, options.out, options.repeat)
     except SteptraceError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
     return 0
+
+
+def train(config: DictConfig, repeat: int) -> None:
+    """Train without an end."""
+    ranks = ranks_of(config)
+    with process_group(config, ranks), training(config, config.seed + repeat, ranks) as parts:
+        while True:
+            train_step(parts)
+            steptrace.step()
 
 
 def run(config: DictConfig, out: Path, repeat: int) -> RunRecord:
@@ -74,152 +83,123 @@ def run(config: DictConfig, out: Path, repeat: int) -> RunRecord:
 
 
 def _run(config: DictConfig, out: Path, repeat: int, ranks: Ranks) -> RunRecord:
-    seed = config.seed + repeat
     explained = config.profile.repeats is None or repeat < config.profile.repeats
-    traces = tuple(passes.trace_name(rank) for rank in range(ranks.world_size)) if explained else ()
     with (
-        nullcontext(out) if ranks.rank == 0 else TemporaryDirectory() as folder,  # the others would say the same
+        nullcontext(out) if ranks.rank == 0 else TemporaryDirectory() as own,  # the others would say the same
+        TemporaryDirectory(dir=out, prefix=".measured.") as measured,
         watched_memory(config, device_of(config, ranks), out) as memory,  # any rank may run out
-        training(config, seed, ranks) as parts,
+        training(config, config.seed + repeat, ranks) as parts,
     ):
         memory.training = parts
-        own = Path(folder)
-        environment = collect_environment(parts.device)
-        steps, figures = measure(parts, config, memory, own, out / traces[ranks.rank] if explained else None)
+        left, passes = measure(parts, config, memory, Path(measured), explained=explained)
+        passes.write(Path(own))
+        write_memory(Path(own), memory.with_workspaces(passes.memory))
         if explained:
-            figures["warnings"] += (*passes.record_op_lines(parts, own), *passes.record_warned_syncs(parts, own))
-        write_steps(own, slowest(from_every_rank(steps, ranks)))
+            _keep_trace(left, Path(measured), out, ranks)
+            write_lines(Path(measured), Path(own))
+        write_steps(Path(own), steps_table(from_every_rank(left["rows"], ranks)))
         if not ranks.alone:
-            write_communication(own, communication(parts, config))
+            write_communication(Path(own), communication(parts, config))
         barrier(ranks)  # every trace is written
     record = RunRecord(
         study=config.study,
         variant=config.variant,
         repeat=repeat,
-        seed=seed,
+        seed=config.seed + repeat,
         world_size=ranks.world_size,
         digest=config.digest,
         scale=config.scale.name,
         device=config.device,
-        clock=step_clock(parts.device).name,
-        environment=environment,
-        traces=traces,
+        clock=left["clock"],
+        # The installed package's own version may lack the build, as in 2.11.0+cu130.
+        environment=environment(
+            left | {"python": platform.python_version(), "torch": str(torch.__version__), "cuda": torch.version.cuda}
+        ),
+        peak_allocated_bytes=passes.peaks["peak_allocated_bytes"],
+        peak_reserved_bytes=passes.peaks["peak_reserved_bytes"],
+        nvml=left["nvml"],
+        traces=tuple(trace_name(rank) for rank in range(ranks.world_size)) if explained else (),
         config=OmegaConf.to_container(config, resolve=True),  # type: ignore[arg-type]
-        **figures,
+        warnings=tuple(left["warnings"]),
+        batch_bytes=passes.batch_bytes,
     )
     if ranks.rank == 0:
         write_run(out, record)  # last: a folder with run.json is complete
     return record
 
 
-def slowest(by_rank: list[pd.DataFrame]) -> pd.DataFrame:
-    """One table `STEPS_OF_RUN` of every rank's: the longest time and wait of each step, the mean of the losses."""
-    if len(by_rank) == 1:
-        return by_rank[0]
-    steps = pd.concat(by_rank).groupby(["phase", "step"], sort=False, as_index=False)
-    return steps.agg({"step_ns": "max", "loader_wait_ns": "max", "loss": "mean"})
-
-
 def measure(
-    parts: Training, config: DictConfig, memory: MemoryWatch, own: Path, trace: Path | None
-) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Take all steps of a run; without a `trace` to write only those that are timed, and one for the memory.
-
-    The first phase's peak memory is left out, as first steps allocate for good.
+    parts: Training, config: DictConfig, memory: MemoryWatch, folder: Path, *, explained: bool
+) -> tuple[dict[str, Any], StudyPasses]:
+    """Train through the engine's phases; without `explained` only through those that are timed, and one for the memory.
 
     Returns:
-        The table `STEPS_OF_RUN`, and fields of the run's record; memory.json and the other tables are in folder `own`.
+        What the engine leaves (`Measurement.record`; its files are in `folder`), and the passes of the study.
     """
-    on_gpu, scale = parts.device.type == "cuda", config.scale
-    warmup = run_steps(
-        parts,
+    scale, window = config.scale, config.profile
+    passes = StudyPasses(parts, config, memory, explained=explained)
+    profiled = Settings(window.active, window.warmup, window.with_stack, window.record_shapes, window.profile_memory)
+    settings = MeasureSettings(
+        folder,
         scale.warmup_steps,
-        _progress("warmup", scale.warmup_steps, parts.ranks),
+        scale.timed_steps,
+        profiled if explained else None,
         at_most_s=scale.get("at_most_s"),
-        at_least=_LEAST_WARMUP,
+        ours=True,
+        nvml_period_s=scale.nvml_period_s,
     )
-    if on_gpu:
-        torch.cuda.reset_peak_memory_stats(parts.device)
-    graphs = compilations()
-    with NvmlSampler(parts.device, scale.nvml_period_s) as sampler:
-        timed = run_steps(
-            parts,
-            scale.timed_steps,
-            _progress("timed", scale.timed_steps, parts.ranks),
-            at_most_s=scale.get("at_most_s"),
-            at_least=_LEAST_TIMED,
-        )
-    figures: dict[str, Any] = {
-        "warnings": (*sampler.warnings, *recompiled(graphs), *_ended_early(len(timed), scale)),
-        "nvml": sampler.summary(),
-        "peak_allocated_bytes": torch.cuda.max_memory_allocated(parts.device) if on_gpu else None,
-        "peak_reserved_bytes": torch.cuda.max_memory_reserved(parts.device) if on_gpu else None,
-    }
-    check_compiled(config.step)
-    unrecorded = 1  # the one for the memory
-    tables = {}
-    # Before the window: on a GPU the profiler's hooks into the runtime stay once it has run.
-    if trace and scale.section_steps:
-        tables[SECTIONS_OF_RUN] = passes.measure_sections(parts, scale.section_steps)
-        unrecorded += scale.section_steps
-    if trace and scale.input_steps:
-        loader = build_loader(config, parts.device, config.seed, parts.ranks)
-        tables[INPUT_OF_RUN] = passes.measure_input(parts, loader, scale.input_steps)
-        unrecorded += passes.left_out(loader) + scale.input_steps
-    held = memory.measure()
-    memory.end_limit()  # what the profiler keeps is not the training's
-    for table, rows in tables.items():
-        write_rows(own, table, rows)
-    profiled = []
-    if trace:
-        profiled = passes.profile_steps(parts, config.profile, trace)
-        before = config.profile.wait + config.profile.warmup
-        unrecorded += before
-        _progress("profiled", before + config.profile.active, parts.ranks)(before + config.profile.active)
-    figures["batch_bytes"] = passes.batch_bytes(parts) if SECTIONS_OF_RUN in tables else None
-    write_memory(own, memory.with_workspaces(held))
-    return steps_table(warmup, timed, profiled, unrecorded=unrecorded), figures
+    measurement = Measurement(settings, between=passes.between, progress=_Progress(parts.ranks))
+    barrier(parts.ranks)  # or the first step would hold one rank's wait for another that comes later
+    _train_through(measurement.phases(), parts, config.data.batch_size)
+    return measurement.record, passes
 
 
-def _ended_early(timed: int, scale: DictConfig) -> list[str]:
-    """A warning where time ran out before all steps were timed."""
-    if timed == scale.timed_steps:
-        return []
-    return [f"{timed} of {scale.timed_steps} planned steps were timed: scale.at_most_s is {scale.at_most_s:g} s"]
+def _train_through(phases: Phases, parts: Training, batch_size: int) -> None:
+    """Train until the phases end; each hears of a step by `steptrace.step()`, or of the error that it has raised."""
+    step, over = Step(), False
+
+    def step_ended() -> None:
+        nonlocal over
+        try:
+            phases.send(step)
+        except StopIteration:
+            over = True
+
+    next(phases)
+    before, steptrace.on_step = steptrace.on_step, step_ended
+    samples = parts.accumulate * batch_size
+    try:
+        while not over:
+            try:
+                loss, wait_ns = train_step(parts)
+            except Exception as error:  # a step that cannot be watched ends nothing; elsewhere it is raised again
+                try:
+                    phases.throw(error)
+                except StopIteration:
+                    over = True
+                continue
+            step = Step(parts.accumulate, parts.accumulate, samples, wait_ns, losses=[loss])
+            steptrace.step()
+    finally:
+        steptrace.on_step = before
+        phases.close()
 
 
-def steps_table(
-    warmup: list[StepTiming], timed: list[StepTiming], profiled: list[StepTiming], *, unrecorded: int
-) -> pd.DataFrame:
-    """The table `STEPS_OF_RUN`. The `unrecorded` steps before the profiled ones have indices, but no rows."""
-    phases = {"warmup": (0, warmup), "timed": (len(warmup), timed)}
-    phases["profiled"] = (len(warmup) + len(timed) + unrecorded, profiled)
-    rows = [
-        (phase, first + i, step.step_ns, step.loader_wait_ns, step.loss)
-        for phase, (first, steps) in phases.items()
-        for i, step in enumerate(steps)
-    ]
-    return pd.DataFrame(rows, columns=["phase", "step", "step_ns", "loader_wait_ns", "loss"])
+def _keep_trace(left: dict[str, Any], folder: Path, out: Path, ranks: Ranks) -> None:
+    """Put the trace into the run's folder; a study's run that was to be explained fails without it."""
+    trace = left["trace"]
+    if trace["state"] != "recorded" or move_trace(folder / trace["file"], out, ranks.rank) is None:
+        raise TrainError(f"the profiled window is {trace['state']}: {trace['message']}", where=out)
 
 
-def _progress(phase: str, total: int, ranks: Ranks) -> Callable[[int], None]:
-    last_said = time.monotonic()
+class _Progress:
+    """Prints how far a phase is, rank 0 alone: at its end, and every few seconds."""
 
-    def after_step(done: int) -> None:
-        nonlocal last_said
-        if ranks.rank > 0:
-            return
-        if done == total or time.monotonic() - last_said >= _PROGRESS_PERIOD_S:
-            last_said = time.monotonic()
+    def __init__(self, ranks: Ranks) -> None:
+        self._silent, self._printed = ranks.rank > 0, time.monotonic()
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        late = time.monotonic() - self._printed >= _PROGRESS_PERIOD_S
+        if not self._silent and (done == total or late):
+            self._printed = time.monotonic()
             print(f"{phase} {done}/{total}", flush=True)  # noqa: T201
-
-    return after_step
-
-
-@told_to_torchrun
-def _start() -> None:
-    sys.exit(main())
-
-
-if __name__ == "__main__":
-    _start()

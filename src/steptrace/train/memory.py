@@ -7,7 +7,7 @@ memory, what a library maps included, so that an allocation beyond it fails with
 
 import resource
 import sys
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from steptrace.documents.run import RunMemory
+from steptrace.engine.held import held_bytes
 from steptrace.record import MEMORY_FILE, write_memory
 from steptrace.train.loop import Training, tensors_of, train_step
 from steptrace.train.out_of_memory import is_out_of_memory, is_refusal, mapped_bytes, out_of_memory
@@ -111,19 +112,6 @@ class MemoryWatch:
         free, largest = free_blocks(self.device) if self.device.type == "cuda" else (None, None)
         oom = out_of_memory(error, self.device, self.base_bytes)
         return replace(self.empty(), held=self.held_bytes(), free_bytes=free, largest_free_bytes=largest, oom=oom)
-
-
-def held_bytes(tensors: Mapping[str, Iterable[Tensor]], device: torch.device) -> dict[str, int]:
-    """Bytes of the storages of tensors on a device, by category; one that two categories share counts for the first."""
-    sizes = dict.fromkeys(tensors, 0)
-    counted: set[int] = set()
-    for category, members in tensors.items():
-        for tensor in members:
-            storage = tensor.untyped_storage()
-            if tensor.device.type == device.type and storage.data_ptr() not in counted:
-                counted.add(storage.data_ptr())
-                sizes[category] += storage.nbytes()
-    return sizes
 
 
 @contextmanager

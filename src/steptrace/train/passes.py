@@ -1,4 +1,5 @@
-"""Passes of their own, each for one question, after the timed steps: the training goes on, and its speed is not told.
+"""Passes that only a study's own training has, between the timed steps and the profiled ones. The training goes on,
+and its speed is not told.
 
 Sections: on a GPU a part that only queues work takes the host no time, and its cost shows up wherever the host happens
 to wait. With the device synchronised before and after each part every cost stands where it is caused; it also makes the
@@ -7,42 +8,20 @@ step slower than any real one. These figures say how the work of a step divides,
 Input: the pass trains on from a second loader of the same settings whose data set and collate function are timed where
 they run (`timed_loader`), so workers load ahead of real steps as they do in the timed ones. The copy to a GPU is timed
 with the device synchronised before and after. It copies within the step whatever `data.device_prefetch` is.
-
-Profile: a few steps under torch.profiler, written as one Chrome trace per rank. These steps only explain. Their times
-are kept (phase `profiled`) for one purpose: to say how much slower a step is while it is being watched.
-
-Lines: a Kineto trace names the function around an operator, but only with the line of its `def`. Here one step runs
-under an `OpLineRecorder`, which writes the line of the first frame that is neither PyTorch's nor the pipeline's own
-(`schema.OP_LINES`).
-
-Warned syncs: a third count beside the prediction and the trace, by `torch.cuda.set_sync_debug_mode("warn")`. By its
-documentation PyTorch does not warn of every sync: none of `torch.cuda.synchronize`, events, or what happens inside
-other libraries. On the other hand it knows the line. The mode and the filters for warnings are the process's, so this
-comes last of all; the steps run under the recorder of the lines, by which a warning in the backward pass belongs to a
-line of the forward pass.
 """
 
 import time
-import warnings
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any, Final
 
 import pandas as pd
 import torch
-from omegaconf import DictConfig
-from torch import Tensor
-from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.data import DataLoader
 
-from steptrace.files import write_versioned
-from steptrace.record import WARNED_SYNCS_FILE, write_op_lines, write_sources
 from steptrace.schema.run import INPUT_OF_RUN
-from steptrace.trace.written import export
-from steptrace.train.loop import Batch, StepTiming, Training, step_clock, synchronize, tensors_of, timings, train_step
-from steptrace.train.step_recorders import OpLineRecorder, SyncWatcher, summary, why_incomplete
+from steptrace.train.loop import Batch, Training, synchronize, tensors_of, train_step
 from steptrace.train.timed_loader import TimedBatch, timed_loader
 
 #: Label in the loop -> name of the section. What the loader takes is no work of the step: it is left out.
@@ -134,95 +113,3 @@ def _recorded(loader: "DataLoader[TimedBatch]", rows: list[dict[str, Any]]) -> G
             rows.append({"wait_ns": time.perf_counter_ns() - asked_ns, **asdict(timed.times)})
             yield timed.batch
             asked_ns = time.perf_counter_ns()
-
-
-def trace_name(rank: int) -> str:
-    """File name of a rank's trace: `trace.json.gz` for rank 0, `trace.rank1.json.gz` for rank 1, and so on."""
-    return "trace.json.gz" if rank == 0 else f"trace.rank{rank}.json.gz"
-
-
-def profile_steps(training: Training, window: DictConfig, trace: Path) -> list[StepTiming]:
-    """Go through the config's `profile` window, write its `trace` (.json.gz), and return its active steps' timing."""
-    losses: list[Tensor] = []
-    waits_ns: list[int] = []
-    clock, marks = step_clock(training.device), []
-    before = window.wait + window.warmup  # read here: OmegaConf's frames have no place in a recorded step
-    synchronize(training.device)
-    with _profiler(training.device, window, trace) as profiler:
-        for index in range(before + window.active):
-            active = index >= before
-            if active:
-                marks.append(clock.now())
-            loss, wait_ns = train_step(training)
-            if active:
-                marks.append(clock.now())
-                losses.append(loss)
-                waits_ns.append(wait_ns)
-            profiler.step()
-    synchronize(training.device)
-    # Every second interval is a step; those between belong to the profiler, which writes the trace in the last one.
-    return timings(clock.intervals_ns(marks)[::2], waits_ns, losses)
-
-
-@contextmanager
-def _profiler(device: torch.device, window: DictConfig, trace: Path) -> Generator[profile]:
-    with warnings.catch_warnings():
-        # PyTorch 2.11 says so of every profile, also of one with a single cycle, which loses nothing.
-        warnings.filterwarnings("ignore", "Warning: Profiler clears events", UserWarning)
-        with profile(
-            activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])],
-            schedule=schedule(wait=window.wait, warmup=window.warmup, active=window.active, repeat=1),
-            on_trace_ready=lambda profiler: export(profiler, trace),
-            record_shapes=window.record_shapes,
-            profile_memory=window.profile_memory,
-            with_stack=window.with_stack,
-        ) as profiler:
-            yield profiler
-
-
-def record_op_lines(training: Training, out: Path) -> tuple[str, ...]:
-    """Run one more step and write `op_lines.parquet` and `sources.json` (file -> text) into `out`.
-
-    Returns warnings: a step that cannot be watched to its end leaves the lines seen so far.
-    """
-    recorder = OpLineRecorder()
-    problems: tuple[str, ...] = ()
-    try:
-        with recorder:
-            train_step(training)
-    except Exception as error:
-        # Of any kind: not everything works under a dispatch mode, and a whole run's timings must not depend on it.
-        problems = (why_incomplete(error),)
-    write_op_lines(out, recorder.rows())
-    write_sources(out, recorder.sources())
-    return problems
-
-
-#: Steps watched; a number that varies between them would be worth knowing.
-STEPS: Final = 2
-#: A watched step takes seven times as long as a step. Where one takes longer than this (seconds), it is the only one.
-_LONG_S: Final = 5.0
-
-
-def record_warned_syncs(training: Training, out: Path) -> tuple[str, ...]:
-    """Run `STEPS` more steps and write `warned_syncs.json` into `out`; without a GPU do nothing.
-
-    Returns warnings: a step that cannot be watched leaves no file.
-    """
-    if training.device.type != "cuda":
-        return ()
-    watcher = SyncWatcher()
-    synchronize(training.device)
-    try:
-        started = time.monotonic()
-        for number in range(STEPS):
-            if number and time.monotonic() - started > _LONG_S:
-                break
-            with watcher.step():
-                train_step(training)
-    except Exception as error:
-        # Of any kind: as with the lines, a whole run's timings must not depend on it.
-        reason = next(iter(str(error).splitlines()), "")
-        return (f"PyTorch's own check for syncs was left out: {type(error).__name__}: {reason}",)
-    write_versioned(out / WARNED_SYNCS_FILE, summary(watcher.by_step))
-    return ()

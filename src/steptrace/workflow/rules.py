@@ -123,11 +123,11 @@ class Rules:
         return f"--gpus {gpus}" if gpus else "--cpu"
 
     def trains(self, wildcards: Any) -> str:
-        """What Python runs."""
+        """What Python runs; the config's path follows."""
         config = self._config(wildcards)
         if "program" in config:
-            return "-m steptrace.launch.main measure"
-        return f"{launcher(int(config['distributed']['world_size']))} -m steptrace.train.main".lstrip()
+            return "-m steptrace.launch.main measure --config"
+        return f"{launcher(int(config['distributed']['world_size']))} -m steptrace.train".lstrip()
 
     # In which order: study by study; of a study the rounds, then the checks, then the analyses.
     def priority(self, study: str, stage: int) -> int:

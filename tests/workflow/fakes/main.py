@@ -1,10 +1,6 @@
-"""Stands in for steptrace.train.main: leaves a run's files at once, or fails as its loss's `mode` says.
-
-`began.json` in the run's folder says of the process what tests of the fork server ask.
-"""
+"""Stands in for steptrace.train.main: leaves a run's files at once, or fails as its loss's `mode` says."""
 
 import argparse
-import json
 import os
 import signal
 import sys
@@ -18,12 +14,10 @@ from steptrace.documents.run import RunRecord
 from steptrace.record import write_run
 from steptrace.workloads import fake_losses
 
-IMPORTED = os.getpid()
-
 
 def main(arguments=None):
     parser = argparse.ArgumentParser()
-    parser.add_argument("--config", type=Path)
+    parser.add_argument("config", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--repeat", type=int)
     options = parser.parse_args(arguments)
@@ -33,18 +27,6 @@ def main(arguments=None):
     mode = "ok" if Path("fixed").exists() else config["loss"].get("mode", "ok")
     with Path("runs.txt").open("a") as file:
         file.write(f"train {options.out}\n")
-    began = {
-        "pid": os.getpid(),
-        "parent": os.getppid(),
-        "session": os.getsid(0),
-        "imported": IMPORTED,
-        "files": len(list(Path("/proc/self/fd").iterdir())),
-        "handlers": [str(signal.getsignal(n)) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM)],
-        "environment": dict(os.environ),
-        "folder": str(Path.cwd()),
-        "arguments": sys.argv,
-    }
-    (options.out / "began.json").write_text(json.dumps(began))
     sys.stdout.write(f"timed {fake_losses.STEPS}/2\n")
     sys.stdout.flush()
     if mode == "raise":

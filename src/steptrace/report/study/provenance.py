@@ -99,8 +99,8 @@ def variant_command(study: Comparison, variant: VariantResult, *, of_program: bo
     if path is not None:
         folder = str(Path(path).parent)
     config, out = shlex.quote(f"{folder}/config.yaml"), shlex.quote(f"out/{variant.name}")
-    module = "steptrace.launch.main measure" if of_program else "steptrace.train.main"
-    return f"python -m {module} --config {config} --out {out} --repeat 0"
+    module = "steptrace.launch.main measure --config" if of_program else "steptrace.train"
+    return f"python -m {module} {config} --out {out} --repeat 0"
 
 
 def environment_name(key: str) -> str:

@@ -1,8 +1,6 @@
 """Moments between the steps of a training, and the time between them. Needs PyTorch and the standard library only."""
 
-import itertools
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -29,10 +27,6 @@ class Clock:
     def between_ns(self, start: Any, end: Any) -> int:
         """Nanoseconds between two moments. The device must have been synchronised since the later one."""
         return round(start.elapsed_time(end) * 1e6) if self.on_gpu else int(end - start)  # from float milliseconds
-
-    def intervals_ns(self, marks: Sequence[Any]) -> list[int]:
-        """Nanoseconds between consecutive moments, as `between_ns`."""
-        return list(itertools.starmap(self.between_ns, itertools.pairwise(marks)))
 
     def synchronize(self) -> None:
         """Wait until the current device has done all its work; nothing to do on a CPU."""

@@ -75,7 +75,7 @@ class StepFinder:
         self._gone: Counter[str] = Counter()
         self._leader: _Seen | None = None
         self._leaders = 0
-        self._settled = self._explicit = False
+        self._settled = self._explicit = self._ended_by_call = False
         self._backward_depth = self._optimizer_depth = 0
         self._pending: Any = None
         self._gradients = self._passes = 0
@@ -171,6 +171,7 @@ class StepFinder:
                 self._step.new_leader |= self._leaders <= _MOST_LEADERS
             self._leader = leader
         if seen is self._leader:
+            self._ended_by_call = True
             self._end()
 
     def _forget(self, key: int) -> None:
@@ -193,7 +194,9 @@ class StepFinder:
 
     def step_said(self) -> None:
         """The program says itself that a step has ended."""
-        self._explicit = True
+        first, self._explicit = not self._explicit, True
+        if first and self._ended_by_call and not (self._step.backwards or self._step.batches):
+            return  # the optimizer's call has ended this very step
         self._end()
 
     def _end(self) -> None:

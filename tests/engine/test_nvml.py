@@ -5,7 +5,7 @@ import pynvml
 import pytest
 import torch
 
-from steptrace.train.nvml import NvmlSampler
+from steptrace.engine.nvml import NvmlSampler
 
 GPU = torch.device("cuda", 0)
 

@@ -1,12 +1,15 @@
+import platform
 import subprocess
 
 import psutil
 import pytest
 import torch
 
-from steptrace.train.environment import collect_environment
+from steptrace import machine
 
-CPU = torch.device("cpu")
+
+def collect_environment():
+    return machine.environment(python=platform.python_version(), torch=torch.__version__, cuda=None, gpus=None)
 
 
 def git(folder, *arguments):
@@ -16,7 +19,7 @@ def git(folder, *arguments):
 
 
 def test_a_cpu_run_says_nothing_about_a_gpu():
-    environment = collect_environment(CPU)
+    environment = collect_environment()
     assert (environment.gpu, environment.gpu_memory_bytes, environment.driver) == (None, None, None)
     assert environment.gpu_count == 0
     assert environment.memory_bytes == psutil.virtual_memory().total
@@ -28,14 +31,14 @@ def test_a_cpu_run_says_nothing_about_a_gpu():
 def test_outside_a_repository_there_is_no_commit(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    environment = collect_environment(CPU)
+    environment = collect_environment()
     assert environment.git_commit is None
     assert environment.git_dirty is None
 
 
 def test_without_git_there_is_no_commit(monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert collect_environment(CPU).git_commit is None
+    assert collect_environment().git_commit is None
 
 
 @pytest.mark.parametrize("change", ["none", "edit", "untracked file"])
@@ -49,6 +52,6 @@ def test_a_repository_gives_its_commit_and_whether_tracked_files_changed(tmp_pat
     if change == "untracked file":
         (tmp_path / "other").write_text("two")
     monkeypatch.chdir(tmp_path)
-    environment = collect_environment(CPU)
+    environment = collect_environment()
     assert environment.git_commit == git(tmp_path, "rev-parse", "HEAD")
     assert environment.git_dirty is (change == "edit")

@@ -1,6 +1,6 @@
 """The rules by which steps are found, without a training."""
 
-from steptrace.launch.steps import Step, StepFinder
+from steptrace.engine.steps import Step, StepFinder
 
 
 class Optimizer:
@@ -142,6 +142,15 @@ def test_a_program_that_says_its_steps_knows_better() -> None:
     program.update(optimizer)
     program.finder.step_said()
     assert [s.backwards for s in program.steps] == [1, 1]
+
+
+def test_a_step_that_the_optimizer_has_ended_before_the_program_says_so_is_one_step() -> None:
+    program, optimizer = Program(), Optimizer()
+    for _ in range(3):
+        program.backward()
+        program.update(optimizer)
+        program.finder.step_said()
+    assert [len(s.losses) for s in program.steps] == [1, 1, 1]
 
 
 def test_a_program_that_makes_a_new_optimizer_each_step_is_no_endless_beginning() -> None:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from steptrace.train.call_site import Site, calling_site, frames_from, trace_file_name
+from steptrace.engine.call_site import Site, calling_site, frames_from, trace_file_name
 
 #: Said of a program that torch.compile has compiled parts of: no dispatch mode sees into these.
 COMPILED = (

@@ -1,0 +1,299 @@
+"""The phases of a measured training, whoever wrote it: warm-up, timed steps, a profiled window, watched steps.
+
+Nothing waits for the device within a phase; between phases the host does. On a GPU steps are timed by CUDA events. Then
+some steps come under the profiler (`steptrace.engine.recording`), one is watched operator by operator for its source
+lines, and on a GPU two are checked for PyTorch's own warnings of syncs. Needs PyTorch and the standard library only.
+"""
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from steptrace.engine.clock import Clock
+from steptrace.engine.recording import WITH_TRACE, Recording, Request, Settings
+from steptrace.engine.step_recorders import COMPILED, OpLineRecorder, SyncWatcher, summary, why_incomplete
+from steptrace.engine.steps import Step
+from steptrace.exchange import write_whole
+from steptrace.place import place
+
+#: Goes on at the end of each step, with the step. Its `close()` is called where the program ends early.
+Phases = Generator[None, Step, None]
+
+#: Steps that there are at least, however long they take: a compiler works in the first ones.
+LEAST_WARMUP: Final = 3
+LEAST_TIMED: Final = 5
+#: Steps watched for PyTorch's own warnings; a number that varies between them would be worth knowing.
+_WARNED_STEPS: Final = 2
+
+#: A step whose time is taken: its phase, the clock, the moments between which it ran, and what it was made of; losses
+#: stay on their device until the record is made.
+_Row = tuple[str, Clock, Any, Any, Step]
+
+
+@dataclass(frozen=True)
+class MeasureSettings:
+    """What is measured, and how.
+
+    Attributes:
+        out: folder for the trace, `op_lines.json`, `sources.json` and `warned_syncs.json`.
+        warmup: steps before the timed ones.
+        steps: timed steps.
+        window: what comes under the profiler; None: nothing does, and no step is watched.
+        at_most_s: seconds after which the warm-up ends, and the timed steps, with at least `LEAST_WARMUP` and
+            `LEAST_TIMED` steps. Not with several ranks, which have to take the same steps.
+        ours: the training is a study's own. Its first step begins when `phases()` does, and an error in a watched step
+            is thrown into the phases instead of ending the program, so compiled code is watched as far as it goes.
+        nvml_period_s: how often NVML is asked while steps are timed; None: never.
+    """
+
+    out: Path
+    warmup: int
+    steps: int
+    window: Settings | None
+    at_most_s: float | None = None
+    ours: bool = False
+    nvml_period_s: float | None = 0.1
+
+
+class Measurement:
+    """One process's measurement; `record` is what it leaves, as plain data, and fills while `phases()` goes on.
+
+    Args:
+        settings: what is measured.
+        label: called with whether the parts of a step are to be labelled for the profiler.
+        between: called with the name of the phase that is over, before the next one begins; may train on.
+        progress: called before each step and after the last with the phase, its steps that are over, and their number.
+    """
+
+    def __init__(
+        self,
+        settings: MeasureSettings,
+        *,
+        label: Callable[[bool], object] = lambda _: None,
+        between: Callable[[str], object] = lambda _: None,
+        progress: Callable[[str, int, int], object] = lambda *_: None,
+    ) -> None:
+        self.record: dict[str, Any] = {"warnings": []}
+        self._settings, self._label, self._between, self._progress = settings, label, between, progress
+        self._rows: list[_Row] = []
+        self._over = 0
+
+    def phases(self) -> Phases:
+        """Warm-up, timed steps, profiled steps, watched steps."""
+        process = os.getpid()
+        trace: Recording | None = None
+        try:
+            while not (yield from self._timed()):
+                self._rows.clear()
+            self._between("timed")
+            if self._settings.window is not None:
+                request = Request("launch", str(self._settings.out), self._settings.window, asked_by="launch")
+                trace = Recording(request, self._timed_ns)
+                yield from self._profiled(trace, self._settings.window)
+                if trace.state in WITH_TRACE:
+                    yield from self._watched()
+        finally:
+            if os.getpid() == process:  # not in a forked child: profiler and GPU are not its own
+                if trace is not None:
+                    trace.close()
+                    self.record["trace"] = {"state": trace.state, "message": trace.message, "file": trace.trace.name}
+                self.record |= {"rows": _plain(self._rows), "gpu": gpu(), "clock": _clock().name}
+
+    def _next(self, phase: str, done: int, total: int) -> Generator[None, Step, Step]:
+        """Wait for the end of the next step of a phase, of which `done` are over."""
+        self._progress(phase, done, total)
+        step = yield
+        self._over += 1
+        if done + 1 == total:
+            self._progress(phase, total, total)
+        return step
+
+    def _timed(self) -> Generator[None, Step, bool]:
+        """Warm-up and timed steps; False where another optimizer has come up meanwhile that ends the steps from now on.
+
+        Elsewhere than in our own training the first step has no beginning that is known. None is timed across the
+        moment the program takes its GPU.
+        """
+        clock, left, done, ends_at = _clock(), self._settings.warmup, 0, self._ends_at()
+        start = clock.now() if self._settings.ours else None
+        while left:
+            step = yield from self._next("warm-up", done, done + left)
+            left, done = (self._settings.warmup - 1, 1) if step.new_leader else (left - 1, done + 1)
+            if done >= LEAST_WARMUP and time.monotonic() > ends_at:
+                left = 0
+            if not clock.on_gpu and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+                clock, start = _clock(), None
+            end = clock.now()
+            if start is not None:
+                self._rows.append(("warmup", clock, start, end, step))
+            start = end
+        clock.synchronize()
+        self._between("warmup")
+        graphs = compilations()
+        with _nvml(self._settings.nvml_period_s) as sampler:
+            start, ends_at = clock.now(), self._ends_at()
+            for number in range(self._settings.steps):
+                if number >= LEAST_TIMED and time.monotonic() > ends_at:
+                    limit = f"scale.at_most_s is {self._settings.at_most_s:g} s"
+                    self.warn(f"{number} of {self._settings.steps} planned steps were timed: {limit}")
+                    break
+                step = yield from self._next("timed", number, self._settings.steps)
+                if step.new_leader:
+                    return False
+                end = clock.now()
+                self._rows.append(("timed", clock, start, end, step))
+                start = end
+            clock.synchronize()
+        self.record["nvml"] = sampler.summary() if sampler else None
+        self.record["warnings"] += (*(sampler.warnings if sampler else ()), *_recompiled(graphs))
+        return True
+
+    def _profiled(self, trace: Recording, window: Settings) -> Phases:
+        clock, recorded, done = _clock(), 0, 0
+        self._label(True)
+        trace.step(self._over)
+        start = clock.now()
+        while not trace.done:
+            step = yield from self._next("profiled", done, window.warmup + window.steps)
+            end = clock.now()
+            done += 1
+            trace.step(self._over)
+            if trace.count > recorded:
+                recorded = trace.count
+                self._rows.append(("profiled", clock, start, end, step))
+            start = clock.now()
+        self._label(False)
+
+    def _watched(self) -> Phases:
+        """One step under `OpLineRecorder`, and on a GPU some under `SyncWatcher`; rank 0 alone leaves their lines."""
+        first_rank = not place().rank
+        if not self._settings.ours and _has_compiled():  # a mode would make the program's own compiled code fail
+            self.warn(COMPILED)
+            return
+        self._label(True)
+        recorder = OpLineRecorder()
+        try:
+            with recorder:
+                yield from self._next("watched", 0, 1)
+        except Exception as error:
+            # Of any kind: not everything works under a dispatch mode, and a run's timings must not depend on it.
+            self.warn(why_incomplete(error))
+        if first_rank:
+            self._write_lines([recorder])
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            yield from self._warned(recorder, first_rank=first_rank)
+
+    def _warned(self, recorder: OpLineRecorder, *, first_rank: bool) -> Phases:
+        watchers = [SyncWatcher() for _ in range(_WARNED_STEPS)]
+        torch.cuda.synchronize()
+        try:
+            for number, watcher in enumerate(watchers):
+                with watcher.step():
+                    yield from self._next("watched for syncs", number, _WARNED_STEPS)
+        except Exception as error:  # as above
+            reason = next(iter(str(error).splitlines()), "")
+            self.warn(f"PyTorch's own check for syncs was left out: {type(error).__name__}: {reason}")
+            return
+        if first_rank:
+            by_step = [step for watcher in watchers for step in watcher.by_step]
+            write_whole(self._settings.out / "warned_syncs.json", json.dumps(summary(by_step)).encode())
+            self._write_lines([recorder, *watchers])
+
+    def _write_lines(self, recorders: Sequence[OpLineRecorder]) -> None:
+        """The lines of the watched steps: one that logs or evaluates calls from others than the next one."""
+        rows = [row for step, recorder in enumerate(recorders) for row in recorder.rows(step)]
+        write_whole(self._settings.out / "op_lines.json", json.dumps(rows).encode())
+        texts = {file: text for recorder in recorders for file, text in recorder.sources().items()}
+        write_whole(self._settings.out / "sources.json", json.dumps(texts).encode())
+
+    def warn(self, text: str) -> None:
+        """Note what was asked for and could not be measured."""
+        self.record["warnings"].append(text)
+
+    def _timed_ns(self) -> list[int]:
+        """The times of the timed steps, which are over."""
+        return [clock.between_ns(start, end) for phase, clock, start, end, _ in self._rows if phase == "timed"]
+
+    def _ends_at(self) -> float:
+        """When a phase that begins now has to end, by the monotonic clock; several ranks take the same steps."""
+        several = (place().world_size or 1) > 1
+        return math.inf if self._settings.at_most_s is None or several else time.monotonic() + self._settings.at_most_s
+
+
+def _plain(rows: Sequence[_Row]) -> list[dict[str, Any]]:
+    """The steps as plain data: `phase`, `step_ns`, `loss` (a step's sum, None if it has none), a `Step`'s fields."""
+    _clock().synchronize()
+    return [
+        {
+            "phase": phase,
+            "step_ns": clock.between_ns(start, end),
+            "loss": sum(float(loss) for loss in step.losses) if step.losses else None,
+            **{key: getattr(step, key) for key in Step.__slots__ if key != "losses"},
+        }
+        for phase, clock, start, end, step in rows
+    ]
+
+
+def _clock() -> Clock:
+    return Clock(on_gpu=bool(torch.cuda.is_initialized()))  # type: ignore[no-untyped-call]
+
+
+def _nvml(period_s: float | None) -> Any:
+    """A sampler of the GPU in use; None where there is none, or its package is missing in the program's environment."""
+    if period_s is None or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return nullcontext()
+    try:
+        from steptrace.engine.nvml import NvmlSampler
+    except ImportError:
+        return nullcontext()
+    return NvmlSampler(torch.device("cuda", torch.cuda.current_device()), period_s)
+
+
+def _has_compiled() -> bool:
+    """Whether torch.compile has made anything in this process."""
+    return bool(_compiler_counters().get("frames"))
+
+
+def compilations() -> int:
+    """How many graphs torch.compile has made in this process so far."""
+    return int(_compiler_counters().get("stats", {}).get("unique_graphs", 0))
+
+
+def _compiler_counters() -> Mapping[str, Mapping[str, int]]:
+    compiler = sys.modules.get("torch._dynamo.utils")  # it takes a second to import, and most runs compile nothing
+    return {} if compiler is None else compiler.counters
+
+
+def _recompiled(before: int) -> tuple[str, ...]:
+    """A warning if torch.compile was at work since there were `before` graphs: that time is no step's own."""
+    more = compilations() - before
+    if more <= 0:
+        return ()
+    graphs = "a graph" if more == 1 else f"{more} graphs"
+    return (f"torch.compile made {graphs} within the timed steps; more warm-up steps avoid that",)
+
+
+def gpu() -> dict[str, Any] | None:
+    """The GPU in use: `name`, `memory_bytes` and the `count` of GPUs in sight; None where CUDA is not in use."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return None
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return {"name": properties.name, "memory_bytes": properties.total_memory, "count": torch.cuda.device_count()}
+
+
+def peaks() -> dict[str, int | None]:
+    """The most memory that PyTorch's allocator has given out and held on the GPU in use; None without one."""
+    on_gpu = _clock().on_gpu
+    return {
+        "peak_allocated_bytes": torch.cuda.max_memory_allocated() if on_gpu else None,
+        "peak_reserved_bytes": torch.cuda.max_memory_reserved() if on_gpu else None,
+    }

@@ -1,0 +1,70 @@
+"""What a study's own training does between the engine's phases: memory, sections, input."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from omegaconf import DictConfig
+
+from steptrace.engine.measure import peaks
+from steptrace.record import write_rows
+from steptrace.schema import INPUT_OF_RUN, SECTIONS_OF_RUN
+from steptrace.train import passes
+from steptrace.train.arrangement import check_compiled
+from steptrace.train.distributed import barrier
+from steptrace.train.loop import Training
+from steptrace.train.memory import MemoryWatch
+from steptrace.train.setup import build_loader
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from steptrace.documents.run import RunMemory
+    from steptrace.schema import Table
+
+
+class StudyPasses:
+    """The passes of one run, for `Measurement(between=...)`; what they measure is there once the timed steps are over.
+
+    Args:
+        parts: the training, which goes on in them.
+        config: the variant's.
+        memory: the watch over the training's memory.
+        explained: whether the run is one that explains; else its memory alone is looked at.
+    """
+
+    memory: "RunMemory"
+
+    def __init__(self, parts: Training, config: DictConfig, memory: MemoryWatch, *, explained: bool) -> None:
+        self.peaks = peaks()
+        self.batch_bytes: dict[str, int] | None = None
+        self._parts, self._config, self._watch, self._explained = parts, config, memory, explained
+        self._tables: list[tuple[Table, pd.DataFrame]] = []
+
+    def between(self, phase: str) -> None:
+        """What comes after a phase."""
+        if phase == "warmup":
+            if self._parts.device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats(self._parts.device)  # first steps allocate for good
+        else:
+            self._after_timed_steps()
+        barrier(self._parts.ranks)  # or a step would hold one rank's wait for another that comes later
+
+    def _after_timed_steps(self) -> None:
+        """Before the window: on a GPU the profiler's hooks into the runtime stay once it has run."""
+        parts, scale = self._parts, self._config.scale
+        self.peaks = peaks()
+        check_compiled(self._config.step)
+        if self._explained and scale.section_steps:
+            self._tables.append((SECTIONS_OF_RUN, passes.measure_sections(parts, scale.section_steps)))
+            self.batch_bytes = passes.batch_bytes(parts)
+        if self._explained and scale.input_steps:
+            loader = build_loader(self._config, parts.device, self._config.seed, parts.ranks)
+            self._tables.append((INPUT_OF_RUN, passes.measure_input(parts, loader, scale.input_steps)))
+        self.memory = self._watch.measure()
+        self._watch.end_limit()  # what the profiler keeps is not the training's
+
+    def write(self, folder: Path) -> None:
+        """Write sections.parquet and input.parquet, where they were measured."""
+        for table, rows in self._tables:
+            write_rows(folder, table, rows)

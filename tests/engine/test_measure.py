@@ -1,0 +1,100 @@
+"""The phases of a measurement, driven by hand: what is timed, what waits for the device, what ends early."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from steptrace.engine import measure
+from steptrace.engine.clock import Clock
+from steptrace.engine.measure import Measurement, MeasureSettings
+from steptrace.engine.recording import Settings
+from steptrace.engine.steps import Step
+
+
+def plain_step(number: int) -> Step:
+    return Step(1, 1, 2, 0, losses=[torch.tensor(float(number))])
+
+
+def go_through(measurement: Measurement, make_step=plain_step) -> int:
+    """Take steps until the phases end; return how many there were."""
+    phases, number = measurement.phases(), 0
+    next(phases)
+    while True:
+        number += 1
+        try:
+            phases.send(make_step(number))
+        except StopIteration:
+            return number
+
+
+def measurement(folder: Path, warmup=2, steps=3, window=None, **others) -> Measurement:
+    settings = {name: others.pop(name) for name in ("at_most_s", "ours") if name in others}
+    return Measurement(MeasureSettings(folder, warmup, steps, window, **settings), **others)
+
+
+def test_every_timed_step_has_a_row_with_its_loss(tmp_path):
+    progress: list[tuple[str, int, int]] = []
+    made = measurement(tmp_path, ours=True, progress=lambda *call: progress.append(call))
+    assert go_through(made) == 5
+    rows = made.record["rows"]
+    assert [row["phase"] for row in rows] == ["warmup"] * 2 + ["timed"] * 3
+    assert [row["loss"] for row in rows] == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert all(row["step_ns"] > 0 for row in rows)
+    assert progress == [
+        *(("warm-up", done, 2) for done in range(3)),
+        *(("timed", done, 3) for done in range(4)),
+    ]
+    assert (made.record["gpu"], made.record["clock"], made.record["nvml"]) == (None, "monotonic", None)
+
+
+def test_the_first_step_of_somebody_s_program_has_no_time(tmp_path):
+    made = measurement(tmp_path)
+    go_through(made)
+    assert [row["loss"] for row in made.record["rows"]] == [2.0, 3.0, 4.0, 5.0]
+
+
+@pytest.mark.parametrize(("at_most_s", "warmup", "timed"), [(0.0, 3, 5), (600.0, 6, 9), (None, 6, 9)])
+def test_a_phase_ends_when_its_time_is_over(tmp_path, at_most_s, warmup, timed):
+    made = measurement(tmp_path, 6, 9, at_most_s=at_most_s, ours=True)
+    assert go_through(made) == warmup + timed
+    shortened = [] if timed == 9 else ["5 of 9 planned steps were timed: scale.at_most_s is 0 s"]
+    assert made.record["warnings"] == shortened
+
+
+def test_the_device_is_waited_for_between_the_phases_alone(tmp_path, monkeypatch):
+    """On a GPU any wait within a phase would be a host synchronisation in the measurement."""
+    events: list[str] = []
+    monkeypatch.setattr(Clock, "synchronize", lambda _: events.append("wait"))
+    monkeypatch.setattr(Clock, "now", lambda _: events.append("mark") or 0)
+    go_through(measurement(tmp_path, 1, 2, ours=True, between=events.append))
+    assert events == ["mark", "mark", "wait", "warmup", "mark", "mark", "mark", "wait", "timed", "wait"]
+
+
+def test_a_new_optimizer_among_the_timed_steps_begins_again(tmp_path):
+    made = measurement(tmp_path, ours=True)
+    taken = go_through(made, lambda number: Step(1, new_leader=number == 4))
+    assert taken == 4 + 5
+    assert [row["phase"] for row in made.record["rows"]] == ["warmup"] * 2 + ["timed"] * 3
+
+
+def test_a_program_that_ends_early_leaves_what_was_timed(tmp_path):
+    made = measurement(tmp_path, 1, 9, Settings())
+    phases = made.phases()
+    next(phases)
+    for _ in range(3):
+        phases.send(Step(1))
+    phases.close()
+    assert [row["phase"] for row in made.record["rows"]] == ["timed", "timed"]
+    assert "trace" not in made.record
+
+
+@pytest.mark.parametrize(("graphs", "warning"), [(0, []), (1, ["a graph"]), (2, ["2 graphs"])])
+def test_compiling_while_steps_are_timed_is_a_warning(tmp_path, monkeypatch, graphs, warning):
+    made_so_far = iter([3, 3 + graphs])
+    monkeypatch.setattr(measure, "compilations", lambda: next(made_so_far))
+    made = measurement(tmp_path)
+    go_through(made)
+    assert [text.split(" within")[0] for text in made.record["warnings"]] == [
+        f"torch.compile made {count}" for count in warning
+    ]
