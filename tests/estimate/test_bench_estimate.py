@@ -1,17 +1,34 @@
 """`bench/estimate.py`: measured kernels become operators with their FLOP, and a table counts what lies in the bands."""
 
 import importlib.util
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from recorded import TRACES
+
 ROOT = Path(__file__).parents[2]
 
 
+#: Beside the recorded traces.
+KERNELS = TRACES.parent / "estimate" / "kernels.csv"
+
+
 @pytest.fixture(scope="module")
-def bench() -> Any:
-    spec = importlib.util.spec_from_file_location("bench_estimate", ROOT / "bench" / "estimate.py")
+def shares() -> Any:
+    return _module("estimate_shares")
+
+
+@pytest.fixture(scope="module")
+def bench(shares: Any) -> Any:
+    sys.modules["estimate_shares"] = shares  # which it imports by this name, as a script
+    return _module("estimate")
+
+
+def _module(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "bench" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -19,18 +36,48 @@ def bench() -> Any:
     return module
 
 
-def test_kernels_are_held_against_their_bands(bench: Any, tmp_path: Path) -> None:
+def test_kernels_are_held_against_their_bands(bench: Any, shares: Any, tmp_path: Path) -> None:
     ideal_ms = 1e3 * 2 * 4096**3 / (0.75 * 14.03e12)
     rows = [f"V100,linear,B=1 M=4096 N=4096 K=4096,{ms},gemm" for ms in (ideal_ms, 10 * ideal_ms, 0.1)]
     conv = "B=2 Input_Channel=64 Output_Channel=64 Kernel_Size=3 Input_Size=56 Stride=1 Padding=1"
     path = tmp_path / "kernels.csv"
     path.write_text("\n".join(["gpu,op,dims,ms,kernel", *rows, f"H100,conv,{conv},0.2,conv"]))
-    kernels = bench.read_kernels(path)
+    kernels = shares.read_kernels(path)
     assert len(kernels) == 3  # that of 0.1 ms is mostly the time of measuring
     found = list(bench.of_kernels(kernels))
     assert [low <= ms <= high for _, op, ms, low, high in found if op == "matrix product"] == [True, False]
     assert "| V100 (kernels seen) | matrix product | 2 |" in (table := bench.table(found))
-    assert "| 50% | 2.9x |" in table
-    assert "| H100 (not seen) | convolution | 1 |" in table
-    assert "| matrix product | arithmetic | 2 | 0.08 to 0.75 |" in bench.shares(kernels)
-    assert bench.kernel("bmm", {"B": 3, "M": 4, "N": 5, "K": 6}).flop == 2 * 3 * 4 * 5 * 6
+    assert "| 50% | 1.8x |" in table
+    assert "| H100 (not seen) | convolution" in table
+    assert shares.operator("bmm", {"B": 3, "M": 4, "N": 5, "K": 6}).flop == 2 * 3 * 4 * 5 * 6
+
+
+def test_a_band_reaches_as_far_as_gpus_lie_from_each_other(shares: Any) -> None:
+    alike = {gpu: [(0.8, 1.0)] for gpu in ("V100", "T4", "P100")}
+    assert shares.bands(alike, part=0.9) == ((0.8, 0.8), (0.8, 0.8))
+    # The middle of all is 0.4; the slow one lies at half of the others, each of those at sqrt(2) of the other two.
+    apart = {
+        "V100": [(0.4 * 2 ** (1 / 3), 1.0)],
+        "T4": [(0.4 * 2 ** (1 / 3), 1.0)],
+        "P100": [(0.4 / 2 ** (2 / 3), 1.0)],
+    }
+    assert shares.bands(apart, part=0.9)[1] == (0.2, pytest.approx(0.4 * 2**0.5, abs=0.006))
+
+
+@pytest.mark.skipif(not KERNELS.is_file(), reason="no published kernels beside the recorded traces")
+def test_the_shipped_shares_are_those_derived(shares: Any) -> None:
+    assert shares.toml(shares.read_kernels(KERNELS)) == shares.SHIPPED.read_text(encoding="utf-8")
+
+
+def test_a_cast_to_the_same_type_launches_nothing(bench: Any, tmp_path: Path) -> None:
+    columns = "op,target,_input_nodes,meta,input_shapes,input_contiguous,output_shape,dtype,Name"
+    rows = [
+        'placeholder,x,{},{},[],[],"(2, 4)",torch.float32,x',
+        'call_method,to,{x: None},{},"[[2, 4]]",[True],"(2, 4)",torch.float32,same',
+        'call_method,to,{x: None},{},"[[2, 4]]",[True],"(2, 4)",torch.int64,other',
+        'call_method,contiguous,{x: None},{},"[[2, 4]]",[True],"(2, 4)",torch.float32,dense',
+        'call_method,contiguous,{x: None},{},"[[2, 4]]",[False],"(2, 4)",torch.float32,copy',
+    ]
+    path = tmp_path / "net.csv"
+    path.write_text("\n".join([columns, *rows]))
+    assert len(list(bench._operators(path, 1, train=False))) == 2

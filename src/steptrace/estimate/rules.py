@@ -1,10 +1,9 @@
 """Which rule gives the time of an operator on a GPU, and how far measured times were from it.
 
 The time of a kernel is a floor + max(FLOP / (share * the data sheet's arithmetic), bytes / (share * its bandwidth)).
-`bench/estimate.py --kernels` prints the shares that published kernels of V100, P100, T4 and A100-40 reach; the bands of
-elementwise operators, normalisation, products in float32 and convolutions are those. No such data exists for the
-others, whose bands are judged from traces and articles (`_judged`). No measurement of another GPU, and none of a whole
-model, went into any of them.
+`bench/estimate_shares.py` writes shares.toml, the shares that kernels of a GPU not seen should reach, from published
+kernels of V100, P100, T4 and A100-40. No such data exists for the other bands, which are judged from traces and
+articles (`_judged`). No measurement of another GPU, and none of a whole model, went into any of them.
 """
 
 import math
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from steptrace.documents.operators import OperatorCalls, TensorSpec
+from steptrace.estimate.gpus import Gpu
 
 #: Seconds that any kernel takes, lowest and highest: the shortest ones in traces.
 KERNEL_FLOOR: Final = (1.5e-6, 4e-6)
@@ -26,7 +26,7 @@ class Shares:
 
     Attributes:
         kernel: between which nine of ten kernels of the class lie; of convolutions, which vary most, eight of ten.
-        typical: of a sum of many kernels: that of the middle half of the kernels, and of every GPU's median kernel.
+        typical: between which nine of ten sums of twenty kernels lie.
     """
 
     kernel: tuple[float, float]
@@ -49,22 +49,30 @@ class Rule:
     not_covered: str | None = None
 
 
-_OF_BYTES: Final = Shares((0.69, 0.91), (0.73, 0.88))
-_OF_PRODUCTS: Final = Shares((0.15, 0.6), (0.15, 0.54))
+_SHARES: Final[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("shares.toml").read_text(encoding="utf-8"))
 
-ELEMENTWISE: Final = Rule("elementwise", _judged(0.5, 0.9), _OF_BYTES)
-NORMALISATION: Final = Rule("normalisation and reduction", _judged(0.3, 0.9), Shares((0.3, 0.66), (0.38, 0.58)))
-PRODUCT: Final = Rule("matrix product", Shares((0.31, 0.89), (0.54, 0.82)), _OF_PRODUCTS)
-BATCHED_PRODUCT: Final = Rule(
-    "batched matrix product", Shares((0.22, 0.81), (0.46, 0.65)), Shares((0.12, 0.61), (0.15, 0.46))
-)
-CONVOLUTION: Final = Rule("convolution", Shares((0.25, 1.17), (0.46, 0.93)), _judged(0.36, 0.9))
-NARROW_CONVOLUTION: Final = Rule(
-    "convolution, under 32 channels", Shares((0.13, 0.77), (0.24, 0.6)), Shares((0.12, 0.51), (0.14, 0.32))
-)
+
+def _measured(name: str, bound: str) -> Shares:
+    bands = _SHARES[name][bound]
+    return Shares(tuple(bands["kernel"]), tuple(bands["typical"]))
+
+
+def _rule(name: str, *, arithmetic: Shares | None = None, memory: Shares | None = None) -> Rule:
+    """A rule with the shares of published kernels, where no other is given."""
+    return Rule(name, arithmetic or _measured(name, "arithmetic"), memory or _measured(name, "memory"))
+
+
+ELEMENTWISE: Final = _rule("elementwise", arithmetic=_judged(0.5, 0.9))
+NORMALISATION: Final = _rule("normalisation and reduction", arithmetic=_judged(0.3, 0.9))
+PRODUCT: Final = _rule("matrix product")
+BATCHED_PRODUCT: Final = _rule("batched matrix product")
+CONVOLUTION: Final = _rule("convolution", memory=_judged(0.36, 0.9))
+#: Of the data set only six kernels are bound by memory, on two GPUs; `memory` is their range.
+NARROW_CONVOLUTION: Final = _rule("convolution, under 32 channels", memory=_judged(0.13, 0.5))
 #: Bands without kernels to derive them from.
 STRIDED: Final = Rule("strided elementwise", _judged(0.5, 0.9), _judged(0.35, 0.85))
 PRODUCT_16: Final = Rule("matrix product, 16 bit or TF32", _judged(0.45, 0.95), _judged(0.45, 0.9))
+CONVOLUTION_16: Final = Rule("convolution, 16 bit or TF32", _judged(0.4, 1.0), _judged(0.36, 0.9))
 ATTENTION: Final = Rule("flash attention", _judged(0.14, 0.45), _judged(0.35, 0.9), _FLASH_FLOOR)
 #: Cards limited by their power sustain this share, or more, of what others typically do.
 POWER_LIMITED: Final = 0.45
@@ -106,8 +114,8 @@ def base_name(operator: str) -> str:
     return parts[1] if len(parts) > 1 else operator
 
 
-def rule_of(call: OperatorCalls, *, tf32: bool) -> Rule:
-    """The rule of an operator that launches something; `tf32`: float32 products may be computed in it."""
+def rule_of(call: OperatorCalls, arithmetic: str) -> Rule:
+    """The rule of an operator that launches something and computes in a type, see `arithmetic_of`."""
     name = base_name(call.name)
     if call.name.startswith(("c10d", "_c10d_functional", "symm_mem")):
         return COLLECTIVE
@@ -115,12 +123,13 @@ def rule_of(call: OperatorCalls, *, tf32: bool) -> Rule:
         return CUSTOM
     if name in _COPIES and (len(call.inputs) < _INPUTS_ON_GPU.get(name, 1) or not call.outputs):
         return HOST_COPY
+    on_tensor_cores = arithmetic in ("tf32", "float16", "bfloat16")
     if name in _CONVOLUTIONS:
-        return NARROW_CONVOLUTION if narrow(call) else CONVOLUTION
+        return NARROW_CONVOLUTION if narrow(call) else CONVOLUTION_16 if on_tensor_cores else CONVOLUTION
     if name.startswith(_ATTENTION):
         return ATTENTION
     if name in _PRODUCTS:
-        if arithmetic_of(call, tf32=tf32) in ("tf32", "float16", "bfloat16"):
+        if on_tensor_cores:
             return PRODUCT_16
         return BATCHED_PRODUCT if name in _BATCHED else PRODUCT
     if name in _IRREGULAR or name.startswith(_IRREGULAR_STARTS):
@@ -130,12 +139,12 @@ def rule_of(call: OperatorCalls, *, tf32: bool) -> Rule:
     return STRIDED if any(map(_strided, call.inputs)) else ELEMENTWISE
 
 
-def arithmetic_of(call: OperatorCalls, *, tf32: bool) -> str:
-    """The type in which an operator computes, as `Gpu.flops` names it."""
+def arithmetic_of(call: OperatorCalls, gpu: Gpu, *, tf32: bool) -> str:
+    """The type in which an operator computes, as `Gpu.flops` names it; `tf32`: the program allows it for products."""
     floating = [one.dtype for one in (*call.inputs, *call.outputs) if "float" in one.dtype]
     dtype = floating[0] if floating else "float32"
     # cuDNN takes TF32 unless a program switches it off.
-    takes_tf32 = dtype == "float32" and (tf32 or base_name(call.name) in _CONVOLUTIONS)
+    takes_tf32 = dtype == "float32" and gpu.tf32_tflops and (tf32 or base_name(call.name) in _CONVOLUTIONS)
     return "tf32" if takes_tf32 else dtype
 
 

@@ -120,9 +120,10 @@ def work_of(call: OperatorCalls, gpu: Gpu, *, tf32: bool = False) -> Work | None
     count = launches(call)
     if not count:
         return None
-    rule = rule_of(call, tf32=tf32)
+    kind = arithmetic_of(call, gpu, tf32=tf32)
+    rule = rule_of(call, kind)
     moved = moved_bytes(call)
-    arithmetic = gpu.flops(arithmetic_of(call, tf32=tf32)) if call.flop else None
+    arithmetic = gpu.flops(kind) if call.flop else None
     if call.flop and arithmetic is None:
         rule, arithmetic = NO_ARITHMETIC, gpu.flops("float32")
     slowest = gpu.flops("float32") if misaligned(call) else arithmetic
@@ -152,7 +153,7 @@ def ideal_s(call: OperatorCalls, gpu: Gpu, *, tf32: bool = False) -> float | Non
     work = work_of(call, gpu, tf32=tf32)
     if work is None or work.rule.not_covered is not None:
         return None
-    arithmetic = gpu.flops(arithmetic_of(call, tf32=tf32)) if call.flop else None
+    arithmetic = gpu.flops(arithmetic_of(call, gpu, tf32=tf32)) if call.flop else None
     rate = gpu.pcie_gbs * 1e9 if work.rule is HOST_COPY else gpu.bandwidth
     return max(call.flop / arithmetic if arithmetic else 0.0, moved_bytes(call) / rate)
 
