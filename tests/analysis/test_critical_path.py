@@ -1,19 +1,17 @@
-"""Critical paths: hand-made steps with a known path, and random ones against a slow graph searched by networkx."""
+"""Critical paths: hand-made steps with a known path, and random ones against a slow model."""
 
 from itertools import pairwise
-from statistics import median
 from typing import Any
 
-import networkx as nx
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from builders import AUTOGRAD, D2D, LOADER, MAIN, TraceBuilder
 from steptrace.analysis.critical_path import measure as cp
-from steptrace.analysis.critical_path.build import graph_of
-from steptrace.analysis.critical_path.dependencies import CLOCK_SKEW_NS, dependencies
-from steptrace.analysis.critical_path.graph import CLASSES
+from steptrace.analysis.critical_path.nodes import CLASSES, nodes_of
+from steptrace.analysis.critical_path.waits import CLOCK_SKEW_NS, work_of
 from steptrace.trace.model import Trace
 
 _NEXT = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -22,11 +20,6 @@ _NEXT = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 def _path(builder: TraceBuilder) -> list[tuple[str, int]]:
     table = cp.critical_paths(builder.trace())["critical_path"]
     return list(zip(table["class"], table["dur"], strict=True))
-
-
-def _left(builder: TraceBuilder) -> dict[str, int]:
-    table = cp.critical_paths(builder.trace())["critical_classes"]
-    return dict(zip(table["class"], table["left_ns"], strict=True))
 
 
 def test_another_streams_work_is_waited_for() -> None:
@@ -39,7 +32,7 @@ def test_another_streams_work_is_waited_for() -> None:
     builder.call("cudaStreamWaitEvent", 1_100_000, 1_000)
     builder.kernel(1_102_000, 1_314_000, 100_000)
     trace = builder.trace()
-    assert dependencies(trace).event.tolist() == [-1, 0, 1]
+    assert work_of(trace).event.tolist() == [-1, 0, 1]
 
 
 def test_a_wait_without_cuda_sync_records_is_the_work_waited_for() -> None:
@@ -54,11 +47,6 @@ def test_a_wait_without_cuda_sync_records_is_the_work_waited_for() -> None:
         ("sync", 3_000),
         ("host", 33_000),
     ]
-    left = _left(builder)
-    assert left["compute"] == 20_000 + 33_000  # the host gets to its wait and has nothing to wait for
-    assert left["sync"] == 14_000 + 50_000  # the host is done at 53 us, before the work
-    assert left["host"] == 4_000 + 50_000 + 3_000
-    assert left["queue"] == 100_000
 
 
 def test_a_wait_for_nothing_is_the_syncs_own() -> None:
@@ -133,13 +121,12 @@ def test_work_of_a_graph_follows_the_graphs_other_work() -> None:
     assert _path(builder) == [("host", 1_000), ("launch", 2_000), ("compute", 20_000), ("compute", 30_000)]
 
 
-def test_the_loader_and_what_it_costs() -> None:
+def test_the_loader() -> None:
     builder = TraceBuilder()
     builder.step(0, 0, 50_000)
     builder.label(_NEXT, 5_000, 20_000)
     builder.kernel(30_000, 32_000, 1_000)
     assert _path(builder) == [("host", 5_000), ("loader", 20_000), ("host", 25_000)]
-    assert _left(builder)["loader"] == 30_000
 
 
 def test_a_sync_of_the_autograd_thread_holds_up_the_step() -> None:
@@ -284,7 +271,7 @@ def _made(kernels: list[Any], syncs: list[Any], length: int) -> TraceBuilder:
 
 
 class _Slow:
-    """The same graph for a single-threaded step, edge by edge and quadratic."""
+    """The same for a single-threaded step, pair by pair and quadratic."""
 
     def __init__(self, trace: Trace) -> None:
         self.t0 = int(trace.steps["ts"].iloc[0])
@@ -312,23 +299,6 @@ class _Slow:
                     others = [p for p in self.k[:row] if p["queue"] != k["queue"] and p["end"] <= k["ts"]]
                     others = [p for p in others if p["asked"] < asked[-1]]
                     k["event"] = max(others, key=lambda p: (p["end"], p["row"]), default=None)
-        bound = [k for k in self.k if k["call"] is not None and k["event"] is None]
-        bound = [k for k in bound if k["call"] > (k["before"]["end"] if k["before"] else -1)]
-        gaps = [k["ts"] - k["call"] for k in bound if k["ts"] - k["call"] < 30_000]
-        queued = [
-            k
-            for k in self.k
-            if k["before"]
-            and not (
-                k["call"] is not None
-                and k["event"] is None
-                and k["call"] > k["before"]["end"]
-                and k["ts"] - k["call"] < 30_000
-            )
-        ]
-        rest = [k["ts"] - k["before"]["end"] for k in queued if k["ts"] - k["before"]["end"] < 30_000]
-        self.launch_ns = int(median(gaps)) if gaps else 0
-        self.queue_ns = int(median(rest)) if rest else 0
 
     def waited(self, sync: dict[str, Any]) -> list[dict[str, Any]]:
         begun = [k for k in self.k if k["asked"] < sync["ts"]]
@@ -343,20 +313,16 @@ class _Slow:
         drained = [k for k in lasts if k["end"] <= sync["end"]]
         return lasts if "Device" in sync["kind"] else drained[-1:] or lasts[:1]
 
-    def graph(self) -> nx.DiGraph:
-        """Edges with `at`, `priority`, `least`, `kind`, then `weight`."""
+    def before(self) -> dict[Any, tuple[Any, str]]:
+        """Of each instant the one that it waited for, and the class of the time between them."""
         inside = [k for k in self.k if self.t0 < k["end"] <= self.t1 and (k["call"] is None or k["call"] < self.h1)]
         rows = {k["row"] for k in inside}
         points = {self.t0, self.h1}
         edges: list[tuple[Any, Any, dict[str, Any]]] = []
         for k in inside:
             node, row = ("start", k["row"]), k["row"]
-            edges.append(
-                (node, ("end", row), {"at": k["ts"], "priority": 0, "least": 0, "kind": k["kind"], "wait": False})
-            )
-            edges.append(
-                (("end", row), "last", {"at": k["end"], "priority": 5, "least": 0, "kind": "queue", "wait": False})
-            )
+            edges.append((node, ("end", row), {"at": k["ts"], "priority": 0, "kind": k["kind"]}))
+            edges.append((("end", row), "last", {"at": k["end"], "priority": 5, "kind": "queue"}))
             follows = k["before"] is not None and k["before"]["row"] in rows and k["ts"] - k["before"]["end"] < 30_000
             if k["call"] is not None:
                 points.add(k["call"])
@@ -364,15 +330,13 @@ class _Slow:
                     (
                         ("host", k["call"]),
                         node,
-                        {"at": k["call"], "priority": 2, "least": self.launch_ns, "kind": "launch", "wait": False},
+                        {"at": k["call"], "priority": 2, "kind": "launch"},
                     )
                 )
             elif not follows:
                 at = min(k["ts"], self.h1)
                 points.add(at)
-                edges.append(
-                    (("host", at), node, {"at": at, "priority": 2, "least": 0, "kind": "launch", "wait": False})
-                )
+                edges.append((("host", at), node, {"at": at, "priority": 2, "kind": "launch"}))
             for name, priority in (("before", 5), ("event", 3)):
                 if k[name] is not None and k[name]["row"] in rows:
                     edges.append(
@@ -382,9 +346,7 @@ class _Slow:
                             {
                                 "at": k[name]["end"],
                                 "priority": priority,
-                                "least": self.queue_ns,
                                 "kind": "queue",
-                                "wait": False,
                             },
                         )
                     )
@@ -393,7 +355,7 @@ class _Slow:
                 continue
             points |= {sync["ts"], min(sync["end"], self.h1)}
             if sync["end"] <= self.h1:
-                about = {"priority": 5, "least": 0, "wait": True}
+                about = {"priority": 5}
                 back = ("host", sync["end"])
                 waited = [k for k in self.waited(sync) if k["row"] in rows]
                 for k in waited:
@@ -404,26 +366,14 @@ class _Slow:
         ordered = sorted(points)
         for a, b in pairwise(ordered):
             kind = "sync" if any(s["ts"] < b and a < s["end"] for s in self.syncs) else "host"
-            edges.append((("host", a), ("host", b), {"at": a, "priority": 0, "least": 0, "kind": kind, "wait": False}))
-        edges.append(
-            (("host", self.h1), "last", {"at": self.h1, "priority": 0, "least": 0, "kind": "host", "wait": False})
-        )
-        graph = nx.DiGraph()
+            edges.append((("host", a), ("host", b), {"at": a, "priority": 0, "kind": kind}))
+        edges.append((("host", self.h1), "last", {"at": self.h1, "priority": 0, "kind": "host"}))
+        latest: dict[Any, Any] = {}
         for source, target, about in edges:
-            if graph.has_edge(source, target) and graph.edges[source, target]["priority"] >= about["priority"]:
-                continue
-            graph.add_edge(source, target, **about)
-        for node in graph:
-            latest = sorted(
-                graph.in_edges(node, data=True),
-                key=lambda e: (e[2]["at"], e[2]["priority"], self.when(e[0]), e[0][1]),
-            )
-            binding = latest[-1] if latest else None
-            for source, _, about in graph.in_edges(node, data=True):
-                between = self.when(node) - self.when(source)
-                about["weight"] = between if about is binding[2] else min(between, about["least"])
-                about["binding"] = about is binding[2]
-        return graph
+            key = (about["at"], about["priority"], self.when(source), source[1])
+            if target not in latest or key > latest[target][0]:
+                latest[target] = (key, source, about["kind"])
+        return {target: (source, kind) for target, (_, source, kind) in latest.items()}
 
     def when(self, node: Any) -> int:
         if node == "last":
@@ -449,33 +399,20 @@ class _Slow:
     [(20, 1, "cudaDeviceSynchronize"), (3, 25, "cudaStreamSynchronize")], 48,
 )  # fmt: skip
 @settings(max_examples=60, deadline=None)
-def test_paths_and_what_if_equal_the_longest_paths_of_a_slow_graph(
-    kernels: list[Any], syncs: list[Any], length: int
-) -> None:
+def test_paths_equal_those_of_a_slow_model(kernels: list[Any], syncs: list[Any], length: int) -> None:
     trace = _made(kernels, syncs, length).trace()
     slow = _Slow(trace)
-    graph = slow.graph()
+    before = slow.before()
     tables = cp.critical_paths(trace)
     steps = tables["critical_steps"].set_index("class")
-    left = tables["critical_classes"].set_index("class")["left_ns"]
-    assert nx.dag_longest_path_length(graph) == slow.t1 - slow.t0 == steps["path_ns"].sum()
+    assert slow.t1 - slow.t0 == steps["path_ns"].sum()
     spent = dict.fromkeys(CLASSES, 0)
     node: Any = "last"
     while node != ("host", slow.t0):
-        source, _, about = next(edge for edge in graph.in_edges(node, data=True) if edge[2]["binding"])
-        spent[about["kind"]] += about["weight"]
+        source, kind = before[node]
+        spent[kind] += slow.when(node) - slow.when(source)
         node = source
     assert steps["path_ns"].to_dict() == spent
-    for kind in CLASSES:
-        changed = nx.DiGraph()
-        changed.add_nodes_from(graph)
-        for source, target, about in graph.edges(data=True):
-            if not (kind == "sync" and about["wait"]):
-                changed.add_edge(source, target, weight=0 if about["kind"] == kind else about["weight"])
-        reached: dict[Any, int] = {}
-        for node in nx.topological_sort(changed):
-            reached[node] = max((reached[s] + e["weight"] for s, _, e in changed.in_edges(node, data=True)), default=0)
-        assert left[kind] == reached["last"], kind
 
 
 @given(
@@ -526,13 +463,13 @@ def test_whatever_the_trace_the_path_is_the_step(activities: list[Any], host: li
         add = builder.op if name.startswith("aten") else builder.label if name == _NEXT else builder.call
         add(name, at, length, tid=MAIN + thread)
     trace = builder.trace()
-    graph = graph_of(trace)
-    assert graph is not None
-    assert (graph.source < graph.target).all()
-    assert (graph.weight >= 0).all()
-    assert (graph.binding[1:] >= 0).all()
-    assert graph.left_without(graph.kind < 0) == graph.span_ns
-    assert all(0 <= cp.left_without(graph, kind) <= graph.span_ns for kind in range(len(CLASSES)))
+    made = nodes_of(trace)
+    assert made is not None
+    nodes, _ = made
+    waited = nodes.before >= 0
+    assert (nodes.rank[nodes.before[waited]] < nodes.rank[waited]).all()
+    assert (nodes.time[nodes.before[waited]] <= nodes.time[waited]).all()
+    assert np.flatnonzero(~waited).tolist() == [nodes.rank.tolist().index(0)]  # the start of all
     tables = cp.critical_paths(trace)
     for step, parts in tables["critical_path"].groupby("step", dropna=False):
         ends = (parts["ts"] + parts["dur"]).tolist()

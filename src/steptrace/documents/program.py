@@ -91,15 +91,6 @@ class ClassOfPath(Document, frozen=True):
     class_: Annotated[str, key("Class", "Class, as the table `critical_steps` has them.")] = msgspec.field(name="class")
     path_ns: Annotated[int | None, column("On the path", "On the path.", "ns")]
     share: Annotated[float | None, column("Share", "Of the step.", "share")]
-    left_ns: Annotated[
-        int | None,
-        column(
-            "Time without it",
-            "What a step would take if all work of the class took no time, and all else as long as it did.",
-            "ns",
-        ),
-    ]
-    saved_ns: Annotated[int | None, column("Saved", "What that saves.", "ns")]
 
 
 class CriticalPath(Document, frozen=True):

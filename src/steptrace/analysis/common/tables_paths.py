@@ -98,7 +98,7 @@ CRITICAL_PATH = Table(
     Column("step", "int64", "Row of `steps`; null where the trace has none and all of it counts.", nullable=True),
     Column("ts", "int64", "Start.", "ns"),
     Column("dur", "int64", "Length.", "ns"),
-    Column("class", "string", "What the path is in: see `steptrace.analysis.critical_path.measure.CLASSES`."),
+    Column("class", "string", "What the path is in: see `steptrace.analysis.critical_path.measure`."),
     Column("thread", "int64", "Row of `threads`, of a part on the host.", nullable=True),
     Column("kernel", "int64", "Row of `kernels`: the activity, or the one waited for or to start.", nullable=True),
 )
@@ -107,20 +107,11 @@ CRITICAL_STEPS = Table(
     "critical_steps",
     "One class of the critical path of one step.",
     Column("step", "int64", "Row of `steps`; null where the trace has none and all of it counts.", nullable=True),
-    Column("class", "string", "See `steptrace.analysis.critical_path.measure.CLASSES`."),
+    Column("class", "string", "See `steptrace.analysis.critical_path.measure`."),
     Column("span_ns", "int64", "Length of the step, and of its path.", "ns"),
     Column("path_ns", "int64", "Length of the path's parts in the class; they add up to `span_ns`.", "ns"),
     key=("step", "class"),
 )
 
-CRITICAL_CLASSES = Table(
-    "critical_classes",
-    "What all steps together would take without one class of the critical path.",
-    Column("class", "string", "See `steptrace.analysis.critical_path.measure.CLASSES`."),
-    Column("span_ns", "int64", "From the first step's start to the end of the last.", "ns"),
-    Column("left_ns", "int64", "The same if all work of the class took no time.", "ns"),
-    key=("class",),
-)
-
 #: The tables of the critical path by name.
-PATHS = {table.name: table for table in (CRITICAL_PATH, CRITICAL_STEPS, CRITICAL_CLASSES)}
+PATHS = {table.name: table for table in (CRITICAL_PATH, CRITICAL_STEPS)}

@@ -1,8 +1,8 @@
-"""The critical path of a step: what its time was spent on, one thing after the other, and what each kind costs.
+"""The critical path of a step: what its time was spent on, one thing after the other.
 
 From a step's end backwards: of what the end had to wait for, that which happened last; of what that had to wait for,
 again the last; and so on to the step's start. The parts between follow each other without a gap, so their lengths add
-up to the step's exactly. What waits for what, `steptrace.analysis.critical_path.dependencies` and `graph` say.
+up to the step's exactly. What waits for what, `steptrace.analysis.critical_path.waits` and `nodes` say.
 
 The classes of the parts:
 
@@ -14,10 +14,8 @@ The classes of the parts:
 - `queue`: from the end of the work before to the start of the next, on a stream or across streams.
 - `compute`, `comm`, `memory`: GPU work itself.
 
-What-if: how long all steps would take if all parts of a class, on the path or off it, took no time, and for `sync` if
-the host waited for nothing. Everything else keeps the length it had, and other paths become critical: a bound for what
-work on that class can bring, and less than its share of the path as a rule. It can also be more: a host that no longer
-waits runs ahead of the GPU, into the next step, and what it does there is no longer waited for.
+The share of a class is what it takes on the path, not what a step would be shorter by without it: other paths would
+become critical.
 """
 
 from collections.abc import Mapping
@@ -25,14 +23,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from steptrace.analysis.common import tables_paths as schema
-from steptrace.analysis.critical_path.build import graph_of
-from steptrace.analysis.critical_path.graph import CLASSES, SYNC, Graph
-from steptrace.compiled import compiled
+from steptrace.analysis.critical_path.nodes import CLASSES, Nodes, Steps, nodes_of
 from steptrace.documents.program import ClassOfPath, CriticalPath
-from steptrace.intervals import Ints
 from steptrace.schema import frame_of, validate
 from steptrace.trace.columns import references, text
 from steptrace.trace.model import Trace
@@ -41,47 +35,68 @@ _ON_GPU = ("compute", "comm", "memory", "launch", "queue", "sync")
 
 
 def critical_paths(trace: Trace) -> dict[str, pd.DataFrame]:
-    """The tables `critical_path` (its parts), `critical_steps` (time per class) and `critical_classes` (what-if).
+    """The tables `critical_path` (its parts) and `critical_steps` (time per class).
 
-    A trace without steps is taken as one. Without host events there is no path, and all are empty.
+    A trace without steps is taken as one. Without host events there is no path, and both are empty.
     """
-    graph = graph_of(trace)
-    if graph is None:
-        tables = {name: frame_of(table) for name, table in schema.PATHS.items()}
-    else:
-        tables = _tables(graph)
+    nodes = nodes_of(trace)
+    tables = {name: frame_of(table) for name, table in schema.PATHS.items()} if nodes is None else _tables(*nodes)
     for table in tables.values():
         table["class"] = text(table["class"].to_numpy(dtype=np.int64), pd.Index(list(CLASSES), dtype=object))
-        if "step" in table:
-            step = table["step"].to_numpy(dtype=np.int64)
-            table["step"] = references(step if len(trace.steps) else np.full(len(step), -1))
+        step = table["step"].to_numpy(dtype=np.int64)
+        table["step"] = references(step if len(trace.steps) else np.full(len(step), -1))
     return {name: validate(table, schema.PATHS[name]) for name, table in tables.items()}
 
 
-def _tables(graph: Graph) -> dict[str, pd.DataFrame]:
-    """The three tables, each class as its place in `CLASSES`."""
-    paths = [_path(graph, step) for step in range(len(graph.begin))]
-    every = [np.concatenate(columns) for columns in zip(*paths, strict=True)]
-    parts = pd.DataFrame(dict(zip(("step", "ts", "dur", "class", "thread", "kernel"), every, strict=True)))
+def _tables(nodes: Nodes, steps: Steps) -> dict[str, pd.DataFrame]:
+    """The two tables, each class as its place in `CLASSES`."""
+    path = _parts(nodes, steps)
+    spent = np.zeros((len(steps.begin), len(CLASSES)), dtype=np.int64)
+    np.add.at(spent, (path["step"].to_numpy(), path["class"].to_numpy()), path["dur"].to_numpy())
     return {
-        "critical_path": parts.assign(**{name: references(parts[name].to_numpy()) for name in ("thread", "kernel")}),
-        "critical_steps": _shares(graph, parts),
-        "critical_classes": _whatif(graph),
+        "critical_path": path.assign(**{name: references(path[name].to_numpy()) for name in ("thread", "kernel")}),
+        "critical_steps": pd.DataFrame(
+            {
+                "step": np.repeat(np.arange(len(steps.begin)), len(CLASSES)),
+                "class": np.tile(np.arange(len(CLASSES)), len(steps.begin)),
+                "span_ns": np.repeat(steps.end - steps.begin, len(CLASSES)),
+                "path_ns": spent.reshape(-1),
+            }
+        ),
     }
 
 
-def left_without(graph: Graph, kind: int) -> int:
-    """Length of all steps, ns, if everything of a class (its place in `CLASSES`) took no time."""
-    removed = graph.kind == kind
-    return graph.left_without(removed | graph.wait if kind == SYNC else removed, waits=kind == SYNC)
+def _parts(nodes: Nodes, steps: Steps) -> pd.DataFrame:
+    """The parts of each step's path, those without length left out and neighbours of one kind on one thread joined."""
+    before, time = nodes.before.tolist(), nodes.time.tolist()
+    walked: list[int] = []
+    counts = []
+    for node, begin in zip(nodes.step_ends.tolist(), steps.begin.tolist(), strict=True):
+        path = []
+        while time[node] > begin:
+            path.append(node)
+            node = before[node]
+        walked += path[::-1]
+        counts.append(len(path))
+    row = np.array(walked, dtype=np.int64)
+    step = np.repeat(np.arange(len(counts)), counts)
+    start, end = np.maximum(nodes.time[nodes.before[row]], steps.begin[step]), nodes.time[row]
+    long = end > start
+    row, step, start, end = row[long], step[long], start[long], end[long]
+    kind, thread, kernel = nodes.kind[row], nodes.thread[row], nodes.kernel[row]
+    alike = (step[1:] == step[:-1]) & (kind[1:] == kind[:-1]) & (thread[1:] == thread[:-1])
+    alike &= (kernel[1:] < 0) & (kernel[:-1] < 0)
+    first = np.flatnonzero(np.append(True, ~alike)[: len(row)])
+    last = np.append(first[1:], len(row)) - 1 if len(row) else first
+    parts = {"step": step[first], "ts": start[first], "dur": end[last] - start[first]}
+    return pd.DataFrame({**parts, "class": kind[first], "thread": thread[first], "kernel": kernel[first]})
 
 
 def critical_path(tables: Mapping[str, pd.DataFrame], *, gpu: bool) -> CriticalPath | None:
     """The path in short: means over the steps, per class and of the steps' length, and each class's share.
 
-    Of means the parts still add up to the step, and a part over the step is its share. What is left and saved is that
-    of all steps divided by their number. None if there is no path. Classes that only a GPU has are None in a trace
-    without one.
+    Of means the parts still add up to the step, and a part over the step is its share. None if there is no path.
+    Classes that only a GPU has are None in a trace without one.
     """
     steps = tables["critical_steps"]
     if len(steps) == 0:
@@ -89,60 +104,12 @@ def critical_path(tables: Mapping[str, pd.DataFrame], *, gpu: bool) -> CriticalP
     spans = steps.drop_duplicates("step")["span_ns"]
     total = int(steps["path_ns"].sum())
     classes = []
-    for name, row in tables["critical_classes"].set_index("class").iterrows():
-        measured = gpu or name not in _ON_GPU
+    for name in CLASSES:
         path = steps.loc[(steps["class"] == name).to_numpy(), "path_ns"]
         figures: dict[str, Any] = {
             "path_ns": round(path.mean()),
             "share": float(path.sum() / total) if total else 0.0,
-            "left_ns": round(row["left_ns"] / len(spans)),
-            "saved_ns": round((row["span_ns"] - row["left_ns"]) / len(spans)),
         }
-        classes.append(ClassOfPath(class_=str(name), **(figures if measured else dict.fromkeys(figures))))
+        measured = gpu or name not in _ON_GPU
+        classes.append(ClassOfPath(class_=name, **(figures if measured else dict.fromkeys(figures))))
     return CriticalPath(steps=len(spans), span_ns=round(spans.mean()), classes=tuple(classes))
-
-
-def _path(graph: Graph, step: int) -> tuple[NDArray[Any], ...]:
-    """The parts of a step's path, those without length left out and neighbours of one kind on one thread joined.
-
-    Columns: step, start, length, class, thread, kernel.
-    """
-    begin = int(graph.begin[step])
-    edges = _path_edges(graph, int(graph.end[step]), begin)
-    start, end = np.maximum(graph.time[graph.source[edges]], begin), graph.time[graph.target[edges]]
-    edges, start, end = (values[end > start] for values in (edges, start, end))
-    kind, thread, kernel = graph.kind[edges], graph.thread[edges], graph.kernel[edges]
-    first = np.ones(len(edges), dtype=bool)
-    first[1:] = (kind[1:] != kind[:-1]) | (thread[1:] != thread[:-1]) | (kernel[1:] >= 0) | (kernel[:-1] >= 0)
-    rows = np.flatnonzero(first)
-    stop = np.append(rows[1:], len(edges)) - 1 if len(edges) else rows
-    return np.full(len(rows), step), start[rows], end[stop] - start[rows], kind[rows], thread[rows], kernel[rows]
-
-
-def _path_edges(graph: Graph, node: int, begin: int) -> Ints:
-    """The binding edges that lead to a node from an instant `begin`, in order of time."""
-    edges = np.empty(len(graph.time), dtype=np.int32)
-    count = compiled.path(graph.binding, graph.source, graph.time, edges, node, begin)
-    return edges[:count][::-1].astype(np.int64)
-
-
-def _shares(graph: Graph, parts: pd.DataFrame) -> pd.DataFrame:
-    """Per step and class its time on the path."""
-    steps = len(graph.begin)
-    spent = np.zeros((steps, len(CLASSES)), dtype=np.int64)
-    np.add.at(spent, (parts["step"].to_numpy(), parts["class"].to_numpy()), parts["dur"].to_numpy())
-    return pd.DataFrame(
-        {
-            "step": np.repeat(np.arange(steps), len(CLASSES)),
-            "class": np.tile(np.arange(len(CLASSES)), steps),
-            "span_ns": np.repeat(graph.time[graph.end] - graph.begin, len(CLASSES)),
-            "path_ns": spent.reshape(-1),
-        }
-    )
-
-
-def _whatif(graph: Graph) -> pd.DataFrame:
-    """Per class what would be left of all steps without it."""
-    kinds = range(len(CLASSES))
-    left = [left_without(graph, kind) if (graph.kind == kind).any() else graph.span_ns for kind in kinds]
-    return pd.DataFrame({"class": kinds, "span_ns": graph.span_ns, "left_ns": left})

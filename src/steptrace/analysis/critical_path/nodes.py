@@ -1,0 +1,322 @@
+"""The instants of a trace's steps as one table, each with the instant that it waited for.
+
+Nodes are starts and ends of GPU activities, on each host thread its launches and both ends of its synchronisations and
+loader waits, and the ends of steps. Of all that a node had to wait for (`waits.py` says what), that which happened last
+explains it. Where several happened at one instant, GPU work comes before launches, and launches before the host.
+
+The host's part: a thread goes on after its previous instant. If a training thread (the autograd engine's) was busy
+while the steps' own thread began and ended nothing, it was working for it: its burst starts when the steps' thread
+hands over, and the steps' thread goes on after the burst. Any other thread runs by itself.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from steptrace import intervals
+from steptrace.analysis.critical_path.waits import Work, work_of
+from steptrace.analysis.idle import KERNEL_WAIT_BELOW_NS, loader_spans
+from steptrace.intervals import Ints, Spans
+from steptrace.trace.columns import Mask, judge_names, row_numbers, start_end, take
+from steptrace.trace.model import Trace
+
+#: What the time between a node and the one before it is: see `steptrace.analysis.critical_path.measure`.
+CLASSES: Final = ("host", "loader", "sync", "launch", "queue", "compute", "comm", "memory")
+HOST, LOADER, SYNC, LAUNCH, QUEUE, COMPUTE, COMM, MEMORY = range(len(CLASSES))
+#: In which order nodes of one instant stand: ends, the host, starts (and ends without length), ends of steps.
+_ENDS, _HOST_NODE, _STARTS, _STEPS = range(4)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Each step's start, end, end on the host and thread, and the thread that most of them are on.
+
+    A trace without steps is one, seen from its busiest thread.
+    """
+
+    thread: int
+    begin: Ints
+    end: Ints
+    host_end: Ints
+    threads: Ints
+
+    @property
+    def first(self) -> int:
+        """Start of the first step."""
+        return int(self.begin.min())
+
+    @property
+    def last_on_host(self) -> int:
+        """When the host was done with the last step."""
+        return int(self.host_end.max())
+
+    def limit(self, thread: Ints) -> Ints:
+        """Until when each thread takes part."""
+        return np.where(thread == self.thread, self.last_on_host, int(self.end.max()))
+
+
+def steps_of(trace: Trace, work: Work) -> Steps | None:
+    """The steps of a trace; None without host events."""
+    if len(trace.steps):
+        begin, dur, host_dur, thread = trace.steps[["ts", "dur", "host_dur", "thread"]].to_numpy().T
+        return Steps(int(np.bincount(thread).argmax()), begin, begin + dur, begin + host_dur, thread)
+    thread = np.concatenate([table["thread"].to_numpy() for table in _host_tables(trace)])
+    if not len(thread):
+        return None
+    events = np.bincount(thread)
+    launches = np.bincount(work.thread[work.thread >= 0], minlength=len(events))
+    busiest = max(np.flatnonzero(events).tolist(), key=lambda thread: (launches[thread], events[thread]))
+    ends = np.concatenate([start_end(table)[1] for table in _host_tables(trace)])
+    host_end = int(ends[thread == busiest].max())
+    end = max(host_end, int(work.end.max(initial=0)))
+    return Steps(busiest, *(np.array([value]) for value in (0, end, host_end, busiest)))
+
+
+def _host_tables(trace: Trace) -> list[pd.DataFrame]:
+    return [trace.ops, trace.launches, trace.annotations, trace.frames]
+
+
+class Nodes:
+    """The table: `time`, and of what lies between a node and the one `before` it `kind`, `thread` and `kernel`.
+
+    `kind` is a place in `CLASSES`, `thread` and `kernel` rows of the trace's tables, and `before` a node, each -1 for
+    none. `step_ends` are the nodes of the steps' ends. What a node waited for always stands at a lower `rank`.
+    """
+
+    def __init__(self, trace: Trace, work: Work, steps: Steps) -> None:
+        self._trace, self._of, self._steps = trace, work, steps
+        self._choose()
+        self._make()
+        # In order of what comes first at one instant: what is offered later then stays.
+        self._chain_hosts()
+        self._hand_over()
+        self._start_work()
+        self._wait_for_work()
+        self._end_steps()
+
+    def _choose(self) -> None:
+        """What of the trace matters: rows of `kernels` and `syncs`, and bursts of other threads."""
+        of, steps = self._of, self._steps
+        ended = (of.end > steps.first) & (of.end <= int(steps.end.max()))
+        self._work = np.flatnonzero(ended & (of.launched_ns < steps.last_on_host))
+        self._starting = self._work[of.start[self._work] >= steps.first]
+        # What the host is taken to have launched at its start: without a launch, and not right after other work.
+        before = of.stream[self._starting]
+        end = take(of.end, before)
+        follows = (before >= 0) & (of.start[self._starting] - end < KERNEL_WAIT_BELOW_NS)
+        follows &= (end <= steps.first) | np.isin(before, self._work)
+        self._placed = self._starting[(of.launched_ns[self._starting] < 0) & ~follows]
+        self._placed_thread = np.where(of.thread[self._placed] >= 0, of.thread[self._placed], steps.thread)
+        training = self._trace.threads["training"].to_numpy(dtype=bool)
+        (begin, back), thread = start_end(self._trace.syncs), self._trace.syncs["thread"].to_numpy()
+        used = training[thread] | (thread == steps.thread)
+        used |= np.isin(thread, np.append(of.thread[self._work], self._placed_thread))
+        self._syncs = np.flatnonzero(used & (back > steps.first) & (begin < steps.limit(thread)))
+        self._bursts = _bursts(self._trace, steps, [int(t) for t in np.flatnonzero(training) if t != steps.thread])
+
+    def _make(self) -> None:
+        """All nodes: instants of hosts first, then starts and ends of work, then ends of steps."""
+        of, steps, rows = self._of, self._steps, self._starting
+        self._length = int(steps.end.max()) - steps.first + 1
+        syncs = self._trace.syncs.iloc[self._syncs]
+        begin, back = start_end(syncs)
+        self._sync_thread = syncs["thread"].to_numpy()
+        self._sync_end = np.minimum(back, steps.limit(self._sync_thread))
+        self._returns = back <= self._sync_end
+        launched = rows[of.launched_ns[rows] >= steps.first]
+        self._placed_at = np.minimum(of.start[self._placed], steps.limit(self._placed_thread))
+        self._done = np.minimum(steps.host_end, steps.limit(steps.threads))
+        self._loader = loader_spans(self._trace)
+        own = intervals.clip(self._loader, steps.first, steps.last_on_host).reshape(-1)
+        own = np.concatenate([[steps.first, steps.last_on_host], own, self._bursts[:, 1]])
+        points = [
+            (np.full(len(own), steps.thread), own),
+            (of.thread[launched], of.launched_ns[launched]),
+            (self._placed_thread, self._placed_at),
+            (self._sync_thread, np.maximum(begin, steps.first)),
+            (self._sync_thread, self._sync_end),
+            (self._bursts[:, 0], self._bursts[:, 1]),
+            (self._bursts[:, 0], self._bursts[:, 2]),
+            (steps.threads, steps.begin),
+            (steps.threads, self._done),
+        ]
+        self._host = intervals.distinct(np.concatenate([self._key(thread, time) for thread, time in points]))
+        self._thread, time = np.divmod(self._host, self._length)
+        counts = (len(self._host), len(rows), len(self._work), len(steps.begin))
+        self.time = np.concatenate([time + steps.first, of.start[rows], of.end[self._work], steps.end])
+        self.step_ends = len(self.time) - counts[3] + np.arange(counts[3])
+        phase = np.repeat([_HOST_NODE, _STARTS, _ENDS, _STEPS], counts)
+        phase[counts[0] + counts[1] : -counts[3]][of.start[self._work] == of.end[self._work]] = _STARTS
+        threads = np.where(self._thread == steps.thread, -1, self._thread)
+        within = np.concatenate([2 * threads, 2 * rows, 2 * self._work + 1, np.arange(counts[3])])
+        self.rank = np.empty(len(self.time), dtype=np.int64)
+        self.rank[np.lexsort((within, phase, self.time))] = np.arange(len(self.time))
+        self.before, self.kind, self.thread, self.kernel = np.full((4, len(self.time)), -1, dtype=np.int64)
+        self._at = np.full(len(self.time), np.iinfo(np.int64).min)
+
+    def _key(self, thread: Ints, time: Ints) -> Ints:
+        result: Ints = thread * self._length + (time - self._steps.first)
+        return result
+
+    def _host_node(self, thread: Ints | int, time: Ints) -> Ints:
+        """The node of an instant on a host thread; before the first step it is that step's start."""
+        early, steps = time < self._steps.first, self._steps
+        key = self._key(np.where(early, steps.thread, thread), np.where(early, steps.first, time))
+        return np.searchsorted(self._host, key).astype(np.int64)
+
+    def _start_node(self, rows: Ints) -> Ints:
+        return (len(self._host) + np.searchsorted(self._starting, rows)).astype(np.int64)
+
+    def _end_node(self, rows: Ints) -> Ints:
+        """The node of each activity's end; before the first step it is that step's start."""
+        node = len(self._host) + len(self._starting) + np.searchsorted(self._work, rows)
+        early = self._of.end[rows] <= self._steps.first
+        return np.where(early, self._host_node(0, np.full(len(rows), self._steps.first - 1)), node)
+
+    def _offer(
+        self,
+        target: Ints,
+        source: Ints,
+        at: Ints,
+        kind: Ints | int,
+        *,
+        thread: Ints | int = -1,
+        kernel: Ints | int = -1,
+    ) -> None:
+        """Let nodes wait for others: each keeps the one that happened last, of those at one instant the later offer.
+
+        `at` is when the source really happened, be it before the first step. A source of no lower rank is none: the
+        host waits for no work that begins, or without length ends, in the very instant in which it goes on.
+        """
+        latest = np.lexsort((self.rank[source], at))
+        latest = latest[(self.rank[source] < self.rank[target])[latest] & (at >= self._at[target])[latest]]
+        target = target[latest]  # of one target several times the last stays
+        for column, values in ((self.before, source), (self._at, at), (self.kind, kind), (self.thread, thread)):
+            column[target] = np.broadcast_to(values, len(at))[latest]
+        self.kernel[target] = np.broadcast_to(kernel, len(at))[latest]
+
+    def _chain_hosts(self) -> None:
+        """Each host thread goes on after its previous instant."""
+        thread, time = self._thread, self.time
+        after = np.flatnonzero(thread[1:] == thread[:-1]) + 1
+        kind = np.full(len(thread), HOST, dtype=np.int64)
+        own = after[thread[after] == self._steps.thread]
+        kind[own[intervals.measure_within(self._loader, time[own - 1], time[own]) > 0]] = LOADER
+        kind[after[self._in_sync(thread[after - 1], time[after - 1])]] = SYNC
+        self._offer(after, after - 1, time[after - 1], kind[after], thread=thread[after])
+        # A thread that nothing is known to have started runs by itself from the first step's start.
+        alone = np.flatnonzero(np.append(True, thread[1:] != thread[:-1]) & (thread != self._steps.thread))
+        alone = np.setdiff1d(alone, self._host_node(self._bursts[:, 0], self._bursts[:, 1]))
+        begun = np.full(len(alone), self._steps.first)
+        self._offer(alone, self._host_node(self._steps.thread, begun), begun, HOST, thread=thread[alone])
+
+    def _in_sync(self, thread: Ints, time: Ints) -> Mask:
+        """Whether each host thread is in a synchronisation at an instant."""
+        begin, end = start_end(self._trace.syncs.iloc[self._syncs])
+        order = np.lexsort((-end, begin, self._sync_thread))
+        sync = intervals.enclosing(self._sync_thread[order], begin[order], end[order], thread, time)
+        inside: Mask = sync >= 0
+        return inside
+
+    def _hand_over(self) -> None:
+        """Threads that work for the steps' begin when that hands over, and it goes on after them."""
+        own_thread = self._steps.thread
+        thread, begin, end = self._bursts.T
+        entry = self._host_node(thread, begin)
+        self._offer(entry, self._host_node(own_thread, begin), begin, HOST, thread=thread)
+        own = np.flatnonzero(self._thread == own_thread)
+        place = np.searchsorted(self.time[own], end, side="right")
+        back = place < len(own)
+        source = self._host_node(thread, end)[back]
+        self._offer(own[place[back]], source, end[back], HOST, thread=own_thread)
+
+    def _start_work(self) -> None:
+        """GPU work starts after its launch and the work before it, and ends as long after as it ran."""
+        of, rows, first = self._of, self._starting, self._steps.first
+        launched = rows[of.launched_ns[rows] >= 0]
+        for kernel, thread, at in (
+            (launched, of.thread[launched], of.launched_ns[launched]),
+            (self._placed, self._placed_thread, self._placed_at),
+        ):
+            source = self._host_node(thread, at)
+            self._offer(self._start_node(kernel), source, at, LAUNCH, thread=thread, kernel=kernel)
+        for before in (of.event, of.graph, of.stream):
+            source = before[rows]
+            usable = (source >= 0) & (np.isin(source, self._work) | (take(of.end, source) <= first))
+            target, source = rows[usable], source[usable]
+            self._offer(self._start_node(target), self._end_node(source), of.end[source], QUEUE, kernel=target)
+        kind = self._kinds(self._work)
+        began = of.start[self._work] < first
+        start = np.where(began, self._host_node(0, np.full(len(began), first - 1)), self._start_node(self._work))
+        self._offer(self._end_node(self._work), start, of.start[self._work], kind, kernel=self._work)
+
+    def _kinds(self, rows: Ints) -> Ints:
+        classes = {"compute": COMPUTE, "comm": COMM, "memory": MEMORY}
+        kind: Ints = judge_names(self._trace.kernels["kind"], classes.__getitem__, np.int64)[rows]
+        return kind
+
+    def _wait_for_work(self) -> None:
+        """A synchronisation returns after the work it waits for, or with it where its end is later by the clocks."""
+        sync, kernel = self._of.waits(self._trace).T
+        known = np.isin(sync, self._syncs[self._returns]) & np.isin(kernel, self._work)
+        sync, kernel = np.searchsorted(self._syncs, sync[known]), kernel[known]
+        thread, back = self._sync_thread[sync], self._sync_end[sync]
+        source, at, kind = self._end_node(kernel), self._of.end[kernel], np.full(len(sync), SYNC)
+        running = (at > back) & np.isin(kernel, self._starting)
+        source[running], at[running] = self._start_node(kernel[running]), back[running]
+        kind[running] = self._kinds(kernel[running])
+        self._offer(self._host_node(thread, back), source, at, kind, thread=thread, kernel=kernel)
+
+    def _end_steps(self) -> None:
+        """A step ends once its thread is done and so is the work launched in it."""
+        steps, work = self._steps, self._work
+        source = self._host_node(steps.threads, self._done)
+        self._offer(self.step_ends, source, self._done, HOST, thread=steps.threads)
+        # Work without a known launch counts for the step that it lies in.
+        launched = self._of.launched_ns[work] >= 0
+        of_launch = row_numbers(self._trace.kernels["step"])[work] if len(self._trace.steps) else np.zeros_like(work)
+        around = np.searchsorted(steps.begin, self._of.start[work], side="right") - 1
+        step = np.where(launched, of_launch, around)
+        inside = (step >= 0) & (self._of.end[work] <= steps.end[step])
+        mine, step = work[inside], step[inside]
+        self._offer(self.step_ends[step], self._end_node(mine), self._of.end[mine], QUEUE, kernel=mine)
+
+
+def _bursts(trace: Trace, steps: Steps, threads: list[int]) -> Ints:
+    """Rows `(thread, start, end)`: when another training thread worked for the steps' own."""
+    bursts: list[tuple[int, int, int]] = []
+    events = _spans(trace, steps, [*threads, steps.thread]) if threads else {}
+    busy = {thread: intervals.union(events[thread]) for thread in threads if thread in events}
+    none = np.empty(0, dtype=np.int64)
+    edges = intervals.distinct(events[steps.thread]) if busy and steps.thread in events else none
+    for thread, spans in busy.items():
+        gap = np.searchsorted(edges, spans[:, 0], side="right")
+        inside = np.searchsorted(edges, spans[:, 1], side="left") <= gap
+        _, first = np.unique(gap[inside], return_index=True)
+        for burst in np.split(spans[inside], first[1:]):
+            bursts.extend([(thread, burst[0, 0], burst[-1, 1])] if len(burst) else [])
+    return np.array(bursts, dtype=np.int64).reshape(-1, 3)
+
+
+def _spans(trace: Trace, steps: Steps, threads: list[int]) -> dict[int, Spans]:
+    """The events of host threads that lie between the start of all and when the host was done, by thread."""
+    of_thread, parts = [], []
+    for table in _host_tables(trace):
+        (ts, end), thread = start_end(table), table["thread"].to_numpy()
+        inside = np.isin(thread, threads) & (ts >= steps.first) & (end <= steps.last_on_host)
+        inside &= ts < steps.last_on_host
+        of_thread.append(thread[inside])
+        parts.append(intervals.spans(ts[inside], end[inside]))
+    thread = np.concatenate(of_thread)
+    order = np.argsort(thread, kind="stable")
+    known, first = np.unique(thread[order], return_index=True)
+    return dict(zip(known.tolist(), np.split(np.concatenate(parts)[order], first[1:]), strict=False))
+
+
+def nodes_of(trace: Trace) -> tuple[Nodes, Steps] | None:
+    """The nodes of all steps of a trace, or of the whole trace if it has no steps; None without host events."""
+    work = work_of(trace)
+    steps = steps_of(trace, work)
+    return None if steps is None else (Nodes(trace, work, steps), steps)

@@ -1,0 +1,178 @@
+"""What each piece of GPU work, and each wait of the host, had to wait for.
+
+GPU work can start once
+
+- its launch has begun on the host,
+- the work before it on its stream has ended,
+- if its launch caused several activities (a graph): the last of them to end before it has ended,
+- if its stream had been told to wait for an event just before the launch: the work that ended last, on another stream,
+  of that launched before the wait was asked for. Which event is not recorded; this is the one that held it up.
+
+A host synchronisation can return once the work that it waits for has ended: a copy for itself; a wait for an event for
+the work that ended last before it returned; a wait for a stream for the last work of the one stream, of those then
+drained, that was last to drain; a wait for the device for the last work of every stream. This needs no `cuda_sync`
+records, which few traces hold. The clocks of host and GPU differ a little: a copy, the device's last work, and a
+stream's last work where none had drained, count even if they ended up to 20 us after the call returned.
+
+Work whose launch is missing from the trace, or is recorded as later than its start (clocks of host and GPU that
+disagree), follows the work before it on its stream if that ended less than 30 us earlier. Else the host is taken to
+have launched it at its start. If it starts while a training thread is blocked in a synchronisation, it is taken to have
+been launched before.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+import numpy as np
+
+from steptrace import intervals
+from steptrace.analysis.common.launches import wait_for_event
+from steptrace.intervals import Ints
+from steptrace.trace.columns import row_numbers, spans_of, start_end, take
+from steptrace.trace.model import Trace
+
+#: Host and GPU clocks agree to about this: work that ends so much after a call returned may still be what it awaited.
+CLOCK_SKEW_NS: Final = 20_000
+
+
+@dataclass(frozen=True)
+class Work:
+    """Of each GPU activity (row of `kernels`) its times, and what it follows: rows of `kernels`, -1 for none.
+
+    `thread` is that of its launch (-1 without one), and `launched_ns` when that began, -1 where it is not known to have
+    begun by the activity's start.
+    """
+
+    start: Ints
+    end: Ints
+    thread: Ints
+    launched_ns: Ints
+    stream: Ints
+    graph: Ints
+    event: Ints
+    _asked: Ints
+    _queue: Ints
+
+    def waits(self, trace: Trace) -> Ints:
+        """The rows `(sync, kernel)`: each activity that a synchronisation waits for."""
+        syncs, pairs = trace.syncs, list[tuple[int, int]]()
+        begin, back = start_end(syncs)
+        own = take(_last_of_calls(trace, self.end), row_numbers(syncs["launch"]))
+        lasts = _last_of_streams(begin, self._asked, self._queue, self.end)
+        ended = _Ended(self.end, self._asked)
+        for row, kind in enumerate(syncs["kind"].to_numpy(dtype=object)):
+            if "Event" in kind and own[row] < 0:
+                pairs.extend((row, kernel) for kernel in islice(ended.by(back[row], begin[row]), 1))
+                continue
+            waited = lasts[row] if own[row] < 0 else own[row : row + 1]
+            waited = waited[waited >= 0]
+            done = (self.start[waited] <= back[row]) & (self.end[waited] <= back[row] + CLOCK_SKEW_NS)
+            waited = waited[done][np.lexsort((waited[done], self.end[waited[done]]))]
+            if "Stream" in kind:
+                drained = int((self.end[waited] <= back[row]).sum())
+                waited = waited[max(drained - 1, 0) :][:1]
+            pairs.extend((row, int(kernel)) for kernel in waited)
+        return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+
+
+def work_of(trace: Trace) -> Work:
+    """What every GPU activity of a trace waited for."""
+    kernels = trace.kernels
+    start, end = start_end(kernels)
+    launch = row_numbers(kernels["launch"])
+    called = take(trace.launches["ts"].to_numpy(), launch)
+    known = (launch >= 0) & (called <= start)
+    queue = np.asarray(kernels.groupby(["device", "stream"]).ngroup(), dtype=np.int64)
+    asked = np.where(known, called, _before_waits(trace, start))
+    return Work(
+        start=start,
+        end=end,
+        thread=take(trace.launches["thread"].to_numpy(), launch),
+        launched_ns=np.where(known, called, -1),
+        stream=_latest_before(queue, end, start),
+        graph=np.where(launch >= 0, _latest_before(launch, end, start), -1),
+        event=_events_waited_for(trace, np.where(known, launch, -1), asked, queue),
+        _asked=asked,
+        _queue=queue,
+    )
+
+
+def _before_waits(trace: Trace, times: Ints) -> Ints:
+    """The times, those within a wait of a training thread moved to just before it."""
+    rows = trace.syncs[trace.threads["training"].to_numpy(dtype=bool)[trace.syncs["thread"].to_numpy()]]
+    blocked = intervals.union(spans_of(rows))
+    if len(blocked) == 0:
+        return times
+    place = np.searchsorted(blocked[:, 0], times, side="right") - 1
+    inside = (place >= 0) & (times < blocked[place, 1])
+    return np.where(inside, blocked[place, 0] - 1, times)
+
+
+def _latest_before(group: Ints, end: Ints, start: Ints) -> Ints:
+    """For each row the one of its group that ended last by its start, of several the last; -1 for none.
+
+    Rows are in order of start. Of rows without length at one instant each follows those before it in the table.
+    """
+    count = len(start)
+    if count == 0:
+        return np.empty(0, dtype=np.int64)
+    times, code = np.unique(np.concatenate([end, start]), return_inverse=True)
+    rows = np.arange(count)
+    group = np.unique(group, return_inverse=True)[1]
+    keys = (group * len(times) + code[:count]) * count + rows
+    wanted = (group * len(times) + code[count:]) * count + rows
+    order = np.argsort(keys)
+    place = np.searchsorted(keys[order], wanted) - 1
+    latest = order[np.maximum(place, 0)]
+    return np.where((place >= 0) & (group[latest] == group), latest, -1).astype(np.int64)
+
+
+def _events_waited_for(trace: Trace, launch: Ints, asked: Ints, queue: Ints) -> Ints:
+    """The activity on another stream that held up each one launched right after its stream was told to wait."""
+    event = np.full(len(launch), -1, dtype=np.int64)
+    calls = wait_for_event(trace, launch)
+    start, end = start_end(trace.kernels)
+    ended = _Ended(end, asked)
+    for row in np.flatnonzero(calls >= 0):
+        called = int(trace.launches["ts"].to_numpy()[calls[row]])
+        others = (k for k in ended.by(int(start[row]), called) if queue[k] != queue[row])
+        event[row] = next((k for k in others if end[k] < start[row] or k < row), -1)
+    return event
+
+
+class _Ended:
+    """Activities in the order of their ends."""
+
+    def __init__(self, end: Ints, asked: Ints) -> None:
+        self._asked = asked
+        self._rows = np.argsort(end, kind="stable")
+        self._ends = end[self._rows]
+
+    def by(self, time: int, called: int) -> Iterator[int]:
+        """Those that had ended by a time and were launched before another, the last to end first."""
+        place = int(np.searchsorted(self._ends, time, side="right"))
+        return (int(k) for k in self._rows[:place][::-1] if self._asked[k] < called)
+
+
+def _last_of_streams(begin: Ints, asked: Ints, queue: Ints, end: Ints) -> Ints:
+    """For each sync and stream the activity to end last of those launched before the sync; -1 for none."""
+    last = np.full((len(begin), int(queue.max(initial=-1)) + 1), -1, dtype=np.int64)
+    for stream in range(last.shape[1]):
+        rows = np.flatnonzero(queue == stream)
+        rows = rows[np.argsort(asked[rows], kind="stable")]
+        latest = np.maximum.accumulate(np.where(end[rows] == np.maximum.accumulate(end[rows]), np.arange(len(rows)), 0))
+        count = np.searchsorted(asked[rows], begin, side="left")
+        last[:, stream] = np.where(count > 0, rows[latest[np.maximum(count - 1, 0)]], -1)
+    return last
+
+
+def _last_of_calls(trace: Trace, end: Ints) -> Ints:
+    """The activity that each call caused, the last to end of several; -1 for none."""
+    launch = row_numbers(trace.kernels["launch"])
+    rows = np.argsort(end, kind="stable")
+    rows = rows[launch[rows] >= 0]
+    last = np.full(len(trace.launches), -1, dtype=np.int64)
+    last[launch[rows]] = rows  # of several the last
+    return last
