@@ -44,16 +44,4 @@ typedef struct {
 int merge_boxes(size_t count, const int32_t *parent, const int32_t *key, const int64_t *own, int32_t *box, Boxes *boxes);
 void free_boxes(Boxes *boxes);
 
-/* The order of edges by target, of each target's the one with the greatest (at, priority, source) last. -1 without
-   memory, -2 for targets that are no nodes. */
-int order_edges(size_t edges, const int32_t *source, const int32_t *target, const int64_t *at, const int8_t *priority,
-                size_t nodes, int32_t *order);
-/* The latest that each node is reached from any other, 0 at least; edges stand in the order of their targets. */
-int longest_paths(size_t edges, const int32_t *source, const int32_t *target, const int64_t *weight, size_t nodes,
-                  int64_t *reached);
-
-/* The binding edges from a node back to an instant, the last first; how many, -1 where they lead nowhere. */
-int64_t path(size_t nodes, size_t edges, const int32_t *binding, const int32_t *source, const int64_t *time,
-             int32_t *found, int64_t node, int64_t begin);
-
 #endif

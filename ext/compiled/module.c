@@ -438,54 +438,7 @@ static PyObject *py_merge_boxes(PyObject *self, PyObject *args)
     return found;
 }
 
-static PyObject *py_order_edges(PyObject *self, PyObject *args)
-{
-    (void)self;
-    static const char widths[] = "44814";
-    Py_buffer a[5];
-    long long nodes = -1;
-    PyObject *rest = split(args, widths, 4, a);
-    if (!rest)
-        return NULL;
-    int made = PyArg_ParseTuple(rest, "L", &nodes) && same_length(a, widths, 0, 4) && nodes >= 0 && nodes <= INT32_MAX &&
-               !order_edges((size_t)a[0].len / 4, a[0].buf, a[1].buf, a[2].buf, a[3].buf, (size_t)nodes, a[4].buf);
-    Py_DECREF(rest);
-    return release(a, widths, made ? NULL : "edges of one length to known nodes are expected");
-}
-
-static PyObject *py_longest_paths(PyObject *self, PyObject *args)
-{
-    (void)self;
-    static const char widths[] = "4488";
-    Py_buffer a[4];
-    if (take_arrays(args, widths, 3, a))
-        return NULL;
-    int fits = same_length(a, widths, 0, 2) && !longest_paths((size_t)a[0].len / 4, a[0].buf, a[1].buf, a[2].buf,
-                                                              (size_t)a[3].len / 8, a[3].buf);
-    return release(a, widths, fits ? NULL : "edges of one length between known nodes are expected");
-}
-
-static PyObject *py_path(PyObject *self, PyObject *args)
-{
-    (void)self;
-    static const char widths[] = "4484";
-    Py_buffer a[4];
-    long long node, begin;
-    PyObject *rest = split(args, widths, 3, a);
-    if (!rest)
-        return NULL;
-    size_t nodes = (size_t)a[0].len / 4, edges = (size_t)a[1].len / 4;
-    int64_t count = -1;
-    if (PyArg_ParseTuple(rest, "LL", &node, &begin) && same_length(a, widths, 2, 3) && a[3].len == a[0].len)
-        count = path(nodes, edges, a[0].buf, a[1].buf, a[2].buf, a[3].buf, node, begin);
-    Py_DECREF(rest);
-    PyObject *none = release(a, widths, count < 0 ? "a path between known nodes is expected" : NULL);
-    Py_XDECREF(none);
-    return none ? PyLong_FromLongLong(count) : NULL;
-}
-
 static PyMethodDef METHODS[] = {
-    {"path", py_path, METH_VARARGS, "path(binding, source, time, found, node, begin): how many edges it has found."},
     {"nesting_parents", py_nesting_parents, METH_VARARGS, "nesting_parents(group, start, end, parent): fills `parent`."},
     {"enclosing", py_enclosing, METH_VARARGS, "enclosing(group, start, end, query_group, time, found): fills `found`."},
     {"nearest", py_nearest, METH_VARARGS, "nearest(parent, wanted, row): fills `row`."},
@@ -495,8 +448,6 @@ static PyMethodDef METHODS[] = {
     {"inside_same", py_inside_same, METH_VARARGS, "inside_same(key, size, inside, keys): fills `inside`."},
     {"merge_boxes", py_merge_boxes, METH_VARARGS,
      "merge_boxes(parent, key, own, box): the boxes' parents, keys, calls and own widths; fills `box`."},
-    {"order_edges", py_order_edges, METH_VARARGS, "order_edges(source, target, at, priority, order, nodes): fills `order`."},
-    {"longest_paths", py_longest_paths, METH_VARARGS, "longest_paths(source, target, weight, reached)."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -210,10 +210,9 @@ def test_places_that_cost_together_are_named_with_one_figure() -> None:
     entry = {
         "syncs": {"sites": sites, "ceiling_ns": 6 * MS},
         "step_parts": {"kind": "gpu", "steps": 3, "window_ns": 30 * MS, "parts_ns": parts},
-        "critical_path": {"classes": [{"class": "sync", "saved_ns": MS}]},
     }
     (finding,) = find_in_trace(fill(TraceSummary, entry))
-    assert (finding.rule, finding.cost_ns_per_step) == ("syncs_together", MS)
+    assert (finding.rule, finding.cost_ns_per_step) == ("syncs_together", 2 * MS)
     assert finding.claim.endswith("moves the wait to the next: a.py:40; a.py:30; a.py:20; …")
     assert " ms" not in finding.claim
 

@@ -308,7 +308,7 @@ def test_a_straggler_is_a_finding_on_the_ranks_together(tmp_path: Path) -> None:
 
 
 def test_a_cost_is_a_share_of_the_step(tmp_path: Path) -> None:
-    entry = replace(entry_of(made(copies_alone, faulty=True), tmp_path), critical_path=None)
+    entry = entry_of(made(copies_alone, faulty=True), tmp_path)
     (finding,) = find_in_trace(entry)
     assert finding.cost_ns_per_step == 100 * US
     assert finding.cost_share == pytest.approx(0.1, rel=0.01)
@@ -318,7 +318,7 @@ def test_a_trace_without_steps_is_looked_at_as_a_whole(tmp_path: Path) -> None:
     builder = TraceBuilder()
     for k in range(3):
         copies_alone(builder, k * MS, True)
-    entry = replace(entry_of(builder, tmp_path), critical_path=None)
+    entry = entry_of(builder, tmp_path)
     found = {finding.rule: finding for finding in find_in_trace(entry)}
     assert set(found) == {"copy_bound", "too_few_steps"}
     assert found["copy_bound"].cost_ns_per_step is None

@@ -340,12 +340,6 @@ def test_recurrences_take_no_rows_that_are_not_there() -> None:
     for parent in (rows(2), rows(2, 7)):  # row 0 stands on itself; there is no row 7
         with pytest.raises(ValueError, match="forest"):
             compiled.nearest(parent, rows(2, 0, np.int8), rows(2))
-    with pytest.raises(ValueError, match="known nodes"):
-        compiled.longest_paths(rows(1, 5), rows(1, 5), rows(1, 5, np.int64), rows(2, 0, np.int64))
-    with pytest.raises(ValueError, match="known nodes"):
-        compiled.path(rows(2, 7), rows(1), rows(2, 9, np.int64), rows(2), 0, 1)
-    with pytest.raises(ValueError, match="known nodes"):
-        compiled.order_edges(rows(1), rows(1, 5), rows(1, 0, np.int64), rows(1, 0, np.int8), rows(1), 2)
     with pytest.raises(ValueError, match="keys below"):
         compiled.inside_same(rows(1, 3), rows(1, 1), rows(1, 0, np.int8), 2)
     with pytest.raises(ValueError, match="forest"):

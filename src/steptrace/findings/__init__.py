@@ -23,7 +23,7 @@ from steptrace.findings.quality import QUALITY_RULES
 from steptrace.findings.study import STUDY_RULES
 from steptrace.findings.verdict import verdict_of
 from steptrace.findings.waiting import WAITING_RULES
-from steptrace.findings.window import Window, cap_by_critical_path, window_of
+from steptrace.findings.window import Window, window_of
 
 #: On one trace.
 TRACE_RULES: Final[tuple[Rule[Window], ...]] = (
@@ -50,14 +50,10 @@ def with_trace_findings(summary: Summary) -> Summary:
 
 
 def find_in_trace(entry: TraceSummary) -> list[Finding]:
-    """All findings of one trace: the severest first, of these the most expensive.
-
-    Symptoms are distinguished from causes by what they take; upper bounds are then capped by the critical path.
-    """
+    """All findings of one trace: the severest first, of these the most expensive."""
     window = window_of(entry)
     findings = ranked((finding for rule in TRACE_RULES for finding in window.find(rule)), TRACE_RULES)
-    capped = (cap_by_critical_path(finding, window) for finding in findings)
-    return ranked((of_slow_profile(finding, _slower(entry)) for finding in capped), ())
+    return ranked((of_slow_profile(finding, _slower(entry)) for finding in findings), ())
 
 
 def find_in_ranks(summary: Summary) -> list[Finding]:

@@ -58,7 +58,6 @@ class Rule(Generic[Subject]):
     find: Callable[[Subject], Iterator[Match]]
     study: str | None = None
     explained_by: Sequence[str] = ()
-    path_class: str | None = None
 
 
 Thresholds = Mapping[str, float | int | str]

@@ -1,26 +1,16 @@
-"""What a rule on one trace looks at: its entry of summary.json, with all times for one step; what becomes of a finding.
+"""What a rule on one trace looks at: its entry of summary.json, with all times for one step.
 
 A trace that marks no steps is looked at as a whole, as if it were one step; what is found there has a share, but no
 cost per step. Only what was measured is there to be looked at: a missing figure is None, and fires no rule.
-
-A rule's own ceiling is what its cause takes. Were all work of that class gone, a step may yet be hardly shorter, since
-something else takes as long: then nothing done about the cause can save more. What is saved counts over all steps
-(`saved_ns` of `critical_path`): without a wait the host runs ahead of the GPU, into the next step. Rules on a GPU that
-waits for the host are not capped by a class: the same instant may be the host's on one path and a launch's latency on
-another, so that either alone gone saves less than both.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from msgspec import structs
-
 from steptrace.documents.finding import Finding
 from steptrace.documents.summary import TraceSummary
-from steptrace.findings.model import A_STEP, WORDS, Rule, to_finding
-from steptrace.format import duration
-from steptrace.limits import NOISE_FLOOR
+from steptrace.findings.model import A_STEP, Rule, to_finding
 
 WHOLE: Final = "in the whole trace"
 
@@ -86,42 +76,3 @@ def has_stacks(entry: TraceSummary) -> bool:
     """Whether Python stacks were recorded, which slows the host."""
     flame = entry.program.host_flame
     return flame is not None and any(box.kind == "frame" for box in flame.boxes)
-
-
-#: The classes of the critical path, as said of one that is taken away; a rule's is its `path_class` in rules.toml.
-_IN_WORDS: Final[Mapping[str, str]] = {
-    "loader": "any wait for the data loader",
-    "sync": "any wait for the GPU",
-    "memory": "any copy or set of memory",
-    "compute": "any compute",
-    "comm": "any communication",
-}
-
-
-def path_saves(window: Window, rule: str) -> float | None:
-    """What a step of all would be shorter by without the class that a rule is about; None where nothing says."""
-    name = WORDS[rule].get("path_class")
-    if rule == "input_bound" and window.entry.input.source == "section":
-        return None  # the path knows PyTorch's loaders only
-    path = window.entry.critical_path
-    saved = [] if path is None else [row.saved_ns for row in path.classes if row.class_ == name]
-    return float(saved[0]) if saved and saved[0] is not None else None
-
-
-def cap_by_critical_path(finding: Finding, window: Window) -> Finding:
-    """The finding with its ceiling at most what the step would be shorter by without its class, and why if less."""
-    saves, share = path_saves(window, finding.rule), finding.cost_share
-    if saves is None or share is None or saves >= share * window.step_ns:
-        return finding
-    without = _IN_WORDS[WORDS[finding.rule]["path_class"]]
-    nothing = window.share(saves) < NOISE_FLOOR
-    whole = "a step" if window.steps else "the whole trace"
-    says = f"by its critical path {whole} would be {duration(saves)} shorter without {without}"
-    return structs.replace(
-        finding,
-        severity="info" if nothing else finding.severity,
-        claim=finding.claim + (f"; yet {whole} would hardly be shorter without {without} at all" if nothing else ""),
-        cost_ns_per_step=None if finding.cost_ns_per_step is None else round(min(saves, finding.cost_ns_per_step)),
-        cost_share=window.share(saves),
-        evidence=(*finding.evidence, says),
-    )
