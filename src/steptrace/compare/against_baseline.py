@@ -25,7 +25,7 @@ from steptrace.documents.comparison import (
 )
 from steptrace.documents.comparison.syncs import SyncChange
 from steptrace.documents.overview import StepParts
-from steptrace.documents.syncs import Place
+from steptrace.documents.syncs import Place, SyncSite
 from steptrace.format import NS_PER_MS
 from steptrace.stats import Estimate, Ratio, difference, typical
 
@@ -33,8 +33,9 @@ _HERE: Final = ("file", "line", "function", "op", "label", "kind", "phase")
 _MOVED: Final = ("op", "label", "kind", "phase")
 
 Basis = Literal["measured", "predicted"]
+Site = PredictedSite | SyncSite
 #: A place on both sides; None where one has no such site.
-Pair = tuple[PredictedSite | None, PredictedSite | None]
+Pair = tuple[Site | None, Site | None]
 
 
 def basis_of(baseline: SyncCounts, variant: SyncCounts) -> Basis | None:
@@ -46,7 +47,7 @@ def basis_of(baseline: SyncCounts, variant: SyncCounts) -> Basis | None:
     return None
 
 
-def sync_diff(basis: Basis, baseline: Sequence[PredictedSite], variant: Sequence[PredictedSite]) -> SyncDiff:
+def sync_diff(basis: Basis, baseline: Sequence[Site], variant: Sequence[Site]) -> SyncDiff:
     """`sync_diff` of comparison.json from the sites of both sides.
 
     Each site has the baseline's place, or the variant's for a new one, the variant's own place where it differs, and
@@ -57,7 +58,7 @@ def sync_diff(basis: Basis, baseline: Sequence[PredictedSite], variant: Sequence
     return SyncDiff(basis=basis, sites=tuple(sorted(rows, key=_order)))
 
 
-def _pairs(before: Sequence[PredictedSite], after: Sequence[PredictedSite]) -> list[Pair]:
+def _pairs(before: Sequence[Site], after: Sequence[Site]) -> list[Pair]:
     """The sites of both sides, matched."""
     left, right = list(before), list(after)
     pairs: list[Pair] = []
@@ -71,7 +72,7 @@ def _pairs(before: Sequence[PredictedSite], after: Sequence[PredictedSite]) -> l
     return [*pairs, *((site, None) for site in left), *((None, site) for site in right)]
 
 
-def _row(before: PredictedSite | None, after: PredictedSite | None, basis: Basis) -> SyncChange:
+def _row(before: Site | None, after: Site | None, basis: Basis) -> SyncChange:
     place = before or after
     assert place is not None
     moved = before is not None and after is not None and (before.file, before.line) != (after.file, after.line)

@@ -23,8 +23,10 @@ from steptrace.documents.base import Document, read
 from steptrace.documents.comparison import Comparison, GateOutcome, PredictedSite, VariantResult
 from steptrace.documents.comparison.syncs import BATCH_COPY, is_batch_copy
 from steptrace.documents.figures import EVERY_VARIANT
+from steptrace.documents.syncs import SyncSite
 from steptrace.errors import ConfigError, RecordError
 
+Site = PredictedSite | SyncSite
 #: study -> variant (`*`: every one) -> dotted key of the variant in comparison.json -> limits.
 Gates = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]
 Limits = Mapping[str, Any]
@@ -77,12 +79,12 @@ def baselines_of(gates: Gates) -> list[str]:
     return list(dict.fromkeys(str(limit["baseline"]) for limit in limits if "baseline" in limit))
 
 
-def over_budget(sites: Iterable[PredictedSite], allow: Sequence[str]) -> list[PredictedSite]:
+def over_budget(sites: Iterable[Site], allow: Sequence[str]) -> list[Site]:
     """The sites that no entry of `allow` covers: `FILE:LINE`, `FILE` or a function's name, files by their end."""
     return [site for site in sites if not any(_allows(entry, site) for entry in allow)]
 
 
-def described(site: PredictedSite) -> str:
+def described(site: Site) -> str:
     """A site in one line: `losses.py:38 in forward, torch.unique(target): 1 d2h copy in backward`."""
     if is_batch_copy(site):
         place = BATCH_COPY
@@ -96,7 +98,7 @@ def described(site: PredictedSite) -> str:
     return f"{place}{function}{code}: {site.count_per_step or 0:g} {str(site.kind).replace('_', ' ')}{phase}"
 
 
-def _allows(entry: str, site: PredictedSite) -> bool:
+def _allows(entry: str, site: Site) -> bool:
     if site.file is None:
         return False
     match = _LINE.fullmatch(entry)
@@ -166,7 +168,7 @@ def _word(value: object) -> str:
     return "none" if value is None else str(value)
 
 
-def _value(variant: VariantResult, key: str, limits: Limits) -> tuple[Any, list[PredictedSite]]:
+def _value(variant: VariantResult, key: str, limits: Limits) -> tuple[Any, list[Site]]:
     """A variant's figure, and for a count of syncs the sites that it is made of; allowed ones count for nothing."""
     value = _lookup(variant, key)
     if key not in (_MEASURED, _PREDICTED):

@@ -1,26 +1,20 @@
-"""The comparison of a study: everything that `comparison.json` says, except its findings.
-
-Findings on the traces of a variant stand in each run's summary.json. One that most of the analysed runs have is the
-variant's, with the median of its costs; one that a single run has is that run's chance.
-"""
+"""The comparison of a study: everything that `comparison.json` says, except its findings."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from msgspec.structs import asdict, replace
 
 from steptrace.compare.against_baseline import basis_of, sync_diff, waterfall
 from steptrace.compare.estimates import estimates
-from steptrace.compare.explain import equivalence, sync_figures, trace_figures
+from steptrace.compare.explain import communication, equivalence, figures, ranks_of, sync_figures, trace_of
+from steptrace.compare.input import input_figures
 from steptrace.compare.load import Run, Study, Variant, first_measured, load_study
 from steptrace.compare.memory import memory_fits, memory_of
 from steptrace.compare.timing import Timing, compare_times, on_simulated_gpu, run_medians
-from steptrace.compare.window import communication, input_figures, overview_figures
 from steptrace.documents.comparison import Comparison, Equivalence, RunResult, VariantResult
-from steptrace.documents.finding import Finding
-from steptrace.documents.summary import Summary
 from steptrace.estimate import gpu_named
 from steptrace.format import NS_PER_MS
 from steptrace.stats import Ratio, holm, ratios, verdict
@@ -58,7 +52,7 @@ def compare(study_dir: Path, *, estimate_gpus: Sequence[str] = ()) -> Comparison
         environments_differ=tuple(_environments_differ(study)),
         method=method,
         variants=tuple(variants),
-        memory_fit=tuple(memory_fits(study, {entry.name: entry.memory for entry in variants})),
+        memory_fit=tuple(memory_fits(study, variants)),
         measured_at=_measured_at(study),
     )
     return replace(comparison, alike=alike(study, comparison))
@@ -110,7 +104,8 @@ def _against_baseline(
 
 
 def _variant(variant: Variant, timing: Timing) -> VariantResult:
-    syncs, warnings = sync_figures(variant)
+    trace = trace_of(variant)
+    syncs, warnings = sync_figures(variant, trace)
     return VariantResult(
         name=variant.name,
         status=variant.status,
@@ -124,12 +119,12 @@ def _variant(variant: Variant, timing: Timing) -> VariantResult:
         ratio=timing.ratio,
         noise=replace(timing.noise, warnings=(*timing.noise.warnings, *warnings)),
         **syncs,
-        **trace_figures(variant),
+        **figures(variant, trace),
         input=input_figures(variant),
-        **overview_figures(variant),
+        trace=trace,
+        ranks=ranks_of(variant),
         memory=memory_of(variant),
         communication=communication(variant),
-        trace_findings=tuple(trace_findings(variant)),
         equivalence=equivalence(variant.path),
     )
 
@@ -156,47 +151,6 @@ def _run(run: Run) -> RunResult:
         steps=None if times is None else len(times.counted),
         warmup_left_out=None if times is None else times.warmup_left_out,
         error=run.error,
-    )
-
-
-def trace_findings(variant: Variant) -> list[Finding]:
-    """The findings on any rank's trace, and on the ranks together, that the majority of analysed runs have.
-
-    One rank is enough: all wait for it. In the words of the run whose cost is the (lower) median; costs are medians,
-    None where a run knows none.
-    """
-    runs = [run.summary for run in variant.measured if run.summary is not None]
-    found: dict[tuple[Any, ...], list[Finding]] = {}
-    for summary in runs:
-        of_run = {_key(item): item for item in _findings(summary)}
-        for key, item in of_run.items():
-            found.setdefault(key, []).append(item)
-    return [_merged(items) for items in found.values() if 2 * len(items) > len(runs)]
-
-
-def _findings(summary: Summary) -> list[Finding]:
-    """The findings of a run: each of its ranks' traces, where several have one the most expensive, and the ranks'."""
-    found = [] if summary.ranks is None else list(summary.ranks.findings)
-    for place, trace in enumerate(summary.traces):
-        rank = place if trace.rank is None else trace.rank
-        said = (f"on rank {rank}",) if len(summary.traces) > 1 else ()
-        found += [replace(item, evidence=(*item.evidence, *said)) for item in trace.findings]
-    return sorted(found, key=lambda item: item.cost_share or 0)
-
-
-def _key(item: Finding) -> tuple[Any, ...]:
-    source = item.source
-    return item.rule, source and source.file, source and source.line, source and source.rank
-
-
-def _merged(items: Sequence[Finding]) -> Finding:
-    by_cost = sorted(items, key=lambda item: item.cost_ns_per_step or 0)
-    costs = [item.cost_ns_per_step for item in items if item.cost_ns_per_step is not None]
-    shares = [item.cost_share for item in items if item.cost_share is not None]
-    return replace(
-        by_cost[(len(by_cost) - 1) // 2],
-        cost_ns_per_step=round(float(np.median(costs))) if len(costs) == len(items) else None,
-        cost_share=float(np.median(shares)) if len(shares) == len(items) else None,
     )
 
 

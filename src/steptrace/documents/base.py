@@ -20,8 +20,9 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 _Document = TypeVar("_Document", bound=Document)
 
 
-#: How the values of several runs become one: their median, the value if all have the same, or the first run's.
-Runs = Literal["median", "same", "none"]
+#: How the values of several runs become one: their median; their mean, for parts that add up to a whole; the value if
+#: all have the same; or the first run's.
+Runs = Literal["median", "mean", "same", "none"]
 
 
 def field(doc: str, unit: str | None = None, *, runs: Runs | None = None) -> msgspec.Meta:

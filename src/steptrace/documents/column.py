@@ -5,10 +5,10 @@ shows), or `field` (what stands in files alone). All three make msgspec's own me
 schema need nothing else; `columns_of` reads the rest. What a table needs beyond this has a template of its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from statistics import median
+from statistics import mean, median
 from types import NoneType
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -147,17 +147,19 @@ def _reduced(values: Sequence[Any], column: Column | None) -> Any:
     if any(value is None for value in values):
         return None
     if isinstance(first, tuple):
-        return _rows_over_runs(values) if first and isinstance(first[0], Document) else first
+        rows = next((value for value in values if value), ())
+        return _rows_over_runs(values) if rows and isinstance(rows[0], Document) else first
     if isinstance(first, Document):
         return over_runs(values)
+    centre = mean if runs == "mean" else median
     if isinstance(first, dict):
         names = dict.fromkeys(name for value in values for name in value)
-        return {name: _median([value.get(name, 0) for value in values]) for name in names}
-    return _median(values) if _is_number(first) else first
+        return {name: _centre([value.get(name, 0) for value in values], centre) for name in names}
+    return _centre(values, centre) if _is_number(first) else first
 
 
 def _rows_over_runs(runs: Sequence[Sequence[Document]]) -> tuple[Document, ...]:
-    kind = type(runs[0][0])
+    kind = type(next(rows[0] for rows in runs if rows))
     if not keys_of(kind):  # a curve, or a picture's boxes
         return tuple(runs[0])
     by_run = [by_key(rows) for rows in runs]
@@ -185,8 +187,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _median(values: Sequence[Any]) -> Any:
-    middle = median(values)
+def _centre(values: Sequence[Any], centre: Callable[[Sequence[Any]], Any]) -> Any:
+    middle = centre(values)
     return round(middle) if all(isinstance(value, int) for value in values) else middle
 
 

@@ -54,8 +54,8 @@ class Idle(Document, frozen=True):
     by_stream: Annotated[tuple[StreamIdle, ...], field("Per stream, as Holistic Trace Analysis sorts it.")]
     by_cause: Annotated[Parts | None, field("Of the analysed GPU, by cause.", "ns")]
     gaps: Annotated[int | None, field("Number of gaps.")]
-    ended_by: Annotated[tuple[IdleEnding, ...], field("What ended the gaps, most idle time first.")]
-    longest: Annotated[tuple[IdleGap, ...], field("The longest gaps.")]
+    ended_by: Annotated[tuple[IdleEnding, ...], field("What ended the gaps, most idle time first.", runs="none")]
+    longest: Annotated[tuple[IdleGap, ...], field("The longest gaps.", runs="none")]
 
 
 class HostCall(Document, frozen=True):
@@ -82,7 +82,7 @@ class HostGaps(Document, frozen=True):
 
     gap_ns: Annotated[int, field("All such gaps together.", "ns")]
     long_call_ns: Annotated[int, field("Of these, in long calls into the GPU's runtime.", "ns")]
-    gaps: Annotated[tuple[HostGap, ...], field("The longest.")]
+    gaps: Annotated[tuple[HostGap, ...], field("The longest.", runs="none")]
     call_ns: Annotated[
         int | None, field("Of `gap_ns`, with a training thread in any call into the GPU's runtime.", "ns")
     ] = None

@@ -77,7 +77,28 @@ class Precision(Document, frozen=True):
     tensor_core_no_ns: Annotated[int, field("Of that, not on tensor cores.", "ns")]
     tensor_core_unknown_ns: Annotated[int, field("Of that, no name tells.", "ns")]
     eligible_16_ns: Annotated[int, field("Of the eligible, in 16 bits or fewer.", "ns")]
-    kernels: Annotated[tuple[KernelFormat, ...], field("The eligible kernels with the most time.")] = ()
+    kernels: Annotated[tuple[KernelFormat, ...], field("The eligible kernels with the most time.", runs="none")] = ()
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """By format, as shares of the time of all compute kernels; empty without any."""
+        total = sum(self.kernel_ns.values())
+        return {name: ns / total for name, ns in self.kernel_ns.items()} if total else {}
+
+    @property
+    def tf32_share(self) -> float:
+        """Of the time of all compute kernels, that in TF32 products."""
+        return self.tf32_ns / (sum(self.kernel_ns.values()) or 1)
+
+    @property
+    def tensor_core_share(self) -> float | None:
+        """Of the matrix work, what is on tensor cores; None without such work."""
+        return self.tensor_core_ns / self.tensor_core_eligible_ns if self.tensor_core_eligible_ns else None
+
+    @property
+    def tensor_core_unknown_share(self) -> float | None:
+        """Of the matrix work, what no name tells; None without such work."""
+        return self.tensor_core_unknown_ns / self.tensor_core_eligible_ns if self.tensor_core_eligible_ns else None
 
 
 class SequenceEntry(Document, frozen=True):

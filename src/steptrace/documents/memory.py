@@ -35,7 +35,7 @@ class DeviceMemory(Document, frozen=True):
     device: Annotated[int | None, key("", "Index; null for the host.")]
     peak_allocated_bytes: Annotated[int, column("Peak allocated", "Allocated at the peak.", "B")]
     peak_reserved_bytes: Annotated[int | None, column("Peak reserved", "Most reserved; null on the host.", "B")]
-    peak_ts: Annotated[int, field("First instant of the peak.", "ns")]
+    peak_ts: Annotated[int, field("First instant of the peak.", "ns", runs="none")]
     before_bytes: Annotated[int, column("Before the trace", "Held since before the trace, as far as known.", "B")]
     complete: Annotated[bool, field("Whether that is known.")]
     counter_agrees: Annotated[float | None, field("Share of events whose counter is the sum of the live blocks.")]
@@ -44,7 +44,7 @@ class DeviceMemory(Document, frozen=True):
     headroom_bytes: Annotated[int | None, column("Headroom", "Capacity less what was taken.", "B")]
     fragmentation: Annotated[float | None, column("Fragmentation", "1 - largest free block / free.", "share")]
     by_category: Annotated[dict[str, int], field("Live at the peak; adds up to `peak_allocated_bytes`.", "B")]
-    at_peak: Annotated[tuple[AtPeak, ...], field("Live at the peak by origin, largest first.")]
+    at_peak: Annotated[tuple[AtPeak, ...], field("Live at the peak by origin, largest first.", runs="none")]
     curve: Annotated[
         tuple[tuple[int, int, int | None], ...], field("Instant (ns), allocated, reserved (B), a point each.")
     ]
@@ -53,5 +53,6 @@ class DeviceMemory(Document, frozen=True):
         field("What each step left behind, but a program's first and the window's last: see docs/memory.md.", "B"),
     ] = None
     kept: Annotated[
-        tuple[AtPeak, ...], field("What of these steps is live when the window ends, by origin, largest first.")
+        tuple[AtPeak, ...],
+        field("What of these steps is live when the window ends, by origin, largest first.", runs="none"),
     ] = ()

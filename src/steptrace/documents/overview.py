@@ -14,8 +14,8 @@ class StepParts(Document, frozen=True):
 
     kind: Annotated[Literal["gpu", "host"], field("Whether the parts are the GPU's, or the loop's sections.")]
     steps: Annotated[int, field("Steps.")]
-    window_ns: Annotated[int, field("Length of the window.", "ns")]
-    parts_ns: Annotated[Parts, field("Each part.", "ns")]
+    window_ns: Annotated[int, field("Length of the window.", "ns", runs="mean")]
+    parts_ns: Annotated[Parts, field("Each part.", "ns", runs="mean")]
 
 
 class TopOperator(Document, frozen=True):
@@ -24,7 +24,7 @@ class TopOperator(Document, frozen=True):
     name: Annotated[str | None, key("Operator", "Operator; null for GPU work that none launched.")]
     calls: Annotated[
         int | None,
-        column("Calls", "Calls (in a comparison of a step, null below one); null without an operator.", total=True),
+        column("Calls", "Calls; null without an operator.", total=True),
     ]
     host_self_ns: Annotated[
         int | None,
@@ -54,13 +54,15 @@ class Overview(Document, frozen=True):
 
     kind: Annotated[Literal["gpu", "host"], field("Whether the parts are the GPU's, or the loop's sections.")]
     steps: Annotated[int, field("Steps; 0: the GPU's span is the window.")]
-    window_ns: Annotated[int, field("Length of the window.", "ns")]
-    step_ns: Annotated[float | None, field("Mean time of a step.", "ns")]
-    parts_ns: Annotated[Parts, field("Each part.", "ns")]
+    window_ns: Annotated[int, field("Length of the window.", "ns", runs="mean")]
+    step_ns: Annotated[float | None, field("Mean time of a step.", "ns", runs="mean")]
+    parts_ns: Annotated[Parts, field("Each part.", "ns", runs="mean")]
     device_compute_share: Annotated[
         float | None, column("Device compute", "Share of the window in which the GPU computed.", "share")
     ]
-    operators: Annotated[tuple[TopOperator, ...], field("The operators with the most time of their own.")] = ()
+    operators: Annotated[
+        tuple[TopOperator, ...], field("The operators with the most time of their own.", runs="none")
+    ] = ()
 
 
 class Placement(Document, frozen=True):
@@ -73,3 +75,9 @@ class Placement(Document, frozen=True):
     device_ns: Annotated[int | None, field("Summed length of GPU work that operators launched.", "ns")]
     host_ns: Annotated[int, field("Host time of operators that are neither, without what they called.", "ns")]
     view_ns: Annotated[int, field("Host time of views.", "ns")]
+
+    @property
+    def device_share(self) -> float | None:
+        """Of the operators that do work, those on the GPU; None where none does."""
+        working = self.ops_device + self.ops_host
+        return self.ops_device / working if working else None

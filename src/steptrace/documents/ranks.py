@@ -12,7 +12,7 @@ from steptrace.documents.finding import Finding
 class Straggler(Document, frozen=True):
     """The rank that the others wait for most."""
 
-    rank: Annotated[int, field("Rank.")]
+    rank: Annotated[int | None, field("Rank; null where the runs of a variant disagree.", runs="same")]
     share: Annotated[float, field("Of all waiting, what it caused.")]
     caused_ns: Annotated[int, field("That waiting.", "ns")]
     delay_ns: Annotated[int, field("How much sooner its collectives could have begun.", "ns")]

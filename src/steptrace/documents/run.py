@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from steptrace.documents.base import Document, File, field
+from steptrace.documents.column import column, key
 
 #: How a run can end.
 RunStatus = Literal["ok", "failed", "oom", "killed"]
@@ -91,9 +92,9 @@ class Bandwidth(Document, frozen=True):
     whatever the number of ranks, so that it can be held against the link's.
     """
 
-    bytes: Annotated[int, field("Its size.", "B")]
-    median_ns: Annotated[int, field("Median time on the slowest rank.", "ns")]
-    bus_bytes_per_s: Annotated[float, field("Bus bandwidth.", "B/s")]
+    bytes: Annotated[int, key("Message", "Its size.", "B")]
+    median_ns: Annotated[int, column("Time", "Median time on the slowest rank.", "ns")]
+    bus_bytes_per_s: Annotated[float, column("Bus bandwidth", "Bus bandwidth.", "B/s")]
 
 
 class Communication(File, frozen=True, kw_only=True):

@@ -69,7 +69,7 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     ]
     devices: tuple[DeviceTime, ...]
     temporal: tuple[TemporalRow, ...]
-    steps: tuple[StepTime, ...]
+    steps: Annotated[tuple[StepTime, ...], field("Each step.", runs="none")]
     timeline: Annotated[
         Timeline | None,
         subject("Trace view", "the trace holds no operators, labels or GPU work", folded=True, runs="none"),
@@ -123,6 +123,7 @@ class TraceExcerpt(Document, frozen=True):
 class Summary(File, frozen=True, kw_only=True):
     """The content of summary.json."""
 
+    schema_version: Annotated[int, field("Version of this document.")] = 2
     warnings: Annotated[tuple[str, ...], field("What keeps the traces from being one job's.")]
     traces: Annotated[tuple[TraceSummary, ...], field("Each trace, by rank.")]
     ranks: Annotated[Ranks | None, field("What the ranks say together; null for one trace.")] = None

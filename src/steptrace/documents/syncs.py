@@ -14,7 +14,7 @@ class Place(Document, frozen=True):
     function: Annotated[str | None, key("", "Function that the line stands in.")]
     op: Annotated[str | None, key("Operator", "Innermost operator.")]
     label: Annotated[str | None, key("Label", "Innermost `record_function` label.")]
-    phase: Annotated[str | None, key("", "Part of the step.")]
+    phase: Annotated[str | None, key("Phase", "Part of the step.")]
     code: Annotated[str | None, field("Text of the line.", runs="none")]
 
 

@@ -1,8 +1,8 @@
 """Findings: what in a trace or a study deserves attention, why, and what to do about it.
 
-Rules are plain tuples. Those on traces (`TRACE_RULES`, `RANK_RULES`) look at a trace's entry of summary.json; a study
-has those that most runs of a variant agree on, and its own (`STUDY_RULES`): which variant to use, and what can be
-relied on. A rule yields a match wherever its condition holds; it carries the threshold and its source, and the check
+Rules are plain tuples. Those on traces (`TRACE_RULES`, `RANK_RULES`) look at a trace's entry of summary.json, or at a
+variant's, which is its runs' as one; a study has its own besides (`STUDY_RULES`): which variant to use, and what can
+be relied on. A rule yields a match wherever its condition holds; it carries the threshold and its source, and the check
 that could refute it. Nothing is read or measured here: a figure that was not measured fires no rule.
 """
 
@@ -85,7 +85,12 @@ def find(study: Comparison) -> list[Finding]:
 
 def _of_traces(study: Comparison) -> Iterator[Finding]:
     for variant in study.variants:
-        for item in variant.trace_findings:
+        if variant.trace is None:
+            continue
+        found = find_in_trace(variant.trace)
+        if variant.ranks is not None:
+            found += find_in_ranks(Summary(warnings=(), traces=(variant.trace,), ranks=variant.ranks))
+        for item in found:
             item = of_slow_profile(item, variant.profiled_over_unprofiled)
             if item.rule == "input_bound" and _cores_taken(study, variant):
                 item = replace(item, advice=_NO_CORES)

@@ -138,7 +138,7 @@ def _straggler(summary: Summary) -> Iterator[Match]:
     ranks = summary.ranks
     windows = [window_of(entry) for entry in summary.traces]
     step_ns = median(window.step_ns for window in windows) if windows else 0.0
-    if ranks is None or ranks.straggler is None or not step_ns:
+    if ranks is None or ranks.straggler is None or ranks.straggler.rank is None or not step_ns:
         return
     found = ranks.straggler
     delay_ns = windows[0].each(found.delay_ns)

@@ -6,6 +6,7 @@ from steptrace.documents.base import Document, File, field
 from steptrace.documents.comparison.runs import (
     Difference,
     Equivalence,
+    LoaderWait,
     Noise,
     RatioToBaseline,
     RunResult,
@@ -14,26 +15,16 @@ from steptrace.documents.comparison.runs import (
     Verdict,
     WaterfallPart,
 )
-from steptrace.documents.comparison.syncs import (
-    PredictedSite,
-    SyncCounts,
-    SyncDiff,
-    SyncSiteOfVariant,
-    UnknownPlace,
-)
-from steptrace.documents.comparison.window import (
-    Breakdown,
-    CommunicationOfVariant,
-    InputOfVariant,
-    MemoryOfVariant,
-    OverviewOfVariant,
-    PlacementOfVariant,
-    PrecisionOfVariant,
-)
+from steptrace.documents.comparison.syncs import PredictedSite, SyncCounts, SyncDiff, UnknownPlace
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.finding import Finding
-from steptrace.documents.run import Environment, is_simulated
+from steptrace.documents.memory import DeviceMemory
+from steptrace.documents.overview import Overview
+from steptrace.documents.ranks import Ranks
+from steptrace.documents.run import Communication, Environment, RunMemory, is_simulated
 from steptrace.documents.step_figures import StepFigures
+from steptrace.documents.summary import TraceSummary
+from steptrace.documents.syncs import SyncSite
 
 
 def key_of(override: str) -> str:
@@ -71,28 +62,25 @@ class VariantResult(StepFigures, frozen=True):
     ratio: RatioToBaseline | None
     noise: Noise
     syncs: SyncCounts
-    sync_sites: Annotated[tuple[SyncSiteOfVariant, ...], field("Traced, most expensive first.")]
     predicted_sites: tuple[PredictedSite, ...]
     predicted_unknown: tuple[UnknownPlace, ...]
     nvml_util_pct: Annotated[float | None, field("NVML's sampled utilisation of the unprofiled steps.", "%")]
     profiled_over_unprofiled: Annotated[float | None, field("How much slower profiled steps are.")]
-    sections_ms: Annotated[dict[str, float], field("Host time by label, a profiled step.", "ms")]
-    sections_device_ms: Annotated[dict[str, float], field("GPU time by label, a profiled step.", "ms")]
     synchronised_sections_ms: Annotated[
         dict[str, float] | None, field("By section in a pass that synchronises around each.", "ms")
     ]
-    breakdown_ms: Breakdown | None
     loader_wait_ms: Annotated[float | None, field("Mean wait for data, unprofiled.", "ms")]
     loader_wait_pct: Annotated[float | None, field("The same as a share of the step time.", "%")]
     peak_allocated_bytes: Annotated[int | None, field("Highest of all runs, whole training.", "B")]
     batch_bytes: Annotated[dict[str, int] | None, field("One batch's `inputs` and `targets` on the device.", "B")]
-    input: InputOfVariant | None
-    overview: OverviewOfVariant | None
-    placement: PlacementOfVariant | None
-    precision: PrecisionOfVariant | None
-    memory: MemoryOfVariant | None
-    communication: CommunicationOfVariant | None
-    trace_findings: Annotated[tuple[Finding, ...], field("What most runs' traces agree on.")]
+    input: LoaderWait | None
+    trace: Annotated[
+        TraceSummary | None,
+        field("Rank 0's trace: those of the runs as one, without the picture of a step; null without any."),
+    ]
+    ranks: Annotated[Ranks | None, field("What the ranks' traces say together, of all runs; null for one rank.")]
+    memory: Annotated[RunMemory | None, field("What the runs had and held; `oom` of the first that ran out.")]
+    communication: Annotated[Communication | None, field("What the ranks tell each other; null for one rank.")]
     equivalence: Equivalence
     waterfall: Annotated[tuple[WaterfallPart, ...], field("From the baseline's step time to this one's.")] = ()
     step_difference: Difference | None = None
@@ -123,6 +111,25 @@ class VariantResult(StepFigures, frozen=True):
     def runs_ok(self) -> int:
         """Runs that ended well."""
         return sum(run.status == "ok" for run in self.runs)
+
+    @property
+    def sync_sites(self) -> tuple[SyncSite, ...]:
+        """Where its traced steps sync; none without a GPU."""
+        return () if self.trace is None or self.syncs.measured_per_step is None else self.trace.syncs.sites
+
+    @property
+    def overview(self) -> Overview | None:
+        """Where its profiled step goes; None where no trace marks steps."""
+        overview = None if self.trace is None else self.trace.overview
+        return overview if overview is not None and overview.steps else None
+
+    @property
+    def device_memory(self) -> DeviceMemory | None:
+        """The traced memory of the device that it trained on."""
+        entries = () if self.trace is None else self.trace.memory or ()
+        if self.memory is not None:
+            return next((entry for entry in entries if entry.device_type == self.memory.device), None)
+        return max(entries, key=lambda entry: entry.device_type != "cpu", default=None)
 
     @property
     def can_be_used(self) -> bool:
@@ -159,6 +166,7 @@ class GateOutcome(Document, frozen=True):
 class Comparison(File, frozen=True, kw_only=True):
     """The content of comparison.json."""
 
+    schema_version: Annotated[int, field("Version of this document.")] = 2
     study: Annotated[str, field("Name of the study.")]
     title: Annotated[str, field("Its title.")]
     question: Annotated[str, field("What it asks.")]

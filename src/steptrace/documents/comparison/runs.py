@@ -1,4 +1,4 @@
-"""Of a variant: its runs, their step times against the baseline's, and whether it computes the same."""
+"""Of a variant: its runs, their step times against the baseline's, their waits, and whether it computes the same."""
 
 from typing import Annotated, Literal
 
@@ -6,6 +6,7 @@ from steptrace.documents.base import Document, field
 
 Verdict = Literal["baseline", "faster", "slower", "same", "undecided"]
 Status = Literal["ok", "failed", "oom", "killed", "not run"]
+InputVerdict = Literal["none", "moderate", "high"]
 
 
 class ProcessError(Document, frozen=True):
@@ -68,6 +69,30 @@ class Noise(Document, frozen=True):
     outlier_steps: Annotated[int | None, field("Steps with a modified z-score above 3.5; they count.")]
     uneven: Annotated[tuple[str, ...], field("In what ways noise is above its limits.")]
     warnings: Annotated[tuple[str, ...], field("What to read with care.")]
+
+
+class LoadingParts(Document, frozen=True):
+    """Loading one batch by itself."""
+
+    fetch: Annotated[float | None, field("Fetch, without the transform.", "ms")]
+    transform: Annotated[float | None, field("Transform.", "ms")]
+    collate: Annotated[float | None, field("Collate.", "ms")]
+    pin: Annotated[float | None, field("Pin.", "ms")]
+    copy: Annotated[float | None, field("Copy to the device.", "ms")]
+
+
+class LoaderWait(Document, frozen=True):
+    """Waiting for data in unprofiled steps."""
+
+    workers: Annotated[int | None, field("Worker processes of the loader, by the configuration.")]
+    wait_ms: Annotated[float | None, field("Mean wait a step.", "ms")]
+    counted_ms: Annotated[float | None, field("What of it counts: with the GPU idle.", "ms")]
+    step_ms: Annotated[float | None, field("Mean step time.", "ms")]
+    idle_part: Annotated[float | None, field("Share of the wait with the GPU idle.")]
+    share: Annotated[float | None, field("What counts, as a share of the step time.")]
+    verdict: Annotated[InputVerdict | None, field("How much that is.")]
+    traced_share: Annotated[float | None, field("The same by the profiled window alone.")]
+    breakdown_ms: Annotated[LoadingParts | None, field("One batch in parts.")]
 
 
 class Tolerance(Document, frozen=True):

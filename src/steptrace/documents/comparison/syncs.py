@@ -3,6 +3,7 @@
 from typing import Annotated, Final, Literal
 
 from steptrace.documents.base import Document, field
+from steptrace.documents.column import column, key
 from steptrace.documents.syncs import Place, SyncSite
 
 
@@ -14,16 +15,13 @@ class SyncCounts(Document, frozen=True):
     predicted_not_judged: Annotated[int | None, field("Operations that the prediction cannot judge.")]
     predicted_batch_size: Annotated[int | None, field("Batch size of the prediction.")]
     warned_per_step: Annotated[float | None, field("Warned of by PyTorch's own check.")]
-    ceiling_ns_per_step: Annotated[
-        float | None, field("Upper bound of what a step saves without any traced sync, in profiled time.", "ns")
-    ]
 
 
 class PredictedSite(Place, frozen=True):
     """Predicted synchronisations at one place."""
 
-    kind: Annotated[str | None, field("What waits: `d2h_copy`, `stream`, ...")]
-    count_per_step: Annotated[float | None, field("Per step.")]
+    kind: Annotated[str | None, key("Kind", "What waits: `d2h_copy`, `stream`, ...")]
+    count_per_step: Annotated[float | None, column("Per step", "Syncs per step.")]
 
 
 class UnknownPlace(Place, frozen=True):
@@ -31,14 +29,6 @@ class UnknownPlace(Place, frozen=True):
 
     reason: Annotated[str | None, field("Why.")]
     count_per_step: Annotated[float | None, field("Per step.")]
-
-
-class SyncSiteOfVariant(PredictedSite, frozen=True):
-    """Traced synchronisations at one place: medians over the runs, per step."""
-
-    blocked_ns_per_step: Annotated[float | None, field("Host blocked.", "ns")]
-    exposed_idle_ns_per_step: Annotated[float | None, field("GPU idle time exposed.", "ns")]
-    ceiling_ns_per_step: Annotated[float | None, field("What a step could save at most without them.", "ns")]
 
 
 class SyncChange(Place, frozen=True):

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import MemoryFit, MemoryOfVariant
+from steptrace.documents.comparison import MemoryFit
 from steptrace.documents.memory import DeviceMemory
 from steptrace.report.draw.bars import Bar, Piece, bars
 from steptrace.report.draw.drawing import WIDTH, Drawing
@@ -28,10 +28,16 @@ _FIT_PLOT, _LABEL = 170.0, 62.0
 _REACH: Final = 6
 
 
-def memory_curve(entry: DeviceMemory | MemoryOfVariant, title: str) -> InlineSvg | None:
-    """One device's bytes over time, its peak marked, the reserved ones pale behind; None with too few points."""
-    points, peak, peak_ts = entry.curve or (), entry.peak_allocated_bytes, entry.peak_ts
-    if len(points) < 2 or peak is None or peak_ts is None:
+def memory_curve(entry: DeviceMemory, title: str, step: tuple[int, int] | None = None) -> InlineSvg | None:
+    """One device's bytes over time, its peak marked, the reserved ones pale behind; None with too few points.
+
+    `step` is the part to draw, from where to where; without it all is drawn.
+    """
+    points, peak, peak_ts = entry.curve, entry.peak_allocated_bytes, entry.peak_ts
+    if step is not None:
+        begin = [(step[0], allocated, reserved) for ts, allocated, reserved in points if ts < step[0]][-1:]
+        points = (*begin, *(point for point in points if step[0] <= point[0] <= step[1]))
+    if len(points) < 2:
         return None
     start, end = points[0][0], points[-1][0]
     highest: int = max(max(point[1], point[2] or 0) for point in points) or 1

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import TypeVar
 from urllib.parse import quote
 
 import jinja2
 from markupsafe import Markup, escape
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import PredictedSite, SyncSiteOfVariant, VariantResult
+from steptrace.documents.comparison import PredictedSite, VariantResult
 from steptrace.documents.comparison.syncs import BATCH_COPY, SyncChange, is_batch_copy
 from steptrace.documents.finding import Finding, Source
 from steptrace.documents.syncs import Place, SyncSite
@@ -31,9 +30,6 @@ _BACKTICKS = re.compile(r"`([^`]+)`")
 _FIRST_WORD = re.compile(r"[a-z](?=[a-z-]*(?:[ ,]|: ))")
 _SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z`])")
 _BREAK_AFTER = re.compile(r"([_./=-])(?=[^\s])")
-
-
-_Measured = TypeVar("_Measured", SyncSite, SyncSiteOfVariant)
 
 
 class Html(Markup):
@@ -91,19 +87,6 @@ def place(at: Place | Source | SyncSite) -> str | None:
 def unplaced(site: PredictedSite | SyncChange | SyncSite) -> str:
     """What stands in for a sync's place that has no line of the program."""
     return BATCH_COPY if is_batch_copy(site) else "line unknown"
-
-
-def rank_sites(sites: Sequence[_Measured]) -> list[_Measured]:
-    """The costliest first: by exposed idle, then blocked time, then count."""
-    return sorted(
-        sites,
-        key=lambda s: (-(s.exposed_idle_ns_per_step or 0), -(s.blocked_ns_per_step or 0), -(s.count_per_step or 0)),
-    )
-
-
-def rank_predicted(sites: Sequence[PredictedSite]) -> list[PredictedSite]:
-    """The most frequent first."""
-    return sorted(sites, key=lambda site: -(site.count_per_step or 0))
 
 
 class Anchors:

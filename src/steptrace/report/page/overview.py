@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from steptrace.documents.comparison import Comparison, PlacementOfVariant, PrecisionOfVariant
-from steptrace.documents.overview import Placement
+from steptrace.documents.comparison import Comparison
+from steptrace.documents.kernels import Precision
+from steptrace.documents.overview import Overview
 from steptrace.documents.run import is_simulated
+from steptrace.format import NS_PER_MS
 from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import Part
 from steptrace.report.draw.svg import InlineSvg
+from steptrace.report.page.table import Explained, listing
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,8 @@ def device_of_traces(gpus: Sequence[str | None], *, has_gpu: bool) -> DeviceNote
     return None if has_gpu else NO_GPU
 
 
+#: How many kernels and operators stand in an overview.
+MOST: Final = 8
 #: The number formats in the order of a table, and their names there.
 FORMAT_NAMES: Final = {
     "bits8": "8-bit or less",
@@ -55,17 +60,26 @@ _SMALLEST_SHARE: Final = 0.0005
 _PREFIX: Final = "step_"
 
 
-def device_share(placement: Placement | PlacementOfVariant) -> float | None:
-    """Of the operators that do work, those on the GPU."""
-    on_device, on_host = placement.ops_device or 0, placement.ops_host or 0
-    return on_device / (on_device + on_host) if on_device + on_host else None
-
-
-def formats_shown(found: Sequence[PrecisionOfVariant | None]) -> list[str]:
+def formats_shown(found: Sequence[Precision | None]) -> list[str]:
     """The number formats worth a column: 16, 32 bits and unknown always, the others where any kernel has them."""
-    shares = [pair for item in found if item is not None for pair in item.kernel_share.items()]
+    shares = [pair for item in found if item is not None for pair in item.shares.items()]
     used = {name for name, share in shares if share >= _SMALLEST_SHARE}
     return [name for name in FORMAT_NAMES if name in ("bits16", "bits32", "unknown") or name in used]
+
+
+def overview_parts(overview: Overview | None) -> tuple[tuple[str, float], ...]:
+    """The parts of a step in ms, or of a trace without steps those of the whole trace."""
+    if overview is None:
+        return ()
+    scale = (overview.steps or 1) * NS_PER_MS
+    return tuple((name, ns / scale) for name, ns in overview.parts_ns.items())
+
+
+def operator_table(overview: Overview) -> Explained:
+    """The operators with the most time, over all steps together; at least one."""
+    on_device = any(row.device_self_ns for row in overview.operators)
+    columns = ("name", "calls", *(["device_self_ns"] if on_device else []), "host_self_ns", "share")
+    return listing(overview.operators[:MOST], columns)
 
 
 def parts_chart(parts: Sequence[tuple[str, float]], title: str) -> InlineSvg | None:

@@ -9,6 +9,7 @@ from markupsafe import Markup
 from steptrace import format as fmt
 from steptrace.documents.base import Document
 from steptrace.documents.column import Column, keys_of, shown_columns
+from steptrace.documents.comparison import PredictedSite
 from steptrace.documents.syncs import SyncSite
 from steptrace.report.page.definitions import Definition
 from steptrace.report.page.markup import Anchors, Html, breakable, inline_code, place, render, unplaced
@@ -63,6 +64,15 @@ def listing(
         count=len(rows),
     )
     return Explained(html, meanings(type(rows[0]), columns, (labels[0] if labels else columns[0].heading).lower()))
+
+
+def site_table(sites: Sequence[SyncSite | PredictedSite], anchor: str, *, per_step: bool = True) -> Explained:
+    """Where the host waits, the costliest site first; of predicted ones, whose cost nobody knows, the most frequent."""
+    figures = ("count", "blocked_ns", "exposed_idle_ns", "ceiling_ns")
+    names = [f"{name}_per_step" if per_step else name for name in figures]
+    known = {column.name for column in shown_columns(type(sites[0]))}
+    ranked = sorted(sites, key=lambda site: [-(getattr(site, name, 0) or 0) for name in (names[2], names[1], names[0])])
+    return listing(ranked, ("file", "op", "kind", "label", "phase", *(n for n in names if n in known)), anchor=anchor)
 
 
 def facts(of: Document, names: Sequence[str]) -> Explained:
@@ -120,4 +130,4 @@ def _text(row: Document, column: Column, value: object) -> str | Markup:
 
 
 def _place_text(row: Any) -> str:
-    return place(row) or (unplaced(row) if isinstance(row, SyncSite) else "line unknown")
+    return place(row) or (unplaced(row) if isinstance(row, SyncSite | PredictedSite) else "line unknown")

@@ -1,10 +1,11 @@
 """The section "Communication" of a study's page: what all-reduces should take, what they took, and what hid them."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import CommunicationOfVariant, Comparison
+from steptrace.documents.comparison import Comparison, VariantResult
+from steptrace.documents.ranks import RankAllReduce
 from steptrace.report.draw.bars import Bar, Piece, bars
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.markup import Html, render
@@ -15,59 +16,71 @@ FAR_ABOVE: Final = 1.5
 
 def communication(study: Comparison) -> Html | None:
     """Bars and a table of the variants that several ranks train; None without one."""
-    found = {v.name: v.communication for v in study.variants if v.communication is not None}
-    if not found:
+    rows = [v for v in study.variants if v.communication is not None]
+    if not rows:
         return None
-    alone = [variant.name for variant in study.measured if variant.name not in found]
-    bars = communication_bars(found)
+    found = {v.name: v.communication for v in rows if v.communication is not None}
     return render(
         "study/communication",
-        found=found,
+        rows=rows,
         first=next(iter(found.values())),
-        alone=alone,
+        alone=[variant.name for variant in study.measured if variant.name not in found],
         sizes=sorted({tried.bytes for entry in found.values() for tried in entry.bandwidths}),
         rates={
             name: {tried.bytes: tried.bus_bytes_per_s for tried in entry.bandwidths} for name, entry in found.items()
         },
-        bars=bars,
-        sentences=_sentences(found),
+        bars=communication_bars(rows),
+        sentences=_sentences(rows),
     )
 
 
-def _sentences(found: Mapping[str, CommunicationOfVariant]) -> list[str]:
+def _traced(variant: VariantResult) -> RankAllReduce | None:
+    return None if variant.ranks is None else variant.ranks.all_reduce
+
+
+def _sentences(variants: Sequence[VariantResult]) -> list[str]:
     """What stands out, one sentence a variant at most."""
-    told = []
-    for name, entry in found.items():
-        buckets, per_step, ratio = entry.buckets, entry.all_reduces_per_step, entry.measured_over_expected
-        if buckets and per_step and entry.accumulate > 1 and per_step > 1.5 * buckets:
+    sentences = []
+    for variant in variants:
+        of, traced = variant.communication, _traced(variant)
+        if of is None or traced is None:
+            continue
+        buckets, per_step = len(of.bucket_bytes or ()), traced.count_per_step
+        ratio = traced.measured_ns_per_step / of.expected_ns if traced.measured_ns_per_step and of.expected_ns else None
+        if buckets and per_step and per_step > 1.5 * buckets:
             times = fmt.count(round(per_step / buckets, 1))
-            told.append(f"`{name}` reduces its gradients {times} times a step, where once would do.")
+            sentences.append(f"`{variant.name}` reduces its gradients {times} times a step, where once would do.")
         elif ratio is not None and ratio >= FAR_ABOVE:
-            hidden = "" if entry.overlap is None else f", {fmt.share(entry.overlap)} of it hidden"
-            told.append(f"`{name}` has all-reduces under way for {fmt.multiple(ratio)} the expected time{hidden}.")
-    return told
+            hidden = "" if traced.overlap is None else f", {fmt.share(traced.overlap)} of it hidden"
+            sentences.append(
+                f"`{variant.name}` has all-reduces under way for {fmt.multiple(ratio)} the expected time{hidden}."
+            )
+    return sentences
 
 
-def communication_bars(found: Mapping[str, CommunicationOfVariant]) -> InlineSvg | None:
+def communication_bars(variants: Sequence[VariantResult]) -> InlineSvg | None:
     """A bar a variant, its hidden part pale and its exposed part full, with a mark at the expected time."""
     rows = [
-        (name, e, e.measured_ms, e.exposed_ms)
-        for name, e in found.items()
-        if e.measured_ms is not None and e.exposed_ms is not None
+        (v.name, of.expected_ns / fmt.NS_PER_MS, traced.measured_ns_per_step / fmt.NS_PER_MS, exposed / fmt.NS_PER_MS)
+        for v in variants
+        if (of := v.communication) is not None
+        and (traced := _traced(v)) is not None
+        and traced.measured_ns_per_step is not None
+        and (exposed := traced.exposed_ns_per_step) is not None
     ]
     if not rows:
         return None
     legend = [("exposed", "orange", 1.0), ("hidden", "orange", 0.35), ("mark: expected", "ink", 1.0)]
     alt = " ".join(
-        f"{name}: expected {fmt.duration_ms(e.expected_ms)}, measured {fmt.duration_ms(measured)}, exposed "
+        f"{name}: expected {fmt.duration_ms(expected)}, measured {fmt.duration_ms(measured)}, exposed "
         f"{fmt.duration_ms(exposed)}."
-        for name, e, measured, exposed in rows
+        for name, expected, measured, exposed in rows
     )
-    shown = [_bar(name, measured, exposed, e.expected_ms) for name, e, measured, exposed in rows]
+    shown = [_bar(name, measured, exposed, expected) for name, expected, measured, exposed in rows]
     return bars(shown, legend, f"All-reduce per step. {alt}")
 
 
-def _bar(name: str, measured: float, exposed: float, expected: float | None) -> Bar:
+def _bar(name: str, measured: float, exposed: float, expected: float) -> Bar:
     hidden = measured - exposed
     pieces = [
         Piece(exposed, "orange", f"exposed: {fmt.duration_ms(exposed)}"),

@@ -29,7 +29,7 @@ from steptrace.report.study.model import (
 def first_screen(study: Comparison) -> Html:
     """Title, question and verdict; each variant's step time, syncs and parts; what to do first."""
     shown = variants_shown(study)
-    parts = {variant.name: step_parts(study, variant) for variant in shown}
+    parts = {variant.name: step_parts(variant) for variant in shown}
     medians = study.medians_ms
     scale = _scale(shown, medians)
     items = recommended(study.findings)

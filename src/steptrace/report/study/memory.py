@@ -4,39 +4,37 @@ from math import ceil
 from typing import Any, Final
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, MemoryFit, MemoryOfVariant
-from steptrace.documents.comparison.window import OutOfMemoryOfVariant
+from steptrace.documents.comparison import Comparison, MemoryFit, VariantResult
+from steptrace.documents.run import RunMemory
+from steptrace.limits import MOST_RESIDUAL
 from steptrace.report.draw.memory import CATEGORIES, category_bars, fit_chart, memory_curve
+from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study.model import variants_shown
 
 #: More curves than this start folded.
 _MANY: Final = 4
-#: With a larger residual there is no prediction; `compare.memory` judges by the same figure.
-_MOST_RESIDUAL: Final = 0.10
-
-
 #: A host's memory of which less is used is no matter.
 _SMALL_PART = 0.05
 
 
 def memory(study: Comparison) -> Html | None:
     """Table, bars and curves of every variant's memory, and how those that ran out did so; None without any."""
-    variants = [(item.name, item.memory) for item in study.variants if item.memory is not None]
-    if not variants or all(_says_nothing(found) for _, found in variants):
+    variants = [v for v in study.variants if v.device_memory is not None or (v.memory is not None and v.memory.oom)]
+    if not variants or all(map(_says_nothing, variants)):
         return None
-    measured = [(name, found) for name, found in variants if found.peak_allocated_bytes is not None]
+    measured = [(v.name, v.device_memory) for v in variants if v.device_memory is not None]
     fits = study.memory_fit
     drawn = {variant.name for variant in variants_shown(study)}
-    curves = [(name, memory_curve(found, f"Memory of {name}")) for name, found in measured if name in drawn]
+    curves = [(v.name, _curve(v)) for v in variants if v.name in drawn]
     bars = category_bars([(name, found.by_category) for name, found in measured], "Bytes at the peak by category.")
-    on_cpu = any(found.device_type == "cpu" for _, found in variants)
+    on_cpu = any(found.device_type == "cpu" for _, found in measured)
     return render(
         "study/memory",
         variants=variants,
         on_cpu=on_cpu,
         incomplete=[name for name, found in measured if not found.complete],
-        ran_out=[_ran_out(study, name, found, found.oom) for name, found in variants if found.oom is not None],
+        ran_out=[_ran_out(study, v, v.memory) for v in variants if v.memory is not None and v.memory.oom is not None],
         names={name: word for name, (word, _) in CATEGORIES.items()},
         bars=bars,
         curves=[(name, curve) for name, curve in curves if curve is not None],
@@ -45,39 +43,47 @@ def memory(study: Comparison) -> Html | None:
     )
 
 
-def _says_nothing(found: MemoryOfVariant) -> bool:
+def _curve(variant: VariantResult) -> InlineSvg | None:
+    """The step that holds the peak, or the window if no step does."""
+    entry = variant.device_memory
+    if entry is None or variant.trace is None:
+        return None
+    spans = [(step.start_ns, step.start_ns + step.dur_ns) for step in variant.trace.steps]
+    step = next((span for span in spans if span[0] <= entry.peak_ts < span[1]), None)
+    return memory_curve(entry, f"Memory of {variant.name}", step)
+
+
+def _says_nothing(variant: VariantResult) -> bool:
     """Whether a small part of a host's memory was used: no choice between variants depends on it."""
-    peak, capacity = found.peak_allocated_bytes, found.capacity_bytes
-    small = peak is not None and capacity is not None and peak < _SMALL_PART * capacity
-    return found.device_type == "cpu" and found.oom is None and small
+    entry, record = variant.device_memory, variant.memory
+    if entry is None or entry.device_type != "cpu" or (record is not None and record.oom is not None):
+        return False
+    return entry.capacity_bytes is not None and entry.peak_allocated_bytes < _SMALL_PART * entry.capacity_bytes
 
 
-def _ran_out(study: Comparison, name: str, found: MemoryOfVariant, oom: OutOfMemoryOfVariant) -> dict[str, Any]:
+def _ran_out(study: Comparison, variant: VariantResult, memory: RunMemory) -> dict[str, Any]:
     """One variant that ran out of memory: what happened in a sentence, and what to do."""
-    fit = next((fit for fit in study.memory_fit if name in fit.variants), None)
-    return {
-        "name": name,
-        "sentence": _sentence(found, oom),
-        "advice": _advice(found.batch_size, fit),
-    }
+    fit = next((fit for fit in study.memory_fit if variant.name in fit.variants), None)
+    return {"name": variant.name, "sentence": _sentence(variant, memory), "advice": _advice(memory.batch_size, fit)}
 
 
-def _sentence(found: MemoryOfVariant, oom: OutOfMemoryOfVariant) -> str:
+def _sentence(variant: VariantResult, memory: RunMemory) -> str:
     """ "Run 0 (1 of 3) ran out of memory at a batch of 64: it asked for 64 MiB with ..." """
-    runs = fmt.enumeration([str(repeat) for repeat in oom.runs])
-    who = f"{'Run' if len(oom.runs) == 1 else 'Runs'} {runs} ({len(oom.runs)} of {oom.of})"
-    asked = "asked for more" if oom.requested_bytes is None else f"asked for {fmt.size_bytes(oom.requested_bytes)}"
-    room = "" if found.capacity_bytes is None else f" of {fmt.size_bytes(found.capacity_bytes)}"
+    repeats, oom = [run.repeat for run in variant.runs if run.status == "oom"], memory.oom
+    who = f"{'Run' if len(repeats) == 1 else 'Runs'} {fmt.enumeration([str(repeat) for repeat in repeats])}"
+    who += f" ({len(repeats)} of {len(variant.runs)})"
+    requested, used = (None, None) if oom is None else (oom.requested_bytes, oom.used_bytes)
+    asked = "asked for more" if requested is None else f"asked for {fmt.size_bytes(requested)}"
     # What the failing operators held for the moment is gone when the error is caught.
-    taken = "" if oom.used_bytes is None else f"; {fmt.size_bytes(oom.used_bytes)}{room} were taken after it"
-    batch = "" if found.batch_size is None else f" at a batch of {fmt.count(found.batch_size)}"
-    return f"{who} ran out of memory{batch}: it {asked}{taken}."
+    room = fmt.size_bytes(memory.capacity_bytes)
+    taken = "" if used is None else f"; {fmt.size_bytes(used)} of {room} were taken after it"
+    return f"{who} ran out of memory at a batch of {fmt.count(memory.batch_size)}: it {asked}{taken}."
 
 
-def _advice(batch: int | None, fit: MemoryFit | None) -> list[str]:
+def _advice(batch: int, fit: MemoryFit | None) -> list[str]:
     """What to try, the surest first."""
     largest = None if fit is None else fit.largest_batch
-    if fit is not None and largest and batch is not None and largest < batch:
+    if fit is not None and largest and largest < batch:
         parts = ceil(batch / largest)
         part = ceil(batch / parts)
         sizes = fmt.enumeration([fmt.count(size) for size, _ in fit.peaks])
@@ -106,7 +112,7 @@ def _fit(fit: MemoryFit) -> dict[str, Any]:
     residual = fit.residual
     trust = "two sizes, so no residual" if residual is None else f"residual {fmt.share(residual)}"
     if fit.largest_batch is None:
-        bent = (residual or 0) > _MOST_RESIDUAL or fit.per_sample_bytes <= 0
+        bent = (residual or 0) > MOST_RESIDUAL or fit.per_sample_bytes <= 0
         outcome = "the capacity is not known"
         if bent:
             outcome = "peak memory is not linear in batch size, so there is no prediction"

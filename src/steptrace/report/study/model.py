@@ -10,12 +10,11 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from msgspec.structs import asdict
 
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.report.draw.bars import Part
-from steptrace.report.page.overview import labelled
+from steptrace.report.page.overview import labelled, overview_parts
 
 #: Parts of a step on the host, as the training loop labels them, in the order they run.
 STEP_SECTIONS: tuple[str, ...] = ("data", "forward", "loss", "backward", "optimizer")
@@ -71,24 +70,13 @@ def samples_per_step(study: Comparison) -> tuple[int, ...]:
 
 def parts_kind(study: Comparison) -> Literal["gpu", "host"] | None:
     """Whose parts the steps' charts show: the GPU's where any was traced, else the host's."""
-    if any(variant.breakdown_ms is not None for variant in study.variants):
-        return "gpu"
-    return "host" if any(variant.sections_ms for variant in study.variants) else None
+    kinds = {variant.overview.kind for variant in study.variants if variant.overview is not None}
+    return "gpu" if "gpu" in kinds else "host" if kinds else None
 
 
-def step_parts(study: Comparison, variant: VariantResult) -> tuple[Part, ...]:
-    """The parts of a variant's profiled step: of its overview, else of its trace figures."""
-    if variant.overview is not None and variant.overview.parts_ms:
-        return labelled(tuple(variant.overview.parts_ms.items()))
-    return traced_parts(variant, parts_kind(study))
-
-
-def traced_parts(variant: VariantResult, kind: str | None) -> tuple[Part, ...]:
-    """The parts of a variant's profiled step: the GPU's, or the sections of the training loop."""
-    if kind == "gpu":
-        return tuple(Part(*part) for part in asdict(variant.breakdown_ms).items()) if variant.breakdown_ms else ()
-    sections = variant.sections_ms
-    return tuple(Part(name, sections[name]) for name in STEP_SECTIONS if name in sections)
+def step_parts(variant: VariantResult) -> tuple[Part, ...]:
+    """The parts of a variant's profiled step; none without a trace that marks steps."""
+    return labelled(overview_parts(variant.overview))
 
 
 def has_traced_syncs(study: Comparison) -> bool:

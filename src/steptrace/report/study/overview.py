@@ -4,29 +4,29 @@ from collections.abc import Mapping, Sequence
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison
-from steptrace.documents.overview import TopOperator
+from steptrace.documents.labels import Section
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.limits import PROFILER_OVERHEAD
 from steptrace.report.draw.bars import Part
 from steptrace.report.page.markup import Html, render
-from steptrace.report.page.overview import FORMAT_NAMES, device_share, formats_shown
+from steptrace.report.page.overview import FORMAT_NAMES, formats_shown, operator_table
 from steptrace.report.study.model import MANY, STEP_SECTIONS, parts_kind, step_parts
 
 
 def overview(study: Comparison) -> Html:
     """The overview of a study."""
     kind = parts_kind(study)
-    parts = {variant.name: step_parts(study, variant) for variant in study.variants}
+    parts = {variant.name: step_parts(variant) for variant in study.variants}
     labels = list(dict.fromkeys(part.label for found in parts.values() for part in found))
-    has_gpu = any(variant.precision is not None for variant in study.variants)
+    precisions = [None if variant.trace is None else variant.trace.precision for variant in study.variants]
+    has_gpu = any(precision is not None and precision.shares for precision in precisions)
     slower = max((v.profiled_over_unprofiled or 0 for v in study.variants), default=0)
     return render(
         "study/overview",
         study=study,
         parts_kind=kind,
-        device_share=device_share,
         has_gpu=has_gpu,
-        formats=formats_shown([variant.precision for variant in study.variants]),
+        formats=formats_shown(precisions),
         format_names=FORMAT_NAMES,
         labels=labels,
         unit=fmt.unit_for_ms(part.ms for found in parts.values() for part in found),
@@ -36,15 +36,15 @@ def overview(study: Comparison) -> Html:
     )
 
 
-def top_operators(study: Comparison) -> list[tuple[str, bool, tuple[TopOperator, ...]]]:
+def top_operators(study: Comparison) -> list[tuple[str, int, Html | str]]:
     """Those with the most time of the baseline, and of the variant with the least step time where that is another one.
 
-    Of each variant its name, whether the time is the GPU's (else the host's), and the operators.
+    Of each variant its name, its profiled steps, and the table.
     """
     baseline = next((v for v in study.variants if v.name == study.baseline), None)
     best = min(study.measured, key=lambda variant: study.medians_ms[variant.name], default=None)
-    found = {v.name: v.overview.operators for v in (baseline, best) if v is not None and v.overview is not None}
-    return [(name, any(row.device_self_ns for row in rows), rows) for name, rows in found.items() if rows]
+    found = {v.name: v.overview for v in (baseline, best) if v is not None and v.overview is not None}
+    return [(name, of.steps, operator_table(of).html) for name, of in found.items() if of.operators]
 
 
 def launches(study: Comparison) -> Html:
@@ -79,8 +79,9 @@ _PROFILERS_LABELS = (
 
 def loss_sections(study: Comparison) -> Html:
     """The labelled sections inside the loss, variant by variant: host time, and GPU time where there is a GPU."""
-    host = _section_table("Host time", {v.name: sections_of_loss(v.sections_ms) for v in study.variants})
-    device = _section_table("GPU time", {v.name: sections_of_loss(v.sections_device_ms) for v in study.variants})
+    sections = {v.name: () if v.trace is None else v.trace.sections for v in study.variants}
+    host = _section_table("Host time", {name: sections_of_loss(rows) for name, rows in sections.items()})
+    device = _section_table("GPU time", {name: sections_of_loss(rows, gpu=True) for name, rows in sections.items()})
     return render("study/loss_sections", tables=[table for table in (host, device) if table is not None])
 
 
@@ -106,10 +107,11 @@ def _section_table(title: str, parts: Mapping[str, Sequence[Part]]) -> dict[str,
     return {"title": title, "head": head, "rows": rows, "longest": longest, "unit": fmt.unit_for_ms([longest])}
 
 
-def sections_of_loss(sections: Mapping[str, float]) -> tuple[Part, ...]:
-    """The sections that are neither the training loop's nor PyTorch's: those that a loss labels."""
+def sections_of_loss(sections: Sequence[Section], *, gpu: bool = False) -> tuple[Part, ...]:
+    """The sections that are neither the training loop's nor PyTorch's: those that a loss labels; host or GPU time."""
+    times = [(row.label, row.device_ns_per_step if gpu else row.host_ns_per_step) for row in sections]
     return tuple(
-        Part(label, ms)
-        for label, ms in sections.items()
-        if label not in (*STEP_SECTIONS, *_INSIDE_DATA) and not label.startswith(_PROFILERS_LABELS)
+        Part(label, ns / fmt.NS_PER_MS)
+        for label, ns in times
+        if ns is not None and label not in (*STEP_SECTIONS, *_INSIDE_DATA) and not label.startswith(_PROFILERS_LABELS)
     )

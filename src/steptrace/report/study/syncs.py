@@ -4,7 +4,8 @@ from typing import Final
 
 from steptrace.documents.comparison import Comparison, SyncDiff, VariantResult
 from steptrace.documents.comparison.syncs import SyncChange
-from steptrace.report.page.markup import Html, rank_predicted, rank_sites, render
+from steptrace.report.page.markup import Anchors, Html, render
+from steptrace.report.page.table import Explained, site_table
 from steptrace.report.study.model import MANY, variants_shown
 
 #: More blocks than this are not shown: a page stays readable, and below 1.5 MB with 200 variants.
@@ -19,15 +20,22 @@ def syncs(study: Comparison) -> Html:
 def sync_sites(study: Comparison) -> Html:
     """Where the host waits for the device: measured sites, or predicted ones, called so."""
     found = blocks(study)
+    shown = [(names, variant, _table(variant)) for names, variant in found[:MOST_BLOCKS]]
     return render(
         "study/sync_sites",
         study=study,
-        blocks=found[:MOST_BLOCKS],
+        blocks=shown,
         left_out=sum(len(names) for names, _ in found[MOST_BLOCKS:]),
-        rank=rank_sites,
-        rank_predicted=rank_predicted,
+        meanings=max((table.meanings for _, _, table in shown), key=len, default=()),
         many=len(study.variants) > MANY,
     )
+
+
+def _table(variant: VariantResult) -> Explained:
+    """The sites that were traced, else those that are predicted; nothing without any."""
+    anchor = f"{Anchors().of('site', variant.name)}-"
+    sites = variant.sync_sites if variant.syncs.measured_per_step is not None else variant.predicted_sites
+    return site_table(sites, anchor) if sites else Explained("")
 
 
 def blocks(study: Comparison) -> list[tuple[list[str], VariantResult]]:
@@ -45,16 +53,13 @@ _MANY = 4
 
 
 def sync_changes(study: Comparison) -> Html:
-    """What each traced sync costs at most, and which syncs every variant gains and loses."""
+    """Which syncs every variant gains and loses."""
     known = [variant for variant in study.variants if variant.sync_diff is not None]
     shown = [variant for variant in variants_shown(study) if variant.sync_diff is not None]
     kept = [variant for variant in shown if variant.sync_diff is not None and not changed(variant.sync_diff)]
     return render(
         "study/sync_changes",
         study=study,
-        priced=[]
-        if study.on_simulated_gpu
-        else [v for v in study.variants if v.syncs.ceiling_ns_per_step is not None and v.sync_sites],
         shown=[variant for variant in shown if variant not in kept],
         kept=kept,
         left_out=len(known) - len(shown),

@@ -7,7 +7,6 @@ from statistics import median
 
 from steptrace import format as fmt
 from steptrace.documents.gpu_time import GpuTime, StepTime
-from steptrace.documents.overview import Overview
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.errors import RecordError
 from steptrace.report.draw.bars import Part
@@ -80,11 +79,3 @@ def _titles(traces: Sequence[TraceSummary]) -> list[str]:
 
 def _last(paths: Sequence[Path], count: int) -> list[str]:
     return ["/".join(path.parts[-count:]) for path in paths]
-
-
-def trace_parts(overview: Overview | None) -> tuple[tuple[str, float], ...]:
-    """The parts of a trace's step in ms, or without steps those of the whole trace."""
-    if overview is None:
-        return ()
-    scale = (overview.steps or 1) * fmt.NS_PER_MS
-    return tuple((name, ns / scale) for name, ns in overview.parts_ns.items())

@@ -3,16 +3,19 @@
 from markupsafe import Markup
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import PrecisionOfVariant
 from steptrace.documents.summary import TraceSummary
 from steptrace.report.page.definitions import definitions
 from steptrace.report.page.markup import render
-from steptrace.report.page.overview import FORMAT_NAMES, device_share, formats_shown, parts_chart
+from steptrace.report.page.overview import (
+    FORMAT_NAMES,
+    MOST,
+    formats_shown,
+    operator_table,
+    overview_parts,
+    parts_chart,
+)
 from steptrace.report.page.table import Explained, listing
-from steptrace.report.trace.model import TraceView, trace_parts
-
-#: How many kernels and operators stand in the overview; their own sections have all.
-MOST = 8
+from steptrace.report.trace.model import TraceView
 
 _TERMS = (
     "step_window_gpu", "device_compute", "placement", "gpu_work_of_operators", "own_host_time", "number_format",
@@ -24,13 +27,10 @@ def overview(view: TraceView, *, alone: bool) -> list[Explained]:
     """Where a step goes, in one chart, figures and the names that take most of it."""
     trace = view.trace
     together = f" of {len(trace.steps)} steps together" if len(trace.steps) > 1 else ""
-    chart = parts_chart(trace_parts(trace.overview), "step" if trace.steps else "GPU's span")
-    operators = () if trace.overview is None else trace.overview.operators
-    on_device = any(row.device_self_ns for row in operators)
-    columns = ("name", "calls", *(["device_self_ns"] if on_device else []), "host_self_ns", "share")
+    chart = parts_chart(overview_parts(trace.overview), "step" if trace.steps else "GPU's span")
     tables = []
-    if operators:
-        tables.append((f"Top operators{together}", listing(operators[:MOST], columns).html))
+    if trace.overview is not None and trace.overview.operators:
+        tables.append((f"Top operators{together}", operator_table(trace.overview).html))
     if trace.kernels:
         kernels = listing(trace.kernels[:MOST], ("short_name", "count", "sum_ns", "share")).html
         tables.append((f"Top kernels{together}", kernels))
@@ -86,7 +86,7 @@ def _placement(trace: TraceSummary) -> list[tuple[str, str, str]]:
     on_device = fmt.count(round(placement.ops_device / steps, 2))
     of = f"{on_device} of {computing} that compute or copy; {views} others only make views"
     per_step = " per step" if trace.steps else ""
-    facts = [("Operators on the GPU", fmt.share(device_share(placement)), of)]
+    facts = [("Operators on the GPU", fmt.share(placement.device_share), of)]
     if not trace.gpu.activities:
         facts = []
     if placement.device_ns is not None:
@@ -97,17 +97,14 @@ def _placement(trace: TraceSummary) -> list[tuple[str, str, str]]:
 
 
 def _precision(trace: TraceSummary) -> list[tuple[str, str, str]]:
-    shares = PrecisionOfVariant.of_trace(trace.precision)
-    if shares is None:
+    of = trace.precision
+    if of is None or not of.shares:
         return []
-    facts = [
-        (FORMAT_NAMES[name].capitalize(), fmt.share(shares.kernel_share.get(name)), "")
-        for name in formats_shown([shares])
-    ]
-    if shares.tf32_share:
-        facts.append(("TF32, within 32-bit", fmt.share(shares.tf32_share), ""))
-    if shares.tensor_core_share is None:
+    facts = [(FORMAT_NAMES[name].capitalize(), fmt.share(of.shares.get(name)), "") for name in formats_shown([of])]
+    if of.tf32_share:
+        facts.append(("TF32, within 32-bit", fmt.share(of.tf32_share), ""))
+    if of.tensor_core_share is None:
         return [*facts, ("Tensor cores", "no work for them", "")]
-    unknown = shares.tensor_core_unknown_share or 0
+    unknown = of.tensor_core_unknown_share or 0
     note = "of matrix work" + (f", {fmt.share(unknown)} unknown" if unknown >= 0.005 else "")
-    return [*facts, ("Tensor cores", fmt.share(shares.tensor_core_share), note)]
+    return [*facts, ("Tensor cores", fmt.share(of.tensor_core_share), note)]

@@ -23,10 +23,10 @@ from steptrace.report.draw.cells import parts_cell
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.findings import findings, recommended
 from steptrace.report.page.markup import Html, gain, page, render, sentence
-from steptrace.report.page.overview import device_of_traces, labelled
+from steptrace.report.page.overview import device_of_traces, labelled, overview_parts
 from steptrace.report.page.table import Explained
 from steptrace.report.trace.charts import span_chart
-from steptrace.report.trace.model import TraceView, build, trace_parts
+from steptrace.report.trace.model import TraceView, build
 from steptrace.report.trace.ranks import rank_sections
 from steptrace.report.trace.sections import Spot, section
 
@@ -112,7 +112,7 @@ def headline(view: TraceView) -> str:
     if not view.has_gpu:
         return "No GPU activity in this trace: its GPU figures were not measured."
     over = ("the step" if len(trace.steps) == 1 else "the steps") if trace.steps else "the GPU's span"
-    parts = dict(trace_parts(trace.overview))
+    parts = dict(overview_parts(trace.overview))
     idle = {cause: parts.get("input" if cause == "loader" else cause, 0.0) for cause in draw.IDLE_CAUSES}
     busy = trace.gpu_busy_pct
     clauses = ["GPU busy: not measured" if busy is None else f"GPU busy {fmt.percent(busy)} of {over}"]
@@ -214,7 +214,7 @@ _NO_GPU: Final = "no GPU activity"
 
 def _where_it_goes(trace: TraceSummary) -> tuple[InlineSvg, list[tuple[str, str]]] | None:
     """A bar of the step's parts, and each part's colour with its name and share; None where they are not known."""
-    parts = [part for part in labelled(trace_parts(trace.overview)) if part.ms]
+    parts = [part for part in labelled(overview_parts(trace.overview)) if part.ms]
     total = sum(part.ms for part in parts)
     named = zip(parts, legend_of(part.label for part in parts), strict=True)
     words = [(colour, f"{name} {fmt.share(part.ms / total)}") for part, (name, colour, _) in named]

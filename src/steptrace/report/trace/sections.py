@@ -22,8 +22,8 @@ from steptrace.report.draw.bars import IDLE_CAUSES, PART_NAMES, Part, stacked_ba
 from steptrace.report.draw.flame import flame
 from steptrace.report.draw.timeline import timeline_figure
 from steptrace.report.page.definitions import definitions
-from steptrace.report.page.markup import place, rank_sites, render, unplaced
-from steptrace.report.page.table import Explained, facts, listing
+from steptrace.report.page.markup import place, render, unplaced
+from steptrace.report.page.table import Explained, facts, listing, site_table
 from steptrace.report.trace import charts
 from steptrace.report.trace.memory import memory
 from steptrace.report.trace.model import TraceView
@@ -125,10 +125,7 @@ def syncs(view: TraceView, spot: Spot) -> Parts | None:
     head = facts(trace.syncs, [name for name in names if name == "count" or getattr(trace.syncs, name)])
     if not trace.syncs.sites:
         return [head, note(f"The host never waits for the GPU{' inside a step' if trace.steps else ''}.")]
-    each = "" if trace.syncs.per_step is None else "_per_step"
-    figures = [f"{name}{each}" for name in ("count", "blocked_ns", "exposed_idle_ns", "ceiling_ns")]
-    columns = ("file", "op", "kind", "label", *figures)
-    table = listing(rank_sites(trace.syncs.sites), columns, anchor=f"{spot.prefix}site-")
+    table = site_table(trace.syncs.sites, f"{spot.prefix}site-", per_step=trace.syncs.per_step is not None)
     cheap = [row for row in _cheap(trace) if row[2] < NOISE_FLOOR]
     if not cheap:
         return [head, table]
@@ -152,7 +149,7 @@ def _cheap(trace: TraceSummary) -> list[tuple[str, float, float]]:
 
     return [
         (place(site) or unplaced(site), saves(site), window.share(saves(site)))
-        for site in rank_sites(trace.syncs.sites)
+        for site in sorted(trace.syncs.sites, key=saves, reverse=True)
         if site.ceiling_ns is not None and (site.file, site.line) not in named
     ]
 
