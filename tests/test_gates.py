@@ -35,7 +35,7 @@ def taking(median: float | None) -> dict[str, Any]:
 
 def measured(*sites: dict[str, Any]) -> dict[str, Any]:
     count = sum(site["count_per_step"] for site in sites)
-    return {"syncs": {"measured_per_step": count}, "sync_sites": sites}
+    return {"syncs": {"measured_per_step": count}, "trace": {"syncs": {"sites": sites}}}
 
 
 def predicted(*sites: dict[str, Any]) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def test_allowed_lines_do_not_count_and_are_not_named() -> None:
 def test_counts_of_some_steps_that_are_all_allowed_leave_nothing() -> None:
     counts = (0.1, 0.7, 1.4)  # 1, 7 and 14 in 10 steps
     sites = [site(line) | {"count_per_step": count} for line, count in enumerate(counts)]
-    found = comparison({"syncs": {"measured_per_step": 2.2}, "sync_sites": sites})
+    found = comparison({"syncs": {"measured_per_step": 2.2}, "trace": {"syncs": {"sites": sites}}})
     outcome = judged(found, "syncs.per_step", at_most=0, allow=["losses.py"])
     assert (outcome.outcome, outcome.value) == ("held", 0)
 
@@ -128,6 +128,14 @@ def test_star_applies_a_gate_to_every_variant() -> None:
         replace(comparison(), variants=(one, replace(one, name="b"))), {"s": {"*": {"syncs.per_step": {"at_most": 0}}}}
     )
     assert [(outcome.variant, outcome.outcome) for outcome in both] == [("a", "held"), ("b", "held")]
+
+
+def test_a_row_of_a_table_is_named_by_its_key() -> None:
+    section = {"label": "a.b", "host_ns_per_step": 5.0, "count_per_step": 1, "device_ns_per_step": None}
+    found = comparison({"trace": {"sections": [section], "overview": {"kind": "host", "parts_ns": {"loss": 7}}}})
+    assert judged(found, "trace.sections.a.b.host_ns_per_step", at_most=5).outcome == "held"
+    assert judged(found, "trace.overview.parts_ns.loss", at_most=6).outcome == "broken"
+    assert "not measured" in judged(found, "trace.sections.other.host_ns_per_step", at_most=5).text
 
 
 # Baselines
@@ -191,7 +199,14 @@ def test_baseline_of_another_version_is_compared() -> None:
 
 @pytest.mark.parametrize(
     "key",
-    ["ratio.low", "syncs.per_step", "gpu_busy_pct", "sections_ms.calc loss", "memory.oom", "memory.oom.used_bytes"],
+    [
+        "ratio.low",
+        "syncs.per_step",
+        "gpu_busy_pct",
+        "trace.sections.calc loss.host_ns_per_step",
+        "memory.oom",
+        "memory.oom.used_bytes",
+    ],
 )
 def test_keys_of_figures_are_accepted(key: str) -> None:
     check_key(key)
@@ -215,9 +230,9 @@ def test_misspelt_key_is_refused_and_the_nearest_suggested(key: str, meant: str)
 @pytest.mark.parametrize(
     ("key", "told"),
     [
-        ("nothing.like.it", "known: batch_bytes, breakdown_ms, communication"),
+        ("nothing.like.it", "known: batch_bytes, communication"),
         ("ratio", "known: ratio.value, ratio.low, ratio.high, ratio.verdict"),
-        ("memory", "known: memory.batch_size, memory.peak_allocated_bytes"),
+        ("memory", "known: memory.batch_size, memory.capacity_bytes"),
     ],
 )
 def test_unknown_key_is_refused_and_the_known_ones_listed(key: str, told: str) -> None:

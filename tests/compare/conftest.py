@@ -160,7 +160,7 @@ def trace_of() -> Callable[..., dict[str, Any]]:
             "gpu_busy_pct": 70.0,
             "sm_weighted_pct": 40.5,
         }
-        return {"schema_version": 1, "traces": [json.loads(json.dumps(trace | changes))]}
+        return {"traces": [json.loads(json.dumps(trace | changes))]}
 
     return make
 

@@ -41,48 +41,36 @@ def ranks(*, measured_ms=9, straggler=1, count=8):
 def compared(folder, trace_of):
     """Compare a study of one variant with these entries of `ranks`, a run each."""
 
-    def make(*entries, said=SAID, accumulate=4):
+    def make(*entries, said=SAID):
         folder.make_study([{"name": "ddp", "baseline": "ddp"}], repeats=len(entries))
         for repeat, entry in enumerate(entries):
-            config = {"step": {"accumulate": accumulate}, "distributed": {"world_size": 4, "no_sync": False}}
-            run = folder.add_run("ddp", repeat, [10.0] * 5, config=config, world_size=4)
+            run = folder.add_run("ddp", repeat, [10.0] * 5, world_size=4)
             folder.add_summary(run, trace_of() | {"ranks": entry})
             if said:
                 write_communication(run, said)
-        return compare(folder.path)["variants"][0]["communication"]
+        return compare(folder.path)["variants"][0]
 
     return make
 
 
 def test_one_process_has_no_communication(compared):
-    assert compared(None, said=None) is None
+    found = compared(None, said=None)
+    assert (found["communication"], found["ranks"]) == (None, None)
 
 
-def test_expected_beside_measured(compared):
+def test_what_ranks_tell_each_other_stands_beside_what_was_measured(compared):
     found = compared(ranks(measured_ms=8), ranks(measured_ms=9), ranks(measured_ms=30))
-    assert found["expected_ms"] == 6
-    assert found["simplified_ms"] == 4
-    assert found["measured_ms"] == 9
-    assert found["measured_over_expected"] == 1.5
-    assert (found["exposed_ms"], found["wait_ms"]) == (3, 1)
-    assert found["overlap"] == pytest.approx(2 / 3)
-    assert (found["buckets"], found["all_reduces_per_step"], found["all_reduces_per_batch"]) == (2, 8, 2)
-    assert (found["accumulate"], found["no_sync"], found["bytes_per_step"]) == (4, False, 16_000)
-    assert [tried["bytes"] for tried in found["bandwidths"]] == [1_000, 4_000]
-    assert found["straggler"] == {"rank": 1, "share": 0.75, "runs": 3}
+    assert found["communication"]["expected_ns"] == 6_000_000
+    assert [tried["bytes"] for tried in found["communication"]["bandwidths"]] == [1_000, 4_000]
+    traced = found["ranks"]["all_reduce"]
+    assert (traced["measured_ns_per_step"], traced["exposed_ns_per_step"]) == (9e6, 3e6)
+    assert (traced["count_per_step"], traced["bytes_per_step"]) == (8, 16_000)
+    assert found["ranks"]["straggler"]["rank"] == 1
 
 
-@pytest.mark.parametrize("other", [2, None])
-def test_a_straggler_is_the_same_rank_in_every_run(compared, other):
-    assert compared(ranks(), ranks(straggler=other))["straggler"] is None
-
-
-def test_without_the_ranks_traces_nothing_is_measured(compared):
-    found = compared(None)
-    assert found["expected_ms"] == 6
-    assert found["measured_ms"] is None
-    assert found["measured_over_expected"] is None
-    assert found["straggler"] is None
+def test_a_straggler_is_the_same_rank_in_every_run(compared):
+    assert compared(ranks(), ranks(straggler=2))["ranks"]["straggler"]["rank"] is None
+    assert compared(ranks(), ranks(straggler=None))["ranks"]["straggler"] is None
 
 
 def test_a_damaged_file_is_no_communication(compared, folder):

@@ -52,10 +52,10 @@ def test_figures_of_the_gpu_are_taken_from_traces_and_nvml(study: Any, trace_of:
     )
     base = only_variant(study)
     assert base["gpu_busy_pct"] == 70
-    assert base["breakdown_ms"] == {"compute": 12.0, "exposed_comm": 0.0, "exposed_memory": 2.0, "idle": 6.0}
     assert (base["nvml_util_pct"], base["sm_weighted_pct"]) == (90, 40.5)
     assert (base["operators_per_step"], base["kernels_per_step"]) == (100, 50)
-    assert (base["sections_ms"], base["sections_device_ms"]) == ({"loss": 3.0}, {"loss": 1.0})
+    (section,) = base["trace"]["sections"]
+    assert (section["label"], section["host_ns_per_step"], section["device_ns_per_step"]) == ("loss", 3 * MS, MS)
     assert base["syncs"]["measured_per_step"] == 6
     assert base["peak_allocated_bytes"] == 1000
     assert base["noise"]["warnings"] == []
@@ -72,8 +72,6 @@ def test_a_trace_without_gpu_work_measures_no_syncs(study: Any, trace_of: Callab
     study.add_runs("base", [20.0] * 3, summary=trace_of(gpu={"activities": 0}, steps=[]))
     base = only_variant(study)
     assert base["syncs"]["measured_per_step"] is None
-    assert (base["gpu_busy_pct"], base["breakdown_ms"], base["kernels_per_step"]) == (None, None, None)
-    assert base["sections_ms"] == {"loss": 3.0}
     assert base["operators_per_step"] == 100
 
 
@@ -112,35 +110,15 @@ def test_syncs_that_differ_between_steps_are_a_warning(study: Any, trace_of: Cal
     assert only_variant(study)["noise"]["warnings"] == ["syncs differ between steps: 6 to 7"]
 
 
-def test_sync_sites_are_counted_per_step_and_sorted_by_time(
+def test_sync_sites_are_medians_of_the_runs_and_a_site_of_one_run_alone_is_left_out(
     study: Any, trace_of: Callable[..., dict[str, Any]]
 ) -> None:
-    cheap = site(line=1, exposed_idle_ns=0)
-    without_line = site(file=None, line=None, function=None, code=None, exposed_idle_ns=1)
-    study.add_runs("base", [20.0] * 3, summary=trace_of(syncs={"per_step": 6, "sites": [cheap, without_line, site()]}))
-    sites = only_variant(study)["sync_sites"]
-    assert [s["line"] for s in sites] == [2, None, 1]
-    assert sites[0] == {
-        "file": "model.py",
-        "line": 2,
-        "function": "loss",
-        "op": "aten::nonzero",
-        "label": "mask",
-        "kind": "d2h_copy",
-        "phase": "loss",
-        "code": "keep = mask.nonzero()",
-        "count_per_step": 2,
-        "blocked_ns_per_step": 4 * MS,
-        "exposed_idle_ns_per_step": MS,
-        "ceiling_ns_per_step": 0,
-    }
-
-
-def test_a_site_of_one_run_alone_is_no_typical_site(study: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
-    study.add_run("base", 0, [20.0] * 20, summary=trace_of(syncs={"per_step": 8, "sites": [site(), site(line=9)]}))
-    for repeat in (1, 2):
-        study.add_run("base", repeat, [20.0] * 20, summary=trace_of(syncs={"per_step": 6, "sites": [site()]}))
-    assert {s["line"]: s["count_per_step"] for s in only_variant(study)["sync_sites"]} == {2: 2}
+    for repeat, blocked in enumerate((8, 2, 6)):
+        sites = [site(blocked_ns=blocked, ceiling_ns=1), *([site(line=9)] if repeat == 0 else [])]
+        study.add_run("base", repeat, [20.0] * 20, summary=trace_of(syncs={"per_step": 6, "sites": sites}))
+    (only,) = only_variant(study)["trace"]["syncs"]["sites"]
+    assert (only["line"], only["count"], only["blocked_ns"], only["ceiling_ns"]) == (2, 4, 6, 1)
+    assert only["code"] == "keep = mask.nonzero()"
 
 
 def test_a_prediction_stands_beside_the_measurement(study: Any) -> None:
@@ -156,7 +134,6 @@ def test_a_prediction_stands_beside_the_measurement(study: Any) -> None:
         "predicted_not_judged": 1,
         "predicted_batch_size": 2,
         "warned_per_step": None,
-        "ceiling_ns_per_step": None,
     }
     (told,) = base["predicted_unknown"]
     assert (told["op"], told["reason"], told["count_per_step"]) == ("x", "a custom operator", 1)

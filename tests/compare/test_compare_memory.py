@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from documents import compare, fill
+from steptrace.compare.study import compare as compared
 from steptrace.documents.run import RunMemory
 from steptrace.record import write_memory, write_status
 
@@ -77,20 +78,13 @@ def ran_out(folder, status_of, name, batch):
 def test_figures_are_medians_of_the_device_that_trained(folder, add):
     folder.make_study([{"name": "base"}])
     add("base", 8, [100, 120, 110])
-    memory = compare(folder.path)["variants"][0]["memory"]
-    assert memory["peak_allocated_bytes"] == 110 * MIB
-    assert memory["by_category"] == {"parameters": 10 * MIB, "activations": 100 * MIB}
-    assert (memory["device_type"], memory["batch_size"], memory["gradient_bytes"]) == ("cpu", 8, 7)
-    assert (memory["capacity_bytes"], memory["headroom_bytes"]) == (1000 * MIB, 890 * MIB)
-    assert memory["oom"] is None
-
-
-def test_the_memory_curve_is_that_of_the_step_with_the_highest_peak(folder, add):
-    folder.make_study([{"name": "base"}], repeats=1)
-    add("base", 8, [100])
-    curve = compare(folder.path)["variants"][0]["memory"]["curve"]
-    assert [ts // 1_000_000 for ts, *_ in curve] == [20, 21, 24, 27, 30, 33, 36, 39]
-    assert curve[0][1] == 18 * MIB  # what holds as the step begins
+    (variant,) = compared(folder.path).variants
+    traced, memory = variant.device_memory, variant.memory
+    assert traced.peak_allocated_bytes == 110 * MIB
+    assert traced.by_category == {"parameters": 10 * MIB, "activations": 100 * MIB}
+    assert (traced.device_type, memory.batch_size, memory.gradient_bytes) == ("cpu", 8, 7)
+    assert (memory.capacity_bytes, traced.headroom_bytes) == (1000 * MIB, 890 * MIB)
+    assert memory.oom is None
 
 
 def test_variants_that_differ_in_the_batch_alone_are_on_one_line(folder, add, status_of):
@@ -107,10 +101,10 @@ def test_variants_that_differ_in_the_batch_alone_are_on_one_line(folder, add, st
     assert (round(fit["fixed_bytes"]), round(fit["per_sample_bytes"])) == (20 * MIB, 10 * MIB)
     assert fit["residual"] == pytest.approx(0, abs=1e-9)
     assert (fit["largest_batch"], fit["failed_batch"]) == (98, 128)
-    memory = found["variants"][-1]["memory"]
-    assert (memory["batch_size"], memory["peak_allocated_bytes"]) == (128, None)
-    assert memory["oom"]["requested_bytes"] == 5 * MIB
-    assert (memory["oom"]["runs"], memory["oom"]["of"]) == ([0], 1)
+    variant = found["variants"][-1]
+    assert (variant["memory"]["batch_size"], variant["trace"]) == (128, None)
+    assert variant["memory"]["oom"]["requested_bytes"] == 5 * MIB
+    assert [run["status"] for run in variant["runs"]] == ["oom"]
 
 
 def test_peaks_without_what_was_held_before_are_on_no_line(folder, add):

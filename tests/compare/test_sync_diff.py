@@ -4,7 +4,8 @@ from typing import Any
 
 from documents import fill
 from steptrace.compare.against_baseline import basis_of, sync_diff
-from steptrace.documents.comparison import PredictedSite, SyncCounts, SyncDiff, SyncSiteOfVariant
+from steptrace.documents.comparison import PredictedSite, SyncCounts, SyncDiff
+from steptrace.documents.syncs import SyncSite
 
 
 def site(line: int, label: str, count: float = 1, **figures: Any) -> PredictedSite:
@@ -19,7 +20,7 @@ def site(line: int, label: str, count: float = 1, **figures: Any) -> PredictedSi
         "code": "x",
         "count_per_step": count,
     }
-    kind = SyncSiteOfVariant if figures else PredictedSite
+    kind = SyncSite if figures else PredictedSite
     return fill(kind, fields | figures)
 
 

@@ -1,12 +1,13 @@
 """Every rule fires on a comparison made for it and stays silent on its repaired twin."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from documents import fill
+from steptrace import findings
 from steptrace.analysis.input import verdict_on
 from steptrace.documents.comparison import Comparison, PredictedSite
 from steptrace.findings import STUDY_RULES, Finding, find, with_findings
@@ -27,11 +28,9 @@ def healthy_variant() -> dict[str, Any]:
         "ratio": {"value": 2.0, "low": 1.9, "high": 2.1, "verdict": "faster"},
         "noise": {"iqr_over_median": 0.03, "warnings": []},
         "syncs": {"measured_per_step": 1, "predicted_per_step": None},
-        "sync_sites": [site(exposed_idle_ns_per_step=0)],
         "gpu_busy_pct": 90.0,
         "nvml_util_pct": 95.0,
         "profiled_over_unprofiled": 1.05,
-        "breakdown_ms": {"compute": 17.0, "exposed_comm": 0.0, "exposed_memory": 1.0, "idle": 2.0},
         "loader_wait_ms": 0.1,
         "loader_wait_pct": 0.5,
         "input": waiting(0.005),
@@ -48,11 +47,6 @@ def waiting(share: float, **changes: Any) -> dict[str, Any]:
     return times | {"idle_part": None, "share": share, "verdict": verdict_on(share), "breakdown_ms": parts} | changes
 
 
-def site(**changes: Any) -> dict[str, Any]:
-    """A traced sync."""
-    return predicted() | {"blocked_ns_per_step": 9 * MS, "exposed_idle_ns_per_step": 2 * MS} | changes
-
-
 def predicted(**changes: Any) -> dict[str, Any]:
     """A predicted sync."""
     fields = {"file": "loss.py", "line": 12, "op": "aten::nonzero", "kind": "d2h_copy", "code": "mask.nonzero()"}
@@ -64,18 +58,23 @@ def run(status: str, **error: Any) -> dict[str, Any]:
     return {"repeat": 1, "status": status, "error": fields | error}
 
 
-def idle(ms: float) -> dict[str, Any]:
-    """A step of 20 ms with `ms` of it idle."""
-    parts = {"compute": 20.0 - ms, "exposed_comm": 0.0, "exposed_memory": 0.0, "idle": ms}
-    return {"breakdown_ms": parts, "gpu_busy_pct": 100 * (1 - ms / 20)}
-
-
 def comparison(variant: Mapping[str, Any], **changes: Any) -> Comparison:
     return fill(Comparison, {"study": "s", "variants": [variant], **changes})
 
 
 def findings_of(**changes: Any) -> list[Finding]:
     return find(comparison(healthy_variant() | changes))
+
+
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """A variant in whose trace these findings are."""
+
+    def make(*items: dict[str, Any], **changes: Any) -> dict[str, Any]:
+        monkeypatch.setattr(findings, "find_in_trace", lambda _: [fill(Finding, item) for item in items])
+        return healthy_variant() | {"trace": {}} | changes
+
+    return make
 
 
 #: rule -> (changes that make it fire, changes that differ from them only in the repair)
@@ -86,9 +85,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {
             "syncs": {"measured_per_step": None, "predicted_per_step": 2},
             "predicted_sites": [predicted(), predicted(line=13, phase="backward")],
-            "sync_sites": [],
         },
-        {"syncs": {"measured_per_step": None, "predicted_per_step": 0}, "predicted_sites": [], "sync_sites": []},
+        {"syncs": {"measured_per_step": None, "predicted_per_step": 0}, "predicted_sites": []},
     ),
     "out_of_memory": ({"runs": [run("oom")]}, {"runs": [run("ok")]}),
     "failed_run": ({"runs": [run("killed")]}, {"runs": [run("ok")]}),
@@ -130,7 +128,7 @@ def test_variant_without_measurements_has_only_the_finding_on_missing_runs() -> 
 
 
 def test_predicted_syncs_are_named_where_no_gpu_has_measured_any() -> None:
-    sites = {"predicted_sites": [predicted(), predicted(line=13, phase="backward")], "sync_sites": []}
+    sites = {"predicted_sites": [predicted(), predicted(line=13, phase="backward")]}
     (finding,) = findings_of(syncs={"measured_per_step": None, "predicted_per_step": 2}, **sites)
     assert finding.claim == "2 syncs per step predicted, the first at loss.py:12"
     assert finding.cost_ns_per_step is None
@@ -141,9 +139,7 @@ def test_predicted_syncs_are_named_where_no_gpu_has_measured_any() -> None:
     assert finding.advice == REPLACEMENTS["aten::nonzero"]
     assert findings_of(syncs={"measured_per_step": 2, "predicted_per_step": 2}, **sites) == []
     copy = predicted(file=None, line=None, code=None, label="copy data", op="aten::_to_copy", kind="h2d_copy")
-    (finding,) = findings_of(
-        syncs={"measured_per_step": None, "predicted_per_step": 1}, predicted_sites=[copy], sync_sites=[]
-    )
+    (finding,) = findings_of(syncs={"measured_per_step": None, "predicted_per_step": 1}, predicted_sites=[copy])
     assert finding.claim.endswith("1 sync per step predicted, the first at the loop's copy of the batch")
     assert "data.pin_memory=true with data.non_blocking=true" in finding.advice
     (finding,) = findings_of(
@@ -158,20 +154,21 @@ def trace_finding(rule: str, **changes: Any) -> dict[str, Any]:
     return fields | changes
 
 
-def test_findings_of_traces_are_added_under_their_variant() -> None:
-    found = findings_of(trace_findings=[trace_finding("launch_bound")])
+def test_findings_of_traces_are_added_under_their_variant(traced: Callable[..., dict[str, Any]]) -> None:
+    found = find(comparison(traced(trace_finding("launch_bound"))))
     assert [(finding.rule, finding.variant, finding.evidence) for finding in found] == [("launch_bound", "v", ("e",))]
 
 
-def test_gpu_idle_is_left_out_where_findings_of_traces_explain_it() -> None:
-    found = [trace_finding("launch_bound", cost_share=0.4), trace_finding("gpu_idle", cost_share=0.5)]
-    assert [finding.rule for finding in findings_of(trace_findings=found)] == ["launch_bound"]
+def test_gpu_idle_is_left_out_where_findings_of_traces_explain_it(traced: Callable[..., dict[str, Any]]) -> None:
+    items = [trace_finding("launch_bound", cost_share=0.4), trace_finding("gpu_idle", cost_share=0.5)]
+    assert [finding.rule for finding in find(comparison(traced(*items)))] == ["launch_bound"]
 
 
 @pytest.mark.parametrize(("workers", "more"), [(1, True), (2, False), (None, True)])
-def test_more_workers_are_advised_only_where_cores_are_free(workers: int | None, *, more: bool) -> None:
-    found = [trace_finding("input_bound", advice="Give the loader more workers.")]
-    variant = healthy_variant() | {"input": {"workers": workers}, "trace_findings": found}
+def test_more_workers_are_advised_only_where_cores_are_free(
+    workers: int | None, traced: Callable[..., dict[str, Any]], *, more: bool
+) -> None:
+    variant = traced(trace_finding("input_bound", advice="Give the loader more workers."), input={"workers": workers})
     (finding,) = find(comparison(variant, environment={"cpu_count": 2}))
     assert ("Give the loader more workers" in finding.advice) == more
     assert ("as many" in finding.advice or "for every core" in finding.advice) != more
@@ -298,13 +295,15 @@ def test_a_counter_check_says_when_a_replacement_does_not_pay() -> None:
     assert len(set(checks.values())) == len(checks)
 
 
-def test_findings_are_ranked_by_severity_and_cost_and_errors_lead() -> None:
+def test_findings_are_ranked_by_severity_and_cost_and_errors_lead(traced: Callable[..., dict[str, Any]]) -> None:
     costs = [trace_finding("sync_bound", severity="high", cost_ns_per_step=ns) for ns in (MS, 3 * MS)]
-    found = findings_of(
-        trace_findings=[*costs, trace_finding("copy_bound", severity="info", cost_ns_per_step=9 * MS)],
+    variant = traced(
+        *costs,
+        trace_finding("copy_bound", severity="info", cost_ns_per_step=9 * MS),
         equivalence={"status": "differs"},
         profiled_over_unprofiled=1.5,
     )
+    found = find(comparison(variant))
     assert [finding.rule for finding in found] == [
         "differs",
         "sync_bound",

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from documents import fill
+from steptrace import findings
 from steptrace.documents.comparison import Comparison
-from steptrace.documents.finding import ANSWER
+from steptrace.documents.finding import ANSWER, Finding
 from steptrace.findings import find
 from steptrace.findings.verdict import verdict_of
 from steptrace.report.page.findings import recommended
@@ -29,6 +30,11 @@ def variant(name: str, ratio: float, verdict: str, **changes: Any) -> dict[str, 
 
 
 BASE = variant("base", 1.0, "baseline", overrides=["loss=base", "data.form=list", "profile=light"])
+
+
+def finds(monkeypatch: pytest.MonkeyPatch, item: dict[str, Any]) -> None:
+    """Let every trace have this finding."""
+    monkeypatch.setattr(findings, "find_in_trace", lambda _: [fill(Finding, item)])
 
 
 def study(*others: dict[str, Any], gpu: dict[str, Any] = GPU, **changes: Any) -> Comparison:
@@ -170,30 +176,34 @@ def test_whether_the_answer_is_the_same_is_said(statuses: tuple[str, ...], words
     assert words in verdict_of(study(variants=variants)).details
 
 
-def test_on_a_simulated_gpu_nothing_rests_on_times() -> None:
+def test_on_a_simulated_gpu_nothing_rests_on_times(monkeypatch: pytest.MonkeyPatch) -> None:
     fast = variant("fast", 9.0, "faster", syncs={"measured_per_step": 9, "predicted_per_step": 0})
     found = verdict_of(study(fast, gpu=STAND_IN))
     assert (found.use, found.tone) == (None, "care")
     assert "Syncs per step, predicted: `base` 1, `fast` 0." in found.details
     assert "scale=gpu" in found.advice
     traced = {"rule": "sync_bound", "severity": "high", "claim": "c", "cost_ns_per_step": 9, "advice": "a"}
-    sites = {"predicted_sites": [{"file": "loss.py", "line": 3, "count_per_step": 1}], "trace_findings": [traced]}
+    finds(monkeypatch, traced)
+    sites = {"predicted_sites": [{"file": "loss.py", "line": 3, "count_per_step": 1}], "trace": {}}
     counted = {"measured_per_step": None, "predicted_per_step": 1}
     rules = {item.rule for item in find(study(variant("b", 1.0, "same", **sites, syncs=counted), gpu=STAND_IN))}
     assert rules == {ANSWER, "predicted_syncs"}
 
 
-def test_behind_the_answer_stands_what_remains_in_that_variant() -> None:
+def test_behind_the_answer_stands_what_remains_in_that_variant(monkeypatch: pytest.MonkeyPatch) -> None:
     idle = {"rule": "gpu_idle", "severity": "warning", "claim": "c", "cost_ns_per_step": 9, "advice": "a"}
-    traced = {"trace_findings": [idle]}
-    found = find(study(variant("fast", 2.0, "faster", **traced), variant("slow", 0.5, "slower", **traced)))
+    finds(monkeypatch, idle)
+    found = find(study(variant("fast", 2.0, "faster", trace={}), variant("slow", 0.5, "slower", trace={})))
     assert [(item.rule, item.variant) for item in recommended(found)] == [(ANSWER, "fast"), ("gpu_idle", "fast")]
 
 
 @pytest.mark.parametrize(("slower", "priced"), [(1.9, True), (24.2, False)])
-def test_a_profile_far_slower_than_the_step_prices_nothing(slower: float, *, priced: bool) -> None:
+def test_a_profile_far_slower_than_the_step_prices_nothing(
+    slower: float, monkeypatch: pytest.MonkeyPatch, *, priced: bool
+) -> None:
     idle = {"rule": "gpu_idle", "severity": "warning", "claim": "c", "cost_ns_per_step": 9, "cost_share": 0.1}
-    found = find(study(variant("fast", 2.0, "faster", profiled_over_unprofiled=slower, trace_findings=[idle])))
+    finds(monkeypatch, idle)
+    found = find(study(variant("fast", 2.0, "faster", profiled_over_unprofiled=slower, trace={})))
     (item,) = [item for item in found if item.rule == "gpu_idle"]
     assert (item.cost_ns_per_step is not None) == (item.cost_share is not None) == priced
     assert item.severity == ("warning" if priced else "info")

@@ -3,7 +3,7 @@
 import copy
 import functools
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from steptrace.files import write_text
 from steptrace.report import diff as diff_page
 from steptrace.report import results as results_page
 from steptrace.report.notebook import render_index, render_study
+from steptrace.report.study.model import STEP_SECTIONS
 from steptrace.report.trace import page as trace_page
 
 Json = dict[str, Any]
@@ -114,7 +115,7 @@ class StudyBuilder:
         self.results = results
         self.random = np.random.default_rng(7)
         self.comparison: Json = {
-            "schema_version": 1,
+            "schema_version": 2,
             "study": "masked_loss",
             "title": "Masked segmentation loss",
             "question": "Which host synchronisations of a masked loss cost step time, and which only move the wait?",
@@ -179,7 +180,7 @@ class StudyBuilder:
     def _append(self, name: str, status: str, runs: list[Json], fields: Json) -> Json:
         unmeasured = (
             "step_ms", "ratio", "gpu_busy_pct", "nvml_util_pct", "sm_weighted_pct", "profiled_over_unprofiled",
-            "breakdown_ms", "loader_wait_ms", "peak_allocated_bytes", "operators_per_step", "kernels_per_step",
+            "loader_wait_ms", "peak_allocated_bytes", "operators_per_step", "kernels_per_step",
         )  # fmt: skip
         variant: Json = {
             "name": name,
@@ -192,9 +193,7 @@ class StudyBuilder:
             **dict.fromkeys(unmeasured),
             "noise": {"iqr_over_median": None, "warnings": []},
             "syncs": {"measured_per_step": None, "predicted_per_step": None},
-            "sync_sites": [],
             "predicted_sites": [],
-            "sections_ms": {},
             "equivalence": {"status": "not measured"},
             **copy.deepcopy(fields),
         }
@@ -252,6 +251,19 @@ def host_sections(total: float, **own: float) -> Json:
     }
 
 
+def traced(total: float, gpu_parts: Json | None = None, sites: Sequence[Json] = (), **own: float) -> Json:
+    """A variant's `trace` of one step: labels that take these ms, the GPU's parts in ms, and where it syncs."""
+    sections = host_sections(total, **own)
+    parts = gpu_parts or {name: ms for name, ms in sections.items() if name in STEP_SECTIONS}
+    overview = {"kind": "gpu" if gpu_parts else "host", "steps": 1, "window_ns": round(sum(parts.values()) * 1e6)}
+    return {
+        "overview": {**overview, "parts_ns": {name: round(ms * 1e6) for name, ms in parts.items()}},
+        "sections": [{"label": label, "host_ns_per_step": ms * 1e6} for label, ms in sections.items()],
+        "syncs": {"sites": list(sites), "ceiling_ns": 9_000_000 if sites else None},
+        "quality": {"steps": 1},
+    }
+
+
 def cpu_study(results: Path) -> Path:
     """A CPU machine: nothing of a GPU is measured, syncs are predicted."""
     build = StudyBuilder(results)
@@ -261,7 +273,7 @@ def cpu_study(results: Path) -> Path:
         "boolean_mask",
         [12.41, 12.6, 12.33],
         ratio=BASE,
-        sections_ms=host_sections(12.5, **own),
+        trace=traced(12.5, **own),
         syncs={"measured_per_step": None, "predicted_per_step": 6},
         predicted_sites=SITES,
     )
@@ -270,7 +282,7 @@ def cpu_study(results: Path) -> Path:
         "where",
         [12.3, 12.52, 12.2],
         ratio=ratio(1.0081, 0.982, 1.034, "undecided"),
-        sections_ms=host_sections(12.3, **own, where=0.2),
+        trace=traced(12.3, **own, where=0.2),
         predicted_sites=SITES[1:],
         syncs={"measured_per_step": None, "predicted_per_step": 4},
         noise={"iqr_over_median": 0.12, "warnings": ["interquartile range is 12 % of the median"]},
@@ -279,7 +291,7 @@ def cpu_study(results: Path) -> Path:
         "sort",
         [14.9, 15.1, 15.4],
         ratio=ratio(0.823, 0.801, 0.845, "slower"),
-        sections_ms=host_sections(15, mask=0.6, sort=3.1),
+        trace=traced(15, mask=0.6, sort=3.1),
         predicted_sites=SITES[2:],
         syncs={"measured_per_step": None, "predicted_per_step": 3},
     )
@@ -287,7 +299,7 @@ def cpu_study(results: Path) -> Path:
         "ignore_index",
         [10.5, 10.6, 10.47],
         ratio=ratio(1.1837, 1.1213, 1.2496, "faster"),
-        sections_ms=host_sections(10.5, sort=3.05, where=0.18, **{"calc loss": 0.7}),
+        trace=traced(10.5, sort=3.05, where=0.18, **{"calc loss": 0.7}),
         syncs={"measured_per_step": None, "predicted_per_step": 0},
         profiled_over_unprofiled=1.21,
     )
@@ -309,7 +321,7 @@ def cpu_study(results: Path) -> Path:
 
 #: A variant's memory on a GPU, with its course over a step.
 MEMORY: Json = {
-    "device_type": "cuda", "batch_size": 16, "peak_allocated_bytes": 180 * 2**20, "complete": True, "peak_ts": 5,
+    "device_type": "cuda", "peak_allocated_bytes": 180 * 2**20, "complete": True, "peak_ts": 5,
     "by_category": {"activations": 170 * 2**20},
     "curve": [[0, 2**20, 2**28], [5, 180 * 2**20, 2**28], [9, 2**20, 2**28]],
 }  # fmt: skip
@@ -324,31 +336,28 @@ def gpu_study(results: Path) -> Path:
             SITES, [91.4e6, 2.1e6, 1.2e6, 0.4e6, 0.2e6], [310_000, 120_000, 45_000, 12_000, 0], strict=True
         )
     ]
+    calc = {"calc loss": 0.2}
     shared: Json = {"nvml_util_pct": 98.6, "sm_weighted_pct": 71.2, "kernels_per_step": 181}
     parts = {"compute": 96.1, "exposed_comm": 0.0, "exposed_memory": 1.9, "idle": 12.4}
     build.add(
         "boolean_mask",
         [110.2, 110.9, 109.8],
         ratio=BASE,
-        breakdown_ms=parts,
-        sync_sites=measured,
+        trace=traced(108, parts, measured, mask=60.1, non_zero=91.5, unique=2.2),
         syncs={"measured_per_step": 6, "predicted_per_step": 6},
         predicted_sites=SITES,
         gpu_busy_pct=88.8,
-        sections_ms=host_sections(108, mask=60.1, non_zero=91.5, unique=2.2),
         peak_allocated_bytes=21_400_000_000,
         **shared,
     )
     build.add(
         "where",
         [109.4, 110.1, 109.6],
-        memory=MEMORY,
+        memory={"device": "cuda", "batch_size": 16, "capacity_bytes": 2**36},
         ratio=ratio(1.0058, 0.9996, 1.0121, "undecided"),
-        sync_sites=measured[1:],
+        trace=traced(108, {**parts, "idle": 11.5}, measured[1:], mask=150.9, unique=2.2) | {"memory": [MEMORY]},
         syncs={"measured_per_step": 4, "predicted_per_step": 4},
         gpu_busy_pct=89.4,
-        breakdown_ms={**parts, "idle": 11.5},
-        sections_ms=host_sections(108, mask=150.9, unique=2.2),
         **shared,
     )
     build.add(
@@ -357,8 +366,7 @@ def gpu_study(results: Path) -> Path:
         ratio=ratio(3.918, 3.871, 3.966, "faster"),
         gpu_busy_pct=99.3,
         syncs={"measured_per_step": 0, "predicted_per_step": 0},
-        breakdown_ms={"compute": 27.3, "exposed_comm": 0.0, "exposed_memory": 0.5, "idle": 0.2},
-        sections_ms=host_sections(2.0, **{"calc loss": 0.2}),
+        trace=traced(2.0, {"compute": 27.3, "exposed_comm": 0.0, "exposed_memory": 0.5, "idle": 0.2}, **calc),
         **shared,
         equivalence={
             "status": "differs",
@@ -389,7 +397,7 @@ def gpu_study(results: Path) -> Path:
 def broken_study(results: Path) -> Path:
     """Some variants failed, one ran out of memory, one was killed half-way, one has never run."""
     build = StudyBuilder(results, title="Losses that break")
-    build.add("boolean_mask", [12.4, 12.6, 12.3], ratio=BASE, sections_ms=host_sections(12.5, mask=0.6))
+    build.add("boolean_mask", [12.4, 12.6, 12.3], ratio=BASE, trace=traced(12.5, mask=0.6))
     hostile = "<script>alert('x')</script> ValueError: target & logits differ"
     build.fail("where", "failed", {"error": hostile, "log_tail": ["Traceback (most recent call last):", hostile]})
     build.fail(
@@ -418,7 +426,7 @@ def matrix_study(results: Path) -> Path:
             medians = [12.4 * scale / value * wobble for wobble in (0.995, 1.0, 1.01)]
             build.add(
                 f"{name}{tail}", medians, ratio=ratio(value, value * 0.995, value * 1.005, verdict),
-                sections_ms=host_sections(12 * scale, mask=0.4 * scale),
+                trace=traced(12 * scale, mask=0.4 * scale),
                 syncs={"measured_per_step": None, "predicted_per_step": next(syncs)},
             )  # fmt: skip
     return build.write()

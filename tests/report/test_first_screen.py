@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from report.conftest import traced
 from steptrace.report.draw.cells import Scale
 from steptrace.report.page import overview
 from steptrace.report.study import findings, first_screen, load_study, step_times, variants
@@ -136,8 +137,8 @@ def test_operators_per_step_stand_beside_syncs_and_kernels_where_a_gpu_ran(study
 
 def test_a_profile_far_slower_than_the_step_is_marked(study_builder: Any) -> None:
     parts = {"compute": 400.0, "exposed_comm": 0.0, "exposed_memory": 0.0, "idle": 80.0}
-    study_builder.add("slow", [20.0], breakdown_ms=parts, profiled_over_unprofiled=24.2)
-    study_builder.add("near", [20.0], breakdown_ms=parts, profiled_over_unprofiled=1.4)
+    study_builder.add("slow", [20.0], trace=traced(1, parts), profiled_over_unprofiled=24.2)
+    study_builder.add("near", [20.0], trace=traced(1, parts), profiled_over_unprofiled=1.4)
     screen = str(first_screen(load_study(study_builder.write())))
     assert re.findall(r'class="warn">([^<]+)', screen) == ["median 24 times the step"]
 
@@ -161,7 +162,7 @@ def test_variants_that_were_measured_differently_are_named_with_their_steps(stud
 def test_a_bar_that_is_mostly_the_profiler_s_does_not_shorten_the_others(study_builder: Any) -> None:
     for name, compute, slower in (("slow", 480.0, 24.2), ("long", 20.0, 1.1), ("half", 10.0, 1.1)):
         parts = {"compute": compute, "exposed_comm": 0.0, "exposed_memory": 0.0, "idle": 0.0}
-        study_builder.add(name, [20.0], breakdown_ms=parts, profiled_over_unprofiled=slower)
+        study_builder.add(name, [20.0], trace=traced(1, parts), profiled_over_unprofiled=slower)
     screen = str(first_screen(load_study(study_builder.write())))
     assert re.findall(r'<rect x="0%" width="([\d.]+)%"', screen) == ["100", "100", "50"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from report.conftest import StudyBuilder, host_sections
+from report.conftest import StudyBuilder, traced
 from steptrace.report.notebook import render_study
 
 pytestmark = pytest.mark.browser
@@ -36,7 +36,7 @@ def study_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
                     ratio = {"value": 1 + n / 9, "low": 0.97 + n / 9, "high": 1.03 + n / 9, "verdict": "faster"}
                 builder.add(
                     f"variant_{n}_of_them" if n else "baseline_as_published", [30 / (1 + n / 9)] * 3, ratio=ratio,
-                    syncs={"predicted_per_step": 6}, sections_ms=host_sections(30 / (1 + n / 9)),
+                    syncs={"predicted_per_step": 6}, trace=traced(30 / (1 + n / 9)),
                 )  # fmt: skip
             builder.comparison["findings"] = ADVICE
             builder.comparison["question"] = (

@@ -5,8 +5,9 @@ import xml.etree.ElementTree as ET
 from typing import Any
 
 from documents import fill
+from report.conftest import traced
 from steptrace.documents.comparison import Comparison, Difference, WaterfallPart
-from steptrace.report.study import load_study, sync_changes, waterfall
+from steptrace.report.study import load_study, sync_changes, sync_sites, waterfall
 from steptrace.report.study.waterfall import waterfall_figure
 
 Json = dict[str, Any]
@@ -130,12 +131,12 @@ def test_what_each_site_costs_at_most_stands_on_the_page(study_builder: Any) -> 
     }
     study = study_with(
         study_builder,
-        base={"sync_sites": [priced], "syncs": {"ceiling_ns_per_step": 9e6}},
+        base={"trace": traced(1, None, [priced]), "syncs": {"measured_per_step": 1}},
         sync_diff={"basis": "measured", "sites": [change(38, 1, 0)]},
     )
-    text = text_of(sync_changes(study))
-    assert re.search(r"masked_losses.py:38 aten::nonzero 9\.00 ms 8\.00 ms 8\.50 ms", text)
-    assert "without any of its syncs a step is shorter by 9.00 ms at most" in text
+    text = text_of(sync_sites(study))
+    assert re.search(r"masked_losses.py:38 aten::nonzero none none 1 9\.00 ms 8\.00 ms 8\.50 ms", text)
+    assert "Without any of its syncs a step is shorter by 9.00 ms at most" in text
 
 
 def test_differences_below_one_percent_and_intervals_wider_than_both_steps_have_no_number(study_builder: Any) -> None:

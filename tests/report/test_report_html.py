@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from documents import fill
+from report.conftest import traced
 from steptrace.documents.comparison import Equivalence
 from steptrace.documents.finding import Finding
 from steptrace.report import study as sections
@@ -214,9 +215,9 @@ def test_the_copy_of_the_batch_is_called_so(study_builder: Any) -> None:
     copy = {"file": None, "line": None, "op": "aten::_to_copy", "label": "data", "kind": "h2d_copy", "phase": "forward"}
     sites = [{**copy, "count_per_step": 2}, {**copy, "label": "optimizer", "count_per_step": 1}]
     study_builder.add("boolean_mask", [1.0], syncs=syncs, predicted_sites=sites)
-    page = text_of(sections.sync_sites(load_study(study_builder.write()))).replace("&#39;", "'")
-    assert "2 the loop's copy of the batch aten::_to_copy" in page
-    assert "1 line unknown aten::_to_copy" in page
+    page = text_of(sections.sync_sites(load_study(study_builder.write())).replace("<wbr>", "")).replace("&#39;", "'")
+    assert "the loop's copy of the batch aten::_to_copy h2d_copy data forward 2" in page
+    assert "line unknown aten::_to_copy h2d_copy optimizer forward 1" in page
 
 
 def test_what_was_not_judged_is_listed(study_builder: Any) -> None:
@@ -235,7 +236,7 @@ def test_what_was_not_judged_is_listed(study_builder: Any) -> None:
 def test_measured_sites_carry_their_cost(make_study: MakeStudy) -> None:
     page = text_of(sections.sync_sites(load_study(make_study("gpu"))).replace("<wbr>", ""))
     first = page.index("background = torch.nonzero")
-    assert "aten::nonzero d2h copy non_zero loss 91.4 ms 310 µs" in page[first : first + 200]
+    assert "aten::nonzero d2h_copy non_zero loss 1 91.4 ms 310 µs" in page[first : first + 200]
     assert "No sync in a step." in page
 
 
@@ -304,7 +305,7 @@ def test_whatever_comes_from_data_is_escaped(study_builder: Any) -> None:
         {"rule": HOSTILE, "claim": HOSTILE, "evidence": [HOSTILE], "advice": HOSTILE,
          "counter_check": HOSTILE, "variant": name}
     ]  # fmt: skip
-    variant = study_builder.add("placeholder", [1.0, 1.1], sections_ms={HOSTILE: 1.0, "loss": 2.0}, sync_sites=[site])
+    variant = study_builder.add("placeholder", [1.0, 1.1], trace=traced(1, None, [site], **{HOSTILE: 1.0, "loss": 2.0}))
     variant.update(name=name, hypothesis=HOSTILE, overrides=[HOSTILE], digest=HOSTILE, syncs={"measured_per_step": 1})
     variant["ratio"] = {"value": 1.1, "low": 1.0, "high": 1.2, "verdict": "faster"}
     variant["noise"]["warnings"] = [HOSTILE]
@@ -331,7 +332,7 @@ def test_charts_keep_their_text_and_say_what_they_show(make_study: MakeStudy) ->
         step_charts.step_times(study, load_steps(study, path)),
         step_charts.ratios(study),
         step_charts.steps_in_order(study, load_steps(study, path)),
-        stacked_bars([(v.name, step_parts(study, v)) for v in study.variants], "ms"),
+        stacked_bars([(v.name, step_parts(v)) for v in study.variants], "ms"),
     ]
     for chart in charts:
         assert chart.startswith("<svg class=")
@@ -413,7 +414,7 @@ def test_a_page_of_200_variants_stays_small(study_builder: Any, tmp_path: Path) 
             f"variant_{number:03}",
             [12.4, 12.6, 12.3],
             ratio={"value": 1.01, "low": 0.98, "high": 1.03, "verdict": "undecided" if number else "baseline"},
-            sections_ms=dict.fromkeys(labels, 0.4),
+            trace=traced(1, **dict.fromkeys(labels, 0.4)),
             syncs={"measured_per_step": None, "predicted_per_step": 6},
             predicted_sites=found[:5] if number == 7 else found,
             baseline="variant_000",

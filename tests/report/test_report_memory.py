@@ -11,7 +11,8 @@ import pytest
 from documents import fill
 from steptrace.compare.study import compare
 from steptrace.documents.base import write
-from steptrace.documents.comparison import MemoryFit, MemoryOfVariant
+from steptrace.documents.comparison import MemoryFit
+from steptrace.documents.memory import DeviceMemory
 from steptrace.files import write_json
 from steptrace.findings import with_findings
 from steptrace.record import read_status
@@ -23,7 +24,6 @@ from steptrace.report.study.model import load_study
 MIB = 2**20
 ENTRY = {
     "device_type": "cuda",
-    "batch_size": 16,
     "peak_allocated_bytes": 180 * MIB,
     "peak_reserved_bytes": 200 * MIB,
     "before_bytes": 10 * MIB,
@@ -32,18 +32,23 @@ ENTRY = {
     "headroom_bytes": 800 * MIB,
     "fragmentation": 0.25,
     "complete": True,
-    "gradient_bytes": 5 * MIB,
     "by_category": {"parameters": 10 * MIB, "activations": 170 * MIB, "unknown": 0},
     "curve": [[0, 10 * MIB, 200 * MIB], [5, 180 * MIB, 200 * MIB], [9, 10 * MIB, 200 * MIB]],
     "peak_ts": 5,
-    "oom": None,
 }
+
+
+def traced(batch=16, **changes):
+    """A variant's keys for a batch size, and what of its traced memory is not as in ENTRY."""
+    entry = ENTRY | changes
+    record = {"device": entry["device_type"], "batch_size": batch, "gradient_bytes": 5 * MIB}
+    return {"memory": record | {"capacity_bytes": 1000 * MIB}, "trace": {"memory": [entry]}}
+
+
 OOM = {
     "message": "out of memory",
     "requested_bytes": 64 * MIB,
     "used_bytes": 990 * MIB,
-    "runs": [0, 2],
-    "of": 3,
 }
 FIT = {
     "variants": ["small", "base", "too_large"],
@@ -68,8 +73,8 @@ def section(builder, fits=(FIT,)):
 
 
 def test_peaks_stand_side_by_side_with_the_line(study_builder):
-    study_builder.add("small", [20.0, 20.1], memory={**ENTRY, "batch_size": 8, "peak_allocated_bytes": 100 * MIB})
-    study_builder.add("base", [20.0, 20.1], memory=ENTRY)
+    study_builder.add("small", [20.0, 20.1], **traced(8, peak_allocated_bytes=100 * MIB))
+    study_builder.add("base", [20.0, 20.1], **traced())
     page = section(study_builder)
     text = text_of(page)
     assert "base 16 180 MiB 200 MiB 10.0 MiB 5.00 MiB 1000 MiB 800 MiB 25 %" in text
@@ -79,10 +84,11 @@ def test_peaks_stand_side_by_side_with_the_line(study_builder):
 
 
 def test_a_variant_that_ran_out_says_what_to_try(study_builder):
-    study_builder.add("base", [20.0, 20.1], memory=ENTRY)
-    nothing = dict.fromkeys(ENTRY) | {"device_type": "cuda", "batch_size": 256, "capacity_bytes": 1000 * MIB}
+    study_builder.add("base", [20.0, 20.1], **traced())
     error = {"status": "oom", "exit_code": 1, "signal": None, "error": "out of memory", "log_tail": []}
-    study_builder.fail("too_large", "oom", error)["memory"] = nothing | {"by_category": {}, "oom": OOM}
+    failed = study_builder.fail("too_large", "oom", error)
+    failed["memory"] = traced(256)["memory"] | {"oom": OOM}
+    failed["runs"][1]["status"] = "failed"
     text = text_of(section(study_builder))
     assert (
         "Runs 0 and 2 (2 of 3) ran out of memory at a batch of 256: "
@@ -98,20 +104,20 @@ def test_a_study_without_memory_has_no_such_section(make_study):
 
 
 def test_peaks_that_are_not_linear_give_no_prediction(study_builder):
-    study_builder.add("base", [20.0, 20.1], memory=ENTRY)
+    study_builder.add("base", [20.0, 20.1], **traced())
     text = text_of(section(study_builder, [{**FIT, "residual": 0.4, "largest_batch": None}]))
     assert "peak memory is not linear in batch size, so there is no prediction" in text
 
 
 def test_a_capacity_that_is_too_small_for_one_sample_holds_no_batch(study_builder):
-    study_builder.add("base", [20.0, 20.1], memory=ENTRY)
+    study_builder.add("base", [20.0, 20.1], **traced())
     text = text_of(section(study_builder, [{**FIT, "largest_batch": 0}]))
     assert "1000 MiB hold no batch at all" in text
     assert "a batch of 0" not in text
 
 
 def test_figures_of_nothing_are_none():
-    assert memory_curve(fill(MemoryOfVariant, {**ENTRY, "curve": []}), "x") is None
+    assert memory_curve(fill(DeviceMemory, {**ENTRY, "curve": []}), "x") is None
     assert category_bars([("x", {})], "") is None
     far = fit_chart(fill(MemoryFit, {**FIT, "largest_batch": 10_000}))
     assert "capacity" not in far
@@ -180,5 +186,5 @@ def test_an_out_of_memory_ends_in_a_page(study_out_of_memory: Path):
 def test_what_a_cpu_has_no_column_for_is_not_defined_either(study_builder):
     for device in ("cuda", "cpu"):
         study_builder.comparison["variants"] = []
-        study_builder.add("a", [1.0], memory={**ENTRY, "device_type": device})
+        study_builder.add("a", [1.0], **traced(device_type=device))
         assert ("Fragmentation" in memory(load_study(study_builder.write()))) == (device == "cuda")

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from builders import TraceBuilder, training_step
 from steptrace.analysis import summarize
-from steptrace.documents.comparison import PrecisionOfVariant
 from steptrace.findings import with_trace_findings
 from steptrace.report.page.findings import recommended
 from steptrace.report.study import first_screen, overview
@@ -21,27 +20,29 @@ from steptrace.report.trace.model import build
 
 MakeStudy = Callable[[str], Path]
 
-PARTS = {"compute": 70.0, "memory": 2.0, "comm": 0.0, "input": 5.0, "sync": 20.0, "host": 3.0, "dependency": 0.0}
-SHARES = {"bits8": 0.0, "bits16": 0.62, "bits32": 0.3, "bits64": 0.0, "integer": 0.01, "unknown": 0.07}
-SEEN: dict[str, Any] = {
-    "overview": {
-        "kind": "gpu",
-        "step_ms": 100.0,
-        "parts_ms": {**PARTS, "unknown": 0.0},
-        "device_compute_share": 0.7,
-        "operators": [
-            {"name": "aten::mm", "calls": 8, "host_self_ns": 90_000, "device_self_ns": 60_000_000, "share": 0.8}
-        ],
-    },
+MS = 1_000_000
+PARTS = {"compute": 70, "memory": 2, "comm": 0, "input": 5, "sync": 20, "host": 3, "dependency": 0, "unknown": 0}
+OVERVIEW: dict[str, Any] = {
+    "kind": "gpu",
+    "steps": 1,
+    "window_ns": 100 * MS,
+    "parts_ns": {name: ms * MS for name, ms in PARTS.items()},
+    "device_compute_share": 0.7,
+    "operators": [{"name": "aten::mm", "calls": 8, "host_self_ns": 90_000, "device_self_ns": 60_000_000, "share": 0.8}],
+}
+TRACE: dict[str, Any] = {
+    "overview": OVERVIEW,
+    "quality": {"steps": 1},
     "placement": {
-        "ops_total": 210.0, "ops_device": 150.0, "ops_host": 50.0, "ops_view": 10.0,
-        "device_ns": 7.2e7, "host_ns": 4.1e6, "view_ns": 2e5,
+        "ops_total": 210, "ops_device": 150, "ops_host": 50, "ops_view": 10,
+        "device_ns": 72 * MS, "host_ns": 4_100_000, "view_ns": 200_000,
     },
     "precision": {
-        "kernel_share": SHARES, "tf32_share": 0.1, "eligible_share": 0.6, "tensor_core_share": 0.91,
-        "tensor_core_unknown_share": 0.04,
+        "kernel_ns": {"bits8": 0, "bits16": 62, "bits32": 30, "bits64": 0, "integer": 1, "unknown": 7},
+        "tf32_ns": 10, "tensor_core_eligible_ns": 100, "tensor_core_ns": 91, "tensor_core_unknown_ns": 4,
     },
 }  # fmt: skip
+SEEN: dict[str, Any] = {"trace": TRACE}
 
 
 def cells(html: str, variant: str) -> list[str]:
@@ -105,11 +106,8 @@ def test_the_first_recommendations_are_of_different_rules_and_lead_to_the_findin
 
 
 def test_names_from_data_are_escaped(study_builder: Any) -> None:
-    seen = {
-        **SEEN,
-        "overview": {**SEEN["overview"], "operators": [{**SEEN["overview"]["operators"][0], "name": "<b>"}]},
-    }
-    study_builder.add("boolean_mask", [100.0], ratio={"value": 1.0, "verdict": "baseline"}, **seen)
+    seen = {**TRACE, "overview": {**OVERVIEW, "operators": [{**OVERVIEW["operators"][0], "name": "<b>"}]}}
+    study_builder.add("boolean_mask", [100.0], ratio={"value": 1.0, "verdict": "baseline"}, trace=seen)
     assert "<b>" not in overview(load_study(study_builder.write())).replace("<b></b>", "")
 
 
@@ -161,5 +159,4 @@ def test_a_trace_without_a_gpu_has_no_formats(tmp_path: Path) -> None:
     builder.op("aten::mm", 10_000, 500_000)
     page = page_of(builder, tmp_path)
     assert "<dt>16-bit</dt>" not in page
-    assert PrecisionOfVariant.of_trace(None) is None
     assert "aten::mm" in page.replace("<wbr>", "")

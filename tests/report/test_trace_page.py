@@ -153,7 +153,7 @@ def test_one_trace_tells_where_its_time_goes(tmp_path: Path) -> None:
     words = text_of(page)
     assert "GPU busy 70 % of the steps; 20 % of the steps: held up by a sync; 2 syncs per step." in words
     assert "held up by a sync 20 %" in words  # the bar below it
-    assert "a/b.py:7 in f aten::item d2h_copy loss 2 600 µs 2.00 ms" in words
+    assert "a/b.py:7 in f aten::item d2h_copy loss none 2 600 µs 2.00 ms" in words
     assert "k&lt;float&gt; compute 3 900 µs" in words
     assert "loss 1 3.00 ms not measured" in words
     assert "4 10.0 ms 6.00 ms 0 ns 0 ns 1.00 ms 0 ns 3.00 ms" in words
@@ -214,7 +214,7 @@ def test_a_trace_without_steps_counts_its_whole_length(tmp_path: Path) -> None:
     syncs["sites"] = [{**syncs["sites"][0], "count_per_step": None, "blocked_ns_per_step": None}]
     words = text_of(written(tmp_path, trace(steps=[], syncs=syncs)))
     assert "4 syncs in the whole trace" in words
-    assert "Saves at most, in all a/b.py:7 in f aten::item d2h_copy loss 4 1.20 ms" in words
+    assert "Saves at most, in all a/b.py:7 in f aten::item d2h_copy loss none 4 1.20 ms" in words
 
 
 def test_a_page_without_steps_speaks_of_none(tmp_path: Path) -> None:

@@ -19,10 +19,10 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from steptrace.documents.base import Document, read
+from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison, GateOutcome, PredictedSite, VariantResult
 from steptrace.documents.comparison.syncs import BATCH_COPY, is_batch_copy
-from steptrace.documents.figures import EVERY_VARIANT
+from steptrace.documents.figures import EVERY_VARIANT, value_at
 from steptrace.documents.syncs import SyncSite
 from steptrace.errors import ConfigError, RecordError
 
@@ -131,7 +131,7 @@ def _judge(gate: GateOutcome, comparison: Comparison, variant: VariantResult) ->
     try:
         value, violations = _value(variant, key, limits)
         same = [v for v in (before.variants if before is not None else ()) if v.name == gate.variant]
-        earlier = _lookup(same[0], key) if same else None
+        earlier = value_at(same[0], key) if same else None
     except ConfigError as error:
         expected = f", expected {error.expected}" if error.expected else ""
         return replace(gate, outcome="broken", text=f"{shown} cannot be judged: {error.what}{expected}")
@@ -170,7 +170,7 @@ def _word(value: object) -> str:
 
 def _value(variant: VariantResult, key: str, limits: Limits) -> tuple[Any, list[Site]]:
     """A variant's figure, and for a count of syncs the sites that it is made of; allowed ones count for nothing."""
-    value = _lookup(variant, key)
+    value = value_at(variant, key)
     if key not in (_MEASURED, _PREDICTED):
         if "allow" in limits:
             raise ConfigError(f"'allow' is for counts of syncs, not for '{key}'")
@@ -214,18 +214,3 @@ def _shown(value: Any) -> str:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
-
-
-def _lookup(document: Document, key: str) -> Any:
-    """The value at a dotted key, as JSON has it."""
-    node: Any = msgspec.to_builtins(document)
-    for part in key.split("."):
-        if not isinstance(node, Mapping) or not node:
-            return None  # the whole group was not measured
-        if part not in node:
-            raise ConfigError(
-                f"there is no '{key}' in comparison.json",
-                expected=f"one of {', '.join(map(str, node))}",
-            )
-        node = node[part]
-    return node
