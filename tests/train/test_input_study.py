@@ -9,7 +9,7 @@ from steptrace.analysis import summarize
 from steptrace.compare.study import compare
 from steptrace.config.plan import make_plan
 from steptrace.documents.base import write
-from steptrace.documents.comparison import Comparison, InputOfVariant
+from steptrace.documents.comparison import Comparison, LoaderWait
 from steptrace.documents.run import Status
 from steptrace.findings import with_findings, with_trace_findings
 from steptrace.record import write_status
@@ -62,7 +62,7 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     return with_findings(compare(study))
 
 
-def waits(comparison: Comparison) -> dict[str, InputOfVariant]:
+def waits(comparison: Comparison) -> dict[str, LoaderWait]:
     return {variant.name: variant.input for variant in comparison.variants if variant.input is not None}
 
 

@@ -124,7 +124,7 @@ def test_whatever_holds_tensors_is_copied_and_counted():
 
 
 def test_a_comparison_reads_the_sections_of_a_run(write_config, tmp_path):
-    from steptrace.compare.explain import trace_figures
+    from steptrace.compare.explain import figures as figures_of
     from steptrace.compare.load import Variant
 
     config = write_config({"scale.section_steps": 1})
@@ -140,7 +140,7 @@ def test_a_comparison_reads_the_sections_of_a_run(write_config, tmp_path):
         write_rows(out, SECTIONS_OF_RUN, pd.DataFrame(rows, columns=["step", "section", "section_ns"]))
     runs = tuple(load_run(tmp_path / f"run{repeat}", repeat, None) for repeat in range(2))
     variant = Variant("v", None, (), "v", None, tmp_path, runs)
-    figures = trace_figures(variant)
+    figures = figures_of(variant, None)
     assert figures["synchronised_sections_ms"] == {"forward": 3.0, "calc loss": 0.5}
     assert set(figures["batch_bytes"]) == {"inputs", "targets"}
     (tmp_path / "run0" / "sections.parquet").write_text("not a table")

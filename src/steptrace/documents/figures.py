@@ -12,7 +12,7 @@ import msgspec
 from msgspec import inspect
 
 from steptrace.documents.base import Document
-from steptrace.documents.column import keys_of
+from steptrace.documents.column import by_key, keys_of
 from steptrace.documents.comparison import VariantResult
 from steptrace.errors import ConfigError
 from steptrace.names import near
@@ -122,7 +122,7 @@ def value_at(node: Any, key: str) -> Any:
     if isinstance(node, Document):
         names = dict(zip(node.__struct_encode_fields__, msgspec.structs.astuple(node), strict=True))
     elif isinstance(node, tuple):
-        names = {str(keys_of(type(row))[0].of(row)): row for row in node}
+        names = {str(key): row for (key, *_), row in by_key(node).items()}
     elif isinstance(node, Mapping):
         names = dict(node)
     else:
