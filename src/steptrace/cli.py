@@ -12,6 +12,7 @@ import importlib
 import io
 import os
 import select
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -44,7 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(out, io.TextIOWrapper):
             out.reconfigure(errors="backslashreplace")  # a file's name need not be UTF-8
     given = sys.argv[1:] if argv is None else list(argv)
-    arguments = parser(given).parse_args(given, argparse.Namespace(every_command=parser, given=given))
+    parse = parser(given)
+    arguments, others = parse.parse_known_args(given, argparse.Namespace(every_command=parser, given=given))
+    if others:
+        parse.error(_unrecognized(given, arguments, others))
     try:
         run: Callable[[argparse.Namespace], int] = arguments.run
         code = run(arguments)
@@ -67,6 +71,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.errno == errno.EPIPE:  # its reader has seen enough, as `head` has
             return EXIT_NO_READER
         return _failed(f"standard output cannot be written ({error.strerror})")
+
+
+def _unrecognized(given: Sequence[str], arguments: argparse.Namespace, others: Sequence[str]) -> str:
+    """Options that a command does not have; most are those of a program that stands there without `--` before it."""
+    text = f"unrecognized arguments: {' '.join(others)}"
+    program = getattr(arguments, "program", None)
+    if program is None or "--" in given:
+        return text
+    begin = given.index(program[0])
+    return f"{text}\n  next: put -- before the program: steptrace {shlex.join([*given[:begin], '--', *given[begin:]])}"
 
 
 def _failed(text: str) -> int:

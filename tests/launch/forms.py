@@ -221,6 +221,14 @@ def no_room():
     plain(after=after)
 
 
+def rollouts():  # each fifth step follows what takes much longer than a step
+    plain(after=lambda step: time.sleep(0.3) if step % 5 == 4 else None)
+
+
+def slow():
+    plain(after=lambda step: say(step) or sys.stdout.flush() or time.sleep(0.1))
+
+
 def hangs():
     plain(3)
     time.sleep(600)

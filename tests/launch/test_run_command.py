@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pandas as pd
 import pytest
 
 from steptrace.cli import main
-from steptrace.commands.run import spread
+from steptrace.commands.run import _on_gpu, spread
 from steptrace.record import read_run, read_steps
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
@@ -135,3 +136,52 @@ def test_the_page_tells_unprofiled_from_profiled_steps_of_any_command(tmp_path: 
     assert "Unprofiled step, median" in page
     assert f"<title>{sys.executable} {FORMS} loader &#39;caf?&#39; – steptrace</title>" in page
     assert "  Of profiled steps (" in capfd.readouterr().out
+
+
+def test_long_steps_that_come_regularly_are_told_with_their_share_and_one_is_profiled(tmp_path: Path, capfd) -> None:
+    out = tmp_path / "out"
+    options = ["--steps", "12", "--warmup", "4", "--profile", "2", "--no-report", "--out", str(out), "--json"]
+    assert main(["run", *options, "--", sys.executable, str(FORMS), "rollouts"]) == 0
+    document = json.loads(capfd.readouterr().out)
+    usual, long = document["kinds"]
+    assert (long["every"], long["of"]) == (5, usual["steps"] + long["steps"])
+    assert long["typical"] >= 3e8
+    assert long["share"] > 0.5
+    (trace,) = json.loads((out / "summary.json").read_text())["traces"]
+    steps_ns = [step["dur_ns"] for step in trace["steps"]]
+    assert max(steps_ns) >= 3e8 > min(steps_ns)
+    assert main(["run", *options[:-1], "--", sys.executable, str(FORMS), "rollouts"]) == 0
+    shown = capfd.readouterr()
+    assert f"{long['steps']} of {long['of']} steps (one every 5): " in shown.out
+    assert " (median; mean " in shown.out
+    assert "steptrace: warm-up 4/4, timed 12/12\n" in shown.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_the_command_alone_ends_the_program_and_keeps_what_was_timed(tmp_path: Path, number: int) -> None:
+    out = tmp_path / "out"
+    options = ["--warmup", "2", "--steps", "500", "--no-report", "--out", str(out)]
+    command = [sys.executable, "-m", "steptrace.cli", "run", *options, "--", sys.executable, str(FORMS), "slow"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        while running.stdout.readline().strip() != "9":
+            assert running.poll() is None
+        running.send_signal(number)
+        _, errors = running.communicate(timeout=60)
+    assert running.returncode == 1, errors
+    assert (read_steps(out / "run0")["phase"] == "timed").sum() >= 5
+    assert "the program ended after" in errors
+
+
+def test_a_program_without_the_two_dashes_before_it_is_told_so(capsys) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["run", "--steps", "3", "python", "train.py", "--lr", "0.1"])
+    assert stopped.value.code == 2
+    shown = capsys.readouterr().err
+    assert "unrecognized arguments: --lr" in shown
+    assert "put -- before the program: steptrace run --steps 3 -- python train.py --lr 0.1" in shown
+
+
+def test_a_prediction_is_proposed_for_the_gpu() -> None:
+    assert _on_gpu("python train.py --device cpu --lr=1") == "python train.py --device cuda --lr=1"
+    assert _on_gpu("python train.py --device=cpu --name cpu2") == "python train.py --device=cuda --name cpu2"

@@ -26,10 +26,11 @@ from steptrace.compare.gates import described, over_budget
 from steptrace.documents.comparison import PredictedSite
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.syncs import Place
+from steptrace.engine.kinds import kinds_by_count, to_show_period
 from steptrace.errors import ConfigError
 from steptrace.estimate import Gpu, gpu_named
 from steptrace.launch.settings import LaunchSettings
-from steptrace.launch.start import ITS_OUTPUT, Limits, check_found, ended, launch, why
+from steptrace.launch.start import ITS_OUTPUT, Limits, Streams, check_found, ended, launch, why
 
 #: A budget is exceeded, or a program has failed partway.
 EXIT_BROKEN: Final = 1
@@ -251,7 +252,7 @@ def _follow_command(arguments: argparse.Namespace, command: Sequence[str]) -> Fo
         counts = (arguments.warmup, arguments.steps)
         settings = LaunchSettings(scratch, "predict", *counts, profile=0, gpus=arguments.devices)
         limits = Limits(arguments.first_step_within, arguments.timeout)
-        launched = launch(command, settings, limits=limits, output=sys.stderr)
+        launched = launch(command, settings, limits=limits, streams=Streams(sys.stderr))
         check_found(launched)
         from steptrace.launch.result import prediction_of
 
@@ -308,8 +309,9 @@ def _text(name: str, prediction: dict[str, Any]) -> list[str]:
     total = prediction["total"]
     head = f"{name}: {fmt.plural(total, 'sync')} per step predicted"
     steps = prediction.get("by_step") or ()
-    of_steps = f" (mean of {len(steps)} steps: {', '.join(map(str, steps))})" if len(set(steps)) > 1 else ""
+    of_steps = f" (mean of {len(steps)} steps)" if len(set(steps)) > 1 else ""
     lines = [head + (f" (batch of {batch})" if batch is not None else of_steps)]
+    lines += _kinds(steps, prediction.get("warmup_by_step") or ())
     if prediction["sites"]:
         rows = [
             (f"{s['count']:g}", s["kind"], s["op"], s["phase"], s["label"] or "-", _place(s), s["code"] or "")
@@ -326,6 +328,25 @@ def _text(name: str, prediction: dict[str, Any]) -> list[str]:
         lines.append(f"  of rank 0; syncs of all ranks: {', '.join(f'{count:g}' for count in ranks)}")
     sections = ", ".join(f"{label} {count:g}" for label, count in prediction["operators_per_section"].items())
     lines.append(f"  operators: {prediction['operators']:g}" + (f" ({sections})" if sections else ""))
+    return lines
+
+
+def _kinds(steps: Sequence[int], warmup: Sequence[int]) -> list[str]:
+    """Which steps make how many syncs where they differ, and what the warm-up showed alone."""
+    kinds = kinds_by_count(steps)
+    lines = []
+    if len(kinds) > 1:
+        of = [
+            f"{kind.steps} of {kind.of} steps{'' if kind.every is None else f' (one every {kind.every})'}: "
+            f"{fmt.plural(kind.typical, 'sync')}"
+            for kind in kinds
+        ]
+        lines.append(f"  {'; '.join(of)}")
+    if warmup and steps and max(warmup) > max(steps):
+        more = to_show_period(len(warmup) + len(steps))
+        lines.append(
+            f"  a step of the warm-up makes {fmt.plural(max(warmup), 'sync')}; whether that comes back: --steps {more}"
+        )
     return lines
 
 

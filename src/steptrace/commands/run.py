@@ -1,6 +1,7 @@
 """`steptrace run -- COMMAND`: starts any program that trains with PyTorch, measures its steps, says what it found."""
 
 import argparse
+import re
 import shlex
 import shutil
 import statistics
@@ -8,16 +9,17 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from steptrace import format as fmt
 from steptrace.commands.numbers import not_negative, positive, seconds
 from steptrace.commands.output import show, warn
+from steptrace.engine.kinds import DIFFERENT, FIRST_STEPS, kinds_by_time, to_show_period
 from steptrace.errors import LaunchError
 from steptrace.launch.settings import LaunchSettings
-from steptrace.launch.start import Launched, Limits, check_found, launch
+from steptrace.launch.start import Launched, Limits, Streams, check_found, launch
 
 if TYPE_CHECKING:
     from steptrace.documents.run import RunRecord
@@ -29,6 +31,7 @@ EXIT_ENDED_EARLY: Final = 1
 _NS_PER_MS: Final = 1e6
 #: Lines with a sync that the terminal shows.
 _MOST_LINES: Final = 12
+_SEVERAL: Final = 2
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -81,7 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
     program = {"command": arguments.program, "cwd": str(Path.cwd())}
     measured: list[_Measured] = []
     for repeat in range(arguments.repeats):
-        launched = launch(arguments.program, settings, limits=limits, output=sys.stderr if arguments.json else None)
+        streams = Streams(sys.stderr if arguments.json else None, _status)
+        launched = launch(arguments.program, settings, limits=limits, streams=streams)
         check_found(launched)
         run_dir = out / f"run{repeat}"
         record = write_results(launched, run_dir, Named(repeat=repeat), program)
@@ -89,6 +93,10 @@ def run(arguments: argparse.Namespace) -> int:
     shutil.rmtree(settings.out)
     _say(measured, out, arguments)
     return 0 if all(one.launched.complete for one in measured) else EXIT_ENDED_EARLY
+
+
+def _status(line: str) -> None:
+    print(f"steptrace: {line}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _run_capturable(arguments: argparse.Namespace) -> int:
@@ -145,6 +153,7 @@ def _say(measured: Sequence[_Measured], out: Path, arguments: argparse.Namespace
         "loader_wait_ms": _wait_ms(measured),
         "summary": None,
         "report": None,
+        "kinds": [asdict(kind) for kind in kinds_by_time(_untroubled_ns(first))],
         "warnings": list(dict.fromkeys(warning for one in measured for warning in one.record.warnings)),
     }
     traces = [first.run_dir / name for name in first.record.traces]
@@ -190,11 +199,14 @@ def _timing(measured: Sequence[_Measured]) -> list[str]:
     low, high = spread(steps)
     where = first.record.environment.gpu or "CPU"
     ranks = first.record.world_size
-    head = f"  step {statistics.median(medians):.3f} ms, 5 % to 95 %: {low:.3f} to {high:.3f}"
+    median, mean = statistics.median(medians), statistics.mean(steps)
+    apart = f" (median; mean {mean:.3f})" if max(mean, median) > DIFFERENT * min(mean, median) else ""
+    head = f"  step {median:.3f} ms{apart}, 5 % to 95 %: {low:.3f} to {high:.3f}"
     runs = f"{len(measured)} runs, " if len(measured) > 1 else ""
     lines = [f"{head} ({runs}{len(steps)} timed steps, {where}{f', {ranks} ranks' if ranks > 1 else ''})"]
     if len(measured) > 1:
         lines.append(f"  medians of the runs: {', '.join(f'{median:.3f}' for median in medians)} ms")
+    lines += _kinds(first)
     typical = {name: statistics.mode(row[name] for row in first.timed) for name in ("batches", "backwards", "samples")}
     parts = [f"{typical['backwards']} backward passes" if typical["backwards"] != 1 else "1 backward pass"]
     if typical["batches"]:
@@ -213,18 +225,54 @@ def _timing(measured: Sequence[_Measured]) -> list[str]:
     return lines
 
 
+def _untroubled_ns(one: _Measured) -> list[int]:
+    """The times of the first rank's unprofiled steps, of the warm-up those after its first ones."""
+    rows = [row["step_ns"] for row in one.launched.ranks[0]["rows"] if row["phase"] != "profiled"]
+    return rows[FIRST_STEPS:]
+
+
+def _kinds(one: _Measured) -> list[str]:
+    """What makes some steps much longer than most, as far as times tell: how many there are, and their share."""
+    kinds = kinds_by_time(_untroubled_ns(one))
+    if len(kinds) < _SEVERAL:
+        return []
+    lines = [
+        f"    {kind.steps} of {kind.of} steps{'' if kind.every is None else f' (one every {kind.every})'}: "
+        f"{kind.typical / _NS_PER_MS:.3f} ms, {100 * kind.share:.0f} % of the time"
+        for kind in kinds
+    ]
+    if kinds[-1].every is None:
+        more = to_show_period(kinds[-1].of)
+        lines.append(f"    these steps are too few to say how often the long ones come: --steps {more}")
+    return lines
+
+
 def _of_traces(summary: "Summary", *, on_gpu: bool, command: str) -> list[str]:
     """GPU busy, and the syncs with their lines."""
     if not on_gpu:
-        return [f"  syncs: not measured (no GPU); to predict them: steptrace predict -- {command}"]
+        return [f"  syncs: not measured (no GPU); to predict them: steptrace predict -- {_on_gpu(command)}"]
     trace = summary.traces[0]
     busy = "not measured" if trace.gpu_busy_pct is None else f"{trace.gpu_busy_pct:.0f} %"
     lines = [f"  GPU busy: {busy}"]
     syncs = trace.syncs
     lines.append(
-        f"  syncs: {fmt.number(syncs.per_step)} per step" if syncs.per_step is not None else "  syncs: not measured"
+        f"  syncs: {fmt.number(syncs.per_step)} per step{_by_step(syncs.by_step or ())}"
+        if syncs.per_step is not None
+        else "  syncs: not measured"
     )
     return lines + sync_lines(syncs.sites, max(len(trace.steps), 1))
+
+
+def _on_gpu(command: str) -> str:
+    """The command with `cuda` where it names the CPU: a prediction follows what a program does on a GPU."""
+    words = (re.sub(r"^(--?[\w-]*device=)?cpu$", r"\1cuda", word) for word in shlex.split(command))
+    return shlex.join(words)
+
+
+def _by_step(counts: Sequence[int]) -> str:
+    if len(set(counts)) < _SEVERAL:
+        return ""
+    return f" in the mean of the {len(counts)} profiled steps ({', '.join(map(str, counts))})"
 
 
 def sync_lines(sites: "Sequence[SyncSite]", steps: int) -> list[str]:

@@ -19,6 +19,7 @@ from typing import Any, Final
 import torch
 
 from steptrace.engine.clock import Clock
+from steptrace.engine.kinds import FIRST_STEPS, long_steps, until_next
 from steptrace.engine.recording import WITH_TRACE, Recording, Request, Settings
 from steptrace.engine.step_recorders import COMPILED, OpLineRecorder, SyncWatcher, summary, why_incomplete
 from steptrace.engine.steps import Step
@@ -28,8 +29,7 @@ from steptrace.place import place
 #: Goes on at the end of each step, with the step. Its `close()` is called where the program ends early.
 Phases = Generator[None, Step, None]
 
-#: Steps that there are at least, however long they take: a compiler works in the first ones.
-LEAST_WARMUP: Final = 3
+#: Timed steps that there are at least, however long they take.
 LEAST_TIMED: Final = 5
 #: Steps watched for PyTorch's own warnings; a number that varies between them would be worth knowing.
 _WARNED_STEPS: Final = 2
@@ -48,7 +48,7 @@ class MeasureSettings:
         warmup: steps before the timed ones.
         steps: timed steps.
         window: what comes under the profiler; None: nothing does, and no step is watched.
-        at_most_s: seconds after which the warm-up ends, and the timed steps, with at least `LEAST_WARMUP` and
+        at_most_s: seconds after which the warm-up ends, and the timed steps, with at least `FIRST_STEPS` and
             `LEAST_TIMED` steps. Not with several ranks, which have to take the same steps.
         ours: the training is a study's own. Its first step begins when `phases()` does, and an error in a watched step
             is thrown into the phases instead of ending the program, so compiled code is watched as far as it goes.
@@ -94,6 +94,7 @@ class Measurement:
         try:
             while not (yield from self._timed()):
                 self._rows.clear()
+            self._note_rows()
             self._between("timed")
             if self._settings.window is not None:
                 request = Request("launch", str(self._settings.out), self._settings.window, asked_by="launch")
@@ -106,7 +107,10 @@ class Measurement:
                 if trace is not None:
                     trace.close()
                     self.record["trace"] = {"state": trace.state, "message": trace.message, "file": trace.trace.name}
-                self.record |= {"rows": _plain(self._rows), "gpu": gpu(), "clock": _clock().name}
+                self._note_rows()
+
+    def _note_rows(self) -> None:
+        self.record |= {"rows": _plain(self._rows), "gpu": gpu(), "clock": _clock().name}
 
     def _next(self, phase: str, done: int, total: int) -> Generator[None, Step, Step]:
         """Wait for the end of the next step of a phase, of which `done` are over."""
@@ -128,7 +132,7 @@ class Measurement:
         while left:
             step = yield from self._next("warm-up", done, done + left)
             left, done = (self._settings.warmup - 1, 1) if step.new_leader else (left - 1, done + 1)
-            if done >= LEAST_WARMUP and time.monotonic() > ends_at:
+            if done >= FIRST_STEPS and time.monotonic() > ends_at:
                 left = 0
             if not clock.on_gpu and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
                 clock, start = _clock(), None
@@ -158,6 +162,8 @@ class Measurement:
         return True
 
     def _profiled(self, trace: Recording, window: Settings) -> Phases:
+        for number in range(wait := self._until_long_step(window)):
+            yield from self._next("before the profiled steps", number, wait)
         clock, recorded, done = _clock(), 0, 0
         self._label(True)
         trace.step(self._over)
@@ -172,6 +178,14 @@ class Measurement:
                 self._rows.append(("profiled", clock, start, end, step))
             start = clock.now()
         self._label(False)
+
+    def _until_long_step(self, window: Settings) -> int:
+        """Steps to let pass so that the window holds one of those that come regularly and take much longer."""
+        if self._settings.ours:  # the passes of a study lie between
+            return 0
+        steps_ns = [clock.between_ns(start, end) for _, clock, start, end, _ in self._rows[FIRST_STEPS:]]
+        recorded = range(window.warmup, window.warmup + window.steps)
+        return until_next(long_steps(steps_ns), len(steps_ns), recorded)
 
     def _watched(self) -> Phases:
         """One step under `OpLineRecorder`, and on a GPU some under `SyncWatcher`; rank 0 alone leaves their lines."""

@@ -32,6 +32,7 @@ def follow(probe: Probe) -> Phases:
     atexit.register(manager.__exit__, None, None, None)  # after all that the program itself registers
     atexit.register(_look_at_error, probe)
     by_step: list[int] = []
+    warmup: list[int] = []
     found = Prediction.of(syncs)
     try:
         left = probe.settings.warmup
@@ -41,14 +42,16 @@ def follow(probe: Probe) -> Phases:
             if step.new_leader:  # what ends a step is another optimizer from now on
                 left = probe.settings.warmup
                 by_step.clear()
+                warmup.clear()
             if left:
                 left -= 1
+                warmup.append(syncs.total - before)
                 syncs.reset()
             else:
                 by_step.append(syncs.total - before)
                 found = Prediction.of(syncs)
     finally:  # what a program has begun when it ends early is no step
-        probe.record["prediction"] = found.to_json() | {"by_step": by_step}
+        probe.record["prediction"] = found.to_json() | {"by_step": by_step, "warmup_by_step": warmup}
 
 
 def _look_at_error(probe: Probe) -> None:

@@ -19,11 +19,12 @@ def measure(probe: Probe) -> Phases:
     def between(phase: str) -> None:
         if phase == "timed":
             probe.finder.settle()
-            probe.record["memory"] = {"held": _held(probe.finder.live_optimizers), **peaks()}
+            probe.record |= {"memory": {"held": _held(probe.finder.live_optimizers), **peaks()}, **measurement.record}
+            probe.save("partial")  # whatever ends the program from here on, its step times are on disk
 
     window = Settings(steps=settings.profile) if settings.profile else None
     measured = MeasureSettings(Path(settings.out), settings.warmup, settings.steps, window, settings.at_most_s)
-    measurement = Measurement(measured, label=probe.label, between=between)
+    measurement = Measurement(measured, label=probe.label, between=between, progress=probe.progress)
     try:
         yield from measurement.phases()
     finally:

@@ -10,10 +10,12 @@ import json
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -22,8 +24,11 @@ from steptrace.engine.measure import Phases
 from steptrace.engine.steps import Step, StepFinder
 from steptrace.exchange import write_whole
 from steptrace.launch.hooks import Hooks
-from steptrace.launch.settings import UNWRITTEN, LaunchSettings, answer_file
+from steptrace.launch.settings import PROGRESS, UNWRITTEN, LaunchSettings, answer_file
 from steptrace.place import place
+
+#: How often the launcher is told how far the program is.
+_REPORT_S: Final = 1.0
 
 
 class MeasuredEnd(SystemExit):
@@ -48,6 +53,8 @@ class Probe:
         self._phases: Phases | None = None
         self._over = False
         self._ending = False
+        self._saved = False
+        self._reported = 0.0
 
     def install(self) -> None:
         """Wrap PyTorch, and be there at the end."""
@@ -96,6 +103,10 @@ class Probe:
     def _leave(self, state: str, error: str | None = None) -> None:
         self._over = True
         self.hooks.labels = False
+        self.save(state, error)
+
+    def save(self, state: str, error: str | None = None) -> None:
+        """Write the record as it is now; what this process has saved before is replaced, a complete record stays."""
         where = place()
         self.record |= {
             "state": state,
@@ -113,15 +124,25 @@ class Probe:
             "cuda": torch.version.cuda,
         }
         file = Path(self.settings.out) / answer_file(where.rank or 0)
-        if state == "complete" or not file.exists():
+        if state == "complete" or self._saved or not file.exists():
             try:
                 write_whole(file, json.dumps(self.record).encode())
+                self._saved = True
             except OSError as error:
                 self.mark(f"{UNWRITTEN}.{error.errno or errno.EIO}")
 
     def label(self, on: bool) -> None:  # noqa: FBT001 - a switch
         """Whether the parts of a step are labelled for the profiler from now on."""
         self.hooks.labels = on
+
+    def progress(self, phase: str, done: int, total: int) -> None:
+        """Leave for the launcher how far the first rank is: at the ends of a phase, and at most once a second."""
+        now = time.monotonic()
+        if (0 < done < total and now - self._reported < _REPORT_S) or (place().rank or 0):
+            return
+        self._reported = now
+        with suppress(OSError):
+            write_whole(Path(self.settings.out) / PROGRESS, f"{phase} {done}/{total}".encode())
 
     def mark(self, what: str) -> None:
         """Leave a file of this name for the launcher."""
@@ -135,7 +156,7 @@ class Probe:
         if self.settings.mode == "predict":
             self._over = True
             return
-        self.record, self.steps, self._ending = {}, 0, False
+        self.record, self.steps, self._ending, self._saved = {}, 0, False, False
         self.finder.restart()
         self._phases = self._make_phases(self)
         next(self._phases)

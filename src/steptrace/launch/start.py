@@ -5,22 +5,27 @@ program's output, input, working directory and exit code are its own. It is stop
 where it goes on for long after it was measured. What it has started, in whatever session, ends with it.
 """
 
+import contextlib
 import json
 import os
 import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, TextIO
 
+import psutil
+
 from steptrace.errors import LaunchError
 from steptrace.launch.settings import FAULT, OVER, UNWRITTEN, VARIABLE, LaunchSettings
+from steptrace.launch.status import StatusLine
 from steptrace.processes import adopt_orphans, children, die_with, end_tree, handling
 
 _INJECT: Final = Path(__file__).with_name("inject")
@@ -28,6 +33,8 @@ _POLL_S: Final = 0.2
 #: How long a program may take to end after its last step was measured.
 _GRACE_S: Final = 60.0
 _KILL_AFTER_S: Final = 5.0
+#: How long a program that was told to stop may take to end by itself.
+_INTERRUPT_S: Final = 10.0
 ADVICE: Final = (
     "steps are found at calls of torch.optim's optimizers: call steptrace.step() at the end of each step "
     "where the program updates its weights in another way"
@@ -46,6 +53,14 @@ class Limits:
 
     first_step_s: float | None = 600.0
     total_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Where a program's standard output goes (None: where this process's goes), and what gets lines of its progress."""
+
+    output: TextIO | None = None
+    status: Callable[[str], object] = lambda _: None
 
 
 @dataclass(frozen=True)
@@ -79,7 +94,7 @@ def launch(
     limits: Limits | None = None,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
-    output: TextIO | None = None,
+    streams: Streams | None = None,
 ) -> Launched:
     """Run a command with the probe in it.
 
@@ -89,12 +104,12 @@ def launch(
         limits: when to stop it.
         cwd: its working directory; default: this process's.
         env: more environment variables.
-        output: where its standard output goes; default: this process's.
+        streams: where its output goes, and what is told of how far it is.
 
     Raises:
         LaunchError: the command cannot be started.
     """
-    out = Path(settings.out)
+    out, streams = Path(settings.out), streams or Streams()
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     environment = {**os.environ, **(env or {})}
@@ -109,11 +124,14 @@ def launch(
     def tell(number: int, _frame: FrameType | None) -> None:
         told.append(number)
 
-    # Ctrl-C is left to the program, which gets it from the terminal as well. Not SIG_IGN, which it would inherit.
-    with handling({signal.SIGINT: lambda *_: None, signal.SIGTERM: tell, signal.SIGHUP: tell}):
+    with handling(dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), tell)):
         try:
             child = subprocess.Popen(
-                command, cwd=cwd, env=environment, stdout=output, preexec_fn=partial(die_with, launcher, signal.SIGTERM)
+                command,
+                cwd=cwd,
+                env=environment,
+                stdout=streams.output,
+                preexec_fn=partial(die_with, launcher, signal.SIGTERM),
             )
         except OSError as error:
             expected = "a command that trains with PyTorch, such as: python train.py"
@@ -126,7 +144,11 @@ def launch(
                 next_step=starter and f"-- {starter} {shlex.join(command)}",
             ) from error
         try:
-            stopped = _follow(child, out, limits or Limits(), told)
+            stopped = _follow(child, StatusLine(out, streams.status), limits or Limits(), told)
+            if stopped is not None and told:  # as by Ctrl-C the program ends by itself, and what was timed is kept
+                _interrupt(children() - others)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(_INTERRUPT_S)
         finally:
             running = child.poll() is None
             if running or settings.mode != "capture":  # a program that has ended by itself may have left a service
@@ -194,16 +216,37 @@ def ended(launched: Launched) -> str:
     return f"the program ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}"
 
 
-def _follow(child: "subprocess.Popen[bytes]", out: Path, limits: Limits, told: list[int]) -> str | None:
+def _interrupt(processes: Iterable[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(signal.SIGINT)
+
+
+def _has_terminal() -> bool:
+    """Whether this process is in the foreground of a terminal, whose Ctrl-C the program gets as well."""
+    with contextlib.suppress(OSError):
+        return os.tcgetpgrp(sys.__stderr__.fileno() if sys.__stderr__ else 2) == os.getpgrp()
+    return False
+
+
+def _stop_for(told: list[int]) -> int | None:
+    """The signal to stop for, if one has come. The first Ctrl-C of a terminal is left to the program."""
+    if _has_terminal() and told[:1] == [signal.SIGINT]:
+        return told[1] if len(told) > 1 else None
+    return told[0] if told else None
+
+
+def _follow(child: "subprocess.Popen[bytes]", status: StatusLine, limits: Limits, told: list[int]) -> str | None:
     """Wait for the program's end; returns why it was stopped before."""
-    began, measured_at = time.monotonic(), None
+    began, measured_at, out = time.monotonic(), None, status.out
     stepped = False
     while child.poll() is None:
         time.sleep(_POLL_S)
+        status.look()
         now = time.monotonic()
         stepped = stepped or any(out.glob("stepped.*"))
-        if told:
-            return f"signal {told[0]}"
+        if (number := _stop_for(told)) is not None:
+            return f"signal {number}"
         if measured_at is None and _is_measured(out):
             measured_at = now
             (out / OVER).touch()

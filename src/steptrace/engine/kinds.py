@@ -1,0 +1,108 @@
+"""Steps grouped by what they do: a validation, a log or a rollout every n-th step makes steps of another kind.
+
+Standard library only: the engine groups a program's steps while it runs, and the commands for their words.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+#: The first steps of a program do more than others: what is compiled, tuned and allocated for good.
+FIRST_STEPS: Final = 3
+#: A step that takes less than this many times the median is no other kind.
+_FACTOR: Final = 2.0
+#: Mean and median that lie further apart stand side by side, and the kinds of steps with them.
+DIFFERENT: Final = 1.1
+#: With two steps a period is one distance; it may be chance.
+_LEAST_TO_REPEAT: Final = 2
+#: How many times as many steps show how often something comes back that was seen once.
+_MORE: Final = 4
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Steps that are alike.
+
+    Attributes:
+        steps: their number.
+        of: of how many.
+        typical: the median of their values: nanoseconds, or syncs.
+        share: their part of the sum of all values, 0 to 1.
+        every: each how many-th step is one of them; None: not regularly, or seen too rarely to say.
+    """
+
+    steps: int
+    of: int
+    typical: float
+    share: float
+    every: int | None = None
+
+
+def kinds_by_time(steps_ns: Sequence[int]) -> tuple[Kind, ...]:
+    """Usual and long steps; one kind alone where mean and median tell the same."""
+    if not steps_ns:
+        return ()
+    long = long_steps(steps_ns)
+    if not long:
+        return (_kind(steps_ns, range(len(steps_ns))),)
+    usual = [number for number in range(len(steps_ns)) if number not in set(long)]
+    return (_kind(steps_ns, usual), _kind(steps_ns, long))
+
+
+def long_steps(steps_ns: Sequence[int]) -> list[int]:
+    """The indices of the steps that lift the mean beyond `DIFFERENT` times the median.
+
+    They take `_FACTOR` times the median, and are nearer to the longest than to the median, as ratios: where steps are
+    short, the machine makes some several times as long.
+    """
+    if not steps_ns:
+        return []
+    median = statistics.median(steps_ns)
+    if statistics.mean(steps_ns) <= DIFFERENT * median:
+        return []
+    least = max(_FACTOR * median, math.sqrt(median * max(steps_ns)))
+    return [number for number, step_ns in enumerate(steps_ns) if step_ns > least]
+
+
+def kinds_by_count(counts: Sequence[int]) -> tuple[Kind, ...]:
+    """Steps with the same count, the most frequent first."""
+    numbers = {count: [i for i, other in enumerate(counts) if other == count] for count in counts}
+    return tuple(_kind(counts, numbers[count]) for count in sorted(numbers, key=lambda count: -len(numbers[count])))
+
+
+def _kind(values: Sequence[float], numbers: Sequence[int]) -> Kind:
+    own = [values[number] for number in numbers]
+    total = sum(values)
+    every = period(numbers) if len(numbers) < len(values) else None
+    return Kind(len(own), len(values), statistics.median(own), sum(own) / total if total else 0.0, every)
+
+
+def period(numbers: Sequence[int]) -> int | None:
+    """The distance between these steps if it is always the same; None where it is not, or there is but one."""
+    distances = {later - earlier for earlier, later in pairwise(numbers)}
+    return distances.pop() if len(numbers) >= _LEAST_TO_REPEAT and len(distances) == 1 else None
+
+
+def until_next(numbers: Sequence[int], over: int, window: range) -> int:
+    """How many steps to let pass so that one of a periodic kind lies in a window.
+
+    Args:
+        numbers: the steps of that kind so far.
+        over: how many steps are over.
+        window: the steps that it takes, counted from its beginning.
+
+    Returns:
+        0 where they are not periodic.
+    """
+    every = period(numbers)
+    if every is None:
+        return 0
+    return next(wait for wait in range(every) if any((over + wait + k - numbers[-1]) % every == 0 for k in window))
+
+
+def to_show_period(steps: int) -> int:
+    """How many steps to ask for where something was seen once in `steps`."""
+    return _MORE * steps

@@ -1,0 +1,52 @@
+"""How far a program is, in one line: `warm-up 10/10, timed 12/30, waiting for a step since 40 s`."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from steptrace.launch.settings import PROGRESS
+
+#: A line at the end of each phase, and after so long without one.
+_EVERY_S: Final = 30.0
+#: From here on a wait is worth a word.
+_LONG_S: Final = 5.0
+
+
+class StatusLine:
+    """Prints how far the program is, by what its probe leaves in a folder.
+
+    Args:
+        out: the probe's folder.
+        show: gets each line.
+    """
+
+    def __init__(self, out: Path, show: Callable[[str], object]) -> None:
+        self.out, self._file, self._show = out, out / PROGRESS, show
+        self._phases: dict[str, str] = {}
+        self._text = ""
+        self._changed_at = self._shown_at = time.monotonic()
+
+    def look(self) -> None:
+        """Read, and print where a phase is over or nothing was printed for long."""
+        now, text = time.monotonic(), self._text
+        with suppress(OSError):
+            text = self._file.read_text(encoding="utf-8")
+        phase, _, count = text.rpartition(" ")
+        done, _, total = count.partition("/")
+        over = text != self._text and done == total
+        if text != self._text:
+            self._text, self._changed_at = text, now
+            self._phases[phase] = count
+        if over or now - self._shown_at >= _EVERY_S:
+            self._shown_at = now
+            self._show(self._line(now - self._changed_at, over=over))
+
+    def _line(self, waiting_s: float, *, over: bool) -> str:
+        parts = [f"{phase} {count}" for phase, count in self._phases.items()]
+        if not parts:
+            return f"waiting for the first step since {waiting_s:.0f} s"
+        if not over and waiting_s >= _LONG_S:
+            parts.append(f"waiting for a step since {waiting_s:.0f} s")
+        return ", ".join(parts)

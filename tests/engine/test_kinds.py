@@ -1,0 +1,48 @@
+"""Steps of several kinds are told apart by their times or counts, with how often each comes."""
+
+import pytest
+
+from steptrace.engine.kinds import kinds_by_count, kinds_by_time, long_steps, until_next
+
+#: As CleanRL's PPO: each sixteenth step follows a rollout.
+ROLLOUTS = [12, 12, 12, 710] + [12] * 15 + [710] + [12] * 12
+
+
+def test_steps_that_are_alike_are_one_kind():
+    (kind,) = kinds_by_time([10, 11, 10, 12, 10, 14])
+    assert (kind.steps, kind.of, kind.share, kind.every) == (6, 6, 1.0, None)
+    assert kinds_by_time([]) == ()
+
+
+def test_rare_long_steps_are_a_kind_with_their_share_and_period():
+    usual, long = kinds_by_time(ROLLOUTS)
+    assert (usual.steps, usual.typical, long.steps, long.typical, long.every) == (30, 12, 2, 710, 16)
+    assert long.share == pytest.approx(2 * 710 / (30 * 12 + 2 * 710))
+    assert usual.share + long.share == pytest.approx(1)
+
+
+def test_one_slow_step_that_does_not_move_the_mean_is_no_kind():
+    assert long_steps([10] * 99 + [30]) == []
+    assert long_steps([10] * 9 + [30]) == [9]
+    assert long_steps([2, 2, 5, 2, 300, 2, 2, 6, 2, 300]) == [4, 9]  # 5 and 6 are the machine's doing
+
+
+@pytest.mark.parametrize(("counts", "expected"), [
+    ([11, 11, 786, 11], [(3, 11, None), (1, 786, None)]),
+    ([1, 2, 1, 2], [(2, 1, 2), (2, 2, 2)]),
+    ([0, 0], [(2, 0, None)]),
+])  # fmt: skip
+def test_counts_group_exactly(counts, expected):
+    assert [(kind.steps, kind.typical, kind.every) for kind in kinds_by_count(counts)] == expected
+
+
+@pytest.mark.parametrize(("over", "window", "wait"), [(32, range(2, 5), 0), (21, range(2, 5), 10), (21, range(16), 0)])
+def test_a_window_waits_for_the_next_step_of_a_kind(over, window, wait):
+    numbers = [3, 19]  # next: 35, 51
+    assert until_next(numbers, over, window) == wait
+    assert any((over + wait + k - 3) % 16 == 0 for k in window)
+
+
+def test_without_a_period_no_window_waits():
+    assert until_next([3, 19, 20], 30, range(3)) == 0
+    assert until_next([], 30, range(3)) == 0
