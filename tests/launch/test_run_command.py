@@ -154,7 +154,9 @@ def test_long_steps_that_come_regularly_are_told_with_their_share_and_one_is_pro
     shown = capfd.readouterr()
     assert f"{long['steps']} of {long['of']} steps (one every 5): " in shown.out
     assert " (median; mean " in shown.out
-    assert "steptrace: warm-up 4/4, timed 12/12\n" in shown.err
+    last_status = [line for line in shown.err.splitlines() if line.startswith("steptrace: warm-up")][-1]
+    assert "warm-up 4/4, timed 12/12, before the profiled steps " in last_status
+    assert last_status.endswith("profiled 4/4, watched 1/1")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

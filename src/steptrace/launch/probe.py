@@ -55,6 +55,7 @@ class Probe:
         self._ending = False
         self._saved = False
         self._reported = 0.0
+        self._counts: dict[str, str] = {}
 
     def install(self) -> None:
         """Wrap PyTorch, and be there at the end."""
@@ -138,11 +139,13 @@ class Probe:
     def progress(self, phase: str, done: int, total: int) -> None:
         """Leave for the launcher how far the first rank is: at the ends of a phase, and at most once a second."""
         now = time.monotonic()
+        self._counts[phase] = f"{done}/{total}"
         if (0 < done < total and now - self._reported < _REPORT_S) or (place().rank or 0):
             return
         self._reported = now
+        line = ", ".join(f"{name} {count}" for name, count in self._counts.items())
         with suppress(OSError):
-            write_whole(Path(self.settings.out) / PROGRESS, f"{phase} {done}/{total}".encode())
+            write_whole(Path(self.settings.out) / PROGRESS, line.encode())
 
     def mark(self, what: str) -> None:
         """Leave a file of this name for the launcher."""

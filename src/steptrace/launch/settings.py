@@ -10,7 +10,7 @@ VARIABLE: Final = "STEPTRACE_LAUNCH"
 OVER: Final = "over"
 #: The mark of a probe that could not write what it has found; the error's number follows, and that of the process.
 UNWRITTEN: Final = "unwritten"
-#: The file that says how far the program is, as in `timed 12/30`.
+#: The file that says how far the program is, as in `warm-up 10/10, timed 12/30`.
 PROGRESS: Final = "progress"
 #: Of the file that says of a failed prediction that it is our own fault.
 FAULT: Final = "fault"

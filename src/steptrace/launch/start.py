@@ -256,6 +256,7 @@ def _follow(child: "subprocess.Popen[bytes]", status: StatusLine, limits: Limits
             return f"{NO_STEP} within {limits.first_step_s:g} s"
         if limits.total_s is not None and now - began > limits.total_s:
             return f"it was not over within {limits.total_s:g} s"
+    status.look()
     return None
 
 

@@ -24,8 +24,7 @@ class StatusLine:
 
     def __init__(self, out: Path, show: Callable[[str], object]) -> None:
         self.out, self._file, self._show = out, out / PROGRESS, show
-        self._phases: dict[str, str] = {}
-        self._text = ""
+        self._text, self._over = "", 0
         self._changed_at = self._shown_at = time.monotonic()
 
     def look(self) -> None:
@@ -33,20 +32,16 @@ class StatusLine:
         now, text = time.monotonic(), self._text
         with suppress(OSError):
             text = self._file.read_text(encoding="utf-8")
-        phase, _, count = text.rpartition(" ")
-        done, _, total = count.partition("/")
-        over = text != self._text and done == total
         if text != self._text:
             self._text, self._changed_at = text, now
-            self._phases[phase] = count
-        if over or now - self._shown_at >= _EVERY_S:
-            self._shown_at = now
-            self._show(self._line(now - self._changed_at, over=over))
+        counts = [phase.rpartition(" ")[2].split("/") for phase in text.split(", ") if phase]
+        over = sum(done == total for done, total in counts)
+        if over > self._over or now - self._shown_at >= _EVERY_S:
+            self._over, self._shown_at = over, now
+            self._show(self._line(now - self._changed_at))
 
-    def _line(self, waiting_s: float, *, over: bool) -> str:
-        parts = [f"{phase} {count}" for phase, count in self._phases.items()]
-        if not parts:
+    def _line(self, waiting_s: float) -> str:
+        if not self._text:
             return f"waiting for the first step since {waiting_s:.0f} s"
-        if not over and waiting_s >= _LONG_S:
-            parts.append(f"waiting for a step since {waiting_s:.0f} s")
-        return ", ".join(parts)
+        waiting = f", waiting for a step since {waiting_s:.0f} s" if waiting_s >= _LONG_S else ""
+        return f"{self._text}{waiting}"
