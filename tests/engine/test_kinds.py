@@ -2,7 +2,7 @@
 
 import pytest
 
-from steptrace.engine.kinds import kinds_by_count, kinds_by_time, long_steps, until_next
+from steptrace.engine.kinds import kinds_by_count, kinds_by_time, long_steps, per_step, until_next
 
 #: As CleanRL's PPO: each sixteenth step follows a rollout.
 ROLLOUTS = [12, 12, 12, 710] + [12] * 15 + [710] + [12] * 12
@@ -41,6 +41,12 @@ def test_a_window_waits_for_the_next_step_of_a_kind(over, window, wait):
     numbers = [3, 19]  # next: 35, 51
     assert until_next(numbers, over, window) == wait
     assert any((over + wait + k - 3) % 16 == 0 for k in window)
+
+
+def test_counts_of_other_steps_belong_to_the_kind_nearest_in_time():
+    kinds = kinds_by_time(ROLLOUTS)
+    assert per_step(kinds, [15, 16, 800], [11, 11, 786]) == (11, 786)
+    assert per_step(kinds, [15, 16, 14], [11, 11, 12]) == (11, None)
 
 
 def test_without_a_period_no_window_waits():

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 from steptrace import format as fmt
 from steptrace.commands.numbers import not_negative, positive, seconds
 from steptrace.commands.output import show, warn
-from steptrace.engine.kinds import DIFFERENT, FIRST_STEPS, kinds_by_time, to_show_period
+from steptrace.engine.kinds import DIFFERENT, FIRST_STEPS, Kind, kinds_by_time, per_step, to_show_period
 from steptrace.errors import LaunchError
 from steptrace.launch.settings import LaunchSettings
 from steptrace.launch.start import Launched, Limits, Streams, check_found, launch
 
 if TYPE_CHECKING:
     from steptrace.documents.run import RunRecord
-    from steptrace.documents.summary import Summary
+    from steptrace.documents.summary import Summary, TraceSummary
     from steptrace.documents.syncs import SyncSite
 
 #: The program ended by itself before all of its steps were measured.
@@ -162,7 +162,8 @@ def _say(measured: Sequence[_Measured], out: Path, arguments: argparse.Namespace
 
         summary = write_analysis(traces, out)
         document["summary"] = out / "summary.json"
-        lines += _of_traces(summary, on_gpu=first.record.device == "cuda", command=command)
+        kinds = kinds_by_time(_untroubled_ns(first))
+        lines += _of_traces(summary, kinds, on_gpu=first.record.device == "cuda", command=command)
         if not arguments.no_report:
             from steptrace.report.trace import page as trace_page
 
@@ -247,7 +248,7 @@ def _kinds(one: _Measured) -> list[str]:
     return lines
 
 
-def _of_traces(summary: "Summary", *, on_gpu: bool, command: str) -> list[str]:
+def _of_traces(summary: "Summary", kinds: Sequence[Kind], *, on_gpu: bool, command: str) -> list[str]:
     """GPU busy, and the syncs with their lines."""
     if not on_gpu:
         return [f"  syncs: not measured (no GPU); to predict them: steptrace predict -- {_on_gpu(command)}"]
@@ -256,7 +257,7 @@ def _of_traces(summary: "Summary", *, on_gpu: bool, command: str) -> list[str]:
     lines = [f"  GPU busy: {busy}"]
     syncs = trace.syncs
     lines.append(
-        f"  syncs: {fmt.number(syncs.per_step)} per step{_by_step(syncs.by_step or ())}"
+        f"  syncs: {fmt.number(syncs.per_step)} per step{_of_kinds(trace, kinds)}"
         if syncs.per_step is not None
         else "  syncs: not measured"
     )
@@ -269,10 +270,21 @@ def _on_gpu(command: str) -> str:
     return shlex.join(words)
 
 
-def _by_step(counts: Sequence[int]) -> str:
+def _of_kinds(trace: "TraceSummary", kinds: Sequence[Kind]) -> str:
+    """Where the profiled steps differ in their syncs: each one's, and the mean over steps as often as they come."""
+    counts = trace.syncs.by_step or ()
     if len(set(counts)) < _SEVERAL:
         return ""
-    return f" in the mean of the {len(counts)} profiled steps ({', '.join(map(str, counts))})"
+    text = f" in the mean of the {len(counts)} profiled steps ({', '.join(map(str, counts))})"
+    of_kinds = per_step(kinds, [step.dur_ns for step in trace.steps], counts)
+    if len(kinds) < _SEVERAL or None in of_kinds:
+        return text
+    total = sum(kind.steps * (count or 0) for kind, count in zip(kinds, of_kinds, strict=True))
+    each = ", ".join(
+        f"{fmt.number(count or 0)} in {kind.steps} of {kind.of} steps"
+        for kind, count in zip(kinds, of_kinds, strict=True)
+    )
+    return f"{text}; {each}: {fmt.number(total / kinds[0].of)} per step in all"
 
 
 def sync_lines(sites: "Sequence[SyncSite]", steps: int) -> list[str]:

@@ -80,6 +80,23 @@ def _kind(values: Sequence[float], numbers: Sequence[int]) -> Kind:
     return Kind(len(own), len(values), statistics.median(own), sum(own) / total if total else 0.0, every)
 
 
+def per_step(kinds: Sequence[Kind], steps_ns: Sequence[int], counts: Sequence[int]) -> tuple[float | None, ...]:
+    """The median count of each kind, of steps that were counted elsewhere: each belongs to the kind nearest in time.
+
+    Args:
+        kinds: as `kinds_by_time` gives them.
+        steps_ns: the times of the counted steps, such as those in a trace.
+        counts: what was counted in each.
+
+    Returns:
+        One number a kind; None where no counted step is of that kind.
+    """
+    typical = [math.log(kind.typical) for kind in kinds]
+    nearest = [min(range(len(kinds)), key=lambda k: abs(math.log(step_ns) - typical[k])) for step_ns in steps_ns]
+    by_kind = [[count for count, k in zip(counts, nearest, strict=True) if k == kind] for kind in range(len(kinds))]
+    return tuple(float(statistics.median(own)) if own else None for own in by_kind)
+
+
 def period(numbers: Sequence[int]) -> int | None:
     """The distance between these steps if it is always the same; None where it is not, or there is but one."""
     distances = {later - earlier for earlier, later in pairwise(numbers)}
