@@ -14,3 +14,9 @@ HIGH_SHARE: Final = 0.20
 #: Peaks of memory whose distance from the line through batch sizes is a larger share of them are not linear: nothing is
 #: predicted.
 MOST_RESIDUAL: Final = 0.10
+#: From these shares of a step on, communication that nothing hides, and a GPU that waits for the host, are moderate or
+#: high (the TensorFlow Profiler's thresholds).
+OVERHEAD_MODERATE: Final = 0.03
+OVERHEAD_HIGH: Final = 0.15
+#: Below this share of the events at which the allocator's counter fits the recorded blocks, allocations are missing.
+COUNTER_AGREES: Final = 0.99

@@ -75,7 +75,7 @@ def test_no_verdict_where_steps_are_too_uneven_for_one_or_scales_differ() -> Non
         found = change(*map(study, sides))
         assert _verdicts(found) == {"v": None}
         assert found.variants[0].ratio is not None
-        assert "no verdict, IQR/median of the steps is above 25%: `v`" in found.notes
+        assert "no verdict, IQR/median of the steps is above 25 %: `v`" in found.notes
     limit = variant("v", 5, noise={"iqr_over_median": 0.25})
     assert _verdicts(change(study(variant("v", 10)), study(limit))) == {"v": "faster"}
     assert _verdicts(change(study(variant("v", 10)), study(variant("v", 5), scale="gpu"))) == {"v": None}

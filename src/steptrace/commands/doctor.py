@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from steptrace import format as fmt
 from steptrace.commands.output import Colour, coloured, columns, progress, show
 from steptrace.config.gpus import count_gpus, has_gpu, torch_has_gpu_support
 from steptrace.errors import SteptraceError
@@ -238,7 +239,7 @@ def _disk() -> list[Check]:
         return [Check("Disk", "broken", f"{here} cannot be written to", allows, "use another folder")]
     small = free < _LEAST_FREE_BYTES
     next_step = "make room: traces are some 100 MB a study" if small else None
-    return [Check("Disk", "note" if small else "ok", f"{free / 2**30:.1f} GiB free here", allows, next_step)]
+    return [Check("Disk", "note" if small else "ok", f"{fmt.size_bytes(free)} free here", allows, next_step)]
 
 
 def _shared_memory() -> list[Check]:
@@ -248,7 +249,7 @@ def _shared_memory() -> list[Check]:
         return []
     small = free < _LEAST_SHARED_BYTES
     next_step = "start the container with --shm-size=2g" if small else None
-    result = f"{free / 2**20:,.0f} MiB free"
+    result = f"{fmt.size_bytes(free)} free"
     return [Check("Shared memory", "note" if small else "ok", result, "data.num_workers above 0", next_step)]
 
 

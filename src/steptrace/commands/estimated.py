@@ -65,7 +65,7 @@ def table(found: Sequence[Estimate]) -> list[str]:
     lines += [f"    {_name(one)}: not estimated: {one.reason}" for one in found if one.reason is not None]
     for one in found[:1]:
         lines += [
-            f"    without a rule: {missing.name}, {missing.calls:g}x, {missing.share_pct:.2g} % of the GPU work"
+            f"    without a rule: {missing.name}, {missing.calls:g}x, {fmt.percent(missing.share_pct)} of the GPU work"
             f"{_place(missing.file, missing.line)}: {missing.reason}"
             for missing in one.not_estimated[:_LISTED]
         ]
@@ -73,7 +73,7 @@ def table(found: Sequence[Estimate]) -> list[str]:
             lines.append(f"    and {len(one.not_estimated) - _LISTED} more in --json")
         if one.assumed:
             share = sum(copy.share_pct for copy in one.assumed)
-            lines.append(f"    assumed: copies, {share:.2g} % of the GPU work: {one.assumed[0].reason}")
+            lines.append(f"    assumed: copies, {fmt.percent(share)} of the GPU work: {one.assumed[0].reason}")
     return lines
 
 

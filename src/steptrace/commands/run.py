@@ -201,12 +201,13 @@ def _timing(measured: Sequence[_Measured]) -> list[str]:
     where = first.record.environment.gpu or "CPU"
     ranks = first.record.world_size
     median, mean = statistics.median(medians), statistics.mean(steps)
-    apart = f" (median; mean {mean:.3f})" if max(mean, median) > DIFFERENT * min(mean, median) else ""
-    head = f"  step {median:.3f} ms{apart}, 5 % to 95 %: {low:.3f} to {high:.3f}"
+    apart = f" (median; mean {fmt.duration_ms(mean)})" if max(mean, median) > DIFFERENT * min(mean, median) else ""
+    step_ms, most_ms = fmt.step_time(median, low, high)
+    head = f"  step {step_ms}{apart}, 5 % to 95 %: {most_ms}"
     runs = f"{len(measured)} runs, " if len(measured) > 1 else ""
     lines = [f"{head} ({runs}{len(steps)} timed steps, {where}{f', {ranks} ranks' if ranks > 1 else ''})"]
     if len(measured) > 1:
-        lines.append(f"  medians of the runs: {', '.join(f'{median:.3f}' for median in medians)} ms")
+        lines.append(f"  medians of the runs: {', '.join(map(fmt.duration_ms, medians))}")
     lines += _kinds(first)
     typical = {name: statistics.mode(row[name] for row in first.timed) for name in ("batches", "backwards", "samples")}
     parts = [f"{typical['backwards']} backward passes" if typical["backwards"] != 1 else "1 backward pass"]
@@ -217,8 +218,8 @@ def _timing(measured: Sequence[_Measured]) -> list[str]:
     lines.append(f"  each step: {', '.join(parts)}; optimizer steps seen in all: {optimizers or 'none seen'}")
     wait = _wait_ms(measured)
     if wait is not None:
-        mean = statistics.mean(steps)
-        lines.append(f"  waiting for data: {wait:.3f} ms of a mean step's {mean:.3f} ({100 * wait / mean:.0f} %)")
+        of = f"{fmt.duration_ms(wait)} of a mean step's {fmt.duration_ms(mean)} ({fmt.share(wait / mean)})"
+        lines.append(f"  waiting for data: {of}")
     else:
         lines.append("  waiting for data: not measured, since no DataLoader was used")
     if first.launched.complete:
@@ -239,7 +240,7 @@ def _kinds(one: _Measured) -> list[str]:
         return []
     lines = [
         f"    {kind.steps} of {kind.of} steps{'' if kind.every is None else f' (one every {kind.every})'}: "
-        f"{kind.typical / _NS_PER_MS:.3f} ms, {100 * kind.share:.0f} % of the time"
+        f"{fmt.duration_ns(kind.typical)}, {fmt.share(kind.share)} of the time"
         for kind in kinds
     ]
     if kinds[-1].every is None:
@@ -253,8 +254,7 @@ def _of_traces(summary: "Summary", kinds: Sequence[Kind], *, on_gpu: bool, comma
     if not on_gpu:
         return [f"  syncs: not measured (no GPU); to predict them: steptrace predict -- {_on_gpu(command)}"]
     trace = summary.traces[0]
-    busy = "not measured" if trace.gpu_busy_pct is None else f"{trace.gpu_busy_pct:.0f} %"
-    lines = [f"  GPU busy: {busy}"]
+    lines = [f"  GPU busy: {fmt.percent(trace.gpu_busy_pct)}"]
     syncs = trace.syncs
     lines.append(
         f"  syncs: {fmt.number(syncs.per_step)} per step{_of_kinds(trace, kinds)}"

@@ -186,5 +186,5 @@ def _notes(a: Comparison, b: Comparison, reconfigured: list[str], uneven: list[s
     if reconfigured:
         yield f"another configuration than before: {_names(reconfigured)}"
     if uneven:
-        yield f"no verdict, IQR/median of the steps is above {stats.IQR_REFUSED:.0%}: {_names(uneven)}"
+        yield f"no verdict, IQR/median of the steps is above {fmt.setting(stats.IQR_REFUSED)}: {_names(uneven)}"
     yield "the runs did not alternate, so other changes of the machine are part of the difference"

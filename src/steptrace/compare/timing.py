@@ -14,7 +14,8 @@ from steptrace import stats
 from steptrace.compare.load import Run, Study, Variant, first_measured
 from steptrace.documents.comparison import Method, Noise, RatioToBaseline, StepTimes
 from steptrace.documents.run import is_simulated
-from steptrace.format import NS_PER_MS, plural
+from steptrace.format import NS_PER_MS, plural, rough_duration
+from steptrace.format import whole_percent as percent
 from steptrace.limits import NOISE_FLOOR
 from steptrace.run_times import iqr_over_median
 
@@ -142,7 +143,8 @@ def _ratio(
         word = None
     elif word == "undecided" and ratio.within(floor):
         warnings.append(
-            f"not called the same: the noise floor, {floor:.0%} by the A/A pair, is above {stats.LARGEST_SAME:.0%}"
+            f"not called the same: the noise floor, {percent(floor)} by the A/A pair, is above "
+            f"{percent(stats.LARGEST_SAME)}"
         )
     elif word == "undecided" and ratio.excludes_one:
         reason = "the effect is within the noise floor"
@@ -166,11 +168,9 @@ def _not_interleaved_warning(variant: Variant, baseline: Variant | None) -> list
     gap, order = max((_gap(others, own), "after"), (_gap(own, others), "before"))
     if gap < timedelta(0):
         return []
-    warning = (
-        f"its runs were taken {_words(gap)} {order} the baseline's and did not take turns with them: what changed on "
-        "the machine meanwhile counts as a difference"
-    )
-    return [warning]
+    apart = rough_duration(gap.total_seconds())
+    warning = f"its runs were taken {apart} {order} the baseline's and did not take turns with them: what changed"
+    return [f"{warning} on the machine meanwhile counts as a difference"]
 
 
 def _spans(variant: Variant) -> list[tuple[datetime, datetime]]:
@@ -181,12 +181,6 @@ def _spans(variant: Variant) -> list[tuple[datetime, datetime]]:
 def _gap(first: Sequence[tuple[datetime, datetime]], then: Sequence[tuple[datetime, datetime]]) -> timedelta:
     """From the end of the last of `first` to the beginning of the first of `then`; negative if they overlap."""
     return min(began for began, _ in then) - max(ended for _, ended in first)
-
-
-def _words(gap: timedelta) -> str:
-    seconds = gap.total_seconds()
-    unit, length = ("s", 1) if seconds < 120 else ("min", 60) if seconds < 7200 else ("h", 3600)
-    return f"{seconds / length:.0f} {unit}"
 
 
 def spreads(study: Study) -> dict[str, float | None]:
@@ -205,7 +199,7 @@ def refusal(study: Study, pair: tuple[str, str], spread: Mapping[str, float | No
         value = spread.get(name)
         if value is not None and value > stats.IQR_REFUSED:
             whose = "IQR/median" if name == pair[0] else "the baseline's IQR/median"
-            return f"no verdict: {whose} is {value:.0%}, above {stats.IQR_REFUSED:.0%}"
+            return f"no verdict: {whose} is {percent(value)}, above {percent(stats.IQR_REFUSED)}"
     return None
 
 
@@ -250,13 +244,13 @@ def _uneven(variant: Variant, spread: float | None) -> list[str]:
         return []
     found = []
     if spread is not None and spread > stats.IQR_WARNING:
-        found.append(f"steps are uneven: IQR/median is {spread:.0%}, above {stats.IQR_WARNING:.0%}")
+        found.append(f"steps are uneven: IQR/median is {percent(spread)}, above {percent(stats.IQR_WARNING)}")
     between = _between_runs(variant)
     if between is not None and between > stats.IQR_WARNING:
-        found.append(f"runs differ by {between:.0%} (standard deviation): conditions were not the same for all of them")
+        found.append(f"runs differ by {percent(between)} (standard deviation): conditions were not the same for them")
     drift = _drift(variant)
     if drift is not None and abs(drift) > stats.DRIFT_WARNING:
-        found.append(f"step time drifts by {drift:+.0%} over a run")
+        found.append(f"step time {'rises' if drift > 0 else 'falls'} by {percent(abs(drift))} over a run")
     outliers = sum(run.times.outliers for run in variant.measured)
     steps = sum(len(run.times.counted) for run in variant.measured)
     if outliers > _OUTLIERS_WARNING * steps:

@@ -6,10 +6,9 @@ from typing import Generic, TypeVar
 
 from steptrace.documents.base import Document
 from steptrace.documents.column import Column, Key, columns_of
+from steptrace.limits import NOISE_FLOOR
 
 _Row = TypeVar("_Row", bound=Document)
-#: Figures that differ by a smaller share of the larger one are equal.
-LEAST_SHARE = 0.01
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,8 @@ class Change(Generic[_Row]):
 
     @property
     def differs(self) -> bool:
-        """Whether any figure does."""
-        return any(abs(b - a) > LEAST_SHARE * max(abs(a), abs(b)) for a, b in self.figures.values())
+        """Whether any figure does, by more than noise."""
+        return any(abs(b - a) > NOISE_FLOOR * max(abs(a), abs(b)) for a, b in self.figures.values())
 
 
 def join(a: Side[_Row], b: Side[_Row]) -> list[Change[_Row]]:

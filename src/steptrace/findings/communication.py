@@ -15,10 +15,8 @@ from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.window import Window, window_of
 from steptrace.format import duration, number, size_bytes
 from steptrace.format import whole_percent as percent
-from steptrace.limits import MODERATE_SHARE, NOISE_FLOOR
+from steptrace.limits import MODERATE_SHARE, NOISE_FLOOR, OVERHEAD_HIGH, OVERHEAD_MODERATE
 
-#: Shares of a step in communication that nothing hides: moderate and high for the TensorFlow Profiler.
-COMM_MODERATE, COMM_HIGH = 0.03, 0.15
 #: Below this share hidden, communication and computation run one after the other.
 HIDDEN_SHARE: Final = 0.10
 #: Messages smaller than DDP's own first bucket, if a step has several of them.
@@ -27,7 +25,7 @@ SMALL_BYTES, SEVERAL = 2**20, 4
 
 def _exposed(window: Window) -> Iterator[Match]:
     exposed_ns = _exposed_ns(window)
-    if exposed_ns is None or window.share(exposed_ns) < COMM_MODERATE:
+    if exposed_ns is None or window.share(exposed_ns) < OVERHEAD_MODERATE:
         return
     rows = () if window.entry.collectives is None else window.entry.collectives.by_name
     yield Match(
@@ -45,7 +43,7 @@ def _missing_overlap(window: Window) -> Iterator[Match]:
     found, exposed_ns = window.entry.all_reduce, _exposed_all_reduce_ns(window)
     if found is None or exposed_ns is None or found.overlap is None or found.overlap >= HIDDEN_SHARE:
         return
-    if window.share(exposed_ns) < COMM_MODERATE:
+    if window.share(exposed_ns) < OVERHEAD_MODERATE:
         return
     yield Match(
         severity=_severity(window, exposed_ns),
@@ -110,7 +108,7 @@ def _exposed_ns(window: Window) -> float | None:
 
 
 def _severity(window: Window, ns: float) -> Severity:
-    return "warning" if window.share(ns) >= COMM_HIGH else "info"
+    return "warning" if window.share(ns) >= OVERHEAD_HIGH else "info"
 
 
 def _measured(found: AllReduce | Redundant, window: Window) -> str:
@@ -127,8 +125,8 @@ def _by_name(row: CollectiveName, window: Window) -> str:
 
 
 COMMUNICATION_RULES: Final[tuple[Rule[Window], ...]] = (
-    rule("exposed_communication", _exposed, {"least": COMM_MODERATE}),
-    rule("missing_overlap", _missing_overlap, {"least": COMM_MODERATE, "hidden": HIDDEN_SHARE}),
+    rule("exposed_communication", _exposed, {"least": OVERHEAD_MODERATE}),
+    rule("missing_overlap", _missing_overlap, {"least": OVERHEAD_MODERATE, "hidden": HIDDEN_SHARE}),
     rule("small_buckets", _small_buckets, {"several": SEVERAL, "mib": SMALL_BYTES // 2**20, "least": NOISE_FLOOR}),
     rule("redundant_all_reduce", _redundant, {"least": NOISE_FLOOR}),
 )

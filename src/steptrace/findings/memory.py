@@ -11,6 +11,7 @@ from steptrace.findings.waiting import BUSY_PCT
 from steptrace.findings.window import Window
 from steptrace.format import count, size_bytes
 from steptrace.format import whole_percent as percent
+from steptrace.limits import COUNTER_AGREES
 
 #: Shares of a device's memory at its peak: above the one it is nearly full, below the other half of it is unused.
 FULL_SHARE, UNUSED_SHARE = 0.90, 0.50
@@ -27,8 +28,6 @@ _RELEASES_UNKNOWN: Final = (
 _FEW: Final = (
     "with so few steps a buffer that fills up, or gradients that accumulate, look the same: profile at least six"
 )
-#: Share of the events at which the allocator's counter has to agree, for releases are not to have been lost.
-AGREES_SHARE: Final = 0.99
 
 
 def _low_headroom(window: Window) -> Iterator[Match]:
@@ -46,7 +45,7 @@ def _low_headroom(window: Window) -> Iterator[Match]:
 def _unused_memory(window: Window) -> Iterator[Match]:
     entry = window.entry
     shares = (("the GPU's busy share", entry.gpu_busy_pct), ("its multiprocessors' busy share", entry.sm_weighted_pct))
-    low = [f"{what} is {value:.0f} %" for what, value in shares if value is not None and value < BUSY_PCT]
+    low = [f"{what} is {percent(value / 100)}" for what, value in shares if value is not None and value < BUSY_PCT]
     for device in _devices(window):
         share = _taken_share(device)
         if share is None or share >= UNUSED_SHARE or not low or device.device != entry.device:
@@ -78,7 +77,7 @@ def _growth(window: Window) -> Iterator[Match]:
     for device in _devices(window):
         left = device.growth_bytes or ()
         growing = sum(size >= LEFT_BYTES for size in left)
-        lost = device.counter_agrees is not None and device.counter_agrees < AGREES_SHARE
+        lost = device.counter_agrees is not None and device.counter_agrees < COUNTER_AGREES
         if len(left) < 2 or growing < MOST_STEPS * len(left) or left[-1] < LEFT_BYTES or lost:
             continue
         size, on_host, few = median(left), device.device_type == "cpu", len(left) < ENOUGH_STEPS
@@ -156,7 +155,7 @@ MEMORY_RULES: Final[tuple[Rule[Window], ...]] = (
             "left": size_bytes(LEFT_BYTES),
             "most": MOST_STEPS,
             "soon": SOON_STEPS,
-            "agrees": AGREES_SHARE,
+            "agrees": COUNTER_AGREES,
             "enough": ENOUGH_STEPS,
         },
     ),

@@ -16,14 +16,12 @@ from steptrace.findings.replacements import counter_check, replacement
 from steptrace.findings.window import Window, has_stacks
 from steptrace.format import duration, number, plural
 from steptrace.format import whole_percent as percent
-from steptrace.limits import MODERATE_SHARE, NOISE_FLOOR
+from steptrace.limits import MODERATE_SHARE, NOISE_FLOOR, OVERHEAD_HIGH, OVERHEAD_MODERATE
 
 #: Kernels shorter than this can end before the host has launched the next: a launch costs it 3-10 microseconds.
 SHORT_KERNEL_NS: Final = 10_000
 #: A launch with all that leads to it, operator and Python; a host that takes longer on average does something else.
 LAUNCH_NS: Final = 250_000
-#: Shares of a step in which the GPU waits for the host: moderate and high for the TensorFlow Profiler.
-HOST_MODERATE, HOST_HIGH = 0.03, 0.15
 #: From this share of the waiting in calls into the GPU's runtime on, launches are to blame, and not what leads to them.
 LAUNCHING_SHARE: Final = 0.5
 #: What the host does while the GPU waits for it.
@@ -56,7 +54,7 @@ class _Wait:
 def _waiting_for_host(window: Window) -> _Wait | None:
     """How the GPU waits for the host; None where that takes less than a moderate share of the step."""
     idle_ns, launches = window.parts.get("idle_host"), window.entry.launches
-    if idle_ns is None or launches is None or launches.device_ns is None or window.share(idle_ns) < HOST_MODERATE:
+    if idle_ns is None or launches is None or launches.device_ns is None or window.share(idle_ns) < OVERHEAD_MODERATE:
         return None
     kernel_ns, each_ns = launches.device_ns.median, idle_ns / max(window.each(launches.count), 1)
     many_short, gaps = kernel_ns < SHORT_KERNEL_NS and each_ns < LAUNCH_NS, window.entry.host_gaps
@@ -87,7 +85,7 @@ def _gpu_idle(window: Window) -> Iterator[Match]:
         return
     yield Match(
         severity="warning",
-        claim=f"the GPU is busy for {busy:.0f} % of the step",
+        claim=f"the GPU is busy for {percent(busy / 100)} of the step",
         evidence=(f"idle {duration(idle_ns)} of {duration(window.step_ns)} {window.per}",),
         cost_ns_per_step=idle_ns,
     )
@@ -181,7 +179,7 @@ def _host_bound(window: Window) -> Iterator[Match]:
     else:
         why = f"while the host does not launch{_longest_gap(window, gaps.gaps)}"
     yield Match(
-        severity="warning" if window.share(idle_ns) >= HOST_HIGH else "info",
+        severity="warning" if window.share(idle_ns) >= OVERHEAD_HIGH else "info",
         claim=f"host-bound: the GPU waits {why}",
         evidence=(
             _idle_in_words(window, found),
@@ -201,7 +199,7 @@ def _many_launches(window: Window, found: _Wait, bound: str) -> Match:
     share, whole = percent(window.share(idle_ns)), "a step" if window.steps else "the trace"
     meanwhile = f", which meanwhile spends {found.in_words}" if found.parts else ""
     return Match(
-        severity="warning" if window.share(idle_ns) >= HOST_HIGH else "info",
+        severity="warning" if window.share(idle_ns) >= OVERHEAD_HIGH else "info",
         claim=f"{bound}: for {share} of {whole} the GPU waits for the host{meanwhile}",
         evidence=(
             _idle_in_words(window, found),
@@ -302,5 +300,5 @@ WAITING_RULES: Final[tuple[Rule[Window], ...]] = (
     rule("syncs_together", _syncs_together, {**_BOUND, "times": f"{_TOGETHER:g}"}),
     rule("gpu_idle", _gpu_idle, {"busy": BUSY_PCT / 100}),
     rule("launch_bound", _launch_bound, _LAUNCH_BOUND),
-    rule("host_bound", _host_bound, {"least": HOST_MODERATE}),
+    rule("host_bound", _host_bound, {"least": OVERHEAD_MODERATE}),
 )

@@ -20,8 +20,6 @@ from steptrace.report.page.overview import labelled, overview_parts
 STEP_SECTIONS: tuple[str, ...] = ("data", "forward", "loss", "backward", "optimizer")
 #: More variants than this do not fit a screen: the baselines and those that differ most stand for all.
 MOST_ROWS = 15
-#: Operators per step that differ by less than this factor are about the same.
-SAME_OPERATORS = 1.5
 #: More variants than this are rows of a table, never its columns, and their blocks start folded.
 MANY = 6
 

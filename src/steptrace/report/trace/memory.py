@@ -4,6 +4,7 @@ from typing import Final
 
 from steptrace import format as fmt
 from steptrace.documents.memory import DeviceMemory
+from steptrace.limits import COUNTER_AGREES
 from steptrace.report.draw.memory import CATEGORIES, category_bars, memory_curve
 from steptrace.report.page.definitions import definitions
 from steptrace.report.page.markup import render
@@ -38,7 +39,7 @@ def _device_memory(entry: DeviceMemory) -> list[Explained]:
         notes.append(
             note("What the program held before the trace began is not known: the peak is of what it allocated in it.")
         )
-    if entry.counter_agrees is not None and entry.counter_agrees < 0.99:
+    if entry.counter_agrees is not None and entry.counter_agrees < COUNTER_AGREES:
         agrees = fmt.share(entry.counter_agrees)
         notes.append(
             note(
