@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import TraceBuilder
-from steptrace.analysis.common.busy import gpu_time
+from steptrace.analysis.common.gpu_time import gpu_time
 from steptrace.analysis.communication.collectives import (
     COLLECTIVE_TIMES,
     collective_times,

@@ -6,9 +6,8 @@ import pytest
 
 from builders import AUTOGRAD, D2D, TraceBuilder, training_step
 from steptrace.analysis.common.annotations import annotation_times, section_medians, section_times
-from steptrace.analysis.common.busy import gpu_time
+from steptrace.analysis.common.gpu_time import gpu_time, step_times
 from steptrace.analysis.common.kernel_names import short_name, short_names
-from steptrace.analysis.common.steps import step_times
 from steptrace.analysis.kernels.measure import kernel_table
 from steptrace.analysis.overview import busy_pct, in_each_step, over_all_steps, sm_weighted_pct
 from steptrace.analysis.quality import quality_checks

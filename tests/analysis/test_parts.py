@@ -2,14 +2,16 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import PINNED_D2H, TraceBuilder
-from recorded import needs_traces, recorded
+from recorded import NAMES, TRACES, needs_traces, recorded
+from steptrace import intervals
+from steptrace.analysis.common.division import CAUSES, divide, gpu_division, gpu_window
 from steptrace.analysis.common.steps import HOST_PARTS
-from steptrace.analysis.idle import CAUSES
 from steptrace.analysis.overview import in_each_step, over_all_steps, step_parts
 from steptrace.trace.link import read_trace
 
@@ -168,3 +170,33 @@ def test_without_any_label_nothing_is_told_of_the_parts() -> None:
     found = step_parts(builder.trace(), None)
     assert found is not None
     assert found.parts_ns == {"other": 1_000}
+
+
+_SET = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)).map(lambda span: (span[0], sum(span))), max_size=6)
+
+
+@given(_SET, st.lists(_SET, max_size=3), st.tuples(st.integers(-5, 60), st.integers(0, 40)))
+@settings(max_examples=200, deadline=None)
+def test_each_instant_goes_to_the_first_that_claims_it(window: Any, claims: list[Any], within: tuple[int, int]) -> None:
+    sets = [intervals.union(np.array(spans, dtype=np.int64).reshape(-1, 2)) for spans in [window, *claims]]
+    names = "abc"[: len(claims)]
+    division = divide(sets[0], list(zip(names, sets[1:], strict=True)), "rest", (*names, "rest"))
+    start, end = within[0], sum(within)
+    expected = dict.fromkeys([*names, "rest"], 0)
+    for ns in range(start, end):
+        if any(a <= ns < b for a, b in window):
+            of = (name for name, spans in zip(names, claims, strict=True) if any(a <= ns < b for a, b in spans))
+            expected[next(of, "rest")] += 1
+    assert division.total(start, end) == expected
+    assert (division.spans[1:, 0] >= division.spans[:-1, 1]).all()
+
+
+@needs_traces
+@pytest.mark.parametrize("name", NAMES)
+def test_the_division_of_a_real_trace_has_neither_gaps_nor_overlaps(name: str) -> None:
+    trace = read_trace(TRACES / name)
+    for device in trace.devices:
+        spans = gpu_division(trace, device).spans
+        assert (spans[1:, 0] == spans[:-1, 1]).all()
+        low, high = gpu_window(trace, device)
+        assert (spans[0, 0] <= low, spans[-1, 1] >= high) == (True, True)

@@ -13,7 +13,7 @@ from builders import AUTOGRAD, D2D, MAIN, TraceBuilder
 from steptrace import intervals
 from steptrace.analysis import copies as measured_copies
 from steptrace.analysis import queues as measured
-from steptrace.analysis.common import annotations, launches, steps
+from steptrace.analysis.common import annotations, gpu_time, launches
 from steptrace.analysis.common.series import profile, steps_of
 from steptrace.analysis.idle import gap_endings, idle_gaps
 from steptrace.analysis.kernels import measure as kernels
@@ -182,7 +182,7 @@ def _check_copies(works: list[Work], made: Made) -> None:
 def _check_temporal_breakdown_and_kernel_types(works: list[Work], made: Made) -> None:
     points = {kind: _points([w for w in works if w.kind == kind]) for kind in _NAMES}
     compute, comm, memory = points["compute"], points["comm"], points["memory"]
-    for row in steps.temporal_breakdown(made.trace).itertuples():
+    for row in gpu_time.temporal_breakdown(made.trace).itertuples():
         inside = set(range(row.start_ns, row.start_ns + row.span_ns))
         assert (row.busy_ns, row.idle_ns) == (
             len((compute | comm | memory) & inside), len(inside - compute - comm - memory)

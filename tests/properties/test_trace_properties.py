@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from builders import D2D, TraceBuilder, training_step
 from steptrace.analysis import analyze_trace, idle, records
-from steptrace.analysis.common import busy, steps
+from steptrace.analysis.common import gpu_time
 from steptrace.analysis.overview import in_each_step
 from steptrace.trace.model import Trace
 
@@ -49,7 +49,7 @@ def _figures(trace: Trace) -> dict[str, Any]:
         name: sorted(map(str, records(table.drop(columns=["launch", "op_row"], errors="ignore"))))
         for name, table in tables.items()
     }
-    figures["gpu"] = busy.gpu_time(trace, device)
+    figures["gpu"] = gpu_time.gpu_time(trace, device)
     figures["by_cause"] = idle.idle_by_cause(trace, device)
     figures["operators"] = in_each_step("operators_per_step", trace, None).tolist()
     return figures
@@ -58,7 +58,7 @@ def _figures(trace: Trace) -> dict[str, Any]:
 @given(_ACTIVITIES, _STEPS)
 def test_parts_add_up_to_the_span_and_equal_brute_force(activities: list[Any], step_lengths: list[int]) -> None:
     trace = _build(activities, step_lengths).trace()
-    gpu = busy.gpu_time(trace, 0)
+    gpu = gpu_time.gpu_time(trace, 0)
     points: dict[str, set[int]] = {kind: set() for kind in _NAMES}
     for kind, start, length, *_ in activities:
         points[kind] |= set(range(start, start + length))
@@ -72,7 +72,7 @@ def test_parts_add_up_to_the_span_and_equal_brute_force(activities: list[Any], s
     assert gpu.comm_compute_overlap_ns == len(comm & compute)
     assert gpu.compute_ns + gpu.exposed_comm_ns + gpu.exposed_memory_ns + gpu.idle_ns == gpu.span_ns
     assert sum(idle.idle_by_cause(trace, 0).values()) == gpu.idle_ns
-    for row in steps.step_times(trace, 0).itertuples():
+    for row in gpu_time.step_times(trace, 0).itertuples():
         inside = set(range(row.start_ns, row.start_ns + row.dur_ns))
         assert row.busy_ns == len(every & inside)
         assert row.compute_ns + row.exposed_comm_ns + row.exposed_memory_ns + row.idle_ns == row.dur_ns
@@ -109,11 +109,11 @@ def test_splitting_an_activity_changes_no_time(
     builder.events.append({**event, "ts": event["ts"] + first / 1000, "dur": (length - first) / 1000})
     event["dur"] = first / 1000
     after = builder.trace()
-    one, two = busy.gpu_time(before, 0), busy.gpu_time(after, 0)
+    one, two = gpu_time.gpu_time(before, 0), gpu_time.gpu_time(after, 0)
     assert two.activities == one.activities + 1
     assert two == msgspec.structs.replace(one, activities=two.activities)
     columns = ["dur_ns", "busy_ns", "compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns"]
-    assert steps.step_times(after, 0)[columns].equals(steps.step_times(before, 0)[columns])
+    assert gpu_time.step_times(after, 0)[columns].equals(gpu_time.step_times(before, 0)[columns])
 
 
 def _sites(steps: int, extra: tuple[int, int] | None = None) -> dict[tuple[str, int], int]:

@@ -12,7 +12,7 @@ import pytest
 
 from builders import AUTOGRAD, LOADER, MAIN, PINNED_D2H, TraceBuilder, training_step
 from recorded import recorded
-from steptrace.analysis.common.steps import step_times
+from steptrace.analysis.common.gpu_time import step_times
 from steptrace.analysis.overview import in_each_step
 from steptrace.analysis.syncs import sync_costs
 from steptrace.cli import main

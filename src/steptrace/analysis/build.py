@@ -12,6 +12,7 @@ import pandas as pd
 
 from steptrace.analysis import overview
 from steptrace.analysis.common.analysis import Analysis
+from steptrace.analysis.common.gpu_time import device_times, gpu_time
 from steptrace.analysis.common.launches import launches
 from steptrace.analysis.common.steps import is_training
 from steptrace.analysis.communication import ranks as across_ranks
@@ -204,8 +205,8 @@ def summarize_trace(analysis: Analysis) -> TraceSummary:
         window_ns=trace.window[1] - trace.window[0],
         unprofiled_step_ns=capture.unprofiled.median_ns if capture and capture.unprofiled else None,
         quality=quality(analysis),
-        gpu=overview.gpu(trace, device),
-        devices=overview.devices(trace),
+        gpu=gpu_time(trace, device),
+        devices=device_times(trace),
         temporal=analysis.rows("temporal", TemporalRow),
         steps=analysis.rows("step_times", StepTime),
         sections=analysis.rows("sections", Section),

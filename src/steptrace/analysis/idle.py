@@ -2,7 +2,7 @@
 
 And what the host did while the GPU had nothing to do for want of a launch, and which calls it was in: in the gaps of
 `idle_gaps` with the cause `host`, and in the time before the GPU's first work and after its last. With steps, that time
-counts from the first step's start to the last one's end, as in `steptrace.analysis.overview`; without, from the
+counts from the first step's start to the last one's end, as in `steptrace.analysis.common.division`; without, from the
 trace's first event to its last, and counts for nothing but to be named.
 """
 
@@ -10,28 +10,19 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from steptrace import intervals, schema
 from steptrace.analysis.common.analysis import Analysis, plain, rows
 from steptrace.analysis.common.annotations import annotation_of_kernels
 from steptrace.analysis.common.busy import activity
+from steptrace.analysis.common.division import CAUSES, KERNEL_WAIT_BELOW_NS, first_work, gap_causes, gpu_division
 from steptrace.analysis.common.kernel_names import short_name
-from steptrace.analysis.common.launches import waits_for_event
 from steptrace.documents.idle import HostCall, HostGap, HostGaps, Idle, IdleEnding, IdleGap, StreamIdle
 from steptrace.documents.rows import table_of
 from steptrace.intervals import Ints, Spans
 from steptrace.trace import columns
 from steptrace.trace.events import MISSING
 from steptrace.trace.model import Trace, launched_at, launching_op, on_training, once
-from steptrace.trace.names import LOADER_LABEL
-
-#: Below this a gap before work that was already queued is the GPU's own start-up. HTA's documentation says 30 ns, its
-#: code compares microseconds.
-KERNEL_WAIT_BELOW_NS = 30_000
-
-#: The causes of device idle time, in the order in which they are looked for.
-CAUSES = ("sync", "loader", "host", "dependency", "unknown")
 
 #: How many gaps, and what ended gaps, summary.json lists; the table `idle_gaps` has all.
 MOST = 20
@@ -60,43 +51,16 @@ def idle_by_stream(trace: Trace) -> pd.DataFrame:
 
 def idle_by_cause(trace: Trace, device: int) -> dict[str, int]:
     """Idle ns of a GPU between its first and last activity, by cause; the causes add up to its idle time exactly."""
-    gaps = idle_gaps(trace, device)
-    return {cause: int(gaps.loc[gaps["cause"] == cause, "dur"].sum()) for cause in CAUSES}
+    parts = gpu_division(trace, device).total(*activity(trace, device).span)
+    return {cause: parts[f"idle_{cause}"] for cause in CAUSES}
 
 
 @once
 def idle_gaps(trace: Trace, device: int) -> pd.DataFrame:
-    """Each gap in a GPU's work, with its one cause and what ended it (table `idle_gaps`).
-
-    The causes, in the order in which they are looked for:
-
-    - `sync`: a training thread was blocked in a synchronisation when the GPU ran dry, or for at least half of the gap.
-      The host could not queue anything meanwhile, so the launching until the gap ends is the sync's cost too. A gap
-      that ends with work launched before the wait began is not its: the host held nothing up.
-    - `loader`: a training thread was waiting in the data loader's `__next__` for at least half of the gap. This also
-      wins over a sync that only came before it: without that sync the GPU would have waited for the data all the same.
-    - `host`: the work that ends the gap was not launched when the gap began: the host was launching, or in Python.
-    - `dependency`: that work was queued, and either began within 30 us, as work behind other work does, or a stream had
-      been told to wait for an event just before it was launched.
-    - `unknown`: none of these, or the launch of the work is not in the trace, nor any sign that it was queued.
-    """
-    busy = activity(trace, device).busy
-    gaps = intervals.spans(busy[:-1, 1], busy[1:, 0])
+    """Each gap in a GPU's work, with its one cause (`division.gap_causes`) and what ended it (table `idle_gaps`)."""
+    gaps, cause = gap_causes(trace, device)
     start, end = gaps[:, 0], gaps[:, 1]
-    loader_ns = intervals.measure_within(loader_spans(trace), start, end)
-    in_loader = 2 * loader_ns >= end - start
-    row = _first_work(trace, device, end)
-    launch = columns.row_numbers(trace.kernels["launch"])[row] if len(row) else row
-    begun, returned = columns.start_end(trace.launches)
-    launched = columns.take(returned, launch)
-    in_sync, waited_through = _held_by_sync(trace, gaps, columns.take(begun, launch))
-    late = launched > start
-    # What begins while the host waits all along was queued before, though the trace lacks its launch.
-    queued = np.where(launch >= 0, ~late, waited_through)
-    dependent = queued & ((end - start < KERNEL_WAIT_BELOW_NS) | waits_for_event(trace, launch))
-    conditions = [in_sync & ~in_loader, in_loader, (launch >= 0) & late, dependent]
-    cause = np.select(conditions, CAUSES[:4], default="unknown").astype(object)
-    ended = _endings(trace, row, start)
+    ended = _endings(trace, first_work(trace, device, end), start)
     return schema.frame_of(IDLE_GAPS, {"ts": start, "dur": end - start, "cause": cause, **ended})
 
 
@@ -138,47 +102,6 @@ def _endings(trace: Trace, row: Ints, start: Ints) -> dict[str, Any]:
         "label": columns.texts(trace.annotations["name"], annotation_of_kernels(trace)[row]),
         "step": columns.references(columns.row_numbers(kernels["step"])),
     }
-
-
-@once
-def loader_spans(trace: Trace) -> Spans:
-    """When a training thread was waiting in the data loader's `__next__`."""
-    labels = trace.annotations
-    rows = labels[columns.judge_names(labels["name"], LOADER_LABEL.match) & on_training(trace, labels)]
-    return intervals.union(columns.spans_of(rows))
-
-
-def _held_by_sync(trace: Trace, gaps: Spans, launched: Ints) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which gaps a sync of a training thread held open, and which lie within syncs of one such thread from end to end.
-
-    `launched` is when the work that ends each gap was launched, -1 where that is not known.
-    """
-    start, end = gaps[:, 0], gaps[:, 1]
-    held, through = np.zeros(len(gaps), dtype=bool), np.zeros(len(gaps), dtype=bool)
-    for _, own in trace.syncs[on_training(trace, trace.syncs)].groupby("thread", sort=True):
-        begin, over = columns.start_end(own)
-        # The waits of a thread follow each other: from the first on that began after the launch, none counts. Where the
-        # launch is not known, the host can have made it after a wait that was over, not within one.
-        late = np.where(
-            launched >= 0, np.searchsorted(begin, launched, side="right"), np.searchsorted(over, end, side="right")
-        )
-        until = np.append(begin, np.iinfo(np.int64).max)[late]
-        waits = intervals.union(intervals.spans(begin, over))
-        held |= (start < until) & (intervals.measure_within(waits, start, start + 1) > 0)
-        stop = np.clip(until, start, end)
-        held |= 2 * intervals.measure_within(waits, start, stop) >= end - start
-        through |= intervals.measure_within(waits, start, end) == end - start
-    return held, through
-
-
-def _first_work(trace: Trace, device: int, starts: Ints) -> Ints:
-    """Row of the activity of the device that begins at each of `starts`; of several the one launched first."""
-    kernels = trace.kernels
-    rows = np.flatnonzero((kernels["device"] == device).to_numpy() & (kernels["dur"] > 0).to_numpy())
-    launched = launched_at(trace)[rows]
-    launched = np.where(launched < 0, np.iinfo(np.int64).max, launched)
-    rows = rows[np.lexsort((launched, kernels["ts"].to_numpy()[rows]))]
-    return rows[np.searchsorted(kernels["ts"].to_numpy()[rows], starts, side="left")]
 
 
 #: A single call of at least this length is no launching: a launch with all that leads to it takes less.

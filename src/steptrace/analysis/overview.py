@@ -1,38 +1,28 @@
 """The first look at a trace: how long a step takes, where that time goes, and what takes it.
 
-A step's time is divided into parts that exclude each other and add up to it, to the nanosecond.
-With a GPU, all steps are one window: from the first one's start on the host, or the end of what was launched before
-it, to the end of the last one's work. Steps overlap where the host runs ahead of the GPU; a window holds every instant
-once, and divided by the number of steps it is what a step takes. At each instant the GPU computes, or runs
-communication or copies that no computation hides, or is idle, with one cause. Without a GPU, the window is the host's
-steps one after the other, in the parts as the training loop labels them, of labels inside each other the outer one; of
-somebody else's loop as PyTorch's own labels and the operators of the backward pass tell, and what cannot be told is no
-part.
-
-The first page has these parts under other names. A trace without steps is one window, its GPU's span, and has no step
-time.
+The parts are those of `steptrace.analysis.common.division` in all steps, which are one window: from the first one's
+start on the host, or the end of what was launched before it, to the end of the last one's work. A trace without steps
+is one window, its GPU's span, and has no step time.
 
 And how each figure of `documents.step_figures` comes from a trace: its value in each step, and over all steps.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
-from msgspec.structs import asdict
 from numpy.typing import NDArray
 
-from steptrace import intervals, schema
-from steptrace.analysis.common.busy import activity, gpu_time, sm_weighted_ns
-from steptrace.analysis.common.steps import HOST_PARTS, apart, is_own_operator, labelled_parts, unlabelled_parts
-from steptrace.analysis.idle import CAUSES, idle_gaps, loader_spans
-from steptrace.documents.gpu_time import DeviceTime, GpuTime
+from steptrace import schema
+from steptrace.analysis.common.busy import activity, sm_weighted_ns
+from steptrace.analysis.common.division import gpu_division, gpu_window, host_division
+from steptrace.analysis.common.steps import apart, is_own_operator
 from steptrace.documents.overview import Overview, StepParts, TopOperator
 from steptrace.documents.rows import table_of
 from steptrace.documents.step_figures import STEP_FIGURES
-from steptrace.intervals import Ints, Spans, measure_within
-from steptrace.trace.columns import has_ancestor, judge_names, row_numbers, spans_of, start_end
+from steptrace.intervals import Ints, measure_within
+from steptrace.trace.columns import has_ancestor, judge_names, row_numbers
 from steptrace.trace.model import Trace, once
 
 #: The parts with a GPU, and what the first page calls them.
@@ -69,19 +59,6 @@ def overview(trace: Trace, device: int | None, operators: tuple[TopOperator, ...
     )
 
 
-def gpu(trace: Trace, device: int | None) -> GpuTime:
-    """Where the time of a GPU went; without one 0 activities and null."""
-    if device is not None:
-        return gpu_time(trace, device)
-    unmeasured: dict[str, Any] = dict.fromkeys(GpuTime.__struct_fields__)
-    return GpuTime(**(unmeasured | {"activities": 0}))
-
-
-def devices(trace: Trace) -> tuple[DeviceTime, ...]:
-    """The same of each GPU."""
-    return tuple(DeviceTime(device=device, **asdict(gpu_time(trace, device))) for device in trace.devices)
-
-
 def top_operators(call_names: pd.DataFrame, by_operator: pd.DataFrame | None) -> pd.DataFrame:
     """The operators by their own time (table `top_operators`): the GPU's, or without a GPU the host's.
 
@@ -116,94 +93,15 @@ def step_parts(trace: Trace, device: int | None) -> StepParts | None:
 @once
 def parts_of_window(trace: Trace, device: int | None) -> StepParts | None:
     """The same, of a trace without steps those of its GPU's span (0 steps); None without steps and GPU."""
-    if device is None:
-        return _host_parts(trace) if len(trace.steps) else None
-    return _gpu_parts(trace, device)
-
-
-def _gpu_parts(trace: Trace, device: int) -> StepParts:
-    gpu = activity(trace, device)
-    start, end = gpu_window(trace, device)
-    busy = {name: getattr(gpu, name) for name in ("compute", "exposed_memory", "exposed_comm")}
-    parts = {name: intervals.measure(intervals.clip(spans, start, end)) for name, spans in busy.items()}
-    gaps = idle_gaps(trace, device)
-    inside = intervals.measure_within(intervals.spans([start], [end]), *start_end(gaps))
-    cause = gaps["cause"].to_numpy(dtype=object)
-    idle = {name: int(inside[cause == name].sum()) for name in CAUSES}
-    # Before the GPU's first work and after its last nothing but the host can be the cause.
-    first, last = gpu.span
-    edges = intervals.union(intervals.spans([start, max(last, start)], [min(first, end), end]))
-    waiting = intervals.measure(intervals.intersect(loader_spans(trace), edges))
-    idle["loader"] += waiting
-    idle["host"] += intervals.measure(edges) - waiting
-    parts |= {f"idle_{name}": idle[name] for name in CAUSES}
-    return StepParts(kind="gpu", steps=len(trace.steps), window_ns=end - start, parts_ns=parts)
-
-
-def gpu_window(trace: Trace, device: int) -> tuple[int, int]:
-    """Start and end of the window that a GPU's shares are of: all steps, or without any the GPU's span.
-
-    Work left over from earlier steps, which nothing is known of but that it ran, is no part of it.
-    """
-    if len(trace.steps) == 0:
-        return activity(trace, device).span
-    first, end = trace.steps_span
-    return min(max(first, _left_over(trace, device)), end), end
-
-
-def _left_over(trace: Trace, device: int) -> int:
-    """When a GPU was through with work of steps before the recorded ones: that without a launch, before all other."""
-    work = trace.kernels[trace.kernels["device"] == device]
-    known = work["launch"].notna()
-    earlier = work[~known & (work["ts"] < work["ts"][known].min())]
-    return int((earlier["ts"] + earlier["dur"]).max()) if len(earlier) and known.any() else 0
-
-
-def _host_parts(trace: Trace) -> StepParts:
-    steps = trace.steps
-    window = intervals.union(intervals.spans(steps["ts"], steps["ts"] + steps["host_dur"]))
-    spans = _labelled(trace)
-    if "forward" not in spans:
-        spans = _unlabelled(trace, spans)
-    taken, parts = intervals.empty(), dict[str, int]()
-    for name in HOST_PARTS:
-        if name not in spans:
-            continue  # not known, which is not nothing
-        own = intervals.intersect(spans[name], window)
-        # Two threads may be in different parts at once.
-        parts[name] = intervals.measure(intervals.subtract(own, taken))
-        taken = intervals.union(taken, own)
-    window_ns = intervals.measure(window)
-    parts["other"] = window_ns - sum(parts.values())
-    return StepParts(kind="host", steps=len(steps), window_ns=window_ns, parts_ns=parts)
-
-
-def _labelled(trace: Trace) -> dict[str, Spans]:
-    """The parts that the training loop labels."""
-    chosen = labelled_parts(trace, in_steps=True)
-    names = HOST_PARTS if "forward" in set(chosen["name"]) else sorted(set(chosen["name"].astype(str)))
-    rows = {name: chosen[(chosen["name"] == name).to_numpy()] for name in names}
-    return {name: intervals.union(spans_of(own)) for name, own in rows.items()}
-
-
-def _unlabelled(trace: Trace, labelled: dict[str, Spans]) -> dict[str, Spans]:
-    """The parts of somebody else's steps: what is labelled, else by PyTorch's own labels and operators.
-
-    The forward pass, with the loss, is what lies between a backward pass and the part or the step's beginning before.
-    """
-    own: dict[str, list[tuple[int, int]]] = {}
-    for start, end, name in unlabelled_parts(trace):
-        own.setdefault(name, []).append((start, end))
-    found = {name: intervals.union(np.array(spans, dtype=np.int64)) for name, spans in own.items()} | labelled
-    if "backward" not in found:
-        return found
-    edges = np.sort(np.concatenate([trace.steps["ts"].to_numpy(), *(spans[:, 1] for spans in found.values())]))
-    backward = found["backward"]
-    before = edges[np.maximum(np.searchsorted(edges, backward[:, 0], side="right") - 1, 0)]
-    gaps = intervals.union(intervals.spans(np.minimum(before, backward[:, 0]), backward[:, 0]))
-    for spans in found.values():
-        gaps = intervals.subtract(gaps, spans)
-    return {**found, "forward": gaps}
+    steps = len(trace.steps)
+    if device is not None:
+        start, end = gpu_window(trace, device)
+        parts = gpu_division(trace, device).total(start, end)
+        return StepParts(kind="gpu", steps=steps, window_ns=end - start, parts_ns=parts)
+    if not steps:
+        return None
+    parts = host_division(trace).total(*trace.steps_span)
+    return StepParts(kind="host", steps=steps, window_ns=sum(parts.values()), parts_ns=parts)
 
 
 #: One value a step, in the order of the steps.

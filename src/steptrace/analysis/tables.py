@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from steptrace.analysis import program as flame
-from steptrace.analysis.common import annotations, launches, steps
+from steptrace.analysis.common import annotations, gpu_time, launches
 from steptrace.analysis.common.call_tree import call_names, call_tree, device_time_by, kernel_origins
 from steptrace.analysis.communication.collectives import collective_times, host_collectives
 from steptrace.analysis.copies import copies, copy_rates
@@ -58,7 +58,7 @@ def tables_of(trace: Trace, device: int | None, lines: SourceLines) -> Iterator[
     yield {"sync_costs": costs, "sync_sites": sync_sites(trace, device, costs)}
     yield critical_paths(trace)
     yield {"quality_checks": quality_checks(trace)}
-    yield {"step_times": steps.step_times(trace, device), "temporal": steps.temporal_breakdown(trace)}
+    yield {"step_times": gpu_time.step_times(trace, device), "temporal": gpu_time.temporal_breakdown(trace)}
     sections = annotations.section_times(trace, device)
     yield {"section_times": sections, "sections": annotations.section_medians(sections, len(trace.steps))}
     yield {"input_waits": input_waits(trace, device), "idle_by_stream": idle_by_stream(trace)}

@@ -1,4 +1,4 @@
-"""The training steps of a trace: where the GPU's time went in each, and the parts that nobody labelled."""
+"""The training steps of a trace, and the parts of the training loop in them, labelled or not."""
 
 import re
 from typing import Final
@@ -6,69 +6,16 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from steptrace import intervals, schema
-from steptrace.analysis.common.busy import activity, time_within
-from steptrace.documents.gpu_time import TemporalRow
-from steptrace.documents.rows import table_of
 from steptrace.intervals import Ints
-from steptrace.trace.columns import counted, has_ancestor, row_numbers, start_end, unmeasured
+from steptrace.trace.columns import has_ancestor, row_numbers, start_end
 from steptrace.trace.model import Trace, on_training
 from steptrace.trace.names import LOADER_LABEL
-
-TEMPORAL = table_of("temporal", TemporalRow, "device", "step")
 
 
 def apart(trace: Trace) -> tuple[Ints, Ints]:
     """Start and end of each step, which ends where the next begins if GPU work of it runs on longer."""
     start, end = start_end(trace.steps)
     return start, np.minimum(end, np.append(start[1:], end[-1:]))
-
-
-def step_times(trace: Trace, device: int | None) -> pd.DataFrame:
-    """One row per step: `index`, `start_ns`, `dur_ns`, `host_dur_ns`, and the GPU's time in it.
-
-    A step is the host's `ProfilerStep#N` annotation, extended to the end of the last GPU work launched in it; so steps
-    can overlap. The GPU's columns (`busy_ns`, `compute_ns`, `exposed_comm_ns`, `exposed_memory_ns`, `idle_ns`; the
-    last four add up to `dur_ns`) hold what ran in that time, whichever step launched it; null without a GPU.
-    """
-    steps = trace.steps
-    table = steps[["index", "ts", "dur", "host_dur"]].set_axis(["index", "start_ns", "dur_ns", "host_dur_ns"], axis=1)
-    if device is None:
-        columns = ("busy_ns", "compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns")
-        return table.assign(**dict.fromkeys(columns, unmeasured(len(table))))
-    return table.assign(**time_within(activity(trace, device), *start_end(steps)).drop(columns="dur"))
-
-
-def temporal_breakdown(trace: Trace) -> pd.DataFrame:
-    """Where the time of each GPU went: over its whole span, and in each step (table `temporal`).
-
-    A step's row holds what ran in its time, whichever step launched it. A GPU without work in a step is idle for all of
-    it. Without a GPU the table is empty.
-    """
-    parts = [_breakdown(trace, device) for device in sorted(trace.devices)]
-    return schema.validate(pd.concat(parts, ignore_index=True), TEMPORAL) if parts else schema.frame_of(TEMPORAL)
-
-
-def _breakdown(trace: Trace, device: int) -> pd.DataFrame:
-    gpu = activity(trace, device)
-    steps = trace.steps
-    start: Ints = np.append(gpu.span[0], steps["ts"].to_numpy())
-    end: Ints = np.append(gpu.span[1], (steps["ts"] + steps["dur"]).to_numpy())
-    within = time_within(gpu, start, end)
-    other = {"comm_ns": gpu.comm, "memory_ns": gpu.memory, "comm_compute_overlap_ns": gpu.overlap}
-    return schema.frame_of(
-        TEMPORAL,
-        {
-            "rank": [trace.rank] * len(start),
-            "device": device,
-            "step": counted(np.arange(-1, len(steps))),
-            "index": pd.arrays.IntegerArray(np.append(0, steps["index"].to_numpy()), np.arange(len(start)) == 0),
-            "start_ns": start,
-            "span_ns": within["dur"],
-            **within.drop(columns="dur"),
-            **{name: intervals.measure_within(spans, start, end) for name, spans in other.items()},
-        },
-    )
 
 
 def is_own_operator(name: str) -> bool:

@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
+from steptrace.analysis.common.division import KERNEL_WAIT_BELOW_NS, loader_spans
 from steptrace.analysis.critical_path.waits import Work, work_of
-from steptrace.analysis.idle import KERNEL_WAIT_BELOW_NS, loader_spans
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import Mask, judge_names, row_numbers, start_end, take
 from steptrace.trace.model import Trace

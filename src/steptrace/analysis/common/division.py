@@ -1,0 +1,226 @@
+"""The one division of a trace's time: at each instant one part, so that parts add up to any stretch to the nanosecond.
+
+With a GPU, at each instant the GPU computes, or runs communication or copies that no computation hides, or is idle,
+with one cause. Without one, the host's steps are in the parts as the training loop labels them, of labels inside each
+other the outer one; of somebody else's loop as PyTorch's own labels and the operators of the backward pass tell, and
+what cannot be told is no part. The overview, the temporal breakdown, step times, idle causes and shares of the step are
+sums over it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from steptrace import intervals
+from steptrace.analysis.common.busy import activity
+from steptrace.analysis.common.launches import waits_for_event
+from steptrace.analysis.common.steps import HOST_PARTS, labelled_parts, unlabelled_parts
+from steptrace.intervals import Ints, Spans
+from steptrace.trace.columns import judge_names, row_numbers, spans_of, start_end, take
+from steptrace.trace.model import Trace, launched_at, on_training, once
+from steptrace.trace.names import LOADER_LABEL
+
+#: Below this a gap before work that was already queued is the GPU's own start-up. HTA's documentation says 30 ns, its
+#: code compares microseconds.
+KERNEL_WAIT_BELOW_NS: Final = 30_000
+
+#: The causes of a GPU's idle time, in the order in which they are looked for.
+CAUSES: Final = ("sync", "loader", "host", "dependency", "unknown")
+BUSY: Final = ("compute", "exposed_memory", "exposed_comm")
+#: The parts with a GPU, in the order in which they are shown.
+GPU_PARTS: Final = (*BUSY, *(f"idle_{cause}" for cause in CAUSES))
+
+
+@dataclass(frozen=True)
+class Division:
+    """Time in segments that do not overlap, in order: `spans` (int64, ns), and of each its place in `parts`."""
+
+    parts: tuple[str, ...]
+    spans: Spans = field(repr=False)
+    part: NDArray[np.int8] = field(repr=False)
+
+    def within(self, starts: ArrayLike, ends: ArrayLike) -> dict[str, Ints]:
+        """The time of each part in each window `[starts[i], ends[i])`, in ns; windows may overlap."""
+        of_part = {name: self.spans[self.part == place] for place, name in enumerate(self.parts)}
+        return {name: intervals.measure_within(spans, starts, ends) for name, spans in of_part.items()}
+
+    def total(self, start: int, end: int) -> dict[str, int]:
+        """The time of each part in one window."""
+        return {name: int(ns[0]) for name, ns in self.within([start], [end]).items()}
+
+
+def divide(window: Spans, sets: Iterable[tuple[str, Spans]], rest: str, parts: tuple[str, ...]) -> Division:
+    """Divide a normal-form set of time among other such sets: what several claim goes to the first, and else to `rest`.
+
+    Args:
+        window: what is divided.
+        sets: names of parts, each at most once but `rest`, with what they claim.
+        rest: the part of what none claims.
+        parts: all parts, in the order in which they are shown.
+    """
+    left, own = window, list[tuple[str, Spans]]()
+    for name, spans in sets:
+        own.append((name, intervals.intersect(spans, left)))
+        left = intervals.subtract(left, own[-1][1])
+    own.append((rest, left))
+    spans = np.concatenate([claimed for _, claimed in own])
+    part = np.repeat([parts.index(name) for name, _ in own], [len(claimed) for _, claimed in own]).astype(np.int8)
+    order = np.argsort(spans[:, 0], kind="stable")
+    return Division(parts, spans[order], part[order])
+
+
+@once
+def gpu_division(trace: Trace, device: int) -> Division:
+    """A GPU's time, over its span and the steps; before its first work and after its last it waits for the host."""
+    gpu = activity(trace, device)
+    first, last = gpu.span
+    low, high = trace.steps_span if len(trace.steps) else gpu.span
+    if len(gpu.busy):
+        low, high = min(low, first), max(high, last)
+    gaps, cause = gap_causes(trace, device)
+    outside = intervals.complement(intervals.union(intervals.spans([first], [last])), low, high)
+    idle = {name: gaps[cause == name] for name in CAUSES if name != "host"}
+    idle["loader"] = intervals.union(idle["loader"], intervals.intersect(loader_spans(trace), outside))
+    busy = (("compute", gpu.compute), ("exposed_comm", gpu.comm), ("exposed_memory", gpu.memory))
+    return divide(
+        intervals.union(intervals.spans([low], [high])),
+        [*busy, *((f"idle_{name}", spans) for name, spans in idle.items())],
+        "idle_host",
+        GPU_PARTS,
+    )
+
+
+def gpu_window(trace: Trace, device: int) -> tuple[int, int]:
+    """Start and end of the window that a GPU's shares are of: all steps, or without any the GPU's span.
+
+    Steps overlap where the host runs ahead of the GPU; the window holds every instant once, and divided by the number
+    of steps it is what a step takes. Work left over from earlier steps, which nothing is known of but that it ran, is
+    no part of it.
+    """
+    if len(trace.steps) == 0:
+        return activity(trace, device).span
+    first, end = trace.steps_span
+    return min(max(first, _left_over(trace, device)), end), end
+
+
+def _left_over(trace: Trace, device: int) -> int:
+    """When a GPU was through with work of steps before the recorded ones: that without a launch, before all other."""
+    work = trace.kernels[trace.kernels["device"] == device]
+    known = work["launch"].notna()
+    earlier = work[~known & (work["ts"] < work["ts"][known].min())]
+    return int((earlier["ts"] + earlier["dur"]).max()) if len(earlier) and known.any() else 0
+
+
+@once
+def gap_causes(trace: Trace, device: int) -> tuple[Spans, NDArray[np.object_]]:
+    """The gaps between a GPU's work, and the one cause of each.
+
+    The causes, in the order in which they are looked for:
+
+    - `sync`: a training thread was blocked in a synchronisation when the GPU ran dry, or for at least half of the gap.
+      The host could not queue anything meanwhile, so the launching until the gap ends is the sync's cost too. A gap
+      that ends with work launched before the wait began is not its: the host held nothing up.
+    - `loader`: a training thread was waiting in the data loader's `__next__` for at least half of the gap. This also
+      wins over a sync that only came before it: without that sync the GPU would have waited for the data all the same.
+    - `host`: the work that ends the gap was not launched when the gap began: the host was launching, or in Python.
+    - `dependency`: that work was queued, and either began within 30 us, as work behind other work does, or a stream had
+      been told to wait for an event just before it was launched.
+    - `unknown`: none of these, or the launch of the work is not in the trace, nor any sign that it was queued.
+    """
+    busy = activity(trace, device).busy
+    gaps = intervals.spans(busy[:-1, 1], busy[1:, 0])
+    start, end = gaps[:, 0], gaps[:, 1]
+    loader_ns = intervals.measure_within(loader_spans(trace), start, end)
+    in_loader = 2 * loader_ns >= end - start
+    row = first_work(trace, device, end)
+    launch = row_numbers(trace.kernels["launch"])[row] if len(row) else row
+    begun, returned = start_end(trace.launches)
+    in_sync, waited_through = _held_by_sync(trace, gaps, take(begun, launch))
+    late = take(returned, launch) > start
+    # What begins while the host waits all along was queued before, though the trace lacks its launch.
+    queued = np.where(launch >= 0, ~late, waited_through)
+    dependent = queued & ((end - start < KERNEL_WAIT_BELOW_NS) | waits_for_event(trace, launch))
+    conditions = [in_sync & ~in_loader, in_loader, (launch >= 0) & late, dependent]
+    return gaps, np.select(conditions, CAUSES[:4], default=CAUSES[4]).astype(object)
+
+
+@once
+def loader_spans(trace: Trace) -> Spans:
+    """When a training thread was waiting in the data loader's `__next__`."""
+    labels = trace.annotations
+    rows = labels[judge_names(labels["name"], LOADER_LABEL.match) & on_training(trace, labels)]
+    return intervals.union(spans_of(rows))
+
+
+def first_work(trace: Trace, device: int, starts: Ints) -> Ints:
+    """Row of the activity of the device that begins at each of `starts`; of several the one launched first."""
+    kernels = trace.kernels
+    rows = np.flatnonzero((kernels["device"] == device).to_numpy() & (kernels["dur"] > 0).to_numpy())
+    launched = launched_at(trace)[rows]
+    launched = np.where(launched < 0, np.iinfo(np.int64).max, launched)
+    rows = rows[np.lexsort((launched, kernels["ts"].to_numpy()[rows]))]
+    return rows[np.searchsorted(kernels["ts"].to_numpy()[rows], starts, side="left")]
+
+
+def _held_by_sync(trace: Trace, gaps: Spans, launched: Ints) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which gaps a sync of a training thread held open, and which lie within syncs of one such thread from end to end.
+
+    `launched` is when the work that ends each gap was launched, -1 where that is not known.
+    """
+    start, end = gaps[:, 0], gaps[:, 1]
+    held, through = np.zeros(len(gaps), dtype=bool), np.zeros(len(gaps), dtype=bool)
+    for _, own in trace.syncs[on_training(trace, trace.syncs)].groupby("thread", sort=True):
+        begin, over = start_end(own)
+        # The waits of a thread follow each other: from the first on that began after the launch, none counts. Where the
+        # launch is not known, the host can have made it after a wait that was over, not within one.
+        late = np.where(
+            launched >= 0, np.searchsorted(begin, launched, side="right"), np.searchsorted(over, end, side="right")
+        )
+        until = np.append(begin, np.iinfo(np.int64).max)[late]
+        waits = intervals.union(intervals.spans(begin, over))
+        held |= (start < until) & (intervals.measure_within(waits, start, start + 1) > 0)
+        stop = np.clip(until, start, end)
+        held |= 2 * intervals.measure_within(waits, start, stop) >= end - start
+        through |= intervals.measure_within(waits, start, end) == end - start
+    return held, through
+
+
+def host_division(trace: Trace) -> Division:
+    """The host's time in steps, in the parts that are known; two threads may be in different parts at once."""
+    window = intervals.union(intervals.spans(trace.steps["ts"], trace.steps["ts"] + trace.steps["host_dur"]))
+    spans = _labelled(trace)
+    if "forward" not in spans:
+        spans = _unlabelled(trace, spans)
+    names = tuple(name for name in HOST_PARTS if name in spans)  # not known, which is not nothing
+    return divide(window, [(name, spans[name]) for name in names], "other", (*names, "other"))
+
+
+def _labelled(trace: Trace) -> dict[str, Spans]:
+    """The parts that the training loop labels."""
+    chosen = labelled_parts(trace, in_steps=True)
+    names = HOST_PARTS if "forward" in set(chosen["name"]) else sorted(set(chosen["name"].astype(str)))
+    rows = {name: chosen[(chosen["name"] == name).to_numpy()] for name in names}
+    return {name: intervals.union(spans_of(own)) for name, own in rows.items()}
+
+
+def _unlabelled(trace: Trace, labelled: Mapping[str, Spans]) -> dict[str, Spans]:
+    """The parts of somebody else's steps: what is labelled, else by PyTorch's own labels and operators.
+
+    The forward pass, with the loss, is what lies between a backward pass and the part or the step's beginning before.
+    """
+    own: dict[str, list[tuple[int, int]]] = {}
+    for start, end, name in unlabelled_parts(trace):
+        own.setdefault(name, []).append((start, end))
+    parts = {name: intervals.union(np.array(spans, dtype=np.int64)) for name, spans in own.items()} | {**labelled}
+    if "backward" not in parts:
+        return parts
+    edges = np.sort(np.concatenate([trace.steps["ts"].to_numpy(), *(spans[:, 1] for spans in parts.values())]))
+    backward = parts["backward"]
+    before = edges[np.maximum(np.searchsorted(edges, backward[:, 0], side="right") - 1, 0)]
+    gaps = intervals.union(intervals.spans(np.minimum(before, backward[:, 0]), backward[:, 0]))
+    for spans in parts.values():
+        gaps = intervals.subtract(gaps, spans)
+    return {**parts, "forward": gaps}

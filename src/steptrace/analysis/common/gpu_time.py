@@ -1,0 +1,106 @@
+"""Where each GPU's time went: over its whole span, in each step and in all of them, as sums over the one division.
+
+Compute + exposed comm + exposed memory + idle is the span, exactly: exposed comm is comm without compute, exposed
+memory is memory without compute and comm. comm and memory alone are their unions, hidden or not.
+"""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from msgspec.structs import asdict
+
+from steptrace import intervals, schema
+from steptrace.analysis.common.busy import activity
+from steptrace.analysis.common.division import BUSY, gpu_division
+from steptrace.documents.gpu_time import DeviceTime, GpuTime, TemporalRow
+from steptrace.documents.rows import table_of
+from steptrace.intervals import Ints
+from steptrace.trace.columns import counted, start_end, unmeasured
+from steptrace.trace.model import Trace
+
+TEMPORAL = table_of("temporal", TemporalRow, "device", "step")
+
+
+def exclusive_times(trace: Trace, device: int, starts: Ints, ends: Ints) -> dict[str, Ints]:
+    """A GPU's time in each window `[starts[i], ends[i])` of its steps or span, ns; windows may overlap.
+
+    Returns `busy_ns`, `compute_ns`, `exposed_comm_ns`, `exposed_memory_ns` and `idle_ns`.
+    """
+    parts = gpu_division(trace, device).within(starts, ends)
+    busy = sum((parts[name] for name in BUSY), start=np.zeros(len(starts), dtype=np.int64))
+    idle = sum((ns for name, ns in parts.items() if name not in BUSY), start=np.zeros(len(starts), dtype=np.int64))
+    names = ("compute", "exposed_comm", "exposed_memory")
+    return {"busy_ns": busy, **{f"{name}_ns": parts[name] for name in names}, "idle_ns": idle}
+
+
+def _all_times(trace: Trace, device: int, starts: Ints, ends: Ints) -> dict[str, Ints]:
+    """The same with `comm_ns`, `memory_ns` and `comm_compute_overlap_ns`, which others may hide or hide."""
+    gpu = activity(trace, device)
+    unions = {
+        "comm": gpu.comm,
+        "memory": gpu.memory,
+        "comm_compute_overlap": intervals.intersect(gpu.comm, gpu.compute),
+    }
+    within = {f"{name}_ns": intervals.measure_within(spans, starts, ends) for name, spans in unions.items()}
+    return {**exclusive_times(trace, device, starts, ends), **within}
+
+
+def gpu_time(trace: Trace, device: int | None) -> GpuTime:
+    """Where the GPU's time went from its first activity's start to its last one's end; without one null."""
+    if device is None:
+        unmeasured_times: dict[str, Any] = dict.fromkeys(GpuTime.__struct_fields__)
+        return GpuTime(**(unmeasured_times | {"activities": 0}))
+    gpu = activity(trace, device)
+    start, end = gpu.span
+    ns = {name: int(of[0]) for name, of in _all_times(trace, device, np.array([start]), np.array([end])).items()}
+    overlap_pct = 100.0 * ns["comm_compute_overlap_ns"] / ns["comm_ns"] if ns["comm_ns"] else None
+    return GpuTime(activities=gpu.count, span_ns=end - start, **ns, overlap_pct=overlap_pct)
+
+
+def device_times(trace: Trace) -> tuple[DeviceTime, ...]:
+    """The same of each GPU."""
+    return tuple(DeviceTime(device=device, **asdict(gpu_time(trace, device))) for device in trace.devices)
+
+
+def step_times(trace: Trace, device: int | None) -> pd.DataFrame:
+    """One row per step: `index`, `start_ns`, `dur_ns`, `host_dur_ns`, and the GPU's time in it.
+
+    A step is the host's `ProfilerStep#N` annotation, extended to the end of the last GPU work launched in it; so steps
+    can overlap. The GPU's columns (`exclusive_times`) hold what ran in that time, whichever step launched it; null
+    without a GPU.
+    """
+    steps = trace.steps
+    table = steps[["index", "ts", "dur", "host_dur"]].set_axis(["index", "start_ns", "dur_ns", "host_dur_ns"], axis=1)
+    if device is None:
+        columns = ("busy_ns", "compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns")
+        return table.assign(**dict.fromkeys(columns, unmeasured(len(table))))
+    return table.assign(**exclusive_times(trace, device, *start_end(steps)))
+
+
+def temporal_breakdown(trace: Trace) -> pd.DataFrame:
+    """Where the time of each GPU went: over its whole span, and in each step (table `temporal`).
+
+    A step's row holds what ran in its time, whichever step launched it. A GPU without work in a step is idle for all of
+    it. Without a GPU the table is empty.
+    """
+    parts = [_breakdown(trace, device) for device in sorted(trace.devices)]
+    return schema.validate(pd.concat(parts, ignore_index=True), TEMPORAL) if parts else schema.frame_of(TEMPORAL)
+
+
+def _breakdown(trace: Trace, device: int) -> pd.DataFrame:
+    steps, span = trace.steps, activity(trace, device).span
+    start: Ints = np.append(span[0], steps["ts"].to_numpy())
+    end: Ints = np.append(span[1], (steps["ts"] + steps["dur"]).to_numpy())
+    return schema.frame_of(
+        TEMPORAL,
+        {
+            "rank": [trace.rank] * len(start),
+            "device": device,
+            "step": counted(np.arange(-1, len(steps))),
+            "index": pd.arrays.IntegerArray(np.append(0, steps["index"].to_numpy()), np.arange(len(start)) == 0),
+            "start_ns": start,
+            "span_ns": end - start,
+            **_all_times(trace, device, start, end),
+        },
+    )
