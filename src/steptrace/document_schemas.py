@@ -1,7 +1,7 @@
 """What of the docs is made from the types of the documents: `python -m steptrace.document_schemas docs`.
 
-The JSON Schemas in `schemas/`, from the structs in `documents`; in `metrics.md` the table of the figures of a step, in
-`findings.md` that of the rules.
+The JSON Schemas in `schemas/`, from the structs in `documents`; in `metrics.md` the table of what a trace's page says,
+in `findings.md` that of the rules.
 """
 
 import inspect
@@ -13,12 +13,13 @@ from typing import Any, Final
 
 import msgspec
 
-from steptrace.documents.column import Subject, columns_of, subjects_of
+from steptrace.documents.base import Document
+from steptrace.documents.column import columns_of, subjects_of
 from steptrace.documents.compared import ComparedResults
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.diff import Diff
 from steptrace.documents.run import RunMemory, RunRecord, Status
-from steptrace.documents.step_figures import STEP_FIGURES
+from steptrace.documents.step_figures import StepFigures
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.documents.verdict import Verdict
 from steptrace.findings import RANK_RULES, STUDY_RULES, TRACE_RULES, Rule
@@ -45,36 +46,19 @@ def schema_of(name: str) -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def figure_table() -> str:
-    """The figures of a step as a table for docs/metrics.md."""
-    rows = [
-        (f.name, f"`{f.key}`", f.unit or "count", f.better or "–", "yes" if f.needs_gpu else "no", f.definition)
-        for f in STEP_FIGURES
-    ]
-    return table(("Figure", "Key", "Unit", "Better", "Needs a GPU", "Definition"), rows)
+def subject_table() -> str:
+    """What a trace's page says, a row a subject, for docs/metrics.md."""
+    rows = [("Figures of a step", "–", *_said(StepFigures))]
+    rows += [(subject.heading, f"`{subject.name}`", *_said(subject.kind)) for subject in subjects_of(TraceSummary)]
+    return table(("Subject", "Key", "What it is", "Figures"), rows)
 
 
-def subject_tables() -> str:
-    """What a trace's page says, subject by subject, with the columns of its table, for docs/metrics.md."""
-    return "\n".join(_of_subject(subject) for subject in subjects_of(TraceSummary))
-
-
-def _of_subject(subject: Subject) -> str:
-    row = " ".join((subject.kind.__doc__ or "").split())
-    over_runs = {"none": "first run", "same": "if equal"}
-    columns = [
-        (
-            c.heading or "–",
-            f"`{c.name}`",
-            c.unit or "–",
-            "key" if c.is_key else over_runs.get(c.runs or "", "median" if c.is_number else "first run"),
-            c.meaning,
-        )
-        for c in columns_of(subject.kind)
-        if c.dtype is not None
-    ]
-    head = ("Column", "Key", "Unit", "Over runs", "Meaning")
-    return f"### {subject.heading}: `{subject.name}`\n\n{row}\n\n{table(head, columns)}"
+def _said(kind: type[Document]) -> tuple[str, str]:
+    """What a row is, and its columns: those that tell rows apart first."""
+    columns = [c for c in columns_of(kind) if c.dtype is not None]
+    named = [f"`{c.name}`" + (f" ({c.unit})" if c.unit else "") for c in columns if not c.is_key]
+    keys = [f"`{c.name}`" for c in columns if c.is_key]
+    return " ".join((kind.__doc__ or "").split()), "; ".join([*([f"by {', '.join(keys)}"] if keys else []), *named])
 
 
 def rule_table() -> str:
@@ -96,8 +80,7 @@ def _row(rule: Rule[Any], where: list[str]) -> tuple[str, ...]:
 
 #: By page and place what is made: from the comment `<!-- PLACE: made by ... -->` to the next `<!-- end -->`.
 TABLES: Final[dict[tuple[str, str], Callable[[], str]]] = {
-    ("metrics.md", "figures of a step"): figure_table,
-    ("metrics.md", "subjects of a trace"): subject_tables,
+    ("metrics.md", "subjects of a trace"): subject_table,
     ("findings.md", "rules"): rule_table,
 }
 

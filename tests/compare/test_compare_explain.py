@@ -61,7 +61,7 @@ def test_figures_of_the_gpu_are_taken_from_traces_and_nvml(study: Any, trace_of:
     assert base["noise"]["warnings"] == []
 
 
-@pytest.mark.parametrize("key", [figure.key for figure in STEP_FIGURES])
+@pytest.mark.parametrize("key", [figure.name for figure in STEP_FIGURES])
 def test_each_figure_of_a_step_is_the_median_of_the_runs(study: Any, trace_of: Callable[..., Any], key: str) -> None:
     for repeat, value in enumerate((1.0, 4.0, 9.0)):
         study.add_run("base", repeat, [20.0] * 20, summary=trace_of(**{key: value}))

@@ -13,10 +13,11 @@ from steptrace.analysis import analyze_trace, summarize_trace
 from steptrace.analysis.overview import COUNTS, SHARES, in_each_step
 from steptrace.compare.gates import outcomes
 from steptrace.diff import diff, read_sides
-from steptrace.document_schemas import figure_table, schema_of, with_table
+from steptrace.document_schemas import schema_of, subject_table, with_table
+from steptrace.documents.column import Column
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.figures import check_key
-from steptrace.documents.step_figures import STEP_FIGURES, StepFigure
+from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.report.diff import in_words, page_html
 from steptrace.report.study.overview import launches
@@ -25,7 +26,7 @@ from steptrace.report.trace import page as trace_page
 
 DOCS = Path(__file__).parents[2] / "docs"
 
-each_figure = pytest.mark.parametrize("figure", STEP_FIGURES, ids=lambda figure: figure.key)
+each_figure = pytest.mark.parametrize("figure", STEP_FIGURES, ids=lambda figure: figure.name)
 
 
 def steps(kernels: int) -> TraceBuilder:
@@ -52,63 +53,63 @@ def shown(page: str) -> str:
 
 
 def test_each_has_its_computation() -> None:
-    assert [*SHARES, *COUNTS] == [figure.key for figure in STEP_FIGURES]
+    assert [*SHARES, *COUNTS] == [figure.name for figure in STEP_FIGURES]
 
 
 @each_figure
-def test_it_is_measured_and_stands_on_the_page_of_a_trace(figure: StepFigure, summarized: TraceSummary) -> None:
-    value = getattr(summarized, figure.key)
+def test_it_is_measured_and_stands_on_the_page_of_a_trace(figure: Column, summarized: TraceSummary) -> None:
+    value = getattr(summarized, figure.name)
     assert value is not None
-    assert plain(summarized)[figure.key] == value
-    whole = Summary(schema_version=1, warnings=(), traces=(summarized,))
+    assert plain(summarized)[figure.name] == value
+    whole = Summary(warnings=(), traces=(summarized,))
     page = trace_page.page_html("a trace", trace_page.build(whole), None)
-    assert f"<dt>{figure.name}</dt><dd>{fmt.with_unit(value, figure.unit)}</dd>" in page
+    assert f"<dt>{figure.heading}</dt><dd>{fmt.with_unit(value, figure.unit)}</dd>" in page
 
 
 @each_figure
-def test_without_a_gpu_or_steps_it_is_not_measured(figure: StepFigure) -> None:
+def test_without_a_gpu_or_steps_it_is_not_measured(figure: Column) -> None:
     builder = TraceBuilder()
     builder.step(0, 0, 100)
     builder.op("aten::mm", 10, 50)
-    on_host = in_each_step(figure.key, builder.trace(), None)
-    assert len(on_host) == (0 if figure.needs_gpu else 1)
+    on_host = in_each_step(figure.name, builder.trace(), None)
+    assert len(on_host) == (1 if figure.name == "operators_per_step" else 0)
     empty = TraceBuilder()
     empty.kernel(0, 10, 10)
-    assert not (figure.needs_steps and len(in_each_step(figure.key, empty.trace(), 0)))
+    assert not (figure.name.endswith("_per_step") and len(in_each_step(figure.name, empty.trace(), 0)))
 
 
 @each_figure
-def test_it_stands_in_a_study(figure: StepFigure, summarized: TraceSummary) -> None:
-    value = getattr(summarized, figure.key)
-    study = fill(Comparison, {"variants": [{"name": "a", figure.key: value}]})
+def test_it_stands_in_a_study(figure: Column, summarized: TraceSummary) -> None:
+    value = getattr(summarized, figure.name)
+    study = fill(Comparison, {"variants": [{"name": "a", figure.name: value}]})
     page = shown(variants(study) + launches(study))
-    assert figure.name in page
+    assert figure.heading in page
     assert fmt.with_unit(value, figure.unit) in page
 
 
 @each_figure
-def test_it_stands_in_a_diff(figure: StepFigure, tmp_path: Path) -> None:
+def test_it_stands_in_a_diff(figure: Column, tmp_path: Path) -> None:
     a, b = ([steps(kernels).write(tmp_path / f"{kernels}.json")] for kernels in (3, 4))
     found = diff(*read_sides(a, b))
-    assert figure.name in in_words(found)
-    assert fmt.with_unit(found.figures[figure.key].b, figure.unit) in shown(page_html(found))
-    assert f"<dt>{figure.name}</dt>" in page_html(found)
+    assert figure.heading in in_words(found)
+    assert fmt.with_unit(found.figures[figure.name].b, figure.unit) in shown(page_html(found))
+    assert f"<dt>{figure.heading}</dt>" in page_html(found)
 
 
 @each_figure
-def test_a_gate_can_hold_it(figure: StepFigure) -> None:
-    check_key(figure.key)
-    study = fill(Comparison, {"study": "s", "variants": [{"name": "a", figure.key: 3.0}]})
-    (broken,) = outcomes(study, {"s": {"a": {figure.key: {"at_most": 2}}}})
+def test_a_gate_can_hold_it(figure: Column) -> None:
+    check_key(figure.name)
+    study = fill(Comparison, {"study": "s", "variants": [{"name": "a", figure.name: 3.0}]})
+    (broken,) = outcomes(study, {"s": {"a": {figure.name: {"at_most": 2}}}})
     assert (broken.outcome, broken.value) == ("broken", 3.0)
 
 
 @each_figure
-def test_it_stands_in_the_schemas_and_the_docs(figure: StepFigure) -> None:
+def test_it_stands_in_the_schemas_and_the_docs(figure: Column) -> None:
     for document, kind in (("summary", "TraceSummary"), ("comparison", "VariantResult")):
-        entry = schema_of(document)["$defs"][kind]["properties"][figure.key]
-        assert (entry["title"], entry["description"]) == (figure.name, figure.definition)
+        entry = schema_of(document)["$defs"][kind]["properties"][figure.name]
+        assert entry["description"] == figure.meaning
         assert json.dumps(entry).count('"unit"') == bool(figure.unit)
     text = (DOCS / "metrics.md").read_text(encoding="utf-8")
-    assert f"| `{figure.key}` |" in text
-    assert with_table(text, "figures of a step", figure_table()) == text, "python -m steptrace.document_schemas docs"
+    assert f"`{figure.name}`" in text
+    assert with_table(text, "subjects of a trace", subject_table()) == text, "python -m steptrace.document_schemas docs"

@@ -110,7 +110,7 @@ Values = NDArray[np.float64]
 
 def step_figures(trace: Trace, device: int | None) -> dict[str, float | None]:
     """Every figure of a trace by its key; None where nothing in the trace could measure it."""
-    return {figure.key: over_all_steps(figure.key, trace, device) for figure in STEP_FIGURES}
+    return {figure.name: over_all_steps(figure.name, trace, device) for figure in STEP_FIGURES}
 
 
 def over_all_steps(key: str, trace: Trace, device: int | None) -> float | None:
@@ -127,7 +127,7 @@ def over_all_steps(key: str, trace: Trace, device: int | None) -> float | None:
 
 def in_each_step(key: str, trace: Trace, device: int | None) -> Values:
     """A figure in each step of a trace; empty where nothing in the trace could measure it."""
-    if device is None and key in _NEED_GPU:
+    if device is None and key != _ON_HOST:
         return np.empty(0)
     if key in COUNTS:
         return COUNTS[key](trace, device or 0)
@@ -190,4 +190,5 @@ COUNTS: Final[Mapping[str, Callable[[Trace, int], Values]]] = {
     "kernels_per_step": kernels_per_step,
     "streams_per_step": streams_per_step,
 }
-_NEED_GPU: Final = frozenset(figure.key for figure in STEP_FIGURES if figure.needs_gpu)
+#: The only one that a trace without a GPU has.
+_ON_HOST: Final = "operators_per_step"

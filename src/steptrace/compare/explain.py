@@ -65,7 +65,7 @@ def figures(variant: Variant, trace: TraceSummary | None) -> dict[str, Any]:
     """The single figures of comparison.json that come from profiled windows, from NVML and from the runs' records."""
     runs = variant.measured
     return {
-        **{figure.key: None if trace is None else getattr(trace, figure.key) for figure in STEP_FIGURES},
+        **{figure.name: None if trace is None else getattr(trace, figure.name) for figure in STEP_FIGURES},
         "nvml_util_pct": median_of([run.record.nvml or {} for run in runs], lambda nvml: nvml.get("utilisation_pct")),
         "profiled_over_unprofiled": median_of(
             [run for run in runs if len(run.profiled_ns)],

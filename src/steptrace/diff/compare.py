@@ -73,7 +73,7 @@ def diff(a: Side, b: Side) -> Diff:
     lines = _changes(_rows(a, "program.by_line"), _rows(b, "program.by_line")) if gpu else ()
     step, parts = _step(a, b)
     rows = {"idle_sync": syncs, "": kernels if gpu else operators}
-    figures = {f.key: Pair(a=_mean(a, f.key), b=_mean(b, f.key)) for f in STEP_FIGURES}
+    figures = {f.name: Pair(a=_mean(a, f.name), b=_mean(b, f.name)) for f in STEP_FIGURES}
     return Diff(
         a=_described(a),
         b=_described(b),

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from steptrace.documents.base import Document, File, field
+from steptrace.documents.column import column
 from steptrace.documents.comparison import RatioToBaseline, StepTimes
 
 
@@ -28,9 +29,21 @@ class VariantChange(Document, frozen=True):
 
     name: Annotated[str, field("Variant.")]
     ratio: Annotated[
-        RatioToBaseline | None, field("Step time before over this one: above 1 is faster now; with its verdict.")
+        RatioToBaseline | None,
+        column(
+            "A / B",
+            "Step time in A over that in B, both from unprofiled steps: above 1 means that B is faster. "
+            "Verdicts are made as within a study; runs of the two sessions are not paired.",
+        ),
     ]
-    differing: Annotated[tuple[Difference, ...], field("Other figures that differ.")]
+    differing: Annotated[
+        tuple[Difference, ...],
+        column(
+            "Other figures",
+            "Counts and words are listed where they differ; memory and shares of time, which have no "
+            "interval here, where they move by a tenth or more.",
+        ),
+    ]
     same_configuration: Annotated[bool, field("Whether both trained the same configuration.")]
 
 

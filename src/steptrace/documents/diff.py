@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from steptrace.documents.base import Document, File, field
+from steptrace.documents.column import column
 
 
 class Pair(Document, frozen=True):
@@ -17,7 +18,15 @@ class RowChange(Document, frozen=True):
 
     name: Annotated[str, field("Its name on side B; on side A where B lacks it.")]
     place: Annotated[str | None, field("File and function.")]
-    renamed_from: Annotated[tuple[str, ...], field("Names on side A, where they are others.")]
+    renamed_from: Annotated[
+        tuple[str, ...],
+        column(
+            "Same kernel",
+            "By its name; else by its name without numbers in template arguments and without parameters; "
+            "else by what it computes. Kernels alike on a level are added up, and the other side's name "
+            "stands below.",
+        ),
+    ]
     in_a: Annotated[bool, field("Whether A has it.")]
     in_b: Annotated[bool, field("Whether B has it.")]
     figures: Annotated[dict[str, Pair], field("By the column's name in the table.")]

@@ -3,6 +3,7 @@
 from typing import Annotated, Final, Literal
 
 from steptrace.documents.base import Document, field
+from steptrace.documents.column import column
 
 #: The rule that gives a study's answer: pages put its finding first.
 ANSWER: Final = "which_variant"
@@ -29,7 +30,15 @@ class Finding(Document, frozen=True):
     severity: Annotated[Severity, field("How much it matters.")]
     claim: Annotated[str, field("What is the case, in one sentence.")]
     cost_ns_per_step: Annotated[
-        int | None, field("Upper bound on what a remedy saves per step; null where that is not known.", "ns")
+        int | None,
+        column(
+            "Saves at most",
+            "An upper bound on what a perfect remedy saves in the profile. Findings are ranked by it, "
+            "those of a trace by severity first; errors lead, and predicted syncs follow right after high "
+            "costs. Costs do not add up, since one instant can have several causes, and removing one may "
+            "expose the next. A share is of the step, or of the whole trace where it marks no steps.",
+            "ns",
+        ),
     ]
     source: Annotated[Source | None, field("Line of code, or rank.")]
     evidence: Annotated[tuple[str, ...], field("The figures behind the claim.")]

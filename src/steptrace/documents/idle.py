@@ -52,7 +52,17 @@ class Idle(Document, frozen=True):
     """Why the GPU, or a stream of it, had nothing to do."""
 
     by_stream: Annotated[tuple[StreamIdle, ...], field("Per stream, as Holistic Trace Analysis sorts it.")]
-    by_cause: Annotated[Parts | None, field("Of the analysed GPU, by cause.", "ns")]
+    by_cause: Annotated[
+        Parts | None,
+        column(
+            "Cause of idle",
+            "Time of the GPU, not of the host. Each idle gap of a device has one: held up by a sync (the "
+            "host was blocked in one when the GPU ran dry, or for half of the gap), waiting for the "
+            "loader, waiting for the host to launch, a stream or event dependency, or unknown; tested in "
+            "this order. A gap that ends with work launched before the sync began is not the sync's.",
+            "ns",
+        ),
+    ]
     gaps: Annotated[int | None, field("Number of gaps.")]
     ended_by: Annotated[tuple[IdleEnding, ...], field("What ended the gaps, most idle time first.", runs="none")]
     longest: Annotated[tuple[IdleGap, ...], field("The longest gaps.", runs="none")]

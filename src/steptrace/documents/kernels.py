@@ -69,10 +69,27 @@ class KernelFormat(Document, frozen=True):
 class Precision(Document, frozen=True):
     """The compute kernels of the analysed GPU by number format, in summed kernel time."""
 
-    kernel_ns: Annotated[Parts, field("By format: adds up to the time of all compute kernels.", "ns")]
+    kernel_ns: Annotated[
+        Parts,
+        column(
+            "16-bit, 32-bit, unknown",
+            "Shares of the compute kernels' time by the narrowest floating-point format that a kernel's "
+            "name gives, or, where the name is silent, its operator's input types. bfloat16 is 16-bit; "
+            "TF32 is 32-bit. Kernels without either are unknown.",
+            "ns",
+        ),
+    ]
     from_types_ns: Annotated[int, field("Known from the operator's input types alone.", "ns")]
     tf32_ns: Annotated[int, field("Of the 32-bit time, in TF32 products.", "ns")]
-    tensor_core_ns: Annotated[int, field("Matrix work on tensor cores.", "ns")]
+    tensor_core_ns: Annotated[
+        int,
+        column(
+            "Tensor cores",
+            "Of the kernel time of matrix products, convolutions and attention, the share of kernels that "
+            "by their name run on tensor (or matrix) cores.",
+            "ns",
+        ),
+    ]
     tensor_core_eligible_ns: Annotated[int, field("Matrix work that tensor cores could do.", "ns")]
     tensor_core_no_ns: Annotated[int, field("Of that, not on tensor cores.", "ns")]
     tensor_core_unknown_ns: Annotated[int, field("Of that, no name tells.", "ns")]

@@ -33,7 +33,17 @@ class DeviceMemory(Document, frozen=True):
 
     device_type: Annotated[str, key("", "`cpu`, `cuda`, or the profiler's number.")]
     device: Annotated[int | None, key("", "Index; null for the host.")]
-    peak_allocated_bytes: Annotated[int, column("Peak allocated", "Allocated at the peak.", "B")]
+    peak_allocated_bytes: Annotated[
+        int,
+        column(
+            "Peak allocated",
+            "The most bytes of live blocks at any instant of the profiled window, by the allocators' "
+            "events, with what was held before it: by the allocator's counter on a GPU, by the run's own "
+            "count of its tensors on a CPU. What a library takes by itself, or a loader worker shares, is "
+            "not seen. Reserved is what the allocator holds of the device.",
+            "B",
+        ),
+    ]
     peak_reserved_bytes: Annotated[int | None, column("Peak reserved", "Most reserved; null on the host.", "B")]
     peak_ts: Annotated[int, field("First instant of the peak.", "ns", runs="none")]
     before_bytes: Annotated[int, column("Before the trace", "Held since before the trace, as far as known.", "B")]
@@ -41,9 +51,35 @@ class DeviceMemory(Document, frozen=True):
     counter_agrees: Annotated[float | None, field("Share of events whose counter is the sum of the live blocks.")]
     capacity_bytes: Annotated[int | None, column("Capacity", "What was to be had.", "B")]
     capacity_source: Annotated[str | None, field("Who says so: `limit`, `device`, `machine`.")]
-    headroom_bytes: Annotated[int | None, column("Headroom", "Capacity less what was taken.", "B")]
-    fragmentation: Annotated[float | None, column("Fragmentation", "1 - largest free block / free.", "share")]
-    by_category: Annotated[dict[str, int], field("Live at the peak; adds up to `peak_allocated_bytes`.", "B")]
+    headroom_bytes: Annotated[
+        int | None,
+        column(
+            "Headroom",
+            "Capacity is the device's memory, on a CPU the machine's, or what scale.memory_limit_mb "
+            "grants. Headroom is capacity less the peak: the reserved one where there is a cache.",
+            "B",
+        ),
+    ]
+    fragmentation: Annotated[
+        float | None,
+        column(
+            "Fragmentation",
+            "1 - largest free block / free bytes of the caching allocator, at the end of a step's forward "
+            "pass. A CPU's allocator keeps no free blocks, so there is none.",
+            "share",
+        ),
+    ]
+    by_category: Annotated[
+        dict[str, int],
+        column(
+            "Category",
+            "A block released in the part of the step that allocated it is temporary (so is what "
+            "checkpointing computes again). Others go by that part: data: inputs; forward and loss: "
+            "activations; backward: gradients; optimizer: optimizer state. What was there before the "
+            "window is divided by the run's count, the rest unknown.",
+            "B",
+        ),
+    ]
     at_peak: Annotated[tuple[AtPeak, ...], field("Live at the peak by origin, largest first.", runs="none")]
     curve: Annotated[
         tuple[tuple[int, int, int | None], ...], field("Instant (ns), allocated, reserved (B), a point each.")

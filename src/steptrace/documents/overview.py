@@ -30,7 +30,7 @@ class TopOperator(Document, frozen=True):
         int | None,
         column(
             "Own host time",
-            "Host time without the operators and calls inside; null without an operator.",
+            "Time that the host spends in the operator itself, launching included, without those it calls.",
             "ns",
             total=True,
         ),
@@ -56,7 +56,18 @@ class Overview(Document, frozen=True):
     steps: Annotated[int, field("Steps; 0: the GPU's span is the window.")]
     window_ns: Annotated[int, field("Length of the window.", "ns", runs="mean")]
     step_ns: Annotated[float | None, field("Mean time of a step.", "ns", runs="mean")]
-    parts_ns: Annotated[Parts, field("Each part.", "ns", runs="mean")]
+    parts_ns: Annotated[
+        Parts,
+        column(
+            "Where a step goes",
+            "The window of all steps over their number, or the GPU's span where a trace marks none. Each "
+            "instant counts once, as computation, as a copy or communication that no computation hides, "
+            "or as idle time by its cause. Without a GPU it is host time between the labels that the "
+            "training loop sets; what none of them covers is other.",
+            "ns",
+            runs="mean",
+        ),
+    ]
     device_compute_share: Annotated[
         float | None, column("Device compute", "Share of the window in which the GPU computed.", "share")
     ]
@@ -69,10 +80,27 @@ class Placement(Document, frozen=True):
     """Operators of the steps by where they ran."""
 
     ops_total: Annotated[int, field("`ops_device` + `ops_host` + `ops_view`.")]
-    ops_device: Annotated[int, field("Launched GPU work themselves.")]
+    ops_device: Annotated[
+        int,
+        column(
+            "Operators on the GPU",
+            "Share of the operators that compute or copy something which launched work on the GPU "
+            "themselves. Views and allocations are left out, so this count differs from the operators "
+            "that a program calls. By time: GPU time of the operators' launches, and host time of "
+            "operators that stay on the host.",
+        ),
+    ]
     ops_host: Annotated[int, field("Worked on the host, by at least half of their time.")]
     ops_view: Annotated[int, field("Views and allocations.")]
-    device_ns: Annotated[int | None, field("Summed length of GPU work that operators launched.", "ns")]
+    device_ns: Annotated[
+        int | None,
+        column(
+            "GPU work of operators / Host time without GPU work",
+            "Per step: GPU time of everything that operators launched, and host time of the operators "
+            "that launch nothing. Copies that no operator launched count in neither.",
+            "ns",
+        ),
+    ]
     host_ns: Annotated[int, field("Host time of operators that are neither, without what they called.", "ns")]
     view_ns: Annotated[int, field("Host time of views.", "ns")]
 

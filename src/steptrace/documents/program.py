@@ -69,7 +69,14 @@ class Flame(Document, frozen=True):
 
     total_ns: Annotated[int, field("Width of the root.", "ns")]
     boxes_left_out: Annotated[int, field("Boxes too narrow to be shown.")]
-    boxes: Annotated[tuple[FlameBox, ...], field("Parents before children.")]
+    boxes: Annotated[
+        tuple[FlameBox, ...],
+        column(
+            "Flame graph",
+            "All events with the same chain of callers are one box, as wide as their time; callers above, "
+            "the widest to the left. PyTorch's own frames and the narrowest boxes are left out.",
+        ),
+    ]
 
 
 class Program(Document, frozen=True):

@@ -23,6 +23,8 @@ class Quality(Document, frozen=True):
     """What a reader should know before trusting a trace's figures."""
 
     steps: Annotated[int, field("Steps counted.")]
-    launch_coverage: Annotated[float | None, field("Share of GPU work with a known launch; null without GPU work.")]
+    launch_coverage: Annotated[
+        float | None, column("Launches found", "Share of GPU activities whose launching call is in the trace.")
+    ]
     warnings: Annotated[tuple[str, ...], field("The reader's notes and the checks that failed.")]
     checks: Annotated[tuple[QualityCheck, ...], field("Every check.")]

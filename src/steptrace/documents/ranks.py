@@ -31,7 +31,16 @@ class RankCollectives(Document, frozen=True):
     """The collectives of all ranks."""
 
     total: Annotated[int, field("All of all ranks.")]
-    matched: Annotated[int, field("Parts found on another rank too.")]
+    matched: Annotated[
+        int,
+        column(
+            "Matching",
+            "A collective is found on several ranks by its process group and number. One that the host "
+            "carries out (gloo) is the n-th of its size in its step, as ranks must ask for them in one "
+            "order. Where a trace holds no numbers, by time: the ranks' activities have an instant in "
+            "common and end together.",
+        ),
+    ]
     matched_by: Annotated[dict[str, int], field("How they were matched.")]
     by_name: Annotated[tuple[MatchedName, ...], field("By name and group, most waiting first.")]
 
@@ -42,11 +51,38 @@ class RankAllReduce(Document, frozen=True):
     source: Annotated[str, field("`gpu` or `host`.")]
     count_per_step: Annotated[float | None, field("How many.")]
     bytes_per_step: Annotated[float | None, field("Bytes.", "B")]
-    measured_ns_per_step: Annotated[float | None, field("Union of their spans.", "ns")]
+    measured_ns_per_step: Annotated[
+        float | None,
+        column(
+            "Measured, exposed, overlap",
+            "Measured: the time of a profiled step with an all-reduce under way, each instant once, "
+            "median over the ranks. Exposed: what of it no computation hid; on a GPU no compute kernel "
+            "ran, on a CPU no operator on the training's threads. Overlap: the hidden share. Waiting for "
+            "a later rank is part of both.",
+            "ns",
+        ),
+    ]
     exposed_ns_per_step: Annotated[float | None, field("Of that, not hidden by computation.", "ns")]
     overlap: Annotated[float | None, field("Share that computation hid.")]
-    wait_ns_per_step: Annotated[float | None, field("Waiting for other ranks, mean over the ranks.", "ns")]
-    expected_ns: Annotated[int | None, field("parameter bytes x 2(n-1)/n / measured bandwidth.", "ns")]
+    wait_ns_per_step: Annotated[
+        float | None,
+        column(
+            "Waited",
+            "From a rank's arrival in an all-reduce to that of the last rank, each instant once; mean "
+            "over the ranks. The straggler causes most of it, and is the same rank in every run.",
+            "ns",
+        ),
+    ]
+    expected_ns: Annotated[
+        int | None,
+        column(
+            "Expected all-reduce",
+            "Parameter bytes × 2(n−1)/n ÷ the bus bandwidth that the run measured by all-reduces alone, "
+            "for n ranks. The simpler formula is parameters × 4 bytes ÷ bandwidth. Known for runs "
+            "recorded here.",
+            "ns",
+        ),
+    ]
     simplified_ns: Annotated[int | None, field("parameters x 4 / measured bandwidth.", "ns")]
     bus_bytes_per_s: Annotated[float | None, field("Measured bus bandwidth.", "B/s")]
 
@@ -103,7 +139,15 @@ class Ranks(Document, frozen=True):
     """How the ranks of one job differ."""
 
     count: Annotated[int, field("Ranks.")]
-    straggler: Annotated[Straggler | None, field("Null if no rank stands out.")]
+    straggler: Annotated[
+        Straggler | None,
+        column(
+            "Straggler",
+            "The rank whose share of all waiting caused is more than half way from an even share to all "
+            "of it (three quarters with two ranks, little over half with many), by delays that stand out "
+            "of the clocks' uncertainty; none if there is no such rank.",
+        ),
+    ]
     waits: tuple[RankWait, ...]
     collectives: RankCollectives
     kernels: tuple[RankKernel, ...]

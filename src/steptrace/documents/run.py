@@ -100,16 +100,46 @@ class Bandwidth(Document, frozen=True):
 class Communication(File, frozen=True, kw_only=True):
     """What the ranks of a run have to tell each other, and how fast they can (communication.json)."""
 
-    world_size: Annotated[int, field("Ranks.")]
+    world_size: Annotated[
+        int,
+        column(
+            "Step time of several ranks",
+            "That of the slowest rank, step by step. All ranks begin the timed block together.",
+        ),
+    ]
     backend: Annotated[str, field("Backend of torch.distributed.")]
     parameters: Annotated[int, field("Parameters with a gradient.")]
     parameter_bytes: Annotated[int, field("Their bytes.", "B")]
     bucket_bytes: Annotated[
-        tuple[int, ...] | None, field("PyTorch's buckets of gradients in the order they are reduced.", "B")
+        tuple[int, ...] | None,
+        column(
+            "Buckets, all-reduces",
+            "PyTorch gathers gradients in buckets and reduces each as a whole: as many all-reduces a step "
+            "as buckets, unless a step takes several batches and each is reduced.",
+            "B",
+        ),
     ]
     bandwidths: Annotated[tuple[Bandwidth, ...], field("Messages tried alone.")]
-    bus_bytes_per_s: Annotated[float, field("That of the message nearest to all gradients.", "B/s")]
-    expected_ns: Annotated[int, field("One reduction of all gradients: parameter_bytes x 2(n-1)/n / bandwidth.", "ns")]
+    bus_bytes_per_s: Annotated[
+        float,
+        column(
+            "Bus bandwidth",
+            "Measured at the end of every run by all-reduces alone: message size × 2(n−1)/n ÷ the median "
+            "time of the slowest rank. The expected time uses that of a message as large as all "
+            "gradients.",
+            "B/s",
+        ),
+    ]
+    expected_ns: Annotated[
+        int,
+        column(
+            "Expected",
+            "One all-reduce of all gradients: parameter bytes × 2(n−1)/n ÷ bus bandwidth, for n ranks. "
+            "The simpler formula beside it, parameters × 4 bytes ÷ bandwidth, leaves the factor out and "
+            "counts float32 whatever is sent.",
+            "ns",
+        ),
+    ]
     simplified_ns: Annotated[int, field("The same as parameters x 4 / bandwidth.", "ns")]
 
 

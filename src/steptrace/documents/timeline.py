@@ -3,17 +3,32 @@
 from typing import Annotated
 
 from steptrace.documents.base import Document, field
+from steptrace.documents.column import column
 
 
 class Lane(Document, frozen=True):
     """One lane of the picture of a step: its boxes as columns."""
 
-    kind: Annotated[str, field("`host`, `calls`, `syncs`, `idle` or `stream`.")]
+    kind: Annotated[
+        str,
+        column(
+            "Pale band",
+            "A sync, through all lanes: the host goes on at its end. Its cost is the idle time below it "
+            "and the time until the next launch reaches the GPU.",
+        ),
+    ]
     name: Annotated[str, field("What stands at it.")]
     start_ns: Annotated[tuple[int, ...], field("Start of each box within the time shown.", "ns")]
     dur_ns: Annotated[tuple[int, ...], field("Length of each box.", "ns")]
     level: Annotated[tuple[int, ...], field("Row of each box within the lane.")]
-    events: Annotated[tuple[int, ...], field("Events that each box stands for.")]
+    events: Annotated[
+        tuple[int, ...],
+        column(
+            "Low box",
+            "Several events of one kind, each too short to be seen. Its height is the share of its length "
+            "that they fill.",
+        ),
+    ]
     time_ns: Annotated[tuple[int, ...], field("Their lengths, summed.", "ns")]
     what: Annotated[tuple[int, ...], field("Place of each box's kind and name in `kinds` and `names`.")]
 
@@ -21,7 +36,14 @@ class Lane(Document, frozen=True):
 class Timeline(Document, frozen=True):
     """One step, the median one, as a picture shows it."""
 
-    step: Annotated[int | None, field("The N of `ProfilerStep#N`.")]
+    step: Annotated[
+        int | None,
+        column(
+            "Picture of a step",
+            "The step of median time, or the whole trace where it marks none. All that ran in its time is "
+            "drawn, whichever step launched it. The profiler makes it longer than it is without.",
+        ),
+    ]
     from_ns: Annotated[int, field("Start of the time shown.", "ns")]
     span_ns: Annotated[int, field("Its length.", "ns")]
     host_ns: Annotated[int | None, field("Length of the step on the host.", "ns")]

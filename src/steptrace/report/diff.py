@@ -49,7 +49,7 @@ def totals(diff: Diff) -> list[tuple[str, str]]:
         (_PARTS.get(name, name.replace("_", " ")).capitalize(), _pair(pair, "ns"))
         for name, pair in diff.parts_ns.items()
     ]
-    rows += [(f.name, _pair(diff.figures[f.key], f.unit)) for f in STEP_FIGURES]
+    rows += [(f.heading, _pair(diff.figures[f.name], f.unit)) for f in STEP_FIGURES]
     return [row for row in rows if row[1] != fmt.NOT_MEASURED]
 
 
@@ -95,7 +95,8 @@ def page_html(diff: Diff) -> str:
     toc = [("totals", "In all"), *((topic, heading) for topic, heading, _ in TOPICS)]
     body = render(
         "diff", diff=diff, toc=toc, unit=_unit(diff), totals=totals(diff), topics=topics(diff), most=MOST_ROWS,
-        chart=_chart(diff), figures=[f.key for f in STEP_FIGURES], sides=[("A", diff.a), ("B", diff.b)],
+        chart=_chart(diff), sides=[("A", diff.a), ("B", diff.b)],
+        figures=[f"StepFigures.{f.name}" for f in STEP_FIGURES],
     )  # fmt: skip
     return page("Diff – steptrace", body, toc)
 

@@ -166,8 +166,8 @@ def test_all_pictures_of_a_study_have_one_scale_and_name_their_excerpt(study_bui
     assert 'href="../results/masked_loss/where/run0/excerpt.json.gz"' in found
     assert "2.00 KiB, without python_function." in found
     assert "sort/run0" not in found
-    for key in ("wait_band", "idle_cause", "low_box"):
-        assert defs.glossary()[key].meaning[:40] in found
+    for definition in defs.definitions(["Lane.kind", "Idle.by_cause", "Lane.events"]):
+        assert definition.meaning[:40] in found
 
 
 def test_without_a_gpu_nothing_is_said_of_syncs_and_gaps(study_builder: Any) -> None:
@@ -176,7 +176,7 @@ def test_without_a_gpu_nothing_is_said_of_syncs_and_gaps(study_builder: Any) -> 
     give(path, "boolean_mask", summary_of(gpu=False))
     found = str(trace_view(load_study(path), path))
     assert "host threads alone" in found
-    assert defs.glossary()["wait_band"].meaning[:40] not in found
+    assert defs.definitions(["Lane.kind"])[0].meaning[:40] not in found
 
 
 def test_many_variants_are_folded_and_stay_below_one_and_a_half_megabytes(study_builder: Any) -> None:

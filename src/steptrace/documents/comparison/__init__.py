@@ -3,6 +3,7 @@
 from typing import Annotated, Any, Literal
 
 from steptrace.documents.base import Document, File, field
+from steptrace.documents.column import column
 from steptrace.documents.comparison.runs import (
     Difference,
     Equivalence,
@@ -42,7 +43,14 @@ class Method(Document, frozen=True):
 
     interval: Annotated[str, field("The interval's method.")]
     confidence: Annotated[float, field("Its confidence.")]
-    noise_floor: Annotated[float, field("Effects below are noise.")]
+    noise_floor: Annotated[
+        float,
+        column(
+            "Noise floor",
+            "The smallest effect that counts: 1 %, or, where a study runs its baseline twice, the far end "
+            "of the interval of that pair's ratio.",
+        ),
+    ]
     noise_floor_source: Annotated[str, field("`default`, or `A/A pair`.")]
     correction: Annotated[str, field("For the number of variants.")]
 
@@ -64,15 +72,44 @@ class VariantResult(StepFigures, frozen=True):
     syncs: SyncCounts
     predicted_sites: tuple[PredictedSite, ...]
     predicted_unknown: tuple[UnknownPlace, ...]
-    nvml_util_pct: Annotated[float | None, field("NVML's sampled utilisation of the unprofiled steps.", "%")]
-    profiled_over_unprofiled: Annotated[float | None, field("How much slower profiled steps are.")]
-    synchronised_sections_ms: Annotated[
-        dict[str, float] | None, field("By section in a pass that synchronises around each.", "ms")
+    nvml_util_pct: Annotated[
+        float | None,
+        column(
+            "NVML utilisation",
+            "The figure that nvidia-smi shows, sampled during the unprofiled steps: the share of sampling "
+            "periods with any kernel running. High does not mean well used.",
+            "%",
+        ),
     ]
-    loader_wait_ms: Annotated[float | None, field("Mean wait for data, unprofiled.", "ms")]
+    profiled_over_unprofiled: Annotated[
+        float | None,
+        column(
+            "Profiled / unprofiled",
+            "Step time in the profiled window over the unprofiled one. Above 1.10 the trace figures "
+            "describe a step that the profiler has changed.",
+        ),
+    ]
+    synchronised_sections_ms: Annotated[
+        dict[str, float] | None,
+        column(
+            "Section, each by itself",
+            "Host time from one device synchronisation to the next, median over the steps of a pass of "
+            "its own. It puts each cost where it is caused, and makes the step slower than a real one.",
+            "ms",
+        ),
+    ]
+    loader_wait_ms: Annotated[
+        float | None,
+        column("Loader wait", "Host time spent waiting for the loader's next batch, mean over unprofiled steps.", "ms"),
+    ]
     loader_wait_pct: Annotated[float | None, field("The same as a share of the step time.", "%")]
     peak_allocated_bytes: Annotated[int | None, field("Highest of all runs, whole training.", "B")]
-    batch_bytes: Annotated[dict[str, int] | None, field("One batch's `inputs` and `targets` on the device.", "B")]
+    batch_bytes: Annotated[
+        dict[str, int] | None,
+        column(
+            "Inputs and targets copied", "Bytes of the tensors of one batch, in the form in which they are copied.", "B"
+        ),
+    ]
     input: LoaderWait | None
     trace: Annotated[
         TraceSummary | None,
@@ -147,7 +184,15 @@ class MemoryFit(Document, frozen=True):
     per_sample_bytes: Annotated[float, field("Peak per sample.", "B")]
     residual: Annotated[float | None, field("Largest distance of a peak from the line.")]
     capacity_bytes: Annotated[float | None, field("What was to be had.", "B")]
-    largest_batch: Annotated[int | None, field("The largest that should fit.")]
+    largest_batch: Annotated[
+        int | None,
+        column(
+            "Largest batch",
+            "A line through the peaks at two or more batch sizes, all else equal: peak = fixed + per "
+            "sample x batch. The largest batch is what of it fits the capacity; the residual is the "
+            "largest relative distance of a measured peak from the line.",
+        ),
+    ]
     failed_batch: Annotated[int | None, field("The smallest that ran out.")]
 
 

@@ -3,6 +3,7 @@
 from typing import Annotated, Literal
 
 from steptrace.documents.base import Document, field
+from steptrace.documents.column import column
 
 Verdict = Literal["baseline", "faster", "slower", "same", "undecided"]
 Status = Literal["ok", "failed", "oom", "killed", "not run"]
@@ -43,7 +44,15 @@ class RunResult(Document, frozen=True):
 class StepTimes(Document, frozen=True):
     """The unprofiled step time of a variant."""
 
-    median: Annotated[float, field("Centre of the runs' medians.", "ms")]
+    median: Annotated[
+        float,
+        column(
+            "Step time",
+            "Median over unprofiled steps: CUDA events on a GPU, the monotonic clock on a CPU. The only "
+            "source of a claim about speed. p95 is the time that 95 % of the steps stay under.",
+            "ms",
+        ),
+    ]
     p95: Annotated[float, field("95th percentile of all steps.", "ms")]
     low: Annotated[float | None, field("Lower end of the interval; null with one run.", "ms")]
     high: Annotated[float | None, field("Upper end of the interval.", "ms")]
@@ -54,10 +63,26 @@ class StepTimes(Document, frozen=True):
 class RatioToBaseline(Document, frozen=True):
     """Baseline's step time over the variant's: above 1 is faster."""
 
-    value: Annotated[float, field("The ratio.")]
+    value: Annotated[
+        float,
+        column(
+            "Ratio",
+            "Median of the baseline divided by the median of the variant: above 1 is faster. The interval "
+            "carries the variance between runs as well as within them.",
+        ),
+    ]
     low: Annotated[float | None, field("Lower end of the interval.")]
     high: Annotated[float | None, field("Upper end of the interval.")]
-    verdict: Annotated[Verdict | None, field("Null where none can be given.")]
+    verdict: Annotated[
+        Verdict | None,
+        column(
+            "Verdict",
+            "Faster or slower only if the interval excludes 1 and the effect exceeds the noise floor; "
+            "same only if the whole interval lies within the floor, and the floor is at most 10 %; "
+            "otherwise undecided. A claim must also survive a correction for the number of variants. One "
+            "run gives no verdict.",
+        ),
+    ]
 
 
 class Noise(Document, frozen=True):
@@ -86,13 +111,37 @@ class LoaderWait(Document, frozen=True):
 
     workers: Annotated[int | None, field("Worker processes of the loader, by the configuration.")]
     wait_ms: Annotated[float | None, field("Mean wait a step.", "ms")]
-    counted_ms: Annotated[float | None, field("What of it counts: with the GPU idle.", "ms")]
+    counted_ms: Annotated[
+        float | None,
+        column(
+            "Waiting for data",
+            "Host time in the loader's next-batch call. Against a step counts the part of it in which the "
+            "GPU had nothing to do; without a GPU all of it.",
+            "ms",
+        ),
+    ]
     step_ms: Annotated[float | None, field("Mean step time.", "ms")]
     idle_part: Annotated[float | None, field("Share of the wait with the GPU idle.")]
     share: Annotated[float | None, field("What counts, as a share of the step time.")]
-    verdict: Annotated[InputVerdict | None, field("How much that is.")]
+    verdict: Annotated[
+        InputVerdict | None,
+        column(
+            "Input-bound",
+            "Moderately if waiting for data counts for 5 % of the step time or more, highly from 20 % on: "
+            "the thresholds of the TensorFlow Profiler.",
+        ),
+    ]
     traced_share: Annotated[float | None, field("The same by the profiled window alone.")]
-    breakdown_ms: Annotated[LoadingParts | None, field("One batch in parts.")]
+    breakdown_ms: Annotated[
+        LoadingParts | None,
+        column(
+            "Parts of loading",
+            "From a pass of its own over some batches, timed where the work is done; medians per batch. "
+            "Fetch is the time in the data set without its transform, collate makes a batch of samples, "
+            "pin copies it to pinned memory, copy to the device. With workers they run beside the step "
+            "and beside each other: only the wait costs.",
+        ),
+    ]
 
 
 class Tolerance(Document, frozen=True):
@@ -111,8 +160,11 @@ class Equivalence(Document, frozen=True):
 
     status: Annotated[
         Literal["same", "differs", "not comparable", "failed", "not measured"],
-        field(
-            "The outcome; `not comparable` of a program that computes something else each time, or on other samples."
+        column(
+            "Equivalence",
+            "Loss, its gradient by the predictions, the predictions, and the gradient by the parameters, "
+            "each compared on shared values and fixed seeds with a float64 reference of the study. A "
+            "variant outside what its number format and sizes allow differs: it computes something else.",
         ),
     ]
     max_rel_err: Annotated[float | None, field("The larger of both errors.")] = None
@@ -138,7 +190,16 @@ class Difference(Document, frozen=True):
 
     delta_ns: Annotated[int, field("Difference.", "ns")]
     delta_ms: Annotated[float, field("Difference.", "ms")]
-    low: Annotated[float | None, field("Lower end of its interval.", "ms")]
+    low: Annotated[
+        float | None,
+        column(
+            "95 % interval",
+            "A part's is of the difference between the means over runs (t interval, Welch's or, where "
+            "rounds of runs differ, over the rounds): it carries the variance between runs. The whole "
+            "step's is the interval from which the verdict comes. One run on either side has none.",
+            "ms",
+        ),
+    ]
     high: Annotated[float | None, field("Upper end of its interval.", "ms")]
     baseline_ns: Annotated[int, field("The baseline's.", "ns")]
     variant_ns: Annotated[int, field("The variant's.", "ns")]
@@ -147,4 +208,11 @@ class Difference(Document, frozen=True):
 class WaterfallPart(Difference, frozen=True):
     """One part of the step in the waterfall; all parts add up to the step's difference."""
 
-    category: Annotated[str, field("The part; `residual` is what the parts leave over.")]
+    category: Annotated[
+        str,
+        column(
+            "Residual",
+            "What the parts leave of the measured difference: the profiler slows one variant more than "
+            "the other, and parts are means where a step time is a median.",
+        ),
+    ]

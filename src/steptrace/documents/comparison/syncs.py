@@ -10,7 +10,15 @@ from steptrace.documents.syncs import Place, SyncSite
 class SyncCounts(Document, frozen=True):
     """Host synchronisations per step by three sources."""
 
-    measured_per_step: Annotated[float | None, field("Traced on a GPU.")]
+    measured_per_step: Annotated[
+        float | None,
+        column(
+            "Syncs per step",
+            "Host operations inside a step after which the host goes on only once queued GPU work is "
+            "complete. Measured in the trace of a GPU run; predicted without a GPU by following the step "
+            "on a virtual device.",
+        ),
+    ]
     predicted_per_step: Annotated[int | None, field("Predicted without one.")]
     predicted_not_judged: Annotated[int | None, field("Operations that the prediction cannot judge.")]
     predicted_batch_size: Annotated[int | None, field("Batch size of the prediction.")]

@@ -30,7 +30,6 @@ def findings(items: Sequence[Finding], prefix: str = "") -> Html:
     return render(
         "page/findings",
         prefix=prefix,
-        host_bound=any(item.rule in ("host_bound", "launch_bound") for item in items),
         unpriced=ABOUT_THE_METHOD | {ANSWER},
         groups=[
             {

@@ -56,7 +56,7 @@ def first_screen(study: Comparison) -> Html:
         device=overview.device_of_study(study),
         estimated=estimate(study),
         estimate_leads=leads(study),
-        launched=next(f for f in STEP_FIGURES if f.key == ("kernels_per_step" if of_gpu else "operators_per_step")),
+        launched=next(f for f in STEP_FIGURES if f.name == ("kernels_per_step" if of_gpu else "operators_per_step")),
         more=len(study.findings) - len(items),
     )
 

@@ -53,6 +53,7 @@ def launches(study: Comparison) -> Html:
     labels = list(dict.fromkeys(label for found in cells.values() for label in found))
     times = [ms for found in cells.values() for ms in found.values()]
     times += study.medians_ms.values()
+    of_steps = [figure for figure in STEP_FIGURES if figure.name.endswith("_per_step")]  # others: table of variants
     return render(
         "study/launches",
         study=study,
@@ -60,7 +61,8 @@ def launches(study: Comparison) -> Html:
         labels=labels,
         unit=fmt.unit_for_ms(times),
         cells=cells,
-        figures=[figure for figure in STEP_FIGURES if figure.needs_steps],  # the others stand in the table of variants
+        terms=[f"StepFigures.{figure.name}" for figure in of_steps],
+        figures=of_steps,
     )
 
 

@@ -23,7 +23,7 @@ def memory(view: TraceView) -> Parts | None:
         return None
     most = max(entry.peak_allocated_bytes for entry in entries)
     shown = [entry for entry in entries if entry.peak_allocated_bytes >= _WORTH_SHOWING * most]
-    terms = Explained("", definitions(["memory_category"]))
+    terms = Explained("", definitions(["DeviceMemory.by_category"]))
     return [part for entry in shown for part in _device_memory(entry)] + [terms]
 
 

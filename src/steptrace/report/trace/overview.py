@@ -18,8 +18,8 @@ from steptrace.report.page.table import Explained, listing
 from steptrace.report.trace.model import TraceView
 
 _TERMS = (
-    "step_window_gpu", "device_compute", "placement", "gpu_work_of_operators", "own_host_time", "number_format",
-    "tensor_core",
+    "Overview.parts_ns", "Overview.device_compute_share", "Placement.ops_device", "Placement.device_ns",
+    "TopOperator.host_self_ns", "Precision.kernel_ns", "Precision.tensor_core_ns",
 )  # fmt: skip
 
 
@@ -42,7 +42,7 @@ def overview(view: TraceView, *, alone: bool) -> list[Explained]:
         tables=tables,
         alone=alone,
     )
-    return [Explained(html, definitions(_TERMS, steps=bool(trace.steps)))]
+    return [Explained(html, definitions(_TERMS))]
 
 
 def _facts(view: TraceView) -> list[tuple[str, Markup]]:

@@ -173,7 +173,7 @@ def _intro(
 ) -> Html:
     first, trace = traces[0], traces[0].trace
     # Without steps nothing can be said of one: such figures are left out, not "not measured".
-    shown = [f for f in STEP_FIGURES if not f.needs_steps or any(view.trace.steps for view in traces)]
+    shown = [f for f in STEP_FIGURES if not f.name.endswith("_per_step") or any(view.trace.steps for view in traces)]
     facts: list[tuple[str, str | None]] = [("Device", _devices(traces)), ("Traces", str(len(traces)))]
     profiled = "Profiled step" if len(trace.steps) == 1 else "Profiled step, median"
     if len(traces) == 1:
@@ -183,7 +183,7 @@ def _intro(
             ("Steps", str(len(trace.steps))),
             *([("Unprofiled step, median", _unprofiled(trace))] if trace.unprofiled_step_ns is not None else ()),
             (profiled, fmt.duration_ms(first.step_ms) if trace.steps else None),
-            *((f.name, fmt.with_unit(getattr(trace, f.key), f.unit)) for f in shown),
+            *((f.heading, fmt.with_unit(getattr(trace, f.name), f.unit)) for f in shown),
             ("Launches found", fmt.share(trace.quality.launch_coverage)),
         ]
     said = headline(first) if len(traces) == 1 else None
@@ -202,7 +202,7 @@ def _intro(
         ),
         first=to_do,
         facts=facts,
-        figures=shown,
+        terms=[f"StepFigures.{figure.name}" for figure in shown],
         toc=toc,
         warnings=warnings,
         care=care,

@@ -9,7 +9,7 @@ from steptrace.report.page.definitions import definitions
 from steptrace.report.page.markup import render
 from steptrace.report.page.table import Explained, listing
 
-_TERMS = ("rank_wait", "rank_delay", "straggler", "rank_matching", "expected_all_reduce", "rank_clock")
+_TERMS = ("Ranks.straggler", "RankCollectives.matched", "RankAllReduce.expected_ns")
 
 
 def rank_sections(ranks: Ranks) -> list[tuple[str, str, Sequence[Explained]]]:
@@ -47,7 +47,7 @@ def _waits(ranks: Ranks) -> list[Explained]:
     )
     return [
         *parts,
-        Explained(listing(ranks.waits).html),
+        listing(ranks.waits),
         Explained(listing(of.by_name).html),
         Explained(render("page/note", text=note), definitions(_TERMS)),
     ]

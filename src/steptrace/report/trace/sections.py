@@ -89,7 +89,7 @@ def timeline(view: TraceView, spot: Spot) -> Parts | None:
         )
         said = f"Step {picture.step}, {which}: {length}."
     html = render("trace/timeline", text=said, svg=svg, left_out=picture.left_out)
-    terms = definitions(["step_picture", "low_box", "wait_band", "idle_cause"], steps=bool(view.trace.steps))
+    terms = definitions(["Timeline.step", "Lane.events", "Lane.kind", "Idle.by_cause"])
     return [Explained(html, terms)]
 
 
@@ -108,7 +108,7 @@ def idle(view: TraceView, _: Spot) -> Parts | None:
     no_gap = [note("The GPU has no idle gaps.")] if trace.idle.gaps == 0 else []
     streams = sorted(trace.idle.by_stream, key=lambda row: -row.host_wait_ns)
     return [
-        Explained(chart(causes_svg, "By cause, whole device", caption).html, definitions(["idle_cause", "host_bound"])),
+        Explained(chart(causes_svg, "By cause, whole device", caption).html, definitions(["Idle.by_cause"])),
         *no_gap,
         *folded("First kernel after each gap", trace.idle.ended_by),
         *([listing(streams)] if streams else []),
@@ -212,7 +212,7 @@ def program(view: TraceView, spot: Spot) -> Parts | None:
         Explained(render("page/flame", svg=device, title="GPU time by call", caption="") if device else ""),
         Explained(
             render("page/folded", title="Host time by call", body=host_html) if host else "",
-            definitions(["flame_graph"]),
+            definitions(["Flame.boxes"]),
         ),
     ]
 
