@@ -135,14 +135,14 @@ def _columns(path: Path) -> None:
 def _steptrace(path: Path) -> None:
     """Linked tables, then temporal breakdown, idle time, kernels, launches and queues."""
     from steptrace.analysis import idle, queues
-    from steptrace.analysis.common import busy, launches, steps
+    from steptrace.analysis.common import gpu_time, launches
     from steptrace.analysis.kernels import measure as kernels
     from steptrace.trace.link import read_trace
 
     trace = read_trace(path)
     device = trace.devices[0]
-    busy.gpu_time(trace, device)
-    steps.step_times(trace, device)
+    gpu_time.gpu_time(trace, device)
+    gpu_time.step_times(trace, device)
     idle.idle_by_stream(trace)
     idle.idle_gaps(trace, device)
     kernels.kernel_table(trace, device)
