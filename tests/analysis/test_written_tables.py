@@ -7,7 +7,7 @@ import pytest
 
 from builders import TraceBuilder, training_step
 from steptrace import cli
-from steptrace.analysis import summarize, summarize_ranks, write_rank
+from steptrace.analysis import summarize
 from steptrace.analysis.communication import ranks
 from steptrace.analysis.tables import write_all
 from steptrace.errors import TraceError
@@ -45,17 +45,6 @@ def test_the_same_as_written_at_the_end(tmp_path: Path) -> None:
             )
     assert [analysis.trace.rank for analysis in light] == [0, 1]
     assert all(len(analysis.trace.ops) == 0 and "call_tree" not in analysis.tables for analysis in light)
-
-
-def test_ranks_merged_leave_the_same_files_and_no_others(tmp_path: Path) -> None:
-    paths, folders = _ranks(tmp_path), [tmp_path / "rank0", tmp_path / "rank1"]
-    for path, folder in zip(paths, folders, strict=True):
-        write_rank(path, folder)
-        (folder / ".snakemake_timestamp").touch()  # Snakemake's, in every folder that a job has made
-    summary, _ = summarize_ranks(folders, tmp_path / "merged")
-    assert summary == summarize(paths, tables=tmp_path / "once")[0]
-    files = sorted(path.relative_to(tmp_path / "once") for path in (tmp_path / "once").rglob("*"))
-    assert sorted(path.relative_to(tmp_path / "merged") for path in (tmp_path / "merged").rglob("*")) == files
 
 
 def test_a_trace_that_cannot_be_read_leaves_nothing_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

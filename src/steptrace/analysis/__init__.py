@@ -5,6 +5,5 @@ holds. `tables` lists every table, `build` every key of the summary.
 """
 
 from steptrace.analysis.build import analyze, analyze_trace, summarize, summarize_trace
-from steptrace.analysis.by_rank import RANK_FILE, summarize_ranks, write_rank
 from steptrace.analysis.common.analysis import Analysis, records
 from steptrace.analysis.counters import write_counters

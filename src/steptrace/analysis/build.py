@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -64,7 +64,7 @@ _LARGE = 100_000
 _FOR_COUNTERS = ("queue_lengths", "copy_rates")
 
 #: Tables that neither that nor the comparison of ranks asks a trace for.
-NOT_COMPARED = ("ops", "launches", "frames", "memory", "syncs")
+_NOT_COMPARED = ("ops", "launches", "frames", "memory", "syncs")
 
 #: How many labels summary.json lists; the table `annotation_times` has all.
 MOST_LABELS = 100
@@ -132,19 +132,6 @@ def summarize(paths: Iterable[str | Path], *, tables: Path | None = None) -> tup
     found = find_traces(paths)
     folders = None if tables is None else {path: tables / f".{place}" for place, path in enumerate(found)}
     done = read_each(partial(_analyze_and_summarize, folders=folders), found)
-    return merge(done, tables, folders or {})
-
-
-def merge(
-    done: list[tuple[Analysis, TraceSummary]], tables: Path | None, folders: Mapping[Path, Path]
-) -> tuple[Summary, list[Analysis]]:
-    """The summary of traces that have each been analysed, and their analyses, by rank.
-
-    Args:
-        done: each trace's analysis, of which only what compares ranks is asked for, and its entry of the summary.
-        tables: a folder for what compares ranks, and the place of `folders` if there are any.
-        folders: by a trace's path, a folder in `tables` with its tables, which gets its name here.
-    """
     done.sort(key=lambda pair: (pair[0].trace.rank is None, pair[0].trace.rank or 0, str(pair[0].path)))
     analyses = [analysis for analysis, _ in done]
     repeated = _repeated_ranks(analyses)
@@ -152,7 +139,7 @@ def merge(
     of_ranks = across_ranks.tables(analyses) if len(analyses) > 1 and not repeated else None
     if of_ranks is not None:
         ranks = across_ranks.ranks(analyses, summaries, of_ranks)
-    if tables is not None:
+    if tables is not None and folders is not None:
         for k, analysis in enumerate(analyses):
             folders[analysis.path].rename(tables / f"trace{k}")
         if of_ranks is not None:
@@ -163,16 +150,16 @@ def merge(
 def _analyze_and_summarize(path: Path, folders: dict[Path, Path] | None) -> tuple[Analysis, TraceSummary]:
     """One trace's analysis and summary; the former is cut down where its tables go to a folder."""
     if folders is not None:
-        return analyze_into(path, folders[path])
+        return _analyze_into(path, folders[path])
     analysis = analyze(path)
     return analysis, summarize_trace(analysis)
 
 
-def analyze_into(path: Path, folder: Path) -> tuple[Analysis, TraceSummary]:
+def _analyze_into(path: Path, folder: Path) -> tuple[Analysis, TraceSummary]:
     """Write all tables of a trace to a folder; return its analysis, cut down to what ranks compare, and its summary."""
     analysis = analyze_trace(path, read_trace(path), load_source_lines(path), folder=folder)
     summary = summarize_trace(analysis)
-    trace = replace(analysis.trace, **{name: getattr(analysis.trace, name).iloc[:0].copy() for name in NOT_COMPARED})
+    trace = replace(analysis.trace, **{name: getattr(analysis.trace, name).iloc[:0].copy() for name in _NOT_COMPARED})
     tables = {name: analysis.tables[name] for name in _FOR_COUNTERS if name in analysis.tables}
     return Analysis(path, trace, analysis.device, tables), summary
 

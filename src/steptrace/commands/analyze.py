@@ -86,20 +86,13 @@ def _excerpt_in_words(excerpt: "Excerpt") -> str:
     return f"{excerpt.path}: step {excerpt.step}, {excerpt.events:,} events, {excerpt.size:,} bytes{without}"
 
 
-def write_analysis(
-    traces: Sequence[str | Path],
-    out: Path,
-    *,
-    counters: bool = False,
-    analyzed: bool = False,
-) -> "Summary":
+def write_analysis(traces: Sequence[str | Path], out: Path, *, counters: bool = False) -> "Summary":
     """Write summary.json and the tables of some traces to `out`, say their warnings, and return the summary.
 
     Args:
         traces: files, or folders of them.
         out: a folder, made if missing.
         counters: also write traces with counters.
-        analyzed: `traces` are folders that `steptrace.analysis.write_rank` has written.
 
     Raises:
         SteptraceError: a trace cannot be read, or `out` cannot be written.
@@ -108,16 +101,13 @@ def write_analysis(
     gc.set_threshold(200_000, 50, 50)
     # Arrow's own allocator would keep what it took, beside the one that everything else is taken from.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    from steptrace.analysis import summarize, summarize_ranks, write_counters
+    from steptrace.analysis import summarize, write_counters
     from steptrace.findings import with_trace_findings
 
     with writing_to(out):
         with _new_folder(out) as tables, progress() as line:
             line.say(f"reading {', '.join(map(str, traces))}")
-            if analyzed:
-                summary, analyses = summarize_ranks([Path(folder) for folder in traces], tables)
-            else:
-                summary, analyses = summarize(traces, tables=tables)
+            summary, analyses = summarize(traces, tables=tables)
             summary = with_trace_findings(summary)
             _refuse_links(out)
             _remove_earlier(out)

@@ -1,7 +1,7 @@
 """A trace as tables: what the reader and the linker make, and every metric takes."""
 
 import functools
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -154,24 +154,6 @@ def emptied(trace: Trace, *names: str) -> Trace:
     lean = replace(trace, **{name: getattr(trace, name).iloc[:0].copy() for name in names})
     lean.derived.update(trace.derived)
     return lean
-
-
-def read_tables(folder: Path, *, without: Collection[str] = ()) -> Trace:
-    """The trace whose tables an analysis wrote to `folder`, `<name>.parquet` of each, without what else it said.
-
-    Args:
-        folder: where the tables are.
-        without: tables that are left empty.
-
-    Raises:
-        OSError: a table is missing.
-    """
-    tables = {
-        name: schema.frame_of(table) if name in without else schema.read_table(folder / f"{name}.parquet")
-        for name, table in TABLES.items()
-    }
-    end = max((int((t["ts"] + t["dur"]).max()) for t in tables.values() if "dur" in t and len(t)), default=0)
-    return Trace(None, (0, end), TraceMeta(folder, None, None, None, (), {}), **tables)
 
 
 def check(trace: Trace) -> Trace:

@@ -41,19 +41,10 @@ def read_each(read: Callable[[Path], Result], paths: Sequence[Path], *, workers:
         return list(pool.map(read, paths))
 
 
-def memory_of(path: Path) -> int:
-    """The bytes of memory that a process takes to read and analyse a trace."""
-    return _memory(_text_bytes(path))
-
-
-def _memory(text_bytes: int) -> int:
-    return _PROCESS + int(_TIMES_TEXT * text_bytes)
-
-
 def _text_bytes(path: Path) -> int:
     return path.stat().st_size * (_PACKED if path.suffix == ".gz" else 1)
 
 
 def _workers(largest: int) -> int:
-    room = psutil.virtual_memory().available // _memory(largest)
+    room = psutil.virtual_memory().available // (_PROCESS + int(_TIMES_TEXT * largest))
     return max(1, min(cpu_count(), room))
