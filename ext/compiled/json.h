@@ -7,7 +7,7 @@
 
 /* As MISSING of steptrace.trace.events. */
 #define MISSING INT64_MIN
-/* As DEEPEST of steptrace.trace.bounds. */
+/* Brackets within brackets; PyTorch writes four. */
 #define DEEPEST 64
 
 enum { ABSENT, NULL_VALUE, BOOLEAN, NUMBER, STRING, CONTAINER };

@@ -35,8 +35,13 @@ def _content(raw: RawTrace) -> dict[str, Any]:
         kind["thread"] = [raw.threads[i] for i in kind["thread"]]
         if "collective" in kind:
             kind["collective"] = [raw.collectives[i] if i >= 0 else None for i in kind["collective"]]
-    notes = [note for note in raw.notes if "nested" not in note]
-    return {"columns": columns, "names": raw.names, "thread names": raw.thread_names, "events": raw.events, "n": notes}
+    return {
+        "columns": columns,
+        "names": raw.names,
+        "thread names": raw.thread_names,
+        "events": raw.events,
+        "notes": raw.notes,
+    }
 
 
 def _outcome(path: Path, chunk: int = 1 << 20, *, anew: bool = False) -> dict[str, Any] | str:
@@ -46,7 +51,7 @@ def _outcome(path: Path, chunk: int = 1 << 20, *, anew: bool = False) -> dict[st
             scanned = scan.ChunkScanner._scan
 
             def scan_plain(self: scan.ChunkScanner, text: bytes) -> scan.Scanned | None:
-                return scanned(self, plain_chunk(text, path)[0])
+                return scanned(self, plain_chunk(text, path))
 
             patch.setattr(scan.ChunkScanner, "_scan", scan_plain)
         try:

@@ -4,7 +4,6 @@ import gzip
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import msgspec
@@ -46,11 +45,17 @@ def test_what_is_left_out_is_counted_in_a_warning(tmp_path: Path) -> None:
         return read_raw(path).notes
 
     beyond = "left out: 1 event ({}) longer than a day, or further than that from the others"
-    assert notes("args nested 100,000 deep") == ["left out: 1 value nested more than 64 deep"]
-    assert notes("tail nested 100,000 deep") == ["left out: 1 value nested more than 64 deep"]
     assert notes("times near 9e15") == [beyond.format("call"), beyond.format("gpu")]
     assert notes("lengths 0 in a step") == ["left out: 1 step of the profiler without a length"]
     assert len(notes("hundreds of categories")) == 11
+
+
+@pytest.mark.parametrize("name", ["args nested 100,000 deep", "tail nested 100,000 deep"])
+def test_what_is_nested_too_deep_is_an_error(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(hostile.CASES[name])
+    with pytest.raises(TraceError, match="nested too deep" if "args" in name else "no valid JSON"):
+        read_raw(path)
 
 
 def test_only_regular_files_are_opened(tmp_path: Path) -> None:
@@ -82,18 +87,6 @@ def test_text_without_end_is_refused_early(tmp_path: Path, start: bytes, monkeyp
     with pytest.raises(TraceError, match="is longer than 1 MiB"):
         read_raw(path, chunk=1 << 18)
     assert len(read) < 12
-
-
-def test_a_key_in_the_metadata_is_looked_for_once(tmp_path: Path) -> None:
-    path = tmp_path / "trace.json"
-    times = []
-    for count in (20_000, 200_000):
-        repeated = b",".join([b'{"traceEvents": 1}'] * count)
-        path.write_bytes(b'{"a": [%b], %b' % (repeated, hostile.events()[1:]))
-        begun = time.process_time()
-        assert read_raw(path).events == {"X cpu_op": 1}
-        times.append(time.process_time() - begun)
-    assert times[1] < 40 * times[0]  # ten times the text; read anew for every key it would be a hundred
 
 
 def test_a_name_that_is_not_utf8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,9 +57,6 @@ _ONLY_WRITTEN_COLUMNS = {
     "kernels": ["correlation"],
 }
 
-#: From so many rows of a trace on, memory that is free between two groups of tables is worth giving back.
-_LARGE = 100_000
-
 #: What `write_counters` asks for.
 _FOR_COUNTERS = ("queue_lengths", "copy_rates")
 
@@ -89,7 +86,6 @@ def analyze_trace(
     With `folder` all of them are written there as they are made, and what only outsiders read is not kept.
     """
     device, lines = trace.devices[0] if trace.devices else None, lines or SourceLines()
-    large = folder is not None and sum(len(getattr(trace, name)) for name in TABLES) >= _LARGE
     tables: dict[str, pd.DataFrame] = {}
 
     def add(found: dict[str, pd.DataFrame]) -> None:
@@ -97,13 +93,12 @@ def analyze_trace(
             write_all(found, folder)
             found = {name: table for name, table in found.items() if name not in _ONLY_WRITTEN}
         tables.update(found)
-        if large:
-            trim_heap()
 
     add(memory_tables(path, trace, lines))
     if folder is not None:
         write_all({name: getattr(trace, name) for name in TABLES}, folder)
         trace = _without_written(trace)
+        trim_heap()
     for found in tables_of(trace, device, lines):
         add(found)
     return Analysis(path, trace if folder is None else emptied(trace, "frames"), device, tables)

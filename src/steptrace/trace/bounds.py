@@ -19,8 +19,6 @@ LARGEST: Final = 1 << 50
 MOST: Final = 1 << 31
 #: GPUs of one trace: a process has up to 16, and each has its own figures for every step.
 MOST_DEVICES: Final = 256
-#: Brackets within brackets, in an event or in the metadata; PyTorch writes four.
-DEEPEST: Final = 64
 #: Characters of a name. Kernels of template libraries have a few thousand.
 LONGEST_NAME: Final = 1 << 14
 

@@ -248,7 +248,7 @@ def _write(trace: Path, selection: _Selection, left_out: tuple[str, ...], out: P
             if not head:
                 head = repair(stream.head.lstrip(b"\xef\xbb\xbf \t\r\n"))
                 file.write(head)
-            for event, text in decode_events(chunk, trace)[0]:
+            for event, text in decode_events(chunk, trace):
                 if event.cat not in left_out and selection.keeps(event):
                     file.write((b",\n" if count else b"\n") + selection.written(event, text))
                     count += 1

@@ -1,7 +1,7 @@
 """Chunks of events that the scanner does not take, written anew in the form that it does.
 
 The scanner knows JSON's grammar and the forms of values that profilers write. Bytes that are no UTF-8, numbers written
-as text, values nested deeper than `DEEPEST` and the like come from tools that rewrite traces: what such a chunk says is
+as text and the like come from tools that rewrite traces: what such a chunk says is
 decoded here, and only what is read of it is written again.
 """
 
@@ -44,16 +44,16 @@ _TEXTS = msgspec.json.Decoder(list[msgspec.Raw])
 _EVENT = msgspec.json.Decoder(Event)
 
 
-def decode_events(chunk: bytes, path: Path) -> tuple[list[tuple[Event, bytes]], int]:
-    """The events of a chunk, each with its text, made valid JSON where it is not; and how many values were left out.
+def decode_events(chunk: bytes, path: Path) -> list[tuple[Event, bytes]]:
+    """The events of a chunk, each with its text, made valid JSON where it is not.
 
     Raises:
         TraceError: it is no JSON, or holds other things than events.
     """
     try:
         # Bytes that are no UTF-8 would only be met in a string that is looked at.
-        texts, left_out = decode_leniently(_TEXTS, chunk.decode(errors="replace").encode())
-        return [(_EVENT.decode(text), bytes(text)) for text in texts], left_out
+        texts = decode_leniently(_TEXTS, chunk.decode(errors="replace").encode())
+        return [(_EVENT.decode(text), bytes(text)) for text in texts]
     except msgspec.ValidationError as error:
         raise TraceError(
             f"JSON, but no trace: {error}", where=path, expected="events as torch.profiler writes them"
@@ -62,14 +62,13 @@ def decode_events(chunk: bytes, path: Path) -> tuple[list[tuple[Event, bytes]], 
         raise TraceError(f"invalid JSON among the events ({error})", where=path) from error
 
 
-def plain_chunk(chunk: bytes, path: Path) -> tuple[bytes, int]:
-    """A chunk in the form that the scanner takes, and how many values were left out as nested too deep.
+def plain_chunk(chunk: bytes, path: Path) -> bytes:
+    """A chunk in the form that the scanner takes.
 
     Raises:
         TraceError: as `decode_events`.
     """
-    events, left_out = decode_events(chunk, path)
-    return msgspec.json.encode([_plain_event(event) for event, _ in events]), left_out
+    return msgspec.json.encode([_plain_event(event) for event, _ in decode_events(chunk, path)])
 
 
 def _plain_event(event: Event) -> dict[str, Any]:

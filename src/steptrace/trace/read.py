@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from steptrace import format as fmt
 from steptrace.errors import TraceError
-from steptrace.trace.bounds import DEEPEST, LATEST_NS, plain_text
+from steptrace.trace.bounds import LATEST_NS, plain_text
 from steptrace.trace.columns_within import within_bounds, without_empty_steps
 from steptrace.trace.events import FAR_FROM_ZERO_NS, CollectiveArgs
 from steptrace.trace.kinds import COLUMNS, KINDS, SPANS, GrowingColumn
@@ -66,16 +66,9 @@ class _Reader:
                 self._columns[kind][name].append(values)
         self.thread_names |= {_thread(*key): plain_text(name) for key, name in scanned.thread_names.items()}
 
-    def finish(self, metadata: dict[str, Any], left_out: int = 0) -> RawTrace:
-        """The whole file's columns, with times from the first event on.
-
-        Args:
-            metadata: the file's other keys.
-            left_out: how many of their values were nested too deep to be read.
-        """
+    def finish(self, metadata: dict[str, Any]) -> RawTrace:
+        """The whole file's columns, with times from the first event on; `metadata` are the file's other keys."""
         notes: list[str] = []
-        if left_out := left_out + self._scanner.left_out:
-            notes.append(f"left out: {fmt.plural(left_out, 'value')} nested more than {DEEPEST} deep")
         read = {kind: {name: column.array() for name, column in of.items()} for kind, of in self._columns.items()}
         columns = {kind: _without_lost_times(kind, given, notes) for kind, given in read.items()}
         columns = within_bounds(columns, notes, self.path)
@@ -198,4 +191,4 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
     reader = _Reader(path)
     for events in stream:
         reader.add(events)
-    return reader.finish(stream.metadata, stream.left_out)
+    return reader.finish(stream.metadata)

@@ -69,8 +69,6 @@ class ChunkScanner:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.names, self.threads, self.collectives = Names(), Names(), Names()
-        #: How many values were nested too deep to be read.
-        self.left_out = 0
         categories = {kind: [category for category in KINDS if KINDS[category] == kind] for kind in COLUMNS}
         layout = [
             (
@@ -97,9 +95,7 @@ class ChunkScanner:
         """
         scanned = self._scan(chunk)
         if scanned is None:
-            plain, left_out = plain_chunk(chunk, self._path)
-            self.left_out += left_out
-            scanned = self._scan(plain)
+            scanned = self._scan(plain_chunk(chunk, self._path))
         if scanned is None:
             raise TraceError("an event that cannot be read", where=self._path, expected="a Kineto trace (JSON)")
         return scanned

@@ -21,7 +21,7 @@ from isal import igzip, isal_zlib
 
 from steptrace.errors import TraceError, TruncatedTraceError
 from steptrace.trace.bounds import path_text
-from steptrace.trace.decode import KeyFinder, decode_object, scan
+from steptrace.trace.decode import decode_object, scan
 
 #: Bytes read at a time. Larger chunks are slower, since they leave the processor's cache, and cost memory.
 CHUNK = 1 << 20
@@ -30,7 +30,10 @@ LARGEST_TEXT: Final = 32 << 20
 
 _DAMAGED: tuple[type[Exception], ...] = (gzip.BadGzipFile, cast(type[Exception], isal_zlib.error), zlib.error)
 _UNREADABLE: tuple[type[Exception], ...] = (OSError, EOFError, TraceError, *_DAMAGED)
-_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*')
+#: The events' key, which no string inside can hold, since its quotation mark would be escaped there.
+_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+#: Bytes of it, with room for spaces.
+_KEY_BYTES: Final = 64
 _BEFORE_EVENT = re.compile(rb"\}\s*,\s*\{\s*\Z")
 #: How often a `"ph"` that begins no event may be met before the scanner takes over.
 _TRIES = 64
@@ -41,7 +44,7 @@ class EventStream:
 
     Iterating yields each chunk of events once, as the JSON text of an array. `metadata` holds the object's other keys;
     `head` is the text up to the array's opening bracket, `tail` what follows its closing one. All three are complete
-    when the iteration is, and so is `left_out`: how many values of the metadata were nested too deep to be read.
+    when the iteration is.
 
     Raises:
         TraceError: the file is missing, empty, damaged, no JSON, or JSON that is no trace.
@@ -54,7 +57,6 @@ class EventStream:
         self._chunk = chunk
         self.head = b""
         self.tail = b""
-        self.left_out = 0
         self._bare_array = False
 
     def __iter__(self) -> Iterator[bytes]:
@@ -127,30 +129,27 @@ class EventStream:
             raise TraceError(
                 "no JSON: it begins with neither { nor [", where=self.path, expected="a Kineto trace (JSON)"
             )
-        finder = KeyFinder(b"traceEvents")
-        while (found := finder.find(buffer)) is None:
+        searched = 0
+        while (key := _EVENTS_KEY.search(buffer, searched)) is None:
+            searched = max(0, len(buffer) - _KEY_BYTES)
             more = self._read(file)
             if not more:
                 raise self._no_events(buffer)
             buffer = self._append(buffer, more)
-        key, value = found
-        header, left_out = decode_object(buffer[:key] + b'"traceEvents": null}')
+        header = decode_object(buffer[: key.start()] + b'"traceEvents": null}')
         if header is None:
             raise self._invalid(buffer)
-        if buffer[value : value + 1] != b"[":
-            raise self._no_trace("its traceEvents is no array")
-        self._keep(header, left_out)
-        self.head = buffer[: value + 1]
-        return buffer[value + 1 :] or b" "
+        self._keep(header)
+        self.head = buffer[: key.end()]
+        return buffer[key.end() :] or b" "
 
-    def _keep(self, metadata: dict[str, Any], left_out: int) -> None:
+    def _keep(self, metadata: dict[str, Any]) -> None:
         del metadata["traceEvents"]
         self.metadata.update(metadata)
-        self.left_out += left_out
 
     def _no_events(self, buffer: bytes) -> TraceError:
-        if decode_object(buffer)[0] is not None:
-            return self._no_trace("it has no traceEvents")
+        if decode_object(buffer) is not None:
+            return self._no_trace("it has no list of traceEvents")
         found = scan(buffer)
         if found.open_brackets or found.open_string:
             return TruncatedTraceError("the JSON ends too early, before any event", where=self.path)
@@ -188,12 +187,12 @@ class EventStream:
             if rest.strip():
                 raise TraceError("text follows the array of events", where=self.path)
         else:
-            tail, left_out = decode_object(b'{"traceEvents": null' + rest)
+            tail = decode_object(b'{"traceEvents": null' + rest)
             if tail is None:
                 if rest.rstrip().endswith(b"}") and not scan(b"{" + rest).open_brackets:
                     raise TraceError("the text after the events is no valid JSON", where=self.path)
                 raise TruncatedTraceError("the JSON ends too early, after the events", where=self.path)
-            self._keep(tail, left_out)
+            self._keep(tail)
         if events.strip():
             yield b"[" + events + b"]"
 
