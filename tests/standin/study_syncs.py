@@ -1,22 +1,29 @@
-"""Host syncs a step of studies' variants: predicted, warned of by PyTorch, and read from the trace, in small sizes.
+"""What a step of studies' variants does, predicted and on the stand-in device, in small sizes.
 
     python tests/standin/study_syncs.py masked_loss giou
+
+Host syncs: predicted, warned of by PyTorch, and read from the trace. Launches and peak memory: predicted, and launched
+and allocated. Libraries' workspaces, which no estimate has, are switched off.
 
 Each study's variants train one after the other on the stand-in device, in one process, and are predicted in another.
 Variants that need several processes or torch.compile are left out.
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from omegaconf import OmegaConf
 
 from steptrace.analysis.build import summarize
 from steptrace.commands.named_study import named_study
+from steptrace.estimate import estimate_prediction, gpu_named
+
+WITHOUT_WORKSPACES = {"CUBLAS_WORKSPACE_CONFIG": ":0:0", "CUBLASLT_WORKSPACE_SIZE": "0"}
 
 #: At most these sizes, where a study's configuration has the key.
 LARGEST = {
@@ -67,30 +74,51 @@ def train(configs: list[str]) -> int:
     return max(main([path, "--out", str(Path(path).parent / "run0"), "--repeat", "0"]) for path in configs)
 
 
-def table(study: str, folder: Path) -> dict[str, tuple[float, float, float]]:
-    """Syncs a step by variant: predicted, warned of, traced."""
+class Found(NamedTuple):
+    """Of a step: syncs predicted, warned of and traced; launches and peak bytes, predicted and on the device."""
+
+    predicted: float
+    warned: float
+    traced: float
+    estimated_launches: float
+    launches: float
+    predicted_peak: int
+    peak: int
+
+
+def table(study: str, folder: Path) -> dict[str, Found]:
+    """What was found, by variant."""
     configs = configs_of(study, folder)
     for part in ("predict", "train"):
-        subprocess.run([sys.executable, __file__, f"--{part}", *configs], check=True, stdout=sys.stderr)
+        command = [sys.executable, __file__, f"--{part}", *configs]
+        subprocess.run(command, check=True, stdout=sys.stderr, env={**os.environ, **WITHOUT_WORKSPACES})
     found = {}
     for config in configs:
         run = config.parent / "run0"
-        predicted = json.loads((config.parent / "prediction.json").read_text())["total"]
+        prediction = json.loads((config.parent / "prediction.json").read_text())
         warned = json.loads((run / "warned_syncs.json").read_text())["per_step"]
         (trace,) = summarize([run])[0].traces
-        found[config.parent.name] = (predicted, warned, trace.syncs.per_step)
+        estimate = estimate_prediction(prediction, gpu_named("H100"))
+        found[config.parent.name] = Found(
+            prediction["total"],
+            warned,
+            trace.syncs.per_step,
+            estimate.launches,
+            trace.launches.count / trace.overview.steps,
+            prediction["peak_memory_bytes"],
+            json.loads((run / "run.json").read_text())["peak_allocated_bytes"],
+        )
     return found
 
 
 def _main(names: list[str]) -> int:
     if names[0] in ("--predict", "--train"):
         return (predict if names[0] == "--predict" else train)(names[1:])
-    sys.stdout.write(f"{'study':18} {'variant':36} predicted  warned  traced\n")
+    sys.stdout.write("study variant predicted warned traced estimated_launches launches predicted_peak peak\n")
     for study in names:
         with tempfile.TemporaryDirectory() as folder:
-            for variant, (predicted, warned, traced) in table(study, Path(folder)).items():
-                differs = "" if predicted == warned == traced else "   <-- differ"
-                sys.stdout.write(f"{study:18} {variant:36} {predicted:9g} {warned:7g} {traced:7g}{differs}\n")
+            for variant, found in table(study, Path(folder)).items():
+                sys.stdout.write(f"{study} {variant} {' '.join(f'{one:.12g}' for one in found)}\n")
                 sys.stdout.flush()
     return 0
 

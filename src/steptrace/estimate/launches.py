@@ -20,6 +20,9 @@ _LISTS: Final[Mapping[str, int]] = {
 #: Operators that look for the true elements of a mask among their indices.
 _INDEXED: Final = ("index", "index_put", "index_put_", "_index_put_impl_")
 _WITHOUT_BIAS: Final = 2
+#: A dimension of up to so many elements is sorted by a kernel of its own, see ATen/native/cuda/Sort.cu.
+_SHORT_SORT: Final = 4096
+_LAUNCHES_OF_SHORT_SORT: Final = 5
 _FUSED: Final = "_fused_"
 #: ATen/native/cuda/MultiTensorApply.cuh: a launch takes so many tensors, by the number of lists, and so many chunks.
 _MOST_TENSORS: Final = (110, 64, 48, 36, 30)
@@ -46,8 +49,30 @@ def launches(call: OperatorCalls) -> int:
         return len(call.outputs)
     if name in ("sum", "mean") and _is_split(call):
         return 2
-    masks = sum(tensor.dtype in ("bool", "uint8") for tensor in call.inputs[1:]) if name in _INDEXED else 0
-    return _LAUNCHES.get(name, 1) + masks * _LAUNCHES["nonzero"]
+    if name == "nonzero":
+        return _nonzero(call.inputs[0])
+    if name == "sort" and call.inputs[0].shape[-1:] <= (_SHORT_SORT,):
+        return _LAUNCHES_OF_SHORT_SORT
+    if name == "masked_select":
+        return 1 + _nonzero(call.inputs[-1])
+    return _indexed(call) if name in _INDEXED else _LAUNCHES.get(name, 1)
+
+
+def _nonzero(flags: TensorSpec) -> int:
+    return _LAUNCHES["nonzero"] - (len(flags.shape) == 1)
+
+
+def _indexed(call: OperatorCalls) -> int:
+    """See ATen/native/cuda/Indexing.cu. A mask is searched first; adding up, as in a backward pass, sorts indices."""
+    name = base_name(call.name)
+    masks = [tensor for tensor in call.inputs[1:] if tensor.dtype in ("bool", "uint8")]
+    indices = sum(tensor.dtype in ("int64", "int32") for tensor in call.inputs[1:]) + sum(
+        len(mask.shape) for mask in masks
+    )
+    if name != "index" and masks and len(call.inputs) == 2:  # a value of the host is filled in under the mask
+        return 1
+    adds_up = name != "index" and call.phase == "backward"
+    return 1 + sum(map(_nonzero, masks)) + (3 * indices + 2 if adds_up else 0)
 
 
 def _is_split(call: OperatorCalls) -> bool:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from steptrace.predict import backend, collectives
+from steptrace.predict.attention import attention
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.tensor import SET_DATA, is_virtual, map_tensors
 
@@ -137,46 +138,9 @@ def _ctc_loss(
     return result
 
 
-def _attention(  # noqa: PLR0913 - torch's own
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,  # noqa: FBT001, FBT002 - torch's own
-    scale: float | None = None,
-    enable_gqa: bool = False,  # noqa: FBT001, FBT002
-) -> Tensor:
-    """The fused operator that a GPU takes, where nothing is computed; this device would take plain products.
-
-    The order of choice is that of `aten/src/ATen/native/transformers/cuda/sdp_utils.cpp`: flash attention in 16 bits
-    without a mask, else the memory-efficient one.
-    """
-    tensors = [query, key, value]
-    if torch.is_autocast_enabled("cuda"):
-        tensors = [tensor.to(torch.get_autocast_dtype("cuda")) for tensor in tensors]
-    fused = all(is_virtual(tensor) and tensor._inner.is_meta and tensor.dim() == 4 for tensor in tensors)
-    if not fused or enable_gqa or tensors[0].dtype == torch.float64:
-        plain: Tensor = torch._C._nn.scaled_dot_product_attention(
-            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-        )
-        return plain
-    if attn_mask is None and tensors[0].dtype in (torch.float16, torch.bfloat16):
-        flash = torch.ops.aten._scaled_dot_product_flash_attention
-        return flash(*tensors, dropout_p, is_causal, scale=scale)[0]  # type: ignore[no-any-return]
-    bias = attn_mask
-    if bias is not None:
-        if bias.dtype is torch.bool:
-            bias = torch.zeros_like(bias, dtype=tensors[0].dtype).masked_fill_(~bias, float("-inf"))
-        bias = bias.to(tensors[0].dtype).expand(*query.shape[:-1], key.shape[-2])
-    efficient = torch.ops.aten._scaled_dot_product_efficient_attention
-    needs_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    return efficient(*tensors, bias, needs_gradient, dropout_p, is_causal, scale=scale)[0]  # type: ignore[no-any-return]
-
-
 #: What is called in place of a function.
 _REPLACED: dict[Any, Callable[..., Any]] = {
-    torch._C._nn.scaled_dot_product_attention: _attention,
+    torch._C._nn.scaled_dot_product_attention: attention,
     torch.ctc_loss: _ctc_loss,
     torch.tensor: _from_data(0, torch.tensor),
     torch.as_tensor: _from_data(0, torch.as_tensor),

@@ -254,6 +254,8 @@ def _run_on_device(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     else:
         result = uncomputed.run(func, SUBSTITUTES.get(func, func), inner_args, inner_kwargs)
     if func is torch.ops.aten._to_copy.default and not stays_virtual:
+        if Syncs.active is not None and isinstance(args[0], VirtualTensor) and not args[0].gpu:
+            Syncs.active.ran(func, args, kwargs, result)
         return mark_pinned(result) if kwargs.get("non_blocking") else result
     gpu: int | None
     if target is None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.library import Library
 
-from steptrace.predict import backend
+from steptrace.predict import attention, backend
 from steptrace.predict.tensor import is_virtual, map_tensors
 
 _ATEN = torch.ops.aten
@@ -74,6 +74,12 @@ def _histc(values: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> T
     return torch.histc(values.double(), bins, min, max).to(values.dtype)
 
 
+def _unscale(gradients: list[Tensor], found_inf: Tensor, inverse_scale: Tensor) -> None:
+    """Says that all gradients are finite: the step followed is one that trains, not one that only lowers the scale."""
+    _ATEN._amp_foreach_non_finite_check_and_unscale_(gradients, found_inf, inverse_scale)
+    found_inf.zero_()
+
+
 #: Operator -> what runs in its place.
 SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     _ATEN.histc.default: _histc,
@@ -81,6 +87,8 @@ SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     _ATEN._thnn_fused_lstm_cell_backward_impl.default: _lstm_backward,
     _ATEN._thnn_fused_gru_cell.default: _gru,
     _ATEN._thnn_fused_gru_cell_backward.default: _gru_backward,
+    _ATEN._amp_foreach_non_finite_check_and_unscale_.default: _unscale,
+    **attention.SUBSTITUTES,
 }
 
 
