@@ -1,6 +1,6 @@
 """What a step of studies' variants does, predicted and on the stand-in device, in small sizes.
 
-    python tests/standin/study_syncs.py masked_loss giou
+    python tests/standin/study_syncs.py masked_loss giou [--summary]
 
 Host syncs: predicted, warned of by PyTorch, and read from the trace. Launches and peak memory: predicted, and launched
 and allocated. Libraries' workspaces, which no estimate has, are switched off.
@@ -111,15 +111,35 @@ def table(study: str, folder: Path) -> dict[str, Found]:
     return found
 
 
+def summary(study: str, found: dict[str, Found]) -> str:
+    """A row of the table in docs/estimates.md."""
+    launches = {name: one.estimated_launches / one.launches - 1 for name, one in found.items()}
+    peaks = {name: one.predicted_peak / one.peak - 1 for name, one in found.items()}
+    cells = [study, str(len(found))]
+    for differences in (launches, peaks):
+        farthest = max(differences, key=lambda name: abs(differences[name]))
+        within = sum(abs(one) <= (0.02 if differences is launches else 0.05) for one in differences.values())
+        cells += [str(within), f"{100 * differences[farthest]:+.1f} % ({farthest})"]
+    return f"| {' | '.join(cells)} |\n"
+
+
 def _main(names: list[str]) -> int:
     if names[0] in ("--predict", "--train"):
         return (predict if names[0] == "--predict" else train)(names[1:])
-    sys.stdout.write("study variant predicted warned traced estimated_launches launches predicted_peak peak\n")
-    for study in names:
+    if "--summary" in names:
+        sys.stdout.write("| study | variants | launches within 2 % | farthest | peak within 5 % | farthest |\n")
+        sys.stdout.write("|---|---|---|---|---|---|\n")
+    else:
+        sys.stdout.write("study variant " + " ".join(Found._fields) + "\n")
+    for study in (name for name in names if name != "--summary"):
         with tempfile.TemporaryDirectory() as folder:
-            for variant, found in table(study, Path(folder)).items():
-                sys.stdout.write(f"{study} {variant} {' '.join(f'{one:.12g}' for one in found)}\n")
-                sys.stdout.flush()
+            found = table(study, Path(folder))
+        if "--summary" in names:
+            sys.stdout.write(summary(study, found))
+        else:
+            for variant, one in found.items():
+                sys.stdout.write(f"{study} {variant} {' '.join(f'{figure:.12g}' for figure in one)}\n")
+        sys.stdout.flush()
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Each study's variants make as many host syncs as predicted and as PyTorch warns of, and the trace shows as many."""
+"""Each study's variants do on the stand-in device what is predicted: host syncs, launches, peak memory."""
 
 import os
 import subprocess
@@ -10,6 +10,10 @@ import pytest
 EXTENSION = Path(__file__).parents[2] / "ext" / "giou" / "python"
 #: What the article's four stages of a loss are known to make, see docs/syncs.md.
 MASKED_LOSS = {"boolean_mask": 6, "where": 4, "sort": 3, "ignore_index": 0}
+#: What a mask selects is computed, which the stand-in does not: these launch kernels on other sizes there, or none.
+SELECTED = {"boolean_mask", "where", "sort"}
+#: cuDNN's kernels convert weights to its order of memory one by one; an estimate has them in the convolution.
+CONVERTED = {"channels_last"}
 
 
 @pytest.mark.timeout(900)
@@ -25,9 +29,14 @@ def test_predicted_warned_and_traced_agree(study: str) -> None:
         [sys.executable, program, study], env=environment, capture_output=True, text=True, timeout=880, check=False
     )
     assert done.returncode == 0, done.stderr
-    counts = {row.split()[1]: [float(count) for count in row.split()[2:5]] for row in done.stdout.splitlines()[1:]}
-    assert counts
-    differ = {name: found for name, found in counts.items() if len(set(found)) > 1}
-    assert differ == {}
+    rows = [row.split() for row in done.stdout.splitlines()[1:]]
+    found = {variant: [float(figure) for figure in figures] for _, variant, *figures in rows}
+    assert found
+    assert {name: figures[:3] for name, figures in found.items() if len(set(figures[:3])) > 1} == {}
     if study == "masked_loss":
-        assert {name: found[0] for name, found in counts.items()} == MASKED_LOSS
+        assert {name: figures[0] for name, figures in found.items()} == MASKED_LOSS
+    comparable = {name: figures for name, figures in found.items() if name not in SELECTED}
+    launched = {name: figures[3:5] for name, figures in comparable.items() if name not in CONVERTED}
+    assert {name: pair for name, pair in launched.items() if pair[0] != pytest.approx(pair[1], rel=0.02)} == {}
+    peaks = {name: figures[5:7] for name, figures in comparable.items()}
+    assert {name: pair for name, pair in peaks.items() if pair[0] != pytest.approx(pair[1], rel=0.05)} == {}

@@ -106,9 +106,10 @@ FLOAT32 = (
     "group_norm", "nuclear_norm", "cosine_similarity", "poisson_nll_loss", "cosine_embedding_loss", "nll_loss",
     "nll_loss2d", "hinge_embedding_loss", "kl_div", "l1_loss", "smooth_l1_loss", "huber_loss", "mse_loss",
     "margin_ranking_loss", "multilabel_margin_loss", "soft_margin_loss", "triplet_margin_loss", "multi_margin_loss",
-    "binary_cross_entropy_with_logits", "dist", "pdist", "cdist", "renorm", "logsumexp", "prod", "softmax.int",
-    "log_softmax.int", "cumprod", "cumsum", "norm.Scalar", "sum", "sum.dim_IntList",
+    "binary_cross_entropy_with_logits", "dist", "pdist", "cdist", "renorm", "logsumexp", "norm.Scalar",
 )  # fmt: skip
+#: Give float32 without a cast before them, unless a program names their result's type.
+FLOAT32_RESULT = ("prod", "softmax.int", "log_softmax.int", "cumprod", "cumsum", "sum", "sum.dim_IntList")
 
 _AUTOCAST = "AutocastPrivateUse1"
 _libraries: list[Library] = []  # keeps the registrations alive
@@ -132,6 +133,21 @@ def _casting(name: str, dtype: torch.dtype | None) -> Any:
     return kernel
 
 
+def _with_float32_result(name: str) -> Any:
+    packet, _, overload = name.partition(".")
+    op = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)  # type: ignore[attr-defined]
+
+    def kernel(tensor: Tensor, *args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
+        named = dtype is not None or any(isinstance(value, torch.dtype) for value in args)
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            if named or not tensor.is_floating_point() or tensor.dtype == torch.float64:
+                return op(tensor, *args, **kwargs) if dtype is None else op(tensor, *args, dtype=dtype, **kwargs)
+            return op(tensor, *args, dtype=torch.float32, **kwargs)
+
+    return kernel
+
+
 def ensure_registered() -> None:
     """Register the casts for the virtual device unless this process has done so."""
     if _libraries:
@@ -144,3 +160,5 @@ def ensure_registered() -> None:
         for name in names:
             if hasattr(torch.ops.aten, name.partition(".")[0]):
                 aten.impl(name, _casting(name, dtype), _AUTOCAST)  # type: ignore[no-untyped-call]
+    for name in FLOAT32_RESULT:
+        aten.impl(name, _with_float32_result(name), _AUTOCAST)  # type: ignore[no-untyped-call]
