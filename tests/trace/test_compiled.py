@@ -149,7 +149,7 @@ _EVENTS = st.fixed_dictionaries(
 
 
 @given(st.lists(_EVENTS, max_size=4), st.sampled_from([None, 1]))
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_events_with_values_of_every_kind(tmp_path: Path, events: list[dict[str, Any]], indent: int | None) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps([hostile.BASE, *events], indent=indent))
@@ -157,7 +157,7 @@ def test_events_with_values_of_every_kind(tmp_path: Path, events: list[dict[str,
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_text_that_was_damaged(tmp_path: Path, data: st.DataObject) -> None:
     text = bytearray(json.dumps(data.draw(st.lists(st.sampled_from(_trace().events), min_size=1, max_size=3))).encode())
     bits = [b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"nan", b"-inf", b"1e5", b"\xff", b"\0", b"0", b"\\u00e9"]

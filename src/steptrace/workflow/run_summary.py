@@ -33,7 +33,7 @@ def summarize_run(run_dir: Path, out: Path) -> None:
     if traces := _traces(run_dir):
         try:
             summary, analyses = summarize(traces, tables=tables)
-            if run_dir.name == "run0":
+            if run_dir.name == "run0" and summary.traces[0].steps:  # an excerpt is a step
                 summary = replace(summary, trace_excerpt=excerpt_of_run(analyses[0].path, tables))
         except SteptraceError as error:
             if not summary.traces:
