@@ -1,6 +1,7 @@
 """A program runs unchanged on the virtual device, and computes what it computes on the CPU."""
 
 import copy
+import functools
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -210,6 +211,64 @@ def test_checkpointing_recomputes_in_the_backward_phase() -> None:
         ("forward", "block", 1),
         ("backward", "block", 1),
     ]
+
+
+def test_a_backward_pass_finds_the_device_inside_somebody_s_wrapper(monkeypatch: pytest.MonkeyPatch) -> None:
+    original, calls = torch.autograd.backward, []
+
+    @functools.wraps(original)
+    def counted(*args: object, **kwargs: object) -> None:
+        calls.append(args)
+        original(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(torch.autograd, "backward", counted)
+    with predict_syncs():
+        x = torch.ones(2, device="cuda", requires_grad=True)
+        x.register_hook(lambda gradient: gradient + torch.ones(2, device="cuda"))
+        torch.autograd.backward(x.sum())
+        assert x.grad is not None
+        assert x.grad.tolist() == [2, 2]
+    assert len(calls) == 1
+
+
+class _Fails(torch.autograd.Function):
+    @staticmethod
+    def forward(_context: object, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(_context: object, gradient: Tensor) -> Tensor:
+        return gradient @ gradient
+
+
+def _raise(*_: object) -> None:
+    raise LookupError("of the program")
+
+
+def _with_failing_unpack(x: Tensor) -> Tensor:
+    with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, _raise):
+        return x * x
+
+
+@pytest.mark.filterwarnings("ignore:Error detected in:UserWarning")
+@pytest.mark.parametrize(
+    ("forward", "error"),
+    [
+        (lambda x: (x.register_hook(_raise), x * x)[1], "of the program"),
+        (lambda x: (x.register_post_accumulate_grad_hook(_raise), x * x)[1], "of the program"),
+        (_with_failing_unpack, "of the program"),
+        (_Fails.apply, "cannot be multiplied"),
+    ],
+)
+def test_an_error_in_a_backward_pass_reaches_the_program(forward: Callable[[Tensor], Tensor], error: str) -> None:
+    with predict_syncs():
+        y = forward(torch.ones(2, 3, device="cuda", requires_grad=True))
+        with pytest.raises((LookupError, RuntimeError), match=error):
+            y.sum().backward()
+        z = torch.ones(2, device="cuda", requires_grad=True)
+        z.sum().backward()
+        assert z.grad is not None
+        assert z.grad.tolist() == [1, 1]
 
 
 def test_out_and_resizing() -> None:

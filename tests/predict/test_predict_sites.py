@@ -218,6 +218,12 @@ def test_what_cannot_be_judged_is_unknown_not_none(step: object) -> None:
     assert all(place.reason and place.file == HERE for place in syncs.unknown)
 
 
+def test_a_compiled_function_that_is_not_called_is_nothing_unknown() -> None:
+    with predict_syncs() as syncs:
+        torch.compile(read)
+    assert not syncs.unknown
+
+
 def test_syncs_of_other_threads_of_the_program_are_counted() -> None:
     with predict_syncs() as syncs:
         x = torch.rand(2, device="cuda")

@@ -81,6 +81,8 @@ def _without_question(func: Any) -> Callable[..., Any] | None:
     This mode has just been asked. While it is, PyTorch leaves it out, so that "cuda" would mean nothing to the
     functions called within, nor to the program's own hooks in a backward pass; and entering it again would ask again.
     """
+    while hasattr(func, "__wrapped__") and not func.__globals__["__name__"].startswith("torch."):
+        func = func.__wrapped__  # someone's wrapper: PyTorch's own function inside it asks, so the wrapper has run
     if not isinstance(func, FunctionType):
         return None
     asked = (name for name in func.__code__.co_names if name.startswith("has_torch_function"))

@@ -8,6 +8,7 @@ backend over CUDA where it asks for "the" accelerator.
 import struct
 import threading
 from types import SimpleNamespace
+from typing import Any, Final
 
 import torch
 from torch.utils import backend_registration
@@ -65,6 +66,47 @@ class _Hooks(torch._C._acc.PrivateUse1Hooks):
         return True
 
 
+#: Arguments by which CPython checks a call's result against a pending error; other calls it may specialise.
+_BY_NAME: Final = {"by_name": None}
+#: The error that was on its way when C++ asked for the device's type.
+_pending: list[BaseException] = []
+
+
+class _DeviceGuard(torch._C._acc.DeviceGuard):
+    def type_(self) -> Any:
+        """The device's type.
+
+        C++ also asks while an error from a hook or an operator leaves the engine of backward passes. Python still
+        holds that error then, a result beside it would be a second one, and that ends the process. So it is taken.
+        """
+        try:
+            dict(**_BY_NAME)
+        except SystemError as error:  # "returned a result with an exception set"
+            if error.__cause__ is not None:
+                _pending.append(error.__cause__)
+        return torch._C._autograd.DeviceType.PrivateUse1  # type: ignore[attr-defined]
+
+
+class Engine:
+    """PyTorch's engine of backward passes, which raises the error that `_DeviceGuard` has taken."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def run_backward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a backward pass."""
+        try:
+            return self._engine.run_backward(*args, **kwargs)
+        except SystemError:  # "returned NULL without setting an exception"
+            if not _pending:
+                raise
+        error, _pending[:] = _pending[0], []
+        raise error
+
+
 def ensure_registered() -> None:
     """Register the device unless this process has done so.
 
@@ -86,4 +128,4 @@ def ensure_registered() -> None:
             raise PredictError(
                 f"PyTorch {torch.__version__} has no backends written in Python", expected="PyTorch 2.11 or later"
             )
-        setup(DEVICE_TYPE, backend_module=_MODULE, hook=_Hooks())
+        setup(DEVICE_TYPE, backend_module=_MODULE, hook=_Hooks(), device_guard=_DeviceGuard())

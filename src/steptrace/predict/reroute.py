@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import wraps
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -141,13 +141,20 @@ def _default_device() -> Iterator[Replacements]:
 
 def _not_compiling(recorder: Syncs) -> Callable[..., Any]:
     def compile(model: Any = None, **_: Any) -> Any:
-        """Leave a function as it is, as a decorator with or without arguments."""
+        """Leave a model as it is, and a function but for a note of its calls; a decorator with or without arguments."""
         if model is None:
             return compile
-        recorder.always_unknown(
-            "torch.compile", "runs uncompiled here; compiled code may wait in fewer places, or more"
-        )
-        return model
+        note = "torch.compile", "runs uncompiled here; compiled code may wait in fewer places, or more"
+        if not isinstance(model, FunctionType | MethodType):
+            recorder.always_unknown(*note)
+            return model
+
+        @wraps(model)
+        def uncompiled(*args: Any, **kwargs: Any) -> Any:
+            recorder.cannot_judge(*note)
+            return model(*args, **kwargs)
+
+        return uncompiled
 
     return compile
 
@@ -314,6 +321,7 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
             **_of_submodules(),
             **_called_alike(torch, cuda_api.TORCH),
             (torch, "Generator"): _Generator,
+            (torch.autograd.Variable, "_execution_engine"): backend.Engine(torch.autograd.Variable._execution_engine),
             (torch, "compile"): _not_compiling(recorder),
             # cuDNN's recurrent layers do not know the virtual device; PyTorch's own cells do.
             (torch.backends.cudnn, "is_acceptable"): lambda _tensor: False,
