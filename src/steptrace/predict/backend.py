@@ -84,7 +84,7 @@ class _DeviceGuard(torch._C._acc.DeviceGuard):
         except SystemError as error:  # "returned a result with an exception set"
             if error.__cause__ is not None:
                 _pending.append(error.__cause__)
-        return torch._C._autograd.DeviceType.PrivateUse1  # type: ignore[attr-defined]
+        return torch._C._autograd.DeviceType.PrivateUse1
 
 
 class Engine:
