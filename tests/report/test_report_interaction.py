@@ -67,6 +67,10 @@ def test_a_closed_clipboard_leaves_the_text_to_be_copied_by_hand(
     assert field.input_value().startswith("| Variant | Step time |")
 
 
+#: A cell of what a sync costs.
+COST = "td[data-label='Host blocked']"
+
+
 def test_sorting_by_keyboard_puts_numbers_in_order_whatever_their_unit_and_dates_as_text(
     visit: Any, pages: dict[str, Path], width: int, scheme: str
 ) -> None:
@@ -74,18 +78,18 @@ def test_sorting_by_keyboard_puts_numbers_in_order_whatever_their_unit_and_dates
     tab.evaluate(UNFOLD)
     # Heads are not shown on a narrow screen, where rows are cards; they can still be used by a script.
     tab.evaluate("""() => {
-      const heads = document.querySelectorAll("table.sites thead th");
+      const heads = document.querySelectorAll("table.sortable thead th");
       const head = [...heads].find((one) => one.textContent === "Host blocked");
       head.dispatchEvent(new KeyboardEvent("keydown", { key: " ", cancelable: true }));
       head.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", cancelable: true }));
     }""")
-    cells = tab.locator("table.sites").first.locator("tbody td[data-label='Host blocked']").all_inner_texts()
+    cells = tab.locator(f"table.sortable:has({COST})").first.locator(f"tbody {COST}").all_inner_texts()
     assert cells == ["200 µs", "400 µs", "1.20 ms", "2.10 ms", "91.4 ms"]
 
     dates = ["2026-02-01 10:00", "2026-01-15 09:00", "2026-01-15.json", "2026-03.json", "2026-01-01"]
     in_order = tab.evaluate(
         """(texts) => {
-          const table = document.querySelector("table.sites");
+          const table = document.querySelector("table.sortable:has(td[data-label='Host blocked'])");
           const head = [...table.tHead.rows[0].cells].find((one) => one.textContent === "Host blocked");
           const cells = () => [...table.tBodies[0].rows].map((row) => row.cells[head.cellIndex]);
           cells().forEach((cell, at) => { delete cell.dataset.sort; cell.textContent = texts[at]; });
