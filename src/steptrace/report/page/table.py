@@ -38,6 +38,7 @@ def listing(
     anchor: str = "",
     words: Mapping[str, str] | None = None,
     labels: tuple[str, Sequence[str]] | None = None,
+    cards: bool = False,
 ) -> Explained:
     """A table of rows of one kind; at least one.
 
@@ -48,6 +49,7 @@ def listing(
         anchor: with it each row can be linked to, by this and its place in the program.
         words: what a page says in the place of some names.
         labels: a heading and a name for each row, where rows do not name themselves.
+        cards: on a phone each row is a card of its own.
     """
     columns = _columns(rows, names)
     anchors = Anchors()
@@ -62,6 +64,7 @@ def listing(
         ],
         most=most,
         count=len(rows),
+        cards=cards,
     )
     return Explained(html, meanings(type(rows[0]), columns, (labels[0] if labels else columns[0].heading).lower()))
 
@@ -72,7 +75,8 @@ def site_table(sites: Sequence[SyncSite | PredictedSite], anchor: str, *, per_st
     names = [f"{name}_per_step" if per_step else name for name in figures]
     known = {column.name for column in shown_columns(type(sites[0]))}
     ranked = sorted(sites, key=lambda site: [-(getattr(site, name, 0) or 0) for name in (names[2], names[1], names[0])])
-    return listing(ranked, ("file", "op", "kind", "label", "phase", *(n for n in names if n in known)), anchor=anchor)
+    columns = ("file", "op", "kind", "label", "phase", *(name for name in names if name in known))
+    return listing(ranked, columns, anchor=anchor, cards=True)
 
 
 def facts(of: Document, names: Sequence[str]) -> Explained:
