@@ -38,7 +38,6 @@ def listing(
     anchor: str = "",
     words: Mapping[str, str] | None = None,
     labels: tuple[str, Sequence[str]] | None = None,
-    cards: bool = False,
 ) -> Explained:
     """A table of rows of one kind; at least one.
 
@@ -46,10 +45,9 @@ def listing(
         rows: in their order.
         names: columns to show; without any all that have a heading, but a local key only if rows differ in it.
         most: so many rows are shown, and how many there are is said.
-        anchor: with it each row can be linked to, by this and its place in the program.
+        anchor: with it each row can be linked to, by this and its place in the program, and is a card on a phone.
         words: what a page says in the place of some names.
         labels: a heading and a name for each row, where rows do not name themselves.
-        cards: on a phone each row is a card of its own.
     """
     columns = _columns(rows, names)
     anchors = Anchors()
@@ -64,7 +62,7 @@ def listing(
         ],
         most=most,
         count=len(rows),
-        cards=cards,
+        cards=bool(anchor),
     )
     return Explained(html, meanings(type(rows[0]), columns, (labels[0] if labels else columns[0].heading).lower()))
 
@@ -76,7 +74,7 @@ def site_table(sites: Sequence[SyncSite | PredictedSite], anchor: str, *, per_st
     known = {column.name for column in shown_columns(type(sites[0]))}
     ranked = sorted(sites, key=lambda site: [-(getattr(site, name, 0) or 0) for name in (names[2], names[1], names[0])])
     columns = ("file", "op", "kind", "label", "phase", *(name for name in names if name in known))
-    return listing(ranked, columns, anchor=anchor, cards=True)
+    return listing(ranked, columns, anchor=anchor)
 
 
 def facts(of: Document, names: Sequence[str]) -> Explained:
