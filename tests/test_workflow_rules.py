@@ -38,7 +38,7 @@ def rules_on(tmp_path: Path, composed: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("os.cpu_count", lambda: 16)
 
     def make(scale: str, *, gpus: int = 0, local: bool = True, **settings: object) -> Rules:
-        monkeypatch.setattr(asked, "count_gpus", lambda: gpus)
+        monkeypatch.setattr(asked, "visible_gpus", lambda: [*map(str, range(gpus))])
         overrides = {"studies": ["masked_loss", "giou"], "scale": scale, "repeats": 2, **settings}
         return Rules(make_plan(ROOT, tmp_path, overrides, write=False), local)
 

@@ -61,8 +61,7 @@ def test_what_the_cpu_lacks(
 def test_a_gpu_that_pytorch_was_not_built_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "has_gpu", lambda: True)
-    monkeypatch.setattr(doctor, "count_gpus", lambda: 2)
+    monkeypatch.setattr(doctor, "usable_gpus", lambda: 2)
     monkeypatch.setattr(doctor, "torch_has_gpu_support", lambda: False)
     gpu = _doctor(capsys)["GPU"]
     assert (gpu["state"], gpu["result"]) == ("missing", "2 found, but PyTorch is built for CPUs")
@@ -71,7 +70,7 @@ def test_a_gpu_that_pytorch_was_not_built_for(
 def test_a_list_of_gpus_on_a_machine_without_any(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "has_gpu", lambda: False)
+    monkeypatch.setattr("steptrace.config.gpus.gpus_here", lambda: 0)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     assert _doctor(capsys)["GPU"]["result"] == "no GPU found, and CUDA_VISIBLE_DEVICES is '0,1'"
 
@@ -87,8 +86,7 @@ def test_a_list_of_gpus_on_a_machine_without_any(
 def test_what_a_product_on_the_gpu_shows(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, output: Any, gpu: str, profiler: str | None
 ) -> None:
-    monkeypatch.setattr(doctor, "has_gpu", lambda: True)
-    monkeypatch.setattr(doctor, "count_gpus", lambda: 1)
+    monkeypatch.setattr(doctor, "usable_gpus", lambda: 1)
     monkeypatch.setattr(doctor, "torch_has_gpu_support", lambda: True)
     done = subprocess.CompletedProcess([], 0, stdout=f"a warning\n{json.dumps(output)}\n")
     monkeypatch.setattr("subprocess.run", lambda *_, **__: done)

@@ -2,11 +2,13 @@
 
 import shutil
 import textwrap
+from pathlib import Path
 
 import pytest
 
 from steptrace.config import digest
-from steptrace.config.digest import code_digest, config_digest
+from steptrace.config.cache import Cache
+from steptrace.config.digest import Code, config_digest
 from steptrace.errors import ConfigError
 
 FILES = {
@@ -33,6 +35,10 @@ def package(tmp_path, monkeypatch):
         path.write_text(text)
     monkeypatch.setattr(digest, "_PACKAGE", folder)
     return folder
+
+
+def code_digest(*modules, **where):
+    return Code(Cache(Path("nowhere"))).digest(*modules, **where)
 
 
 def of_training():
@@ -148,7 +154,7 @@ def test_the_digest_of_a_configuration_leaves_its_labels_out():
 
 def test_the_real_training_depends_on_its_loss_and_not_on_its_supervisor():
     seen = digest._package_files(digest._PACKAGE, "steptrace.workloads.masked_losses.WhereLoss")
-    assert "workloads/masked_losses.py" in seen
+    assert digest._PACKAGE / "workloads/masked_losses.py" in seen
     names = {path.name for path in closure("steptrace.train.main")}
     assert {"main.py", "loop.py", "record.py"} <= names
     others = {"supervise.py", "checks.py", "equivalence.py", "plan.py", "summary.py"}
@@ -156,42 +162,21 @@ def test_the_real_training_depends_on_its_loss_and_not_on_its_supervisor():
 
 
 def closure(*modules):
-    names, seen = [*modules], set()
-    while names:
-        for path in set(digest._package_files(digest._PACKAGE, names.pop()).values()) - seen:
-            seen.add(path)
-            names += digest._scan(path, digest._PACKAGE.parent).imports
-    return seen
+    code = Code(Cache(Path("nowhere")))
+    code.digest(modules)
+    return {path for path, _ in code._files}
 
 
-def test_what_was_read_is_recalled_until_the_file_changes(tmp_path, monkeypatch):
-    monkeypatch.setattr(digest, "_files_read", {})
+def test_what_was_parsed_is_kept_for_another_call_and_another_folder(tmp_path, monkeypatch):
     folder = tmp_path / "code"
     folder.mkdir()
     (folder / "loss.py").write_text("SCALE = 1\n")
-    first = digest.code_digest(folders=[folder])
-    cache = tmp_path / "code.json"
-    cache.write_text(digest.files_read())
-
-    digest._files_read.clear()
-    digest._by_source.clear()
-    monkeypatch.setattr(digest, "_read", lambda *_: pytest.fail("read again"))
-    digest.recall_files(cache)
-    assert digest.code_digest(folders=[folder]) == first
+    cache = Cache(tmp_path / "plan.json")
+    first = Code(cache).digest(folders=[folder])
+    cache.save()
+    monkeypatch.setattr(digest, "_read", lambda *_, **__: pytest.fail("read again"))
     copy = shutil.copytree(folder, tmp_path / "copy" / "code")  # another path, other times
-    assert digest.code_digest(folders=[copy]) == first
+    assert Code(Cache(tmp_path / "plan.json")).digest(folders=[copy]) == first
     monkeypatch.undo()
-
-    monkeypatch.setattr(digest, "_files_read", {})
-    digest.recall_files(cache)
     (folder / "loss.py").write_text("SCALE = 2\n")  # as long as before
-    assert digest.code_digest(folders=[folder]) != first
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"python": 1, "files": []}', '{"files": {"a": 1}}'])
-def test_a_damaged_record_of_what_was_read_counts_for_nothing(tmp_path, monkeypatch, content):
-    monkeypatch.setattr(digest, "_files_read", {})
-    cache = tmp_path / "code.json"
-    cache.write_text(content)
-    digest.recall_files(cache)
-    assert digest._files_read == {}
+    assert Code(Cache(tmp_path / "plan.json")).digest(folders=[folder]) != first

@@ -80,10 +80,10 @@ def test_the_table_of_keys_is_the_schema_s() -> None:
 
 @pytest.mark.parametrize("name", ["workflow", "study"])
 def test_the_tables_of_both_files_name_every_key_and_default(name: str) -> None:
-    from steptrace.config.settings import Workflow
-    from steptrace.config.study import StudyFile
+    from steptrace.config.settings import Settings
+    from steptrace.config.study_file import StudyFile
 
-    fields = msgspec.structs.fields({"workflow": Workflow, "study": StudyFile}[name])
+    fields = msgspec.structs.fields({"workflow": Settings, "study": StudyFile}[name])
     title = {"workflow": "## workflow.yaml", "study": "## A study file"}[name]
     section = (ROOT / "config" / "README.md").read_text().split(f"{title}\n")[1].split("\n## ")[0]
     rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in re.findall(r"^\| `.*\|$", section, re.MULTILINE)]

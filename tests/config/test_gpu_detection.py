@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pynvml
 import pytest
 
 from steptrace.config import gpus
@@ -11,59 +12,52 @@ from steptrace.config import gpus
 ROOT = Path(__file__).parents[2]
 
 
-WHOLE = ["GPU-ab1", "GPU-cd2", "GPU-ef3"]
+@pytest.mark.parametrize(
+    ("visible", "listed"),
+    [
+        ("0,1", ["0", "1"]),
+        ("", []),
+        ("-1", []),
+        ("1,-1,0", ["1"]),  # CUDA stops at what is none
+        ("GPU-ab1, MIG-cd2", ["GPU-ab1", "MIG-cd2"]),
+        (None, ["0", "1", "2"]),
+    ],
+)
+def test_visible_gpus(monkeypatch: pytest.MonkeyPatch, visible: str | None, listed: list[str]) -> None:
+    monkeypatch.setattr(gpus, "gpus_here", lambda: 3)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert gpus.visible_gpus() == listed
 
 
 @pytest.mark.parametrize(
-    ("visible", "uuids", "count"),
+    ("node", "amd", "visible", "scale"),
     [
-        ("0,1", WHOLE, 2),
-        ("", WHOLE, 0),
-        ("-1", WHOLE, 0),
-        ("GPU-a", WHOLE, 1),
-        ("gpu-AB1", WHOLE, 1),
-        ("0,3,1", WHOLE, 1),  # CUDA stops at what is none
-        ("GPU-no,0", WHOLE, 0),
-        ("1,-1,0", WHOLE, 1),
-        ("none", WHOLE, 0),
-        ("MIG-ef3, 0", WHOLE, 2),  # an instance of a divided GPU, which NVML does not list
+        (None, 0, "0,1", "cpu"),  # as a shell's start-up file leaves it on a machine that has none
+        ("nvidiactl", 0, "0", "cpu"),
+        ("nvidia1", 0, "1,GPU-a", "gpu"),  # a container without NVML
+        (None, 2, "1,2", "gpu"),
+        (None, 2, "", "cpu"),
     ],
 )
-def test_visible_devices_are_counted(monkeypatch, visible, uuids, count):
-    monkeypatch.setattr(gpus, "nvidia_gpus", lambda: uuids)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert gpus.count_gpus() == count
+def test_auto_is_gpu_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, node: str | None, amd: int, visible: str, scale: str
+) -> None:
+    def no_nvml() -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
-
-@pytest.mark.parametrize(
-    ("amd", "node", "visible", "scale"),
-    [
-        (0, None, "0,1", "cpu"),  # as a shell's start-up file leaves it on a machine that has none
-        (0, "nvidiactl", "0", "cpu"),
-        (0, "nvidia1", "1,GPU-a", "gpu"),  # a container without NVML
-        (2, None, "1,2", "gpu"),
-        (2, None, "2", "cpu"),
-        (2, None, "GPU-1f00", "gpu"),  # AMD's UUIDs are not known
-    ],
-)
-def test_auto_is_gpu_where_one_of_the_list_is_there(monkeypatch, tmp_path, amd, node, visible, scale):
     if node is not None:
         (tmp_path / node).touch()
-    has_gpu = gpus.has_gpu
-    monkeypatch.setattr(gpus, "has_gpu", lambda: has_gpu(tmp_path))
-    monkeypatch.setattr(gpus, "nvidia_gpus", list)
-    monkeypatch.setattr(gpus, "_amd_gpus", lambda: amd)
+    for number in range(amd + 1):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "gpu_id").write_text(f"{51110 * number}\n")
+    monkeypatch.setattr(pynvml, "nvmlInit", no_nvml)
+    monkeypatch.setattr(gpus, "_DEVICES", tmp_path)
+    monkeypatch.setattr(gpus, "_AMD_NODES", tmp_path)
     monkeypatch.setattr(gpus, "torch_has_gpu_support", lambda: True)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert gpus.resolve_scale("auto") == scale
-
-
-def test_amd_gpus_are_the_nodes_with_a_gpu_id(tmp_path):
-    for name, content in (("0", "0\n"), ("1", "51110\n"), ("2", "27451\n"), ("3", "?")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "gpu_id").write_text(content)
-    assert gpus._amd_gpus(tmp_path) == 2
-    assert gpus._amd_gpus(tmp_path / "nowhere") == 0
 
 
 @pytest.mark.parametrize(
@@ -74,7 +68,9 @@ def test_amd_gpus_are_the_nodes_with_a_gpu_id(tmp_path):
         ("cuda = None\nhip = '6.4'\n", True),
     ],
 )
-def test_torch_build_is_read_from_its_version_file(tmp_path, monkeypatch, text, expected):
+def test_torch_build_is_read_from_its_version_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, *, expected: bool
+) -> None:
     (tmp_path / "version.py").write_text(text)
 
     class Spec:
@@ -84,7 +80,7 @@ def test_torch_build_is_read_from_its_version_file(tmp_path, monkeypatch, text, 
     assert gpus.torch_has_gpu_support() is expected
 
 
-def test_planning_does_not_import_torch(tmp_path):
+def test_planning_does_not_import_torch(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom pathlib import Path\nfrom steptrace.config.plan import make_plan\n"
         "make_plan(Path(sys.argv[1]), Path(sys.argv[2]), {'studies': ['masked_loss']})\n"

@@ -100,9 +100,6 @@ def test_what_an_edit_in_the_folder_of_init_trains_again(tmp_path: Path, name: s
         target.write_bytes(file.read_bytes())
 
     def digests() -> dict[tuple[str, str], dict[str, str]]:
-        from steptrace.config import programs
-
-        programs.code_of.cache_clear()  # of one process's plan, which reads nothing twice
         plan = make_plan(ROOT, tmp_path, {"scale": "cpu"})
         return {pair: plan.train_digests(*pair) for pair in plan.pairs}
 

@@ -12,7 +12,6 @@ import pytest
 import forked_python
 from snakemake_forks import SNAKEMAKE
 from steptrace.cli import main as steptrace_main
-from steptrace.config import programs
 from steptrace.config.plan import Plan, make_plan
 from steptrace.errors import ConfigError
 from steptrace.launch.main import main as launch_main
@@ -79,7 +78,6 @@ def planned(folder: Path) -> Callable[..., Plan]:
     """Plans the study under some text of its file."""
 
     def plan(text: str = STUDY, scale: str = "cpu", python: str = sys.executable) -> Plan:
-        programs.code_of.cache_clear()  # of one process's plan, which reads nothing twice
         file = folder / "config" / "study" / "speed.yaml"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text.format(python=python))
@@ -179,11 +177,11 @@ def test_a_ref_does_not_run_again_for_an_edit(planned: Callable[..., Plan], fold
         ("{{ref: faster}}", "{{ref: fister}}", "there is no commit 'fister'"),
         ("{{ref: faster}}", "{{patch: gone.patch}}", "the patch cannot be read"),
         ("cwd: repository", "cwd: nowhere", "there is no such folder"),
-        ("{{ref: faster}}", "{{overrides: [loss=where]}}", "unknown key"),
+        ("{{ref: faster}}", "{{overrides: [loss=where]}}", "unknown field `overrides`"),
         ("variants:", "matrix: {{rate: [1]}}\nvariants:", "'rate' is nowhere in the command"),
         ("variants:", "reference: [loss=where]\nvariants:", "a study of commands has no reference"),
-        ("steps: 4", "steps: 1", "program.steps is 1"),
-        ("steps: 4", "ranks: 0", "program.ranks is 0"),
+        ("steps: 4", "steps: 1", "at `program.steps`"),
+        ("steps: 4", "ranks: 0", "at `program.ranks`"),
     ],
 )
 def test_mistakes_are_told(planned: Callable[..., Plan], old: str, new: str, message: str) -> None:

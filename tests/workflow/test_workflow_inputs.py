@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
     [
         (["--config", "studies=[tinny]"], "there is no study 'tinny'\n  next: did you mean 'tiny'?"),
         (["--config", "variants=[othre]"], "there is no variant 'othre'\n  next: did you mean 'other'?"),
-        (["--config", "repeat=1"], "unknown key 'repeat'\n  next: did you mean 'repeats'?"),
+        (["--config", "repeat=1"], "unknown field `repeat`\n  next: did you mean 'repeats'?"),
         (["--config", "scale=gpuu"], "there is no scale 'gpuu'\n  next: did you mean 'gpu'?"),
     ],
 )

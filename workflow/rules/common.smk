@@ -7,7 +7,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from steptrace.config.gpus import count_gpus
+from steptrace.config.gpus import visible_gpus
 from steptrace.config.plan import make_plan
 from steptrace.errors import SteptraceError
 from steptrace.root import ROOT
@@ -36,9 +36,7 @@ def stop(error):
 try:
     PLAN = make_plan(ROOT, Path.cwd(), config, write=False)
     Path(LOCK.lock_file).parent.mkdir(parents=True, exist_ok=True)
-    atexit.register(
-        PLAN.keep_files_read
-    )  # half of the time of a call with nothing to do
+    atexit.register(PLAN.cache.save)  # half of the time of a call with nothing to do
     LOCK.acquire(blocking=False)
     PLAN.write_snapshots()
     forget_failures(PLAN.studies)
@@ -56,7 +54,7 @@ TRACES = list(PLAN.settings.traces)
 RULES = Rules(PLAN, local=workflow.global_resources["_nodes"].value is None)
 # No limit on a resource means no limit at all: trainings would share a GPU. A user's --resources gpu=N goes first.
 if RULES.local and "gpu" not in workflow.global_resources:
-    workflow.register_resource("gpu", max(count_gpus(), 1))
+    workflow.register_resource("gpu", max(len(visible_gpus()), 1))
 
 # Where commands find things. Not params: a moved checkout or environment is no reason to run anything again.
 os.environ |= {

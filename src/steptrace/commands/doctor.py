@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 
 from steptrace import format as fmt
 from steptrace.commands.output import Colour, coloured, columns, progress, show
-from steptrace.config.gpus import count_gpus, has_gpu, torch_has_gpu_support
+from steptrace.config.gpus import torch_has_gpu_support, usable_gpus
 from steptrace.errors import SteptraceError
 from steptrace.machine import cpu_count
 
@@ -93,7 +93,7 @@ def _studies() -> list[dict[str, Any]]:
     try:
         default = read_settings(project, {}).studies
     except SteptraceError:  # the workflow reports what is wrong with its settings
-        default = ()
+        default = []
     studies = []
     for name, file in sorted(project.study_files.items()):
         try:
@@ -146,13 +146,9 @@ def _processor() -> list[Check]:
     return [Check("CPU", "note", "no bfloat16 units (neither amx_bf16 nor avx512_bf16)", allows, next_step)]
 
 
-def _usable_gpus() -> int:
-    return count_gpus() if has_gpu() else 0
-
-
 def _gpu() -> list[Check]:
     allows = "measured syncs, kernels, GPU busy time, what a sync costs"
-    gpus = _usable_gpus()
+    gpus = usable_gpus()
     if not gpus:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         why = "no GPU found" if visible is None else f"no GPU found, and CUDA_VISIBLE_DEVICES is '{visible}'"
@@ -208,7 +204,7 @@ def _compilers() -> list[Check]:
         if cxx is None
         else Check("C++ compiler", "ok", cxx, allows)
     ]
-    if _usable_gpus():
+    if usable_gpus():
         home = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "bin", "nvcc")
         nvcc = shutil.which("nvcc") or (str(home) if home.is_file() else None)
         allows = "the kernels of the studies giou*"

@@ -32,7 +32,8 @@ def named_study(name: str, folder: Path, *, expected: str, changes: Mapping[str,
     Raises:
         ConfigError: there is no such study, or it cannot be resolved.
     """
-    from steptrace.config.cache import ComposeCache
+    from steptrace.config.cache import Cache
+    from steptrace.config.composer import Composer
     from steptrace.config.settings import read_settings
     from steptrace.config.study import load_study
     from steptrace.names import near
@@ -46,4 +47,4 @@ def named_study(name: str, folder: Path, *, expected: str, changes: Mapping[str,
             next_step=near(name, project.study_files),
         )
     settings = read_settings(project, {"studies": [name], "variants": None, **(changes or {})})
-    return load_study(name, project, settings, ComposeCache(project.config_folders, folder))
+    return load_study(name, project, settings, Composer(project, settings.allow_targets, Cache(folder / "plan.json")))

@@ -20,6 +20,7 @@ from typing import Any, Final
 import msgspec
 
 import steptrace
+from steptrace.config.cache import Cache
 from steptrace.errors import ConfigError
 
 _PACKAGE = Path(steptrace.__file__).parent
@@ -32,24 +33,12 @@ _SKIPPED: Final = ("__pycache__", "py.typed")
 SETTINGS: Final = (".py", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".sh", ".cu", ".cuh", ".c", ".cc", ".cpp", ".h")
 
 
-class _File(msgspec.Struct, frozen=True, array_like=True):
-    """A file as it was read: `stamp` is its size and times, `source` its package and content.
+class _File(msgspec.Struct, frozen=True):
+    """A file's digest; of a Python file also the dotted names that it imports, and strings that may name a file."""
 
-    Of a Python file `imports` are the dotted names that it imports anywhere, and `texts` the strings in it that may
-    name a file.
-    """
-
-    stamp: str
-    source: str
     digest: str
     imports: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
-
-
-#: By path.
-_files_read: dict[str, _File] = {}
-#: By package and content: what a copied folder or another checkout has in common with this one.
-_by_source: dict[str, _File] = {}
 
 
 def config_digest(config: Mapping[str, Any]) -> str:
@@ -58,68 +47,87 @@ def config_digest(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def code_digest(
-    modules: Iterable[str] = (),
-    *,
-    scripts: Iterable[Path] = (),
-    roots: Sequence[Path] = (),
-    folders: Iterable[Path] = (),
-    without: Collection[Path] = (),
-) -> str:
-    """Return the SHA-256 of code.
+class Code:
+    """Digests of code for one plan, which reads each file once; what was parsed is kept in `cache`."""
 
-    Args:
-        modules: dotted names; those below steptrace count with everything they import from steptrace and the data
-            files beside it, those in `roots` with everything they import from steptrace or `roots` and the settings
-            that they name. Names inside a module count as their module, others are ignored. `a.b.*` is every module
-            of the package `a.b`.
-        scripts: Python files outside the package, followed in the same way.
-        roots: folders that are searched for modules, such as those of `python_path`.
-        folders: folders that count as a whole (Python by syntax tree, other files by their bytes).
-        without: files and folders that do not count, though they are in `roots` or `folders`.
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._files: dict[tuple[Path, Path], _File] = {}
 
-    Raises:
-        ConfigError: a folder is missing or far too large.
-    """
-    parts: dict[str, str] = {}
-    names = list(modules)
-    packages = {_PACKAGE}
+    def digest(
+        self,
+        modules: Iterable[str] = (),
+        *,
+        scripts: Iterable[Path] = (),
+        roots: Sequence[Path] = (),
+        folders: Iterable[Path] = (),
+        without: Collection[Path] = (),
+    ) -> str:
+        """Return the SHA-256 of code.
 
-    def count(place: str, path: Path, root: Path, *, users: bool) -> None:
-        """Count a file, and what it imports and names."""
-        if place in parts:
-            return
-        file = _scan(path, root)
-        parts[place] = file.digest
-        names.extend(file.imports)
-        if not users:
-            if path.parent not in packages:
+        Args:
+            modules: dotted names; those below steptrace count with everything they import from steptrace and the data
+                files beside it, those in `roots` with everything they import from steptrace or `roots` and the
+                settings that they name. Names inside a module count as their module, others are ignored. `a.b.*` is
+                every module of the package `a.b`.
+            scripts: Python files outside the package, followed in the same way.
+            roots: folders that are searched for modules, such as those of `python_path`.
+            folders: folders that count as a whole (Python by syntax tree, other files by their bytes).
+            without: files and folders that do not count, though they are in `roots` or `folders`.
+
+        Raises:
+            ConfigError: a folder is missing or far too large.
+        """
+        parts: dict[str, str] = {}
+        names, seen, packages = list(modules), set[str](), {_PACKAGE}
+
+        def count(place: str, path: Path, root: Path, *, users: bool = True) -> None:
+            """Count a file, and what it imports and names."""
+            if place in parts:
+                return
+            file = self._scan(path, root)
+            parts[place] = file.digest
+            names.extend(file.imports)
+            others: Iterable[Path] = ()
+            if users:
+                others = _named_settings(file, path.parent, root, without)
+                if "importlib" in file.imports and roots:  # it may import any module of its folder
+                    others = (*others, *(other for other in _files(root, without) if other.suffix == ".py"))
+            elif path.parent not in packages:  # templates and sources of other languages count with their package
                 packages.add(path.parent)
-                parts.update(_data_beside(path.parent))
-            return
-        parts.update(_named_settings(file, path.parent, root, without))
-        if "importlib" in file.imports and roots:  # it may import any module of its folder
-            names.extend(_dotted(other, root) for other in _files(root, without) if other.suffix == ".py")
+                others = [other for other in _files(path.parent) if other.suffix != ".py"]
+            parts.update({os.path.relpath(other, root): self._scan(other, root).digest for other in others})
 
-    for folder in (*roots, *folders):
-        if not folder.is_dir():
-            raise ConfigError("there is no such folder", where=folder, next_step="correct python_path")
-    for number, script in enumerate(scripts):
-        count(f"script {number}/{script.name}", script, script.parent, users=True)
-    seen: set[str] = set()
-    while names:
-        name = names.pop()
-        if name not in seen:
+        for folder in (*roots, *folders):
+            if not folder.is_dir():
+                raise ConfigError("there is no such folder", where=folder, next_step="correct python_path")
+        for number, script in enumerate(scripts):
+            count(f"script {number}/{script.name}", script, script.parent)
+        while names:
+            name = names.pop()
+            if name in seen:
+                continue
             seen.add(name)
-            for place, path in _package_files(_PACKAGE, name).items():
-                count(place, path, _PACKAGE.parent, users=False)
+            for path in _package_files(_PACKAGE, name):
+                count(path.relative_to(_PACKAGE).as_posix(), path, _PACKAGE.parent, users=False)
             for number, root in enumerate(roots):
                 for path in _module_files(root, name):
-                    count(f"{number}/{path.relative_to(root).as_posix()}", path, root, users=True)
-    for folder in folders:
-        for path in _files(folder, without):
-            parts[f"{folder.name}/{path.relative_to(folder).as_posix()}"] = _scan(path, folder).digest
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+                    count(f"{number}/{path.relative_to(root).as_posix()}", path, root)
+        for folder in folders:
+            for path in _files(folder, without):
+                parts[f"{folder.name}/{path.relative_to(folder).as_posix()}"] = self._scan(path, folder).digest
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    def _scan(self, path: Path, root: Path) -> _File:
+        """A file's digest, imports and texts; relative imports begin from `root`."""
+        if (path, root) not in self._files:
+            content = path.read_bytes()
+            package = os.path.relpath(path.parent, root)
+            made_of = f"{sys.version} {package} {path.suffix}\0".encode() + content
+            users = root != _PACKAGE.parent
+            read = self._cache.get(made_of, lambda: msgspec.to_builtins(_read(path, package, content, users=users)))
+            self._files[path, root] = msgspec.convert(read, _File)
+        return self._files[path, root]
 
 
 def versions(targets: Iterable[str]) -> dict[str, str]:
@@ -140,40 +148,7 @@ def extension_digests(folder: Path) -> dict[str, str]:
     return {"config": versions(["torch"])["torch"], "code": total.hexdigest()[:16]}
 
 
-def recall_files(cache: Path) -> None:
-    """Begin with the `files_read` of an earlier process: a quarter of what a call takes that has nothing to do."""
-    with suppress(OSError, msgspec.DecodeError):
-        python, files = msgspec.json.decode(cache.read_bytes(), type=tuple[str, dict[str, _File]])
-        if python == sys.version:  # another one may have other syntax trees
-            _files_read.update(files)
-            _by_source.update({file.source: file for file in files.values()})
-
-
-def files_read() -> str:
-    """What was read of files, as JSON: by path, with size and times."""
-    return msgspec.json.encode((sys.version, _files_read)).decode()
-
-
-def _scan(path: Path, root: Path) -> _File:
-    """A file's digest, imports and texts, read again only if its size or times have changed.
-
-    `root` is the folder of its top-level module, which relative imports begin from.
-    """
-    status = path.stat()
-    stamp = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
-    file = _files_read.get(str(path))
-    if file is None or file.stamp != stamp:
-        content = path.read_bytes()
-        package = path.parent.relative_to(root).as_posix()  # relative imports mean something else in another package
-        source = f"{package}/*{path.suffix} {hashlib.sha256(content).hexdigest()}"
-        if source not in _by_source:
-            _by_source[source] = _read(path, package, content)
-        read = _by_source[source]
-        file = _files_read[str(path)] = _File(stamp, source, read.digest, read.imports, read.texts)
-    return file
-
-
-def _read(path: Path, package: str, content: bytes) -> _File:
+def _read(path: Path, package: str, content: bytes, *, users: bool) -> _File:
     imports: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     if path.suffix == ".py":
@@ -182,9 +157,10 @@ def _read(path: Path, package: str, content: bytes) -> _File:
             imports = tuple(dict.fromkeys(_imported(tree, package)))
             tree = _without_docstrings(tree)
             content = ast.dump(tree).encode()
-            if not path.is_relative_to(_PACKAGE):
-                texts = tuple(dict.fromkeys(_texts(tree)))
-    return _File("", "", hashlib.sha256(content).hexdigest(), imports, texts)
+            constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+            strings = (text for text in constants if isinstance(text, str) and 0 < len(text) < 200)
+            texts = tuple(dict.fromkeys(strings)) if users else ()
+    return _File(hashlib.sha256(content).hexdigest(), imports, texts)
 
 
 def _without_docstrings(tree: ast.Module) -> ast.Module:
@@ -209,23 +185,15 @@ def _imported(tree: ast.Module, package: str) -> Iterator[str]:
             yield from (f"{base}.{alias.name}".lstrip(".") for alias in node.names)
 
 
-def _texts(tree: ast.Module) -> Iterator[str]:
-    """The strings that may name a file or folder."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and 0 < len(node.value) < 200:
-            yield node.value
-
-
-def _named_settings(file: _File, beside: Path, root: Path, without: Collection[Path]) -> dict[str, str]:
-    """The settings that a file of the user's names, relative to its folder or to `root`, by their places."""
+def _named_settings(file: _File, beside: Path, root: Path, without: Collection[Path]) -> list[Path]:
+    """The settings that a file of the user's names, relative to its folder or to `root`."""
     paths: set[Path] = set()
     for path in {folder / text for text in file.texts for folder in (beside, root)}:
         if os.path.isfile(path):  # noqa: PTH113  False for any text, also one that is no name
             paths.add(path)
         elif os.path.isdir(path) and path.resolve() not in (root.resolve(), *root.resolve().parents):  # noqa: PTH112
             paths.update(_files(path, without))
-    settings = [path for path in paths if path.suffix in SETTINGS and not _excluded(path, without)]
-    return {f"settings/{os.path.relpath(path, root)}": _scan(path, path.parent).digest for path in settings}
+    return [path for path in paths if path.suffix in SETTINGS and not _excluded(path, without)]
 
 
 def _excluded(path: Path, without: Collection[Path]) -> bool:
@@ -233,16 +201,9 @@ def _excluded(path: Path, without: Collection[Path]) -> bool:
 
 
 @functools.cache
-def _package_files(package: Path, name: str) -> dict[str, Path]:
-    """`_module_files` of our own package, by place; one process plans once, and many modules ask for most names."""
-    ours = name.split(".", maxsplit=1)[0] == package.name
-    return {p.relative_to(package).as_posix(): p for p in _module_files(package.parent, name)} if ours else {}
-
-
-def _data_beside(folder: Path) -> dict[str, str]:
-    """Templates and sources of other languages, which count with any module of their package."""
-    files = [file for file in _files(folder) if file.suffix != ".py"]
-    return {file.relative_to(_PACKAGE).as_posix(): _scan(file, folder).digest for file in files}
+def _package_files(package: Path, name: str) -> list[Path]:
+    """`_module_files` of our own package; one process plans once, and many modules ask for most names."""
+    return _module_files(package.parent, name) if name.split(".", maxsplit=1)[0] == package.name else []
 
 
 def _module_files(root: Path, name: str) -> list[Path]:
@@ -266,10 +227,6 @@ def _module_files(root: Path, name: str) -> list[Path]:
             break
         folder = folder / part
     return files
-
-
-def _dotted(path: Path, root: Path) -> str:
-    return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
 
 
 def _files(folder: Path, without: Collection[Path] = ()) -> list[Path]:

@@ -5,19 +5,20 @@ The Snakefile asks this module and nothing else, so what re-runs when can be tes
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from steptrace.config.cache import ComposeCache, Composed, write_if_changed
-from steptrace.config.digest import code_digest, files_read, recall_files, versions
+from steptrace.config.cache import Cache
+from steptrace.config.composer import Composed, Composer
+from steptrace.config.digest import Code, versions
 from steptrace.config.settings import Project, Settings, read_settings
 from steptrace.config.study import Study, Variant, base_name, load_study
 from steptrace.config.targets import targets
 from steptrace.documents.figures import EVERY_VARIANT, check_key
 from steptrace.errors import ConfigError
+from steptrace.files import write_text
 from steptrace.names import near
 
 RESULTS = "results"
@@ -34,6 +35,8 @@ class Plan:
     project: Project
     settings: Settings
     studies: dict[str, Study]
+    cache: Cache = field(repr=False)
+    _code: Code = field(repr=False)
     _digests: dict[tuple[str, ...], str] = field(default_factory=dict, repr=False)
     _of_parts: dict[tuple[str, ...], dict[str, str]] = field(default_factory=dict, repr=False)
 
@@ -69,19 +72,17 @@ class Plan:
         """Return what the prediction of a variant's syncs on a GPU depends on."""
         return self._digests_of("steptrace.predict.main", [self.variant(study, variant).on_gpu])
 
-    def code(self, *, scripts: Sequence[str] = (), modules: Sequence[str] = (), folders: Sequence[str] = ()) -> str:
+    def code(self, *, scripts: Sequence[str] = (), modules: Sequence[str] = ()) -> str:
         """Return the digest of code that a rule runs.
 
         Args:
             scripts: files of workflow/scripts/, with all they import from steptrace.
             modules: modules of steptrace, with all they import from it.
-            folders: folders below the root, as a whole.
         """
-        key = ("rule", *scripts, *modules, *folders)
+        key = ("rule", *scripts, *modules)
         if key not in self._digests:
             paths = [self.project.root / "workflow" / "scripts" / name for name in scripts]
-            extra = [self.project.root / name for name in folders]
-            self._digests[key] = code_digest(modules, scripts=paths, folders=extra)[:_SHORT]
+            self._digests[key] = self._code.digest(modules, scripts=paths)[:_SHORT]
         return self._digests[key]
 
     @cached_property
@@ -95,12 +96,8 @@ class Plan:
     def write_snapshots(self) -> None:
         """Write the snapshots whose content changed."""
         for path, text in self.snapshots.items():
-            write_if_changed(path, text)
-
-    def keep_files_read(self) -> None:
-        """Let the next call know what this one has read of the code."""
-        with suppress(OSError):  # it saves time, no more: at the exit of a run whose disk is full, nobody needs it
-            write_if_changed(_code_cache(self.project.workdir), files_read())
+            if not path.is_file() or path.read_bytes() != text.encode():
+                write_text(path, text)
 
     def _digests_of(self, module: str, composed: list[Composed]) -> dict[str, str]:
         modules = list(OF_PROGRAMS) if "program" in composed[0].config else [module]
@@ -118,7 +115,7 @@ class Plan:
             without = [(self.project.workdir / name).resolve() for name in ("results", "reports")]
             installed = versions([*names, "torch"])
             self._of_parts[key] = {
-                "code": code_digest([*modules, *names], roots=paths, without=without)[:_SHORT],
+                "code": self._code.digest([*modules, *names], roots=paths, without=without)[:_SHORT],
                 "versions": " ".join(f"{name}=={version}" for name, version in installed.items()),
             }
         return {"config": "+".join(part.digest[:_SHORT] for part in composed), **self._of_parts[key]}
@@ -142,26 +139,22 @@ def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = N
     Raises:
         ConfigError: anything wrong in the configuration.
     """
-    recall_files(_code_cache(workdir))
     project = Project(root=root, workdir=workdir)
     settings = read_settings(project, overrides or {})
-    cache = ComposeCache(project.config_folders, workdir / RESULTS / ".cache")
-    studies = {name: load_study(name, project, settings, cache) for name in settings.studies}
+    cache = Cache(workdir / RESULTS / ".cache" / "plan.json")
+    composer = Composer(project, settings.allow_targets, cache)
+    studies = {name: load_study(name, project, settings, composer) for name in settings.studies}
     names = {study.name: [*(v.name for v in study.variants), *study.elsewhere] for study in studies.values()}
     _check_gates(settings, project, names)
     if settings.variants is not None:
         where = "--config" if "variants" in (overrides or {}) else project.workflow_file
         _check_chosen(settings.variants, names, where)
         studies = {name: study.narrowed(settings.variants) for name, study in studies.items()}
-    plan = Plan(project=project, settings=settings, studies=studies)
+    plan = Plan(project, settings, studies, cache, composer.code)
     cache.save()
     if write:
         plan.write_snapshots()
     return plan
-
-
-def _code_cache(workdir: Path) -> Path:
-    return workdir / RESULTS / ".cache" / "code.json"
 
 
 def _check_chosen(chosen: Iterable[str], variants: Mapping[str, list[str]], where: str | Path) -> None:

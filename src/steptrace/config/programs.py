@@ -18,8 +18,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from steptrace.config.cache import Composed
-from steptrace.config.digest import SETTINGS, code_digest
+from steptrace.config.digest import SETTINGS, Code
 from steptrace.config.schema import Processes
 from steptrace.errors import ConfigError
 from steptrace.machine import git
@@ -67,21 +66,42 @@ class ProgramVariant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return (*places, *(f"{name}={value}" for name, value in self.env.items()), *self.arguments)
 
 
+def filled(
+    program: Program, variant: ProgramVariant, shared: Sequence[str], values: Mapping[str, str], where: str
+) -> Program:
+    """The program with a variant's arguments and variables, and with `{key}` replaced by what a matrix says.
+
+    Args:
+        program: what all variants share.
+        variant: the variant's own part.
+        shared: arguments of the study and the scale.
+        values: one combination of the matrix.
+        where: the file and variant, for messages.
+
+    Raises:
+        ConfigError: a key of the matrix is nowhere in the command.
+    """
+    command = [*words(program.command), *shared, *variant.arguments]
+    environment = {name: str(value) for name, value in {**program.env, **variant.env}.items()}
+    for key, value in values.items():
+        if f"{{{key}}}" not in " ".join([*command, *environment.values()]):
+            step = f"write {{{key}}} where its value goes, such as --{key}={{{key}}}"
+            raise ConfigError(f"the matrix's '{key}' is nowhere in the command", where=where, next_step=step)
+        # Other braces, and `{seed}`, stay as they are.
+        command = [word.replace(f"{{{key}}}", value) for word in command]
+        environment = {name: text.replace(f"{{{key}}}", value) for name, text in environment.items()}
+    return msgspec.structs.replace(program, command=command, env=environment)
+
+
 def compose_program(
-    program: Program,
-    variant: ProgramVariant,
-    values: Mapping[str, str],
-    *,
-    scale: str,
-    workdir: Path,
-    where: str,
-) -> Composed:
+    program: Program, variant: ProgramVariant, code: Code, *, scale: str, workdir: Path, where: str
+) -> dict[str, Any]:
     """The configuration of one variant of a study of commands.
 
     Args:
-        program: what all variants share, `command` with the arguments of the scale.
-        variant: the variant's own part.
-        values: one combination of the matrix: what `{key}` in the command stands for.
+        program: the variant's program, as `filled` returns it.
+        variant: the variant's own part, with a git ref or patch.
+        code: digests of code.
         scale: its name.
         workdir: what the study's paths are relative to.
         where: the file and variant, for messages.
@@ -89,14 +109,7 @@ def compose_program(
     Raises:
         ConfigError: a folder, ref or patch that is not there.
     """
-    command = [*words(program.command), *variant.arguments]
-    environment = {name: str(value) for name, value in {**program.env, **variant.env}.items()}
-    for key in values:
-        if f"{{{key}}}" not in " ".join([*command, *environment.values()]):
-            step = f"write {{{key}}} where its value goes, such as --{key}={{{key}}}"
-            raise ConfigError(f"the matrix's '{key}' is nowhere in the command", where=where, next_step=step)
-    command = [_filled(word, values) for word in command]
-    environment = {name: _filled(text, values) for name, text in environment.items()}
+    command, environment = words(program.command), {name: str(value) for name, value in program.env.items()}
     cwd = workdir / program.cwd
     if not cwd.is_dir():
         raise ConfigError("there is no such folder", where=where, next_step=f"correct program.cwd ({cwd})")
@@ -104,33 +117,25 @@ def compose_program(
     if variant.ref or variant.patch:
         source["commit"] = _commit(cwd, variant.ref or "HEAD", where)
     else:
-        source["files"] = code_of(tuple(command), cwd.resolve(), environment.get("PYTHONPATH", ""), workdir.resolve())
+        python_path = environment.get("PYTHONPATH", "")
+        source["files"] = _code_of(code, command, cwd.resolve(), python_path, workdir.resolve())
     if variant.patch:
         source |= {"patch": variant.patch, "patch_digest": _of_patch(workdir / variant.patch, where)}
-    return Composed.of(
-        {
-            "program": {"command": command, "env": environment, **source, "packages": _packages(command[0])},
-            "seed": program.seed,
-            "device": "cuda" if scale == "gpu" else "cpu",
-            # As in our own trainings, for whoever asks how long one takes.
-            "scale": {"name": scale, "warmup_steps": program.warmup, "timed_steps": program.steps},
-            "profile": {"warmup": _UNDER_PROFILER, "active": program.profile},
-            "followed": {"predicted_steps": program.predicted_steps, "compared_steps": program.compared_steps},
-            "distributed": {"world_size": program.ranks},
-        }
-    )
+    return {
+        "program": {"command": command, "env": environment, **source, "packages": _packages(command[0])},
+        "seed": program.seed,
+        "device": "cuda" if scale == "gpu" else "cpu",
+        # As in our own trainings, for whoever asks how long one takes.
+        "scale": {"name": scale, "warmup_steps": program.warmup, "timed_steps": program.steps},
+        "profile": {"warmup": _UNDER_PROFILER, "active": program.profile},
+        "followed": {"predicted_steps": program.predicted_steps, "compared_steps": program.compared_steps},
+        "distributed": {"world_size": program.ranks},
+    }
 
 
 def words(command: str | Sequence[str | int | float]) -> list[str]:
     """The words of a command, given as text or as a list."""
     return shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
-
-
-def _filled(text: str, values: Mapping[str, str]) -> str:
-    """The text with `{key}` replaced; other braces, and `{seed}`, stay as they are."""
-    for key, value in values.items():
-        text = text.replace(f"{{{key}}}", value)
-    return text
 
 
 def _commit(cwd: Path, ref: str, where: str) -> str:
@@ -149,8 +154,7 @@ def _of_patch(patch: Path, where: str) -> str:
         raise ConfigError(f"the patch cannot be read ({error.strerror})", where=where, expected=str(patch)) from error
 
 
-@cache
-def code_of(command: tuple[str, ...], cwd: Path, python_path: str, workdir: Path) -> str:
+def _code_of(code: Code, command: Sequence[str], cwd: Path, python_path: str, workdir: Path) -> str:
     """The digest of the code that a command executes in `cwd`, and of the settings that it names.
 
     Python scripts (`train.py`) and modules (`-m package.train`) of the command are followed by their imports; where
@@ -164,9 +168,9 @@ def code_of(command: tuple[str, ...], cwd: Path, python_path: str, workdir: Path
     roots += [folder for folder in (cwd, cwd / "src", *_folders(python_path, cwd)) if folder.is_dir()]
     modules = [name for flag, name in itertools.pairwise(command) if flag == "-m"]
     if not scripts and not any((root / f"{name.replace('.', '/')}.py").exists() for name in modules for root in roots):
-        return code_digest(folders=[cwd], without=without)
+        return code.digest(folders=[cwd], without=without)
     settings = [file for file in files if file.suffix in (*SETTINGS, ".json")]
-    return code_digest(modules, scripts=[*scripts, *settings], roots=list(dict.fromkeys(roots)), without=without)
+    return code.digest(modules, scripts=[*scripts, *settings], roots=list(dict.fromkeys(roots)), without=without)
 
 
 def _folders(python_path: str, cwd: Path) -> Iterable[Path]:

@@ -6,9 +6,8 @@ mappings with a `_target_`.
 """
 
 import json
-import types
 from collections.abc import Iterator
-from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -166,7 +165,7 @@ class EquivalenceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     seeds: Annotated[
         list[Count],
-        Meta(min_length=1, description="seeds of the weights and batches that are compared with the reference"),
+        Meta(min_length=1, description="seeds of the compared weights and batches; default: 0, 1, 2"),
     ] = msgspec.field(default_factory=lambda: [0, 1, 2])
     batch_size: Annotated[Positive, Meta(description="samples of a compared batch")] = 2
     model: Annotated[
@@ -211,46 +210,36 @@ def defaults(section: type[msgspec.Struct] = RootConfig) -> dict[str, Any]:
 def key_table() -> str:
     """The table of all keys in config/README.md."""
     lines = ["| key | takes | default | meaning |", "|---|---|---|---|"]
-    for name, kind, default in _keys(RootConfig):
-        cell = "" if default == "???" else f"`{default if isinstance(default, str) else json.dumps(default)}`"
-        meaning = next(meta.description for meta in reversed(kind.__metadata__) if meta.description)
-        lines.append(f"| `{name}` | {takes(kind)} | {cell} | {meaning} |")
+    for name, kind in keys():
+        default = kind.get("default", "")
+        cell = f"`{default if isinstance(default, str) else json.dumps(default)}`" if "default" in kind else ""
+        lines.append(
+            f"| `{name}` | {' or '.join(map(_takes, kind.get('anyOf', [kind])))} | {cell} | {kind['description']} |"
+        )
     return "\n".join(lines) + "\n"
 
 
-def _keys(section: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Every key that is no section: its dotted name, annotated type and default."""
-    values = defaults(section)
-    for name, kind in get_type_hints(section, include_extras=True).items():
-        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-            yield from _keys(kind, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", kind, values[name]
+def keys() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every key that is no section, dotted, with what JSON Schema says of it."""
+    sections = msgspec.json.schema(RootConfig)["$defs"]
+
+    def below(section: str, prefix: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        for name, kind in sections[section]["properties"].items():
+            reference = kind.get("$ref") or kind.get("allOf", [{}])[0].get("$ref")
+            if reference is None:
+                yield f"{prefix}{name}", kind
+            else:
+                yield from below(reference.rpartition("/")[2], f"{prefix}{name}.")
+
+    yield from below("RootConfig", "")
 
 
-_WORDS: Final[dict[Any, str]] = {
-    int: "a whole number", float: "a number", bool: "true or false", str: "text", types.NoneType: "null",
-}  # fmt: skip
-
-
-def takes(kind: Any, limits: Meta | None = None) -> str:
-    """What a type accepts in words, such as `a whole number of at least 1 or null`."""
-    if get_origin(kind) is Annotated:
-        kind, *metas = get_args(kind)
-        return takes(kind, next((meta for meta in metas if isinstance(meta, Meta)), None))
-    if get_origin(kind) is Literal:
-        return " or ".join(map(str, get_args(kind)))
-    if get_origin(kind) is list:
-        return "a list of whole numbers" if "int" in str(kind) else "a list of texts"
-    if get_origin(kind) is dict:
-        return "a mapping"
-    if isinstance(kind, types.UnionType) or get_args(kind):
-        return " or ".join(takes(part) for part in get_args(kind))
-    return f"{_WORDS[kind]}{_limits(limits)}"
-
-
-def _limits(meta: Meta | None) -> str:
-    if meta is None or (meta.ge is None and meta.gt is None):
-        return ""
-    low = f" above {meta.gt:g}" if meta.ge is None else f" of at least {meta.ge:g}"
-    return low if meta.le in (None, MOST) else f"{low} and at most {meta.le:g}"
+def _takes(kind: dict[str, Any]) -> str:
+    """What a key accepts in words, such as `integer of at least 1`."""
+    if "enum" in kind:
+        return " or ".join(value or "null" for value in kind["enum"])
+    text = str(kind["type"])
+    for limit, words in (("minimum", "of at least"), ("exclusiveMinimum", "above"), ("maximum", "and at most")):
+        if kind.get(limit) not in (None, MOST):
+            text += f" {words} {kind[limit]:g}"
+    return text

@@ -24,13 +24,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*")
 Text = Annotated[str, Meta(min_length=1)]
 
 
-class NamedTrace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An entry of `traces` with a name of its own."""
-
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*\Z")]
-    path: Text
-
-
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a gate holds a figure to."""
 
@@ -49,8 +42,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError("a gate has no limit: give at_least, at_most, equals or at_most_ratio")
 
 
-class Workflow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The keys of workflow.yaml."""
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The keys of workflow.yaml; once read, `scale` is never `auto`, and every trace has a name."""
 
     studies: list[str]
     variants: Annotated[list[str], Meta(min_length=1)] | None = None
@@ -58,7 +51,7 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     scale: Text = "auto"
     timeout_minutes: Annotated[float, Meta(gt=0, le=525_600)] | None = None
     allow_targets: list[Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*\Z")]] = []
-    traces: list[str | NamedTrace] = []
+    traces: list[Text] | dict[Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*\Z")], Text] = {}
     estimate_gpus: list[str] = []
     gates: dict[str, dict[str, dict[str, Any]]] = {}
 
@@ -101,24 +94,6 @@ class Project:
         return own if own.is_file() else self.root / "config" / "workflow.yaml"
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The checked content of workflow.yaml; `scale` is resolved, never `auto`.
-
-    `traces` were recorded elsewhere, and are analysed into results/traces/<name>/: name -> file or folder.
-    """
-
-    studies: tuple[str, ...]
-    variants: tuple[str, ...] | None
-    repeats: int
-    scale: str
-    timeout_minutes: float | None
-    allow_targets: tuple[str, ...]
-    traces: dict[str, str]
-    estimate_gpus: tuple[str, ...]
-    gates: dict[str, dict[str, dict[str, dict[str, Any]]]]
-
-
 def read_settings(project: Project, overrides: Mapping[str, Any]) -> Settings:
     """Read and check workflow.yaml.
 
@@ -129,16 +104,18 @@ def read_settings(project: Project, overrides: Mapping[str, Any]) -> Settings:
     Raises:
         ConfigError: an unknown key or study, a value of the wrong type, a trace that is not there, an unknown GPU.
     """
-    file = project.workflow_file
-    content = {"studies": sorted(project.study_files), **read_yaml(file)}
-    workflow = _checked(content, file)
-    if overrides:
-        content.update({key: _listed(key, value) for key, value in overrides.items()})
-        workflow = _checked(content, "--config")
-    where = file if "studies" not in overrides else "--config"
-    if not workflow.studies and not workflow.traces:
+    lists = ("studies", "variants", "allow_targets", "estimate_gpus")  # `studies=masked_loss` is a list of one
+    given = {key: [value] if key in lists and isinstance(value, str) else value for key, value in overrides.items()}
+    where = f"{project.workflow_file}{' and --config' if given else ''}"
+    content = {"studies": sorted(project.study_files), **read_yaml(project.workflow_file), **given}
+    settings = convert(content, Settings, where=where)
+    for study, variants in settings.gates.items():
+        for variant, keys in variants.items():
+            for key, limits in keys.items():
+                convert(limits, Limits, where=f"{where}, gates.{study}.{variant}.{key}")
+    if not settings.studies and not settings.traces:
         raise ConfigError("no studies and no traces to run", where=where, expected="`studies`, `traces`, or both")
-    for name in workflow.studies:
+    for name in settings.studies:
         if name not in project.study_files:
             raise ConfigError(f"there is no study '{name}'", where=where, next_step=near(name, project.study_files))
         if name in RESERVED or not _NAME.fullmatch(name):
@@ -148,47 +125,27 @@ def read_settings(project: Project, overrides: Mapping[str, Any]) -> Settings:
                 expected=f"letters, digits, _, + and -, beginning with a letter or digit; not {' or '.join(RESERVED)}",
                 next_step="rename the file",
             )
-    scale = resolve_scale(workflow.scale)
-    project.check_scale(scale, file if "scale" not in overrides else "--config")
-    return Settings(
-        studies=tuple(dict.fromkeys(workflow.studies)),
-        variants=None if workflow.variants is None else tuple(workflow.variants),
-        repeats=workflow.repeats,
+    scale = resolve_scale(settings.scale)
+    project.check_scale(scale, where)
+    return msgspec.structs.replace(
+        settings,
+        studies=list(dict.fromkeys(settings.studies)),
         scale=scale,
-        timeout_minutes=workflow.timeout_minutes,
-        allow_targets=tuple(workflow.allow_targets),
-        traces=_traces(workflow.traces, project, "--config" if "traces" in overrides else file),
-        estimate_gpus=tuple(gpu_named(name).name for name in dict.fromkeys(workflow.estimate_gpus)),
-        gates=workflow.gates,
+        traces=_named(settings.traces, project, where),
+        estimate_gpus=[gpu_named(name).name for name in dict.fromkeys(settings.estimate_gpus)],
     )
 
 
-def _checked(content: Mapping[str, Any], where: str | Path) -> Workflow:
-    workflow = convert(content, Workflow, where=where)
-    for study, variants in workflow.gates.items():
-        for variant, keys in variants.items():
-            for key, limits in keys.items():
-                convert(limits, Limits, where=f"{where}, gates.{study}.{variant}.{key}")
-    return workflow
-
-
-def _listed(key: str, value: Any) -> Any:
-    # `--config studies=masked_loss` means a list of one.
-    lists = ("studies", "variants", "allow_targets", "estimate_gpus")
-    return [value] if key in lists and isinstance(value, str) else value
-
-
-def _traces(entries: list[str | NamedTrace], project: Project, where: str | Path) -> dict[str, str]:
-    traces: dict[str, str] = {}
-    for entry in entries:
-        path = entry if isinstance(entry, str) else entry.path
-        stem = Path(path).name.removesuffix(".gz").removesuffix(".json")
-        name = file_safe(stem) if isinstance(entry, str) else entry.name
+def _named(traces: list[str] | dict[str, str], project: Project, where: str) -> dict[str, str]:
+    """The traces by name; of a list by the files' names."""
+    if isinstance(traces, dict):
+        named = traces
+    else:
+        named = {file_safe(Path(path).name.removesuffix(".gz").removesuffix(".json")): path for path in traces}
+        if len(named) < len(traces):
+            step = "write `traces: {NAME: PATH, ...}`"
+            raise ConfigError("two traces have the same name", where=where, next_step=step)
+    for path in named.values():
         if not os.path.exists(project.workdir / path):  # noqa: PTH110  a name that is too long does not exist
             raise ConfigError(f"there is no trace '{path}'", where=where, next_step="correct `traces:`")
-        if name in traces:
-            raise ConfigError(
-                f"two traces have the name '{name}'", where=where, next_step="write them as {name: ..., path: ...}"
-            )
-        traces[name] = path
-    return traces
+    return named

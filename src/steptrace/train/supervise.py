@@ -30,7 +30,7 @@ import psutil
 from filelock import FileLock, Timeout
 
 from steptrace import deadline
-from steptrace.config.gpus import count_gpus, nvidia_gpus, visible_gpus
+from steptrace.config.gpus import visible_gpus
 from steptrace.documents.run import LOG_FILE, RunStatus, Status
 from steptrace.exchange import private_folder, user_folder
 from steptrace.processes import adopt_orphans, children, die_with, end_tree
@@ -241,8 +241,7 @@ def lock_folder() -> Path:
 
 def take_devices(job: Job) -> Lease | None:
     """The devices that a job needs, if they are free now: all of them, or none."""
-    listed = visible_gpus(nvidia_gpus())
-    names = ["cpu"] if job.cpu else [str(i) for i in range(count_gpus())] if listed is None else listed
+    names = ["cpu"] if job.cpu else visible_gpus()
     needed, taken, locks = 1 if job.cpu else job.gpus, list[str](), ExitStack()
     if needed > len(names):
         return Lease(locks, {}, f"the training needs {needed} GPUs, and there are {len(names)}: use scale=cpu")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from steptrace.config.gpus import count_gpus
+from steptrace.config.gpus import visible_gpus
 from steptrace.config.plan import Plan, key_of_run
 from steptrace.errors import RecordError
 from steptrace.record import read_status
@@ -101,7 +101,7 @@ class Rules:
     def lacks_gpu(self) -> bool:
         """Whether every variant trains on a GPU, here, and there is none."""
         devices = {self.plan.variant(*pair).config["device"] for pair in self.plan.pairs}
-        return self.local and devices == {"cuda"} and not count_gpus()
+        return self.local and devices == {"cuda"} and not visible_gpus()
 
     def gpus(self, wildcards: Any) -> int:
         """GPUs of a training, one a rank; of a check of the answer as many as the study's baseline trains on."""
@@ -115,7 +115,7 @@ class Rules:
             config = self._config(wildcards)
             workers = int(config.get("data", {}).get("num_workers", 0))
             return int(config["distributed"]["world_size"]) * (workers + 2)
-        return max(1, (os.cpu_count() or 1) // max(count_gpus(), 1) * gpus) if gpus else ALL_CORES
+        return max(1, (os.cpu_count() or 1) // max(len(visible_gpus()), 1) * gpus) if gpus else ALL_CORES
 
     def takes(self, wildcards: Any) -> str:
         """The devices, as the supervisor is told."""
