@@ -154,7 +154,7 @@ def test_the_digest_of_a_configuration_leaves_its_labels_out():
 
 def test_the_real_training_depends_on_its_loss_and_not_on_its_supervisor():
     seen = digest._package_files(digest._PACKAGE, "steptrace.workloads.masked_losses.WhereLoss")
-    assert digest._PACKAGE / "workloads/masked_losses.py" in seen
+    assert "workloads/masked_losses.py" in seen
     names = {path.name for path in closure("steptrace.train.main")}
     assert {"main.py", "loop.py", "record.py"} <= names
     others = {"supervise.py", "checks.py", "equivalence.py", "plan.py", "summary.py"}

@@ -93,9 +93,9 @@ class Code:
                 others = _named_settings(file, path.parent, root, without)
                 if "importlib" in file.imports and roots:  # it may import any module of its folder
                     others = (*others, *(other for other in _files(root, without) if other.suffix == ".py"))
-            elif path.parent not in packages:  # templates and sources of other languages count with their package
+            elif path.parent not in packages:
                 packages.add(path.parent)
-                others = [other for other in _files(path.parent) if other.suffix != ".py"]
+                others = _data_beside(path.parent)
             parts.update({os.path.relpath(other, root): self._scan(other, root).digest for other in others})
 
         for folder in (*roots, *folders):
@@ -108,8 +108,8 @@ class Code:
             if name in seen:
                 continue
             seen.add(name)
-            for path in _package_files(_PACKAGE, name):
-                count(path.relative_to(_PACKAGE).as_posix(), path, _PACKAGE.parent, users=False)
+            for place, path in _package_files(_PACKAGE, name).items():
+                count(place, path, _PACKAGE.parent, users=False)
             for number, root in enumerate(roots):
                 for path in _module_files(root, name):
                     count(f"{number}/{path.relative_to(root).as_posix()}", path, root)
@@ -201,9 +201,15 @@ def _excluded(path: Path, without: Collection[Path]) -> bool:
 
 
 @functools.cache
-def _package_files(package: Path, name: str) -> list[Path]:
-    """`_module_files` of our own package; one process plans once, and many modules ask for most names."""
-    return _module_files(package.parent, name) if name.split(".", maxsplit=1)[0] == package.name else []
+def _package_files(package: Path, name: str) -> dict[str, Path]:
+    """`_module_files` of our own package, by place; one process plans once, and many modules ask for most names."""
+    ours = name.split(".", maxsplit=1)[0] == package.name
+    return {p.relative_to(package).as_posix(): p for p in _module_files(package.parent, name)} if ours else {}
+
+
+def _data_beside(folder: Path) -> list[Path]:
+    """Templates and sources of other languages, which count with any module of their package."""
+    return [file for file in _files(folder) if file.suffix != ".py"]
 
 
 def _module_files(root: Path, name: str) -> list[Path]:
