@@ -18,9 +18,6 @@ from steptrace.format import whole_percent as percent
 from steptrace.limits import PROFILER_OVERHEAD
 from steptrace.stats import IQR_REFUSED, IQR_WARNING
 
-#: So many predicted sites are listed; the page's table has all.
-_MOST_SITES: Final = 6
-
 _IN_WORDS: Final = {"gradient": "loss's gradient by the predictions", "parameters": "gradient by the parameters"}
 
 
@@ -122,12 +119,12 @@ def _predicted_syncs(variant: VariantResult) -> Iterator[Match]:
     count, sites = variant.syncs.predicted_per_step, variant.predicted_sites
     if variant.syncs.measured_per_step is not None or not count or not sites:
         return
-    often = sorted(sites, key=lambda site: -(site.count_per_step or 0))
-    more = [f"and {plural(len(often) - _MOST_SITES, 'more site')}"] if len(often) > _MOST_SITES else []
+    lines = len({(site.file, site.line) for site in sites})
+    on_lines = f" on {lines} lines" if lines > 1 else ""
     yield Match(
         severity="warning",
-        claim=f"{plural(count, 'sync')} per step predicted, the first at {place(sites[0])}",
-        evidence=(*map(_predicted, often[:_MOST_SITES]), *more),
+        claim=f"{plural(count, 'sync')} per step predicted{on_lines}, the first at {place(sites[0])}",
+        evidence=(_predicted(sites[0]),),
         source=source_of(sites[0]),
         advice=replacement(sites[0]),
         counter_check=counter_check(sites[0]),
@@ -135,10 +132,10 @@ def _predicted_syncs(variant: VariantResult) -> Iterator[Match]:
 
 
 def _predicted(site: PredictedSite) -> str:
-    code = f": `{site.code}`" if site.code else ""
+    code = f"`{site.code}`, " if site.code else ""
     backward = ", in its backward pass" if site.phase == "backward" else ""
     kind = (site.kind or "sync").replace("_", " ")
-    return f"{place(site)}{code}, {site.count_per_step or 0:g} x {kind}{backward}"
+    return f"{code}{site.count_per_step or 0:g} x {kind}{backward}"
 
 
 def _answer(study: Comparison) -> Iterator[Match]:

@@ -9,6 +9,8 @@ from steptrace.report.page.markup import Html, render
 #: How many recommendations stand at the top; the section `Findings` has all.
 MOST_FINDINGS: Final = 3
 
+#: So many rules' findings stand open; the others fold.
+_MOST_SHOWN: Final = 3
 #: So many variants are told of in full under one rule and advice; the others are named.
 _MOST_SAID: Final = 6
 #: A share below this is written as "0.0 %".
@@ -30,6 +32,7 @@ def findings(items: Sequence[Finding], prefix: str = "") -> Html:
     return render(
         "page/findings",
         prefix=prefix,
+        shown=_MOST_SHOWN,
         unpriced=ABOUT_THE_METHOD | {ANSWER},
         groups=[
             {
