@@ -40,7 +40,7 @@ def test_without_a_gpu_estimates_lead_and_cpu_times_fold(estimated: Any) -> None
     assert "5.0 ms to 9.0 ms" in screen
     assert "80 to 100 %" in screen
     assert "1.00 GiB, fits" in screen
-    assert "<code>fast</code> is estimated to be the fastest on H100: 5.0 ms to 9.0 ms per step" in screen
+    assert "On H100 <code>fast</code> is estimated to be the fastest: 5.0 ms to 9.0 ms per step" in screen
     assert screen.count('class="on-scale estimated"') == 2
 
 
@@ -69,7 +69,7 @@ def test_with_a_gpu_its_measured_times_lead_and_the_ratio_to_the_band_is_shown(e
 
 def test_without_a_gpu_headline_and_advice_follow_the_estimates(estimated: Any) -> None:
     found = verdict_of(estimated({"base": (20, 30), "fast": (5, 9)}))
-    words = "`fast` is estimated to be the fastest on H100: 5.0 ms to 9.0 ms per step instead of 20 ms to 30 ms."
+    words = "On H100 `fast` is estimated to be the fastest: 5.0 ms to 9.0 ms per step instead of 20 ms to 30 ms."
     assert (found.sentence, found.use, found.tone) == (words, "fast", "good")
     assert found.advice.startswith("Use `fast`.")
     assert "This is estimated for H100; measure it there: `snakemake" in found.advice
@@ -78,6 +78,16 @@ def test_without_a_gpu_headline_and_advice_follow_the_estimates(estimated: Any) 
 def test_a_baseline_that_is_estimated_to_be_the_fastest_is_kept(estimated: Any) -> None:
     kept = verdict_of(estimated({"base": (3, 4), "fast": (5, 9)}))
     assert kept.advice.startswith("Keep `base`.")
+
+
+def test_of_variants_that_are_all_faster_than_the_baseline_the_simplest_is_named(estimated: Any) -> None:
+    study = estimated({"base": (490, 1500), "concat": (38, 75), "padding": (35, 67), "slow": (90, 99)})
+    found = verdict_of(study)
+    assert found.sentence == (
+        "On H100 `concat` is estimated to be faster than `base`: 38 ms to 75 ms per step instead of 490 ms to 1.5 s. "
+        "1 other variant may be as fast: the bands overlap."
+    )
+    assert found.advice.startswith("Use `concat`.")
 
 
 def test_where_bands_overlap_no_difference_can_be_estimated(estimated: Any) -> None:

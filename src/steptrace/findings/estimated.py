@@ -21,15 +21,29 @@ def estimate_of(variant: VariantResult, gpu: str) -> Estimate | None:
     return next((one for one in variant.estimates if one.gpu == gpu), None)
 
 
-def estimated_winner(study: Comparison, gpu: str) -> VariantResult | None:
-    """The variant whose band lies below that of every other one; None where bands overlap or one is missing."""
+def estimated_fastest(study: Comparison, gpu: str) -> list[VariantResult]:
+    """The variants that may be the fastest, the simplest first: no other's band lies below theirs.
+
+    Empty where a variant has no estimate, or there is but one.
+    """
     times = _bands(study, gpu)
     if len(times) < max(2, len(study.variants)):
-        return None
-    best = min(times, key=lambda name: times[name][1])
-    if any(band[0] <= times[best][1] for name, band in times.items() if name != best):
-        return None
-    return next(variant for variant in study.variants if variant.name == best)
+        return []
+    least = min(high for _, high in times.values())
+    may_be = [variant for variant in study.variants if times[variant.name][0] <= least]
+    return sorted(may_be, key=lambda variant: len(variant.overrides))
+
+
+def estimated_winner(study: Comparison, gpu: str) -> VariantResult | None:
+    """Of the variants that may be the fastest the simplest one whose band lies below its baseline's.
+
+    None where none does: then no difference to the baseline can be estimated.
+    """
+    times, may_be = _bands(study, gpu), estimated_fastest(study, gpu)
+    if len(may_be) == 1:
+        return may_be[0]
+    faster = [v for v in may_be if v.baseline in times and times[v.baseline][0] > times[v.name][1]]
+    return next((variant for variant in faster if variant.can_be_used), next(iter(faster), None))
 
 
 def estimated_sentence(study: Comparison, gpu: str) -> str:
@@ -42,12 +56,13 @@ def estimated_sentence(study: Comparison, gpu: str) -> str:
         if missing:
             return f"No fastest variant can be named for {gpu}: {fmt.enumeration(missing)} cannot be estimated."
         return f"No difference can be estimated for {gpu}: the bands of the fastest variants overlap."
+    others = len(estimated_fastest(study, gpu)) - 1
     baseline = times.get(best.baseline)
     instead = "" if baseline is None or best.is_baseline else f" instead of {_words(baseline)}"
     wrong = ", but it computes something else" if best.equivalence.status == "differs" else ""
-    return (
-        f"`{best.name}` is estimated to be the fastest on {gpu}{wrong}: {_words(times[best.name])} per step{instead}."
-    )
+    what = f"to be faster than `{best.baseline}`" if others else "to be the fastest"
+    alike = f" {fmt.plural(others, 'other variant')} may be as fast: the bands overlap." if others else ""
+    return f"On {gpu} `{best.name}` is estimated {what}{wrong}: {_words(times[best.name])} per step{instead}.{alike}"
 
 
 def _bands(study: Comparison, gpu: str) -> dict[str, Band]:
