@@ -217,4 +217,5 @@ def program(analysis: Analysis) -> Program:
         by_operator=by_operator,
         device_flame=shown(of["flame_device"]),
         host_flame=shown(of["flame_host"]),
+        stacks=bool((of["flame_host"]["kind"] == "frame").any()),
     )

@@ -38,9 +38,12 @@ _Item = TypeVar("_Item")
 
 
 def trace_of(variant: Variant) -> TraceSummary | None:
-    """`trace` of comparison.json: rank 0's traces of the runs as one; None without any."""
-    traces = variant.traces
-    return replace(over_runs(traces), findings=(), timeline=None, series=None) if traces else None
+    """`trace` of comparison.json: rank 0's traces of the runs as one, without pictures; None without any."""
+    if not variant.traces:
+        return None
+    trace = over_runs(variant.traces)
+    lean = replace(trace.program, device_flame=None, host_flame=None)
+    return replace(trace, program=lean, findings=(), timeline=None, series=None)
 
 
 def ranks_of(variant: Variant) -> Ranks | None:

@@ -86,6 +86,7 @@ class Program(Document, frozen=True):
     by_operator: Annotated[tuple[OperatorTime, ...] | None, field("By operator; null without a GPU.")]
     device_flame: Annotated[Flame | None, field("GPU time.")]
     host_flame: Annotated[Flame | None, field("Host time.")]
+    stacks: Annotated[bool, field("Whether Python frames were recorded.")]
 
 
 class ClassOfPath(Document, frozen=True):

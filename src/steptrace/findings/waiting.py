@@ -13,7 +13,7 @@ from steptrace.documents.launches import Launches
 from steptrace.documents.syncs import SyncSite
 from steptrace.findings.model import Match, Rule, Thresholds, rule
 from steptrace.findings.replacements import counter_check, replacement
-from steptrace.findings.window import Window, has_stacks
+from steptrace.findings.window import Window
 from steptrace.format import duration, number, plural
 from steptrace.format import whole_percent as percent
 from steptrace.limits import MODERATE_SHARE, NOISE_FLOOR, OVERHEAD_HIGH, OVERHEAD_MODERATE
@@ -68,7 +68,7 @@ def _host_parts(window: Window) -> tuple[tuple[str, float], ...]:
     if gaps is None or gaps.call_ns is None or gaps.op_ns is None:
         return ()
     rest = gaps.gap_ns - gaps.call_ns - gaps.op_ns
-    parts = ((_PYTHON if has_stacks(window.entry) else _BETWEEN, rest), (_OPS, gaps.op_ns), (_CALLS, gaps.call_ns))
+    parts = ((_PYTHON if window.entry.program.stacks else _BETWEEN, rest), (_OPS, gaps.op_ns), (_CALLS, gaps.call_ns))
     return tuple((name, window.each(ns)) for name, ns in sorted(parts, key=lambda part: -part[1]))
 
 

@@ -70,9 +70,3 @@ def window_of(entry: TraceSummary) -> Window:
     busy = zip(_BUSY, (gpu.compute_ns, gpu.exposed_memory_ns, gpu.exposed_comm_ns), strict=True)
     parts = {name: float(ns) for name, ns in busy if ns is not None}
     return Window(entry, 0, float(gpu.span_ns), parts | {f"idle_{name}": float(ns) for name, ns in causes.items()})
-
-
-def has_stacks(entry: TraceSummary) -> bool:
-    """Whether Python stacks were recorded, which slows the host."""
-    flame = entry.program.host_flame
-    return flame is not None and any(box.kind == "frame" for box in flame.boxes)

@@ -113,7 +113,7 @@ class VariantResult(StepFigures, frozen=True):
     input: LoaderWait | None
     trace: Annotated[
         TraceSummary | None,
-        field("Rank 0's trace: those of the runs as one, without the picture of a step; null without any."),
+        field("Rank 0's trace: those of the runs as one, without its pictures; null without any."),
     ]
     ranks: Annotated[Ranks | None, field("What the ranks' traces say together, of all runs; null for one rank.")]
     memory: Annotated[RunMemory | None, field("What the runs had and held; `oom` of the first that ran out.")]

@@ -16,7 +16,6 @@ from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.files import write_text
 from steptrace.findings.quality import FEW_STEPS
-from steptrace.findings.window import has_stacks
 from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import legend_of
 from steptrace.report.draw.cells import parts_cell
@@ -137,7 +136,7 @@ def caution(view: TraceView) -> list[str]:
         cautions.append(
             "One step only; it may be untypical" if count == 1 else f"{count} steps only; they may be untypical"
         )
-    if has_stacks(trace) and trace.unprofiled_step_ns is None:
+    if trace.program.stacks and trace.unprofiled_step_ns is None:
         cautions.append("Python stacks were recorded, which slows the host: time unprofiled steps first")
     if trace.training is False:
         cautions.append("Neither a backward pass nor an optimizer step is in the trace: probably inference")
