@@ -156,6 +156,28 @@ def test_default_device_and_device_context() -> None:
     assert torch.rand(2).device.type == "cpu"
 
 
+@pytest.mark.filterwarnings(r"ignore:torch.set_default_tensor_type\(\) is deprecated")
+def test_legacy_types() -> None:
+    before = torch.get_default_dtype()
+    with predict_syncs():
+        x = torch.cuda.FloatTensor(2, 3)
+        assert (x.shape, x.dtype, x.is_cuda, torch.cuda.HalfTensor.dtype) == ((2, 3), torch.float32, True, torch.half)
+        assert torch.cuda.LongTensor([1, 2]).tolist() == [1, 2]
+        assert torch.cuda.FloatTensor().numel() == 0
+        assert isinstance(x, torch.cuda.FloatTensor)
+        assert not isinstance(x, torch.cuda.LongTensor | torch.FloatTensor)
+        assert not isinstance(torch.ones(2), torch.cuda.FloatTensor)
+        assert isinstance(torch.ones(2).type(torch.cuda.LongTensor), torch.cuda.LongTensor)
+        assert isinstance(x.type(torch.DoubleTensor), torch.DoubleTensor)
+        with pytest.raises(TypeError, match=r"expected FloatTensor \(got torch.LongTensor\)"):
+            torch.cuda.FloatTensor(torch.ones(2, dtype=torch.long))
+        torch.set_default_tensor_type("torch.cuda.DoubleTensor")
+        assert isinstance(torch.zeros(2), torch.cuda.DoubleTensor)
+        torch.set_default_tensor_type(torch.FloatTensor)
+        assert isinstance(torch.zeros(2), torch.FloatTensor)
+    assert torch.get_default_dtype() == before
+
+
 def test_what_was_moved_can_be_brought_back_afterwards() -> None:
     with predict_syncs():
         x = torch.arange(3, device="cuda")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from steptrace.predict import backend, collectives
+from steptrace.predict import backend, collectives, legacy
 from steptrace.predict.attention import attention
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.tensor import SET_DATA, is_virtual, map_tensors
@@ -46,6 +46,9 @@ class Reroute(TorchFunctionMode):
             return func(*args, **kwargs)  # stays "cuda", as the program will want to read it
         if func is Tensor.cuda:
             return _to_virtual(*args, **kwargs)
+        if func is Tensor.type and (of_cuda := legacy.as_type(args[1] if len(args) > 1 else kwargs.get("dtype"))):
+            non_blocking = kwargs.get("non_blocking", args[2] if len(args) > 2 else False)
+            return args[0].to(backend.device(), of_cuda.dtype, non_blocking=non_blocking)
         if func in (_GET_DEVICE, _GET_IS_CUDA):  # a distributed or nested tensor: those of ours answer for themselves
             device = _GET_DEVICE(args[0])
             if device.type == backend.DEVICE_TYPE:

@@ -21,7 +21,7 @@ from torch.utils import _foreach_utils
 from torch.utils.data import dataloader
 
 from steptrace.errors import PredictError
-from steptrace.predict import backend, collectives, cuda_api, execution, substitutes, tensor
+from steptrace.predict import backend, collectives, cuda_api, execution, legacy, substitutes, tensor
 from steptrace.predict.arguments import Reroute, virtual_device
 from steptrace.predict.recorder import Syncs, running_line
 from steptrace.predict.rule import Rule
@@ -321,6 +321,8 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
             **_of_submodules(),
             **_called_alike(torch, cuda_api.TORCH),
             (torch, "Generator"): _Generator,
+            (torch, "set_default_tensor_type"): legacy.set_default_tensor_type,
+            **{(cuda, name): kind for name, kind in legacy.TYPES.items()},
             (torch.autograd.Variable, "_execution_engine"): backend.Engine(torch.autograd.Variable._execution_engine),
             (torch, "compile"): _not_compiling(recorder),
             # cuDNN's recurrent layers do not know the virtual device; PyTorch's own cells do.

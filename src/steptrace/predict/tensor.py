@@ -15,7 +15,8 @@ from steptrace.predict import backend, memory
 from steptrace.predict.collectives import index_of
 from steptrace.predict.recorder import Syncs
 
-_CUDA_TYPE_NAMES = {
+#: Names of types in legacy types' names.
+CUDA_TYPE_NAMES = {
     torch.float64: "Double",
     torch.float32: "Float",
     torch.float16: "Half",
@@ -120,11 +121,15 @@ class VirtualTensor(Tensor):
     def type(self, dtype: Any = None, non_blocking: bool = False, **_: Any) -> Any:  # noqa: FBT001, FBT002 - torch's own
         """The type's name, or the tensor in another type."""
         if dtype is None:
-            return f"torch.cuda.{_CUDA_TYPE_NAMES.get(self.dtype, '')}Tensor"
-        if isinstance(dtype, str) and not dtype.startswith("torch.cuda."):
-            return self.cpu().type(dtype)
-        names = {f"torch.cuda.{name}Tensor": kind for kind, name in _CUDA_TYPE_NAMES.items()}
-        return self.to(dtype=names.get(dtype, dtype), non_blocking=non_blocking)
+            return f"torch.cuda.{CUDA_TYPE_NAMES.get(self.dtype, '')}Tensor"
+        from steptrace.predict.legacy import as_type
+
+        if isinstance(dtype, torch.dtype):
+            return self.to(dtype, non_blocking=non_blocking)
+        of_cuda = as_type(dtype)
+        if of_cuda is None:
+            return self.to("cpu", non_blocking=non_blocking).type(dtype)
+        return self.to(of_cuda.dtype, non_blocking=non_blocking)
 
     def data_ptr(self) -> int:
         """The address of the values on the CPU."""
