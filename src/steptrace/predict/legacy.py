@@ -29,7 +29,7 @@ class _LegacyType(type):
                 raise TypeError(f"expected {cls.__name__} (got {args[0].type()})")
             return args[0].detach()
         if args and not isinstance(args[0], Integral | torch.Size):
-            return torch.tensor(*args, dtype=cls.dtype, device=device)
+            return torch.tensor(args[0], dtype=cls.dtype, device=device)
         return torch.empty(*(args or (0,)), dtype=cls.dtype, device=device)
 
 
