@@ -1,8 +1,8 @@
 """Chunks of events that the scanner does not take, written anew in the form that it does.
 
-The scanner knows JSON's grammar and the forms of values that profilers write. Bytes that are no UTF-8, numbers written
-as text and the like come from tools that rewrite traces: what such a chunk says is
-decoded here, and only what is read of it is written again.
+The scanner knows JSON's grammar and the forms of values that profilers write. Numbers written as text, keys given twice
+and the like come from tools that rewrite traces. What such a chunk says is decoded here, and only what is read of it is
+written again.
 """
 
 from decimal import Decimal
@@ -18,8 +18,8 @@ from steptrace.trace.events import COLLECTIVE_ARGS, MISSING, collective_args, in
 from steptrace.trace.kinds import COLUMNS
 
 _NULL: Final = msgspec.Raw(b"null")
-#: Bytes that a category, a phase, or the id of a process or thread may take in the text that is written, and
-#: characters of which there are no more bytes.
+#: Bytes of JSON that the scanner takes for a category, a phase, or the id of a process or thread; and a number of
+#: characters that never take more.
 _LONGEST_ID, _CHARACTERS = 100, 24
 _FORMS: Final = {
     column.argument: column.form for kind in COLUMNS.values() for column in kind.values() if column.argument

@@ -42,7 +42,7 @@ class Work:
     """Of each GPU activity (row of `kernels`) its times, and what it follows: rows of `kernels`, -1 for none.
 
     `thread` is that of its launch (-1 without one), and `launched_ns` when that began, -1 where it is not known to have
-    begun by the activity's start.
+    begun by the activity's start. `asked_ns` is when it is taken to have been launched, and `queue` its stream's number.
     """
 
     start: Ints
@@ -52,16 +52,16 @@ class Work:
     stream: Ints
     graph: Ints
     event: Ints
-    _asked: Ints
-    _queue: Ints
+    asked_ns: Ints
+    queue: Ints
 
     def waits(self, trace: Trace) -> Ints:
         """The rows `(sync, kernel)`: each activity that a synchronisation waits for."""
         syncs, pairs = trace.syncs, list[tuple[int, int]]()
         begin, back = start_end(syncs)
         own = take(_last_of_calls(trace, self.end), row_numbers(syncs["launch"]))
-        lasts = _last_of_streams(begin, self._asked, self._queue, self.end)
-        ended = _Ended(self.end, self._asked)
+        lasts = _last_of_streams(begin, self.asked_ns, self.queue, self.end)
+        ended = _Ended(self.end, self.asked_ns)
         for row, kind in enumerate(syncs["kind"].to_numpy(dtype=object)):
             if "Event" in kind and own[row] < 0:
                 pairs.extend((row, kernel) for kernel in islice(ended.by(back[row], begin[row]), 1))
@@ -94,8 +94,8 @@ def work_of(trace: Trace) -> Work:
         stream=_latest_before(queue, end, start),
         graph=np.where(launch >= 0, _latest_before(launch, end, start), -1),
         event=_events_waited_for(trace, np.where(known, launch, -1), asked, queue),
-        _asked=asked,
-        _queue=queue,
+        asked_ns=asked,
+        queue=queue,
     )
 
 
