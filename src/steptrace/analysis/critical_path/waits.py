@@ -42,7 +42,7 @@ class Work:
     """Of each GPU activity (row of `kernels`) its times, and what it follows: rows of `kernels`, -1 for none.
 
     `thread` is that of its launch (-1 without one), and `launched_ns` when that began, -1 where it is not known to have
-    begun by the activity's start. `asked_ns` is when it is taken to have been launched, and `queue` its stream's number.
+    begun by the activity's start. `asked_ns` is when it is taken to have been launched; `queue` numbers streams.
     """
 
     start: Ints
