@@ -7,11 +7,12 @@ import errno
 import json
 import os
 import re
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from steptrace.errors import RecordError
+from steptrace.errors import RecordError, SteptraceError
 
 #: Every file says of which version it is, under this key; one that does not say is of version 1.
 VERSION_KEY: Final = "schema_version"
@@ -42,6 +43,11 @@ def write_json(path: Path, value: Any) -> Path:
 def write_text(path: Path, text: str) -> None:
     """Write `text` as UTF-8 in one step; `?` stands for a byte of a command line that is none."""
     replace_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8", errors="replace"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write `content` in one step, so that nobody reads half of it."""
+    replace_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
 def read_json(path: Path) -> Any:
@@ -98,6 +104,33 @@ def replace_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def user_folder() -> Path:
+    """This user's folder for locks and what processes ask each other, the same in every shell and job.
+
+    Neither TMPDIR nor XDG_RUNTIME_DIR is used: they differ between a login shell, a cluster job and a service, and the
+    latter is removed at logout, which a training outlives.
+
+    Raises:
+        SteptraceError: somebody else has made it, or may enter it.
+    """
+    return private_folder(Path(f"/tmp/steptrace-{os.geteuid()}"))
+
+
+def private_folder(folder: Path) -> Path:
+    """Make `folder` with mode 0700 if it is missing, and return it.
+
+    Raises:
+        SteptraceError: it is a link, another user's, or open to others.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if stat.S_ISLNK(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        expected = "a folder that you own, with mode 0700"
+        raise SteptraceError("folder is not private", where=folder, expected=expected, next_step="name another one")
+    return folder
 
 
 def _on_one_line(found: re.Match[str]) -> str:

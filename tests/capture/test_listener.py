@@ -173,15 +173,6 @@ def test_a_request_that_nobody_takes_is_answered_at_the_end(capture, entry, tmp_
     assert _record(tmp_path / "out").message == "the training has ended"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_a_request_of_another_user_is_dropped(capture, entry, tmp_path):
-    _ask(entry, tmp_path / "out")
-    os.chown(entry.path / "request.json", 12345, 12345)
-    _train(capture, 3)
-    assert not (tmp_path / "out").exists()
-    assert not (entry.path / "request.json").exists()
-
-
 @pytest.mark.parametrize("how", ["open", "file"])
 def test_without_a_control_folder_a_program_goes_on(tmp_path, control, caplog, how):
     if how == "open":

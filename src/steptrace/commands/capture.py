@@ -17,7 +17,6 @@ from steptrace.commands.numbers import not_negative, positive, seconds
 from steptrace.commands.output import columns, progress, show
 from steptrace.engine.recording import WITH_TRACE, Request, Settings
 from steptrace.errors import CaptureError
-from steptrace.exchange import read_own
 from steptrace.launch.control import Process, processes
 
 _TIMEOUT_S: Final = 300.0
@@ -134,7 +133,7 @@ def wait(process: Process, request: Request, timeout_s: float) -> tuple[str, str
     while True:
         alive = process.is_alive()  # asked first: the record is written before the end
         for file in sorted(Path(request.folder).glob("*capture.json")):
-            record = json.loads(read_own(file) or b"{}")
+            record = json.loads(file.read_bytes())
             if record.get("request") == request.id:
                 return record["state"], record["message"]
         if not alive:

@@ -23,7 +23,7 @@ from steptrace.engine.kinds import FIRST_STEPS, long_steps, until_next
 from steptrace.engine.recording import WITH_TRACE, Recording, Request, Settings
 from steptrace.engine.step_recorders import COMPILED, OpLineRecorder, SyncWatcher, summary, why_incomplete
 from steptrace.engine.steps import Step
-from steptrace.exchange import write_whole
+from steptrace.files import write_bytes
 from steptrace.place import place
 
 #: Goes on at the end of each step, with the step. Its `close()` is called where the program ends early.
@@ -219,15 +219,15 @@ class Measurement:
             return
         if first_rank:
             by_step = [step for watcher in watchers for step in watcher.by_step]
-            write_whole(self._settings.out / "warned_syncs.json", json.dumps(summary(by_step)).encode())
+            write_bytes(self._settings.out / "warned_syncs.json", json.dumps(summary(by_step)).encode())
             self._write_lines([recorder, *watchers])
 
     def _write_lines(self, recorders: Sequence[OpLineRecorder]) -> None:
         """The lines of the watched steps: one that logs or evaluates calls from others than the next one."""
         rows = [row for step, recorder in enumerate(recorders) for row in recorder.rows(step)]
-        write_whole(self._settings.out / "op_lines.json", json.dumps(rows).encode())
+        write_bytes(self._settings.out / "op_lines.json", json.dumps(rows).encode())
         texts = {file: text for recorder in recorders for file, text in recorder.sources().items()}
-        write_whole(self._settings.out / "sources.json", json.dumps(texts).encode())
+        write_bytes(self._settings.out / "sources.json", json.dumps(texts).encode())
 
     def warn(self, text: str) -> None:
         """Note what was asked for and could not be measured."""

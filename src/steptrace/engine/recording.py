@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import steptrace
 from steptrace.errors import CaptureError
-from steptrace.exchange import write_whole
+from steptrace.files import write_bytes
 from steptrace.place import Place, place
 from steptrace.trace.written import export
 
@@ -208,7 +208,7 @@ class Recording:
                 self._record_file.parent.mkdir(parents=True, exist_ok=True)
                 record = self._record(self.count if state in WITH_TRACE else 0)
                 text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
-                write_whole(self._record_file, text.encode(errors="replace"))
+                write_bytes(self._record_file, text.encode(errors="replace"))
         except Exception as error:  # PyTorch's too: a GPU that has failed cannot say its name
             _LOG.warning("%s was not written: %s", self._record_file, error)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from steptrace.engine.recording import Request, Settings
-from steptrace.exchange import private_folder, read_own, user_folder, write_whole
+from steptrace.files import private_folder, user_folder, write_bytes
 
 ROOT_VARIABLE: Final = "STEPTRACE_CAPTURE_CONTROL"
 
@@ -70,11 +70,11 @@ class Process:
     def publish(self) -> None:
         """Let others see it, and how far it is."""
         self.path.mkdir(mode=0o700, exist_ok=True)
-        write_whole(self.path / "process.json", json.dumps(asdict(self)).encode())
+        write_bytes(self.path / "process.json", json.dumps(asdict(self)).encode())
 
     def post(self, request: Request) -> None:
         """Ask it."""
-        write_whole(self.path / "request.json", json.dumps(asdict(request)).encode())
+        write_bytes(self.path / "request.json", json.dumps(asdict(request)).encode())
 
     def take(self) -> Request | None:
         """The request that waits, which is removed; None without a valid one."""
@@ -101,8 +101,8 @@ def processes() -> list[Process]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A JSON object that comes from this user or root; empty otherwise."""
-    with suppress(ValueError):
-        content = json.loads(read_own(path) or b"")
+    """A JSON object; empty if there is none."""
+    with suppress(OSError, ValueError):
+        content = json.loads(path.read_bytes())
         return content if isinstance(content, dict) else {}
     return {}

@@ -22,7 +22,7 @@ import torch
 import steptrace
 from steptrace.engine.measure import Phases
 from steptrace.engine.steps import Step, StepFinder
-from steptrace.exchange import write_whole
+from steptrace.files import write_bytes
 from steptrace.launch.hooks import Hooks
 from steptrace.launch.settings import PROGRESS, UNWRITTEN, LaunchSettings, answer_file
 from steptrace.place import place
@@ -127,7 +127,7 @@ class Probe:
         file = Path(self.settings.out) / answer_file(where.rank or 0)
         if state == "complete" or self._saved or not file.exists():
             try:
-                write_whole(file, json.dumps(self.record).encode())
+                write_bytes(file, json.dumps(self.record).encode())
                 self._saved = True
             except OSError as error:
                 self.mark(f"{UNWRITTEN}.{error.errno or errno.EIO}")
@@ -145,7 +145,7 @@ class Probe:
         self._reported = now
         line = ", ".join(f"{name} {count}" for name, count in self._counts.items())
         with suppress(OSError):
-            write_whole(Path(self.settings.out) / PROGRESS, line.encode())
+            write_bytes(Path(self.settings.out) / PROGRESS, line.encode())
 
     def mark(self, what: str) -> None:
         """Leave a file of this name for the launcher."""

@@ -32,7 +32,7 @@ from filelock import FileLock, Timeout
 from steptrace import deadline
 from steptrace.config.gpus import visible_gpus
 from steptrace.documents.run import LOG_FILE, RunStatus, Status
-from steptrace.exchange import private_folder, user_folder
+from steptrace.files import private_folder, user_folder
 from steptrace.processes import adopt_orphans, children, die_with, end_tree
 from steptrace.record import OUT_OF_MEMORY, write_status
 from steptrace.terminal import printable
