@@ -45,7 +45,7 @@ def listing(
         rows: in their order.
         names: columns to show; without any all that have a heading, but a local key only if rows differ in it.
         most: so many rows are shown, and how many there are is said.
-        anchor: with it each row can be linked to, by this and its place in the program, and is a card on a phone.
+        anchor: with it each row can be linked to, by this and its place in the program.
         words: what a page says in the place of some names.
         labels: a heading and a name for each row, where rows do not name themselves.
     """
@@ -62,7 +62,6 @@ def listing(
         ],
         most=most,
         count=len(rows),
-        cards=bool(anchor),
     )
     return Explained(html, meanings(type(rows[0]), columns, (labels[0] if labels else columns[0].heading).lower()))
 
