@@ -62,9 +62,9 @@ def _pairs(before: Sequence[Site], after: Sequence[Site]) -> list[Pair]:
     """The sites of both sides, matched."""
     left, right = list(before), list(after)
     pairs: list[Pair] = []
-    for known in (attrgetter(*_HERE), attrgetter(*_MOVED)):
+    for place_of in (attrgetter(*_HERE), attrgetter(*_MOVED)):
         for site in list(left):
-            match = next((other for other in right if known(site) == known(other)), None)
+            match = next((other for other in right if place_of(site) == place_of(other)), None)
             if match is not None:
                 pairs.append((site, match))
                 left.remove(site)
@@ -120,10 +120,10 @@ def waterfall(baseline: Variant, variant: Variant, ratio: Ratio | None) -> dict[
     before, after = _median_ns(baseline), _median_ns(variant)
     low, high = (None if end is None else before / end for end in (ratio.high, ratio.low))
     whole = Estimate(before / ratio.value, low, high)
-    found = {**nothing, "step_difference": Difference(**_entry(before, after, whole))}
+    result = {**nothing, "step_difference": Difference(**_entry(before, after, whole))}
     kinds, parts = zip(*(_parts(side) for side in (baseline, variant)), strict=True)
     if kinds[0] is None or kinds[0] != kinds[1]:
-        return found
+        return result
     paired = ratio.paired and parts[0].keys() == parts[1].keys()  # else the means are not of the same rounds
 
     def spread(sides: Sequence[Mapping[int, float]]) -> Estimate:
@@ -141,7 +141,7 @@ def waterfall(baseline: Variant, variant: Variant, ratio: Ratio | None) -> dict[
     before -= sum(entry.baseline_ns for entry in entries)
     after -= sum(entry.variant_ns for entry in entries)
     entries.append(WaterfallPart(category=RESIDUAL, **_entry(before, after, spread(left))))
-    return {**found, "waterfall": entries}
+    return {**result, "waterfall": entries}
 
 
 def _median_ns(variant: Variant) -> int:
@@ -168,21 +168,21 @@ def _entry(before: int, after: int, estimate: Estimate) -> dict[str, Any]:
 def _parts(variant: Variant) -> tuple[str | None, Parts]:
     """The kind of the variant's parts, and those of every run that has any of that kind."""
     recorded = [
-        (run.repeat, run.measured, found)
+        (run.repeat, run.measured, parts)
         for run in variant.runs
-        if run.measured is not None and (found := _recorded(run.measured)) is not None
+        if run.measured is not None and (parts := _recorded(run.measured)) is not None
     ]
     if not recorded:
         return None, {}
     kind = recorded[0][2].kind
     return kind, {
-        repeat: {_ALL: run.times.median_ns} | {name: ns / found.steps for name, ns in found.parts_ns.items()}
-        for repeat, run, found in recorded
-        if found.kind == kind
+        repeat: {_ALL: run.times.median_ns} | {name: ns / parts.steps for name, ns in parts.parts_ns.items()}
+        for repeat, run, parts in recorded
+        if parts.kind == kind
     }
 
 
 def _recorded(run: Measured) -> StepParts | None:
     """`step_parts` of rank 0's trace, if the run has one with steps."""
-    found = None if run.trace is None else run.trace.step_parts
-    return found if found and found.steps else None
+    parts = None if run.trace is None else run.trace.step_parts
+    return parts if parts and parts.steps else None

@@ -48,20 +48,20 @@ def trace_of(variant: Variant) -> TraceSummary | None:
 
 def ranks_of(variant: Variant) -> Ranks | None:
     """`ranks` of comparison.json: what all ranks' traces say together, of the runs that have it as one."""
-    found = [run.summary.ranks for run in variant.measured if run.summary is not None and run.summary.ranks is not None]
-    return replace(over_runs(found), findings=()) if found else None
+    ranks = [run.summary.ranks for run in variant.measured if run.summary is not None and run.summary.ranks is not None]
+    return replace(over_runs(ranks), findings=()) if ranks else None
 
 
 def communication(variant: Variant) -> Communication | None:
     """`communication` of comparison.json; None for a variant that trains in one process."""
-    found = []
+    records = []
     for run in variant.runs:
         try:
             one = read_communication(run.path) if run.measured is not None else None
         except RecordError:
             continue  # the run's own figures stand without it
-        found += [] if one is None else [one]
-    return over_runs(found) if found else None
+        records += [] if one is None else [one]
+    return over_runs(records) if records else None
 
 
 def figures(variant: Variant, trace: TraceSummary | None) -> dict[str, Any]:

@@ -58,10 +58,10 @@ def _idle_part(run: Measured) -> float | None:
     """The part of the wait that counts: of a GPU's run as its trace says, else all."""
     if not _on_gpu(run):
         return 1.0
-    found = None if run.trace is None else run.trace.input
-    if found is None or not found.wait_ns or found.gpu_idle_wait_ns is None:
+    traced = None if run.trace is None else run.trace.input
+    if traced is None or not traced.wait_ns or traced.gpu_idle_wait_ns is None:
         return None
-    return found.gpu_idle_wait_ns / found.wait_ns
+    return traced.gpu_idle_wait_ns / traced.wait_ns
 
 
 def _on_gpu(run: Measured) -> bool:
@@ -87,5 +87,5 @@ def _parts(batches: pd.DataFrame) -> pd.DataFrame:
 
 
 def _median_ms(values: "pd.Series[Any]") -> float | None:
-    known = values.dropna().to_numpy(dtype=np.float64)
-    return float(np.median(known)) / NS_PER_MS if len(known) else None
+    measured = values.dropna().to_numpy(dtype=np.float64)
+    return float(np.median(measured)) / NS_PER_MS if len(measured) else None

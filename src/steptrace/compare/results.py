@@ -93,15 +93,15 @@ def change(before: Comparison, now: Comparison) -> Change:
 
 
 def _ratios(sides: dict[str, tuple[VariantResult, VariantResult]]) -> dict[str, stats.Ratio]:
-    found = {}
+    ratios = {}
     for name, (a, b) in sides.items():
         medians = {
             "a": {run.repeat: run.median_ms for run in a.runs if run.median_ms},
             "b": {_OTHER_ROUNDS + run.repeat: run.median_ms for run in b.runs if run.median_ms},
         }
         if medians["a"] and medians["b"]:
-            found[name] = stats.ratios(medians, "a")["b"]
-    return found
+            ratios[name] = stats.ratios(medians, "a")["b"]
+    return ratios
 
 
 def _is_uneven(variant: VariantResult) -> bool:
@@ -164,8 +164,8 @@ def _words(sides: Sequence[Any], words: Callable[[Any], str]) -> dict[str, str |
 
 
 def _findings(of: Comparison, other: Comparison) -> tuple[str, ...]:
-    known = {_place(finding) for finding in other.findings}
-    return tuple(f"{f.variant or of.study}: {f.claim}" for f in of.findings if _place(f) not in known)
+    places = {_place(finding) for finding in other.findings}
+    return tuple(f"{f.variant or of.study}: {f.claim}" for f in of.findings if _place(f) not in places)
 
 
 def _place(finding: Finding) -> tuple[object, ...]:

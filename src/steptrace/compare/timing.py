@@ -43,7 +43,7 @@ def compare_times(study: Study) -> tuple[Method, dict[str, Timing]]:
     baseline are A/A pairs: they set the noise floor and are no candidates. Holm's correction counts all candidates of
     the study.
     """
-    found = _ratios(study)
+    by_variant = _ratios(study)
     digests = {variant.name: variant.digest for variant in study.variants}
     identical = {
         variant.name
@@ -52,9 +52,9 @@ def compare_times(study: Study) -> tuple[Method, dict[str, Timing]]:
         and variant.digest is not None
         and variant.digest == digests.get(variant.baseline)
     }
-    measured_floor = stats.noise_floor([ratio for name, ratio in found.items() if name in identical])
+    measured_floor = stats.noise_floor([ratio for name, ratio in by_variant.items() if name in identical])
     floor = NOISE_FLOOR if measured_floor is None else measured_floor
-    p_values = {name: r.p_value for name, r in found.items() if r.p_value is not None and name not in identical}
+    p_values = {name: r.p_value for name, r in by_variant.items() if r.p_value is not None and name not in identical}
     adjusted = stats.holm(p_values)
     method = Method(
         interval=stats.INTERVAL,
@@ -69,7 +69,7 @@ def compare_times(study: Study) -> tuple[Method, dict[str, Timing]]:
     by_name = {variant.name: variant for variant in study.variants}
     timings: dict[str, Timing] = {}
     for variant in study.variants:
-        judged = _Judged(found.get(variant.name), adjusted.get(variant.name), variant.name in identical)
+        judged = _Judged(by_variant.get(variant.name), adjusted.get(variant.name), variant.name in identical)
         warnings = _noise_warnings(variant, spread[variant.name])
         warnings += _not_interleaved_warning(variant, by_name.get(variant.baseline))
         refused = refusal(study, (variant.name, variant.baseline), spread)
@@ -90,14 +90,14 @@ class _Judged:
 
 def _ratios(study: Study) -> dict[str, stats.Ratio]:
     """The ratios of all variants whose baseline was measured too, by name."""
-    found: dict[str, stats.Ratio] = {}
+    by_variant: dict[str, stats.Ratio] = {}
     ordered = sorted(study.variants, key=lambda variant: variant.baseline)
     for baseline, group in groupby(ordered, key=lambda variant: variant.baseline):
         medians = {variant.name: run_medians(variant.runs) for variant in group}
         measured = {name: runs for name, runs in medians.items() if runs}
         if baseline in measured:
-            found |= stats.ratios(measured, baseline)
-    return found
+            by_variant |= stats.ratios(measured, baseline)
+    return by_variant
 
 
 def run_medians(runs: Sequence[Run]) -> dict[int, float]:
@@ -242,17 +242,17 @@ def _uneven(variant: Variant, spread: float | None) -> list[str]:
     """In what ways the variant's steps and runs are uneven: the warnings that are about noise itself."""
     if not variant.measured:
         return []
-    found = []
+    texts = []
     if spread is not None and spread > stats.IQR_WARNING:
-        found.append(f"steps are uneven: IQR/median is {percent(spread)}, above {percent(stats.IQR_WARNING)}")
+        texts.append(f"steps are uneven: IQR/median is {percent(spread)}, above {percent(stats.IQR_WARNING)}")
     between = _between_runs(variant)
     if between is not None and between > stats.IQR_WARNING:
-        found.append(f"runs differ by {percent(between)} (standard deviation): conditions were not the same for them")
+        texts.append(f"runs differ by {percent(between)} (standard deviation): conditions were not the same for them")
     drift = _drift(variant)
     if drift is not None and abs(drift) > stats.DRIFT_WARNING:
-        found.append(f"step time {'rises' if drift > 0 else 'falls'} by {percent(abs(drift))} over a run")
+        texts.append(f"step time {'rises' if drift > 0 else 'falls'} by {percent(abs(drift))} over a run")
     outliers = sum(run.times.outliers for run in variant.measured)
     steps = sum(len(run.times.counted) for run in variant.measured)
     if outliers > _OUTLIERS_WARNING * steps:
-        found.append(f"{outliers} of {steps} steps are outliers (modified z-score above 3.5); they count")
-    return found
+        texts.append(f"{outliers} of {steps} steps are outliers (modified z-score above 3.5); they count")
+    return texts
