@@ -55,7 +55,7 @@ def subject_table() -> str:
 
 def _said(kind: type[Document]) -> tuple[str, str]:
     """What a row is, and its columns: those that tell rows apart first."""
-    columns = [c for c in columns_of(kind) if c.dtype is not None]
+    columns = [c for c in columns_of(kind) if c.dtype]
     named = [f"`{c.name}`" + (f" ({c.unit})" if c.unit else "") for c in columns if not c.is_key]
     keys = [f"`{c.name}`" for c in columns if c.is_key]
     return " ".join((kind.__doc__ or "").split()), "; ".join([*([f"by {', '.join(keys)}"] if keys else []), *named])

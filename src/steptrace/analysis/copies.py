@@ -11,9 +11,9 @@ import pandas as pd
 from steptrace import intervals, schema
 from steptrace.analysis.common.analysis import Analysis
 from steptrace.analysis.common.series import profile, quantile, steps_of, time_held
+from steptrace.documents.column import table_of
 from steptrace.documents.copies import Copy, CopyRate, CopySeries, Series
 from steptrace.documents.queues import QueueSeries
-from steptrace.documents.rows import table_of
 from steptrace.intervals import Ints
 from steptrace.trace.columns import spans_of
 from steptrace.trace.model import Trace, once

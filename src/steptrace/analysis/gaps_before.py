@@ -5,8 +5,8 @@ import pandas as pd
 from steptrace import schema
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.idle import idle_gaps
+from steptrace.documents.column import table_of
 from steptrace.documents.gaps_before import GapBefore
-from steptrace.documents.rows import table_of
 from steptrace.trace.model import Trace
 
 GAPS_BEFORE = table_of("gaps_before", GapBefore)

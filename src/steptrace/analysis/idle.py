@@ -17,8 +17,8 @@ from steptrace.analysis.common.annotations import annotation_of_kernels
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.division import CAUSES, KERNEL_WAIT_BELOW_NS, first_work, gap_causes, gpu_division
 from steptrace.analysis.common.kernel_names import short_name
+from steptrace.documents.column import table_of
 from steptrace.documents.idle import HostCall, HostGap, HostGaps, Idle, IdleEnding, IdleGap, StreamIdle
-from steptrace.documents.rows import table_of
 from steptrace.intervals import Ints, Spans
 from steptrace.trace import columns
 from steptrace.trace.events import MISSING

@@ -15,8 +15,8 @@ import pandas as pd
 from steptrace import intervals, schema
 from steptrace.analysis.common.analysis import rows
 from steptrace.analysis.common.busy import activity
+from steptrace.documents.column import table_of
 from steptrace.documents.input import Input, InputWaitOfStep
-from steptrace.documents.rows import table_of
 from steptrace.intervals import Ints, Spans
 from steptrace.limits import HIGH_SHARE, MODERATE_SHARE
 from steptrace.trace.columns import counted, ended_before, judge_names, references, spans_of

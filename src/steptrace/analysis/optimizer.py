@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from steptrace import schema
 from steptrace.analysis.common.annotations import annotation_times
+from steptrace.documents.column import table_of
 from steptrace.documents.labels import OptimizerCall
-from steptrace.documents.rows import table_of
 from steptrace.trace.columns import Rows, innermost, judge_names, nearest, row_numbers, start_end, take
 from steptrace.trace.model import Trace
 from steptrace.trace.names import ENGINE

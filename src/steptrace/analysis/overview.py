@@ -18,8 +18,8 @@ from steptrace import schema
 from steptrace.analysis.common.busy import activity, sm_weighted_ns
 from steptrace.analysis.common.division import gpu_division, gpu_window, host_division
 from steptrace.analysis.common.steps import apart, is_own_operator
+from steptrace.documents.column import table_of
 from steptrace.documents.overview import Overview, StepParts, TopOperator
-from steptrace.documents.rows import table_of
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.intervals import Ints, measure_within
 from steptrace.trace.columns import has_ancestor, judge_names, row_numbers

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from steptrace import format as fmt
 from steptrace import intervals, schema
 from steptrace.analysis.common.analysis import Analysis
+from steptrace.documents.column import table_of
 from steptrace.documents.quality import Quality, QualityCheck
-from steptrace.documents.rows import table_of
 from steptrace.intervals import Ints
 from steptrace.trace.columns import ended_before, judge_names, row_numbers, start_end
 from steptrace.trace.model import Trace, launched_at

@@ -11,8 +11,8 @@ import pandas as pd
 
 from steptrace import intervals, schema
 from steptrace.analysis.common.series import quantiles, time_held
+from steptrace.documents.column import table_of
 from steptrace.documents.queues import Queue, QueueLength
-from steptrace.documents.rows import table_of
 from steptrace.intervals import Ints
 from steptrace.trace.columns import row_numbers
 from steptrace.trace.model import Trace, launched_at, once

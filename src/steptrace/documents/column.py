@@ -14,30 +14,22 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_
 
 import msgspec
 
+from steptrace import schema
 from steptrace.documents.base import Document, Runs
 
 
 @dataclass(frozen=True)
-class Column:
-    """A field of a row as tables, pages and docs take it.
+class Column(schema.Column):
+    """A field of a row as tables, pages and docs take it; its name is its key in JSON, `dtype` empty for many values.
 
     Attributes:
-        name: its key in JSON and its name in a Parquet table.
-        dtype: `int64`, `float64`, `string` or `bool`; None for what is no single value.
-        meaning: a sentence.
         heading: above it on a page; empty if pages leave it out.
-        unit: `ns`, `B`, `B/s`, `%`, `share` (0 to 1), or None.
         runs: how the values of several runs become one.
         local: a key that holds within one trace only, such as a line's number: traces are compared without it.
         total: a sum over all steps: of two traces that of a step is compared.
     """
 
-    name: str
-    dtype: str | None
-    nullable: bool
-    meaning: str
     heading: str = ""
-    unit: str | None = None
     runs: Runs | None = None
     is_key: bool = False
     local: bool = False
@@ -96,6 +88,15 @@ def shown_columns(kind: type[Document]) -> tuple[Column, ...]:
     return tuple(column for column in columns_of(kind) if column.heading)
 
 
+def table_of(name: str, kind: type[Document], *key: str) -> schema.Table:
+    """The table whose rows are of this kind, which says what a row is.
+
+    `key` names the columns that identify one where the kind declares no keys.
+    """
+    declared = tuple(column.name for column in keys_of(kind))
+    return schema.Table(name, kind.__doc__ or "", *columns_of(kind), key=key or declared)
+
+
 @cache
 def _attributes(kind: type[Document]) -> dict[str, str]:
     return dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
@@ -105,10 +106,10 @@ def _column(name: str, hint: Any, meta: msgspec.Meta) -> Column:
     plain = hint.__origin__
     kinds = get_args(plain) if get_origin(plain) not in (dict, tuple, Literal) else (plain,)
     values = [kind for kind in (kinds or (plain,)) if kind is not NoneType]
-    dtype = "string" if get_origin(values[0]) is Literal else _DTYPES.get(values[0]) if len(values) == 1 else None
+    dtype = "string" if get_origin(values[0]) is Literal else _DTYPES.get(values[0], "") if len(values) == 1 else ""
     unit = (meta.extra_json_schema or {}).get("unit")
     declared = (meta.extra or {}).get("column", {})
-    return Column(name, dtype, NoneType in kinds, meta.description or "", unit=unit, **declared)
+    return Column(name, dtype, meta.description or "", unit, NoneType in kinds, **declared)
 
 
 _Row = TypeVar("_Row", bound=Document)

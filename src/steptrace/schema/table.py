@@ -31,7 +31,7 @@ class Column:
 
     name: str
     dtype: str
-    doc: str
+    meaning: str
     unit: str | None = None
     nullable: bool = False
 

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals, schema
+from steptrace.documents.column import table_of
 from steptrace.documents.labels import Label
-from steptrace.documents.rows import table_of
 from steptrace.intervals import Ints
 from steptrace.trace.columns import counted, marks_steps, nearest, row_numbers, start_end, take, unmeasured
 from steptrace.trace.model import Trace, launched_at, on_training, once

@@ -13,8 +13,8 @@ from msgspec.structs import asdict
 from steptrace import intervals, schema
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.division import BUSY, gpu_division
+from steptrace.documents.column import table_of
 from steptrace.documents.gpu_time import DeviceTime, GpuTime, TemporalRow
-from steptrace.documents.rows import table_of
 from steptrace.intervals import Ints
 from steptrace.trace.columns import counted, start_end, unmeasured
 from steptrace.trace.model import Trace

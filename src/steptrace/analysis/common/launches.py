@@ -14,8 +14,8 @@ import pandas as pd
 
 from steptrace import intervals, schema
 from steptrace.analysis.common.analysis import Analysis, rows
+from steptrace.documents.column import table_of
 from steptrace.documents.launches import Distribution, LaunchCall, Launches, LaunchOperator
-from steptrace.documents.rows import table_of
 from steptrace.intervals import Ints
 from steptrace.schema import Column, Table
 from steptrace.trace import names as naming

@@ -15,9 +15,9 @@ from steptrace import intervals
 from steptrace.analysis.common.analysis import Analysis, rows
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.kernel_names import short_name
+from steptrace.documents.column import table_of
 from steptrace.documents.communication import CollectiveName, Collectives, CollectivesOfStep
 from steptrace.documents.ranks import RankKernel, RankWait
-from steptrace.documents.rows import table_of
 from steptrace.intervals import Spans
 from steptrace.schema.table import Column, Table
 from steptrace.trace.columns import Ints, counted, judge_names, references, row_numbers, spans_of, unmeasured

@@ -20,9 +20,9 @@ import pandas as pd
 from steptrace import schema
 from steptrace.analysis.common.analysis import rows
 from steptrace.analysis.common.kernel_names import short_names
+from steptrace.documents.column import table_of
 from steptrace.documents.kernels import KernelFormat as KernelFormatRow
 from steptrace.documents.kernels import Precision
-from steptrace.documents.rows import table_of
 from steptrace.trace.columns import take
 from steptrace.trace.model import Trace, launching_op
 

@@ -27,9 +27,9 @@ from steptrace.analysis.common.call_tree import inside_same, kernel_nodes, tree_
 from steptrace.analysis.common.kernel_names import short_name, short_names
 from steptrace.analysis.common.steps import is_own_operator
 from steptrace.analysis.common.tables_paths import SEQUENCES
+from steptrace.documents.column import table_of
 from steptrace.documents.kernels import KernelName, KernelType, Sequence, SequenceEntry
 from steptrace.documents.overview import Placement
-from steptrace.documents.rows import table_of
 from steptrace.intervals import Ints
 from steptrace.trace.columns import judge_names, marks_steps
 from steptrace.trace.model import Trace, launching_op, on_training

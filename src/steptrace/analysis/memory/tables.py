@@ -1,7 +1,7 @@
 """The tables of what the allocators gave out: blocks, curves, peaks, and what was live at a peak, what steps leave."""
 
+from steptrace.documents.column import columns_of
 from steptrace.documents.memory import AtPeak
-from steptrace.documents.rows import columns_of
 from steptrace.schema.table import Column, Table
 
 _DEVICE_TYPE = Column("device_type", "int64", "0 is the host, 1 a CUDA or ROCm device.")
