@@ -117,7 +117,7 @@ class LogHandler(LogHandlerBase):
         if event == LogEvent.RUN_INFO:
             if self.common_settings.dryrun:
                 return [self.format(record)]
-            self._started, self._total = time.monotonic(), sum(content["stats"].values())
+            self._started, self._total = time.monotonic(), content["stats"]["total"]
         elif event == LogEvent.JOB_INFO:
             log = [str(file) for file in content.get("log") or ()]
             self._jobs[content["jobid"]] = _Job(dict(content["wildcards"]), [*map(str, content["output"])], log)
