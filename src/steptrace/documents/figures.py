@@ -26,6 +26,7 @@ _WORDS = frozenset(
         "digest",
         "reason",
         "capacity_source",
+        "device",
         "device_type",
         "backend",
         "schema_version",
