@@ -12,7 +12,7 @@ from steptrace.cli import main
 from steptrace.diff import diff, read_sides
 from steptrace.documents.base import read
 from steptrace.documents.diff import Diff, Pair
-from steptrace.report.diff import in_words, page_html
+from steptrace.report.diff import _pair, in_words, page_html
 
 REAL = (TRACES / "diff_control.json.gz", TRACES / "diff_test.json.gz")
 
@@ -147,3 +147,15 @@ def test_diff_json_is_what_was_compared(tmp_path: Path) -> None:
     (row,) = json.loads((tmp_path / "out" / "diff.json").read_text())["kernels"]
     assert row["figures"]["sum_ns"] == {"a": 100_000, "b": 200_000}
     assert not (tmp_path / "out" / "diff.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (6_490_000, 3_100_000, "6.49 ms → 3.10 ms (0.48×)"),
+        (1_140_000, 500, "1.14 ms → 500 ns"),
+        (0, 17_500, "0 ns → 17.5 µs"),
+    ],
+)
+def test_a_multiple_is_told_only_where_it_says_more_than_the_figures(before: float, after: float, words: str) -> None:
+    assert _pair(Pair(before, after), "ns") == words

@@ -12,6 +12,8 @@ from steptrace.report.page.markup import page, render
 from steptrace.report.page.overview import labelled
 
 #: How many rows of a topic the page lists, and the terminal; diff.json has all.
+#: A larger multiple says less than the two figures.
+_MOST_TIMES: Final = 20
 MOST_ROWS: Final = 40
 _MOST_LINES: Final = 8
 #: Each topic with its heading, and the columns that are shown: name in the table, heading, unit.
@@ -58,13 +60,14 @@ def _unit(diff: Diff) -> str:
 
 
 def _pair(pair: Pair | None, unit: str | None) -> str:
-    """ "6.49 ms → 3.10 ms (0.48×)"."""
+    """ "6.49 ms → 3.10 ms (0.48×)"; of what is next to nothing on one side no multiple is told."""
     if pair is None or pair.a is None or pair.b is None:
         return fmt.NOT_MEASURED
     a, b = (fmt.with_unit(value, unit) for value in (pair.a, pair.b))
     if a == b:
         return a
-    return f"{a} → {b}" + (f" ({fmt.multiple(pair.b / pair.a)})" if pair.a else "")
+    times = pair.b / pair.a if pair.a else 0.0
+    return f"{a} → {b}" + (f" ({fmt.multiple(times)})" if 1 / _MOST_TIMES <= times <= _MOST_TIMES else "")
 
 
 def in_words(diff: Diff) -> str:
