@@ -119,7 +119,7 @@ class _Selection:
         if event.ph in ("s", "t", "f"):
             return _integer(event.id) in self.correlations if event.cat == "ac2g" else in_step
         if event.ph != "X":
-            return event.ph == "M" or (in_step and event.ph in "iIR") or (with_gpu and event.ph == "C")
+            return event.ph == "M" or (in_step and event.ph in ("i", "I", "R")) or (with_gpu and event.ph == "C")
         kind = KINDS.get(event.cat or "")
         if kind in ("gpu", "call"):
             number = _integer((event.args or {}).get("correlation", b""))
