@@ -44,6 +44,13 @@ def end_tree(processes: Collection[psutil.Process], grace_s: float = _GRACE_S) -
         tree = set(psutil.wait_procs(tree, timeout=grace_s)[1]) if tree else set()
 
 
+def in_words(code: int) -> str:
+    """How a process ended, by its return code: `exit code 1` or `SIGKILL (out of host memory?)`."""
+    if code >= 0:
+        return f"exit code {code}"
+    return f"{signal.Signals(-code).name}{' (out of host memory?)' if -code == signal.SIGKILL else ''}"
+
+
 def children() -> set[psutil.Process]:
     """All processes below this one, those that it has adopted included."""
     return set(psutil.Process().children(recursive=True))

@@ -13,7 +13,8 @@ from filelock import FileLock
 
 from steptrace import deadline
 from steptrace.record import read_status
-from steptrace.train.supervise import Job, take_devices
+from steptrace.train.devices import take_devices
+from steptrace.train.supervise import Job
 from steptrace.workflow.rules import launcher
 
 # The child's death signal is set between fork and exec. A supervisor has one thread, pytest's process may have more.
@@ -59,9 +60,9 @@ def test_the_status_of_a_run_that_ended_well(out):
     out.mkdir()
     (out / "run.json").write_text("of an earlier run")
     code = f"import pathlib; print('timed 1/2'); print('other'); pathlib.Path({str(out)!r}, 'new.json').touch()"
-    status = supervised(out, code, "--expect", "new.json", "--key", "abc")
+    status = supervised(out, code, "--expect", "new.json")
     assert (status.status, status.exit_code, status.signal, status.error) == ("ok", 0, None, None)
-    assert (status.log_tail, status.key) == (("timed 1/2", "other"), "abc")
+    assert status.log_tail == ("timed 1/2", "other")
     assert not (out / "run.json").exists()
 
 
@@ -70,9 +71,9 @@ def test_the_status_of_a_run_that_ended_well(out):
     [
         ("raise ValueError('the loss is not a number')", ("failed", 1, None, "ValueError: the loss is not a number")),
         ("import sys; sys.exit('error: no such file')", ("failed", 1, None, "no such file")),
-        ("import os; os.kill(os.getpid(), 9)", ("killed", None, 9, "ended by SIGKILL (out of host memory?)")),
-        ("import os; os.kill(os.getpid(), 15)", ("killed", None, 15, "ended by SIGTERM")),
-        ("import os; os.abort()", ("failed", None, 6, "ended by SIGABRT")),
+        ("import os; os.kill(os.getpid(), 9)", ("killed", None, 9, "ended with SIGKILL (out of host memory?)")),
+        ("import os; os.kill(os.getpid(), 15)", ("killed", None, 15, "ended with SIGTERM")),
+        ("import os; os.abort()", ("failed", None, 6, "ended with SIGABRT")),
         ("raise MemoryError()", ("oom", 1, None, "MemoryError")),
         ("print('CUDA out of memory.'); raise RuntimeError('no')", ("oom", 1, None, "CUDA out of memory.")),
         ("pass", ("failed", 0, None, "it ended well but left no run.json")),
@@ -89,7 +90,7 @@ def test_a_command_that_does_not_exist(out):
     assert (status.status, status.error) == ("failed", "/no/such/program cannot be started: No such file or directory")
 
 
-def test_the_rank_that_failed_first_is_named(out, tmp_path):
+def test_the_error_of_the_rank_that_failed_first_is_named(out, tmp_path):
     program = tmp_path / "ranks.py"
     program.write_text(
         "import os, time\n"
@@ -103,7 +104,7 @@ def test_the_rank_that_failed_first_is_named(out, tmp_path):
     )
     command = [*MODULE, "--out", str(out), "--", sys.executable, *launcher(2).split(), str(program)]
     subprocess.run(command, check=True, timeout=120)
-    assert read_status(out).error == "rank 1: ValueError: a label is out of range"
+    assert read_status(out).error == "ValueError: a label is out of range"
 
 
 def test_a_run_that_takes_too_long_is_stopped_with_its_line_and_all_that_it_started(out, tmp_path):
@@ -183,24 +184,23 @@ def test_jobs_run_some_at_once_and_one_that_fails_stops_no_other(tmp_path):
     assert [read_status(tmp_path / str(n)).exit_code for n in (0, 1, 2)] == [0, 1, 2]
 
 
-def test_a_device_belongs_to_one_child_at_a_time(tmp_path, locks, monkeypatch):
+def test_a_device_belongs_to_one_child_at_a_time(locks, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    one, two = (Job(tmp_path, ["true"], gpus=number) for number in (1, 2))
-    first, second = take_devices(one), take_devices(one)
+    first, second = take_devices(1), take_devices(1)
     assert first is not None
     assert second is not None
     assert [lease.environment["CUDA_VISIBLE_DEVICES"] for lease in (first, second)] == ["3", "5"]
-    assert take_devices(one) is None
+    assert take_devices(1) is None
     first.locks.close()
-    assert take_devices(two) is None  # all of them, or none
+    assert take_devices(2) is None  # all of them, or none
     second.locks.close()
-    both = take_devices(two)
+    both = take_devices(2)
     assert both is not None
     assert both.environment["CUDA_VISIBLE_DEVICES"] == "3,5"
     both.locks.close()
     with FileLock(locks / "cpu.lock"):
-        assert take_devices(Job(tmp_path, ["true"], cpu=True)) is None
-        assert take_devices(Job(tmp_path, ["true"])) is not None
+        assert take_devices(0, cpu=True) is None
+        assert take_devices(0) is not None
 
 
 def test_a_training_for_more_gpus_than_there_are_fails_before_it_begins(out, monkeypatch):

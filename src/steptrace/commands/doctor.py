@@ -214,7 +214,7 @@ def _compilers() -> list[Check]:
 
 
 def _locks() -> list[Check]:
-    from steptrace.train.supervise import lock_folder
+    from steptrace.train.devices import lock_folder
 
     allows = "one training at a time on each device"
     try:

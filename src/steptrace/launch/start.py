@@ -26,7 +26,7 @@ import psutil
 from steptrace.errors import LaunchError
 from steptrace.launch.settings import FAULT, OVER, UNWRITTEN, VARIABLE, LaunchSettings
 from steptrace.launch.status import StatusLine
-from steptrace.processes import adopt_orphans, children, die_with, end_tree, handling
+from steptrace.processes import adopt_orphans, children, die_with, end_tree, handling, in_words
 
 _INJECT: Final = Path(__file__).with_name("inject")
 _POLL_S: Final = 0.2
@@ -212,8 +212,7 @@ def ended(launched: Launched) -> str:
     """How the program ended, for messages."""
     if launched.stopped:
         return f"the program was stopped: {launched.stopped}"
-    code = launched.exit_code
-    return f"the program ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}"
+    return f"the program ended with {in_words(launched.exit_code)}"
 
 
 def _interrupt(processes: Iterable[psutil.Process]) -> None:

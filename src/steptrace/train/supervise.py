@@ -18,8 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -27,15 +26,13 @@ from pathlib import Path
 from typing import Final
 
 import psutil
-from filelock import FileLock, Timeout
 
 from steptrace import deadline
-from steptrace.config.gpus import visible_gpus
 from steptrace.documents.run import LOG_FILE, RunStatus, Status
-from steptrace.files import private_folder, user_folder
-from steptrace.processes import adopt_orphans, children, die_with, end_tree
+from steptrace.processes import adopt_orphans, children, die_with, end_tree, handling, in_words
 from steptrace.record import OUT_OF_MEMORY, write_status
 from steptrace.terminal import printable
+from steptrace.train.devices import Lease, take_devices
 
 _POLL_S: Final = 0.05
 #: Lines of the log in a status, and characters of each.
@@ -43,8 +40,6 @@ _TAIL: Final = 20
 _LONGEST: Final = 500
 #: The last line of a traceback, or of a message of ours.
 _EXCEPTION: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Timeout|Missing)\b(: .*)?\Z|error: ")
-#: The rank that torchrun names as the one that failed first, in the summary at its end.
-_FAILED_RANK: Final = re.compile(r"\s+rank\s+: (\d+) \(local_rank")
 #: A line of a rank, and what it says when another one is gone: that rank is not the one to name.
 _OF_RANK: Final = re.compile(r"\[rank(\d+)\]: ?(.*)")
 _LOST: Final = re.compile(r"Connection (closed|reset) by|Broken pipe|ncclRemoteError|remote process exited|DistNetwork")
@@ -89,29 +84,30 @@ def supervise(jobs: Sequence[Job], *, at_once: int = 1, timeout_s: float | None 
     """
     parent, waiting, running = os.getppid(), list(jobs), list[_Child]()
     adopt_orphans()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-            signal.signal(number, _stop)
-    try:
-        while waiting or running:
-            if os.getppid() != parent:
-                raise StopError(1)
-            while waiting and len(running) < at_once and (lease := take_devices(waiting[0])) is not None:
-                running.append(_Child(waiting.pop(0), lease, timeout_s))
-            for child in [child for child in running if child.has_ended()]:
-                running.remove(child)
-                own = {one.pid for one in running}
-                end_tree({process for process in psutil.Process().children() if process.pid not in own})
-                child.record()
-            time.sleep(_POLL_S)
-    finally:
-        end_tree(children())
+    with handling(dict.fromkeys((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), _stop)):
+        try:
+            while waiting or running:
+                if os.getppid() != parent:
+                    raise StopError(1)
+                while waiting and len(running) < at_once:
+                    lease = take_devices(waiting[0].gpus, cpu=waiting[0].cpu)
+                    if lease is None:
+                        break
+                    running.append(_Child(waiting.pop(0), lease, timeout_s))
+                for child in [child for child in running if child.has_ended()]:
+                    running.remove(child)
+                    own = {one.pid for one in running}
+                    end_tree({process for process in psutil.Process().children() if process.pid not in own})
+                    child.record()
+                time.sleep(_POLL_S)
+        finally:
+            end_tree(children())
 
 
 class _Child:
     """A child at work; `record` writes its status once it has ended."""
 
-    def __init__(self, job: Job, lease: "Lease", timeout_s: float | None) -> None:
+    def __init__(self, job: Job, lease: Lease, timeout_s: float | None) -> None:
         self.job, self._lease, self._problem = job, lease, lease.problem
         shutil.rmtree(job.out, ignore_errors=True)  # nothing of an earlier run passes as this one's
         job.out.mkdir(parents=True, exist_ok=True)
@@ -194,21 +190,16 @@ class _Child:
         return "killed" if killed else "failed", error
 
     def _error(self, code: int | None, lines: Sequence[str]) -> str:
-        """Of torchelastic's file, which is that of the rank that failed first, else of the log."""
-        text = ""
+        """The first of the ranks', else torchelastic's, else the last of the log."""
+        raised = [match.groups() for line in lines if (match := _OF_RANK.match(line)) and _EXCEPTION.match(match[2])]
+        for rank, error in raised:
+            if not _LOST.search(error):
+                return f"rank {rank}: {error}"
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, IndexError):
             message = json.loads(self._errors.read_text(encoding="utf-8"))["message"]
-            text = str(message if isinstance(message, str) else message["message"]).strip().splitlines()[0]
-        raised = [match.groups() for line in lines if (match := _OF_RANK.match(line)) and _EXCEPTION.match(match[2])]
-        causes = [f"rank {rank}: {error}" for rank, error in raised if not _LOST.search(error)]
-        if causes and (not text or _LOST.search(text)):  # the file is that of a rank whose connection was gone
-            return causes[0]
-        if text:
-            ranks = [match[1] for line in lines if (match := _FAILED_RANK.match(line))]
-            return f"rank {ranks[-1]}: {text}" if ranks else text
+            return str(message if isinstance(message, str) else message["message"]).strip().splitlines()[0]
         if code is not None and code < 0:
-            name = signal.Signals(-code).name
-            return f"ended by {name}{' (out of host memory?)' if name == 'SIGKILL' else ''}"
+            return f"ended with {in_words(code)}"
         last = next((line for line in reversed(lines) if _EXCEPTION.match(line)), lines[-1] if lines else None)
         return (last or f"exit code {code}").removeprefix("error: ")
 
@@ -218,42 +209,6 @@ def _tail(path: Path) -> list[str]:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 65536))
         return [line.rstrip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
     return []
-
-
-@dataclass(frozen=True)
-class Lease:
-    """Devices that are ours until `locks` is closed; `environment` makes a child use them."""
-
-    locks: ExitStack
-    environment: Mapping[str, str]
-    problem: str = ""
-
-
-def lock_folder() -> Path:
-    """Where the locks of this machine's devices lie, one folder a user; `STEPTRACE_LOCKS` names another.
-
-    Raises:
-        SteptraceError: it cannot be made, or others may enter it.
-    """
-    named = os.environ.get("STEPTRACE_LOCKS")
-    return private_folder(Path(named)) if named else user_folder()
-
-
-def take_devices(job: Job) -> Lease | None:
-    """The devices that a job needs, if they are free now: all of them, or none."""
-    names = ["cpu"] if job.cpu else visible_gpus()
-    needed, taken, locks = 1 if job.cpu else job.gpus, list[str](), ExitStack()
-    if needed > len(names):
-        return Lease(locks, {}, f"the training needs {needed} GPUs, and there are {len(names)}: use scale=cpu")
-    for name in names if needed else ():
-        if len(taken) < needed:
-            with contextlib.suppress(Timeout):
-                locks.enter_context(FileLock(lock_folder() / f"{name}.lock", blocking=False))
-                taken.append(name)
-    if len(taken) == needed:
-        return Lease(locks, {"CUDA_VISIBLE_DEVICES": ",".join(taken)} if job.gpus else {})
-    locks.close()
-    return None
 
 
 def _stop(number: int, _frame: object) -> None:
@@ -268,9 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cpu", action="store_true", help="take the processor")
     parser.add_argument("--timeout", type=float, default=0, help="seconds; 0: never")
     parser.add_argument("--expect", action="append", default=[], help="a file that a good run leaves")
-    parser.add_argument("--label", default="", help="print how it ended, under this name")
     parser.add_argument("--log", default=LOG_FILE, help="file in the folder that gets the child's output")
-    parser.add_argument("--key", default="", help="digest of everything that the run depends on")
     parser.add_argument("command", nargs="+", help="the child, after --")
     options = vars(parser.parse_args(arguments))
     timeout_s = options.pop("timeout") or None
