@@ -43,7 +43,7 @@ def judge(comparisons: Iterable[Comparison], gates: Gates) -> Verdict:
 
 
 def _failures(comparison: Comparison) -> Iterator[Failure]:
-    """The runs and equivalence checks of a study that did not end well."""
+    """The failed runs and equivalence checks of a study."""
     for variant in comparison.variants:
         ended = [(f"run{run.repeat}", run.status, run.error) for run in variant.runs if run.status != "ok"]
         if variant.equivalence.status == "failed":

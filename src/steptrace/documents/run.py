@@ -25,7 +25,7 @@ class Environment(Document, frozen=True):
     cpu_count: Annotated[int, field("Cores that the run may use.")]
     memory_bytes: Annotated[int, field("Memory of the machine.", "B")]
     gpu: Annotated[str | None, field("Name of the GPU.")]
-    gpu_count: Annotated[int, field("GPUs in sight.")]
+    gpu_count: Annotated[int, field("Visible GPUs.")]
     gpu_memory_bytes: Annotated[int | None, field("Memory of the GPU.", "B")]
     driver: Annotated[str | None, field("Version of the GPU's driver.")]
     cuda: Annotated[str | None, field("CUDA version of PyTorch.")]

@@ -7,7 +7,7 @@ from steptrace.documents.comparison import GateOutcome
 
 
 class Failure(Document, frozen=True):
-    """A run or an equivalence check that did not end well."""
+    """A failed run or equivalence check."""
 
     study: Annotated[str, field("Study.")]
     variant: Annotated[str, field("Variant.")]

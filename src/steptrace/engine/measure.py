@@ -297,7 +297,7 @@ def _recompiled(before: int) -> tuple[str, ...]:
 
 
 def gpu() -> dict[str, Any] | None:
-    """The GPU in use: `name`, `memory_bytes` and the `count` of GPUs in sight; None where CUDA is not in use."""
+    """The GPU in use: `name`, `memory_bytes` and the `count` of visible GPUs; None where CUDA is not in use."""
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return None
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())

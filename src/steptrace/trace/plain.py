@@ -56,7 +56,7 @@ def decode_events(chunk: bytes, path: Path) -> list[tuple[Event, bytes]]:
         return [(_EVENT.decode(text), bytes(text)) for text in texts]
     except msgspec.ValidationError as error:
         raise TraceError(
-            f"JSON, but no trace: {error}", where=path, expected="events as torch.profiler writes them"
+            f"valid JSON, but not a trace: {error}", where=path, expected="events as torch.profiler writes them"
         ) from error
     except msgspec.DecodeError as error:
         raise TraceError(f"invalid JSON among the events ({error})", where=path) from error

@@ -167,7 +167,7 @@ class EventStream:
 
     def _no_trace(self, why: str) -> TraceError:
         return TraceError(
-            f"JSON, but no trace: {why}",
+            f"valid JSON, but not a trace: {why}",
             where=self.path,
             expected='an object with "traceEvents": [...], as torch.profiler\'s export_chrome_trace writes it',
         )

@@ -11,7 +11,7 @@ InputVerdict = Literal["none", "moderate", "high"]
 
 
 class ProcessError(Document, frozen=True):
-    """How a process ended that did not end well."""
+    """How a process failed."""
 
     status: Annotated[str, field("`failed`, `oom`, `killed` or `not run`.")]
     exit_code: Annotated[int | None, field("Exit code.")]
@@ -127,7 +127,7 @@ class LoaderWait(Document, frozen=True):
         InputVerdict | None,
         column(
             "Input-bound",
-            "Moderately if waiting for data counts for 5 % of the step time or more, highly from 20 % on: "
+            "Moderately input-bound if waiting for data counts for 5 % of the step time or more, highly from 20 % on: "
             "the thresholds of the TensorFlow Profiler.",
         ),
     ]

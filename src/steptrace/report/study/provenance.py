@@ -25,7 +25,7 @@ _ENVIRONMENT_NAMES = {
 }
 #: Facts that say nothing on a machine without a GPU.
 _OF_A_GPU = ("gpu_count", "gpu_memory_bytes", "driver", "cuda")
-#: Runs of more variants than this are listed only where they did not end well.
+#: Runs of more variants than this are listed only where they failed.
 MOST_LISTED = 40
 
 
