@@ -373,3 +373,12 @@ def test_the_command_line_itself_does_without_torch() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "where: 2 syncs per step predicted" in done.stdout
+
+
+def test_steps_that_differ_are_told_apart_and_a_start_is_no_kind_of_its_own() -> None:
+    assert predict._kinds([2, 2, 2, 3, 2, 2, 2, 3], [6, 2]) == [
+        "  6 of 8 steps: 2 syncs; 2 of 8 steps (one every 4): 3 syncs"
+    ]
+    assert predict._kinds([2, 2, 2, 2], [6, 2]) == []
+    (line,) = predict._kinds([11, 11, 11, 11], [786, 11])
+    assert line == "  a step of the warm-up makes 786 syncs; whether that comes back: --steps 24"

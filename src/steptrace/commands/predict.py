@@ -41,6 +41,8 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
         "steps": 4, "warmup": 2, "devices": None, "first_step_within": Limits.first_step_s, "timeout": Limits.total_s,
     },
 }  # fmt: skip
+#: A warm-up step with so many times the syncs of the others does something else.
+_MANY_TIMES: Final = 10
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -342,7 +344,7 @@ def _kinds(steps: Sequence[int], warmup: Sequence[int]) -> list[str]:
             for kind in kinds
         ]
         lines.append(f"  {'; '.join(of)}")
-    if warmup and steps and max(warmup) > max(steps):
+    if warmup and steps and max(warmup) > _MANY_TIMES * max(1, *steps):  # else it is what a start costs
         more = to_show_period(len(warmup) + len(steps))
         lines.append(
             f"  a step of the warm-up makes {fmt.plural(max(warmup), 'sync')}; whether that comes back: --steps {more}"
