@@ -8,6 +8,8 @@ import pytest
 from documents import fill
 from steptrace.config.digest import extension_digests
 from steptrace.config.plan import make_plan
+from steptrace.documents.base import version_of
+from steptrace.documents.comparison import Comparison
 from steptrace.documents.run import Status
 from steptrace.record import write_status
 from steptrace.workflow import rules as asked
@@ -130,10 +132,12 @@ def test_what_failed_is_forgotten_and_tried_again(rules_on) -> None:
 def test_the_index_keeps_the_studies_that_do_not_run_now(rules_on) -> None:
     rules = rules_on("cpu")
     Path("reports").mkdir()
-    for study, page in (("memory", True), ("precision", False), ("giou", True)):
+    version = version_of(Comparison)
+    studies = (("memory", True, version), ("precision", False, version), ("giou", True, version), ("old", True, 1))
+    for study, page, version in studies:
         folder = Path("results", study)
         folder.mkdir(parents=True)
-        (folder / "comparison.json").write_text("{}")
+        (folder / "comparison.json").write_text(f'{{"schema_version": {version}}}')
         if page:
             Path("reports", f"{study}.html").write_text("")
     assert rules.other_studies() == ["results/memory/comparison.json"]

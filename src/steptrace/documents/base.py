@@ -63,6 +63,14 @@ def version_of(kind: type[Document]) -> int:
     return next((int(one.default) for one in msgspec.structs.fields(kind) if one.name == VERSION_KEY), 1)
 
 
+def is_present(path: Path, kind: type[Document]) -> bool:
+    """Whether a file is of the present version of a document."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Version).schema_version == version_of(kind)
+    except (OSError, ValueError):
+        return False
+
+
 def write(path: Path, document: Document) -> Path:
     """Write a document as indented JSON in one step, and return its path."""
     return write_json(path, {VERSION_KEY: version_of(type(document)), **msgspec.to_builtins(document)})

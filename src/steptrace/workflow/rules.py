@@ -16,6 +16,8 @@ from typing import Any, Final
 
 from steptrace.config.gpus import visible_gpus
 from steptrace.config.plan import Plan, key_of_run
+from steptrace.documents.base import is_present
+from steptrace.documents.comparison import Comparison
 from steptrace.errors import RecordError
 from steptrace.record import read_status
 
@@ -92,9 +94,12 @@ class Rules:
         ]
 
     def other_studies(self) -> list[str]:
-        """Comparisons of studies that are not part of this call but have a page: they stay in the index."""
+        """Comparisons of studies that are not part of this call but have a page: they stay in the index.
+
+        Those of another version of steptrace cannot be read, and come back with the study's next run.
+        """
         files = sorted(RESULTS.glob("*/comparison.json"))
-        others = [file for file in files if file.parent.name not in self.plan.studies]
+        others = [f for f in files if f.parent.name not in self.plan.studies and is_present(f, Comparison)]
         return [str(file) for file in others if Path("reports", f"{file.parent.name}.html").is_file()]
 
     # How much of the machine.
