@@ -241,8 +241,8 @@ def test_rule_fires_on_its_trace_and_its_repaired_twin_is_silent(rule: str, tmp_
     assert fired(entry_of(made(CASES[rule], faulty=False, **GPU), tmp_path)) == []
 
 
-#: Rules that need another number of traces or steps, or figures that no trace holds.
-OTHERS = {"too_few_steps", "fragmented_memory", "growing_memory", "straggler"}
+#: Rules that need another number of traces or steps, sizes of inputs, or figures that no trace holds.
+OTHERS = {"slow_kernels", "too_few_steps", "fragmented_memory", "growing_memory", "straggler"}
 
 
 def test_every_rule_has_a_case_and_says_where_it_comes_from() -> None:

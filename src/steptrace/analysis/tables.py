@@ -27,6 +27,7 @@ from steptrace.analysis.optimizer import optimizer_calls
 from steptrace.analysis.overview import top_operators
 from steptrace.analysis.quality import quality_checks
 from steptrace.analysis.queues import queue_lengths, queues
+from steptrace.analysis.roofline import roofline
 from steptrace.analysis.syncs import sync_costs, sync_sites
 from steptrace.analysis.timeline.measure import timeline
 from steptrace.schema import with_version
@@ -40,6 +41,7 @@ OF_SUBJECTS: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
     "queues": queues,
     "copies": copies,
     "gaps_before": gaps_before,
+    "roofline": roofline,
 }
 
 

@@ -20,6 +20,7 @@ from steptrace.documents.program import CriticalPath, Program
 from steptrace.documents.quality import Quality
 from steptrace.documents.queues import Queue
 from steptrace.documents.ranks import Ranks
+from steptrace.documents.roofline import OperatorRoofline
 from steptrace.documents.step_figures import StepFigures
 from steptrace.documents.syncs import Syncs
 from steptrace.documents.timeline import Timeline
@@ -66,6 +67,14 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     gaps_before: Annotated[
         tuple[GapBefore, ...],
         subject("Before which kernels the GPU waits", "the trace holds no gap between GPU activities", folded=True),
+    ]
+    roofline: Annotated[
+        tuple[OperatorRoofline, ...],
+        subject(
+            "Operators against the data sheet",
+            "the trace holds no sizes of inputs, or the data sheet of its GPU is not known",
+            folded=True,
+        ),
     ]
     devices: tuple[DeviceTime, ...]
     temporal: tuple[TemporalRow, ...]

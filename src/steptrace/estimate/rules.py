@@ -149,10 +149,10 @@ def arithmetic_of(call: OperatorCalls, gpu: Gpu, *, tf32: bool) -> str:
 
 
 def misaligned(call: OperatorCalls) -> bool:
-    """Whether a 16-bit product has a dimension that is no multiple of 8, which may leave the tensor cores unused."""
+    """Whether rows of a 16-bit product's matrices are no multiple of 8 long: tensor cores may then be unused."""
     matrices = [one for one in (*call.inputs, *call.outputs) if len(one.shape) >= 2]
     return base_name(call.name) in _PRODUCTS and any(
-        "16" in one.dtype and any(size % _MULTIPLE for size in one.shape[-2:]) for one in matrices
+        "16" in one.dtype and any(stride % _MULTIPLE for stride in one.strides[-2:] if stride != 1) for one in matrices
     )
 
 

@@ -20,6 +20,7 @@ from steptrace.findings.data import COPY_RULES, INPUT_RULES
 from steptrace.findings.memory import MEMORY_RULES
 from steptrace.findings.model import Rule, of_slow_profile, ranked, to_finding
 from steptrace.findings.quality import QUALITY_RULES
+from steptrace.findings.roofline import ROOFLINE_RULES
 from steptrace.findings.study import STUDY_RULES
 from steptrace.findings.verdict import verdict_of
 from steptrace.findings.waiting import WAITING_RULES
@@ -31,6 +32,7 @@ TRACE_RULES: Final[tuple[Rule[Window], ...]] = (
     *WAITING_RULES,
     *COPY_RULES,
     *ARITHMETIC_RULES,
+    *ROOFLINE_RULES,
     *OPTIMIZER_RULES,
     *COMMUNICATION_RULES,
     *MEMORY_RULES,

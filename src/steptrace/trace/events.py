@@ -92,6 +92,16 @@ def distinct_types(text: bytes) -> str:
     return ",".join(dict.fromkeys(name for name in flat if name))
 
 
+def plain_list(text: bytes) -> str:
+    """The JSON text of a list of types, or of sizes or strides, without spaces; `null` for anything else."""
+    for kind in (list[list[int]], list[str | list[str]]):
+        try:
+            return msgspec.json.encode(msgspec.json.decode(text, type=kind)).decode()
+        except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
+            pass
+    return "null"
+
+
 def to_ns(us: Decimal) -> int:
     """Microseconds as integer ns; `MISSING` for what is no number or lies beyond `LATEST_NS`."""
     return int((us * 1000).to_integral_value()) if us.is_finite() and -_LATEST_US < us < _LATEST_US else MISSING

@@ -63,6 +63,9 @@ COLUMNS: Final[dict[str, dict[str, Column]]] = {
         "forward_thread": Column("integer", "Fwd thread id"),
         "collective": _COLLECTIVE,
         "dtypes": Column("list", "Input type"),
+        "types": Column("list", "Input type"),
+        "sizes": Column("list", "Input Dims"),
+        "strides": Column("list", "Input Strides"),
     },
     "call": {**_EVERY, "external_id": _EXTERNAL_ID, "correlation": _CORRELATION, "kind": Column("integer", "kind")},
     "gpu": {
@@ -95,6 +98,8 @@ COLUMNS: Final[dict[str, dict[str, Column]]] = {
         "reserved": Column("integer", "Total Reserved"),
     },
 }
+#: An operator's lists as they are written.
+LISTS: Final = ("types", "sizes", "strides")
 SPANS: Final = ("sizes_begin", "sizes_end", "types_begin", "types_end")
 
 

@@ -30,6 +30,7 @@ from steptrace.trace.columns import (
     text,
 )
 from steptrace.trace.events import MISSING
+from steptrace.trace.kinds import LISTS
 from steptrace.trace.model import Trace, check
 from steptrace.trace.read import RawTrace, read_raw
 from steptrace.trace.syncs import find_syncs
@@ -88,6 +89,7 @@ def link(raw: RawTrace) -> Trace:
             external_id=optional(ops["external_id"]),
             sequence=optional(ops["sequence"]),
             dtypes=text(ops["dtypes"], names),
+            **{name: text(ops[name], names) for name in LISTS},
             parent=references(op_parent),
             backward=backward,
             forward=references(_forward_ops(ops, op_parent)),

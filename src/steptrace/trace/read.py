@@ -13,7 +13,7 @@ from steptrace.errors import TraceError
 from steptrace.trace.bounds import LATEST_NS, plain_text
 from steptrace.trace.columns_within import within_bounds, without_empty_steps
 from steptrace.trace.events import FAR_FROM_ZERO_NS, CollectiveArgs
-from steptrace.trace.kinds import COLUMNS, KINDS, SPANS, GrowingColumn
+from steptrace.trace.kinds import COLUMNS, KINDS, LISTS, SPANS, GrowingColumn
 from steptrace.trace.scan import ChunkScanner, Thread
 from steptrace.trace.stream import CHUNK, EventStream
 
@@ -115,7 +115,7 @@ class _Reader:
 
     def _plain_names(self, columns: dict[str, dict[str, NDArray[Any]]]) -> list[str]:
         """The names that occur, as `plain_text` has them and in alphabetical order; columns then hold their places."""
-        coded = [(c, key) for c in columns.values() for key in ("name", "category", "dtypes") if key in c]
+        coded = [(c, key) for c in columns.values() for key in ("name", "category", "dtypes", *LISTS) if key in c]
         written = self._scanner.names.values
         used = np.zeros(len(written), dtype=bool)
         for c, key in coded:

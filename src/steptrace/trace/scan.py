@@ -15,8 +15,16 @@ from numpy.typing import NDArray
 
 from steptrace.compiled import compiled
 from steptrace.errors import TraceError
-from steptrace.trace.events import MISSING, CollectiveArgs, Ints, collective_args, distinct_types, input_bytes
-from steptrace.trace.kinds import COLUMNS, KINDS, PHASES, SPANS, Names
+from steptrace.trace.events import (
+    MISSING,
+    CollectiveArgs,
+    Ints,
+    collective_args,
+    distinct_types,
+    input_bytes,
+    plain_list,
+)
+from steptrace.trace.kinds import COLUMNS, KINDS, LISTS, PHASES, SPANS, Names
 from steptrace.trace.names import GPU_CATEGORIES, host_collective
 from steptrace.trace.plain import plain_chunk
 
@@ -84,6 +92,7 @@ class ChunkScanner:
         self._of_names = _Lookup(self.names, _text)
         self._of_threads = _Lookup(self.threads, lambda key: tuple(map(_id, key.split(b"\0"))))
         self._of_types = _Lookup(self.names, distinct_types)
+        self._of_lists = _Lookup(self.names, plain_list)
         sorts = (category for of in categories.values() for category in of)
         self._of_sorts = self.names.code(GPU_CATEGORIES.get(category, "") for category in sorts)
 
@@ -111,6 +120,7 @@ class ChunkScanner:
         columns, named, described, counts, new = result
         for lookup, texts in zip((self._of_names, self._of_threads, self._of_types), new, strict=False):
             lookup.add(texts)
+        self._of_lists.add(new[2])
         self._sorts += map(_sort, new[3])
         try:
             collectives = [collective_args(_ARGS.decode(chunk[begin:end])) for begin, end in described]
@@ -142,6 +152,7 @@ class ChunkScanner:
         columns["name"], columns["thread"] = self._of_names[columns["name"]], self._of_threads[columns["thread"]]
         if "dtypes" in columns:
             columns["dtypes"] = self._of_types[columns["dtypes"]]
+            columns |= {name: self._of_lists[columns[name]] for name in LISTS}
         if "category" in columns:
             columns["category"] = self._of_sorts[columns["category"]]
         if "collective" in columns:

@@ -1,0 +1,89 @@
+"""Operators against the data sheet of the GPU they ran on, where a trace has the sizes of their inputs."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from steptrace import schema
+from steptrace.documents.roofline import OperatorRoofline
+from steptrace.documents.rows import table_of
+from steptrace.estimate.gpus import Gpu
+from steptrace.estimate.recorded import gpu_of_driver, recorded_call
+from steptrace.estimate.rules import KERNEL_FLOOR, STRIDED, misaligned
+from steptrace.estimate.step import ideal_s, work_of
+from steptrace.trace.model import Trace, launching_op
+
+ROOFLINE = table_of("roofline", OperatorRoofline)
+_LISTS = ["types", "sizes", "strides"]
+
+
+def roofline(trace: Trace) -> pd.DataFrame:
+    """The table `roofline` of the analysed GPU, the most GPU time first; empty without sizes or a known data sheet."""
+    gpu = gpu_of_driver(trace.meta.device_name(trace.devices[0])) if trace.devices else None
+    calls = None if gpu is None else _calls(trace)
+    if gpu is None or calls is None or calls.empty:
+        return schema.frame_of(ROOFLINE)
+    rows = []
+    keys = ["name", *_LISTS, "tf32"]
+    groups = calls.groupby(keys, observed=True, sort=False).agg(count=("ns", "size"), ns=("ns", "sum"))
+    for group in groups.reset_index().itertuples(index=False):
+        row = _row(group, gpu)
+        if row is not None:
+            rows.append(row)
+    if not rows:
+        return schema.frame_of(ROOFLINE)
+    table = pd.DataFrame(rows).groupby(["name", "inputs", "because"], as_index=False).sum(numeric_only=True)
+    table = table.groupby(["name", "inputs"], as_index=False).agg(
+        {"count": "sum", "ns": "sum", "ideal_ns": "sum", "slowest_ns": "sum", "because": "first"}
+    )
+    table["roofline_pct"] = 100 * table["ideal_ns"] / table["ns"]
+    return schema.frame_of(ROOFLINE, table.sort_values(["ns", "name"], ascending=[False, True], ignore_index=True))
+
+
+def _calls(trace: Trace) -> pd.DataFrame:
+    """Each call that launched kernels on the analysed GPU and has sizes: its operator, lists, and their time."""
+    of_gpu = (trace.kernels["device"] == trace.devices[0]).to_numpy() & (trace.kernels["kind"] == "compute").to_numpy()
+    op = launching_op(trace)
+    wanted = of_gpu & (op >= 0)
+    names = trace.kernels["name"][wanted]
+    kernels = pd.DataFrame(
+        {
+            "op": op[wanted],
+            "ns": trace.kernels["dur"].to_numpy()[wanted],
+            "tf32": names.astype(object).map({name: "tf32" in str(name) for name in names.unique()}).to_numpy(),
+        }
+    )
+    by_op = kernels.groupby("op", sort=True).agg(ns=("ns", "sum"), tf32=("tf32", "any"))
+    ops = trace.ops.iloc[by_op.index.to_numpy()]
+    frame = pd.DataFrame({name: ops[name].astype(str).to_numpy() for name in ("name", *_LISTS)})
+    frame["ns"], frame["tf32"] = by_op["ns"].to_numpy(dtype=np.int64), by_op["tf32"].to_numpy(dtype=bool)
+    return frame[frame["sizes"] != "null"]
+
+
+def _row(group: Any, gpu: Gpu) -> dict[str, object] | None:
+    call = recorded_call(group.name, group.types, group.sizes, group.strides)
+    ideal = None if call is None else ideal_s(call, gpu, tf32=group.tf32)
+    work = None if call is None else work_of(call, gpu, tf32=group.tf32)
+    if call is None or work is None or not ideal or group.ns <= 0:
+        return None
+    of_16_bits = any("16" in one.dtype for one in call.inputs)
+    because = (
+        "multiple of 8"
+        if of_16_bits and misaligned(call)
+        else "strided"
+        if work.rule is STRIDED
+        else "tiny"
+        if ideal < KERNEL_FLOOR[1]
+        else ""
+    )
+    inputs = ", ".join(f"{'x'.join(map(str, one.shape)) or 'scalar'} {one.dtype}" for one in call.inputs)
+    return {
+        "name": group.name,
+        "inputs": inputs,
+        "count": group.count,
+        "ns": group.ns,
+        "ideal_ns": round(1e9 * ideal * group.count),
+        "slowest_ns": round(1e9 * work.time[1] * group.count),
+        "because": because,
+    }

@@ -1,0 +1,35 @@
+"""What is said of operators against the data sheet of the GPU they ran on."""
+
+from typing import Annotated
+
+from steptrace.documents.base import Document
+from steptrace.documents.column import column, key
+
+
+class OperatorRoofline(Document, frozen=True):
+    """The calls of one operator with the same inputs, on the analysed GPU.
+
+    Above 100 % of roofline an operator moved fewer bytes than those of its inputs and outputs, as when they were still
+    in the GPU's cache, or the trace does not say what it computed in.
+    """
+
+    name: Annotated[str, key("Operator", "The operator that launched the kernels.")]
+    inputs: Annotated[str, key("Inputs", "Sizes and types of its inputs.")]
+    count: Annotated[int, column("Calls", "Calls that launched something.", total=True)]
+    ns: Annotated[int, column("GPU time", "Time of their kernels.", "ns", total=True)]
+    ideal_ns: Annotated[
+        int, column("Ideal", "Their time at the data sheet's arithmetic or bandwidth.", "ns", total=True)
+    ]
+    roofline_pct: Annotated[float, column("Of roofline", "Ideal in percent of the GPU time.", "%")]
+    slowest_ns: Annotated[
+        int,
+        column("Slowest expected", "The highest of the band in which such operators are estimated.", "ns", total=True),
+    ]
+    because: Annotated[
+        str,
+        column(
+            "Known cause",
+            "`multiple of 8`: rows of 16-bit matrices are none long; `strided`: inputs have gaps or are broadcast; "
+            "`tiny`: at the data sheet's figures they would take less time than a kernel's start.",
+        ),
+    ]

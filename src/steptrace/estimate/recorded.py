@@ -1,0 +1,111 @@
+"""An operator as a trace records it, as one that can be estimated: the types, sizes and strides of its inputs.
+
+A trace has no outputs. What they are follows from the inputs for products, softmax and normalisation, and for operators
+that go over elements; of others, such as convolutions, no time can be given.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from steptrace.documents.operators import OperatorCalls, TensorSpec
+from steptrace.estimate.flop import flop
+from steptrace.estimate.gpus import Gpu, gpu_named
+from steptrace.estimate.rules import ATTENTION, ELEMENTWISE, NORMALISATION, OPERATORS, STRIDED, rule_of
+
+_TYPES: Final = {
+    "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16", "long int": "int64",
+    "int": "int32", "short int": "int16", "signed char": "int8", "unsigned char": "uint8", "bool": "bool",
+}  # fmt: skip
+_LIST: Final = msgspec.json.Decoder(list[str | list[str]])
+_SIZES: Final = msgspec.json.Decoder(list[list[int]])
+#: Results as large as the first input, of operators that are no reductions.
+_SAME_SIZE: Final = ("softmax", "_norm", "batch_norm")
+#: What occurs in the name that a driver gives a GPU, and its data sheet; the first that fits.
+_GPUS: Final = (
+    ("H200", "H200"), ("H100 PCIe", "H100-PCIe"), ("H100", "H100"), ("A100 80GB", "A100-80"),
+    ("A100-SXM4-80GB", "A100-80"), ("A100-SXM4-40GB", "A100-40"), ("A100-PCIE-40GB", "A100-40"), ("L40S", "L40S"),
+    ("L4", "L4"), ("A10G", "A10G"), ("Tesla T4", "T4"), ("Tesla V100", "V100"), ("RTX 4090", "RTX-4090"),
+    ("RTX 3090", "RTX-3090"), ("MI300X", "MI300X"),
+)  # fmt: skip
+
+
+def gpu_of_driver(name: str | None) -> Gpu | None:
+    """The data sheet of a GPU by the name that its driver gives it; None of one that is not known."""
+    known = next((ours for theirs, ours in _GPUS if theirs in (name or "")), None)
+    return None if known is None else gpu_named(known)
+
+
+def recorded_call(name: str, types: str, sizes: str, strides: str) -> OperatorCalls | None:
+    """One call of an operator; None where a trace's record does not say what it reads and writes.
+
+    Args:
+        name: `aten::mm`.
+        types: the JSON list `Input type` of the trace, one of each argument.
+        sizes: `Input Dims`, a list of integers of each argument.
+        strides: `Input Strides`; tensors are taken as dense without it.
+    """
+    try:
+        of_types, of_sizes = _LIST.decode(types), _SIZES.decode(sizes)
+        of_strides = _SIZES.decode(strides) if strides != "null" else [[] for _ in of_sizes]
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    if not name.startswith("aten::") or not len(of_types) == len(of_sizes) == len(of_strides):
+        return None
+    inputs = tuple(
+        TensorSpec(shape=tuple(size), strides=tuple(stride) if len(stride) == len(size) else dense(size), dtype=dtype)
+        for kind, size, stride in zip(of_types, of_sizes, of_strides, strict=True)
+        if isinstance(kind, str) and (dtype := _TYPES.get(kind)) is not None
+    )
+    base = name.removeprefix("aten::")
+    made = _output(base, inputs)
+    if made is None:
+        return None
+    return OperatorCalls(
+        name=f"aten.{base}.default",
+        inputs=inputs,
+        outputs=made,
+        is_view=False,
+        flop=flop(base, of_sizes),
+        calls=1,
+        phase="other",
+        file=None,
+        line=None,
+    )
+
+
+def dense(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a tensor without gaps."""
+    return tuple(math.prod(shape[place + 1 :]) for place in range(len(shape)))
+
+
+def _output(name: str, inputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...] | None:
+    """What the operator returns; empty where it is too small to matter."""
+    if not inputs or not inputs[0].shape:
+        return None
+    first = inputs[0]
+    if name in ("mm", "bmm"):
+        return (_made((*first.shape[:-1], inputs[1].shape[-1]), first),)
+    if name in ("addmm", "baddbmm"):
+        return (_made((*inputs[1].shape[:-1], inputs[2].shape[-1]), first),)
+    if name in OPERATORS["product"]["names"] or name in OPERATORS["convolution"]["names"]:
+        return None
+    call = OperatorCalls(
+        name=f"aten.{name}.default", inputs=inputs, outputs=(first,), is_view=False, flop=0, calls=1, phase="other",
+        file=None, line=None,
+    )  # fmt: skip
+    rule = rule_of(call, first.dtype)
+    if rule is ATTENTION:
+        return (first,) if flop(name, [one.shape for one in inputs]) else None
+    if rule is NORMALISATION:
+        return (first,) if any(part in name for part in _SAME_SIZE) else ()
+    if rule not in (ELEMENTWISE, STRIDED):
+        return None
+    largest = max((one for one in inputs), key=lambda one: math.prod(one.shape))
+    return (_made(largest.shape, largest),)
+
+
+def _made(shape: tuple[int, ...], like: TensorSpec) -> TensorSpec:
+    return TensorSpec(shape=shape, strides=dense(shape), dtype=like.dtype)

@@ -1,0 +1,79 @@
+"""Operators against the data sheet, where a trace has the sizes of their inputs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builders import TraceBuilder
+from recorded import TRACES, needs_traces
+from steptrace.analysis import analyze, summarize_trace
+from steptrace.documents.summary import TraceSummary
+from steptrace.estimate.recorded import gpu_of_driver, recorded_call
+from steptrace.findings import find_in_trace
+
+BF16 = ["c10::BFloat16", "c10::BFloat16"]
+
+
+def _summary(tmp_path: Path, ns: int, *, gpu: str = "NVIDIA H100 80GB HBM3", **args: Any) -> TraceSummary:
+    builder = TraceBuilder()
+    builder.metadata["deviceProperties"] = [{"id": 0, "name": gpu, "computeMajor": 9}]
+    lists = {"Input Dims": [[4096, 4096], [4096, 4096]], "Input type": BF16, "Input Strides": [[4096, 1], [4096, 1]]}
+    builder.op("aten::mm", 0, 10_000, **{**lists, **args})
+    builder.kernel(1_000, 20_000, ns)
+    return summarize_trace(analyze(builder.write(tmp_path / "made.json")))
+
+
+def test_a_product_is_held_against_the_data_sheet(tmp_path: Path) -> None:
+    ideal_ns = 1e9 * 2 * 4096**3 / 989e12
+    (row,) = _summary(tmp_path, 278_000).roofline
+    assert (row.name, row.count, row.ns, row.because) == ("aten::mm", 1, 278_000, "")
+    assert row.inputs == "4096x4096 bfloat16, 4096x4096 bfloat16"
+    assert row.ideal_ns == pytest.approx(ideal_ns, rel=1e-4)
+    assert row.roofline_pct == pytest.approx(100 * ideal_ns / 278_000, rel=1e-4)
+
+
+def test_what_is_far_from_it_is_found_with_its_cause(tmp_path: Path) -> None:
+    assert not [one for one in find_in_trace(_summary(tmp_path, 278_000)) if one.rule == "slow_kernels"]
+    odd = {"Input Dims": [[4096, 4099], [4099, 4096]], "Input Strides": [[4099, 1], [4096, 1]]}
+    (found,) = [one for one in find_in_trace(_summary(tmp_path, 10_000_000, **odd)) if one.rule == "slow_kernels"]
+    assert "aten::mm reaches 1.39 %" in found.claim
+    assert "no multiple of 8" in " ".join(found.evidence)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"gpu": "a GPU that nobody knows"},
+        {"Input Dims": "no list"},
+        {"Input Dims": [[4096, 4096]]},
+        {"Input type": ["", ""]},
+    ],
+)
+def test_without_sizes_or_a_data_sheet_there_is_no_row(tmp_path: Path, changed: dict[str, Any]) -> None:
+    assert _summary(tmp_path, 278_000, **changed).roofline == ()
+
+
+def test_operators_whose_output_does_not_follow_have_no_ideal() -> None:
+    sizes, types = "[[8, 3, 64, 64], [16, 3, 3, 3]]", '["float", "float"]'
+    assert recorded_call("aten::cudnn_convolution", types, sizes, "null") is None
+    assert recorded_call("mylib::kernel", types, sizes, "null") is None
+    call = recorded_call("aten::mul", types, "[[8, 3], []]", "null")
+    assert call is not None
+    assert call.outputs[0].shape == (8, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "known"), [("NVIDIA L40S", "L40S"), ("NVIDIA L4", "L4"), ("NVIDIA H100 PCIe", "H100-PCIe"), (None, None)]
+)
+def test_gpus_by_their_drivers_names(name: str | None, known: str | None) -> None:
+    gpu = gpu_of_driver(name)
+    assert (gpu and gpu.name) == known
+
+
+@needs_traces
+@pytest.mark.parametrize(("name", "least"), [("h100_qwen", 0.5), ("h100_vit", 0.7), ("h100_bert_small", 0.7)])
+def test_recorded_operators_lie_below_the_data_sheet(name: str, least: float) -> None:
+    summary = summarize_trace(analyze(TRACES / f"{name}.json.gz"))
+    assert sum(row.ns for row in summary.roofline) >= least * (summary.gpu.compute_ns or 0)
+    assert all(row.roofline_pct <= 100 for row in summary.roofline)
