@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from steptrace import schema
+from steptrace.documents.column import table_of
 from steptrace.documents.roofline import OperatorRoofline
-from steptrace.documents.rows import table_of
 from steptrace.estimate.gpus import Gpu
 from steptrace.estimate.recorded import gpu_of_driver, recorded_call
 from steptrace.estimate.rules import KERNEL_FLOOR, STRIDED, misaligned
