@@ -5,6 +5,7 @@ Some are replaced: where their C++ goes another way for a CUDA tensor than for a
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from types import FunctionType
 from typing import Any
 
@@ -42,8 +43,8 @@ class Reroute(TorchFunctionMode):
         self, func: Any, _types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
-        if func is torch.device:
-            return func(*args, **kwargs)  # stays "cuda", as the program will want to read it
+        if func is torch.device or (func.__name__ == "__get__" and func not in (_GET_DEVICE, _GET_IS_CUDA)):
+            return func(*args, **kwargs)  # a device stays "cuda", as the program will want to read it
         if func is Tensor.cuda:
             return _to_virtual(*args, **kwargs)
         if func is Tensor.type and (of_cuda := legacy.as_type(args[1] if len(args) > 1 else kwargs.get("dtype"))):
@@ -78,6 +79,18 @@ class Reroute(TorchFunctionMode):
             self._inside.remove(func)
 
 
+class _Globals(dict[str, Any]):
+    """A function's globals, some of them replaced."""
+
+    def __init__(self, behind: Mapping[str, Any], replaced: Mapping[str, Any]) -> None:
+        super().__init__(replaced)
+        self._behind = behind
+
+    def __missing__(self, name: str) -> Any:
+        return self._behind[name]
+
+
+@cache
 def _without_question(func: Any) -> Callable[..., Any] | None:
     """One of PyTorch's functions written in Python, less its first question: whether a mode wants to replace it.
 
@@ -92,7 +105,8 @@ def _without_question(func: Any) -> Callable[..., Any] | None:
     questions = [name for name in asked if name in func.__globals__]
     if not questions:
         return None
-    known = {**func.__globals__, **dict.fromkeys(questions, lambda *_: False)}
+    known = _Globals(func.__globals__, dict.fromkeys(questions, lambda *_: False))
+    known["__builtins__"] = func.__globals__["__builtins__"]
     copy = FunctionType(func.__code__, known, func.__name__, func.__defaults__, func.__closure__)
     copy.__kwdefaults__ = func.__kwdefaults__
     return copy

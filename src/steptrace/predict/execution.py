@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import cache
 from typing import Any
 
 import torch
@@ -66,7 +67,8 @@ class VirtualDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         if any(map(is_wrapper, types)):
             return NotImplemented  # nested and distributed tensors work on those that they hold, and come by with them
-        return run(func, args, kwargs or {})
+        with torch._C.DisableTorchFunction():  # what is asked of tensors meanwhile is not the program's
+            return run(func, args, kwargs or {})
 
 
 def _by_op(rules: Sequence[Rule]) -> dict[str, list[Rule]]:
@@ -104,7 +106,7 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     tensors = [leaf for leaf in _leaves(args, kwargs) if isinstance(leaf, Tensor)]
     if not to_virtual and not any(map(is_virtual, tensors)):
         return _run_on_host(func, args, kwargs)
-    if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _COMPOSITE):
+    if _is_composite(func):
         # In inference mode composite operators arrive whole.
         with VirtualDevice():  # type: ignore[no-untyped-call]  # factories inside must be caught too
             decomposed = func.decompose(*args, **kwargs)
@@ -113,6 +115,11 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     _refuse_devices(func, args, tensors)
     _judge(func, args, kwargs, tensors)
     return _run_on_device(func, args, kwargs)
+
+
+@cache
+def _is_composite(func: Any) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _COMPOSITE)
 
 
 def _refuse_devices(func: Any, args: Sequence[Any], tensors: Sequence[Tensor]) -> None:
@@ -147,6 +154,7 @@ def _on_one_device(packet: str, args: Sequence[Any], tensors: Sequence[Tensor]) 
     return [together]
 
 
+@cache
 def _packet(func: Any) -> str:
     """The operator's name without namespace and overload."""
     return str(func._schema.name.partition("::")[2])

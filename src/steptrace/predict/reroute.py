@@ -6,6 +6,7 @@ It makes "cuda" name the virtual device while a prediction is active, and puts e
 import importlib
 import inspect
 import re
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -103,6 +104,7 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 @contextmanager
 def _stacks_with_nodes() -> Iterator[Replacements]:
     """Anomaly mode stays on, to keep the forward stack with every node; the program decides on its check for NaN."""
+    stacks = importlib.import_module("torch.fx.traceback")
     put, before = torch.set_anomaly_enabled, (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled())
     asked = list(before)
 
@@ -116,9 +118,20 @@ def _stacks_with_nodes() -> Iterator[Replacements]:
             (torch, "set_anomaly_enabled"): set_anomaly_enabled,
             (torch, "is_anomaly_enabled"): lambda: asked[0],
             (torch, "is_anomaly_check_nan_enabled"): lambda: asked[1],
+            (stacks, "format_stack"): lambda written=stacks.format_stack: written() if asked[0] else _frames(),
         }
     finally:
         put(*before)
+
+
+def _frames() -> list[str]:
+    """The running frames as `traceback.format_stack` writes them, without the code, which takes it most of its time."""
+    frame, lines = sys._getframe(2), []
+    while frame is not None:
+        code = frame.f_code
+        lines.append(f'  File "{code.co_filename}", line {frame.f_lineno}, in {code.co_name}\n')
+        frame = frame.f_back  # type: ignore[assignment]
+    return lines[::-1]
 
 
 @contextmanager

@@ -99,7 +99,8 @@ class VirtualTensor(Tensor):
 
         if any(not issubclass(kind, VirtualTensor) and is_wrapper(kind) for kind in types):
             return NotImplemented  # other subclasses hold tensors of ours rather than the other way round
-        return run(func, args, kwargs or {})
+        with torch._C.DisableTorchFunction():
+            return run(func, args, kwargs or {})
 
     # What a CUDA tensor says of itself
 
@@ -242,7 +243,7 @@ def unwrap(value: Any) -> Any:
 def map_tensors(function: Callable[[Any], Any], value: Any) -> Any:
     """Apply a function to the leaves of lists and tuples, which is all the nesting that operators know."""
     if isinstance(value, list | tuple):
-        return type(value)(map_tensors(function, item) for item in value)
+        return type(value)([map_tensors(function, item) for item in value])
     return function(value)
 
 

@@ -9,6 +9,7 @@ weight, a random draw or a matrix product touches it.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
 import torch
@@ -191,6 +192,7 @@ def _settled(leaf: Any, storages: set[int], *, flag: bool) -> Any:
     return _assumed.add(_with_values(leaf, _FILL if leaf.is_floating_point() else flag))
 
 
+@cache
 def _name(func: Any) -> str:
     return str(func._schema.name.partition("::")[2])
 

@@ -1,0 +1,74 @@
+"""What `steptrace predict` costs: the time of a step on the virtual device over that of the plain program on the CPU.
+
+Each pair is two processes, one after the other, that run the same program: a few steps to warm up, then as many as are
+timed. The ratio of the best of each is printed, and the lowest and highest ratio of a pair. Names choose programs.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from steptrace.launch.settings import LaunchSettings
+from steptrace.launch.start import launch
+
+PAIRS = 3
+#: By name: steps that are timed, and a program that defines `model` and `batch`, its inputs and targets.
+PROGRAMS = {
+    "mlp": (200, "model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))\n"
+        "batch = torch.randn(32, 64), torch.randint(10, (32,))\n"),
+    "transformer": (10, "layer = nn.TransformerEncoderLayer(128, 4, 512, batch_first=True)\n"
+        "model = nn.Sequential(nn.Embedding(1000, 128), nn.TransformerEncoder(layer, 4), nn.Linear(128, 1000), nn.Flatten(0, 1))\n"
+        "batch = torch.randint(1000, (8, 64)), torch.randint(1000, (8 * 64,))\n"),
+    "resnet18": (5, """
+class Block(nn.Module):
+    def __init__(self, i, o, stride):
+        super().__init__()
+        self.main = nn.Sequential(nn.Conv2d(i, o, 3, stride, 1, bias=False), nn.BatchNorm2d(o), nn.ReLU(),
+                                  nn.Conv2d(o, o, 3, 1, 1, bias=False), nn.BatchNorm2d(o))
+        self.side = nn.Identity() if i == o else nn.Sequential(nn.Conv2d(i, o, 1, stride, bias=False), nn.BatchNorm2d(o))
+    def forward(self, x):
+        return (self.main(x) + self.side(x)).relu()
+sizes = [(64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2), (512, 512, 1)]
+model = nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1),
+                      *[Block(*size) for size in sizes], nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000))
+batch = torch.randn(16, 3, 64, 64), torch.randint(1000, (16,))
+"""),
+}  # fmt: skip
+HEAD = "import sys, time\nimport torch\nfrom torch import nn\ntorch.manual_seed(0)\n"
+LOOP = """
+device = "cuda" if torch.cuda.is_available() else "cpu"
+model.to(device)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for step in range({steps} + 3):
+    if step == 3:
+        start = time.perf_counter()
+    inputs, targets = (tensor.to(device, non_blocking=True) for tensor in batch)
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(inputs), targets).backward()
+    optimizer.step()
+open(sys.argv[1], "w").write(str(time.perf_counter() - start))
+"""
+
+
+def seconds(name: str, folder: Path, *, predicted: bool) -> float:
+    """The time of a program's steps in a process of its own."""
+    steps, program = PROGRAMS[name]
+    out = folder / "seconds"
+    command = [sys.executable, "-c", HEAD + program + LOOP.format(steps=steps), str(out)]
+    if predicted:  # a window that never ends: the program runs to its own end
+        launch(command, LaunchSettings(str(folder / "probe"), "predict", warmup=2, steps=10**9, profile=0))
+    else:
+        subprocess.run(command, check=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+    return float(out.read_text())
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or PROGRAMS:
+        with tempfile.TemporaryDirectory() as scratch:
+            pairs = [[seconds(name, Path(scratch), predicted=which) for which in (True, False)] for _ in range(PAIRS)]
+        predicted, plain = (min(times) / PROGRAMS[name][0] * 1e3 for times in zip(*pairs, strict=True))
+        ratios = sorted(a / b for a, b in pairs)
+        print(f"{name}: predicted {predicted:.2f} ms a step, plain {plain:.2f} ms: {predicted / plain:.2f} times")
+        print(f"  of the pairs {ratios[0]:.2f} to {ratios[-1]:.2f}")
