@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from steptrace.engine.call_site import trace_file_name
 from steptrace.predict import Syncs, memory, predict_syncs
@@ -151,3 +151,29 @@ def test_a_prediction_that_is_over_records_nothing() -> None:
         large = torch.rand(SIDE, SIDE, device="cuda")
     assert Syncs.active is None
     assert large.cpu().shape == (SIDE, SIDE)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.add(1),
+        lambda x: (x.add(1.5), x.to(torch.float16).add(1), x.add(True)),
+        lambda x: x.split(2, dim=0),
+        lambda x: x.sort(dim=1),
+        lambda x: x.t().softmax(1),
+        lambda x: torch.ops.aten._unsafe_view(x, [x.shape[0] * 2, -1]),
+        lambda x: (x @ x.t(), x.sum(1), x.mean()),
+    ],
+)
+def test_a_call_that_comes_again_has_results_like_the_first(function: Callable[[Tensor], object]) -> None:
+    def described(x: Tensor) -> list[object]:
+        leaves = torch.utils._pytree.tree_leaves(function(x))
+        return [(leaf.shape, leaf.stride(), leaf.dtype, leaf.is_cuda) for leaf in leaves]
+
+    with predict_syncs() as syncs:
+        first = described(torch.rand(512, 512, device="cuda"))
+        peak = syncs.peak_memory_bytes
+        syncs.reset()
+        assert described(torch.rand(512, 512, device="cuda")) == first
+        assert syncs.peak_memory_bytes <= peak
+        assert described(torch.rand(256, 1024, device="cuda")) != first

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from steptrace.predict.meta import META, on_meta, to_meta
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.tensor import map_tensors
 
@@ -43,7 +44,6 @@ _MASKED: Final = ("index", "_unsafe_index", "index_put", "index_put_", "_index_p
 _SIZED_BY_VALUES: Final = ("nonzero", "masked_select")
 _DATA_DEPENDENT: Final = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 _MASK_DTYPES: Final = (torch.bool, torch.uint8)
-_META: Final = torch.device("meta")
 #: The table of marked memory is cleaned when it has grown to this size, and then whenever it has doubled.
 _CLEAN_AT: Final = 4096
 
@@ -139,11 +139,11 @@ def _run_computed(func: Any, function: Any, args: Sequence[Any], kwargs: Mapping
     limit = _limit(func, args)
     if func.is_view or not _may_be_large(args, kwargs, limit) or _written(func, args, kwargs):
         return function(*args, **kwargs)
-    shapes = _on_meta(function, args, kwargs)
+    shapes = on_meta(func, function, args, kwargs)
     results = _tensors_of(shapes)
     if results and all(_is_large(tensor, limit) for tensor in results):
         return shapes
-    return map_tensors(lambda leaf: _to_meta(leaf) if _is_large(leaf, limit) else leaf, function(*args, **kwargs))
+    return map_tensors(lambda leaf: to_meta(leaf) if _is_large(leaf, limit) else leaf, function(*args, **kwargs))
 
 
 def _run_uncomputed(func: Any, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -162,7 +162,7 @@ def _run_uncomputed(func: Any, function: Any, args: Sequence[Any], kwargs: Mappi
         args = (args[0], [part for index in args[1] for part in _as_indices(func, index)], *args[2:])
     tensors = _tensors_of(*args, *kwargs.values())
     dense = all(tensor.layout is torch.strided for tensor in tensors)  # sparse ones have values
-    result = _on_meta(function, args, kwargs) if dense else None
+    result = on_meta(func, function, args, kwargs) if dense else None
     if result is None or any(tensor.layout is not torch.strided for tensor in _tensors_of(result)):
         if not func._schema.returns and written:
             for tensor in written:
@@ -186,7 +186,7 @@ def _settled(leaf: Any, storages: set[int], *, flag: bool) -> Any:
     if not isinstance(leaf, Tensor) or leaf.layout is not torch.strided:
         return leaf
     if not leaf.is_meta:
-        return _to_meta(leaf) if _is_large(leaf) else _assumed.add(leaf)
+        return to_meta(leaf) if _is_large(leaf) else _assumed.add(leaf)
     if leaf.numel() >= _LARGE or leaf.untyped_storage()._cdata in storages:
         return leaf
     return _assumed.add(_with_values(leaf, _FILL if leaf.is_floating_point() else flag))
@@ -216,14 +216,6 @@ def _is_large(tensor: Any, limit: int = _LARGE) -> bool:
         and (tensor.is_floating_point() or tensor.is_complex())
         and tensor.layout is torch.strided
     )
-
-
-def _to_meta(value: Any) -> Any:
-    if not isinstance(value, Tensor) or value.is_meta:
-        return value
-    if value.layout is not torch.strided:
-        return value.to(_META)
-    return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=_META)
 
 
 def _with_values(leaf: Tensor, value: float = _FILL) -> Tensor:
@@ -274,19 +266,6 @@ def _may_be_large(args: Sequence[Any], kwargs: Mapping[str, Any], limit: int) ->
     return bound >= limit
 
 
-def _on_meta(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Shapes of the results; None where the operator has no meta kernel."""
-    named = {name: map_tensors(_to_meta, value) for name, value in kwargs.items()}
-    if "device" in named:
-        named["device"] = _META
-    if named.get("generator") is not None:
-        named["generator"] = None
-    try:
-        return function(*map_tensors(_to_meta, list(args)), **named)
-    except (NotImplementedError, RuntimeError, TypeError):
-        return None  # an error of the program's comes again on values
-
-
 def _as_indices(func: Any, index: Tensor | None) -> list[Tensor | None]:
     """An index; in place of a mask the indices of what it selects."""
     if index is None or index.dtype not in _MASK_DTYPES:
@@ -296,7 +275,7 @@ def _as_indices(func: Any, index: Tensor | None) -> list[Tensor | None]:
     _record(func, "how many elements a mask selects was not computed")
     count = round(_SHARE_SET * index.numel())
     if index.is_meta:
-        return [torch.empty(count, dtype=torch.int64, device=_META) for _ in range(index.dim())]
+        return [torch.empty(count, dtype=torch.int64, device=META) for _ in range(index.dim())]
     return list(torch.ones_like(index).nonzero()[:count].unbind(1))
 
 
@@ -308,11 +287,11 @@ def _selected(func: Any, name: str, args: Sequence[Any]) -> Any:
     if name == "masked_select":
         shape = torch.broadcast_shapes(values.shape, mask.shape)  # type: ignore[no-untyped-call]
         count = round(_SHARE_SET * math.prod(shape)) if is_assumed(mask) else int(mask.expand(shape).sum())
-        selected = torch.empty(count, dtype=values.dtype, device=_META)
+        selected = torch.empty(count, dtype=values.dtype, device=META)
         return selected if count >= _LARGE else _assumed.add(_with_values(selected))
     count = round(_SHARE_SET * values.numel())
     if count * max(values.dim(), 1) >= _LARGE:
-        return torch.empty(count, values.dim(), dtype=torch.int64, device=_META)
+        return torch.empty(count, values.dim(), dtype=torch.int64, device=META)
     rows = torch.arange(count)
     return _assumed.add(
         torch.stack(torch.unravel_index(rows, values.shape), 1) if values.dim() else rows.view(count, 0)

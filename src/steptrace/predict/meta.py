@@ -1,0 +1,90 @@
+"""Shapes of an operator's results by PyTorch's meta kernels. Many are Python and slow, so what they said is kept."""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from steptrace.predict.tensor import map_tensors
+
+META: Final = torch.device("meta")
+#: Calls that are kept; then all are forgotten.
+_MOST_KEPT: Final = 10_000
+#: By call, what makes its results anew.
+_kept: dict[Hashable, tuple[Any, ...]] = {}
+
+
+def to_meta(value: Any) -> Any:
+    """A tensor's shape, strides and type on the meta device; anything else as it is."""
+    if not isinstance(value, Tensor) or value.is_meta:
+        return value
+    if value.layout is not torch.strided:
+        return value.to(META)
+    return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=META)
+
+
+def on_meta(func: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Results without values of `function`, which runs in place of the operator `func`; None without a meta kernel."""
+    key = _key(func, args, kwargs)
+    if key in _kept:
+        return _make(_kept[key])
+    named = {name: map_tensors(to_meta, value) for name, value in kwargs.items()}
+    if "device" in named:
+        named["device"] = META
+    if named.get("generator") is not None:
+        named["generator"] = None
+    try:
+        results = function(*map_tensors(to_meta, list(args)), **named)
+    except (NotImplementedError, RuntimeError, TypeError):
+        return None  # an error of the program's comes again on values
+    if key is not None:
+        if len(_kept) >= _MOST_KEPT:
+            _kept.clear()
+        recipe = _recipe(results, args)
+        if recipe is not None:
+            _kept[key] = recipe
+    return results
+
+
+def _key(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable | None:
+    """What the results of a call depend on; None if it writes to its arguments or may give one of them back."""
+    if func.is_view or func.namespace != "aten" or any(a.alias_info is not None for a in func._schema.arguments):
+        return None
+    try:
+        key = func, torch.get_default_dtype(), *map(_described, args), *((n, _described(v)) for n, v in kwargs.items())
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _described(value: Any) -> Hashable:
+    if isinstance(value, Tensor):
+        if value.layout is not torch.strided or value.is_complex():
+            raise TypeError("a tensor with more to it than shape, strides and type")
+        return value.is_meta, value.shape, value.stride(), value.dtype
+    if isinstance(value, list | tuple):
+        return type(value), *map(_described, value)
+    return type(value), value
+
+
+def _recipe(results: Any, args: Sequence[Any]) -> tuple[Any, ...] | None:
+    """What makes results like these again; None where they share memory, also an argument's, or are no plain tensors."""
+    several = isinstance(results, tuple | list)
+    tensors = list(results) if several else [results]
+    if not all(isinstance(tensor, Tensor) and tensor.is_meta and tensor.layout is torch.strided for tensor in tensors):
+        return None
+    given: list[Any] = []
+    map_tensors(given.append, list(args))
+    given = [value for value in given if isinstance(value, Tensor)]
+    storages = {tensor.untyped_storage()._cdata for tensor in (*tensors, *given)}
+    if len(storages) < len(tensors) + len({tensor.untyped_storage()._cdata for tensor in given}):
+        return None
+    return type(results) if several else None, [(tensor.size(), tensor.stride(), tensor.dtype) for tensor in tensors]
+
+
+def _make(recipe: tuple[Any, ...]) -> Any:
+    kind, specs = recipe
+    tensors = [torch.empty_strided(size, stride, dtype=dtype, device=META) for size, stride, dtype in specs]
+    return tensors[0] if kind is None else kind(tensors)
