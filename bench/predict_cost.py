@@ -16,26 +16,43 @@ from steptrace.launch.start import launch
 PAIRS = 3
 #: By name: steps that are timed, and a program that defines `model` and `batch`, its inputs and targets.
 PROGRAMS = {
-    "mlp": (200, "model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))\n"
-        "batch = torch.randn(32, 64), torch.randint(10, (32,))\n"),
-    "transformer": (10, "layer = nn.TransformerEncoderLayer(128, 4, 512, batch_first=True)\n"
-        "model = nn.Sequential(nn.Embedding(1000, 128), nn.TransformerEncoder(layer, 4), nn.Linear(128, 1000), nn.Flatten(0, 1))\n"
-        "batch = torch.randint(1000, (8, 64)), torch.randint(1000, (8 * 64,))\n"),
-    "resnet18": (5, """
+    "mlp": (
+        200,
+        """
+model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+batch = torch.randn(32, 64), torch.randint(10, (32,))
+""",
+    ),
+    "transformer": (
+        10,
+        """
+layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(128, 4, 512, batch_first=True), 4)
+model = nn.Sequential(nn.Embedding(1000, 128), layers, nn.Linear(128, 1000), nn.Flatten(0, 1))
+batch = torch.randint(1000, (8, 64)), torch.randint(1000, (8 * 64,))
+""",
+    ),
+    "resnet18": (
+        5,
+        """
+def convolved(i, o, size, stride):
+    return nn.Sequential(nn.Conv2d(i, o, size, stride, size // 2, bias=False), nn.BatchNorm2d(o))
+
 class Block(nn.Module):
     def __init__(self, i, o, stride):
         super().__init__()
-        self.main = nn.Sequential(nn.Conv2d(i, o, 3, stride, 1, bias=False), nn.BatchNorm2d(o), nn.ReLU(),
-                                  nn.Conv2d(o, o, 3, 1, 1, bias=False), nn.BatchNorm2d(o))
-        self.side = nn.Identity() if i == o else nn.Sequential(nn.Conv2d(i, o, 1, stride, bias=False), nn.BatchNorm2d(o))
+        self.main = nn.Sequential(convolved(i, o, 3, stride), nn.ReLU(), convolved(o, o, 3, 1))
+        self.side = nn.Identity() if i == o else convolved(i, o, 1, stride)
     def forward(self, x):
         return (self.main(x) + self.side(x)).relu()
-sizes = [(64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2), (512, 512, 1)]
-model = nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1),
-                      *[Block(*size) for size in sizes], nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000))
+
+blocks = [block for i, o in ((64, 64), (64, 128), (128, 256), (256, 512))
+          for block in (Block(i, o, o // i), Block(o, o, 1))]
+head = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000)
+model = nn.Sequential(convolved(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1), *blocks, *head)
 batch = torch.randn(16, 3, 64, 64), torch.randint(1000, (16,))
-"""),
-}  # fmt: skip
+""",
+    ),
+}
 HEAD = "import sys, time\nimport torch\nfrom torch import nn\ntorch.manual_seed(0)\n"
 LOOP = """
 device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -70,7 +70,7 @@ def _described(value: Any) -> Hashable:
 
 
 def _recipe(results: Any, args: Sequence[Any]) -> tuple[Any, ...] | None:
-    """What makes results like these again; None where they share memory, also an argument's, or are no plain tensors."""
+    """What makes results like these again; None for views, shared memory and tensors that are not plain."""
     several = isinstance(results, tuple | list)
     tensors = list(results) if several else [results]
     if not all(isinstance(tensor, Tensor) and tensor.is_meta and tensor.layout is torch.strided for tensor in tensors):
