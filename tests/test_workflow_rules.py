@@ -13,7 +13,7 @@ from steptrace.documents.comparison import Comparison
 from steptrace.documents.run import Status
 from steptrace.record import write_status
 from steptrace.workflow import rules as asked
-from steptrace.workflow.rules import ALL_CORES, CHECKS, ENDING, Rules, forget_failures, names
+from steptrace.workflow.rules import ALL_CORES, CHECKS, ENDING, Rules, failures, forget, names
 
 ROOT = Path(__file__).parents[1]
 
@@ -107,7 +107,7 @@ def test_a_check_depends_on_each_variant_s_digests(rules_on) -> None:
 
 
 def test_what_failed_is_forgotten_and_tried_again(rules_on) -> None:
-    rules_on("cpu")
+    rules = rules_on("cpu")
     study = Path("results/masked_loss")
     entries = {
         "where/run0": ("ok", 0), "where/run1": ("killed", None), "sort/prediction": ("failed", 2),
@@ -121,7 +121,14 @@ def test_what_failed_is_forgotten_and_tried_again(rules_on) -> None:
     (study / "sort/run0").mkdir()
     (study / "sort/run0/status.json").write_text("no status")
     write_status(Path("results/giou/loop/run0"), fill(Status, {"status": "failed", "started_at": "", "wall_s": 1.0}))
-    forget_failures(["masked_loss"])
+    before = sorted(Path("results").rglob("status.json"))
+    failed = failures(["masked_loss"])
+    assert sorted(Path("results").rglob("status.json")) == before
+    wildcards = Wildcards("masked_loss", "where", "1")
+    shown = Rules(rules.plan, failed=frozenset(failed))
+    assert shown.training(wildcards) == f"{rules.training(wildcards)} again"
+    assert shown.training(Wildcards("masked_loss", "where")) == rules.training(Wildcards("masked_loss", "where"))
+    forget(failed)
     assert Path("results/giou/loop/run0/status.json").exists()  # not part of this call
     left = {str(file.parent.relative_to(study)) for file in study.glob("*/*/status.json")}
     assert left == {"where/run0", "sort/prediction", "sort/equivalence"}  # a step that cannot be followed never can

@@ -27,7 +27,7 @@ def alive(pid):
     return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
 
 
-def test_failures_leave_a_page_an_exit_code_and_are_all_that_runs_next(project):
+def test_failures_leave_a_page_an_exit_code_and_are_all_that_runs_next(project, planned):
     project.edit(
         "config/study/tiny.yaml",
         "  other:",
@@ -64,6 +64,10 @@ def test_failures_leave_a_page_an_exit_code_and_are_all_that_runs_next(project):
     assert result.stdout.count("the same command again") == 1
     assert "RuleException" not in result.stdout
 
+    jobs = planned(project.run("--dry-run"))
+    assert (jobs["train_tiny_run0"], jobs["train_tiny_run1"]) == (3, 3)
+    assert (project.folder / "results/tiny/raises/run0/status.json").exists()  # a dry run forgets nothing
+
     project.write("fixed", "")
     result = project.run()
     assert result.returncode == 0, result.stdout
@@ -92,7 +96,7 @@ def test_results_that_cannot_be_written_are_named(new_project):
     project = new_project
     shutil.rmtree(project.folder / "results" / ".cache", ignore_errors=True)
     project.write("results/.cache", "a file, in the way as another user's folder is")
-    result = project.run("--dry-run")
+    result = project.run()
     assert result.returncode == 2
     assert "results/.cache" in result.stdout
     assert "Traceback" not in result.stdout

@@ -15,7 +15,7 @@ rule extension:
     threads: ALL_CORES
     params:
         torch=EXTENSION["config"],
-        sources=EXTENSION["code"],
+        sources=EXTENSION["code"] + RULES.again("extension"),
     shell:
         """
         export PYTHONPATH="$STEPTRACE_EXTENSION/python${{PYTHONPATH:+:$PYTHONPATH}}"

@@ -34,10 +34,17 @@ _OPERATORS: Final = "steptrace.workloads.giou_kernels."
 
 @dataclass(frozen=True)
 class Rules:
-    """The plan, as the rules see it. `local` is False where jobs are sent to a cluster."""
+    """The plan, as the rules see it.
+
+    Attributes:
+        plan: studies, variants and digests.
+        local: False where jobs are sent to a cluster.
+        failed: folders of what failed before and is tried again, where that is to be shown and not to be done.
+    """
 
     plan: Plan
     local: bool = True
+    failed: frozenset[Path] = frozenset()
 
     def runs(self, name: str, study: str | None = None) -> list[str]:
         """A file of every run of every variant, of all studies or of one."""
@@ -82,13 +89,18 @@ class Rules:
     def training(self, wildcards: Any) -> str:
         """What a run depends on: configuration, code, versions."""
         digests = self.plan.train_digests(wildcards.study, wildcards.variant)
-        return " ".join(digests[name] for name in ("config", "code", "versions"))
+        again = self.again(f"{wildcards.study}/{wildcards.variant}/run{wildcards.repeat}")
+        return " ".join(digests[name] for name in ("config", "code", "versions")) + again
+
+    def again(self, folder: str) -> str:
+        """A change of what a job depends on if what it left in a folder of results/ is a failure."""
+        return " again" if RESULTS / folder in self.failed else ""
 
     def keys(self, what: str) -> Any:
         """Of a check: what each variant's depends on, as `VARIANT=KEY`."""
         digests = {"equivalence": self.plan.equivalence_digests, "prediction": self.plan.prediction_digests}[what]
         return lambda wildcards: [
-            f"{variant}={key_of_run(digests(study, variant))}"
+            f"{variant}={key_of_run(digests(study, variant))}{self.again(f'{study}/{variant}/{what}')}"
             for study, variant in self.plan.pairs
             if study == wildcards.study
         ]
@@ -154,22 +166,30 @@ def launcher(world_size: int) -> str:
     return ranks if world_size > 1 else ""
 
 
-def forget_failures(studies: Iterable[str]) -> None:
-    """Remove the status of what failed in these studies, so that it is tried again.
+def failures(studies: Iterable[str]) -> list[Path]:
+    """The folders of what failed in these studies and is tried again.
 
-    A step that cannot be followed on the virtual device (exit code 2) would fail in the same way: its status stays.
+    A step that cannot be followed on the virtual device (exit code 2) would fail in the same way.
     """
-    folders = [RESULTS / "extension", *(RESULTS / study for study in studies)]
-    for file in (file for folder in folders for file in folder.rglob("status.json")):
+    failed = []
+    files = [file for name in ("extension", *studies) for file in (RESULTS / name).rglob("status.json")]
+    for folder in (file.parent for file in files):
         try:
-            status = read_status(file.parent)
-            keep = status.status == "ok" or (file.parent.name == "prediction" and status.exit_code == 2)
+            status = read_status(folder)
+            keep = status.status == "ok" or (folder.name == "prediction" and status.exit_code == 2)
         except RecordError:
             keep = False
         if not keep:
-            file.unlink()
-            if file.parent.name in ("equivalence", "prediction"):
-                (file.parents[2] / f"{file.parent.name}.json").unlink(missing_ok=True)
+            failed.append(folder)
+    return failed
+
+
+def forget(failed: Iterable[Path]) -> None:
+    """Remove the status of what failed, so that it is tried again."""
+    for folder in failed:
+        (folder / "status.json").unlink()
+        if folder.name in ("equivalence", "prediction"):
+            (folder.parents[1] / f"{folder.name}.json").unlink(missing_ok=True)
 
 
 def names(options: Iterable[object]) -> str:
