@@ -12,10 +12,13 @@ import pytest
 
 from steptrace.cli import main
 from steptrace.commands import predict
+from steptrace.commands.estimated import table
 from steptrace.commands.named_study import named_study
+from steptrace.commands.predict import text_of
 from steptrace.commands.predicted import Followed, follow
 from steptrace.config.study import Study
 from steptrace.errors import PredictError
+from steptrace.estimate import FollowedStep, estimate_step, gpu_named
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
@@ -78,7 +81,7 @@ PREDICTION = {
 
 def test_a_site_in_a_library_is_shown_and_allowed_by_the_program_s_line() -> None:
     site = SITE | {"program_file": "train.py", "program_line": 31}
-    assert any("train.py:31 (in own.py:3)" in line for line in predict._text("given", PREDICTION | {"sites": [site]}))
+    assert any("train.py:31 (in own.py:3)" in line for line in predict.text_of("given", PREDICTION | {"sites": [site]}))
     found = [Followed("command", PREDICTION | {"sites": [site]})]
     for allow, lines in (("train.py:31", 0), ("own.py:3", 0), ("train.py:3", 1)):
         assert len(predict._over(found, 0, [allow], None)) == lines
@@ -382,3 +385,18 @@ def test_steps_that_differ_are_told_apart_and_a_start_is_no_kind_of_its_own() ->
     assert predict._kinds([2, 2, 2, 2], [6, 2]) == []
     (line,) = predict._kinds([11, 11, 11, 11], [786, 11])
     assert line == "  a step of the warm-up makes 786 syncs; whether that comes back: --steps 24"
+
+
+def test_what_was_assumed_is_named_with_its_line() -> None:
+    place = {"op": "aten::nonzero", "file": "train.py", "line": 7, "count": 1.0, "reason": "a size was not computed"}
+    place |= {"program_file": None, "program_line": None}
+    prediction = {"total": 0, "sites": (), "unknown": (), "operators": 3, "operators_per_section": {}}
+    lines = text_of("train.py", {**prediction, "assumed": [place]})
+    assert "    aten::nonzero at train.py:7 (1x): a size was not computed" in lines
+    assert not [line for line in text_of("train.py", prediction) if "assumed" in line]
+
+
+def test_an_estimate_of_several_ranks_is_of_one() -> None:
+    estimate = estimate_step(FollowedStep([]), gpu_named("H100"))
+    assert "    of the first of 2 ranks; collectives between them are not estimated" in table([estimate], ranks=2)
+    assert not [line for line in table([estimate]) if "ranks" in line]

@@ -50,6 +50,25 @@ def test_a_program_leaves_what_a_run_of_ours_leaves(tmp_path: Path, capfd) -> No
     assert "its final checkpoint, if any, was not written" in said
 
 
+def test_a_program_is_followed_once_more_for_a_gpu_that_is_not_there(tmp_path: Path, capfd) -> None:
+    out = tmp_path / "out"
+    options = ["--steps", "2", "--warmup", "1", "--profile", "1", "--gpu", "H100,L4", "--json", "--out", str(out)]
+    assert main(["run", *options, "--", sys.executable, str(FORMS), "loader"]) == 0
+    predicted = json.loads(capfd.readouterr().out)["predicted"]
+    assert [row["gpu"] for row in predicted["estimate"]] == ["H100", "L4"]
+    assert all(row["launches"] > 0 for row in predicted["estimate"])
+    page = (out / "report.html").read_text()
+    assert "Predicted for a GPU" in page
+    assert "predicted, not measured" in page
+    assert f"{predicted['total']:g} syncs per step" in page
+
+
+def test_an_estimate_on_an_unknown_gpu_runs_nothing(tmp_path: Path, capfd) -> None:
+    assert main(["run", "--gpu", "H1000", "--out", str(tmp_path / "out"), "--", sys.executable, "missing.py"]) == 2
+    assert "no GPU of the name 'H1000'" in capfd.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_workers_that_are_forked_while_steps_are_profiled_leave_that_to_the_program(tmp_path: Path, capfd) -> None:
     out = tmp_path / "out"
     options = ["--steps", "2", "--warmup", "2", "--profile", "3", "--no-report", "--out", str(out)]

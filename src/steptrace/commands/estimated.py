@@ -33,6 +33,11 @@ def estimates(predictions: Mapping[int | None, Mapping[str, Any]], gpus: Sequenc
     ]
 
 
+def gpu_names(text: str) -> tuple[str, ...]:
+    """The value of `--gpu`."""
+    return tuple(name.strip() for name in text.split(","))
+
+
 def check_batches(command: Sequence[str], batches: Sequence[int]) -> None:
     """Raise `ConfigError` where `--batch` and `{batch}` in a command do not go together."""
     holds = any(_PLACE in word for word in command)
@@ -59,10 +64,12 @@ def as_json(found: Sequence[Estimate]) -> list[dict[str, Any]]:
     return rows
 
 
-def table(found: Sequence[Estimate]) -> list[str]:
-    """The lines of the table, and under it why a row has no figure and what no rule covers."""
+def table(found: Sequence[Estimate], *, ranks: int = 1) -> list[str]:
+    """The lines of the table, and under it why a row has no figure and what no rule covers; `ranks` of the program."""
     lines = ["  estimated, not measured:", *columns(_HEAD, [_row(one) for one in found])]
     lines += [f"    {_name(one)}: not estimated: {one.reason}" for one in found if one.reason is not None]
+    if ranks > 1:
+        lines.append(f"    of the first of {ranks} ranks; collectives between them are not estimated")
     for one in found[:1]:
         lines += [
             f"    without a rule: {missing.name}, {missing.calls:g}x, {fmt.percent(missing.share_pct)} of the GPU work"

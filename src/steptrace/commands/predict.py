@@ -16,7 +16,7 @@ from typing import Any, Final
 import yaml
 
 from steptrace import format as fmt
-from steptrace.commands.estimated import as_json, check_batches, estimates, table, with_batch
+from steptrace.commands.estimated import as_json, check_batches, estimates, gpu_names, table, with_batch
 from steptrace.commands.named_study import named_study
 from steptrace.commands.numbers import not_negative, positive
 from steptrace.commands.output import columns, show, warn
@@ -35,10 +35,14 @@ from steptrace.launch.start import ITS_OUTPUT, Limits, Streams, check_found, end
 #: A budget is exceeded, or a program has failed partway.
 EXIT_BROKEN: Final = 1
 _PROGRAM, _CONFIG, _FUNCTION = "a program, after --", "a study or a config", "a function"
+#: Steps of a program that are followed, and those before them.
+STEPS: Final = 4
+WARMUP: Final = 2
 #: The options that only one kind of target takes, with their defaults.
 _OPTIONS: Final[dict[str, dict[str, Any]]] = {
     _PROGRAM: {
-        "steps": 4, "warmup": 2, "devices": None, "first_step_within": Limits.first_step_s, "timeout": Limits.total_s,
+        "steps": STEPS, "warmup": WARMUP, "devices": None,
+        "first_step_within": Limits.first_step_s, "timeout": Limits.total_s,
     },
 }  # fmt: skip
 #: A warm-up step with so many times the syncs of the others does something else.
@@ -72,7 +76,7 @@ def add(command: argparse.ArgumentParser) -> None:
     add_limits(command)
     command.add_argument(
         "--gpu",
-        type=_names,
+        type=gpu_names,
         default=(),
         metavar="GPU[,GPU]",
         help="estimate step time, GPU busy and memory on these, such as H100,L4",
@@ -105,8 +109,10 @@ def run(arguments: argparse.Namespace) -> int:
         _refuse_others(arguments, _PROGRAM)
         target = shlex.join(arguments.target)
         check_batches(arguments.target, arguments.batch)
+        limits = Limits(arguments.first_step_within, arguments.timeout)
+        counts = {"warmup": arguments.warmup, "steps": arguments.steps, "devices": arguments.devices}
         by_batch = {
-            batch: [_follow_command(arguments, with_batch(arguments.target, batch))]
+            batch: [follow_command(with_batch(arguments.target, batch), limits, **counts)]
             for batch in arguments.batch or (None,)
         }
         return _report(by_batch, gpus, arguments, target)
@@ -167,8 +173,9 @@ def _report(
     texts = []
     for entry in followed:
         if entry.prediction:
-            lines = _text(given or entry.name, entry.prediction)
-            lines += table(of_gpus[entry.name]) if of_gpus.get(entry.name) else []
+            lines = text_of(given or entry.name, entry.prediction)
+            if of_gpus.get(entry.name):
+                lines += table(of_gpus[entry.name], ranks=len(entry.prediction.get("by_rank") or ()))
             texts.append("\n".join([*lines, *(_instead(entry.prediction["sites"]) if single else ())]))
     variants = [_as_json(entry, of_gpus.get(entry.name)) for entry in followed]
     document = variants[0]["prediction"] if single else {"study": target, "variants": variants}
@@ -215,10 +222,6 @@ def _says_anything(prediction: dict[str, Any]) -> bool:
     return any(prediction[key] for key in ("operators", "total", "unknown"))
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(","))
-
-
 def _batches(text: str) -> tuple[int, ...]:
     """Batches of `--batch`, ascending: the last is the largest."""
     return tuple(sorted({positive(number.strip()) for number in text.split(",")}))
@@ -248,12 +251,12 @@ def _is_command(target: Sequence[str]) -> bool:
     return len(target) > 1 or (path.suffix != ".py" and path.is_file() and os.access(path, os.X_OK))
 
 
-def _follow_command(arguments: argparse.Namespace, command: Sequence[str]) -> Followed:
+def follow_command(
+    command: Sequence[str], limits: Limits, *, warmup: int, steps: int, devices: int | None = None
+) -> Followed:
     """Follow a program; its standard output goes to standard error, since this command's is the prediction."""
     with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
-        counts = (arguments.warmup, arguments.steps)
-        settings = LaunchSettings(scratch, "predict", *counts, profile=0, gpus=arguments.devices)
-        limits = Limits(arguments.first_step_within, arguments.timeout)
+        settings = LaunchSettings(scratch, "predict", warmup, steps, profile=0, gpus=devices)
         launched = launch(command, settings, limits=limits, streams=Streams(sys.stderr))
         check_found(launched)
         from steptrace.launch.result import prediction_of
@@ -262,7 +265,7 @@ def _follow_command(arguments: argparse.Namespace, command: Sequence[str]) -> Fo
         if not launched.complete:
             reason = why(launched)
             fault = f"\n  next: {reason}" if reason != ITS_OUTPUT else ""
-            warn(f"{ended(launched)} after {len(prediction['by_step'])} of {arguments.steps} steps{fault}")
+            warn(f"{ended(launched)} after {len(prediction['by_step'])} of {steps} steps{fault}")
         # Of a program that was followed to the end of what was asked for it is the launcher's doing.
         prediction["exit_code"] = None if launched.complete else launched.exit_code
         return Followed("command", prediction, failed=launched.failed)
@@ -306,7 +309,8 @@ def _site(site: dict[str, Any]) -> PredictedSite:
     return PredictedSite(**named, count_per_step=site["count"])
 
 
-def _text(name: str, prediction: dict[str, Any]) -> list[str]:
+def text_of(name: str, prediction: dict[str, Any]) -> list[str]:
+    """The lines that say what was predicted."""
     batch = prediction.get("batch_size")
     total = prediction["total"]
     head = f"{name}: {fmt.plural(total, 'sync')} per step predicted"
@@ -324,6 +328,11 @@ def _text(name: str, prediction: dict[str, Any]) -> list[str]:
         lines.append("  not judged, so there may be more:")
         lines += [
             f"    {u['op']} at {_place(u)} ({round(u['count'], 2):g}x): {u['reason']}" for u in prediction["unknown"]
+        ]
+    if prediction.get("assumed"):
+        lines.append("  values and sizes that were assumed, behind which counts may differ:")
+        lines += [
+            f"    {a['op']} at {_place(a)} ({round(a['count'], 2):g}x): {a['reason']}" for a in prediction["assumed"]
         ]
     ranks = prediction.get("by_rank") or ()
     if len(set(ranks)) > 1:

@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from steptrace import format as fmt
+from steptrace.commands.estimated import as_json, estimates, gpu_names, table
 from steptrace.commands.numbers import not_negative, positive, seconds
 from steptrace.commands.output import show, warn
+from steptrace.documents.estimate import Estimate
 from steptrace.engine.kinds import DIFFERENT, FIRST_STEPS, Kind, kinds_by_time, per_step, to_show_period
 from steptrace.errors import LaunchError
+from steptrace.estimate import Gpu, gpu_named
 from steptrace.launch.settings import LaunchSettings
 from steptrace.launch.start import Launched, Limits, Streams, check_found, launch
 
@@ -57,6 +60,10 @@ def add(command: argparse.ArgumentParser) -> None:
         "`steptrace capture PID` records its next steps whenever it is asked to, into DIR",
     )  # fmt: skip
     add_limits(command)
+    command.add_argument(
+        "--gpu", type=gpu_names, default=(), metavar="GPU[,GPU]", help="follow the program once more, on a virtual "
+        "GPU: its predicted syncs, and the estimate of its step on these, such as H100,L4, on terminal and page",
+    )  # fmt: skip
     command.add_argument("--no-report", action="store_true", help="leave report.html out")
     command.add_argument("program", nargs="+", metavar="COMMAND", help="the program and its arguments, after --")
 
@@ -76,6 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _run_capturable(arguments)
     from steptrace.launch.result import Named, write_results
 
+    gpus = [gpu_named(name) for name in arguments.gpu]  # before anything runs
     out = _prepared(arguments.out or Path("steptrace-run"))
     limits = Limits(arguments.first_step_within, arguments.timeout)
     settings = LaunchSettings(
@@ -91,8 +99,20 @@ def run(arguments: argparse.Namespace) -> int:
         record = write_results(launched, run_dir, Named(repeat=repeat), program)
         measured.append(_Measured(launched, record, run_dir))
     shutil.rmtree(settings.out)
-    _say(measured, out, arguments)
+    _say(measured, out, arguments, _predicted(arguments, gpus, limits) if gpus else None)
     return 0 if all(one.launched.complete for one in measured) else EXIT_ENDED_EARLY
+
+
+def _predicted(arguments: argparse.Namespace, gpus: Sequence[Gpu], limits: Limits) -> "_Predicted | None":
+    """What following the program once more predicts; None, with a warning, where it cannot be followed."""
+    from steptrace.commands.predict import STEPS, WARMUP, follow_command
+
+    try:
+        prediction = follow_command(arguments.program, limits, warmup=WARMUP, steps=STEPS).prediction
+    except LaunchError as error:
+        warn(f"it could not be followed on a virtual GPU: {error}")
+        return None
+    return None if prediction is None else _Predicted(prediction, estimates({None: prediction}, gpus))
 
 
 def _status(line: str) -> None:
@@ -110,6 +130,26 @@ def _run_capturable(arguments: argparse.Namespace) -> int:
         except LaunchError as error:
             warn(f"it could not be captured: {error}")
     return launched.exit_code if launched.exit_code >= 0 else 128 - launched.exit_code
+
+
+@dataclass(frozen=True)
+class _Predicted:
+    """The program on a virtual GPU: a prediction, and its estimates."""
+
+    prediction: dict[str, Any]
+    estimates: list[Estimate]
+
+    def lines(self, command: str) -> list[str]:
+        """What is said of it."""
+        from steptrace.commands.predict import text_of
+
+        ranks = len(self.prediction.get("by_rank") or ())
+        return [*text_of(command, self.prediction), *table(self.estimates, ranks=ranks)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for `--json`, as `steptrace predict --json` has it."""
+        prediction = {name: value for name, value in self.prediction.items() if name != "operator_calls"}
+        return {**prediction, "estimate": as_json(self.estimates)}
 
 
 @dataclass(frozen=True)
@@ -142,7 +182,7 @@ def _prepared(out: Path) -> Path:
     return out
 
 
-def _say(measured: Sequence[_Measured], out: Path, arguments: argparse.Namespace) -> None:
+def _say(measured: Sequence[_Measured], out: Path, arguments: argparse.Namespace, predicted: _Predicted | None) -> None:
     """Write summary.json and the page, and say what was found."""
     first, command = measured[0], shlex.join(arguments.program)
     lines = [f"steptrace: {command}", *_timing(measured)]
@@ -153,6 +193,7 @@ def _say(measured: Sequence[_Measured], out: Path, arguments: argparse.Namespace
         "loader_wait_ms": _wait_ms(measured),
         "summary": None,
         "report": None,
+        "predicted": None if predicted is None else predicted.to_json(),
         "kinds": [asdict(kind) for kind in kinds_by_time(_untroubled_ns(first))],
         "warnings": list(dict.fromkeys(warning for one in measured for warning in one.record.warnings)),
     }
@@ -163,14 +204,18 @@ def _say(measured: Sequence[_Measured], out: Path, arguments: argparse.Namespace
         summary = write_analysis(traces, out)
         document["summary"] = out / "summary.json"
         kinds = kinds_by_time(_untroubled_ns(first))
-        lines += _of_traces(summary, kinds, on_gpu=first.record.device == "cuda", command=command)
+        on_gpu = first.record.device == "cuda"
+        # What is predicted has lines of its own.
+        lines += [] if predicted and not on_gpu else _of_traces(summary, kinds, on_gpu=on_gpu, command=command)
         if not arguments.no_report:
             from steptrace.report.trace import page as trace_page
 
-            trace_page.write(summary, out / "report.html", title=command)
+            of_gpu = None if predicted is None else (predicted.prediction, predicted.estimates)
+            trace_page.write(summary, out / "report.html", title=command, predicted=of_gpu)
             document["report"] = out / "report.html"
             lines += [f"  {line}" for line in trace_page.in_words(summary).splitlines()]
             lines.append(str(out / "report.html"))
+    lines += [] if predicted is None else predicted.lines(command)
     for warning in document["warnings"]:
         warn(warning)
     show(arguments, document, "\n".join([*lines, str(first.run_dir / "run.json")]))
@@ -252,7 +297,8 @@ def _kinds(one: _Measured) -> list[str]:
 def _of_traces(summary: "Summary", kinds: Sequence[Kind], *, on_gpu: bool, command: str) -> list[str]:
     """GPU busy, and the syncs with their lines."""
     if not on_gpu:
-        return [f"  syncs: not measured (no GPU); to predict them: steptrace predict -- {_on_gpu(command)}"]
+        next_step = f"steptrace predict -- {_on_gpu(command)}"
+        return [f"  syncs: not measured (no GPU); to predict them: {next_step} (or here: --gpu H100)"]
     trace = summary.traces[0]
     lines = [f"  GPU busy: {fmt.percent(trace.gpu_busy_pct)}"]
     syncs = trace.syncs

@@ -1,7 +1,7 @@
 """The page of `steptrace analyze`: summary.json's content as one self-contained HTML file."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from steptrace import format as fmt
 from steptrace.documents.column import subjects_of
+from steptrace.documents.estimate import Band, Estimate
 from steptrace.documents.finding import SEVERITIES, Finding
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.step_figures import STEP_FIGURES
@@ -29,27 +30,41 @@ from steptrace.report.trace.model import TraceView, build
 from steptrace.report.trace.ranks import rank_sections
 from steptrace.report.trace.sections import Spot, section
 
+_PREDICTED: Final = "Predicted for a GPU"
+#: A prediction as prediction.json has it, and its estimates.
+Predicted = tuple[Mapping[str, Any], Sequence[Estimate]]
 
-def write(summary: Summary, out: Path, title: str | None = None) -> None:
+
+def write(summary: Summary, out: Path, title: str | None = None, predicted: Predicted | None = None) -> None:
     """Write the page of a summary.json's content.
 
     Args:
         summary: the content.
         out: the page's file.
         title: its heading; default: the name of the trace, or how many there are.
+        predicted: of the same program on a GPU that is not there; shown with one trace.
 
     Raises:
         RecordError: the summary holds no traces.
     """
     traces = build(summary)
     title = title or (traces[0].title if len(traces) == 1 else f"{len(traces)} traces")
-    write_text(out, page_html(title, traces, summary.ranks, summary.warnings))
+    write_text(out, page_html(title, traces, summary.ranks, summary.warnings, predicted))
 
 
-def page_html(title: str, traces: Sequence[TraceView], ranks: Ranks | None, warnings: Sequence[str] = ()) -> str:
+def page_html(
+    title: str,
+    traces: Sequence[TraceView],
+    ranks: Ranks | None,
+    warnings: Sequence[str] = (),
+    predicted: Predicted | None = None,
+) -> str:
     """The whole page: one trace with a section a topic, or all traces side by side and then each by itself."""
     if len(traces) == 1:
         shown, body = _sections(traces[0], Spot(alone=True, prefix=""))
+        if predicted is not None:
+            shown = [("predicted", _PREDICTED), *shown]
+            body = _predicted(*predicted) + body
         return page(f"{title} – steptrace", _intro(title, traces, shown, warnings, _first(traces, ())) + body, shown)
     together = [] if ranks is None else rank_sections(ranks)
     toc = [("ranks", "All traces"), *((id_, heading) for id_, heading, _ in together)]
@@ -76,6 +91,31 @@ def page_html(title: str, traces: Sequence[TraceView], ranks: Ranks | None, warn
         _intro(title, traces, toc, warnings, _first(traces, found)) + overview + Markup("").join(each),
         toc,
     )
+
+
+def _predicted(prediction: Mapping[str, Any], estimates: Sequence[Estimate]) -> Html:
+    """What the same program would do on a GPU that is not there."""
+    rows = [
+        {
+            "one": one,
+            "step": _band(one.step_ms),
+            "busy": None if one.gpu_busy_pct is None else f"{one.gpu_busy_pct[0]:.0f} to {one.gpu_busy_pct[1]:.0f} %",
+            "memory": None
+            if one.peak_memory_bytes is None
+            else f"{fmt.size_bytes(one.peak_memory_bytes)}, {'fits' if one.fits else 'does not fit'}",
+        }
+        for one in estimates
+    ]
+    sites = sorted(prediction["sites"], key=lambda site: -site["count"])
+    ranks = len(prediction.get("by_rank") or ())
+    return render(
+        "trace/predicted", heading=_PREDICTED, total=prediction["total"], sites=sites, rows=rows, ranks=ranks,
+        assumed=prediction.get("assumed") or (), unknown=prediction["unknown"],
+    )  # fmt: skip
+
+
+def _band(band: Band | None) -> str | None:
+    return None if band is None else f"{fmt.duration_ms(band[0], 2)} to {fmt.duration_ms(band[1], 2)}"
 
 
 def _first(traces: Sequence[TraceView], together: Sequence[Finding]) -> Html:
