@@ -16,7 +16,6 @@ import hypothesis
 import pytest
 
 import forked_python
-from snakemake_forks import SNAKEMAKE
 
 # What a computed value reads as on the stand-in CUDA device (tests/standin/README.md); no other device looks at these.
 os.environ.setdefault("FAKECUDA_COMPUTED_SIZE", "8")
@@ -89,7 +88,6 @@ def hydra_composes_once(composed_by_hydra: dict[str, Any], monkeypatch: pytest.M
 def _servers_end() -> Iterator[None]:
     yield
     forked_python.close()
-    SNAKEMAKE.close()
 
 
 @pytest.fixture(scope="session")

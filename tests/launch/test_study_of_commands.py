@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import forked_python
-from snakemake_forks import SNAKEMAKE
+from snakemake_calls import run_snakemake
 from steptrace.cli import main as steptrace_main
 from steptrace.config.plan import Plan, make_plan
 from steptrace.errors import ConfigError
@@ -222,7 +222,7 @@ def test_a_branch_and_a_patch_against_main(planned: Callable[..., Plan], folder:
 
     def run(code: int = 0) -> str:
         arguments = ("--snakefile", str(ROOT / "Snakefile"), "--cores", "all")
-        done = SNAKEMAKE(*arguments, cwd=folder, environment=environment)
+        done = run_snakemake(*arguments, cwd=folder, environment=environment)
         assert done.returncode == code, done.stdout[-4000:]
         return done.stdout
 

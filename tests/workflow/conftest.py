@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from snakemake_forks import SNAKEMAKE
+from snakemake_calls import run_snakemake
 
 ROOT = Path(__file__).parents[2]
 FAKES = Path(__file__).parent / "fakes"
@@ -69,8 +69,10 @@ class Project:
         return [sys.executable, "-m", "snakemake", "--cores", "2", *arguments]
 
     def run(self, *arguments: str, cwd: Path | None = None, **environment: str) -> "subprocess.CompletedProcess[str]":
-        """Run Snakemake to its end, in a fork; stdout and stderr come together in `stdout`."""
-        return SNAKEMAKE("--cores", "2", *arguments, cwd=cwd or self.folder, environment=self.environment | environment)
+        """Run Snakemake to its end; stdout and stderr come together in `stdout`."""
+        return run_snakemake(
+            "--cores", "2", *arguments, cwd=cwd or self.folder, environment=self.environment | environment
+        )
 
     def start(self, *arguments: str, start_new_session: bool = False) -> "subprocess.Popen[str]":
         return subprocess.Popen(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from snakemake_forks import SNAKEMAKE
+from snakemake_calls import run_snakemake
 from steptrace.trace.find import find_traces
 from steptrace.trace.link import read_trace
 
@@ -63,7 +63,7 @@ def test_a_study_with_ones_own_loss_and_a_failing_variant(small_study, tmp_path)
         path.write_text(text)
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "STEPTRACE_LOCKS": str(tmp_path / "locks")}
     arguments = ("--cores", "2", "--snakefile", str(ROOT / "Snakefile"), "--directory", str(tmp_path))
-    result = SNAKEMAKE(*arguments, cwd=ROOT, environment=environment)
+    result = run_snakemake(*arguments, cwd=ROOT, environment=environment)
     assert result.returncode == 1, result.stdout  # one variant failed, and that is all
     assert "small/broken run0, equivalence: failed, ValueError: the own loss is broken (see results" in result.stdout
 

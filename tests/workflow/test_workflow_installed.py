@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 import forked_python
-from snakemake_forks import SNAKEMAKE
+from snakemake_calls import run_snakemake
 from steptrace.cli import main
 
 ROOT = Path(__file__).parents[2]
@@ -131,7 +131,7 @@ def test_a_new_folder_runs_its_study(installed: Path, tmp_path: Path) -> None:
     # The studies that come with steptrace can be chosen here, too.
     (site,) = installed.parents[1].glob("lib/python*/site-packages")
     environment = {**os.environ, "PYTHONPATH": str(site), "STEPTRACE_LOCKS": str(folder / "locks")}
-    dry = SNAKEMAKE("-n", "--cores", "2", "--config", "studies=[masked_loss]", cwd=folder, environment=environment)
+    dry = run_snakemake("-n", "--cores", "2", "--config", "studies=[masked_loss]", cwd=folder, environment=environment)
     assert "train_masked_loss_run0" in dry.stdout
 
 

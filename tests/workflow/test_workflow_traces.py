@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from builders import TraceBuilder, training_step
-from snakemake_forks import SNAKEMAKE
+from snakemake_calls import run_snakemake
 from steptrace import cli
 
 pytestmark = pytest.mark.workflow
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 def _snakemake(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     arguments = ("--cores", "2", "--snakefile", str(ROOT / "Snakefile"), "--directory", str(folder), *arguments)
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "STEPTRACE_LOCKS": str(folder / "locks")}
-    return SNAKEMAKE(*arguments, cwd=ROOT, environment=environment)
+    return run_snakemake(*arguments, cwd=ROOT, environment=environment)
 
 
 def test_traces_without_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +29,7 @@ def test_traces_without_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             training_step(builder, index, index * 1_100_000)
         builder.write(tmp_path / "job" / f"rank{rank}.json.gz")
         builder.write(tmp_path / "lone trace.json")
-    result = _snakemake(tmp_path, "--config", "studies=[]", 'traces=["lone trace.json", {name: ranks, path: job}]')
+    result = _snakemake(tmp_path, "--config", "studies=[]", 'traces={lone: "lone trace.json", ranks: job}')
     assert result.returncode == 0, result.stdout
     traces = tmp_path / "results" / "traces"
     ranks = json.loads((traces / "ranks" / "summary.json").read_text())
@@ -40,7 +40,7 @@ def test_traces_without_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert {file.name for file in Path("by one/tables").rglob("*")} == {
         file.name for file in (traces / "ranks" / "tables").rglob("*")
     }
-    (lone,) = (folder for folder in traces.iterdir() if folder.name != "ranks")
+    lone = traces / "lone"
     assert json.loads((lone / "summary.json").read_text())["traces"][0]["quality"]["steps"] == 2
     index = (tmp_path / "reports" / "index.html").read_text(encoding="utf-8")
     for folder in (lone, traces / "ranks"):
