@@ -7,6 +7,8 @@ from steptrace.documents.column import column
 
 #: The rule that gives a study's answer: pages put its finding first.
 ANSWER: Final = "which_variant"
+#: The rule of the syncs that a GPU would see, where none has measured.
+PREDICTED_SYNCS: Final = "predicted_syncs"
 
 Severity = Literal["info", "warning", "high"]
 #: The severest first.

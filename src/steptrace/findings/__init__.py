@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from steptrace.documents.comparison import Comparison, VariantResult
-from steptrace.documents.finding import ANSWER, Finding
+from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS, Finding
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.findings.communication import COMMUNICATION_RULES, STRAGGLER_RULES
 from steptrace.findings.compute import ARITHMETIC_RULES, OPTIMIZER_RULES
@@ -41,7 +41,7 @@ TRACE_RULES: Final[tuple[Rule[Window], ...]] = (
 #: On the whole summary, of several ranks.
 RANK_RULES: Final[tuple[Rule[Summary], ...]] = STRAGGLER_RULES
 #: On a simulated GPU only these say anything: the others need times or values.
-_UNTIMED: Final = frozenset({ANSWER, "predicted_syncs", "out_of_memory", "failed_run"})
+_UNTIMED: Final = frozenset({ANSWER, PREDICTED_SYNCS, "out_of_memory", "failed_run"})
 
 
 def with_trace_findings(summary: Summary) -> Summary:

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
-from steptrace.documents.finding import ANSWER, SEVERITIES, Finding, Severity, Source
+from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS, SEVERITIES, Finding, Severity, Source
 from steptrace.format import whole_percent as percent
 from steptrace.limits import SLOW_PROFILE
 
@@ -104,7 +104,8 @@ def of_slow_profile(item: Finding, slower: float | None) -> Finding:
 def ranked(findings: Iterable[Finding], rules: Iterable[Rule[Any]]) -> list[Finding]:
     """The findings without symptoms that others explain: a study's answer, then by severity and cost.
 
-    Of those of high severity the ones without a cost come first: errors, which nothing should be concluded before.
+    Of those of high severity the ones without a cost come first: errors, which nothing should be concluded before. So
+    do predicted syncs among warnings.
     """
     kept = list(findings)
     causes = {rule.name: rule.explained_by for rule in rules if rule.explained_by}
@@ -112,9 +113,11 @@ def ranked(findings: Iterable[Finding], rules: Iterable[Rule[Any]]) -> list[Find
 
 
 def _order(item: Finding) -> tuple[float, ...]:
-    error = item.severity == "high" and item.cost_ns_per_step is None and item.cost_share is None
+    unpriced = item.cost_ns_per_step is None and item.cost_share is None
+    # A prediction is there only where no GPU has measured: what a CPU's step waits for says less of a GPU's.
+    first = unpriced and (item.severity == "high" or item.rule == PREDICTED_SYNCS)
     costs = -(item.cost_ns_per_step or 0), -(item.cost_share or 0)
-    return item.rule != ANSWER, SEVERITIES.index(item.severity), not error, *costs
+    return item.rule != ANSWER, SEVERITIES.index(item.severity), not first, *costs
 
 
 def _explained(item: Finding, causes: Sequence[str], found: list[Finding]) -> bool:

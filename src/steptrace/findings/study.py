@@ -8,7 +8,7 @@ from typing import Final
 
 from steptrace.documents.comparison import Comparison, PredictedSite, RunResult, VariantResult
 from steptrace.documents.comparison.runs import ProcessError
-from steptrace.documents.finding import ANSWER
+from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS
 from steptrace.findings.model import Match, Rule, per_variant, rule
 from steptrace.findings.replacements import counter_check, replacement
 from steptrace.findings.verdict import verdict_of
@@ -146,7 +146,7 @@ def _answer(study: Comparison) -> Iterator[Match]:
 
 STUDY_RULES: Final[tuple[Rule[Comparison], ...]] = (
     rule(ANSWER, _answer),
-    rule("predicted_syncs", per_variant(_predicted_syncs)),
+    rule(PREDICTED_SYNCS, per_variant(_predicted_syncs)),
     rule("differs", per_variant(_differs)),
     rule("equivalence_failed", per_variant(_unchecked)),
     rule("out_of_memory", per_variant(_out_of_memory)),
