@@ -91,7 +91,7 @@ def test_an_earlier_trace_is_not_replaced(capture, entry, tmp_path, caplog):
     before = {path: path.read_bytes() for path in (tmp_path / "out").iterdir()}
     _ask(entry, tmp_path / "out", name="2")
     _train(capture, 3)
-    assert "there is a trace already" in caplog.text
+    assert "a trace exists already" in caplog.text
     assert {path: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
 
 

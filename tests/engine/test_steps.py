@@ -137,10 +137,10 @@ def test_a_skipped_step_is_a_step_with_the_loss_before_it_was_scaled() -> None:
 def test_a_program_that_says_its_steps_knows_better() -> None:
     program, optimizer = Program(), Optimizer()
     program.backward()
-    program.finder.step_said()
+    program.finder.step_marked()
     program.backward()
     program.update(optimizer)
-    program.finder.step_said()
+    program.finder.step_marked()
     assert [s.backwards for s in program.steps] == [1, 1]
 
 
@@ -149,7 +149,7 @@ def test_a_step_that_the_optimizer_has_ended_before_the_program_says_so_is_one_s
     for _ in range(3):
         program.backward()
         program.update(optimizer)
-        program.finder.step_said()
+        program.finder.step_marked()
     assert [len(s.losses) for s in program.steps] == [1, 1, 1]
 
 

@@ -20,8 +20,8 @@ def answers(dtype: str = "float32") -> list[dict[str, Any]]:
 
 
 def test_equal_answers_are_the_same() -> None:
-    found = verdict(answers(), answers())
-    assert (found["status"], found["max_rel_err"]) == ("same", 0)
+    result = verdict(answers(), answers())
+    assert (result["status"], result["max_rel_err"]) == ("same", 0)
 
 
 @pytest.mark.parametrize(
@@ -30,17 +30,17 @@ def test_equal_answers_are_the_same() -> None:
 def test_the_first_loss_is_held(change: float, status: str) -> None:
     own = answers()
     own[0]["loss"] += change
-    found = verdict(own, answers())
-    assert found["status"] == status
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    result = verdict(own, answers())
+    assert result["status"] == status
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
 
 
 def test_the_first_gradient_is_held_in_float32_alone() -> None:
     own, coarse = answers(), answers("bfloat16")
     for step in (own[0], coarse[0]):
         step["gradients"][0]["projections"] = [2.1, -2.1] * 4
-    found = verdict(own, answers())
-    assert (found["status"], found["gradient_rel_err"]) == ("differs", pytest.approx(0.05))
+    result = verdict(own, answers())
+    assert (result["status"], result["gradient_rel_err"]) == ("differs", pytest.approx(0.05))
     assert verdict(coarse, answers())["status"] == "same"
     assert verdict(coarse, answers())["tolerance"].keys() == {"loss"}
 
@@ -50,9 +50,9 @@ def test_later_losses_may_be_further_apart() -> None:
     own[1]["loss"] *= 1 + 5e-6
     assert verdict(own, answers())["status"] == "same"
     own[1]["loss"] *= 1 + 5e-3
-    found = verdict(own, answers())
-    assert (found["status"], found["max_rel_err"]) == ("differs", pytest.approx(5e-3, rel=0.01))
-    assert found["loss_rel_err"] == found["max_rel_err"] > found["tolerance"]["loss"]
+    result = verdict(own, answers())
+    assert (result["status"], result["max_rel_err"]) == ("differs", pytest.approx(5e-3, rel=0.01))
+    assert result["loss_rel_err"] == result["max_rel_err"] > result["tolerance"]["loss"]
     own[1]["loss"] = float("nan")
     assert verdict(own, answers())["loss_rel_err"] is None
 
@@ -60,33 +60,33 @@ def test_later_losses_may_be_further_apart() -> None:
 def test_a_later_step_without_one_loss_is_left_out() -> None:
     own = answers()
     own[1]["loss"] = None
-    found = verdict(own, answers())
-    assert (found["status"], [case["name"] for case in found["cases"]]) == ("same", ["step 1"])
+    result = verdict(own, answers())
+    assert (result["status"], [case["name"] for case in result["cases"]]) == ("same", ["step 1"])
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"samples": 16}, "a step has 16 samples, the baseline's 8"),
-        ({"loss": None}, "its loss is not known"),
-        ({"gradients": []}, "the gradients have other sizes"),
+        ({"samples": 16}, "a step has 16 samples, the baseline's has 8"),
+        ({"loss": None}, "its loss is unknown"),
+        ({"gradients": []}, "the gradients' sizes differ"),
     ],
 )
 def test_what_cannot_be_compared_is_no_silent_same(change: dict[str, Any], reason: str) -> None:
     own = answers()
     own[0] |= change
-    found = verdict(own, answers())
-    assert found["status"] == "not comparable"
-    assert reason in found["reason"]
+    result = verdict(own, answers())
+    assert result["status"] == "not comparable"
+    assert reason in result["reason"]
     assert verdict([], answers())["status"] == "not comparable"
 
 
 def test_a_baseline_whose_loss_is_no_number_is_named_as_the_reason() -> None:
     reference = answers()
     reference[0]["loss"] = float("nan")
-    found = verdict(answers(), reference)
-    assert (found["status"], found["reason"]) == (
-        "not comparable", "the baseline's own loss is infinite or no number",
+    result = verdict(answers(), reference)
+    assert (result["status"], result["reason"]) == (
+        "not comparable", "the baseline's own loss is infinite or NaN",
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import torch
 
 import forked_python
 from steptrace.errors import LaunchError
-from steptrace.launch.start import Launched, Limits, check_found
+from steptrace.launch.start import Launched, Limits, require_steps
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
@@ -46,7 +46,7 @@ def test_steps_are_found_in_all_forms() -> None:
 @pytest.mark.parametrize("form", ["loader", "thread", "swallow", "said", "sharded"])
 def test_a_program_is_measured_and_ended(launched: Launch, capfd, form: str) -> None:
     found = launched(form)
-    check_found(found)
+    require_steps(found)
     assert (found.complete, found.exit_code, found.stopped) == (True, 0, None)
     rows = timed(found)
     assert len(rows) == 4
@@ -68,7 +68,7 @@ def test_losses_are_those_before_scaling(launched: Launch) -> None:
 def test_two_ranks_under_torchrun(launched: Launch) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     found = launched(command=[*torchrun, str(FORMS), "ranks"])
-    check_found(found)
+    require_steps(found)
     assert [(rank["rank"], rank["world_size"], rank["state"]) for rank in found.ranks] == [
         (0, 2, "complete"), (1, 2, "complete"),
     ]  # fmt: skip
@@ -97,7 +97,7 @@ def test_a_program_without_a_step_is_told_what_to_do(
     launched: Launch, form: str, limit: float | None, message: str
 ) -> None:
     with pytest.raises(LaunchError) as raised:
-        check_found(launched(form, "5", limits=Limits(first_step_s=limit)))
+        require_steps(launched(form, "5", limits=Limits(first_step_s=limit)))
     assert str(raised.value).startswith(message)
     assert "steptrace.step()" in str(raised.value)
 
@@ -125,20 +125,20 @@ def test_more_gpus_are_offered_where_a_prediction_lacks_them(
     launched: Launch, mode: str, code: str, *, more_gpus: bool
 ) -> None:
     with pytest.raises(LaunchError, match="its own output says why") as raised:
-        check_found(launched(command=[sys.executable, "-c", code], mode=mode))
+        require_steps(launched(command=[sys.executable, "-c", code], mode=mode))
     assert ("--devices N" in str(raised.value)) is more_gpus
 
 
 def test_a_fault_of_the_prediction_s_own_is_not_the_program_s(launched: Launch) -> None:
     code = "import torch; from steptrace.predict import uncomputed; uncomputed.run = None; torch.ones(2).cuda().cos()"
     with pytest.raises(LaunchError, match=r"fault of steptrace.*please report: steptrace .*TypeError.*execution\.py:"):
-        check_found(launched(command=[sys.executable, "-c", code], mode="predict"))
+        require_steps(launched(command=[sys.executable, "-c", code], mode="predict"))
 
 
 @pytest.mark.parametrize("option", ["-I", "-S"])
 def test_an_interpreter_that_never_loads_the_probe_is_told_apart(launched: Launch, option: str) -> None:
     with pytest.raises(LaunchError, match="the probe was never loaded"):
-        check_found(launched(command=[sys.executable, option, "-c", "print('nothing')"]))
+        require_steps(launched(command=[sys.executable, option, "-c", "print('nothing')"]))
 
 
 def test_a_program_whose_time_is_over_has_at_least_five_timed_steps(launched: Launch) -> None:
@@ -158,8 +158,8 @@ def test_a_program_that_fails_keeps_its_exit_code_and_what_was_timed(launched: L
 def test_a_process_that_leaves_without_a_word_leaves_no_record(launched: Launch) -> None:
     found = launched("os_exit")
     assert (found.exit_code, found.ranks) == (7, ())
-    with pytest.raises(LaunchError, match=r"exit code 7: its process ended .* after a step was seen"):
-        check_found(found)
+    with pytest.raises(LaunchError, match=r"exit code 7: its process ended .* after its first step"):
+        require_steps(found)
 
 
 def test_a_record_that_cannot_be_written_is_no_error_of_the_program_and_told_with_its_cause(
@@ -170,14 +170,14 @@ def test_a_record_that_cannot_be_written_is_no_error_of_the_program_and_told_wit
     said = capfd.readouterr().out
     assert "its own finally" in said
     assert "Traceback" not in said
-    with pytest.raises(LaunchError, match=r"what was measured could not be written \(File too large\)"):
-        check_found(found)
+    with pytest.raises(LaunchError, match=r"the measurement could not be written \(File too large\)"):
+        require_steps(found)
 
 
 def test_a_program_that_hangs_in_its_warm_up_is_stopped(launched: Launch) -> None:
     found = launched("hangs", warmup=10, limits=Limits(first_step_s=None, total_s=3))
-    with pytest.raises(LaunchError, match="stopped: it was not over within 3 s: "):
-        check_found(found)
+    with pytest.raises(LaunchError, match="stopped: it did not end within 3 s: "):
+        require_steps(found)
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_an_environment_without_steptrace(launched: Launch, bare_python: str, mo
     for name in ("steptrace", "msgspec", "psutil", "pandas", "hydra"):
         assert subprocess.run([bare_python, "-c", f"import {name}"], capture_output=True, check=False).returncode
     found = launched(command=[bare_python, str(FORMS), "loader"], mode=mode, profile=2)
-    check_found(found)
+    require_steps(found)
     assert found.complete
     if mode == "predict":
         assert found.ranks[0]["prediction"]["by_step"] == [3, 3, 3, 3]

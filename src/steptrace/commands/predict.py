@@ -30,7 +30,7 @@ from steptrace.engine.kinds import kinds_by_count, to_show_period
 from steptrace.errors import ConfigError
 from steptrace.estimate import Gpu, gpu_named
 from steptrace.launch.settings import LaunchSettings
-from steptrace.launch.start import ITS_OUTPUT, Limits, Streams, check_found, ended, launch, why
+from steptrace.launch.start import ITS_OUTPUT, Limits, Streams, ended, launch, require_steps, why
 
 #: A budget is exceeded, or a program has failed partway.
 EXIT_BROKEN: Final = 1
@@ -258,7 +258,7 @@ def follow_command(
     with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
         settings = LaunchSettings(scratch, "predict", warmup, steps, profile=0, gpus=devices)
         launched = launch(command, settings, limits=limits, streams=Streams(sys.stderr))
-        check_found(launched)
+        require_steps(launched)
         from steptrace.launch.result import prediction_of
 
         prediction = prediction_of(launched, shlex.join(command))

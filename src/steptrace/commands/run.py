@@ -22,7 +22,7 @@ from steptrace.engine.kinds import DIFFERENT, FIRST_STEPS, Kind, kinds_by_time, 
 from steptrace.errors import LaunchError
 from steptrace.estimate import Gpu, gpu_named
 from steptrace.launch.settings import LaunchSettings
-from steptrace.launch.start import Launched, Limits, Streams, check_found, launch
+from steptrace.launch.start import Launched, Limits, Streams, launch, require_steps
 
 if TYPE_CHECKING:
     from steptrace.documents.run import RunRecord
@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     for repeat in range(arguments.repeats):
         streams = Streams(sys.stderr if arguments.json else None, _status)
         launched = launch(arguments.program, settings, limits=limits, streams=streams)
-        check_found(launched)
+        require_steps(launched)
         run_dir = out / f"run{repeat}"
         record = write_results(launched, run_dir, Named(repeat=repeat), program)
         measured.append(_Measured(launched, record, run_dir))
@@ -126,7 +126,7 @@ def _run_capturable(arguments: argparse.Namespace) -> int:
         settings = LaunchSettings(scratch, "capture", captures=str(captures))
         launched = launch(arguments.program, settings, limits=Limits(None, arguments.timeout))
         try:
-            check_found(launched)
+            require_steps(launched)
         except LaunchError as error:
             warn(f"it could not be captured: {error}")
     return launched.exit_code if launched.exit_code >= 0 else 128 - launched.exit_code

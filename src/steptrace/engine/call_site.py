@@ -16,11 +16,11 @@ import steptrace
 
 _PIPELINE: Final = f"{Path(steptrace.__file__).parent}/"
 _WORKLOADS: Final = f"{_PIPELINE}workloads/"
-#: What drives a prediction. Whatever lies further out only started it, and is not to blame.
+#: The module that drives a prediction; frames outside it only started it.
 _DRIVER: Final = f"{_PIPELINE}predict/drive.py"
-#: Files to look past: PyTorch's, the virtual device's, and those of a probe in somebody's program.
+#: Files to skip: PyTorch's, the virtual device's and the probe's.
 LOOK_PAST: Final = (f"{Path(torch.__file__).parent}/", f"{_PIPELINE}predict/", f"{_PIPELINE}launch/")
-#: Lines that the text of a site has at most.
+#: Most lines in the text of a site.
 _LONGEST: Final = 10
 
 
@@ -33,7 +33,7 @@ class Site(NamedTuple):
 
     @property
     def code(self) -> str | None:
-        """The line's text, or None if it cannot be read; `if (` alone says nothing, so to where its brackets close."""
+        """The line's text, up to where its brackets close; None if it cannot be read."""
         text = linecache.getline(self.file, self.line).strip()
         for line in range(self.line + 1, self.line + _LONGEST):
             if all(text.count(opened) <= text.count(closed) for opened, closed in ("()", "[]", "{}")):
@@ -43,10 +43,10 @@ class Site(NamedTuple):
 
 
 def calling_site(frames: Iterable[Site], generated: str = "<") -> Site | None:
-    """The first of the frames, from the innermost outwards, that is the program's.
+    """The program's innermost frame.
 
-    None once the pipeline's own code is reached, since what lies further out only started it. The workloads count as
-    the user's code. Frames without a file whose names begin with `generated` are nobody's.
+    None once the pipeline's own code is reached: frames outside it only started it. The workloads count as the user's
+    code. Frames without a file whose names begin with `generated` are skipped.
     """
     for site in frames:
         if site.file == _DRIVER:

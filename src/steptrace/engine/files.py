@@ -1,4 +1,4 @@
-"""What a measured process leaves, made into the files of a run. Imports no torch."""
+"""Converts the records of a measured process to the files of a run. Imports no torch."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # a prediction and a check of the answer need none
 
 
 def steps_table(ranks: Sequence[Sequence[Mapping[str, Any]]]) -> "pd.DataFrame":
-    """The table `STEPS_OF_RUN` of all ranks' rows: of a step that all took the longest time and wait, the mean loss."""
+    """The table `STEPS_OF_RUN` from all ranks' rows: for each step the longest time and wait, and the mean loss."""
     import pandas as pd
 
     rows = [
@@ -40,7 +40,7 @@ def trace_name(rank: int) -> str:
 
 
 def move_trace(left: Path, run_dir: Path, rank: int) -> str | None:
-    """Put a rank's trace and its record into the run's folder; its name there, None if there is none."""
+    """Move a rank's trace and its record into the run's folder; returns its name there, None without a trace."""
     if not left.exists():
         return None
     name = trace_name(rank)

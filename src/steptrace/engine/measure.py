@@ -26,10 +26,10 @@ from steptrace.engine.steps import Step
 from steptrace.files import write_bytes
 from steptrace.place import place
 
-#: Goes on at the end of each step, with the step. Its `close()` is called where the program ends early.
+#: Resumed at the end of each step, with the step. Closed if the program ends early.
 Phases = Generator[None, Step, None]
 
-#: Timed steps that there are at least, however long they take.
+#: Fewest timed steps, however long they take.
 LEAST_TIMED: Final = 5
 #: Steps watched for PyTorch's own warnings; a number that varies between them would be worth knowing.
 _WARNED_STEPS: Final = 2
@@ -41,13 +41,13 @@ _Row = tuple[str, Clock, Any, Any, Step]
 
 @dataclass(frozen=True)
 class MeasureSettings:
-    """What is measured, and how.
+    """Settings of a measurement.
 
     Attributes:
         out: folder for the trace, `op_lines.json`, `sources.json` and `warned_syncs.json`.
         warmup: steps before the timed ones.
         steps: timed steps.
-        window: what comes under the profiler; None: nothing does, and no step is watched.
+        window: the profiled steps; None: no step is profiled or watched.
         at_most_s: seconds after which the warm-up ends, and the timed steps, with at least `FIRST_STEPS` and
             `LEAST_TIMED` steps. Not with several ranks, which have to take the same steps.
         ours: the training is a study's own. Its first step begins when `phases()` does, and an error in a watched step
@@ -65,13 +65,13 @@ class MeasureSettings:
 
 
 class Measurement:
-    """One process's measurement; `record` is what it leaves, as plain data, and fills while `phases()` goes on.
+    """One process's measurement; `phases()` fills its `record`, plain data, while it runs.
 
     Args:
-        settings: what is measured.
-        label: called with whether the parts of a step are to be labelled for the profiler.
+        settings: of the measurement.
+        label: called with True or False: whether to label the parts of a step for the profiler.
         between: called with the name of the phase that is over, before the next one begins; may train on.
-        progress: called before each step and after the last with the phase, its steps that are over, and their number.
+        progress: called before each step and after the last with the phase, its steps so far, and their number.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Measurement:
         self.record |= {"rows": _plain(self._rows), "gpu": gpu(), "clock": _clock().name}
 
     def _next(self, phase: str, done: int, total: int) -> Generator[None, Step, Step]:
-        """Wait for the end of the next step of a phase, of which `done` are over."""
+        """Wait for the end of a phase's next step; `done` have ended so far."""
         self._progress(phase, done, total)
         step = yield
         self._over += 1
@@ -122,10 +122,10 @@ class Measurement:
         return step
 
     def _timed(self) -> Generator[None, Step, bool]:
-        """Warm-up and timed steps; False where another optimizer has come up meanwhile that ends the steps from now on.
+        """Warm-up and timed steps; False if another optimizer ends the steps from now on.
 
-        Elsewhere than in our own training the first step has no beginning that is known. None is timed across the
-        moment the program takes its GPU.
+        Outside our own training the start of the first step is unknown. No step is timed across the moment when the
+        program initialises CUDA.
         """
         clock, left, done, ends_at = _clock(), self._settings.warmup, 0, self._ends_at()
         start = clock.now() if self._settings.ours else None
@@ -180,8 +180,8 @@ class Measurement:
         self._label(False)
 
     def _until_long_step(self, window: Settings) -> int:
-        """Steps to let pass so that the window holds one of those that come regularly and take much longer."""
-        if self._settings.ours:  # the passes of a study lie between
+        """Steps to skip so that the window holds one of the long steps that come regularly."""
+        if self._settings.ours:  # a study runs its passes in between
             return 0
         steps_ns = [clock.between_ns(start, end) for _, clock, start, end, _ in self._rows[FIRST_STEPS:]]
         recorded = range(window.warmup, window.warmup + window.steps)
@@ -230,15 +230,15 @@ class Measurement:
         write_bytes(self._settings.out / "sources.json", json.dumps(texts).encode())
 
     def warn(self, text: str) -> None:
-        """Note what was asked for and could not be measured."""
+        """Record a warning about something that could not be measured."""
         self.record["warnings"].append(text)
 
     def _timed_ns(self) -> list[int]:
-        """The times of the timed steps, which are over."""
+        """The step times, once the timed steps are over."""
         return [clock.between_ns(start, end) for phase, clock, start, end, _ in self._rows if phase == "timed"]
 
     def _ends_at(self) -> float:
-        """When a phase that begins now has to end, by the monotonic clock; several ranks take the same steps."""
+        """The deadline of a phase that begins now, by the monotonic clock; none with several ranks."""
         several = (place().world_size or 1) > 1
         return math.inf if self._settings.at_most_s is None or several else time.monotonic() + self._settings.at_most_s
 
@@ -288,12 +288,12 @@ def _compiler_counters() -> Mapping[str, Mapping[str, int]]:
 
 
 def _recompiled(before: int) -> tuple[str, ...]:
-    """A warning if torch.compile was at work since there were `before` graphs: that time is no step's own."""
+    """A warning if torch.compile made graphs beyond `before`: its time is part of the step times."""
     more = compilations() - before
     if more <= 0:
         return ()
     graphs = "a graph" if more == 1 else f"{more} graphs"
-    return (f"torch.compile made {graphs} within the timed steps; more warm-up steps avoid that",)
+    return (f"torch.compile made {graphs} within the timed steps; use more warm-up steps",)
 
 
 def gpu() -> dict[str, Any] | None:
@@ -305,7 +305,7 @@ def gpu() -> dict[str, Any] | None:
 
 
 def peaks() -> dict[str, int | None]:
-    """The most memory that PyTorch's allocator has given out and held on the GPU in use; None without one."""
+    """Peak memory that PyTorch's allocator has allocated and reserved on the GPU in use; None without one."""
     on_gpu = _clock().on_gpu
     return {
         "peak_allocated_bytes": torch.cuda.max_memory_allocated() if on_gpu else None,

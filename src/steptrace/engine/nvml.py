@@ -1,8 +1,8 @@
-"""What the GPU's management library (NVML) sees while the unprofiled steps run, sampled by a thread.
+"""Samples the GPU's management library (NVML) in a thread while the unprofiled steps run.
 
-NVML's utilisation is the share of its own sampling period during which any kernel ran, however small: it is recorded
-because it is the figure commonly looked at, and set beside what the trace says. Where NVML fails, the run goes on and
-carries a warning: a missing figure is no reason to lose a training.
+NVML's utilisation is the share of its own sampling period during which any kernel ran, however small. It is recorded
+for comparison with the trace, since it is the figure most people look at. If NVML fails, the run goes on with a
+warning.
 """
 
 import threading
@@ -22,7 +22,7 @@ _THROTTLE_REASONS = {
     "hardware_slowdown_share": pynvml.nvmlClocksEventReasonHwSlowdown,
 }
 
-#: Figure of the summary -> what is sampled, and how the samples become one number.
+#: Figure of the summary -> the sampled value, and the function that aggregates the samples.
 _FIGURES: dict[str, tuple[str, Callable[[list[float]], float]]] = {
     "utilisation_pct": ("utilisation_pct", fmean),
     "memory_utilisation_pct": ("memory_utilisation_pct", fmean),
@@ -69,7 +69,7 @@ class NvmlSampler:
             pynvml.nvmlShutdown()
             if others := int(max((sample.get("other_processes", 0) for sample in self._samples), default=0)):
                 who = "another process" if others == 1 else f"{others} other processes"
-                self.warnings.append(f"{who} used the GPU meanwhile: the step times are not this training's alone")
+                self.warnings.append(f"{who} used the GPU meanwhile: step times may be longer for it")
 
     def summary(self) -> dict[str, float] | None:
         """The figures over all samples; None if there is none, and without those that the GPU does not offer.

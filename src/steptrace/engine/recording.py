@@ -1,4 +1,4 @@
-"""One recording: some steps under the profiler, the trace they leave, and the record beside it.
+"""One recording: steps under the profiler, their trace, and the record beside it.
 
 For `steptrace run` and `steptrace capture`: needs PyTorch and the standard library only, and imports PyTorch when the
 first recording begins.
@@ -61,7 +61,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for: the warm-up begins at once."""
+    """A request for a recording, whose warm-up begins at once."""
 
     id: str
     folder: str
@@ -114,7 +114,7 @@ class Recording:
         return max(self._over - self._first, 0) if self._started else 0
 
     def step(self, over: int) -> None:
-        """A step has ended, `over` in all; a first call comes before the first step to be recorded."""
+        """To be called at the end of each step, `over` in all, and once before the first step to record."""
         with self._ending_with_errors():
             import torch
 
@@ -133,14 +133,14 @@ class Recording:
                 self._label.enter_context(torch.profiler.record_function(f"ProfilerStep#{over}"))
 
     def close(self, why: str = "the training ended before a step was recorded") -> None:
-        """End early, with the steps recorded so far; `why` is said where there are none."""
+        """End early, with the steps recorded so far; `why` becomes the message if there are none."""
         with self._ending_with_errors():
             if not self.done:
                 self._finish(why)
 
     @contextlib.contextmanager
     def _ending_with_errors(self) -> Generator[None]:
-        """What goes wrong within ends the recording, and is told."""
+        """An error within ends the recording, with the error as its message."""
         try:
             yield
         except Exception as error:
@@ -159,13 +159,13 @@ class Recording:
 
         settings = self._request.settings
         if self.trace.exists():
-            raise CaptureError("there is a trace already", where=self.trace, next_step="name another folder")
+            raise CaptureError("a trace exists already", where=self.trace, next_step="name another folder")
         _refuse_other_profilers(settings.warmup + settings.steps)
         self.trace.parent.mkdir(parents=True, exist_ok=True)
         if times := list(self._recent_ns()):
             median, load = round(statistics.median(times)), os.getloadavg()[0]
             self._unprofiled = {"median_ns": median, "step_ns": times, "load_average": load, "cpus": os.cpu_count()}
-        # A job that does not use its GPU is not made to.
+        # Profiling must not initialise CUDA in a job that does not use its GPU.
         gpu = [ProfilerActivity.CUDA] if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
         self._profiler = profile(
             activities=[ProfilerActivity.CPU, *gpu],
@@ -181,12 +181,12 @@ class Recording:
         """Switch the profiler off, unless another one is on instead."""
         self._label.close()
         if self._profiler is not None and self._started == _profiler_is_on():
-            if not self._started:  # what is prepared can only be undone by starting it
+            if not self._started:  # a prepared profiler must be started before it can stop
                 _quietly(self._profiler.start_trace)
             _quietly(self._profiler.stop_trace)
 
     def _finish(self, why: str = "") -> None:
-        """Stop, and write the steps that there are: all, some if the training ends, or none."""
+        """Stop, and write the recorded steps: all, some if the training ends, or none."""
         self._stop()
         count, asked = self.count, self._request.settings.steps
         if count == 0:
@@ -209,11 +209,11 @@ class Recording:
                 record = self._record(self.count if state in WITH_TRACE else 0)
                 text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
                 write_bytes(self._record_file, text.encode(errors="replace"))
-        except Exception as error:  # PyTorch's too: a GPU that has failed cannot say its name
+        except Exception as error:  # PyTorch's too: the name of a failed GPU cannot be read
             _LOG.warning("%s was not written: %s", self._record_file, error)
 
     def _record(self, count: int) -> dict[str, Any]:
-        """What lies beside a trace of `count` steps (capture.json): what was recorded where, or why nothing was."""
+        """The content of capture.json, beside a trace of `count` steps: what was recorded, or why nothing was."""
         torch: Any = sys.modules.get("torch")
         first, last = (self._first, self._first + count - 1) if count else (None, None)
         return {
@@ -235,16 +235,16 @@ def _now() -> str:
 
 
 def _profiler_is_on() -> bool:
-    """Whether a profiler, whoever's, records on this thread."""
+    """Whether any profiler records on this thread."""
     import torch
 
     return bool(torch.autograd._profiler_enabled())  # type: ignore[attr-defined]
 
 
 def _refuse_other_profilers(steps: int) -> None:
-    """Refuse where another profiler records, or will within `steps`: PyTorch has one, and its second start raises.
+    """Raise if another profiler records, or will within `steps`: PyTorch allows only one at a time.
 
-    That error would hit the training's own call, so it has to be foreseen.
+    Otherwise the training's own start of its profiler would fail.
     """
     from torch.profiler import ProfilerAction, profile
 
@@ -259,7 +259,7 @@ def _refuse_other_profilers(steps: int) -> None:
 
 
 def _quietly(call: Callable[[], object]) -> None:
-    """PyTorch's warnings about a profiler do not concern the training, where they might be errors."""
+    """Call without PyTorch's warnings about a profiler, which the training might turn into errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         call()

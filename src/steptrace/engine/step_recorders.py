@@ -1,8 +1,8 @@
-"""What watches a step operator by operator: source lines, and PyTorch's own warnings of syncs.
+"""Watches a step operator by operator: source lines, and PyTorch's own warnings of syncs.
 
 Needs PyTorch and the standard library only. A `TorchDispatchMode` sees every dispatched operator while Python's stack
-is still there. In the backward pass the line is that of the forward operator whose gradient is computed, found through
-autograd's sequence numbers. The mode and the filters for warnings are the process's, and are put back after each step.
+is still there. In the backward pass the line is that of the forward operator whose gradient is computed, matched by
+autograd's sequence numbers. The mode and the warning filters are process-wide, and are restored after each step.
 """
 
 import sys
@@ -20,12 +20,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from steptrace.engine.call_site import Site, calling_site, frames_from, trace_file_name
 
-#: Said of a program that torch.compile has compiled parts of: no dispatch mode sees into these.
+#: The warning for a program with code from torch.compile, whose operators no dispatch mode sees.
 COMPILED = (
     "its compiled part cannot be watched operator by operator, so operators there, and what runs after it, have no "
     "source line"
 )
-#: What PyTorch calls the function that runs a backward pass.
+#: PyTorch's name of the function that runs a backward pass.
 _ENGINE = "_engine_run_backward"
 
 
@@ -56,7 +56,7 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Note the operator, then run it."""
+        """Record the operator, then run it."""
         name: str = func._schema.name
         if name.startswith("profiler::_record_function_enter"):
             self._labels.append(args[0])
@@ -74,7 +74,7 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return operator()
 
     def rows(self, step: int = 0) -> list[dict[str, Any]]:
-        """The rows of `schema.OP_LINES` of one step, with the files called as a trace calls them."""
+        """The rows of `schema.OP_LINES` of one step, with file names as in a trace."""
         names = self._names()
         return [
             {
@@ -87,7 +87,7 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         ]
 
     def sources(self) -> dict[str, str]:
-        """The text of each file that the rows name."""
+        """The text of each file in the rows."""
         files = {name: Path(path) for path, name in self._names().items()}
         return {name: f.read_text(encoding="utf-8", errors="replace") for name, f in files.items() if f.is_file()}
 
@@ -102,29 +102,29 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             own = calling_site(frames_from(here, until=_ENGINE))
             return own or self._forward_sites.get(node._sequence_nr()) or calling_site(frames_from(here))
         site = calling_site(frames_from(here))
-        # Autograd numbers its nodes, and makes an operator's node just before it dispatches the operator: the first
-        # operator seen after a number was given out is the one that the node belongs to.
+        # Autograd numbers its nodes, and makes an operator's node just before it dispatches the operator: a node
+        # belongs to the first operator dispatched after its number was assigned.
         sequence_nr = torch.autograd._get_sequence_nr() - 1
         self._forward_sites.setdefault(sequence_nr, site)
         return site
 
 
 def why_incomplete(error: Exception) -> str:
-    """A plain sentence where the reason is known: no dispatch mode sees into what torch.compile has made."""
+    """The warning for an error in a watched step; for compiled code it gives the reason."""
     reason = next(iter(str(error).splitlines()), "")
     if "torch.compile" in reason or type(error).__module__.startswith("torch._dynamo"):
         return COMPILED
     return f"source lines are incomplete: the watched step raised {type(error).__name__}: {reason}"
 
 
-#: What the warning says (c10/cuda/CUDAFunctions.cpp).
+#: Text of PyTorch's warning (c10/cuda/CUDAFunctions.cpp).
 MESSAGE: Final = "called a synchronizing CUDA operation"
-#: What a process's first change of the mode warns of; docs/syncs.md says it in more words.
+#: Text of the warning at a process's first change of the mode; see docs/syncs.md.
 _INCOMPLETE: Final = "Synchronization debug mode is a prototype feature"
 
 
 class SyncWatcher(OpLineRecorder):  # type: ignore[no-untyped-call]
-    """Notes the operator and the line of every warning that contains `message`, one list a step."""
+    """Records the operator and the line of every warning that contains `message`, one list a step."""
 
     def __init__(self, message: str = MESSAGE) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ class SyncWatcher(OpLineRecorder):  # type: ignore[no-untyped-call]
 
     @contextmanager
     def step(self) -> Generator[None]:
-        """Watch one step; where the process uses CUDA, PyTorch warns meanwhile."""
+        """Watch one step; PyTorch's warnings are on meanwhile if the process uses CUDA."""
         self.by_step.append([])
         cuda: Any = torch.cuda
         before = cuda.get_sync_debug_mode() if cuda.is_initialized() else None
@@ -159,7 +159,7 @@ class SyncWatcher(OpLineRecorder):  # type: ignore[no-untyped-call]
                     cuda.set_sync_debug_mode(before)
 
     def run(self, operator: Callable[[], Any]) -> Any:
-        """Run one operator with its warnings raised here, whatever has called it."""
+        """Run one operator so that its warnings are raised here, whoever called it."""
         self._running = self.lines[-1]
         results: list[Any] = []
 
@@ -175,7 +175,7 @@ class SyncWatcher(OpLineRecorder):  # type: ignore[no-untyped-call]
 
 
 def _site_of_warning() -> Site | None:
-    """The program's line that is running, from outside the machinery of warnings."""
+    """The program's running line, without the frames of the warnings machinery."""
     machinery = (__file__, warnings.__file__)
     return calling_site(site for site in frames_from(sys._getframe(1)) if site.file not in machinery)
 
@@ -185,16 +185,16 @@ def summary(by_step: list[list[OpLine]]) -> dict[str, Any]:
 
     Returns:
         `steps`, `count` over all of them, `per_step` (median), `by_step`, and `sites` with `file, line, function, code,
-        op, label, phase` (null where not known) and `count` over all steps, in the order of their first warning.
+        op, label, phase` (null if unknown) and `count` over all steps, in the order of their first warning.
     """
     counts = [len(lines) for lines in by_step]
-    found = Counter(line for lines in by_step for line in lines)
+    by_line = Counter(line for lines in by_step for line in lines)
     return {
         "steps": len(by_step),
         "count": sum(counts),
         "per_step": median(counts),
         "by_step": counts,
-        "sites": [_site(line) | {"count": count} for line, count in found.items()],
+        "sites": [_site(line) | {"count": count} for line, count in by_line.items()],
     }
 
 

@@ -1,12 +1,12 @@
-"""Where the steps of somebody else's training end: found among the calls of its optimizers. Plain Python.
+"""Finds where the steps of any training end, from the calls of its optimizers. Plain Python.
 
-- One step ends with the optimizer that steps least often; of those that step equally often the later one counts. One
-  that steps less than once in a hundred calls of another is no measure of a step.
-- Called again without a gradient computed in between, an optimizer goes on with its step (ZeRO partitions, groups).
-- An optimizer that steps during a backward pass ends a step once that pass is over, however many others do.
-- A gradient scaler that leaves the optimizer out has skipped a step, which is a step.
-- A program that makes backward passes and no optimizer updates its weights by hand: a pass ends a step.
-- `steptrace.step()` goes before all of this: a program that calls it knows better.
+- The optimizer that steps least often ends a step; of several equally rare ones, the last. One that steps less than
+  once in a hundred calls of another is ignored.
+- An optimizer called again without new gradients continues its step (ZeRO partitions, groups).
+- Optimizers that step during a backward pass together end one step, at the end of that pass.
+- A step that a gradient scaler skips counts as a step.
+- A program with backward passes but no optimizer updates its weights by hand: each pass ends a step.
+- `steptrace.step()` takes precedence over all of these.
 """
 
 from collections import Counter
@@ -15,20 +15,20 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import ref
 
-#: How many calls of another optimizer there may be to one of that which ends a step.
+#: Most calls of another optimizer for each call of the one that ends a step.
 _RAREST: Final = 100
-#: Backward passes after which a program without an optimizer is not expected to make one.
+#: Backward passes without an optimizer after which each pass ends a step.
 _BY_HAND: Final = 50
-#: How many optimizers may come up one after the other: beyond, a program makes a new one every so many steps.
+#: Most optimizers one after the other; a program with more creates a new one every few steps.
 _MOST_LEADERS: Final = 20
 
 
 @dataclass(slots=True)
 class Step:
-    """What a step was made of: passes, batches with their samples and the host's wait for them, the losses' tensors.
+    """A step: its passes, batches with their samples and the host's wait for them, and its losses' tensors.
 
-    `samples` is None where a loader does not say how many are in a batch; `batches` of a program without one is 0.
-    `new_leader`: it is another optimizer that has ended it than the step before, so the two cannot be compared.
+    `samples` is None if a loader does not give the batch size; `batches` is 0 without a loader. `new_leader`: another
+    optimizer ended this step than the one before, so the two cannot be compared.
     """
 
     backwards: int = 0
@@ -41,7 +41,7 @@ class Step:
 
 
 class _Seen:
-    """An optimizer, and what is known of it; it may end meanwhile."""
+    """An optimizer, held by a weak reference, and its calls so far."""
 
     __slots__ = ("gradients", "name", "optimizer", "steps")
 
@@ -54,7 +54,7 @@ class _Seen:
 
 
 class StepFinder:
-    """Calls `on_step` at the end of each step; what the program does is told to the other methods.
+    """Calls `on_step` at the end of each step; the other methods report the program's calls to it.
 
     Example:
         finder = StepFinder(lambda step: print(step.backwards))
@@ -63,7 +63,7 @@ class StepFinder:
 
     def __init__(self, on_step: Callable[[Step], None]) -> None:
         self._on_step = on_step
-        #: Whether the program has made an optimizer, which may yet have to step.
+        #: Whether the program has created an optimizer, stepped or not.
         self.has_optimizer = False
         self.restart()
 
@@ -71,7 +71,7 @@ class StepFinder:
         """Forget all that was seen."""
         self._step = Step()
         self._seen: dict[int, _Seen] = {}
-        #: Steps of those that are gone, by the name of their class.
+        #: Steps of deleted optimizers, by the name of their class.
         self._gone: Counter[str] = Counter()
         self._leader: _Seen | None = None
         self._leaders = 0
@@ -80,7 +80,7 @@ class StepFinder:
         self._pending: Any = None
         self._gradients = self._passes = 0
         self._scaled: Any = None
-        #: How often any optimizer was called: a gradient scaler's call that adds none was skipped.
+        #: Calls of all optimizers; a gradient scaler's call that adds none was skipped.
         self.optimizer_calls = 0
 
     @property
@@ -90,7 +90,7 @@ class StepFinder:
 
     @property
     def optimizers(self) -> list[tuple[str, int]]:
-        """The optimizers seen, in the order of their first step, and those that are gone: name of the class, steps."""
+        """Class name and steps of each optimizer, in the order of their first step; deleted ones last."""
         return [*((one.name, one.steps) for one in self._seen.values()), *self._gone.items()]
 
     @property
@@ -99,7 +99,7 @@ class StepFinder:
         return [optimizer for one in self._seen.values() if (optimizer := one.optimizer()) is not None]
 
     def settle(self) -> None:
-        """From now on the optimizer that ends a step stays the same."""
+        """Keep the optimizer that ends a step from now on."""
         self._settled = True
 
     def backward_begins(self, loss: Any = None) -> None:
@@ -157,7 +157,7 @@ class StepFinder:
         seen = self._seen.get(key)
         if seen is None:
             self._seen[key] = seen = _Seen(optimizer, lambda _: self._forget(key))
-        # A step that is compiled as a whole shows no gradients at all.
+        # A step that is compiled as a whole reports no gradients.
         elif self._gradients and self._gradients == seen.gradients:
             return
         seen.gradients = self._gradients
@@ -175,7 +175,7 @@ class StepFinder:
             self._end()
 
     def _forget(self, key: int) -> None:
-        """An optimizer has come to its end."""
+        """An optimizer was deleted."""
         gone = self._seen.pop(key, None)
         if gone is not None:
             self._gone[gone.name] += gone.steps
@@ -186,17 +186,17 @@ class StepFinder:
         return min(reversed(counted), key=lambda one: one.steps)
 
     def batch_loaded(self, wait_ns: int, samples: int | None) -> None:
-        """A loader has given a batch after so long."""
+        """A loader has returned a batch, after a wait of `wait_ns`."""
         step = self._step
         step.batches += 1
         step.wait_ns += wait_ns
         step.samples = None if step.samples is None or samples is None else step.samples + samples
 
-    def step_said(self) -> None:
-        """The program says itself that a step has ended."""
+    def step_marked(self) -> None:
+        """The program has called `steptrace.step()`."""
         first, self._explicit = not self._explicit, True
         if first and self._ended_by_call and not (self._step.backwards or self._step.batches):
-            return  # the optimizer's call has ended this very step
+            return  # the optimizer's call has ended this step already
         self._end()
 
     def _end(self) -> None:

@@ -1,11 +1,11 @@
-"""Any training program, unchanged: started with a probe in it, measured or followed, and ended.
+"""Starts any training program, unchanged, with a probe inside that measures it or predicts its syncs, and ends it.
 
-    start      starts a command with the probe in its environment, and follows it to its end
-    inject/    what the environment lets in: a `sitecustomize` that waits for PyTorch
-    probe      inside the program: what happens from step to step (measure, predict, answer, capture)
-    hooks      inside the program: what of PyTorch is wrapped
+    start      starts a command with the probe in its environment, and waits for its end
+    inject/    a `sitecustomize` that loads the probe once PyTorch is imported
+    probe      inside the program: runs a mode step by step (measure, predict, answer, capture)
+    hooks      inside the program: wraps PyTorch's functions
     steps      inside the program: where a step ends
-    result     what a measured program left, made into the files of a run
+    result     converts the probe's records to the files of a run
 
-What runs inside the program needs PyTorch and the standard library only: it works in any environment.
+The modules inside the program need PyTorch and the standard library only, so they work in any environment.
 """

@@ -1,8 +1,8 @@
-"""Inside the program: what its first steps compute, as the loss and the gradients of each.
+"""Inside the program: records the loss and the gradients of its first steps.
 
-A gradient is told by its norm and by its projections on a few random vectors of signs: enough to estimate how far two
-gradients lie apart, and small enough to be kept. The loss is the sum of those that the step's backward passes began
-from: an accumulating program divides them by their number.
+A gradient is recorded as its norm and its projections on a few random sign vectors: small, and enough to estimate the
+distance of two gradients. The loss is the sum over the step's backward passes: a program that accumulates divides each
+by their number.
 """
 
 from typing import Any, Final
@@ -14,15 +14,15 @@ from steptrace.engine.measure import Phases
 from steptrace.engine.steps import Step
 from steptrace.launch.probe import Probe
 
-#: Random vectors that a gradient is projected on.
+#: Number of random vectors that a gradient is projected on.
 PROJECTIONS: Final = 8
 _SEED: Final = 0
-#: Weights of fewer dimensions (biases, scales) are no layer of their own.
+#: Weights of fewer dimensions (biases, scales) do not count as a layer.
 _MATRIX: Final = 2
 
 
 def answer(probe: Probe) -> Phases:
-    """Note each of the first steps."""
+    """Record each of the first steps."""
     waiting: list[dict[str, Any]] = []
     probe.record["answers"] = noted = []
     probe.hooks.before_update = lambda optimizer: waiting.append(_gradients(optimizer))
@@ -35,18 +35,18 @@ def answer(probe: Probe) -> Phases:
 
 
 def _watch_autocast() -> set[str]:
-    """The number formats that the program's autocast uses, as they come up."""
-    found: set[str] = set()
+    """A set that collects the number formats of the program's autocast from now on."""
+    formats: set[str] = set()
     owner = torch.amp.autocast_mode.autocast
     enter = owner.__enter__
 
     def __enter__(self: Any) -> Any:  # noqa: N807
         if self._enabled:
-            found.add(str(self.fast_dtype).removeprefix("torch."))
+            formats.add(str(self.fast_dtype).removeprefix("torch."))
         return enter(self)  # type: ignore[no-untyped-call]
 
     owner.__enter__ = __enter__  # type: ignore[method-assign]
-    return found
+    return formats
 
 
 def _note(step: Step, gradients: list[dict[str, Any]]) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def _note(step: Step, gradients: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _gradients(optimizer: Any) -> dict[str, Any]:
-    """Norm and projections of the gradients that an optimizer is about to use."""
+    """Norm and projections of an optimizer's gradients."""
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     values = [_whole(parameter.grad) for parameter in parameters]
     generator = torch.Generator().manual_seed(_SEED)
@@ -86,7 +86,7 @@ def _gradients(optimizer: Any) -> dict[str, Any]:
 
 
 def _whole(gradient: Tensor) -> Tensor:
-    """A gradient as one vector in float64 on the CPU, of a distributed tensor the part of this rank."""
+    """A gradient as one float64 vector on the CPU; for a distributed tensor, this rank's part."""
     local = (gradient.to_local() if hasattr(gradient, "to_local") else gradient).detach()
     values = local.coalesce().values() if local.is_sparse else local
     return values.double().cpu().flatten()

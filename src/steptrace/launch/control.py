@@ -1,11 +1,11 @@
-"""The control folder, by which `steptrace capture` asks a running program for a trace. Imports no torch.
+"""The control folder, through which `steptrace capture` requests a trace of a running program. Imports no torch.
 
     ROOT/                   0700; see `control_folder`
       PID/                  of a program that `steptrace run --capture` has started
         process.json        who it is, and its steps so far; written once a second
         request.json        written by `steptrace capture`, removed by the program that takes it
 
-The answer is the record beside the trace (capture.json). No signal is sent: one would end a program without a handler.
+The reply is the record beside the trace (capture.json). No signal is sent: it would end a program without a handler.
 """
 
 import json
@@ -28,12 +28,12 @@ def control_folder() -> Path:
 
 
 def start_of(pid: int | str) -> str | None:
-    """When a process of this machine began, in ticks since the machine did; None if there is no such process.
+    """A process's start time in clock ticks since boot; None if there is no such process.
 
-    A process number is given again some time after its process has ended; with its beginning it is unique.
+    Process numbers are reused; with the start time they are unique.
     """
     try:
-        # After the name in brackets, which may hold anything, comes field 3; the beginning is field 22.
+        # Field 3 follows the name in brackets, which may hold anything; the start time is field 22.
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         return None
@@ -41,7 +41,7 @@ def start_of(pid: int | str) -> str | None:
 
 @dataclass
 class Process:
-    """A program that can be captured: `since` is its beginning in Unix seconds, `folder` where its traces go."""
+    """A program that can be captured: `since` is its start in Unix seconds, `folder` the one for its traces."""
 
     pid: int
     start: str
@@ -60,7 +60,7 @@ class Process:
 
     @property
     def name(self) -> str:
-        """What a person calls it."""
+        """Its name in messages."""
         return f"process {self.pid}" + ("" if self.rank is None else f", rank {self.rank}")
 
     def is_alive(self) -> bool:
@@ -68,16 +68,16 @@ class Process:
         return start_of(self.pid) == self.start
 
     def publish(self) -> None:
-        """Let others see it, and how far it is."""
+        """Write its state, with its steps so far, for other processes."""
         self.path.mkdir(mode=0o700, exist_ok=True)
         write_bytes(self.path / "process.json", json.dumps(asdict(self)).encode())
 
     def post(self, request: Request) -> None:
-        """Ask it."""
+        """Leave a request for it."""
         write_bytes(self.path / "request.json", json.dumps(asdict(request)).encode())
 
     def take(self) -> Request | None:
-        """The request that waits, which is removed; None without a valid one."""
+        """Remove and return the waiting request; None without a valid one."""
         file = self.path / "request.json"
         content = _read(file)
         file.unlink(missing_ok=True)
@@ -87,7 +87,7 @@ class Process:
 
 
 def processes() -> list[Process]:
-    """The programs that can be captured, by process number; what ended ones have left is removed."""
+    """The programs that can be captured, by process number; removes the folders of ended ones."""
     running = []
     for path in control_folder().iterdir():
         with suppress(TypeError):

@@ -1,8 +1,7 @@
 """Inside the program: predicts the syncs of some of its steps on a CUDA device, without one.
 
-The virtual device is there from the moment PyTorch is imported, so the program chooses it as it would choose a GPU, and
-until the process ends, since what it does at its end may use it. Syncs are counted over several steps, because a
-program logs every so often.
+The virtual device exists from the import of PyTorch, so that the program chooses it as it would a GPU, to the end of
+the process, whose exit handlers may use it. Syncs are counted over several steps: programs log only now and then.
 """
 
 import atexit
@@ -19,12 +18,12 @@ from steptrace.launch.settings import FAULT
 from steptrace.predict import Prediction, collectives, predict_syncs
 from steptrace.predict.fault import fault_report
 
-#: What an error says of a GPU that is not there.
+#: Matches errors about a missing GPU.
 _NAMES_GPUS: Final = re.compile(r"device ordinal|\bgpus?\b|\bcuda:\d", re.IGNORECASE)
 
 
 def follow(probe: Probe) -> Phases:
-    """Leave out the warm-up, and count over the steps after it."""
+    """Count syncs over the steps after the warm-up."""
     collectives.machine.gpus = probe.settings.gpus
     manager = predict_syncs()
     syncs = manager.__enter__()
@@ -33,13 +32,13 @@ def follow(probe: Probe) -> Phases:
     atexit.register(_look_at_error, probe)
     by_step: list[int] = []
     warmup: list[int] = []
-    found = Prediction.of(syncs)
+    prediction = Prediction.of(syncs)
     try:
         left = probe.settings.warmup
         while left or len(by_step) < probe.settings.steps:
             before = syncs.total
             step = yield
-            if step.new_leader:  # what ends a step is another optimizer from now on
+            if step.new_leader:  # from now on another optimizer ends the steps: start again
                 left = probe.settings.warmup
                 by_step.clear()
                 warmup.clear()
@@ -49,13 +48,13 @@ def follow(probe: Probe) -> Phases:
                 syncs.reset()
             else:
                 by_step.append(syncs.total - before)
-                found = Prediction.of(syncs)
-    finally:  # what a program has begun when it ends early is no step
-        probe.record["prediction"] = found.to_json() | {"by_step": by_step, "warmup_by_step": warmup}
+                prediction = Prediction.of(syncs)
+    finally:  # an unfinished step at an early end does not count
+        probe.record["prediction"] = prediction.to_json() | {"by_step": by_step, "warmup_by_step": warmup}
 
 
 def _look_at_error(probe: Probe) -> None:
-    """Mark that the program has ended by an error that more virtual GPUs may mend, or that is steptrace's fault."""
+    """Mark an error that more virtual GPUs may fix, or that is a bug in steptrace."""
     error: BaseException | None = getattr(sys, "last_value", None)
     if error is None:
         return

@@ -1,6 +1,6 @@
-"""What of PyTorch is wrapped, so that a `StepFinder` hears of it: optimizers, backward passes, scalers, loaders.
+"""Wraps PyTorch's optimizers, backward passes, gradient scalers and loaders so that they report to a `StepFinder`.
 
-Called by the program in place of PyTorch's own, so every function here is short, and none waits for a device.
+The program calls these in place of PyTorch's own, so every function here is short, and none syncs with a device.
 """
 
 import functools
@@ -16,7 +16,7 @@ from torch.utils.data import dataloader
 
 from steptrace.engine.steps import StepFinder
 
-#: Where frameworks call `next` for a batch, of loaders that need not be PyTorch's.
+#: Where frameworks call `next` for a batch; their loaders need not be PyTorch's.
 _FRAMEWORKS = (
     ("lightning.pytorch.loops.fetchers", "_DataFetcher", "__next__"),
     ("pytorch_lightning.loops.fetchers", "_DataFetcher", "__next__"),
@@ -26,16 +26,16 @@ _NOTHING = nullcontext()
 
 
 class _Loading(threading.local):
-    """What loaders in this thread are doing: whether one of them is asked for a batch, and of how many samples."""
+    """The loaders' state in this thread: whether one is loading a batch, and the batch's samples."""
 
     inside = False
     size: int | None = None
 
 
 class CompiledOptimizer:
-    """Stands for the optimizers whose step is called in code that torch.compile has compiled.
+    """Stands for the optimizers whose `step` runs inside code from torch.compile.
 
-    Such code shows no call, but torch.compile repeats what it has stored in an object: `stepped` is seen at the next
+    Compiled code makes no Python call, but repeats writes to an object's attributes: `stepped` is read at the next
     backward pass or batch.
     """
 
@@ -43,16 +43,15 @@ class CompiledOptimizer:
 
 
 class Hooks:
-    """Tells `finder` what the program does. While `labels` is on, the parts of a step are labelled as in our own loop.
+    """Reports the program's calls to `finder`. While `labels` is on, the parts of a step are labelled as in our loop.
 
-    The labels are `data`, `backward` and `optimizer`; what of an optimizer's step is a closure of the program's own
-    lies outside of the last one.
+    The labels are `data`, `backward` and `optimizer`; a closure passed to the optimizer's step is outside the last.
     """
 
     def __init__(self, finder: StepFinder) -> None:
         self.finder = finder
         self.labels = False
-        #: Called with an optimizer that is about to use its gradients.
+        #: Called with an optimizer just before it uses its gradients.
         self.before_update: Callable[[Any], None] | None = None
         #: Entered while a closure of the program's own runs inside an optimizer's step.
         self.in_closure: Callable[[], AbstractContextManager[Any]] | None = None
@@ -60,13 +59,13 @@ class Hooks:
         self._loading = _Loading()
 
     def install(self) -> None:
-        """Wrap; to be done before the program makes an optimizer."""
+        """Wrap PyTorch; must run before the program creates an optimizer."""
         optimizer, scaler = torch.optim.Optimizer, torch.amp.GradScaler
         make = optimizer.profile_hook_step
 
         def profile_hook_step(function: Any) -> Any:
             self.finder.has_optimizer = True  # PyTorch asks when the first optimizer of a class is made
-            # Outside of PyTorch's own label and hooks: a step must not end inside of them.
+            # Outside PyTorch's own label and hooks: a step must not end inside them.
             return self._around_optimizer(make(function))
 
         optimizer.profile_hook_step = staticmethod(profile_hook_step)  # type: ignore[assignment]
@@ -77,10 +76,10 @@ class Hooks:
         _wrap(dataloader._BaseDataLoaderIter, "__next__", self._around_load)
 
     def install_frameworks(self) -> None:
-        """Wrap what has been imported of `_FRAMEWORKS`; to be done once the program trains."""
+        """Wrap the `_FRAMEWORKS` that are imported; to be called once the program trains."""
         for module, owner, name in _FRAMEWORKS:
-            if (found := getattr(sys.modules.get(module), owner, None)) is not None:
-                _wrap(found, name, self._around_load)
+            if (cls := getattr(sys.modules.get(module), owner, None)) is not None:
+                _wrap(cls, name, self._around_load)
 
     def _label(self, name: str) -> AbstractContextManager[Any]:
         return torch.profiler.record_function(name) if self.labels else _NOTHING
@@ -109,7 +108,7 @@ class Hooks:
         return step
 
     def _watched_step(self, inner: Wrapped, optimizer: Any, args: Any, kwargs: Any) -> Any:
-        """With a label, which is interrupted while a closure of the program's own runs, and `before_update`."""
+        """Run the step under its label, which is interrupted while the program's closure runs; call `before_update`."""
         label = self._label("optimizer")
         before_update = self.before_update
 
@@ -121,7 +120,7 @@ class Hooks:
                 try:
                     with self.in_closure() if self.in_closure is not None else _NOTHING:
                         result = closure()
-                    if before_update is not None:  # of several calls the first
+                    if before_update is not None:  # at the first call only
                         before_update(optimizer)
                         before_update = None
                     return result
@@ -144,7 +143,7 @@ class Hooks:
             label.__exit__(None, None, None)
 
     def _see_compiled(self) -> None:
-        """Notice a step of compiled code that is over."""
+        """Report a step that compiled code has made."""
         self.compiled.stepped = False
         self.finder.optimizer_stepped(self.compiled)
 
@@ -214,7 +213,7 @@ class Hooks:
 
 
 def _batch_size(iterator: Any) -> int | None:
-    """What a loader's sampler says: a batch's first dimension need not be its size."""
+    """The batch size by the loader's sampler: a tensor's first dimension need not be it."""
     size = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)
     return size if isinstance(size, int) else None
 
@@ -224,6 +223,6 @@ def _is_loss(value: Any) -> bool:
 
 
 def _wrap(owner: Any, name: str, around: Callable[[Wrapped], Wrapped]) -> None:
-    """Put a function around one of PyTorch's."""
+    """Wrap one of PyTorch's functions."""
     original = getattr(owner, name)
     setattr(owner, name, functools.wraps(original)(around(original)))

@@ -1,6 +1,6 @@
-"""Inside the program: records the steps that `steptrace capture PID` asks for, and else counts them.
+"""Inside the program: counts its steps, and records those that `steptrace capture PID` requests.
 
-Nothing here ends the program: what goes wrong is logged, and written into the record for whoever asked.
+Errors here never reach the program: they are logged, and written into the capture's record.
 """
 
 import atexit
@@ -24,16 +24,16 @@ from steptrace.launch.probe import Probe
 from steptrace.place import place
 
 _LOG: Final = logging.getLogger("steptrace.capture")
-#: How often the control folder is looked into.
+#: Seconds between two looks into the control folder.
 _LOOK_NS: Final = 1_000_000_000
-#: How long it waits after an error.
+#: Seconds to wait after an error.
 _RETRY_NS: Final = 60_000_000_000
 #: How many of the latest steps' times are kept for the record.
 _RECENT: Final = 64
 
 
 def listen(probe: Probe) -> Phases:
-    """Until the program ends; while a capture is under way, the parts of a step are labelled."""
+    """Listen until the program ends; the parts of a step are labelled only during a capture."""
     yield
     # Not before the first step: only programs that train can be captured, and only now the rank is set.
     listener = Listener(probe.settings.captures)
@@ -67,7 +67,7 @@ class Listener:
         return self._recording is not None
 
     def step(self) -> None:
-        """A step has ended. Almost free unless a capture is asked for; never raises."""
+        """To be called at the end of each step. Almost free without a capture; never raises."""
         now = perf_counter_ns()
         self._ends.append(now)
         self._process.steps += 1
@@ -86,7 +86,7 @@ class Listener:
                 self._accept(request)
             self._process.recording = self.recording
             self._process.publish()
-        except (OSError, SteptraceError) as error:  # a program must not fail for want of it
+        except (OSError, SteptraceError) as error:  # never a reason for the program to fail
             _LOG.warning("`steptrace capture` does not reach this process: %s; tried again in a minute", error)
             self._look_at += _RETRY_NS
 
@@ -99,7 +99,7 @@ class Listener:
         self._recording = None if recording.done else recording
 
     def close(self) -> None:
-        """End a capture under way, with the steps recorded so far, and be no longer capturable."""
+        """End a running capture with the steps recorded so far, and leave the control folder."""
         if os.getpid() != self._process.pid:  # a forked child
             return
         if self._recording is not None:

@@ -4,7 +4,7 @@
     python -m steptrace.launch.main predict --config CONFIG --out DIR                   prediction.json
     python -m steptrace.launch.main answer --config CONFIG --reference CONFIG --out DIR equivalence.json
 
-What cannot be done ends with a message and exit code 2. `{seed}` in a command is the study's seed, plus K in a run.
+Errors end with a message and exit code 2. `{seed}` in a command is the study's seed, plus K in a run.
 """
 
 import argparse
@@ -28,15 +28,15 @@ from steptrace.files import write_versioned
 from steptrace.launch.agree import verdict
 from steptrace.launch.result import Named, prediction_of, write_results
 from steptrace.launch.settings import LaunchSettings, Mode
-from steptrace.launch.start import Launched, Limits, check_found, ended, launch, why
+from steptrace.launch.start import Launched, Limits, ended, launch, require_steps, why
 
-#: A program of a study may take its time: the workflow has a limit of its own.
+#: No limits here: the workflow has its own.
 _LIMITS: Final = Limits(first_step_s=None)
-#: Names the call of the workflow, for whose checks a baseline's answers are computed once.
+#: The environment variable that identifies a workflow call; each call computes a baseline's answers once.
 CALL_VARIABLE: Final = "STEPTRACE_CALL"
-#: Beside a baseline's configuration, what it computed in the latest call.
+#: File beside a baseline's configuration: its answers in the latest call.
 _KEPT: Final = ".{}.answers.json"
-#: Where the worktrees lie, relative to the workflow's working directory.
+#: Folder of the worktrees, relative to the workflow's working directory.
 WORKTREES: Final = Path("results/.cache/worktrees")
 
 
@@ -69,12 +69,12 @@ def _measure(config: dict[str, Any], out: Path, repeat: int) -> None:
     settings = LaunchSettings(str(probe.resolve()), "measure", *counts, at_most_s=scale.get("at_most_s"))
     seed = config["seed"] + repeat
     launched = _launch(config, settings, seed)
-    check_found(launched)
+    require_steps(launched)
     if not launched.complete:
         raise LaunchError(
             f"the program ended before its steps were measured: {ended(launched)}",
             where=_command(config, seed),
-            next_step="its own output says why; a program that trains for fewer steps needs smaller `steps`",
+            next_step="see its own output; if it trains for fewer steps, set `steps` lower",
         )
     named = Named(config["study"], config["variant"], repeat, seed, config["digest"], config["scale"]["name"])
     write_results(launched, out, named, config["program"])
@@ -98,28 +98,28 @@ def _predict(config: dict[str, Any], out: Path) -> None:
 def _answer(config: dict[str, Any], baseline: Path, out: Path) -> None:
     reference = _read(baseline)
     own, other = _answers(config), _answers_once(reference, baseline.with_name(_KEPT.format(baseline.stem)))
-    found = verdict(own, other)
-    if found["status"] == "differs" and verdict(_answers(reference), other)["status"] != "same":
-        found = {
+    equivalence = verdict(own, other)
+    if equivalence["status"] == "differs" and verdict(_answers(reference), other)["status"] != "same":
+        equivalence = {
             "status": "not comparable",
-            "reason": "the baseline itself computes something else each time it is started: it needs a fixed seed",
+            "reason": "the baseline's own results differ between two runs: it needs a fixed seed",
         }
-    write_versioned(out / "equivalence.json", found)
+    write_versioned(out / "equivalence.json", equivalence)
 
 
 def _answers_once(config: dict[str, Any], kept: Path) -> list[dict[str, Any]]:
-    """The baseline's answers: of the checks of one call of the workflow the first that asks starts it, for all."""
+    """The baseline's answers, computed by the first check of a workflow call and reused by the others."""
     call = os.environ.get(CALL_VARIABLE)
     if call is None:
         return _answers(config)
     with kept.open("a+", encoding="utf-8") as file:
-        with contextlib.suppress(OSError):  # a file system without locks: then several may start it
+        with contextlib.suppress(OSError):  # without file locks several checks may compute them
             fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
         with contextlib.suppress(ValueError):  # cut off
-            found = json.loads(file.read() or "{}")
-            if found.get("call") == call:
-                return list(found["answers"])
+            saved = json.loads(file.read() or "{}")
+            if saved.get("call") == call:
+                return list(saved["answers"])
         answers = _answers(config)
         file.truncate(0)
         file.write(json.dumps({"call": call, "answers": answers}))
@@ -136,7 +136,7 @@ def _once(config: dict[str, Any], mode: Mode, *, warmup: int, steps: int) -> Lau
     gpus = config["distributed"]["world_size"]
     with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
         launched = _launch(config, LaunchSettings(scratch, mode, warmup, steps, profile=0, gpus=gpus), config["seed"])
-        check_found(launched)
+        require_steps(launched)
         return launched
 
 
@@ -173,7 +173,7 @@ def folder_of(program: Mapping[str, Any]) -> Path:
     tree.parent.mkdir(parents=True, exist_ok=True)
     ready = tree.with_name(f"{tree.name}.ready")
     with tree.with_name(f"{tree.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several variants may want it at once
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several variants may create it at once
         if not ready.exists() or not tree.is_dir():
             _git(root, "worktree", "prune")
             if tree.is_dir():

@@ -20,7 +20,7 @@ def measure(probe: Probe) -> Phases:
         if phase == "timed":
             probe.finder.settle()
             probe.record |= {"memory": {"held": _held(probe.finder.live_optimizers), **peaks()}, **measurement.record}
-            probe.save("partial")  # whatever ends the program from here on, its step times are on disk
+            probe.save("partial")  # from here on the step times survive any end of the program
 
     window = Settings(steps=settings.profile) if settings.profile else None
     measured = MeasureSettings(Path(settings.out), settings.warmup, settings.steps, window, settings.at_most_s)
@@ -32,7 +32,7 @@ def measure(probe: Probe) -> Phases:
 
 
 def _held(optimizers: Iterable[Any]) -> dict[str, int]:
-    """The bytes of the tensors that the optimizers know of, by category."""
+    """The bytes of the optimizers' tensors, by category."""
     tensors: dict[str, list[Any]] = {"parameters": [], "gradients": [], "optimizer_state": []}
     for optimizer in optimizers:
         parameters = [p for group in getattr(optimizer, "param_groups", ()) for p in group["params"]]
@@ -44,7 +44,7 @@ def _held(optimizers: Iterable[Any]) -> dict[str, int]:
 
 
 def _local(values: Iterable[Any]) -> Iterator[Tensor]:
-    """The tensors among them, of a distributed one this rank's part."""
+    """The tensors among these values; for a distributed one, this rank's part."""
     for value in values:
         part = value.to_local() if hasattr(value, "to_local") else value
         if isinstance(part, Tensor):

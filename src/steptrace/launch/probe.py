@@ -1,7 +1,7 @@
-"""Inside somebody else's program: counts its steps, does what was asked for, and then ends the program.
+"""Inside the program: counts its steps, runs the mode's phases, then ends the program.
 
-Each mode is a generator that waits for the end of the next step at every `yield`. Nothing here fails the program: what
-goes wrong is written down, and from then on the program runs by itself.
+Each mode is a generator that waits for the end of the next step at every `yield`. Errors here never reach the program:
+they are recorded, and the program runs on without the probe.
 """
 
 import atexit
@@ -27,7 +27,7 @@ from steptrace.launch.hooks import Hooks
 from steptrace.launch.settings import PROGRESS, UNWRITTEN, LaunchSettings, answer_file
 from steptrace.place import place
 
-#: How often the launcher is told how far the program is.
+#: Seconds between two updates of the progress.
 _REPORT_S: Final = 1.0
 
 
@@ -36,11 +36,11 @@ class MeasuredEnd(SystemExit):
 
 
 class Probe:
-    """One process's part of a launch: `record` is what it leaves, and gets its `state` when it is left.
+    """One process's part of a launch. `record` is written to a file, with its `state`, at the end.
 
     Args:
-        settings: what was asked for.
-        phases: what is done from step to step; it fills `record`, and may use `finder` and `hooks`.
+        settings: the launch's settings.
+        phases: the mode's generator; it fills `record`, and may use `finder` and `hooks`.
     """
 
     def __init__(self, settings: LaunchSettings, phases: "Callable[[Probe], Phases]") -> None:
@@ -58,17 +58,17 @@ class Probe:
         self._counts: dict[str, str] = {}
 
     def install(self) -> None:
-        """Wrap PyTorch, and be there at the end."""
+        """Wrap PyTorch, and register for the process's end."""
         self.hooks.install()
-        # Made here, so that a prediction begins before the program does.
+        # Started here: a prediction must begin before the program does.
         self._phases = self._make_phases(self)
         next(self._phases)
         atexit.register(self._program_ends)
         os.register_at_fork(after_in_child=self._forked)
-        steptrace.on_step = self.finder.step_said
+        steptrace.on_step = self.finder.step_marked
 
     def _step_ended(self, step: Step) -> None:
-        if self._ending:  # the program has swallowed its end
+        if self._ending:  # the program has caught the exception that ends it
             _flush()
             os._exit(0)
         if self._over or self._phases is None:
@@ -88,11 +88,11 @@ class Probe:
         self._ending = True
         _flush()
         if threading.current_thread() is not threading.main_thread():
-            os._exit(0)  # an exit of this thread alone would leave the program waiting
+            os._exit(0)  # in another thread, SystemExit would end that thread alone
         raise MeasuredEnd(0)
 
     def _program_ends(self) -> None:
-        """The program ends before it was measured; what there is counts."""
+        """The program ends before its measurement is complete: write what was measured."""
         if self._over or self._phases is None or not self.finder.optimizer_calls + self.steps:
             return
         try:
@@ -107,7 +107,7 @@ class Probe:
         self.save(state, error)
 
     def save(self, state: str, error: str | None = None) -> None:
-        """Write the record as it is now; what this process has saved before is replaced, a complete record stays."""
+        """Write the record as it is now, over this process's earlier one; a complete record is never replaced."""
         where = place()
         self.record |= {
             "state": state,
@@ -133,11 +133,11 @@ class Probe:
                 self.mark(f"{UNWRITTEN}.{error.errno or errno.EIO}")
 
     def label(self, on: bool) -> None:  # noqa: FBT001 - a switch
-        """Whether the parts of a step are labelled for the profiler from now on."""
+        """Switch the labels on the parts of a step on or off."""
         self.hooks.labels = on
 
     def progress(self, phase: str, done: int, total: int) -> None:
-        """Leave for the launcher how far the first rank is: at the ends of a phase, and at most once a second."""
+        """Write the first rank's progress for the launcher: at both ends of a phase, else at most once a second."""
         now = time.monotonic()
         self._counts[phase] = f"{done}/{total}"
         if (0 < done < total and now - self._reported < _REPORT_S) or (place().rank or 0):
@@ -148,14 +148,14 @@ class Probe:
             write_bytes(Path(self.settings.out) / PROGRESS, line.encode())
 
     def mark(self, what: str) -> None:
-        """Leave a file of this name for the launcher."""
+        """Create an empty file of this name for the launcher."""
         try:
             (Path(self.settings.out) / f"{what}.{os.getpid()}").touch()
         except OSError:
-            self._over = True  # nobody asks any longer
+            self._over = True  # the launcher has gone
 
     def _forked(self) -> None:
-        """In a forked child, which may be a loader's worker or a rank: it counts its own steps, from the beginning."""
+        """Start afresh in a forked child, which may be a loader's worker or a rank."""
         if self.settings.mode == "predict":
             self._over = True
             return

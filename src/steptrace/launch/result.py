@@ -1,4 +1,4 @@
-"""What a measured program left, made into the files of a run, as a study's trainings leave them. Imports no torch."""
+"""The probe's records, converted to the files of a run as a study writes them. Imports no torch."""
 
 import statistics
 from dataclasses import asdict, dataclass
@@ -14,13 +14,13 @@ from steptrace.engine.files import environment, move_trace, steps_table, write_l
 from steptrace.errors import LaunchError
 from steptrace.launch.start import ADVICE, ITS_OUTPUT, Launched, ended, why
 
-#: Least timed steps of a program that ended early and still counts.
+#: A program that ended early needs this many timed steps to count.
 _LEAST: Final = 2
 
 
 @dataclass(frozen=True)
 class Named:
-    """What a run is called, and of which configuration it is."""
+    """A run's labels, and the digest of its configuration."""
 
     study: str = "run"
     variant: str = "program"
@@ -34,13 +34,13 @@ def write_results(launched: Launched, run_dir: Path, named: Named, program: dict
     """Write run.json, steps.parquet, traces, memory.json and the operators' lines into `run_dir`.
 
     Args:
-        launched: a program in which steps were seen (`check_found`).
+        launched: a program that made steps (`require_steps`).
         run_dir: the run's folder.
         named: labels and digest of the record.
         program: the program as the record's config names it.
 
     Raises:
-        LaunchError: it ended before two of its steps were timed.
+        LaunchError: fewer than two of its steps were timed.
     """
     ranks = launched.ranks
     steps = steps_table([rank.get("rows") or [] for rank in ranks])
@@ -84,8 +84,8 @@ def prediction_of(launched: Launched, command: str) -> dict[str, Any]:
     Raises:
         LaunchError: no step was followed to its end.
     """
-    found = dict(launched.ranks[0]["prediction"])
-    steps = len(found["by_step"])
+    prediction = dict(launched.ranks[0]["prediction"])
+    steps = len(prediction["by_step"])
     if not steps:
         too_few = "fewer --warmup and --steps, or a program that trains for more steps"
         gap = "; a program that runs on CUDA or the CPU but not here is a gap of the prediction"
@@ -95,34 +95,36 @@ def prediction_of(launched: Launched, command: str) -> dict[str, Any]:
             where=command,
             next_step=its_output + (gap if its_output == ITS_OUTPUT else "") if launched.failed else too_few,
         )
-    found["total"] = _each(sum(found["by_step"]), steps)
+    prediction["total"] = _per_step(sum(prediction["by_step"]), steps)
     ranks = [rank["prediction"]["by_step"] for rank in launched.ranks]
-    found["by_rank"] = [_each(sum(counts), len(counts)) for counts in ranks if counts]
-    found["operators"] = _each(found["operators"], steps)
-    found["operators_per_section"] = {name: _each(n, steps) for name, n in found["operators_per_section"].items()}
+    prediction["by_rank"] = [_per_step(sum(counts), len(counts)) for counts in ranks if counts]
+    prediction["operators"] = _per_step(prediction["operators"], steps)
+    prediction["operators_per_section"] = {
+        name: _per_step(n, steps) for name, n in prediction["operators_per_section"].items()
+    }
     for places in ("sites", "unknown"):
-        found[places] = [{**place, "count": _each(place["count"], steps)} for place in found[places]]
-    return found
+        prediction[places] = [{**place, "count": _per_step(place["count"], steps)} for place in prediction[places]]
+    return prediction
 
 
-def _each(count: int, steps: int) -> float:
+def _per_step(count: int, steps: int) -> float:
     """A count per step; whole numbers stay whole."""
     return count // steps if count % steps == 0 else count / steps
 
 
 def _batch(rank: dict[str, Any]) -> dict[str, Any]:
-    """Samples in a batch and batches in a step, where most timed steps agree on them; else nothing."""
+    """Samples in a batch and batches in a step, as in most timed steps; without those that vary."""
     timed = [row for row in rank["rows"] if row["phase"] == "timed"]
     batches = statistics.mode(row["batches"] for row in timed)
     samples = statistics.mode(row["samples"] for row in timed if row["batches"] == batches)
-    found: dict[str, Any] = {"step": {"accumulate": batches or statistics.mode(row["backwards"] for row in timed) or 1}}
+    batch: dict[str, Any] = {"step": {"accumulate": batches or statistics.mode(row["backwards"] for row in timed) or 1}}
     if batches and samples and samples % batches == 0:
-        found["data"] = {"batch_size": samples // batches}
-    return found
+        batch["data"] = {"batch_size": samples // batches}
+    return batch
 
 
 def _move_traces(launched: Launched, run_dir: Path) -> tuple[str, ...]:
-    """Name the traces as all runs do; the names in the order of the ranks."""
+    """Move the traces into the run's folder; returns their names in the order of the ranks."""
     for old in (*run_dir.glob("trace*.json.gz"), *run_dir.glob("capture*.json")):
         old.unlink()
     files = [launched.out / (rank.get("trace") or {}).get("file", "trace.json.gz") for rank in launched.ranks]
@@ -131,13 +133,13 @@ def _move_traces(launched: Launched, run_dir: Path) -> tuple[str, ...]:
 
 
 def _write_memory(rank: dict[str, Any], batch: dict[str, Any], run_dir: Path) -> None:
-    """memory.json, where the size of a batch is known."""
+    """Write memory.json; needs the size of a batch."""
     size, memory, gpu = batch.get("data", {}).get("batch_size"), rank.get("memory"), rank["gpu"]
     if size is None or memory is None:
         return
     capacity, source = (gpu["memory_bytes"], "device") if gpu else (psutil.virtual_memory().total, "machine")
     held = memory["held"]
-    found = RunMemory(
+    run_memory = RunMemory(
         device="cuda" if gpu else "cpu",
         batch_size=size,
         capacity_bytes=capacity,
@@ -145,20 +147,20 @@ def _write_memory(rank: dict[str, Any], batch: dict[str, Any], run_dir: Path) ->
         held=held,
         gradient_bytes=held.get("gradients") or None,  # most programs let go of them before a step ends
     )
-    record.write_memory(run_dir, found)
+    record.write_memory(run_dir, run_memory)
 
 
 def _warnings(launched: Launched) -> list[str]:
-    """What was not measured although it was asked for."""
+    """What was requested but not measured, or only in part."""
     first = launched.ranks[0]
-    found = list(first.get("warnings") or [])
+    warnings = list(first.get("warnings") or [])
     trace = first.get("trace")
     if trace is not None and trace["state"] != "recorded":
-        found.append(f"the profiled window is {trace['state']}: {trace['message']}")
+        warnings.append(f"the profiled window is {trace['state']}: {trace['message']}")
     skipped = sum(row["skipped"] for row in first["rows"] if row["phase"] == "timed")
     if skipped:
-        found.append(f"a gradient scaler has skipped {skipped} of the timed steps")
+        warnings.append(f"a gradient scaler has skipped {skipped} of the timed steps")
     if not launched.complete:
         timed = sum(row["phase"] == "timed" for row in first["rows"])
-        found.append(f"the program ended after {timed} timed steps, with exit code {launched.exit_code}")
-    return found
+        warnings.append(f"the program ended after {timed} timed steps, with exit code {launched.exit_code}")
+    return warnings

@@ -1,4 +1,4 @@
-"""What the launcher asks of the probe, and the names of the files by which the probe answers. Standard library only."""
+"""Settings of the probe, and the names of the files that it leaves for the launcher. Standard library only."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -6,13 +6,13 @@ from typing import Final, Literal
 
 #: The environment variable that holds the settings.
 VARIABLE: Final = "STEPTRACE_LAUNCH"
-#: Once it is there, processes that start are left alone.
+#: Once this file exists, newly started processes are left alone.
 OVER: Final = "over"
-#: The mark of a probe that could not write what it has found; the error's number follows, and that of the process.
+#: Marks a record that could not be written: `NAME.errno.pid`.
 UNWRITTEN: Final = "unwritten"
-#: The file that says how far the program is, as in `warm-up 10/10, timed 12/30`.
+#: The file with the program's progress: `warm-up 10/10, timed 12/30`.
 PROGRESS: Final = "progress"
-#: Of the file that says of a failed prediction that it is our own fault.
+#: The file with the report of a bug in steptrace that made a prediction fail.
 FAULT: Final = "fault"
 
 Mode = Literal["measure", "predict", "answer", "capture"]
@@ -20,7 +20,7 @@ Mode = Literal["measure", "predict", "answer", "capture"]
 
 @dataclass(frozen=True)
 class LaunchSettings:
-    """What is done in the program: `steps` after `warmup` others, and in mode `measure` `profile` more profiled.
+    """What the probe does: `steps` after `warmup` others, and in mode `measure` `profile` more under the profiler.
 
     Warm-up and timed steps each end after `at_most_s` seconds, if it is given and there is one rank, with at least five
     timed steps. `out` is the folder that the probe writes into, `captures` in mode `capture` that of the traces asked
@@ -42,5 +42,5 @@ class LaunchSettings:
 
 
 def answer_file(rank: int) -> str:
-    """The file in which a rank leaves what it has found."""
+    """The file with a rank's record."""
     return f"rank{rank}.json"

@@ -1,8 +1,8 @@
-"""Starts a command with the probe in its environment, and follows it to its end. Imports no torch.
+"""Starts a command with the probe in its environment, and waits for its end. Imports no torch.
 
-Whatever Python process the command starts, directly or not, finds `inject/sitecustomize.py` first on PYTHONPATH. The
-program's output, input, working directory and exit code are its own. It is stopped where no step is seen for long, and
-where it goes on for long after it was measured. What it has started, in whatever session, ends with it.
+Every Python process that the command starts, directly or not, imports `inject/sitecustomize.py`: it is first on
+PYTHONPATH. Output, input, working directory and exit code of the program stay its own. It is stopped if it makes no
+step for long, or runs on long after its last measured step. All its descendants are ended with it, in any session.
 """
 
 import contextlib
@@ -30,17 +30,17 @@ from steptrace.processes import adopt_orphans, children, die_with, end_tree, han
 
 _INJECT: Final = Path(__file__).with_name("inject")
 _POLL_S: Final = 0.2
-#: How long a program may take to end after its last step was measured.
+#: Seconds that a program has to end by itself after its last measured step.
 _GRACE_S: Final = 60.0
 _KILL_AFTER_S: Final = 5.0
-#: How long a program that was told to stop may take to end by itself.
+#: Seconds that a program has to end by itself after an interrupt.
 _INTERRUPT_S: Final = 10.0
 ADVICE: Final = (
     "steps are found at calls of torch.optim's optimizers: call steptrace.step() at the end of each step "
     "where the program updates its weights in another way"
 )
 NO_STEP: Final = "no training step was seen"
-#: What starts a file that is no program by itself, by its ending.
+#: The interpreter of a file that is not executable, by its suffix.
 _STARTERS: Final = {".py": "python", ".ipynb": "jupyter execute"}
 ITS_OUTPUT: Final = "its own output says why"
 _MORE_TIME: Final = "a larger --first-step-within, if its first step takes longer"
@@ -57,7 +57,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Streams:
-    """Where a program's standard output goes (None: where this process's goes), and what gets lines of its progress."""
+    """A program's standard output (None: this process's), and the function that gets lines of its progress."""
 
     output: TextIO | None = None
     status: Callable[[str], object] = lambda _: None
@@ -65,7 +65,7 @@ class Streams:
 
 @dataclass(frozen=True)
 class Launched:
-    """How a program ended, and what the probe left: one record a rank, in their order. `stopped` says why we did."""
+    """How a program ended, and the probe's records, one a rank in order. `stopped`: why we stopped it, or None."""
 
     exit_code: int
     stopped: str | None
@@ -73,17 +73,17 @@ class Launched:
     out: Path
     #: Python processes that had the probe on their path; those that imported PyTorch are among them.
     started: int
-    #: What went wrong in the probe itself.
+    #: Errors in the probe itself.
     failures: tuple[str, ...]
 
     @property
     def complete(self) -> bool:
-        """Whether every rank came to the end of what was asked for."""
+        """Whether every rank has finished its measurement."""
         return bool(self.ranks) and all(rank["state"] == "complete" for rank in self.ranks)
 
     @property
     def failed(self) -> bool:
-        """Whether it ended before that, and not well."""
+        """Whether it ended before that with an error."""
         return not self.complete and self.exit_code != 0
 
 
@@ -100,11 +100,11 @@ def launch(
 
     Args:
         command: the program and its arguments.
-        settings: what is asked of it; `out` is emptied first.
+        settings: the probe's settings; their folder `out` is emptied first.
         limits: when to stop it.
         cwd: its working directory; default: this process's.
         env: more environment variables.
-        streams: where its output goes, and what is told of how far it is.
+        streams: where its output and the lines of its progress go.
 
     Raises:
         LaunchError: the command cannot be started.
@@ -119,12 +119,12 @@ def launch(
         environment.setdefault("KINETO_LOG_LEVEL", "6")
     launcher, others = os.getpid(), children()
     adopt_orphans()
-    told: list[int] = []
+    signals: list[int] = []
 
-    def tell(number: int, _frame: FrameType | None) -> None:
-        told.append(number)
+    def note(number: int, _frame: FrameType | None) -> None:
+        signals.append(number)
 
-    with handling(dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), tell)):
+    with handling(dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), note)):
         try:
             child = subprocess.Popen(
                 command,
@@ -144,8 +144,8 @@ def launch(
                 next_step=starter and f"-- {starter} {shlex.join(command)}",
             ) from error
         try:
-            stopped = _follow(child, StatusLine(out, streams.status), limits or Limits(), told)
-            if stopped is not None and told:  # as by Ctrl-C the program ends by itself, and what was timed is kept
+            stopped = _follow(child, StatusLine(out, streams.status), limits or Limits(), signals)
+            if stopped is not None and signals:  # as by Ctrl-C: the program ends by itself, timed steps are kept
                 _interrupt(children() - others)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.wait(_INTERRUPT_S)
@@ -161,11 +161,11 @@ def launch(
     return Launched(child.returncode, stopped, tuple(ranks), out, started, failures)
 
 
-def check_found(launched: Launched) -> None:
-    """Raise what to say of a program in which no step was found.
+def require_steps(launched: Launched) -> None:
+    """Raise an error if the program made no training step.
 
     Raises:
-        LaunchError: the probe was never loaded, or failed, or no step was seen.
+        LaunchError: the probe was not loaded, or failed, or saw no step.
     """
     failed = next((rank["error"] for rank in launched.ranks if rank["state"] == "failed"), None)
     if failed is None and not launched.ranks and launched.failures:
@@ -185,13 +185,13 @@ def check_found(launched: Launched) -> None:
     unwritten = next(launched.out.glob(f"{UNWRITTEN}.*"), None)
     if unwritten is not None:
         raise LaunchError(
-            f"what was measured could not be written ({os.strerror(int(unwritten.name.split('.')[1]))})",
+            f"the measurement could not be written ({os.strerror(int(unwritten.name.split('.')[1]))})",
             where=launched.out,
-            next_step="make room there, or name another folder with --out",
+            next_step="free some space there, or name another folder with --out",
         )
     if any(launched.out.glob("stepped.*")):
         raise LaunchError(
-            "its process ended (by a signal, or os._exit) after a step was seen and left no record",
+            "its process ended (by a signal, or os._exit) after its first step and left no record",
             where=ended(launched),
             next_step="look at the program's own output; fewer --warmup and --steps may do",
         )
@@ -203,7 +203,7 @@ def check_found(launched: Launched) -> None:
 
 
 def why(launched: Launched) -> str:
-    """Where to look for why a program failed: a fault of steptrace's own says so and what to report."""
+    """Where to look for the cause of a failure; for a bug in steptrace, what to report."""
     faults = sorted(launched.out.glob(f"{FAULT}.*"))
     return faults[0].read_text(encoding="utf-8") if faults else ITS_OUTPUT
 
@@ -222,21 +222,21 @@ def _interrupt(processes: Iterable[psutil.Process]) -> None:
 
 
 def _has_terminal() -> bool:
-    """Whether this process is in the foreground of a terminal, whose Ctrl-C the program gets as well."""
+    """Whether this process is in the foreground of a terminal: Ctrl-C then reaches the program, too."""
     with contextlib.suppress(OSError):
         return os.tcgetpgrp(sys.__stderr__.fileno() if sys.__stderr__ else 2) == os.getpgrp()
     return False
 
 
-def _stop_for(told: list[int]) -> int | None:
-    """The signal to stop for, if one has come. The first Ctrl-C of a terminal is left to the program."""
-    if _has_terminal() and told[:1] == [signal.SIGINT]:
-        return told[1] if len(told) > 1 else None
-    return told[0] if told else None
+def _stop_for(signals: list[int]) -> int | None:
+    """The signal to stop for, if one was received. The first Ctrl-C of a terminal is left to the program."""
+    if _has_terminal() and signals[:1] == [signal.SIGINT]:
+        return signals[1] if len(signals) > 1 else None
+    return signals[0] if signals else None
 
 
-def _follow(child: "subprocess.Popen[bytes]", status: StatusLine, limits: Limits, told: list[int]) -> str | None:
-    """Wait for the program's end; returns why it was stopped before."""
+def _follow(child: "subprocess.Popen[bytes]", status: StatusLine, limits: Limits, signals: list[int]) -> str | None:
+    """Wait for the program's end; returns why it was stopped, None if it ended by itself."""
     began, measured_at, out = time.monotonic(), None, status.out
     stepped = False
     while child.poll() is None:
@@ -244,7 +244,7 @@ def _follow(child: "subprocess.Popen[bytes]", status: StatusLine, limits: Limits
         status.look()
         now = time.monotonic()
         stepped = stepped or any(out.glob("stepped.*"))
-        if (number := _stop_for(told)) is not None:
+        if (number := _stop_for(signals)) is not None:
             return f"signal {number}"
         if measured_at is None and _is_measured(out):
             measured_at = now
@@ -254,7 +254,7 @@ def _follow(child: "subprocess.Popen[bytes]", status: StatusLine, limits: Limits
         if not stepped and limits.first_step_s is not None and now - began > limits.first_step_s:
             return f"{NO_STEP} within {limits.first_step_s:g} s"
         if limits.total_s is not None and now - began > limits.total_s:
-            return f"it was not over within {limits.total_s:g} s"
+            return f"it did not end within {limits.total_s:g} s"
     status.look()
     return None
 

@@ -1,4 +1,4 @@
-"""How far a program is, in one line: `warm-up 10/10, timed 12/30, waiting for a step since 40 s`."""
+"""A program's progress in one line: `warm-up 10/10, timed 12/30, waiting for a step since 40 s`."""
 
 import time
 from collections.abc import Callable
@@ -8,14 +8,14 @@ from typing import Final
 
 from steptrace.launch.settings import PROGRESS
 
-#: A line at the end of each phase, and after so long without one.
+#: Seconds after which a line is printed within a phase, too.
 _EVERY_S: Final = 30.0
-#: From here on a wait is worth a word.
+#: Seconds from which a wait is mentioned.
 _LONG_S: Final = 5.0
 
 
 class StatusLine:
-    """Prints how far the program is, by what its probe leaves in a folder.
+    """Prints the program's progress, which its probe writes into a folder.
 
     Args:
         out: the probe's folder.
@@ -28,7 +28,7 @@ class StatusLine:
         self._changed_at = self._shown_at = time.monotonic()
 
     def look(self) -> None:
-        """Read, and print where a phase is over or nothing was printed for long."""
+        """Read the progress; print it at the end of a phase, or if nothing was printed for long."""
         now, text = time.monotonic(), self._text
         with suppress(OSError):
             text = self._file.read_text(encoding="utf-8")

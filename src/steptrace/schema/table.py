@@ -14,14 +14,14 @@ if TYPE_CHECKING:  # imported where it is needed: reading a declaration does not
 #: In the metadata of a parquet file.
 _VERSION_KEY: Final = b"steptrace.schema_version"
 _VERSION: Final = 1
-#: What a declared dtype admits as the pandas dtype of a column.
+#: The pandas dtypes that a column of a declared dtype may have.
 _KINDS: dict[str, str] = {
     "int64": "iu",
     "float64": "f",
     "bool": "b",
     "string": "OSUT",
 }
-#: The dtypes that a column can have as they are declared, and that hold no nulls.
+#: The dtypes that pandas and a declaration name alike; they hold no nulls.
 _COMPLETE: Final = ("int64", "bool")
 
 
@@ -50,7 +50,7 @@ class Table:
 def validate(frame: "pd.DataFrame", table: Table, *, check_key: bool = True) -> "pd.DataFrame":
     """Return `frame` with its columns in declared order, or raise `SchemaError` naming the first defect.
 
-    Without `check_key` rows may be alike; to look for them takes as much memory as the table itself.
+    `check_key` also looks for duplicate keys, which takes as much memory as the table itself.
     """
     if list(frame.columns) != table.names:
         missing = [name for name in table.names if name not in frame.columns]
@@ -105,7 +105,7 @@ def _columns_of(rows: "Sequence[Mapping[str, Any]]", table: Table) -> dict[str, 
     return {name: [row[name] for row in rows] for name in table.names}
 
 
-#: Column dtype -> what pandas takes the values of a column that is cast to it for.
+#: Column dtype -> the types that `infer_dtype` may give for values to be cast to it.
 _TYPES: Final = {
     "int64": ("integer", "floating"),
     "float64": ("floating", "integer", "mixed-integer-float"),
@@ -114,16 +114,16 @@ _TYPES: Final = {
 
 
 def _validate_values(values: "pd.Series[Any]", column: Column, table: Table) -> None:
-    """Refuse what a cast would turn into something else: None into False, 1.5 into 1, "no" into True."""
+    """Refuse values that a cast would change: None into False, 1.5 into 1, "no" into True."""
     from pandas.api.types import infer_dtype
 
-    where, known = f"{table.name}.{column.name}", values.dropna()
-    if len(known) < len(values) and not column.nullable:
+    where, present = f"{table.name}.{column.name}", values.dropna()
+    if len(present) < len(values) and not column.nullable:
         raise SchemaError("column holds nulls", where=where, expected="a value in every row")
-    found = infer_dtype(known)
-    if found not in (*_TYPES[column.dtype], "empty"):
-        raise SchemaError(f"column holds {found} values", where=where, expected=column.dtype)
-    if column.dtype == "int64" and found == "floating" and bool((known % 1 != 0).any()):
+    inferred = infer_dtype(present)
+    if inferred not in (*_TYPES[column.dtype], "empty"):
+        raise SchemaError(f"column holds {inferred} values", where=where, expected=column.dtype)
+    if column.dtype == "int64" and inferred == "floating" and bool((present % 1 != 0).any()):
         raise SchemaError("column holds fractions", where=where, expected=column.dtype)
 
 
@@ -142,7 +142,7 @@ def _validate_column(values: "pd.Series[Any]", column: Column, table: Table) -> 
 
 
 def write_table(frame: "pd.DataFrame", path: Path) -> None:
-    """Write a frame as parquet without its index; the file's metadata say which version of tables it is."""
+    """Write a frame as parquet, without its index, with the version of tables in the metadata."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -159,7 +159,7 @@ def read_table(path: Path) -> "pd.DataFrame":
     """A parquet file as a frame.
 
     Raises:
-        RecordError: it is of another version of tables.
+        RecordError: its version of tables differs.
         OSError, ValueError: it is missing or cannot be read.
     """
     from pyarrow.parquet import ParquetFile
@@ -171,7 +171,7 @@ def read_table(path: Path) -> "pd.DataFrame":
 
 
 def is_versioned(path: Path) -> bool:
-    """Whether a file is a table with a version, as all are that steptrace writes."""
+    """Whether a file is a table with a version, as every table of steptrace is."""
     from pyarrow import ArrowException, parquet
 
     try:
@@ -181,6 +181,6 @@ def is_versioned(path: Path) -> bool:
 
 
 def check_table_version(metadata: Mapping[bytes, bytes], path: Path) -> None:
-    """Refuse (`RecordError`) the metadata of a parquet file of another version."""
+    """Raise `RecordError` if the metadata of a parquet file have another version of tables."""
     version = metadata.get(_VERSION_KEY, b"%d" % _VERSION).decode(errors="replace")
     check_version(int(version) if version.isdecimal() else version, path, _VERSION)
