@@ -88,19 +88,19 @@ def analyze_trace(
     device, lines = trace.devices[0] if trace.devices else None, lines or SourceLines()
     tables: dict[str, pd.DataFrame] = {}
 
-    def add(found: dict[str, pd.DataFrame]) -> None:
+    def add(group: dict[str, pd.DataFrame]) -> None:
         if folder is not None:
-            write_all(found, folder)
-            found = {name: table for name, table in found.items() if name not in _ONLY_WRITTEN}
-        tables.update(found)
+            write_all(group, folder)
+            group = {name: table for name, table in group.items() if name not in _ONLY_WRITTEN}
+        tables.update(group)
 
     add(memory_tables(path, trace, lines))
     if folder is not None:
         write_all({name: getattr(trace, name) for name in TABLES}, folder)
         trace = _without_written(trace)
         trim_heap()
-    for found in tables_of(trace, device, lines):
-        add(found)
+    for group in tables_of(trace, device, lines):
+        add(group)
     return Analysis(path, trace if folder is None else emptied(trace, "frames"), device, tables)
 
 
@@ -124,9 +124,9 @@ def summarize(paths: Iterable[str | Path], *, tables: Path | None = None) -> tup
         TraceError: a path is missing, or a trace cannot be read.
         OSError: a table cannot be written.
     """
-    found = find_traces(paths)
-    folders = None if tables is None else {path: tables / f".{place}" for place, path in enumerate(found)}
-    done = read_each(partial(_analyze_and_summarize, folders=folders), found)
+    files = find_traces(paths)
+    folders = None if tables is None else {path: tables / f".{place}" for place, path in enumerate(files)}
+    done = read_each(partial(_analyze_and_summarize, folders=folders), files)
     done.sort(key=lambda pair: (pair[0].trace.rank is None, pair[0].trace.rank or 0, str(pair[0].path)))
     analyses = [analysis for analysis, _ in done]
     repeated = _repeated_ranks(analyses)
@@ -161,8 +161,8 @@ def _analyze_into(path: Path, folder: Path) -> tuple[Analysis, TraceSummary]:
 
 def _repeated_ranks(analyses: list[Analysis]) -> str | None:
     """Why these traces are not the ranks of one job; None if nothing contradicts it."""
-    said = Counter(a.trace.rank for a in analyses if a.trace.rank is not None)
-    often = [f"{count} traces say that they are rank {rank}" for rank, count in sorted(said.items()) if count > 1]
+    counts = Counter(a.trace.rank for a in analyses if a.trace.rank is not None)
+    often = [f"{count} traces say that they are rank {rank}" for rank, count in sorted(counts.items()) if count > 1]
     if not often:
         return None
     return f"these traces are not the ranks of one job, and are not compared as such: {', '.join(often)}"

@@ -52,11 +52,11 @@ def copies(trace: Trace) -> pd.DataFrame:
     series = dict(iter(copy_rates(trace).groupby(["device", "kind"])))
     rows: list[dict[str, Any]] = []
     for key, group in _copies(trace).groupby(["device", "kind"], sort=True):
-        known = group.loc[group["bytes"].notna(), "bytes"]
+        nbytes = group.loc[group["bytes"].notna(), "bytes"]
         row = {"device": key[0], "kind": key[1], "count": len(group), "unsized": int((~group["sized"]).sum())}
         # The time is known of all of them, whether or not they say their bytes.
         row["ns"] = intervals.measure(intervals.union(spans_of(group)))
-        row["bytes"], row["median_bytes"] = (known.sum(), known.median()) if len(known) else (None, None)
+        row["bytes"], row["median_bytes"] = (nbytes.sum(), nbytes.median()) if len(nbytes) else (None, None)
         rows.append(row | _rates(series.get(key)))
     rows.sort(key=lambda row: (-row["ns"], row["kind"]))
     return schema.frame_of(COPIES, rows)

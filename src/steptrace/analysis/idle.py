@@ -153,10 +153,10 @@ def _by_name(calls: pd.DataFrame, start: int, end: int) -> tuple[HostCall, ...]:
     inside = np.minimum(returned, end) - np.maximum(begun, start)
     rows, names = np.flatnonzero(inside > 0), calls["name"].cat
     of_name = names.codes.to_numpy()[rows]
-    found = (
+    by_name = (
         HostCall(
             name=str(names.categories[k]), count=int((of_name == k).sum()), ns=int(inside[rows[of_name == k]].sum())
         )
         for k in np.unique(of_name)
     )
-    return tuple(sorted(found, key=lambda call: (-call.ns, call.name))[:MOST_CALLS])
+    return tuple(sorted(by_name, key=lambda call: (-call.ns, call.name))[:MOST_CALLS])

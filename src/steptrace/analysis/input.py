@@ -42,10 +42,10 @@ def input_waits(trace: Trace, device: int | None) -> pd.DataFrame:
 
     A step is the host's `ProfilerStep#N` here, since the host is what waits. Waits outside the steps do not count.
     """
-    found = _waits(trace)
-    if found is None:
+    waits = _waits(trace)
+    if waits is None:
         return schema.frame_of(INPUT_WAITS)
-    _, begun, waiting = found
+    _, begun, waiting = waits
     start, end = _bounds(trace)
     whole = len(trace.steps) == 0
     idle_wait = None
@@ -70,17 +70,17 @@ def input_wait(trace: Trace, device: int | None, table: pd.DataFrame) -> Input:
 
     With a GPU the window is from the first step's start to the end of the last one's work, else the steps on the host.
     """
-    found = _waits(trace)
+    signs = _waits(trace)
     start, end = _bounds(trace) if device is None else trace.steps_span
     steps, window_ns = len(trace.steps) or None, int(np.sum(end - start))
     waits = wait_ns = idle_ns = None
-    if found is not None:
+    if signs is not None:
         waits, wait_ns = int(table["waits"].sum()), int(table["wait_ns"].sum())
         idle_ns = None if device is None else int(table["gpu_idle_wait_ns"].sum())
     counted_ns = wait_ns if idle_ns is None else idle_ns
     share = None if counted_ns is None or not window_ns else counted_ns / window_ns
     return Input(
-        source=None if found is None else found[0],
+        source=None if signs is None else signs[0],
         steps=steps,
         window_ns=window_ns,
         waits=waits,

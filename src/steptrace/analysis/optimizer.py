@@ -31,14 +31,14 @@ OPTIMIZER_CALLS: Final = table_of("optimizer_calls", OptimizerCall, "label")
 def optimizer_calls(trace: Trace, device: int | None) -> pd.DataFrame:
     """The labelled calls of optimizers, by label (table `optimizer_calls`); empty where there are none."""
     labels = trace.annotations
-    found = {str(name): match for name in labels["name"].unique() if (match := _LABEL.match(str(name)))}
-    if not found:
+    matches = {str(name): match for name in labels["name"].unique() if (match := _LABEL.match(str(name)))}
+    if not matches:
         return schema.frame_of(OPTIMIZER_CALLS)
-    trace = _without_closures(trace, labels["name"].isin(list(found)).to_numpy(dtype=bool))
+    trace = _without_closures(trace, labels["name"].isin(list(matches)).to_numpy(dtype=bool))
     labels = trace.annotations
     names = labels["name"].astype(object)
     parent = row_numbers(labels["parent"])
-    holder = nearest(parent, names.isin(list(found)).to_numpy(dtype=bool))
+    holder = nearest(parent, names.isin(list(matches)).to_numpy(dtype=bool))
     operators = _operators(trace, holder, names)
     frames = _frames(trace, holder, names)
     times = annotation_times(trace, device).set_index("label").to_dict("index")
@@ -46,7 +46,7 @@ def optimizer_calls(trace: Trace, device: int | None) -> pd.DataFrame:
     inside_own = (above >= 0) & (names.to_numpy()[np.maximum(above, 0)] == names.to_numpy())
     calls = names[~inside_own].value_counts()
     rows = []
-    for name, match in sorted(found.items()):
+    for name, match in sorted(matches.items()):
         own = operators[operators["label"] == name]
         common = own["name"].value_counts()
         rows.append(

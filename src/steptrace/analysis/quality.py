@@ -108,18 +108,18 @@ def _clocks(trace: Trace) -> QualityCheck:
     linked = trace.kernels["launch"].notna().to_numpy()
     early: Ints = (launched_at(trace) - trace.kernels["ts"].to_numpy())[linked]
     wrong = early > CLOCK_TOLERANCE_NS
-    found, of = int(wrong.sum()), int(linked.sum())
-    worst = f", by up to {fmt.duration(int(early.max()))}" if found else ""
-    says = f"{found} of {of} GPU activities start before the call that launched them{worst}: the clocks disagree"
-    return QualityCheck("GPU work after its launch", found, of, found > 0, says)
+    count, of = int(wrong.sum()), int(linked.sum())
+    worst = f", by up to {fmt.duration(int(early.max()))}" if count else ""
+    says = f"{count} of {of} GPU activities start before the call that launched them{worst}: the clocks disagree"
+    return QualityCheck("GPU work after its launch", count, of, count > 0, says)
 
 
 def _overlaps(trace: Trace) -> QualityCheck:
     """Work of one stream runs one after the other; where it overlaps, lengths or starts are wrong."""
     over = ended_before(trace.kernels, ["device", "stream"]) - trace.kernels["ts"].to_numpy()
-    found, of = int((over > CLOCK_TOLERANCE_NS).sum()), len(over)
-    says = f"{found} of {of} GPU activities start while an earlier one of their stream still runs"
-    return QualityCheck("one activity of a stream at a time", found, of, found > LOST_SHARE * of, says)
+    count, of = int((over > CLOCK_TOLERANCE_NS).sum()), len(over)
+    says = f"{count} of {of} GPU activities start while an earlier one of their stream still runs"
+    return QualityCheck("one activity of a stream at a time", count, of, count > LOST_SHARE * of, says)
 
 
 def _devices(trace: Trace) -> QualityCheck:

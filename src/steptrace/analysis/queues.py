@@ -47,14 +47,14 @@ def _length_columns(trace: Trace) -> dict[str, Ints] | tuple[()]:
     # The number of launches at the last change of the same stream: group and time in one number that sorts as they do.
     times = intervals.distinct(np.concatenate([instants, at]))
     before = np.searchsorted(_key(of, at, times), _key(group, instants, times), side="right") - 1
-    known = (before >= 0) & (of[before] == group)
+    has_before = (before >= 0) & (of[before] == group)
     streams = by_stream[["device", "stream"]].first()
     return {
         "device": streams["device"].to_numpy()[group],
         "stream": streams["stream"].to_numpy()[group],
         "ts": instants,
         "length": length,
-        "launches": np.where(known, launches[before], 0),
+        "launches": np.where(has_before, launches[before], 0),
     }
 
 

@@ -45,10 +45,10 @@ def within(value: Any, low: int, high: int) -> int | None:
 
 def plain_values(given: dict[Any, Any]) -> dict[str, Any]:
     """The texts and numbers of a JSON object that are within bounds, without the rest."""
-    found: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
     for key, value in given.items():
         if isinstance(value, str):
-            found[plain_text(key)] = plain_text(value)
+            plain[plain_text(key)] = plain_text(value)
         elif isinstance(value, float) or within(value, -LARGEST, LARGEST) is not None:
-            found[plain_text(key)] = value
-    return found
+            plain[plain_text(key)] = value
+    return plain

@@ -56,9 +56,9 @@ def row_with(ids: Ints, wanted: Ints) -> Ints:
     """The first row with each of the wanted ids, -1 where none has it; an id of 0 or less is none."""
     rows = np.flatnonzero(ids > 0)
     rows = rows[np.argsort(ids[rows], kind="stable")]
-    known = np.append(ids[rows], np.iinfo(np.int64).max)
-    place = np.searchsorted(known, wanted)
-    return np.where(known[place] == wanted, np.append(rows, -1)[place], -1)
+    keys = np.append(ids[rows], np.iinfo(np.int64).max)
+    place = np.searchsorted(keys, wanted)
+    return np.where(keys[place] == wanted, np.append(rows, -1)[place], -1)
 
 
 def texts(names: "pd.Series[Any]", rows: Ints) -> "pd.Series[Any]":

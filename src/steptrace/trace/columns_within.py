@@ -44,8 +44,8 @@ def _of_few_devices(gpu: Columns, notes: list[str]) -> Columns:
     devices, counts = np.unique(gpu["device"], return_counts=True)
     if len(devices) <= MOST_DEVICES:
         return gpu
-    known = devices[np.argsort(-counts, kind="stable")[:MOST_DEVICES]]
-    keep = np.isin(gpu["device"], known)
+    kept = devices[np.argsort(-counts, kind="stable")[:MOST_DEVICES]]
+    keep = np.isin(gpu["device"], kept)
     notes.append(
         f"left out: {fmt.plural(int((~keep).sum()), 'activity', 'activities')} on "
         f"{fmt.plural(len(devices) - MOST_DEVICES, 'GPU')}; the {MOST_DEVICES} GPUs with the most are kept"

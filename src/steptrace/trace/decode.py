@@ -30,25 +30,25 @@ class Scan:
 
 def scan(text: bytes) -> Scan:
     """Walk over text from within an array to its end, or to the text's."""
-    found = Scan()
+    result = Scan()
     depth, closed = 0, None
     for match in _TOKEN.finditer(text):
         first = text[match.start()]
         if first == 0x22:
-            found.open_string = match.lastgroup == "open"
+            result.open_string = match.lastgroup == "open"
         elif first in b"{[":
             if depth == 0 and closed is not None:
-                found.last_gap = closed
+                result.last_gap = closed
             depth += 1
         else:
             depth -= 1
             if depth < 0:
-                found.end_of_array = match.start()
-                return found
+                result.end_of_array = match.start()
+                return result
             if depth == 0:
                 closed = match.start()
-    found.open_brackets = depth
-    return found
+    result.open_brackets = depth
+    return result
 
 
 def repair(text: bytes) -> bytes:

@@ -211,8 +211,8 @@ def _rows_within(table: pd.DataFrame, start: int, end: int) -> Mask:
 
 def _launched(calls: Mask, launched_by: Any) -> Mask:
     """Which GPU activities were launched by one of the calls."""
-    found: Mask = take(calls.astype(np.int64), launched_by) == 1
-    return found
+    single: Mask = take(calls.astype(np.int64), launched_by) == 1
+    return single
 
 
 def _around(trace: Trace, start: int, end: int) -> Mask:
@@ -230,12 +230,12 @@ def _around(trace: Trace, start: int, end: int) -> Mask:
 def _after_copies(launches: pd.DataFrame, calls: Mask) -> Mask:
     """The calls that follow the chosen calls that copy, and so on while these copy too; rows are in order of thread."""
     copies = judge_names(launches["name"], naming.is_async_copy)
-    thread, found = launches["thread"].to_numpy(), np.zeros(len(launches), dtype=bool)
+    thread, after = launches["thread"].to_numpy(), np.zeros(len(launches), dtype=bool)
     for row in np.flatnonzero(calls & copies).tolist():
         while copies[row] and row + 1 < len(thread) and thread[row + 1] == thread[row]:
             row += 1
-            found[row] = True
-    return found
+            after[row] = True
+    return after
 
 
 def _write(trace: Path, selection: _Selection, left_out: tuple[str, ...], out: Path) -> int:

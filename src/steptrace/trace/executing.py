@@ -137,11 +137,11 @@ class ExecutingLines:
             for c, line in defined.items():
                 place[c] = -1 if line is None else number.setdefault(line, len(number))
             return list(number), place[code]
-        found = []
+        numbers = []
         for row, c in enumerate(code.tolist()):
             line = self.of(exact_op[row], by_code[c]) or defined[c] or self.of(op[row], None)
-            found.append(-1 if line is None else number.setdefault(line, len(number)))
-        return list(number), np.array(found, dtype=np.int64)
+            numbers.append(-1 if line is None else number.setdefault(line, len(number)))
+        return list(number), np.array(numbers, dtype=np.int64)
 
     def _parsed(self, frames: Ints) -> tuple[Ints, dict[int, Frame | None]]:
         """A number for the name of each of some frames, -1 for none, and what the names of these numbers say."""
@@ -159,21 +159,21 @@ class ExecutingLines:
             if recorded is None:
                 continue
             lines = {step[number] for step in recorded.steps if len(step) == self._counts[key, place.step]}
-            found = recorded.only if not lines else lines.pop() if len(lines) == 1 else None
-            if found is not None and (agreed := self._agreed(found, frame, backward=key[2])) is not None:
+            line = recorded.only if not lines else lines.pop() if len(lines) == 1 else None
+            if line is not None and (agreed := self._agreed(line, frame, backward=key[2])) is not None:
                 return agreed
         return None
 
-    def _agreed(self, found: Frame, frame: Frame | None, *, backward: bool) -> Frame | None:
+    def _agreed(self, line: Frame, frame: Frame | None, *, backward: bool) -> Frame | None:
         if frame is None:
-            return found if len(self._trace.frames) == 0 or backward else None
-        (name, begins), (own_name, own_begins) = self._function(found), self._function(frame)
+            return line if len(self._trace.frames) == 0 or backward else None
+        (name, begins), (own_name, own_begins) = self._function(line), self._function(frame)
         same_begin = begins is None or own_begins is None or begins == own_begins  # unknown where a file was edited
-        agrees = same_file(found.file, frame.file) and name == own_name and same_begin
-        return Frame(frame.file, found.line, frame.function) if agrees else None
+        agrees = same_file(line.file, frame.file) and name == own_name and same_begin
+        return Frame(frame.file, line.line, frame.function) if agrees else None
 
     def _keys(self, op: str, label: str | None, *, backward: bool, frame: Frame | None) -> tuple[_Key, ...]:
         """What an operator is found by; on a GPU the backward pass runs outside the labels."""
         shown = None if backward else label
-        known = () if frame is None else ((op, shown, backward, (frame.file.split("/")[-1], self._function(frame))),)
-        return (*known, (op, shown, backward, None))
+        called = () if frame is None else ((op, shown, backward, (frame.file.split("/")[-1], self._function(frame))),)
+        return (*called, (op, shown, backward, None))

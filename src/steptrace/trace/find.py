@@ -21,7 +21,7 @@ def find_traces(paths: Iterable[str | Path]) -> list[Path]:
     Raises:
         TraceError: a path does not exist, or a folder holds no trace.
     """
-    found: dict[Path, Path] = {}
+    files: dict[Path, Path] = {}
     for path in map(Path, paths):
         if _kind(path) == "folder":
             inside = sorted(p for p in path.iterdir() if p.name.endswith((".json", ".json.gz")) and p.is_file())
@@ -34,14 +34,14 @@ def find_traces(paths: Iterable[str | Path]) -> list[Path]:
                     expected='files ending in .json or .json.gz that hold "traceEvents"',
                     next_step=_below(path),
                 )
-            found.update({p.resolve(): p for p in traces if p.resolve() not in found})
+            files.update({p.resolve(): p for p in traces if p.resolve() not in files})
         elif _kind(path) == "file":
-            found.setdefault(path.resolve(), path)
+            files.setdefault(path.resolve(), path)
         else:
             raise TraceError(
                 "there is no such file or folder", where=path_text(path), expected="a trace file, or a folder of them"
             )
-    return list(found.values())
+    return list(files.values())
 
 
 def _kind(path: Path) -> str | None:

@@ -70,8 +70,8 @@ def site_frames(trace: Trace, innermost: Ints) -> Ints:
     role = judge_names(frames["name"], frame_role, np.int8)
 
     def first(wanted: Mask, kind: int) -> Ints:
-        found = take(nearest(parent, wanted), innermost)
-        return np.where((found >= 0) & (role[found] == kind), found, -1)
+        frame = take(nearest(parent, wanted), innermost)
+        return np.where((frame >= 0) & (role[frame] == kind), frame, -1)
 
     strict = first((role == USER) | (role == PIPELINE), USER)
     return np.where(strict >= 0, strict, first(role != SKIP, STDLIB))

@@ -194,10 +194,10 @@ def _forward_ops(ops: Columns, parent: Ints) -> Ints:
     order = np.lexsort((is_backward, ops["ts"][numbered], ops["sequence"][numbered]))
     numbered, is_backward = numbered[order], is_backward[order]
     last_forward = np.maximum.accumulate(np.where(is_backward, -1, np.arange(len(numbered)))) if len(order) else order
-    found = last_forward >= 0
-    found[found] = ops["sequence"][numbered[found]] == ops["sequence"][numbered[last_forward[found]]]
+    matches = last_forward >= 0
+    matches[matches] = ops["sequence"][numbered[matches]] == ops["sequence"][numbered[last_forward[matches]]]
     forward = np.full(len(parent), -1, dtype=np.int64)
-    matched = is_backward & found
+    matched = is_backward & matches
     forward[numbered[matched]] = numbered[last_forward[matched]]
     return take(forward, nearest(parent, forward >= 0))
 

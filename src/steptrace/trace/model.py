@@ -46,8 +46,8 @@ class TraceMeta:
 
         AMD's driver fills the same field with a number of its own. Its GPUs run 64 threads at once, NVIDIA's 32.
         """
-        found = next((d for d in self.devices if d.get("id") == device and d.get("warpSize") in (None, 32)), {})
-        major = found.get("computeMajor")
+        properties = next((d for d in self.devices if d.get("id") == device and d.get("warpSize") in (None, 32)), {})
+        major = properties.get("computeMajor")
         return major if isinstance(major, int) and major > 0 else None
 
     def multiprocessors(self, device: int) -> int | None:

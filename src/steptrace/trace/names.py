@@ -87,7 +87,7 @@ def collective_name(name: str) -> str | None:
     """Which collective a name speaks of: `all_reduce` for `allreduce_`, `_ALLREDUCE_`, `nccl:all_reduce`; or None."""
     # A kernel's parameters name the sender's types and structures, not what it does.
     head = name.replace("(anonymous namespace)", "").split("(")[0]
-    return next((found for found, pattern in _COLLECTIVE.items() if pattern.search(head)), None)
+    return next((collective for collective, pattern in _COLLECTIVE.items() if pattern.search(head)), None)
 
 
 def is_collective_op(name: str) -> bool:

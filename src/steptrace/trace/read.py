@@ -75,8 +75,8 @@ class _Reader:
         names = self._plain_names(columns)
         columns["label"] = without_empty_steps(columns["label"], names, notes)
         starts = [c["ts"].min() for kind, c in columns.items() if len(c["ts"]) and kind != "memory"]
-        known = any(f"X {category}" in self.counts for category in (*KINDS, *_NOT_NEEDED))
-        if not starts and not known and any(name.startswith("X") for name in self.counts):
+        recognised = any(f"X {category}" in self.counts for category in (*KINDS, *_NOT_NEEDED))
+        if not starts and not recognised and any(name.startswith("X") for name in self.counts):
             raise TraceError(
                 "a trace that does not look like one of PyTorch's: none of its events has a category of its profiler",
                 where=self.path,
@@ -147,16 +147,17 @@ def _is_profilers_stop(columns: dict[str, dict[str, NDArray[Any]]], names: list[
 
 def _unknown_categories(counts: Counter[str]) -> list[str]:
     """A note for each category of complete events that nothing here reads."""
-    known = {f"X {category}" for category in (*KINDS, *_NOT_NEEDED)} | {"X"}
-    found = [(name, number) for name, number in sorted(counts.items()) if name.startswith("X") and name not in known]
-    said = [
+    recognised = {f"X {category}" for category in (*KINDS, *_NOT_NEEDED)} | {"X"}
+    names = sorted(name for name in counts if name.startswith("X") and name not in recognised)
+    unknown = [(name, counts[name]) for name in names]
+    messages = [
         f"{number} events of the category '{plain_text(name.removeprefix('X '))}' are not read"
-        for name, number in found[:_CATEGORIES_SAID]
+        for name, number in unknown[:_CATEGORIES_SAID]
     ]
-    rest = found[_CATEGORIES_SAID:]
+    rest = unknown[_CATEGORIES_SAID:]
     if rest:
-        said.append(f"{sum(number for _, number in rest)} events of {len(rest)} more categories are not read")
-    return said
+        messages.append(f"{sum(number for _, number in rest)} events of {len(rest)} more categories are not read")
+    return messages
 
 
 def _thread(pid: Any, tid: Any) -> Thread:

@@ -83,7 +83,7 @@ class SourceLines:
         if frame.function == "<module>":
             return 1
         name = frame.function.split(".")[-1]
-        around = (first for known, first, last in _functions(text) if known == name and first <= frame.line <= last)
+        around = (first for own, first, last in _functions(text) if own == name and first <= frame.line <= last)
         return max(around, default=None)
 
     def _text(self, file: str) -> str | None:

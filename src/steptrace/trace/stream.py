@@ -150,8 +150,8 @@ class EventStream:
     def _no_events(self, buffer: bytes) -> TraceError:
         if decode_object(buffer) is not None:
             return self._no_trace("it has no list of traceEvents")
-        found = scan(buffer)
-        if found.open_brackets or found.open_string:
+        result = scan(buffer)
+        if result.open_brackets or result.open_string:
             return TruncatedTraceError("the JSON ends too early, before any event", where=self.path)
         return self._invalid(buffer)
 

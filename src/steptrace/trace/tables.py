@@ -122,7 +122,7 @@ def meta_and_rank(raw: RawTrace) -> tuple[TraceMeta, int | None]:
         rank = int(match[1]) if match else None
     devices = raw.metadata.get("deviceProperties")
     base = within(raw.metadata.get("baseTimeNanoseconds"), 0, LATEST_NS)
-    known = {"distributedInfo", "deviceProperties", "baseTimeNanoseconds"}
+    typed = {"distributedInfo", "deviceProperties", "baseTimeNanoseconds"}
     meta = TraceMeta(
         path=raw.path,
         # Without an own base the times are either epoch times already, or from an unknown start.
@@ -133,7 +133,7 @@ def meta_and_rank(raw: RawTrace) -> tuple[TraceMeta, int | None]:
         events=raw.events,
         notes=tuple(raw.notes),
         file_base_ns=raw.base_ns,
-        metadata={key: value for key, value in raw.metadata.items() if key not in known},
+        metadata={key: value for key, value in raw.metadata.items() if key not in typed},
     )
     return meta, rank
 
@@ -165,15 +165,15 @@ def collectives_table(
     own = given[rows]
     place = np.where(own >= 0, own, around)
     kernel_names = kernels["name"].to_numpy(dtype=object)[rows]
-    found = [described[i] if i >= 0 else _UNKNOWN for i in place]
-    said: dict[str, list[Any]] = {field: [getattr(args, field) for args in found] for field in CollectiveArgs._fields}
-    said["name"] = [
+    args_of = [described[i] if i >= 0 else _UNKNOWN for i in place]
+    values: dict[str, list[Any]] = {name: [getattr(args, name) for args in args_of] for name in CollectiveArgs._fields}
+    values["name"] = [
         _name(args.name, names[c] if c >= 0 else None, str(kernel))
-        for args, c, kernel in zip(found, call, kernel_names, strict=True)
+        for args, c, kernel in zip(args_of, call, kernel_names, strict=True)
     ]
     kinds: dict[str, Any] = {"string": object, "int64": "Int64"}
     columns = {
-        column.name: pd.array(said[column.name], dtype=kinds[column.dtype])
+        column.name: pd.array(values[column.name], dtype=kinds[column.dtype])
         for column in TABLES["collectives"].columns
         if column.name != "kernel"
     }
@@ -181,7 +181,7 @@ def collectives_table(
 
 
 def _name(*texts: str | None) -> str | None:
-    return next((found for text in texts if text and (found := naming.collective_name(text))), None)
+    return next((name for text in texts if text and (name := naming.collective_name(text))), None)
 
 
 def _inherited(op: Ints, parent: Ints, wanted: Mask, values: Ints) -> Ints:

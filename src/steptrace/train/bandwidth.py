@@ -31,8 +31,8 @@ def communication(training: Training, config: DictConfig) -> Communication:
     reduced = [p for p in training.model.parameters() if p.requires_grad]
     parameters, parameter_bytes = sum(p.numel() for p in reduced), sum(p.nbytes for p in reduced)
     sizes = sorted({max(4, min(round(parameter_bytes * share), _MOST_BYTES) // 4 * 4) for share in _SHARES})
-    found = tuple(_bandwidth(training, size) for size in sizes)
-    bus = found[-1].bus_bytes_per_s
+    bandwidths = tuple(_bandwidth(training, size) for size in sizes)
+    bus = bandwidths[-1].bus_bytes_per_s
     n = training.ranks.world_size
     return Communication(
         world_size=n,
@@ -40,7 +40,7 @@ def communication(training: Training, config: DictConfig) -> Communication:
         parameters=parameters,
         parameter_bytes=parameter_bytes,
         bucket_bytes=bucket_bytes(training.model),
-        bandwidths=found,
+        bandwidths=bandwidths,
         bus_bytes_per_s=bus,
         expected_ns=round(parameter_bytes * ring_share(n) / bus * 1e9),
         simplified_ns=round(parameters * _SIMPLIFIED_BYTES / bus * 1e9),
@@ -57,8 +57,8 @@ def bucket_bytes(model: Any) -> tuple[int, ...] | None:
     if not isinstance(model, DistributedDataParallel):
         return None
     try:  # private, but the only one who knows
-        said = model._get_ddp_logging_data()  # type: ignore[no-untyped-call]
-        text = said.get("rebuilt_bucket_sizes") or said.get("bucket_sizes") or ""
+        logged = model._get_ddp_logging_data()  # type: ignore[no-untyped-call]
+        text = logged.get("rebuilt_bucket_sizes") or logged.get("bucket_sizes") or ""
         return tuple(int(size) for size in str(text).split(",")) if text else None
     except (AttributeError, RuntimeError, ValueError):
         return None

@@ -13,19 +13,19 @@ def check() -> dict[str, Any]:
     Returns:
         `name` of the GPU, `kernels` in the trace, and `error`; null for what could not be found out.
     """
-    found: dict[str, Any] = {"name": None, "kernels": None, "error": None}
+    result: dict[str, Any] = {"name": None, "kernels": None, "error": None}
     try:
-        found["name"] = torch.cuda.get_device_name(0)
+        result["name"] = torch.cuda.get_device_name(0)
         ones = torch.ones(64, 64, device="cuda")
         torch.cuda.synchronize()
         with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
             torch.mm(ones, ones)
             torch.cuda.synchronize()
         events = profiler.events() or []
-        found["kernels"] = sum(event.device_type.name == "CUDA" for event in events)
+        result["kernels"] = sum(event.device_type.name == "CUDA" for event in events)
     except (RuntimeError, AssertionError) as error:  # a build without CUDA asserts
-        found["error"] = str(error).splitlines()[0]
-    return found
+        result["error"] = str(error).splitlines()[0]
+    return result
 
 
 if __name__ == "__main__":

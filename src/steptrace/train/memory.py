@@ -75,20 +75,20 @@ class MemoryWatch:
     def measure(self) -> RunMemory:
         """Train for one more step, and count what it holds: at the end of its passes, and after it."""
         assert self.training is not None
-        known = self.empty()
+        record = self.empty()
 
         @contextmanager
         def look(label: str) -> Generator[None]:  # in place of `record_function`
-            nonlocal known
+            nonlocal record
             if label == "backward" and self.device.type == "cuda":
                 free, largest = free_blocks(self.device)
-                known = replace(known, free_bytes=free, largest_free_bytes=largest)
+                record = replace(record, free_bytes=free, largest_free_bytes=largest)
             yield
             if label == "backward":
-                known = replace(known, gradient_bytes=self.held_bytes()["gradients"])
+                record = replace(record, gradient_bytes=self.held_bytes()["gradients"])
 
         train_step(self.training, look)
-        return replace(known, held=self.held_bytes())
+        return replace(record, held=self.held_bytes())
 
     def with_workspaces(self, memory: RunMemory) -> RunMemory:
         """The record with what cuBLAS holds of PyTorch's allocator: it is given back here, so after the last step."""

@@ -171,11 +171,11 @@ def _collated(collate: Callable[[Any], Any], fetched: Any) -> TimedBatch:
     started_ns = time.perf_counter_ns()
     batch = collate(samples)
     collate_ns = time.perf_counter_ns() - started_ns
-    known = [one.transform_ns for one in each if one.transform_ns is not None]
+    transforms = [one.transform_ns for one in each if one.transform_ns is not None]
     info = get_worker_info()
     times = BatchTimes(
         fetch_ns=sum(one.fetch_ns for one in each),
-        transform_ns=sum(known) if known else None,
+        transform_ns=sum(transforms) if transforms else None,
         collate_ns=collate_ns,
         pin_ns=None,
         worker=None if info is None else info.id,

@@ -23,10 +23,10 @@ ANNOTATION_TIMES = table_of("annotation_times", Label, "label")
 @once
 def annotation_of_kernels(trace: Trace) -> Ints:
     """Row of the innermost annotation that each activity was launched in, -1 for none; steps are none."""
-    found, *others = _around_launches(trace)
+    innermost, *others = _around_launches(trace)
     for on_behalf in others:
-        found = np.where(found < 0, on_behalf, found)
-    own: Ints = _own(trace)[found]
+        innermost = np.where(innermost < 0, on_behalf, innermost)
+    own: Ints = _own(trace)[innermost]
     return own
 
 
@@ -166,8 +166,8 @@ def _sections(trace: Trace) -> pd.DataFrame:
         inside_same[open_] |= name[open_] == name[above[open_]]
         above[open_] = parent[above[open_]]
     chosen = ~inside_same & ~marks_steps(labels) & labels["step"].notna().to_numpy() & on_training(trace, labels)
-    found = labels.loc[chosen, ["ts", "dur"]]
-    return found.assign(step=row_numbers(labels["step"])[chosen], label=name[chosen])
+    sections = labels.loc[chosen, ["ts", "dur"]]
+    return sections.assign(step=row_numbers(labels["step"])[chosen], label=name[chosen])
 
 
 def _busy_ns(trace: Trace, device: int, rows: pd.DataFrame, group: Ints) -> Ints:

@@ -46,10 +46,10 @@ def sm_weighted_ns(trace: Trace, device: int, starts: Ints, ends: Ints) -> NDArr
 
     Weighted by the share of them that had. None if the blocks of some kernel are unknown.
     """
-    found = _blocks_in_time(trace, device)
-    if found is None:
+    blocks = _blocks_in_time(trace, device)
+    if blocks is None:
         return None
-    edges, load = found
+    edges, load = blocks
     until = np.append(0.0, np.cumsum(load * np.diff(edges)))
     within: NDArray[np.float64] = np.interp(ends, edges, until) - np.interp(starts, edges, until)
     return within

@@ -129,10 +129,10 @@ def kernel_origins(trace: Trace, tree: pd.DataFrame, lines: SourceLines | None =
     sites = sites_of(trace, trace.launches.iloc[owners], lines)
     row = np.full(len(launch), -1, dtype=np.int64)
     row[launch >= 0] = place
-    found = {name: pick(sites[name].to_numpy(dtype=object), row) for name in SITE_COLUMNS}
-    found["line"] = counted(take(row_numbers(sites["line"]), row))
+    columns = {name: pick(sites[name].to_numpy(dtype=object), row) for name in SITE_COLUMNS}
+    columns["line"] = counted(take(row_numbers(sites["line"]), row))
     node = references(kernel_nodes(trace, tree))
-    return validate(pd.DataFrame({"kernel": np.arange(len(launch)), "node": node, **found}), schema.KERNEL_ORIGINS)
+    return validate(pd.DataFrame({"kernel": np.arange(len(launch)), "node": node, **columns}), schema.KERNEL_ORIGINS)
 
 
 def device_time_by(trace: Trace, origins: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -155,13 +155,13 @@ def call_names(tree: pd.DataFrame) -> pd.DataFrame:
     key = tree["kind"].cat.codes.to_numpy().astype(np.int32) * max(len(names), 1) + tree["name"].cat.codes.to_numpy()
     outer = ~inside_same(key, tree["size"].to_numpy())
     calls = np.bincount(key, minlength=len(kinds) * len(names))
-    found = np.flatnonzero(calls)
-    kind, name = np.divmod(found, max(len(names), 1))
-    table = pd.DataFrame({"kind": text(kind, kinds), "name": text(name, names), "calls": calls[found]})
+    present = np.flatnonzero(calls)
+    kind, name = np.divmod(present, max(len(names), 1))
+    table = pd.DataFrame({"kind": text(kind, kinds), "name": text(name, names), "calls": calls[present]})
     for column in ("host_self_ns", "device_self_ns"):
-        table[column] = _sums(tree[column], key, len(calls))[found]
+        table[column] = _sums(tree[column], key, len(calls))[present]
     for column in ("host_ns", "kernels", "device_ns"):
-        table[column] = _sums(tree[column][outer], key[outer], len(calls))[found]
+        table[column] = _sums(tree[column][outer], key[outer], len(calls))[present]
     table = table.sort_values(["device_ns", "host_ns"], ascending=False, kind="stable").reset_index(drop=True)
     return validate(table[schema.CALL_NAMES.names], schema.CALL_NAMES)
 
@@ -201,8 +201,8 @@ def _gpu_work(trace: Trace, kind: NDArray[np.int8], parent: Rows, size: Rows) ->
         return nothing, nothing, nothing
     is_call = kind == CALL
     node = take(np.flatnonzero(is_call), row_numbers(trace.kernels["launch"]))
-    known = np.flatnonzero(node >= 0)
-    node, time = node[known], trace.kernels["dur"].to_numpy()[known]
+    linked = np.flatnonzero(node >= 0)
+    node, time = node[linked], trace.kernels["dur"].to_numpy()[linked]
     # A call's time is its own and that of the operator, label or frame right around it: calls explain nothing.
     own = np.zeros(len(kind), dtype=np.int64)
     np.add.at(own, node, time)

@@ -109,9 +109,9 @@ def gpu_window(trace: Trace, device: int) -> tuple[int, int]:
 def _left_over(trace: Trace, device: int) -> int:
     """When a GPU was through with work of steps before the recorded ones: that without a launch, before all other."""
     work = trace.kernels[trace.kernels["device"] == device]
-    known = work["launch"].notna()
-    earlier = work[~known & (work["ts"] < work["ts"][known].min())]
-    return int((earlier["ts"] + earlier["dur"]).max()) if len(earlier) and known.any() else 0
+    linked = work["launch"].notna()
+    earlier = work[~linked & (work["ts"] < work["ts"][linked].min())]
+    return int((earlier["ts"] + earlier["dur"]).max()) if len(earlier) and linked.any() else 0
 
 
 @once

@@ -71,14 +71,14 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
             result[group[0]] = short
             continue
         # Names that are too long can differ in what was cut off.
-        found = _cut_apart([telling_name(name) for name in group])
-        if len(set(found)) < len(found):
+        cut = _cut_apart([telling_name(name) for name in group])
+        if len(set(cut)) < len(cut):
             parts = _differences([_arguments(_ANONYMOUS.sub("", name)) for name in group])
-            found = [
+            cut = [
                 f"{text} <{_middle_cut(part, _LONGEST_PART)}>" if part else text
-                for text, part in zip(found, parts, strict=True)
+                for text, part in zip(cut, parts, strict=True)
             ]
-        result.update(zip(group, found, strict=True))
+        result.update(zip(group, cut, strict=True))
     # What is still the same differs where nothing can be shown of it: it is numbered.
     often, before = Counter(result.values()), Counter[str]()
     for name, text in result.items():
@@ -133,7 +133,7 @@ def _middle_cut(text: str, length: int) -> str:
 
 def _arguments(text: str) -> list[str]:
     """The template arguments of a type, or of a function's name: the last ones before its parameters."""
-    found: list[str] = []
+    arguments: list[str] = []
     depth, begin = 0, 0
     for place, character in enumerate(text):
         if depth == 0 and character == "(":
@@ -141,15 +141,15 @@ def _arguments(text: str) -> list[str]:
         if character in "<({":
             depth += 1
             if depth == 1:
-                found, begin = [], place + 1
+                arguments, begin = [], place + 1
         elif depth and character in ">)}":
             depth -= 1
             if depth == 0:
-                found.append(text[begin:place].strip())
+                arguments.append(text[begin:place].strip())
         elif depth == 1 and character == ",":
-            found.append(text[begin:place].strip())
+            arguments.append(text[begin:place].strip())
             begin = place + 1
-    return found
+    return arguments
 
 
 def _differences(lists: list[list[str]]) -> list[str]:

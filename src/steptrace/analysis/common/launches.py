@@ -184,5 +184,5 @@ def wait_for_event(trace: Trace, launch: Ints) -> Ints:
     wait = np.maximum.accumulate(np.where(is_wait, rows, -1))[before]
     work = np.maximum.accumulate(np.where(owns_work, rows, -1))[before]
     thread = calls["thread"].to_numpy()
-    told = (launch > 0) & (wait > work) & (thread[wait] == thread[launch])
-    return np.where(told, wait, -1)
+    waits = (launch > 0) & (wait > work) & (thread[wait] == thread[launch])
+    return np.where(waits, wait, -1)

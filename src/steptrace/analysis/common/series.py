@@ -52,8 +52,8 @@ def quantiles(values: NDArray[Any], weights: Ints, group: Ints, share: float) ->
     reached = np.cumsum(weights[order])
     reached -= np.repeat(np.append(0, np.cumsum(total)[:-1]), np.diff(np.append(first, len(group))))
     place = np.where(reached >= share * total[group], np.arange(len(group)), len(group) - 1)
-    found = values[order][np.minimum.reduceat(place, first)]
-    return pd.arrays.IntegerArray(found.astype(np.int64), total == 0)
+    result = values[order][np.minimum.reduceat(place, first)]
+    return pd.arrays.IntegerArray(result.astype(np.int64), total == 0)
 
 
 def profile(instants: Ints, values: NDArray[Any], edges: Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -51,8 +51,8 @@ def labelled_parts(trace: Trace, *, in_steps: bool = False) -> pd.DataFrame:
     labels = trace.annotations
     wanted = labels["name"].isin(HOST_PARTS).to_numpy() & on_training(trace, labels)
     wanted &= labels["step"].notna().to_numpy() | (not in_steps)
-    found: pd.DataFrame = labels[wanted & ~has_ancestor(row_numbers(labels["parent"]), wanted)]
-    return found
+    parts: pd.DataFrame = labels[wanted & ~has_ancestor(row_numbers(labels["parent"]), wanted)]
+    return parts
 
 
 def unlabelled_parts(trace: Trace) -> list[tuple[int, int, str]]:

@@ -39,16 +39,16 @@ def all_reduce(trace: Trace, device: int | None) -> AllReduce | None:
 def all_reduces(trace: Trace, device: int | None) -> tuple[Literal["gpu", "host"], pd.DataFrame, Spans | None] | None:
     """Where they ran, those that count, and what hides them; None without any."""
     for source, times, compute in _sources(trace, device):
-        found = times[(times["collective"] == ALL_REDUCE).to_numpy()]
+        reduces = times[(times["collective"] == ALL_REDUCE).to_numpy()]
         if len(trace.steps):
-            found = found[found["step"].notna().to_numpy()]
-        if len(found):
-            return source, found, compute
+            reduces = reduces[reduces["step"].notna().to_numpy()]
+        if len(reduces):
+            return source, reduces, compute
     return None
 
 
-def _summed(source: Literal["gpu", "host"], found: pd.DataFrame, compute: Spans | None, trace: Trace) -> AllReduce:
-    figures: dict[str, Any] = {"count": len(found), **figures_of(found, compute)}
+def _summed(source: Literal["gpu", "host"], reduces: pd.DataFrame, compute: Spans | None, trace: Trace) -> AllReduce:
+    figures: dict[str, Any] = {"count": len(reduces), **figures_of(reduces, compute)}
     measured, exposed, steps = figures["measured_ns"], figures["exposed_ns"], len(trace.steps)
     per_step: dict[str, Any] = {
         f"{name}_per_step": None if value is None or not steps else value / steps for name, value in figures.items()
@@ -58,7 +58,7 @@ def _summed(source: Literal["gpu", "host"], found: pd.DataFrame, compute: Spans 
         **figures,
         overlap=1 - exposed / measured if measured and exposed is not None else None,
         **per_step,
-        by_step=_by_step(found, compute, trace),
+        by_step=_by_step(reduces, compute, trace),
     )
 
 
@@ -72,20 +72,20 @@ def _sources(trace: Trace, device: int | None) -> Iterator[tuple[Literal["gpu", 
     yield "host", host_collectives(trace), compute
 
 
-def _by_step(found: pd.DataFrame, compute: Spans | None, trace: Trace) -> tuple[AllReduceOfStep, ...]:
-    step = row_numbers(found["step"])
+def _by_step(reduces: pd.DataFrame, compute: Spans | None, trace: Trace) -> tuple[AllReduceOfStep, ...]:
+    step = row_numbers(reduces["step"])
     return tuple(
-        AllReduceOfStep(index=int(index), count=int((step == k).sum()), **figures_of(found[step == k], compute))
+        AllReduceOfStep(index=int(index), count=int((step == k).sum()), **figures_of(reduces[step == k], compute))
         for k, index in enumerate(trace.steps["index"])
     )
 
 
-def figures_of(found: pd.DataFrame, compute: Spans | None) -> dict[str, Any]:
+def figures_of(reduces: pd.DataFrame, compute: Spans | None) -> dict[str, Any]:
     """Bytes (None unless known of all), and the time in which any is under way, hidden or not."""
-    start = found["ts"].to_numpy(dtype=np.int64)
-    spans = intervals.union(intervals.spans(start, start + found["dur_ns"].to_numpy(dtype=np.int64)))
+    start = reduces["ts"].to_numpy(dtype=np.int64)
+    spans = intervals.union(intervals.spans(start, start + reduces["dur_ns"].to_numpy(dtype=np.int64)))
     return {
-        "bytes": int(found["bytes"].sum()) if found["bytes"].notna().all() else None,
+        "bytes": int(reduces["bytes"].sum()) if reduces["bytes"].notna().all() else None,
         "measured_ns": intervals.measure(spans),
         "exposed_ns": None if compute is None else intervals.measure(intervals.subtract(spans, compute)),
     }
@@ -101,14 +101,14 @@ def reduce_passes(trace: Trace, device: int | None) -> ReducePasses | None:
     source, reduces, _ = chosen
     reduces = reduces.assign(asked=_asked(trace, source, reduces))
     step, begun = row_numbers(forward["step"]), forward["ts"].to_numpy()
-    redundant = [
+    per_step = [
         _of_step(reduces[(reduces["step"] == k).to_numpy()], np.sort(begun[step == k])) for k in range(len(trace.steps))
     ]
-    found = pd.concat(redundant)
-    figures = figures_of(found, None)
+    redundant = pd.concat(per_step)
+    figures = figures_of(redundant, None)
     return ReducePasses(
         passes_per_step=len(forward) / len(trace.steps),
-        redundant=Redundant(count=len(found), bytes=figures["bytes"], measured_ns=figures["measured_ns"]),
+        redundant=Redundant(count=len(redundant), bytes=figures["bytes"], measured_ns=figures["measured_ns"]),
     )
 
 
@@ -116,8 +116,8 @@ def _of_step(reduces: pd.DataFrame, begun: Ints) -> pd.DataFrame:
     """The all-reduces of one step in passes that reduce gradients, the last pass left out."""
     of_pass = np.searchsorted(begun, reduces["asked"].to_numpy(dtype=np.int64), side="right") - 1
     last = len(begun) - 1
-    known = reduces["bytes"].notna().all()
-    weight = reduces["bytes"].to_numpy(dtype=np.float64) if known else np.ones(len(reduces))
+    has_bytes = reduces["bytes"].notna().all()
+    weight = reduces["bytes"].to_numpy(dtype=np.float64) if has_bytes else np.ones(len(reduces))
     sums = np.bincount(of_pass[of_pass >= 0], weight[of_pass >= 0], minlength=max(last + 1, 1))
     wanted = (of_pass >= 0) & (of_pass < last) & (sums[last] > 0)
     wanted &= sums[np.maximum(of_pass, 0)] >= _GRADIENTS * sums[last]
@@ -125,7 +125,7 @@ def _of_step(reduces: pd.DataFrame, begun: Ints) -> pd.DataFrame:
     return redundant
 
 
-def _asked(trace: Trace, source: str, found: pd.DataFrame) -> Ints:
+def _asked(trace: Trace, source: str, reduces: pd.DataFrame) -> Ints:
     """When the host asked for each all-reduce."""
-    launched = launched_at(trace)[found["kernel"]] if source == "gpu" else np.full(len(found), -1, dtype=np.int64)
-    return np.where(launched >= 0, launched, found["ts"])
+    launched = launched_at(trace)[reduces["kernel"]] if source == "gpu" else np.full(len(reduces), -1, dtype=np.int64)
+    return np.where(launched >= 0, launched, reduces["ts"])

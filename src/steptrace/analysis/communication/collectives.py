@@ -100,24 +100,24 @@ def collective_times(trace: Trace, device: int) -> pd.DataFrame:
     `exposed_ns` is a collective's own length without a compute kernel on any stream of the GPU. Collectives that run
     at once each count theirs, so the sum can exceed the GPU's `exposed_comm_ns`, which counts each instant once.
     """
-    found = trace.collectives
-    kernel = found["kernel"].to_numpy()
+    collectives = trace.collectives
+    kernel = collectives["kernel"].to_numpy()
     here = trace.kernels["device"].to_numpy()[kernel] == device
-    found, kernel = found[here], kernel[here]
+    collectives, kernel = collectives[here], kernel[here]
     kernels = trace.kernels.iloc[kernel]
     start, length = kernels["ts"].to_numpy(), kernels["dur"].to_numpy()
     hidden = intervals.measure_within(activity(trace, device).compute, start, start + length)
     return pd.DataFrame(
         {
             "kernel": kernel,
-            "collective": _called(found, kernels),
-            "group": found["group"].to_numpy(dtype=object),
+            "collective": _called(collectives, kernels),
+            "group": collectives["group"].to_numpy(dtype=object),
             "stream": kernels["stream"].to_numpy(),
             "step": references(row_numbers(kernels["step"])),
             "ts": start,
             "dur_ns": length,
             "exposed_ns": length - hidden,
-            "bytes": _bytes(found),
+            "bytes": _bytes(collectives),
         }
     )
 
@@ -157,7 +157,7 @@ def collectives_by_step(times: pd.DataFrame, trace: Trace) -> pd.DataFrame:
     inside = step >= 0
     steps = len(trace.steps)
     exposed = times["exposed_ns"]
-    known = exposed.notna().all()
+    has_exposed = exposed.notna().all()
 
     def total(values: Ints) -> Ints:
         sums = np.zeros(steps, dtype=np.int64)
@@ -169,7 +169,7 @@ def collectives_by_step(times: pd.DataFrame, trace: Trace) -> pd.DataFrame:
             "index": trace.steps["index"].to_numpy(),
             "count": np.bincount(step[inside], minlength=steps).astype(np.int64),
             "sum_ns": total(times["dur_ns"].to_numpy()),
-            "exposed_ns": counted(total(exposed.to_numpy(dtype=np.int64)) if known else np.full(steps, -1)),
+            "exposed_ns": counted(total(exposed.to_numpy(dtype=np.int64)) if has_exposed else np.full(steps, -1)),
         }
     )
 
@@ -189,21 +189,22 @@ def collectives(analysis: Analysis) -> Collectives | None:
     )
 
 
-def _called(found: pd.DataFrame, kernels: pd.DataFrame) -> "pd.Series[str]":
+def _called(collectives: pd.DataFrame, kernels: pd.DataFrame) -> "pd.Series[str]":
     """The collective's name, or else its kernel's short name."""
-    named = found["name"].to_numpy(dtype=object)
+    named = collectives["name"].to_numpy(dtype=object)
     kernel_names = kernels["name"].to_numpy(dtype=object)
-    known = found["name"].notna().to_numpy()
+    has_name = collectives["name"].notna().to_numpy()
     return pd.Series(
-        [n if k else short_name(str(other)) for n, k, other in zip(named, known, kernel_names, strict=True)],
+        [n if k else short_name(str(other)) for n, k, other in zip(named, has_name, kernel_names, strict=True)],
         dtype=object,
     )
 
 
-def _bytes(found: pd.DataFrame) -> "pd.Series[int]":
+def _bytes(collectives: pd.DataFrame) -> "pd.Series[int]":
     """The larger of the message given and the message got, in bytes; null where it is not said."""
-    element = pd.Series([ELEMENT_BYTES.get(dtype) for dtype in found["dtype"]], dtype="Int64")
-    elements = found[["in_elements", "out_elements"]].max(axis=1, skipna=True).astype("Int64").reset_index(drop=True)
+    element = pd.Series([ELEMENT_BYTES.get(dtype) for dtype in collectives["dtype"]], dtype="Int64")
+    elements = collectives[["in_elements", "out_elements"]].max(axis=1, skipna=True).astype("Int64")
+    elements = elements.reset_index(drop=True)
     return elements * element
 
 
@@ -214,21 +215,21 @@ def host_collectives(trace: Trace) -> pd.DataFrame:
     called = judge_names(labels["name"], host_collective, object)
     label = np.flatnonzero(pd.notna(called))
     label = label[np.argsort(labels["ts"].to_numpy()[label], kind="stable")]
-    found = labels.iloc[label]
-    start, length = found["ts"].to_numpy(), found["dur"].to_numpy()
+    chosen = labels.iloc[label]
+    start, length = chosen["ts"].to_numpy(), chosen["dur"].to_numpy()
     compute = host_compute(trace)
     return pd.DataFrame(
         {
             "annotation": label.astype(np.int64),
             "collective": pd.Series(called[label], dtype=object),
-            "thread": found["thread"].to_numpy(),
-            "step": found["step"].array,
+            "thread": chosen["thread"].to_numpy(),
+            "step": chosen["step"].array,
             "ts": start,
             "dur_ns": length,
             "exposed_ns": unmeasured(len(label))
             if compute is None
             else counted(length - intervals.measure_within(compute, start, start + length)),
-            "bytes": found["bytes"].array,
+            "bytes": chosen["bytes"].array,
         }
     )
 

@@ -112,36 +112,36 @@ def _collectives_of(trace: Trace) -> tuple[pd.DataFrame, pd.DataFrame]:
     return times.assign(kernel=none, group=unknown, stream=0), described
 
 
-def align(found: pd.DataFrame, ranks: Sequence[int]) -> Clocks:
+def align(collectives: pd.DataFrame, ranks: Sequence[int]) -> Clocks:
     """How far each rank's clock is off the first one's, from the ends of collectives."""
-    together = found[found["collective"].isin(_ENDS_TOGETHER)] if len(found) else found
+    together = collectives[collectives["collective"].isin(_ENDS_TOGETHER)] if len(collectives) else collectives
     ends: dict[int, dict[Hashable, int]] = {rank: {} for rank in ranks}
-    for source in (together, found):  # the others only where nothing better is shared
+    for source in (together, collectives):  # the others only where nothing better is shared
         for rank, of_rank in source.groupby("rank", sort=False):
             if not ends[int(str(rank))]:
                 ends[int(str(rank))] = dict(zip(of_rank["pairing"], of_rank["end"].astype("int64"), strict=True))
     clocks = Clocks({}, {}, {})
-    known: dict[Hashable, list[int]] = {}
+    aligned: dict[Hashable, list[int]] = {}
     waiting = list(ranks)
     while waiting:
-        shared = {rank: _usable(ends[rank], known) for rank in waiting}
+        shared = {rank: _usable(ends[rank], aligned) for rank in waiting}
         rank = max(waiting, key=lambda r: len(shared[r]))
         if not shared[rank]:
-            rank, known = waiting[0], {}
+            rank, aligned = waiting[0], {}
             clocks.offset[rank], clocks.spread[rank], clocks.component[rank] = 0, None, rank
         else:
-            differences = np.array([round(np.median(known[key])) - ends[rank][key] for key in shared[rank]])
+            differences = np.array([round(np.median(aligned[key])) - ends[rank][key] for key in shared[rank]])
             clocks.offset[rank], clocks.spread[rank] = _densest_third(differences)
             clocks.component[rank] = next(reversed(clocks.component.values()))
         waiting.remove(rank)
         for key, end in ends[rank].items():
-            known.setdefault(key, []).append(end + clocks.offset[rank])
+            aligned.setdefault(key, []).append(end + clocks.offset[rank])
     return clocks
 
 
-def _usable(ends: dict[Hashable, int], known: dict[Hashable, list[int]]) -> list[Hashable]:
+def _usable(ends: dict[Hashable, int], aligned: dict[Hashable, list[int]]) -> list[Hashable]:
     """The pairings from which a rank can be aligned: the numbered ones, or else enough that right ones stand out."""
-    shared = [key for key in ends if key in known]
+    shared = [key for key in ends if key in aligned]
     numbered: list[Hashable] = [key for key in shared if isinstance(key, tuple) and key[2] == "number"]
     return numbered or (shared if len(shared) >= _LEAST_PAIRS else [])
 
@@ -176,16 +176,17 @@ class _Cluster:
         self.shortest = min(self.shortest, end - start)
 
 
-def match(found: pd.DataFrame, clocks: Clocks) -> pd.DataFrame:
+def match(collectives: pd.DataFrame, clocks: Clocks) -> pd.DataFrame:
     """The activities that are part of a collective on at least two ranks.
 
     Returns the rows of `all_collectives` with `match`, a number of the collective from 0 in order of time,
     `matched_by`, and `start_ns` and `end_ns`, aligned.
     """
-    if len(found) == 0:
-        return found.assign(match=0, matched_by="", start_ns=0, end_ns=0)
-    offset = found["rank"].map(clocks.offset).astype("int64")
-    table = found.assign(start_ns=found["start"] + offset, end_ns=found["end"] + offset, matched_by="")
+    if len(collectives) == 0:
+        return collectives.assign(match=0, matched_by="", start_ns=0, end_ns=0)
+    offset = collectives["rank"].map(clocks.offset).astype("int64")
+    start, end = collectives["start"] + offset, collectives["end"] + offset
+    table = collectives.assign(start_ns=start, end_ns=end, matched_by="")
     by_order = table["annotation"].notna().to_numpy()
     numbered = table["sequence"].notna().to_numpy() | by_order
     groups: list[tuple[str, list[int]]] = [

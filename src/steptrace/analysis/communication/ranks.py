@@ -61,18 +61,18 @@ def matched_collectives(traces: dict[int, Trace]) -> tuple[pd.DataFrame, pd.Data
     at once a rank waits only once: sums over collectives take each instant once. Times are aligned by the ends
     of collectives (see `rank_match`); waits below `clock_spread_ns` are noise.
     """
-    found = all_collectives(traces)
-    clocks = align(found, list(traces))
-    parts = match(found, clocks)
+    collectives = all_collectives(traces)
+    clocks = align(collectives, list(traces))
+    parts = match(collectives, clocks)
     last_start = parts.groupby("match")["start_ns"].transform("max")
     wait = np.maximum(np.minimum(last_start, parts["end_ns"]) - parts["start_ns"], 0)
     late = parts.sort_values(["match", "start_ns", "rank"], ascending=[True, False, True], kind="stable")
     is_last = ~parts.index.isin(late.index[late.duplicated("match")])
     matched = parts.assign(wait_ns=wait.astype("int64"), last=is_last)
-    return matched[MATCHED_COLLECTIVES.names], _waits(matched, found, clocks)
+    return matched[MATCHED_COLLECTIVES.names], _waits(matched, collectives, clocks)
 
 
-def _waits(matched: pd.DataFrame, found: pd.DataFrame, clocks: Clocks) -> pd.DataFrame:
+def _waits(matched: pd.DataFrame, collectives: pd.DataFrame, clocks: Clocks) -> pd.DataFrame:
     second = matched[~matched["last"]].groupby("match")["start_ns"].max()
     found_of = []
     for rank in clocks.offset:
@@ -86,7 +86,7 @@ def _waits(matched: pd.DataFrame, found: pd.DataFrame, clocks: Clocks) -> pd.Dat
                 "rank": rank,
                 "clock_offset_ns": None if alone else clocks.offset[rank],
                 "clock_spread_ns": clocks.spread[rank],
-                "collectives": int((found["rank"] == rank).sum()),
+                "collectives": int((collectives["rank"] == rank).sum()),
                 "matched": len(own),
                 "last": len(last),
                 "wait_ns": _waited(own) if measured else None,
@@ -170,32 +170,32 @@ def ranks(analyses: list[Analysis], traces: Sequence[TraceSummary], of: Mapping[
 
 
 def _all_reduce(
-    traces: Sequence[TraceSummary], waits: pd.DataFrame, said: Communication | None
+    traces: Sequence[TraceSummary], waits: pd.DataFrame, communication: Communication | None
 ) -> RankAllReduce | None:
     """Per step, medians over the ranks, beside what it should take by the run's own communication.json; None without.
 
     A rank waits for the others inside its collectives: `wait_ns_per_step` is their mean, each instant once.
     """
-    found = [one for trace in traces if (one := trace.all_reduce) is not None and one.by_step]
-    if not found:
+    by_rank = [one for trace in traces if (one := trace.all_reduce) is not None and one.by_step]
+    if not by_rank:
         return None
     waited = waits["wait_ns"].dropna()
-    overlaps = [one.overlap for one in found if one.overlap is not None]
+    overlaps = [one.overlap for one in by_rank if one.overlap is not None]
     return RankAllReduce(
-        source=found[0].source,
-        **{f"{name}_per_step": _median(getattr(one, f"{name}_per_step") for one in found) for name in _PER_STEP},
+        source=by_rank[0].source,
+        **{f"{name}_per_step": _median(getattr(one, f"{name}_per_step") for one in by_rank) for name in _PER_STEP},
         overlap=median(overlaps) if overlaps else None,
-        wait_ns_per_step=float(waited.mean()) / median(len(one.by_step) for one in found) if len(waited) else None,
-        expected_ns=None if said is None else said.expected_ns,
-        simplified_ns=None if said is None else said.simplified_ns,
-        bus_bytes_per_s=None if said is None else said.bus_bytes_per_s,
+        wait_ns_per_step=float(waited.mean()) / median(len(one.by_step) for one in by_rank) if len(waited) else None,
+        expected_ns=None if communication is None else communication.expected_ns,
+        simplified_ns=None if communication is None else communication.simplified_ns,
+        bus_bytes_per_s=None if communication is None else communication.bus_bytes_per_s,
     )
 
 
 def _median(values: Iterable[float | None]) -> float | None:
     """The median over the ranks; None if it is not known of one."""
-    known = list(values)
-    return None if None in known else float(median(known))  # type: ignore[type-var,arg-type]
+    figures = list(values)
+    return None if None in figures else float(median(figures))  # type: ignore[type-var,arg-type]
 
 
 def _communication(analyses: Sequence[Analysis]) -> Communication | None:

@@ -260,8 +260,8 @@ class Nodes:
     def _wait_for_work(self) -> None:
         """A synchronisation returns after the work it waits for, or with it where its end is later by the clocks."""
         sync, kernel = self._of.waits(self._trace).T
-        known = np.isin(sync, self._syncs[self._returns]) & np.isin(kernel, self._work)
-        sync, kernel = np.searchsorted(self._syncs, sync[known]), kernel[known]
+        both = np.isin(sync, self._syncs[self._returns]) & np.isin(kernel, self._work)
+        sync, kernel = np.searchsorted(self._syncs, sync[both]), kernel[both]
         thread, back = self._sync_thread[sync], self._sync_end[sync]
         source, at, kind = self._end_node(kernel), self._of.end[kernel], np.full(len(sync), SYNC)
         running = (at > back) & np.isin(kernel, self._starting)
@@ -311,8 +311,8 @@ def _spans(trace: Trace, steps: Steps, threads: list[int]) -> dict[int, Spans]:
         parts.append(intervals.spans(ts[inside], end[inside]))
     thread = np.concatenate(of_thread)
     order = np.argsort(thread, kind="stable")
-    known, first = np.unique(thread[order], return_index=True)
-    return dict(zip(known.tolist(), np.split(np.concatenate(parts)[order], first[1:]), strict=False))
+    used, first = np.unique(thread[order], return_index=True)
+    return dict(zip(used.tolist(), np.split(np.concatenate(parts)[order], first[1:]), strict=False))
 
 
 def nodes_of(trace: Trace) -> tuple[Nodes, Steps] | None:

@@ -83,17 +83,17 @@ def work_of(trace: Trace) -> Work:
     start, end = start_end(kernels)
     launch = row_numbers(kernels["launch"])
     called = take(trace.launches["ts"].to_numpy(), launch)
-    known = (launch >= 0) & (called <= start)
+    linked = (launch >= 0) & (called <= start)
     queue = np.asarray(kernels.groupby(["device", "stream"]).ngroup(), dtype=np.int64)
-    asked = np.where(known, called, _before_waits(trace, start))
+    asked = np.where(linked, called, _before_waits(trace, start))
     return Work(
         start=start,
         end=end,
         thread=take(trace.launches["thread"].to_numpy(), launch),
-        launched_ns=np.where(known, called, -1),
+        launched_ns=np.where(linked, called, -1),
         stream=_latest_before(queue, end, start),
         graph=np.where(launch >= 0, _latest_before(launch, end, start), -1),
-        event=_events_waited_for(trace, np.where(known, launch, -1), asked, queue),
+        event=_events_waited_for(trace, np.where(linked, launch, -1), asked, queue),
         asked_ns=asked,
         queue=queue,
     )

@@ -225,14 +225,14 @@ def kernel_formats(trace: Trace, device: int) -> pd.DataFrame:
         for column in (kernels["name"], trace.ops["name"], trace.ops["dtypes"])
     )
     # Judged once for each name under each operator: a trace has millions of kernels, and hundreds of these.
-    found = codes.groupby(["name", "op", "types"], sort=True)["ns"].agg(count="size", ns="sum").reset_index()
+    by_key = codes.groupby(["name", "op", "types"], sort=True)["ns"].agg(count="size", ns="sum").reset_index()
     rows = pd.DataFrame(
         [
             _judged(names[name], "" if of < 0 else operators[of], "" if types < 0 else types_of[types])
-            for name, of, types in zip(found["name"], found["op"], found["types"], strict=True)
+            for name, of, types in zip(by_key["name"], by_key["op"], by_key["types"], strict=True)
         ],
         columns=[*_KEYS],
-    ).assign(count=found["count"], ns=found["ns"])
+    ).assign(count=by_key["count"], ns=by_key["ns"])
     table = rows.groupby([*_KEYS], dropna=False, sort=True)[["count", "ns"]].sum().reset_index()
     table = table.sort_values(["ns", "name"], ascending=[False, True], kind="stable", ignore_index=True)
     short = short_names(table["name"])
@@ -241,10 +241,10 @@ def kernel_formats(trace: Trace, device: int) -> pd.DataFrame:
 
 def _judged(name: str, op: str, types: str) -> tuple[str, str, str | None, str, bool, bool]:
     """The columns `_KEYS` of a kernel launched by an operator with input types; both empty where not known."""
-    said = kernel_format(name)
-    bits, by = (said.bits, "name") if said.bits != "unknown" else (type_format(types), "types")
-    eligible = said.matrix or (bool(_MATRIX_OPS.search(op)) and not said.helper and bits != "integer")
-    return name, bits, None if bits == "unknown" else by, said.tensor_core, eligible, said.tf32
+    by_name = kernel_format(name)
+    bits, by = (by_name.bits, "name") if by_name.bits != "unknown" else (type_format(types), "types")
+    eligible = by_name.matrix or (bool(_MATRIX_OPS.search(op)) and not by_name.helper and bits != "integer")
+    return name, bits, None if bits == "unknown" else by, by_name.tensor_core, eligible, by_name.tf32
 
 
 def precision_of(formats: pd.DataFrame) -> Precision:
@@ -276,5 +276,5 @@ def type_format(types: str) -> str:
     parts = types.split(",")
     if any(_NARROW.match(part) and "Float" in part for part in parts):
         return "bits8"
-    found = {_TYPES[part] for part in parts if part in _TYPES}
-    return next((name for name in FORMATS if name in found), "unknown")
+    formats = {_TYPES[part] for part in parts if part in _TYPES}
+    return next((name for name in FORMATS if name in formats), "unknown")

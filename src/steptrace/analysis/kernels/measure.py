@@ -111,7 +111,7 @@ def kernel_sequences(
         # Of calls inside each other with the same work, the outermost: the first, since the tree names it first.
         work = calls[["thread"]].assign(first=first, stop=stop, label=is_label).iloc[enough]
         enough = enough[~work.duplicated().to_numpy()]
-    found: dict[tuple[Any, ...], list[int]] = {}
+    sequences: dict[tuple[Any, ...], list[int]] = {}
     kernels = trace.kernels
     codes = kernels["name"].cat.codes.to_numpy().astype(np.int32)
     begin, end = kernels["ts"].to_numpy(), (kernels["ts"] + kernels["dur"]).to_numpy()
@@ -119,12 +119,12 @@ def kernel_sequences(
     for call, a, b, kind, of, host_ns in zip(enough, first[enough], stop[enough], *columns, strict=True):
         rows = np.sort((by_launch if is_label[call] else order)[a:b])  # kernels stand by start
         ends = end[rows]
-        sums = found.setdefault((kind, of, codes[rows].tobytes()), [0, 0, 0, 0])
+        sums = sequences.setdefault((kind, of, codes[rows].tobytes()), [0, 0, 0, 0])
         sums[0] += 1
         sums[1] += int((ends - begin[rows]).sum())
         sums[2] += int(ends.max() - begin[rows[0]])
         sums[3] += host_ns
-    return _table(found, kernels["name"].cat.categories)
+    return _table(sequences, kernels["name"].cat.categories)
 
 
 def most_frequent(sequences: pd.DataFrame) -> tuple[Sequence, ...]:
@@ -133,13 +133,13 @@ def most_frequent(sequences: pd.DataFrame) -> tuple[Sequence, ...]:
     Their activities stand under short names, neighbours of one name as one entry; `left_out` counts the entries beyond
     the first.
     """
-    found = []
+    most = []
     for row in records(sequences[(sequences["count"] > 1).to_numpy()].head(MOST)):
         names = groupby(short_name(name) for name in row.pop("kernels").split("\n"))
         entries = tuple(SequenceEntry(name=name, times=len(list(same))) for name, same in names)
         left_out = max(len(entries) - MOST_ENTRIES, 0)
-        found.append(Sequence(**row, kernels=entries[:MOST_ENTRIES], left_out=left_out))
-    return tuple(found)
+        most.append(Sequence(**row, kernels=entries[:MOST_ENTRIES], left_out=left_out))
+    return tuple(most)
 
 
 def _calls(trace: Trace, tree: pd.DataFrame, name: str | None) -> pd.DataFrame:
@@ -159,12 +159,12 @@ def _calls(trace: Trace, tree: pd.DataFrame, name: str | None) -> pd.DataFrame:
 def _work_by_call(trace: Trace, tree: pd.DataFrame) -> tuple[Ints, Ints]:
     """Rows of the tree that launched work, in order, and for each the activity."""
     node = kernel_nodes(trace, tree)
-    known = np.flatnonzero(node >= 0)
-    order = known[np.argsort(node[known], kind="stable")]
+    linked = np.flatnonzero(node >= 0)
+    order = linked[np.argsort(node[linked], kind="stable")]
     return node[order], order
 
 
-def _table(found: dict[tuple[Any, ...], list[int]], names: pd.Index) -> pd.DataFrame:
+def _table(sequences: dict[tuple[Any, ...], list[int]], names: pd.Index) -> pd.DataFrame:
     rows: list[dict[str, Any]] = [
         {
             "kind": str(kind),
@@ -173,7 +173,7 @@ def _table(found: dict[tuple[Any, ...], list[int]], names: pd.Index) -> pd.DataF
             **dict(zip(("count", "kernel_ns", "span_ns", "host_ns"), sums, strict=True)),
             "kernels": "\n".join(str(names[code]) for code in np.frombuffer(sequence, dtype=np.int32)),
         }
-        for (kind, name, sequence), sums in found.items()
+        for (kind, name, sequence), sums in sequences.items()
     ]
     rows.sort(key=lambda row: (-row["kernel_ns"], row["kind"], row["name"], row["kernels"]))
     return schema.frame_of(SEQUENCES, rows)
@@ -203,11 +203,11 @@ def placement(trace: Trace) -> Placement | None:
     if len(trace.steps):
         counts &= ops["step"].notna().to_numpy()
     op = launching_op(trace)
-    known = op >= 0
+    linked = op >= 0
     device_ns = np.zeros(len(ops), dtype=np.int64)
-    np.add.at(device_ns, op[known], trace.kernels["dur"].to_numpy()[known])
+    np.add.at(device_ns, op[linked], trace.kernels["dur"].to_numpy()[linked])
     launched = np.zeros(len(ops), dtype=bool)
-    launched[op[known]] = True
+    launched[op[linked]] = True
     views = judge_names(ops["name"], VIEWS.__contains__)
     # Host time of each operator without and with the operators inside.
     operators = tree_of([ops])

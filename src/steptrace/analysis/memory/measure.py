@@ -80,7 +80,7 @@ def memory_blocks(trace: Trace) -> pd.DataFrame:
     until = np.concatenate([ends, ts[order[lone]]])
     op = np.concatenate([innermost(trace.ops, events.iloc[order[first]]), np.full(len(lone), -1)])
     phase, category = _categories(trace, begin, until)
-    known = begin != MISSING
+    allocated = begin != MISSING
     table: pd.DataFrame = schema.frame_of(
         MEMORY_BLOCKS,
         {
@@ -90,7 +90,7 @@ def memory_blocks(trace: Trace) -> pd.DataFrame:
             "bytes": np.abs(size[rows]),
             "ts": optional(begin),
             "until": optional(until),
-            "thread": references(np.where(known, events["thread"].to_numpy()[rows], -1)),
+            "thread": references(np.where(allocated, events["thread"].to_numpy()[rows], -1)),
             "op": references(op),
             "phase": phase,
             "category": category,
@@ -149,8 +149,8 @@ def memory_at_peak(
     for row in peaks:
         alive = _alive(on_device(blocks, row.device_type, row.device), row.peak_ts)
         rest = row.peak_allocated - int(alive["bytes"].sum())
-        known = pd.DataFrame(_by_memory_record(rest, held.get(row.device_type)), columns=["category", "bytes"])
-        part = _joined(known, origins(trace, alive, lines)).reindex(
+        recorded = pd.DataFrame(_by_memory_record(rest, held.get(row.device_type)), columns=["category", "bytes"])
+        part = _joined(recorded, origins(trace, alive, lines)).reindex(
             columns=["category", *SITE_COLUMNS, "blocks", "bytes"]
         )
         part = part.sort_values("bytes", ascending=False, kind="stable")
@@ -161,8 +161,8 @@ def memory_at_peak(
 def on_device(table: pd.DataFrame, kind: Any, device: Any) -> pd.DataFrame:
     """The rows of a table that are about one device."""
     same = row_numbers(table["device"]) == (-1 if pd.isna(device) else int(device))
-    found: pd.DataFrame = table[(table["device_type"] == kind).to_numpy() & same]
-    return found
+    of_device: pd.DataFrame = table[(table["device_type"] == kind).to_numpy() & same]
+    return of_device
 
 
 def _categories(trace: Trace, begin: Ints, until: Ints) -> tuple[list[str | None], list[str]]:
@@ -220,18 +220,18 @@ def _before(events: pd.DataFrame, instants: Ints, level: Ints, held: Held | None
 
 def _reserved(events: pd.DataFrame, instants: Ints, *, on_host: bool) -> "pd.arrays.IntegerArray":
     """Bytes reserved from each instant on; null on the host, whose allocator keeps nothing back."""
-    known = events[events["reserved"].notna().to_numpy()]
-    if on_host or len(known) == 0:
+    counted_events = events[events["reserved"].notna().to_numpy()]
+    if on_host or len(counted_events) == 0:
         return counted(np.full(len(instants), -1, dtype=np.int64))  # type: ignore[no-any-return]
-    place = np.searchsorted(known["ts"].to_numpy(), instants, side="right") - 1
-    return counted(row_numbers(known["reserved"])[np.maximum(place, 0)])  # type: ignore[no-any-return]
+    place = np.searchsorted(counted_events["ts"].to_numpy(), instants, side="right") - 1
+    return counted(row_numbers(counted_events["reserved"])[np.maximum(place, 0)])  # type: ignore[no-any-return]
 
 
 def _alive(blocks: pd.DataFrame, at: Any) -> pd.DataFrame:
     """The blocks that live at an instant; one that is released there does not."""
     begin, end = life(blocks)
-    found: pd.DataFrame = blocks[(begin <= at) & ((end == MISSING) | (end > at))]
-    return found
+    alive: pd.DataFrame = blocks[(begin <= at) & ((end == MISSING) | (end > at))]
+    return alive
 
 
 def life(blocks: pd.DataFrame) -> tuple[Ints, Ints]:
@@ -243,15 +243,15 @@ def life(blocks: pd.DataFrame) -> tuple[Ints, Ints]:
 def origins(trace: Trace, alive: pd.DataFrame, lines: SourceLines) -> pd.DataFrame:
     """Blocks grouped by category and place in the program, the most bytes first; the operator is the outermost one."""
     columns = ["category", *SITE_COLUMNS]
-    known = alive[alive["ts"].notna().to_numpy()].reset_index(drop=True)
-    events = pd.DataFrame({name: known[name].astype("int64") for name in ("ts", "thread")}).assign(op=known["op"])
+    in_trace = alive[alive["ts"].notna().to_numpy()].reset_index(drop=True)
+    events = pd.DataFrame({name: in_trace[name].astype("int64") for name in ("ts", "thread")}).assign(op=in_trace["op"])
     sites = sites_of(trace, events, lines)
-    op = row_numbers(known["op"])
+    op = row_numbers(in_trace["op"])
     parent = row_numbers(trace.ops["parent"])
     root = nearest(parent, parent < 0)
     if len(root):
         sites["op"] = texts(trace.ops["name"], np.where(op >= 0, root[np.maximum(op, 0)], -1)).to_numpy()
-    rows = pd.concat([known[["category", "bytes"]], sites.assign(phase=known["phase"])], axis=1)
+    rows = pd.concat([in_trace[["category", "bytes"]], sites.assign(phase=in_trace["phase"])], axis=1)
     before = alive.loc[alive["ts"].isna(), ["category", "bytes"]]
     rows = _joined(rows, before).reindex(columns=[*columns, "bytes"])
     groups = rows.groupby(columns, dropna=False, sort=False)["bytes"].agg(["size", "sum"]).reset_index()

@@ -102,8 +102,8 @@ def _capacity(analysis: Analysis, row: dict[str, Any], recorded: RunMemory | Non
         return recorded.capacity_bytes, recorded.capacity_source
     if row["device_type"] == measure.HOST:
         return None, None
-    known = next((d for d in analysis.trace.meta.devices if d.get("id") == row["device"]), {})
-    total = known.get("totalGlobalMem")
+    properties = next((d for d in analysis.trace.meta.devices if d.get("id") == row["device"]), {})
+    total = properties.get("totalGlobalMem")
     return (total, "device") if isinstance(total, int) and total > 0 else (None, None)
 
 

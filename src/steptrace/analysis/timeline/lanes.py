@@ -83,8 +83,8 @@ def _chosen(table: pd.DataFrame, time: Shown, wanted: Mask | None = None) -> Int
     """Rows of the events that have time in common with the time shown, or are a point in it."""
     ts, end = start_end(table)
     inside = (ts < time.end) & ((end > time.start) | (ts >= time.start))
-    found: Ints = np.flatnonzero(inside if wanted is None else inside & wanted).astype(np.int64)
-    return found
+    rows: Ints = np.flatnonzero(inside if wanted is None else inside & wanted).astype(np.int64)
+    return rows
 
 
 def _threads(trace: Trace, time: Shown, op_levels: int) -> list[Lane]:
@@ -182,10 +182,10 @@ def _calls(trace: Trace, time: Shown) -> Lane:
 def _syncs(costs: pd.DataFrame, time: Shown) -> Lane:
     """The counted synchronisations, named by their site."""
     rows = _chosen(costs, time, costs["counted"].to_numpy(dtype=bool))
-    found = costs.iloc[rows]
-    names = [_site(*site) for site in zip(found["file"], found["line"], found["op"], found["kind"], strict=True)]
+    shown = costs.iloc[rows]
+    names = [_site(*site) for site in zip(shown["file"], shown["line"], shown["op"], shown["kind"], strict=True)]
     level = np.zeros(len(rows), dtype=np.int64)
-    return Lane("syncs", "syncs", _events(found, level, ["sync"] * len(rows), names, time))
+    return Lane("syncs", "syncs", _events(shown, level, ["sync"] * len(rows), names, time))
 
 
 def _site(file: object, line: object, op: object, kind: object) -> str:
@@ -197,12 +197,12 @@ def _site(file: object, line: object, op: object, kind: object) -> str:
 
 def _idle(gaps: pd.DataFrame, time: Shown) -> Lane:
     """The gaps of the GPU, named by what ended them."""
-    found = gaps.iloc[_chosen(gaps, time)]
+    shown = gaps.iloc[_chosen(gaps, time)]
     ended = [
-        op if isinstance(op, str) else name for op, name in zip(found["op"], found["name"].astype(str), strict=True)
+        op if isinstance(op, str) else name for op, name in zip(shown["op"], shown["name"].astype(str), strict=True)
     ]
-    level = np.zeros(len(found), dtype=np.int64)
-    return Lane("idle", "GPU idle", _events(found, level, [f"idle_{cause}" for cause in found["cause"]], ended, time))
+    level = np.zeros(len(shown), dtype=np.int64)
+    return Lane("idle", "GPU idle", _events(shown, level, [f"idle_{cause}" for cause in shown["cause"]], ended, time))
 
 
 def _streams(trace: Trace, device: int, time: Shown) -> list[Lane]:

@@ -140,11 +140,11 @@ def shown_timeline(trace: Trace, tables: Mapping[str, pd.DataFrame]) -> Timeline
     time = shown_time(trace)
     what, pairs = pd.factorize(pd.MultiIndex.from_frame(boxes[["kind", "name"]]))
     columns = boxes[["start_ns", "dur_ns", "level", "events", "time_ns"]].assign(what=what)
-    found = []
+    shown = []
     for lane in lanes[lanes["shown"].to_numpy()].itertuples():
         own = columns[(boxes["lane"] == lane.lane).to_numpy()]
         values = {str(name): tuple(values.tolist()) for name, values in own.items()}
-        found.append(Lane(kind=str(lane.kind), name=str(lane.name), **values))
+        shown.append(Lane(kind=str(lane.kind), name=str(lane.name), **values))
     return Timeline(
         step=None if time.step is None else int(trace.steps["index"].iloc[time.step]),
         from_ns=time.start,
@@ -154,5 +154,5 @@ def shown_timeline(trace: Trace, tables: Mapping[str, pd.DataFrame]) -> Timeline
         left_out=tuple(str(name) for name in lanes.loc[~lanes["shown"], "name"]),
         kinds=tuple(str(kind) for kind, _ in pairs),
         names=tuple(str(name)[:_LONGEST_NAME] for _, name in pairs),
-        lanes=tuple(found),
+        lanes=tuple(shown),
     )
