@@ -19,7 +19,7 @@ from steptrace.documents.column import table_of
 from steptrace.documents.input import Input, InputWaitOfStep
 from steptrace.intervals import Ints, Spans
 from steptrace.limits import HIGH_SHARE, MODERATE_SHARE
-from steptrace.trace.columns import counted, ended_before, judge_names, references, spans_of
+from steptrace.trace.columns import counted, ended_before, map_names, references, spans_of
 from steptrace.trace.model import Trace, on_training, once
 from steptrace.trace.names import LOADER_LABEL
 
@@ -110,7 +110,7 @@ def _waits(trace: Trace) -> tuple[Literal["loader", "section"], Ints, Spans] | N
 def _labelled(trace: Trace, wanted: Any) -> Spans:
     """The spans on training threads whose label is wanted; of one inside another only the outer."""
     labels = trace.annotations
-    rows = labels[judge_names(labels["name"], wanted) & on_training(trace, labels)].sort_values(
+    rows = labels[map_names(labels["name"], wanted) & on_training(trace, labels)].sort_values(
         ["thread", "ts", "dur"], ascending=[True, True, False], kind="stable"
     )
     # By time and not by the labels' nesting, which means nothing where one crosses the boundary of a step.

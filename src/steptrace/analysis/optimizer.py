@@ -18,7 +18,7 @@ from steptrace import schema
 from steptrace.analysis.common.annotations import annotation_times
 from steptrace.documents.column import table_of
 from steptrace.documents.labels import OptimizerCall
-from steptrace.trace.columns import Rows, innermost, judge_names, nearest, row_numbers, start_end, take
+from steptrace.trace.columns import Rows, innermost, map_names, nearest, row_numbers, start_end, take
 from steptrace.trace.model import Trace
 from steptrace.trace.names import ENGINE
 
@@ -98,6 +98,6 @@ def _operators(trace: Trace, holder: Rows, names: "pd.Series[Any]") -> pd.DataFr
 
 def _frames(trace: Trace, holder: Rows, names: "pd.Series[Any]") -> "pd.Series[int]":
     """How many frames of a single-tensor update stand under each label."""
-    frames = trace.frames[judge_names(trace.frames["name"], _FRAME.search)]
+    frames = trace.frames[map_names(trace.frames["name"], _FRAME.search)]
     around = take(holder, innermost(trace.annotations, frames))
     return pd.Series(names.to_numpy()[around[around >= 0]], dtype=object).value_counts()

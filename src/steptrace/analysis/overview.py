@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from steptrace import schema
 from steptrace.analysis.common.busy import activity, sm_weighted_ns
 from steptrace.analysis.common.division import gpu_division, gpu_window, host_division
-from steptrace.analysis.common.steps import apart, is_own_operator
+from steptrace.analysis.common.steps import disjoint_steps, is_own_operator
 from steptrace.documents.column import table_of
 from steptrace.documents.overview import Overview, StepParts, TopOperator
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.intervals import Ints, measure_within
-from steptrace.trace.columns import has_ancestor, judge_names, row_numbers
+from steptrace.trace.columns import has_ancestor, map_names, row_numbers
 from steptrace.trace.model import Trace, once
 
 #: The parts with a GPU, and what the first page calls them.
@@ -132,7 +132,7 @@ def in_each_step(key: str, trace: Trace, device: int | None) -> Values:
     if key in COUNTS:
         return COUNTS[key](trace, device or 0)
     # No time counts for two steps. Without steps the GPU's span is one.
-    start, end = apart(trace) if len(trace.steps) else np.array([gpu_window(trace, device or 0)]).T
+    start, end = disjoint_steps(trace) if len(trace.steps) else np.array([gpu_window(trace, device or 0)]).T
     return SHARES[key](trace, device or 0, start, end)
 
 
@@ -146,7 +146,7 @@ def operators_per_step(trace: Trace, _: int) -> Values:
     ops = trace.ops
     if len(ops) == 0:
         return np.empty(0)
-    counts = judge_names(ops["name"], is_own_operator)
+    counts = map_names(ops["name"], is_own_operator)
     inside = has_ancestor(row_numbers(ops["parent"]), counts)
     return _count(row_numbers(ops["step"])[counts & ~inside], trace)
 

@@ -23,7 +23,7 @@ from steptrace.analysis.common.kernel_names import short_name
 from steptrace.compiled import compiled
 from steptrace.documents.program import Flame, FlameBox, LineTime, OperatorTime, Program
 from steptrace.intervals import Ints
-from steptrace.trace.columns import Mask, Rows, judge_names, marks_steps, nearest, references, row_numbers, take
+from steptrace.trace.columns import Mask, Rows, map_names, marks_steps, nearest, references, row_numbers, take
 from steptrace.trace.frames import USER, frame_role
 from steptrace.trace.model import Trace, on_training
 
@@ -102,7 +102,7 @@ def shown(flame: pd.DataFrame) -> Flame | None:
 
 def _shown(tree: pd.DataFrame) -> Mask:
     """Which events get a box."""
-    own = judge_names(tree["name"], lambda name: name.startswith("nn.Module") or frame_role(name) == USER)
+    own = map_names(tree["name"], lambda name: name.startswith("nn.Module") or frame_role(name) == USER)
     is_frame, is_label = (tree["kind"] == "frame").to_numpy(), (tree["kind"] == "annotation").to_numpy()
     result: Mask = np.where(is_frame, own, ~(is_label & marks_steps(tree)))
     return result
@@ -121,7 +121,7 @@ def _boxes(tree: pd.DataFrame, shown: Mask) -> _Boxes:
 
 
 def _kinds(rows: pd.DataFrame) -> NDArray[np.int8]:
-    return judge_names(rows["kind"], _KINDS.index, np.int8)
+    return map_names(rows["kind"], _KINDS.index, np.int8)
 
 
 def _graft_backward(tree: pd.DataFrame, boxes: _Boxes) -> _Boxes:

@@ -13,7 +13,7 @@ from steptrace.analysis.common.analysis import Analysis
 from steptrace.documents.column import table_of
 from steptrace.documents.quality import Quality, QualityCheck
 from steptrace.intervals import Ints
-from steptrace.trace.columns import ended_before, judge_names, row_numbers, start_end
+from steptrace.trace.columns import ended_before, map_names, row_numbers, start_end
 from steptrace.trace.model import Trace, launched_at
 
 #: Below this share of GPU work with a known launch, figures that follow launches are doubtful.
@@ -99,9 +99,9 @@ def _lost(trace: Trace) -> QualityCheck:
 
 def _of_launches(trace: Trace) -> NDArray[np.bool_]:
     names = trace.launches["name"]
-    if judge_names(names, _CAPTURE.match).any():
+    if map_names(names, _CAPTURE.match).any():
         return np.zeros(len(names), dtype=bool)  # what is captured does not run
-    return judge_names(names, _LAUNCHES_WORK.match)
+    return map_names(names, _LAUNCHES_WORK.match)
 
 
 def _clocks(trace: Trace) -> QualityCheck:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from steptrace.analysis.common.kernel_names import telling_name
+from steptrace.analysis.common.kernel_names import full_short_name
 
 _NUMBER = re.compile(r"(?:\(\w[\w ]*\)\s*)?\b\d+[uUlL]*\b")
 _DIGITS = re.compile(r"\d+")
@@ -42,8 +42,8 @@ Level = Callable[[str], str]
 KERNEL_LEVELS: Final[tuple[Level, ...]] = (
     lambda name: name,
     normalised,
-    telling_name,
-    lambda name: _DIGITS.sub("#", telling_name(name)),
+    full_short_name,
+    lambda name: _DIGITS.sub("#", full_short_name(name)),
 )
 #: Autograd numbers its nodes by version: `AddmmBackward` became `AddmmBackward0`.
 OPERATOR_LEVELS: Final[tuple[Level, ...]] = (

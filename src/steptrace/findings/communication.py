@@ -62,7 +62,7 @@ def _small_buckets(window: Window) -> Iterator[Match]:
     found, exposed_ns = window.entry.all_reduce, _exposed_all_reduce_ns(window)
     if found is None or exposed_ns is None or not found.bytes or not found.count:
         return
-    mean, each = found.bytes / found.count, window.each(found.count)
+    mean, each = found.bytes / found.count, window.per_step(found.count)
     if mean >= SMALL_BYTES or each < SEVERAL or window.share(exposed_ns) < NOISE_FLOOR:
         return
     yield Match(
@@ -78,7 +78,7 @@ def _redundant(window: Window) -> Iterator[Match]:
     if found is None or not found.redundant.count:
         return
     extra = found.redundant
-    measured_ns, exposed_ns = window.each(extra.measured_ns), _exposed_ns(window)
+    measured_ns, exposed_ns = window.per_step(extra.measured_ns), _exposed_ns(window)
     cost_ns = measured_ns if exposed_ns is None else min(measured_ns, exposed_ns)
     if window.share(measured_ns) < NOISE_FLOOR:
         return
@@ -94,7 +94,7 @@ def _redundant(window: Window) -> Iterator[Match]:
 def _exposed_all_reduce_ns(window: Window) -> float | None:
     """What nothing hides of a step's all-reduces; None if that is not known."""
     found = window.entry.all_reduce
-    return None if found is None or found.exposed_ns is None else window.each(found.exposed_ns)
+    return None if found is None or found.exposed_ns is None else window.per_step(found.exposed_ns)
 
 
 def _of_gradients(window: Window) -> bool:
@@ -112,15 +112,15 @@ def _severity(window: Window, ns: float) -> Severity:
 
 
 def _measured(found: AllReduce | Redundant, window: Window) -> str:
-    size = f", {size_bytes(window.each(found.bytes))}" if found.bytes else ""
-    count, measured_ns = window.each(found.count), window.each(found.measured_ns)
+    size = f", {size_bytes(window.per_step(found.bytes))}" if found.bytes else ""
+    count, measured_ns = window.per_step(found.count), window.per_step(found.measured_ns)
     return f"{number(count)} all-reduces {window.per}{size}, {duration(measured_ns)}"
 
 
 def _by_name(row: CollectiveName, window: Window) -> str:
     return (
-        f"{row.collective}: {number(window.each(row.count))} {window.per}, "
-        f"{duration(window.each(row.exposed_ns or 0))} of {duration(window.each(row.sum_ns))} not hidden"
+        f"{row.collective}: {number(window.per_step(row.count))} {window.per}, "
+        f"{duration(window.per_step(row.exposed_ns or 0))} of {duration(window.per_step(row.sum_ns))} not hidden"
     )
 
 
@@ -139,7 +139,7 @@ def _straggler(summary: Summary) -> Iterator[Match]:
     if ranks is None or ranks.straggler is None or ranks.straggler.rank is None or not step_ns:
         return
     found = ranks.straggler
-    delay_ns = windows[0].each(found.delay_ns)
+    delay_ns = windows[0].per_step(found.delay_ns)
     if delay_ns < NOISE_FLOOR * step_ns:
         return
     stepped = all(window.steps for window in windows)
@@ -148,9 +148,9 @@ def _straggler(summary: Summary) -> Iterator[Match]:
         claim=f"the other ranks wait for rank {found.rank}: it comes last by {duration(delay_ns)} "
         f"{windows[0].per}, and causes {percent(found.share)} of all waiting",
         evidence=(
-            f"{duration(windows[0].each(found.caused_ns))} of other ranks' waiting {windows[0].per}, added up",
+            f"{duration(windows[0].per_step(found.caused_ns))} of other ranks' waiting {windows[0].per}, added up",
             *(
-                f"rank {row.rank} waits {duration(windows[0].each(row.wait_ns))} {windows[0].per}"
+                f"rank {row.rank} waits {duration(windows[0].per_step(row.wait_ns))} {windows[0].per}"
                 for row in ranks.waits
                 if row.wait_ns and row.rank != found.rank
             ),

@@ -38,7 +38,7 @@ def _tensor_cores(window: Window) -> Iterator[Match]:
         claim=f"{percent(1 - share)} of the time of matrix products, convolutions and attention is not spent on tensor "
         "cores" + (", but in 32 bits" if wide else ""),
         evidence=(
-            f"{duration(window.each(using))} {window.per} on tensor cores, {duration(window.each(without))} not",
+            f"{duration(window.per_step(using))} {window.per} on tensor cores, {duration(window.per_step(without))} not",
             *_without_tensor_cores(found, window),
         ),
         cost_ns_per_step=cost_ns,
@@ -61,11 +61,11 @@ def _bf16_fits(window: Window) -> Iterator[Match]:
     tf32_ns, matrix_ns = found.tf32_ns, found.tensor_core_eligible_ns
     yield Match(
         severity="info",
-        claim=f"{_only(narrow / (narrow + wide))} kernel time is in 16 bits or less, {duration(window.each(wide))} "
+        claim=f"{_only(narrow / (narrow + wide))} kernel time is in 16 bits or less, {duration(window.per_step(wide))} "
         f"{window.per} in 32",
         evidence=(
-            f"matrix products, convolutions and attention take {duration(window.each(matrix_ns))} {window.per}"
-            + (f", in 32 bits with TF32 {duration(window.each(tf32_ns))}" if tf32_ns else ""),
+            f"matrix products, convolutions and attention take {duration(window.per_step(matrix_ns))} {window.per}"
+            + (f", in 32 bits with TF32 {duration(window.per_step(tf32_ns))}" if tf32_ns else ""),
             "the ceiling takes it that half the bytes, at twice the rate, save half",
         ),
         cost_ns_per_step=cost_ns,
@@ -79,13 +79,13 @@ def _only(share: float) -> str:
 
 def _at_most_compute(window: Window, total_ns: float) -> float:
     """A sum of kernel times as time of a step."""
-    return min(window.each(total_ns), window.parts.get("compute", window.each(total_ns)))
+    return min(window.per_step(total_ns), window.parts.get("compute", window.per_step(total_ns)))
 
 
 def _without_tensor_cores(found: Precision, window: Window) -> list[str]:
     """The most expensive kernels that could use tensor cores and do not."""
     rows = [row for row in found.kernels if row.tensor_core == "no"]
-    return [f"{row.short_name}: {duration(window.each(row.ns))} {window.per}" for row in rows[:3]]
+    return [f"{row.short_name}: {duration(window.per_step(row.ns))} {window.per}" for row in rows[:3]]
 
 
 def _of_gpu(major: int | None, more: str = "") -> str | None:
@@ -135,7 +135,7 @@ def _single_tensor(window: Window) -> Iterator[Match]:
         yield Match(
             severity="warning" if window.share(cost_ns) >= MODERATE_SHARE else "info",
             claim=f"{row.optimizer} updates the parameters one after the other: "
-            f"{number(row.operators / row.count)} operators each time, {duration(window.each(row.host_ns))} "
+            f"{number(row.operators / row.count)} operators each time, {duration(window.per_step(row.host_ns))} "
             f"of the host's time {window.per}",
             evidence=tuple(evidence),
             cost_ns_per_step=cost_ns,
@@ -152,8 +152,12 @@ def _zeroed_gradients(window: Window) -> Iterator[Match]:
             claim=f"gradients are set to zero instead of being dropped: "
             f"{number(row.zeroing / max(row.count, 1))} operators in each {row.label}",
             evidence=(
-                f"{duration(window.each(row.host_ns))} of the host's time {window.per}",
-                *([f"GPU busy {duration(window.each(row.device_ns))} with it"] if row.device_ns is not None else []),
+                f"{duration(window.per_step(row.host_ns))} of the host's time {window.per}",
+                *(
+                    [f"GPU busy {duration(window.per_step(row.device_ns))} with it"]
+                    if row.device_ns is not None
+                    else []
+                ),
                 "the next backward pass adds to the zeros, where it could write",
             ),
             cost_ns_per_step=cost_ns,
@@ -166,10 +170,10 @@ def _calls(window: Window, method: str) -> list[OptimizerCall]:
 
 def _ceiling(window: Window, row: OptimizerCall) -> float:
     """All of it: on a GPU its own work, and as much of the idle time as the host was busy with it; else host time."""
-    host_ns = window.each(row.host_ns)
+    host_ns = window.per_step(row.host_ns)
     if row.device_ns is None or window.idle_ns is None:
         return host_ns
-    return window.each(row.device_ns) + min(host_ns, window.idle_ns)
+    return window.per_step(row.device_ns) + min(host_ns, window.idle_ns)
 
 
 OPTIMIZER_RULES: Final[tuple[Rule[Window], ...]] = (

@@ -18,15 +18,15 @@ def _input_bound(window: Window) -> Iterator[Match]:
     if share is None or wait_ns is None or cost_ns is None or share < MODERATE_SHARE:
         return
     with_gpu = found.gpu_idle_wait_ns is not None
-    waited = f"{duration(window.each(wait_ns))} {window.per} waiting for the loader's next batch"
+    waited = f"{duration(window.per_step(wait_ns))} {window.per} waiting for the loader's next batch"
     yield Match(
         severity="high" if share >= HIGH_SHARE else "warning",
         claim=f"{percent(share)} of the step is waiting for the data loader" + (", the GPU idle meanwhile" * with_gpu),
         evidence=(
-            waited + (f", {duration(window.each(cost_ns))} of it with the GPU idle" if with_gpu else ""),
+            waited + (f", {duration(window.per_step(cost_ns))} of it with the GPU idle" if with_gpu else ""),
             *([f"{found.waits} waits in {window.steps} steps"] if window.steps and found.waits else []),
         ),
-        cost_ns_per_step=window.each(cost_ns),
+        cost_ns_per_step=window.per_step(cost_ns),
         cost_share=share,
     )
 
@@ -62,7 +62,7 @@ def _copy_bound(window: Window) -> Iterator[Match]:
 
 def _pageable(window: Window) -> Iterator[Match]:
     rows = [row for row in _copies(window) if "Pageable" in row.kind]
-    ns = window.each(sum(row.ns for row in rows))
+    ns = window.per_step(sum(row.ns for row in rows))
     if not rows or window.share(ns) < NOISE_FLOOR:
         return
     exposed_ns = window.parts.get("exposed_memory")
@@ -82,7 +82,7 @@ def _copies(window: Window) -> list[Copy]:
 
 def _in_words(row: Copy, window: Window) -> str:
     rate = row.mean_bytes_per_second
-    return f"{row.kind}: {number(window.each(row.count))} {window.per}, {duration(window.each(row.ns))}" + (
+    return f"{row.kind}: {number(window.per_step(row.count))} {window.per}, {duration(window.per_step(row.ns))}" + (
         f", {bandwidth(rate)}" if rate is not None else ""
     )
 

@@ -56,7 +56,7 @@ def _waiting_for_host(window: Window) -> _Wait | None:
     idle_ns, launches = window.parts.get("idle_host"), window.entry.launches
     if idle_ns is None or launches is None or launches.device_ns is None or window.share(idle_ns) < OVERHEAD_MODERATE:
         return None
-    kernel_ns, each_ns = launches.device_ns.median, idle_ns / max(window.each(launches.count), 1)
+    kernel_ns, each_ns = launches.device_ns.median, idle_ns / max(window.per_step(launches.count), 1)
     many_short, gaps = kernel_ns < SHORT_KERNEL_NS and each_ns < LAUNCH_NS, window.entry.host_gaps
     quick_ns = 0 if gaps is None or gaps.call_ns is None else gaps.call_ns - gaps.long_call_ns
     launching = gaps is not None and quick_ns >= LAUNCHING_SHARE * gaps.gap_ns
@@ -69,7 +69,7 @@ def _host_parts(window: Window) -> tuple[tuple[str, float], ...]:
         return ()
     rest = gaps.gap_ns - gaps.call_ns - gaps.op_ns
     parts = ((_PYTHON if window.entry.program.stacks else _BETWEEN, rest), (_OPS, gaps.op_ns), (_CALLS, gaps.call_ns))
-    return tuple((name, window.each(ns)) for name, ns in sorted(parts, key=lambda part: -part[1]))
+    return tuple((name, window.per_step(ns)) for name, ns in sorted(parts, key=lambda part: -part[1]))
 
 
 #: Busy share of a step below which a GPU counts as idle (Nsight Systems' gpu_time_util, PyTorch's TensorBoard plugin).
@@ -95,17 +95,17 @@ def _sync_sites(window: Window) -> Iterator[Match]:
     """The sync sites of a step that cost time by themselves."""
     per = window.per
     for site in window.entry.syncs.sites if window.parts else ():
-        most_ns = window.each(site.ceiling_ns or 0)
+        most_ns = window.per_step(site.ceiling_ns or 0)
         if window.share(most_ns) < NOISE_FLOOR:
             continue
-        idle_ns = window.each(site.exposed_idle_ns or 0)
+        idle_ns = window.per_step(site.exposed_idle_ns or 0)
         yield Match(
             severity="high" if window.share(most_ns) >= MODERATE_SHARE else "warning",
             claim=f"{place(site)} makes the host wait for the GPU ({site.op or site.kind})"
             + (f", and the GPU then waits for the host: {duration(idle_ns)} idle {per}" if idle_ns else ""),
             evidence=(
-                f"{plural(round(window.each(site.count), 2), 'sync')} {per}",
-                f"host blocked {duration(window.each(site.blocked_ns))} {per}",
+                f"{plural(round(window.per_step(site.count), 2), 'sync')} {per}",
+                f"host blocked {duration(window.per_step(site.blocked_ns))} {per}",
                 f"GPU idle {duration(idle_ns)} {per} from the sync to the next GPU work, of {duration(window.step_ns)}",
                 f"removing it saves {duration(most_ns)} {per} at most",
                 *([f"code: {site.code}"] if site.code else []),
@@ -136,7 +136,10 @@ def _syncs_together(window: Window) -> Iterator[Match]:
     syncs, sites, per = window.entry.syncs, window.entry.syncs.sites, window.per
     if len(sites) < 2 or not window.parts:
         return
-    most_ns, alone_ns = window.each(syncs.ceiling_ns or 0), window.each(sum(site.ceiling_ns or 0 for site in sites))
+    most_ns, alone_ns = (
+        window.per_step(syncs.ceiling_ns or 0),
+        window.per_step(sum(site.ceiling_ns or 0 for site in sites)),
+    )
     if window.share(most_ns) < NOISE_FLOOR or most_ns < _TOGETHER * alone_ns:
         return
     longest = sorted(sites, key=lambda site: -site.blocked_ns)[:_NAMED]
@@ -148,7 +151,7 @@ def _syncs_together(window: Window) -> Iterator[Match]:
         evidence=(
             f"removing all of them saves {duration(most_ns)} of {duration(window.step_ns)} {per} at most",
             f"removing one at a time saves {duration(alone_ns)} in all at most",
-            *(f"{place(s)}: host blocked {duration(window.each(s.blocked_ns))} {per}" for s in longest),
+            *(f"{place(s)}: host blocked {duration(window.per_step(s.blocked_ns))} {per}" for s in longest),
         ),
         cost_ns_per_step=most_ns,
         source=source_of(longest[0]),
@@ -171,7 +174,7 @@ def _host_bound(window: Window) -> Iterator[Match]:
         in_ops = bool(found.parts) and found.parts[0][0] == _OPS
         yield replace(_many_launches(window, found, "host-bound"), advice=_OPERATORS if in_ops else _PYTHON_CODE)
         return
-    idle_ns, count = found.idle_ns, window.each(found.launches.count)
+    idle_ns, count = found.idle_ns, window.per_step(found.launches.count)
     late = in_calls and bool(_WAITS.search(_longest(window, gaps.gaps)[1]))
     named = [_gap_in_words(row) for row in gaps.gaps[:_NAMED]]
     if in_calls:
@@ -195,7 +198,7 @@ def _host_bound(window: Window) -> Iterator[Match]:
 def _many_launches(window: Window, found: _Wait, bound: str) -> Match:
     """A host that cannot launch many short kernels fast enough, and what it does instead."""
     idle_ns, launches = found.idle_ns, found.launches
-    kernels = window.entry.kernels_per_step or window.each(launches.activities)
+    kernels = window.entry.kernels_per_step or window.per_step(launches.activities)
     share, whole = percent(window.share(idle_ns)), "a step" if window.steps else "the trace"
     meanwhile = f", which meanwhile spends {found.in_words}" if found.parts else ""
     return Match(
@@ -254,7 +257,7 @@ def _longest_endings(window: Window) -> list[str]:
     """Which operators' launches the GPU waited for longest."""
     endings = [row for row in window.entry.idle.ended_by if row.cause == "host"]
     return [
-        f"{duration(window.each(row.idle_ns))} {window.per} before the launches by {row.op}"
+        f"{duration(window.per_step(row.idle_ns))} {window.per} before the launches by {row.op}"
         + (f" in {row.label}" if row.label else "")
         for row in endings[:3]
         if row.op

@@ -40,7 +40,7 @@ class Window:
         """Idle time of the GPU in a step, None without a GPU."""
         return sum(ns for name, ns in self.parts.items() if name not in _BUSY) if self.parts else None
 
-    def each(self, total: float) -> float:
+    def per_step(self, total: float) -> float:
         """What a figure over the whole trace comes to in a step."""
         return total / max(self.steps, 1)
 

@@ -90,7 +90,7 @@ def by_name(codes: NDArray[Any], names: pd.Index, judge: Any, dtype: Any = bool)
     return result
 
 
-def judge_names(names: "pd.Series[Any]", judge: Any, dtype: Any = bool) -> NDArray[Any]:
+def map_names(names: "pd.Series[Any]", judge: Any, dtype: Any = bool) -> NDArray[Any]:
     """`by_name` of a column of a table, without nulls."""
     return by_name(names.cat.codes.to_numpy(), names.cat.categories, judge, dtype)
 
@@ -124,7 +124,7 @@ def innermost(table: pd.DataFrame, events: pd.DataFrame) -> Ints:
 
 def marks_steps(rows: pd.DataFrame) -> Mask:
     """Which rows of a table of events are named like the profiler's marks of steps."""
-    return judge_names(rows["name"], lambda name: step_index(name) is not None)
+    return map_names(rows["name"], lambda name: step_index(name) is not None)
 
 
 def sort_nesting(columns: Columns, tie_break: str) -> Columns:

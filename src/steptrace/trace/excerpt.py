@@ -25,7 +25,7 @@ from steptrace.documents.summary import TraceExcerpt
 from steptrace.errors import ConfigError, TraceError
 from steptrace.files import replace_atomically
 from steptrace.trace import names as naming
-from steptrace.trace.columns import Mask, judge_names, row_numbers, start_end, take
+from steptrace.trace.columns import Mask, map_names, row_numbers, start_end, take
 from steptrace.trace.decode import repair
 from steptrace.trace.events import MISSING, ns_to_us, to_ns
 from steptrace.trace.find import EXCERPT_FILE
@@ -229,7 +229,7 @@ def _around(trace: Trace, start: int, end: int) -> Mask:
 
 def _after_copies(launches: pd.DataFrame, calls: Mask) -> Mask:
     """The calls that follow the chosen calls that copy, and so on while these copy too; rows are in order of thread."""
-    copies = judge_names(launches["name"], naming.is_async_copy)
+    copies = map_names(launches["name"], naming.is_async_copy)
     thread, after = launches["thread"].to_numpy(), np.zeros(len(launches), dtype=bool)
     for row in np.flatnonzero(calls & copies).tolist():
         while copies[row] and row + 1 < len(thread) and thread[row + 1] == thread[row]:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace.intervals import Ints
-from steptrace.trace.columns import has_ancestor, judge_names, nearest, row_numbers, take, texts
+from steptrace.trace.columns import has_ancestor, map_names, nearest, row_numbers, take, texts
 from steptrace.trace.frames import Frame, parse_frame
 from steptrace.trace.model import Trace
 
@@ -94,7 +94,7 @@ class ExecutingLines:
         parent, frame = row_numbers(ops["parent"]), row_numbers(ops["frame"])
         listed = ops["name"].isin(recorded).to_numpy()
         created = np.flatnonzero(listed & (ops["name"] == _CREATED).to_numpy() & (frame >= 0))
-        created = created[judge_names(frames["name"], lambda name: parse_frame(name) is None)[frame[created]]]
+        created = created[map_names(frames["name"], lambda name: parse_frame(name) is None)[frame[created]]]
         creation = np.full(len(frames) + 1, -1, dtype=np.int64)
         creation[frame[created]] = created
         within = creation[frame]

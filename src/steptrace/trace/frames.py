@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from steptrace.intervals import Ints
-from steptrace.trace.columns import Mask, judge_names, nearest, take
+from steptrace.trace.columns import Mask, map_names, nearest, take
 from steptrace.trace.model import Trace
 
 _FRAME = re.compile(r"^(?P<file>[^<].*?)\((?P<line>\d{1,9})\): (?P<function>.+)\Z", re.DOTALL)
@@ -67,7 +67,7 @@ def site_frames(trace: Trace, innermost: Ints) -> Ints:
     if len(frames) == 0:
         return np.full(len(innermost), -1, dtype=np.int64)
     parent = frames["parent"].to_numpy(dtype=np.int32, na_value=-1)
-    role = judge_names(frames["name"], frame_role, np.int8)
+    role = map_names(frames["name"], frame_role, np.int8)
 
     def first(wanted: Mask, kind: int) -> Ints:
         frame = take(nearest(parent, wanted), innermost)

@@ -135,7 +135,7 @@ _NOT_NEEDED = frozenset({"Trace", "gpu_user_annotation", "cuda_sync", "overhead"
 
 
 #: Categories that are named one by one.
-_CATEGORIES_SAID = 10
+_MOST_CATEGORIES = 10
 
 
 def _is_profilers_stop(columns: dict[str, dict[str, NDArray[Any]]], names: list[str]) -> bool:
@@ -152,9 +152,9 @@ def _unknown_categories(counts: Counter[str]) -> list[str]:
     unknown = [(name, counts[name]) for name in names]
     messages = [
         f"{number} events of the category '{plain_text(name.removeprefix('X '))}' are not read"
-        for name, number in unknown[:_CATEGORIES_SAID]
+        for name, number in unknown[:_MOST_CATEGORIES]
     ]
-    rest = unknown[_CATEGORIES_SAID:]
+    rest = unknown[_MOST_CATEGORIES:]
     if rest:
         messages.append(f"{sum(number for _, number in rest)} events of {len(rest)} more categories are not read")
     return messages

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace.trace import names as naming
-from steptrace.trace.columns import Ints, Mask, judge_names, references, row_numbers
+from steptrace.trace.columns import Ints, Mask, map_names, references, row_numbers
 
 #: `hipMemcpyHostToDevice` and `hipMemcpyDeviceToHost`, as in CUDA.
 _ACROSS = (1, 2)
@@ -29,9 +29,9 @@ def find_syncs(
     """
     direction, to_pageable = _copies(launches, kernels)
     name = launches["name"]
-    waits = judge_names(name, naming.WAITS.__contains__)
-    stream_waits = judge_names(name, naming.STREAM_WAITS.__contains__)
-    queued_copy = judge_names(name, naming.is_async_copy)
+    waits = map_names(name, naming.WAITS.__contains__)
+    stream_waits = map_names(name, naming.STREAM_WAITS.__contains__)
+    queued_copy = map_names(name, naming.is_async_copy)
     across = (direction == "HtoD") | (direction == "DtoH")
 
     thread = launches["thread"].to_numpy()
@@ -42,7 +42,7 @@ def find_syncs(
     absorbed[1:] = merged[:-1]
 
     copies = merged | (queued_copy & to_pageable)
-    sync_copies = judge_names(name, naming.is_sync_copy) & (across | (direction == "") | np.isin(copy_kinds, _ACROSS))
+    sync_copies = map_names(name, naming.is_sync_copy) & (across | (direction == "") | np.isin(copy_kinds, _ACROSS))
     start = launches["ts"].to_numpy()
     first = np.flatnonzero(copies | sync_copies | (waits & ~absorbed))
     first = first[np.argsort(start[first], kind="stable")]

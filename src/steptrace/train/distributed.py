@@ -35,7 +35,7 @@ _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
-class Ranks:
+class DistInfo:
     """Which of `world_size` processes this is; `local_rank` counts on this machine and names its GPU."""
 
     rank: int = 0
@@ -48,10 +48,10 @@ class Ranks:
         return self.world_size == 1
 
 
-ALONE: Final = Ranks()
+ALONE: Final = DistInfo()
 
 
-def ranks_of(config: DictConfig) -> Ranks:
+def ranks_of(config: DictConfig) -> DistInfo:
     """Which rank of the config's world this process is, by the environment that `torchrun` sets.
 
     Raises:
@@ -68,7 +68,7 @@ def ranks_of(config: DictConfig) -> Ranks:
         )
     if wanted == 1:
         return ALONE
-    ranks = Ranks(int(os.environ["RANK"]), started, int(os.environ.get("LOCAL_RANK", os.environ["RANK"])))
+    ranks = DistInfo(int(os.environ["RANK"]), started, int(os.environ.get("LOCAL_RANK", os.environ["RANK"])))
     if config.device == "cuda" and ranks.local_rank >= torch.cuda.device_count():
         raise TrainError(
             f"rank {ranks.rank} has no GPU: there are {torch.cuda.device_count()} for {wanted} ranks",
@@ -85,7 +85,7 @@ def backend_of(config: DictConfig) -> str:
 
 
 @contextmanager
-def process_group(config: DictConfig, ranks: Ranks) -> Generator[None]:
+def process_group(config: DictConfig, ranks: DistInfo) -> Generator[None]:
     """The group of all ranks while the context is open.
 
     A rank that waits for another longer than `TIMEOUT` raises. A rank also ends with whoever started it, so that no
@@ -122,7 +122,7 @@ def process_group(config: DictConfig, ranks: Ranks) -> Generator[None]:
     dist.destroy_process_group()
 
 
-def threads_of(config: DictConfig, ranks: Ranks) -> int | None:
+def threads_of(config: DictConfig, ranks: DistInfo) -> int | None:
     """Threads of one rank: the config's, else the cores divided among the ranks; None: PyTorch's own choice."""
     if config.scale.threads is not None:
         return int(config.scale.threads)
@@ -131,7 +131,7 @@ def threads_of(config: DictConfig, ranks: Ranks) -> int | None:
     return max(1, cpu_count() // ranks.world_size)
 
 
-def data_parallel(model: nn.Module, config: DictConfig, ranks: Ranks) -> nn.Module:
+def data_parallel(model: nn.Module, config: DictConfig, ranks: DistInfo) -> nn.Module:
     """The model with its gradients averaged over the ranks in buckets, as the config says; alone, the model itself."""
     if ranks.alone:
         return model
@@ -156,13 +156,13 @@ def _bf16(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Ten
 _HOOKS: Final = {"bf16": _bf16, "fp16": default_hooks.fp16_compress_hook}
 
 
-def barrier(ranks: Ranks) -> None:
+def barrier(ranks: DistInfo) -> None:
     """Wait until every rank is here."""
     if not ranks.alone:
         dist.barrier()
 
 
-def from_every_rank(value: _Value, ranks: Ranks) -> list[_Value]:
+def from_every_rank(value: _Value, ranks: DistInfo) -> list[_Value]:
     """Each rank's value, by rank. Every rank must call this; values must be picklable."""
     if ranks.alone:
         return [value]

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.profiler import record_function
 
 from steptrace.train.arrangement import Precision
-from steptrace.train.distributed import ALONE, Ranks
+from steptrace.train.distributed import ALONE, DistInfo
 
 #: What a loader yields: a batch of inputs and a batch of targets. Targets may be anything that `to_device` copies.
 Batch = tuple[Tensor, Any]
@@ -41,7 +41,7 @@ class Training:
     accumulate: int = 1
     no_sync: bool = True
     set_to_none: bool = True
-    ranks: Ranks = ALONE
+    ranks: DistInfo = ALONE
 
 
 def train_step(training: Training, section: Section = record_function) -> tuple[Tensor, int]:

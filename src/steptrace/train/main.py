@@ -36,7 +36,7 @@ from steptrace.engine.steps import Step
 from steptrace.errors import SteptraceError, TrainError
 from steptrace.record import write_communication, write_memory, write_run, write_steps
 from steptrace.train.bandwidth import communication
-from steptrace.train.distributed import Ranks, barrier, from_every_rank, process_group, ranks_of
+from steptrace.train.distributed import DistInfo, barrier, from_every_rank, process_group, ranks_of
 from steptrace.train.loop import Training, train_step
 from steptrace.train.memory import MemoryWatch, watched_memory
 from steptrace.train.setup import device_of, load_config, training
@@ -82,7 +82,7 @@ def run(config: DictConfig, out: Path, repeat: int) -> RunRecord:
         return _run(config, out, repeat, ranks)  # a call of its own: the model is gone before the group is
 
 
-def _run(config: DictConfig, out: Path, repeat: int, ranks: Ranks) -> RunRecord:
+def _run(config: DictConfig, out: Path, repeat: int, ranks: DistInfo) -> RunRecord:
     explained = config.profile.repeats is None or repeat < config.profile.repeats
     with (
         nullcontext(out) if ranks.rank == 0 else TemporaryDirectory() as own,  # the others would say the same
@@ -185,7 +185,7 @@ def _train_through(phases: Phases, parts: Training, batch_size: int) -> None:
         phases.close()
 
 
-def _keep_trace(left: dict[str, Any], folder: Path, out: Path, ranks: Ranks) -> None:
+def _keep_trace(left: dict[str, Any], folder: Path, out: Path, ranks: DistInfo) -> None:
     """Put the trace into the run's folder; a study's run that was to be explained fails without it."""
     trace = left["trace"]
     if trace["state"] != "recorded" or move_trace(folder / trace["file"], out, ranks.rank) is None:
@@ -195,7 +195,7 @@ def _keep_trace(left: dict[str, Any], folder: Path, out: Path, ranks: Ranks) -> 
 class _Progress:
     """Prints how far a phase is, rank 0 alone: at its end, and every few seconds."""
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: DistInfo) -> None:
         self._silent, self._printed = ranks.rank > 0, time.monotonic()
 
     def __call__(self, phase: str, done: int, total: int) -> None:

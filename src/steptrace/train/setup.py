@@ -25,7 +25,7 @@ from yaml import YAMLError
 
 from steptrace.errors import ConfigError, TrainError
 from steptrace.train.arrangement import Precision, arranged
-from steptrace.train.distributed import ALONE, SEED_STRIDE, Ranks, data_parallel, threads_of
+from steptrace.train.distributed import ALONE, SEED_STRIDE, DistInfo, data_parallel, threads_of
 from steptrace.train.loop import Batch, Training
 from steptrace.train.prefetch import prefetched
 
@@ -74,7 +74,7 @@ def load_config(path: Path) -> DictConfig:
     return config
 
 
-def device_of(config: DictConfig, ranks: Ranks = ALONE) -> torch.device:
+def device_of(config: DictConfig, ranks: DistInfo = ALONE) -> torch.device:
     """The device that the config names, each rank's own; `TrainError` if this machine has none."""
     device = torch.device(config.device)
     if device.type == "cuda" and not ranks.alone:
@@ -115,7 +115,7 @@ def collate_of(dataset: Dataset[Batch]) -> Callable[[list[Any]], Any]:
 
 
 @contextmanager
-def training(config: DictConfig, seed: int, ranks: Ranks = ALONE) -> Generator[Training]:
+def training(config: DictConfig, seed: int, ranks: DistInfo = ALONE) -> Generator[Training]:
     """Build everything that a step needs, from `seed` alone; loader workers are gone when the context ends.
 
     Every rank begins with the same weights and goes through its own part of the same order of samples. What is drawn
@@ -169,7 +169,7 @@ def _drawn_on(device: torch.device, config: DictConfig, seed: int) -> torch.nn.M
     return instantiate(config.model, _convert_="all").to(device)  # type: ignore[no-any-return]
 
 
-def build_loader(config: DictConfig, device: torch.device, seed: int, ranks: Ranks = ALONE) -> DataLoader[Batch]:
+def build_loader(config: DictConfig, device: torch.device, seed: int, ranks: DistInfo = ALONE) -> DataLoader[Batch]:
     """The config's loader, shuffling by `seed`. Only whole batches, so that all steps do the same work.
 
     Of several ranks each takes every n-th sample of one order that all share, as many as any other.

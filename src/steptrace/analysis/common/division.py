@@ -19,7 +19,7 @@ from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.launches import waits_for_event
 from steptrace.analysis.common.steps import HOST_PARTS, labelled_parts, unlabelled_parts
 from steptrace.intervals import Ints, Spans
-from steptrace.trace.columns import judge_names, row_numbers, spans_of, start_end, take
+from steptrace.trace.columns import map_names, row_numbers, spans_of, start_end, take
 from steptrace.trace.model import Trace, launched_at, on_training, once
 from steptrace.trace.names import LOADER_LABEL
 
@@ -151,7 +151,7 @@ def gap_causes(trace: Trace, device: int) -> tuple[Spans, NDArray[np.object_]]:
 def loader_spans(trace: Trace) -> Spans:
     """When a training thread was waiting in the data loader's `__next__`."""
     labels = trace.annotations
-    rows = labels[judge_names(labels["name"], LOADER_LABEL.match) & on_training(trace, labels)]
+    rows = labels[map_names(labels["name"], LOADER_LABEL.match) & on_training(trace, labels)]
     return intervals.union(spans_of(rows))
 
 

@@ -33,12 +33,12 @@ def short_name(name: str) -> str:
     Of PyTorch's generic kernels the functor is kept, since the name alone says nothing:
     `vectorized_elementwise_kernel [CUDAFunctor_add]`. At most 60 characters; the rest is cut.
     """
-    short = telling_name(name)
+    short = full_short_name(name)
     return short if len(short) <= _SHORT else short[: _SHORT - 1] + "…"
 
 
 @lru_cache(maxsize=1 << 14)
-def telling_name(name: str) -> str:
+def full_short_name(name: str) -> str:
     """The `short_name` of a kernel at its full length."""
     if name.startswith(("Memcpy", "Memset")):
         return name
@@ -71,7 +71,7 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
             result[group[0]] = short
             continue
         # Names that are too long can differ in what was cut off.
-        cut = _cut_apart([telling_name(name) for name in group])
+        cut = _cut_apart([full_short_name(name) for name in group])
         if len(set(cut)) < len(cut):
             parts = _differences([_arguments(_ANONYMOUS.sub("", name)) for name in group])
             cut = [

@@ -19,7 +19,7 @@ from steptrace.documents.launches import Distribution, LaunchCall, Launches, Lau
 from steptrace.intervals import Ints
 from steptrace.schema import Column, Table
 from steptrace.trace import names as naming
-from steptrace.trace.columns import Mask, ended_before, judge_names, references, row_numbers, texts
+from steptrace.trace.columns import Mask, ended_before, map_names, references, row_numbers, texts
 from steptrace.trace.model import Trace
 
 #: A call longer than this is a slow launch; a launch latency longer than that an excess delay. HTA's thresholds.
@@ -81,8 +81,8 @@ def launch_times(trace: Trace, device: int) -> pd.DataFrame:
     delay = np.maximum(start - returned, 0)
     queueing = np.clip(free[first] - returned, 0, delay)
     dependency = np.where(waits_for_event(trace, row), delay - queueing, 0)
-    kind = judge_names(kernels["category"].iloc[first], lambda name: _KINDS.get(name, "kernel"), object)
-    kind[judge_names(call["name"], _GRAPH.search)] = "graph"
+    kind = map_names(kernels["category"].iloc[first], lambda name: _KINDS.get(name, "kernel"), object)
+    kind[map_names(call["name"], _GRAPH.search)] = "graph"
     return schema.frame_of(
         LAUNCH_TIMES,
         {
@@ -176,7 +176,7 @@ def wait_for_event(trace: Trace, launch: Ints) -> Ints:
     if len(calls) == 0:
         return np.full(len(launch), -1, dtype=np.int64)
     rows = np.arange(len(calls))
-    is_wait = judge_names(calls["name"], naming.is_stream_wait_event)
+    is_wait = map_names(calls["name"], naming.is_stream_wait_event)
     owners = row_numbers(trace.kernels["launch"])
     owns_work = np.zeros(len(calls), dtype=bool)
     owns_work[owners[owners >= 0]] = True

@@ -12,7 +12,7 @@ from steptrace.trace.model import Trace, on_training
 from steptrace.trace.names import LOADER_LABEL
 
 
-def apart(trace: Trace) -> tuple[Ints, Ints]:
+def disjoint_steps(trace: Trace) -> tuple[Ints, Ints]:
     """Start and end of each step, which ends where the next begins if GPU work of it runs on longer."""
     start, end = start_end(trace.steps)
     return start, np.minimum(end, np.append(start[1:], end[-1:]))

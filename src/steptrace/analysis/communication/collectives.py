@@ -20,7 +20,7 @@ from steptrace.documents.communication import CollectiveName, Collectives, Colle
 from steptrace.documents.ranks import RankKernel, RankWait
 from steptrace.intervals import Spans
 from steptrace.schema.table import Column, Table
-from steptrace.trace.columns import Ints, counted, judge_names, references, row_numbers, spans_of, unmeasured
+from steptrace.trace.columns import Ints, counted, map_names, references, row_numbers, spans_of, unmeasured
 from steptrace.trace.model import Trace, on_training, once
 from steptrace.trace.names import host_collective, is_collective_op
 
@@ -212,7 +212,7 @@ def _bytes(collectives: pd.DataFrame) -> "pd.Series[int]":
 def host_collectives(trace: Trace) -> pd.DataFrame:
     """The collectives that the host carried out, in order of time: the table `HOST_COLLECTIVES`."""
     labels = trace.annotations
-    called = judge_names(labels["name"], host_collective, object)
+    called = map_names(labels["name"], host_collective, object)
     label = np.flatnonzero(pd.notna(called))
     label = label[np.argsort(labels["ts"].to_numpy()[label], kind="stable")]
     chosen = labels.iloc[label]
@@ -244,4 +244,4 @@ def host_compute(trace: Trace) -> Spans | None:
     recorded = training & ops["step"].notna().to_numpy() if len(trace.steps) else training
     if not recorded.any():
         return None
-    return intervals.union(spans_of(ops[["ts", "dur"]][training & ~judge_names(ops["name"], is_collective_op)]))
+    return intervals.union(spans_of(ops[["ts", "dur"]][training & ~map_names(ops["name"], is_collective_op)]))

@@ -19,7 +19,7 @@ from steptrace import intervals
 from steptrace.analysis.common.division import KERNEL_WAIT_BELOW_NS, loader_spans
 from steptrace.analysis.critical_path.waits import Work, work_of
 from steptrace.intervals import Ints, Spans
-from steptrace.trace.columns import Mask, judge_names, row_numbers, start_end, take
+from steptrace.trace.columns import Mask, map_names, row_numbers, start_end, take
 from steptrace.trace.model import Trace
 
 #: What the time between a node and the one before it is: see `steptrace.analysis.critical_path.measure`.
@@ -254,7 +254,7 @@ class Nodes:
 
     def _kinds(self, rows: Ints) -> Ints:
         classes = {"compute": COMPUTE, "comm": COMM, "memory": MEMORY}
-        kind: Ints = judge_names(self._trace.kernels["kind"], classes.__getitem__, np.int64)[rows]
+        kind: Ints = map_names(self._trace.kernels["kind"], classes.__getitem__, np.int64)[rows]
         return kind
 
     def _wait_for_work(self) -> None:

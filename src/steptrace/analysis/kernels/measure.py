@@ -31,7 +31,7 @@ from steptrace.documents.column import table_of
 from steptrace.documents.kernels import KernelName, KernelType, Sequence, SequenceEntry
 from steptrace.documents.overview import Placement
 from steptrace.intervals import Ints
-from steptrace.trace.columns import judge_names, marks_steps
+from steptrace.trace.columns import map_names, marks_steps
 from steptrace.trace.model import Trace, launching_op, on_training
 
 _KEYS = ["name", "kind"]
@@ -146,7 +146,7 @@ def _calls(trace: Trace, tree: pd.DataFrame, name: str | None) -> pd.DataFrame:
     """The outermost calls of each operator and label; `row` is their row of the tree."""
     wanted = tree["kind"].isin(["op", "annotation"]).to_numpy() & ~marks_steps(tree)
     if name is not None:
-        wanted = wanted & judge_names(tree["name"], lambda text: name in text)
+        wanted = wanted & map_names(tree["name"], lambda text: name in text)
     kind, code = (tree[column].cat.codes.to_numpy().astype(np.int32) for column in ("kind", "name"))
     key = np.where(wanted, kind * (int(code.max(initial=0)) + 1) + code + 1, 0)
     outermost = wanted & ~inside_same(key, tree["size"].to_numpy())
@@ -199,7 +199,7 @@ def placement(trace: Trace) -> Placement | None:
     ops = trace.ops
     if len(ops) == 0:
         return None
-    counts = judge_names(ops["name"], is_own_operator) & on_training(trace, ops)
+    counts = map_names(ops["name"], is_own_operator) & on_training(trace, ops)
     if len(trace.steps):
         counts &= ops["step"].notna().to_numpy()
     op = launching_op(trace)
@@ -208,7 +208,7 @@ def placement(trace: Trace) -> Placement | None:
     np.add.at(device_ns, op[linked], trace.kernels["dur"].to_numpy()[linked])
     launched = np.zeros(len(ops), dtype=bool)
     launched[op[linked]] = True
-    views = judge_names(ops["name"], VIEWS.__contains__)
+    views = map_names(ops["name"], VIEWS.__contains__)
     # Host time of each operator without and with the operators inside.
     operators = tree_of([ops])
     own_ns, whole_ns = operators["own"], operators["host"]

@@ -14,7 +14,7 @@ from steptrace.analysis.common.call_tree import depths
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.intervals import Ints
 from steptrace.trace import names as naming
-from steptrace.trace.columns import Mask, judge_names, marks_steps, nearest, row_numbers, start_end, take
+from steptrace.trace.columns import Mask, map_names, marks_steps, nearest, row_numbers, start_end, take
 from steptrace.trace.model import Trace, median_step
 
 #: How many threads and streams get boxes; a rank of a training has few that work.
@@ -91,7 +91,7 @@ def _threads(trace: Trace, time: Shown, op_levels: int) -> list[Lane]:
     """The host threads with labels or operators in the time shown."""
     # The marks of steps are the picture itself, and the autograd engine's wrapper hides the node that it runs.
     labels, label_level = _outermost(trace.annotations, time, ~marks_steps(trace.annotations), _LABEL_LEVELS)
-    nodes = judge_names(trace.ops["name"], lambda name: not name.startswith(naming.ENGINE))
+    nodes = map_names(trace.ops["name"], lambda name: not name.startswith(naming.ENGINE))
     ops, op_level = _outermost(trace.ops, time, nodes, op_levels)
     columns = ["ts", "dur", "thread", "name"]
     rows = pd.concat([trace.annotations[columns].iloc[labels], trace.ops[columns].iloc[ops]])

@@ -145,7 +145,7 @@ def _cheap(trace: TraceSummary) -> list[tuple[str, float, float]]:
         return []
 
     def saves(site: SyncSite) -> float:
-        return window.each(site.ceiling_ns or 0)
+        return window.per_step(site.ceiling_ns or 0)
 
     return [
         (place(site) or unplaced(site), saves(site), window.share(saves(site)))
