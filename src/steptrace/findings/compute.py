@@ -38,8 +38,10 @@ def _tensor_cores(window: Window) -> Iterator[Match]:
         claim=f"{percent(1 - share)} of the time of matrix products, convolutions and attention is not spent on tensor "
         "cores" + (", but in 32 bits" if wide else ""),
         evidence=(
-            f"{duration(window.per_step(using))} {window.per} on tensor cores, "
-            f"{duration(window.per_step(without))} not",
+            (
+                f"{duration(window.per_step(using))} {window.per} on tensor cores, "
+                f"{duration(window.per_step(without))} not"
+            ),
             *_without_tensor_cores(found, window),
         ),
         cost_ns_per_step=cost_ns,
