@@ -29,7 +29,7 @@ _CAUSES: Final[Mapping[str, tuple[str, str]]] = {
 def _slow_kernels(window: Window) -> Iterator[Match]:
     all_ns = window.entry.gpu.compute_ns or 0
     slow = [row for row in window.entry.roofline if row.ns > row.slowest_ns and row.ns >= MODERATE_SHARE * all_ns]
-    lost_ns = window.each(sum(row.ns - row.slowest_ns for row in slow))
+    lost_ns = window.per_step(sum(row.ns - row.slowest_ns for row in slow))
     if not slow or window.share(lost_ns) < NOISE_FLOOR:
         return
     slow.sort(key=lambda row: row.slowest_ns - row.ns)
@@ -38,11 +38,11 @@ def _slow_kernels(window: Window) -> Iterator[Match]:
     yield Match(
         severity="info",
         claim=f"{worst.name} reaches {number(worst.roofline_pct)} % of what the GPU's data sheet allows, and takes "
-        f"{duration(window.each(worst.ns))} {window.per}",
+        f"{duration(window.per_step(worst.ns))} {window.per}",
         evidence=(
             *(
-                f"{row.name} of {row.inputs}: {number(window.each(row.count))} calls {window.per} take "
-                f"{duration(window.each(row.ns))}, by an estimate at most {duration(window.each(row.slowest_ns))}"
+                f"{row.name} of {row.inputs}: {number(window.per_step(row.count))} calls {window.per} take "
+                f"{duration(window.per_step(row.ns))}, by an estimate at most {duration(window.per_step(row.slowest_ns))}"
                 for row in slow[:_MOST]
             ),
             *(why for why, _ in causes),
