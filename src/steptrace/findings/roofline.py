@@ -42,7 +42,8 @@ def _slow_kernels(window: Window) -> Iterator[Match]:
         evidence=(
             *(
                 f"{row.name} of {row.inputs}: {number(window.per_step(row.count))} calls {window.per} take "
-                f"{duration(window.per_step(row.ns))}, by an estimate at most {duration(window.per_step(row.slowest_ns))}"
+                f"{duration(window.per_step(row.ns))}, "
+                f"by an estimate at most {duration(window.per_step(row.slowest_ns))}"
                 for row in slow[:_MOST]
             ),
             *(why for why, _ in causes),
