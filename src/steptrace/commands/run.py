@@ -289,8 +289,9 @@ def _kinds(one: _Measured) -> list[str]:
         for kind in kinds
     ]
     if kinds[-1].every is None:
-        more = to_show_period(kinds[-1].of)
-        lines.append(f"    these steps are too few to say how often the long ones come: --steps {more}")
+        irregular = "    the long ones come at no regular distance"
+        once = f"    one long step does not tell how often it comes: --steps {to_show_period(kinds[-1].of)}"
+        lines.append(once if kinds[-1].steps == 1 else irregular)
     return lines
 
 
