@@ -83,7 +83,9 @@ def test_a_site_in_a_library_is_shown_and_allowed_by_the_program_s_line() -> Non
     site = SITE | {"program_file": "train.py", "program_line": 31}
     assert any("train.py:31 (in own.py:3)" in line for line in predict.text_of("given", PREDICTION | {"sites": [site]}))
     found = [Followed("command", PREDICTION | {"sites": [site]})]
-    for allow, lines in (("train.py:31", 0), ("own.py:3", 0), ("train.py:3", 1)):
+    (over,) = predict._over(found, 0, [], None)
+    assert "  train.py:31 (in own.py:3) in loss, `x.nonzero()`: 2 d2h copy in backward" in over
+    for allow, lines in (("train.py:31", 0), ("train.py", 0), ("own.py:3", 0), ("train.py:3", 1)):
         assert len(predict._over(found, 0, [allow], None)) == lines
 
 
@@ -156,7 +158,8 @@ def test_a_step_that_leaves_the_gpu_alone_has_no_prediction(own: Path, capsys: p
     (own / "program.py").write_text("import torch\n\ndef step():\n    torch.ones(2).sum().item()\n")
     for budget in ([], ["--budget", "0"]):
         assert main(["predict", "program:step", *budget]) == 1
-        error = capsys.readouterr().err
+        output, error = capsys.readouterr()
+        assert output.strip() == ""  # no "0 syncs per step predicted"
         assert "error: program:step: nothing ran on the virtual CUDA device" in error
         assert "next: choose 'cuda' there" in error
 

@@ -123,7 +123,8 @@ def test_sync_sites_are_medians_of_the_runs_and_a_site_of_one_run_alone_is_left_
 
 def test_a_prediction_stands_beside_the_measurement(study: Any) -> None:
     study.add_runs("base", [20.0] * 3)
-    predicted = site(count=6, reason="nonzero asks for the size of its result")
+    program = {"program_file": "train.py", "program_line": 31}
+    predicted = site(count=6, reason="nonzero asks for the size of its result") | program
     unknown = {"op": "x", "reason": "a custom operator", "count": 1}
     prediction = {"total": 6, "sites": [predicted], "unknown": [unknown], "batch_size": 2}
     write_json(study.path / "base" / "prediction.json", prediction)
@@ -138,6 +139,7 @@ def test_a_prediction_stands_beside_the_measurement(study: Any) -> None:
     (told,) = base["predicted_unknown"]
     assert (told["op"], told["reason"], told["count_per_step"]) == ("x", "a custom operator", 1)
     (shown,) = base["predicted_sites"]
+    assert (shown["program_file"], shown["program_line"]) == ("train.py", 31)
     assert (shown["line"], shown["code"], shown["count_per_step"]) == (2, "keep = mask.nonzero()", 6)
 
 

@@ -210,6 +210,16 @@ def test_predicted_sites_are_called_predicted(make_study: MakeStudy) -> None:
     assert "Host blocked Exposed" not in page
 
 
+def test_a_predicted_sync_in_a_library_names_the_program_s_line(study_builder: Any) -> None:
+    syncs = {"measured_per_step": None, "predicted_per_step": 1}
+    site = {"file": "accelerate/utils/operations.py", "line": 160, "op": "aten::_to_copy", "label": "data"}
+    outer = {"program_file": "train.py", "program_line": 31}
+    sites = [{**site, **outer, "kind": "h2d_copy", "phase": "data", "count_per_step": 1}]
+    study_builder.add("boolean_mask", [1.0], syncs=syncs, predicted_sites=sites)
+    page = text_of(sections.sync_sites(load_study(study_builder.write())).replace("<wbr>", ""))
+    assert "train.py:31 (in accelerate/utils/operations.py:160)" in page
+
+
 def test_the_copy_of_the_batch_is_called_so(study_builder: Any) -> None:
     syncs = {"measured_per_step": None, "predicted_per_step": 2}
     copy = {"file": None, "line": None, "op": "aten::_to_copy", "label": "data", "kind": "h2d_copy", "phase": "forward"}

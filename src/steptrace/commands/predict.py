@@ -172,7 +172,7 @@ def _report(
     of_gpus = {entry.name: _estimates(by_batch, entry.name, gpus) for entry in followed if gpus}
     texts = []
     for entry in followed:
-        if entry.prediction:
+        if entry.prediction and _says_anything(entry.prediction):
             lines = text_of(given or entry.name, entry.prediction)
             if of_gpus.get(entry.name):
                 lines += table(of_gpus[entry.name], ranks=len(entry.prediction.get("by_rank") or ()))
@@ -286,7 +286,7 @@ def _over(found: Sequence[Followed], budget: int, allow: Sequence[str], given: s
     """One line for each program that makes more syncs than it may, naming the places; `given` is what was asked for."""
     lines = []
     for entry in found:
-        sites = over_budget([] if entry.prediction is None else _sites(entry.prediction["sites"], allow), allow)
+        sites = over_budget(map(_site, entry.prediction["sites"] if entry.prediction else ()), allow)
         total = sum(site.count_per_step or 0 for site in sites)
         if total > budget:
             beyond = " beyond those allowed" if allow else ""
@@ -297,15 +297,9 @@ def _over(found: Sequence[Followed], budget: int, allow: Sequence[str], given: s
     return lines
 
 
-def _sites(sites: Sequence[dict[str, Any]], allow: Sequence[str]) -> list[PredictedSite]:
-    """The sites, less those in a library that are allowed by the program's line."""
-    of_program = ({**site, "file": site.get("program_file"), "line": site.get("program_line")} for site in sites)
-    return [_site(site) for site, outer in zip(sites, of_program, strict=True) if over_budget([_site(outer)], allow)]
-
-
 def _site(site: dict[str, Any]) -> PredictedSite:
     """A site of prediction.json as comparison.json has it."""
-    named = {name: site[name] for name in (*Place.__struct_fields__, "kind")}
+    named = {name: site.get(name) for name in (*Place.__struct_fields__, "kind", "program_file", "program_line")}
     return PredictedSite(**named, count_per_step=site["count"])
 
 

@@ -33,6 +33,7 @@ PREDICTION_FILE: Final = "prediction.json"
 NOT_MEASURED: Final[Literal["not measured"]] = "not measured"
 
 _PLACE = Place.__struct_fields__
+_PREDICTED = (*_PLACE, "kind", "program_file", "program_line")
 
 _Item = TypeVar("_Item")
 
@@ -108,7 +109,7 @@ def sync_figures(variant: Variant, trace: TraceSummary | None) -> tuple[dict[str
             warned_per_step=_warned(variant),
         ),
         "predicted_sites": tuple(
-            PredictedSite(**{name: site.get(name) for name in (*_PLACE, "kind")}, count_per_step=site.get("count"))
+            PredictedSite(**{name: site.get(name) for name in _PREDICTED}, count_per_step=site.get("count"))
             for site in prediction.get("sites") or ()
         ),
         "predicted_unknown": tuple(

@@ -92,6 +92,8 @@ def described(site: Site) -> str:
         place = f"no line of the program, label '{site.label}'" if site.label else "no line of the program"
     else:
         place = f"{site.file}:{site.line}"
+        if isinstance(site, PredictedSite) and site.program_place:
+            place = f"{site.program_place} (in {place})"
     function = f" in {site.function}" if site.function else ""
     code = f", `{site.code}`" if site.code else ""
     phase = " in backward" if site.phase == "backward" else ""
@@ -101,11 +103,14 @@ def described(site: Site) -> str:
 def _allows(entry: str, site: Site) -> bool:
     if site.file is None:
         return False
+    places = [(site.file, site.line)]
+    if isinstance(site, PredictedSite) and site.program_file is not None:
+        places.append((site.program_file, site.program_line))
     match = _LINE.fullmatch(entry)
     if match is not None:
-        return site.line == int(match["line"]) and _is_end(match["file"], site.file)
+        return any(line == int(match["line"]) and _is_end(match["file"], file) for file, line in places)
     if "/" in entry or entry.endswith(".py"):
-        return _is_end(entry, site.file)
+        return any(_is_end(entry, file) for file, _ in places)
     function = site.function or ""
     return entry in (function, function.rpartition(".")[2])
 

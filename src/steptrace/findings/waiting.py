@@ -119,6 +119,8 @@ def _sync_sites(window: Window) -> Iterator[Match]:
 
 def place(site: PredictedSite | SyncSite) -> str:
     """Where a site is: its line, or its label where no line is known."""
+    if isinstance(site, PredictedSite) and site.program_place:
+        return f"{site.program_place} (in {site.file}:{site.line})"
     if source_of(site) is not None:
         return f"{site.file}:{site.line}"
     if is_batch_copy(site):
@@ -127,7 +129,9 @@ def place(site: PredictedSite | SyncSite) -> str:
 
 
 def source_of(site: PredictedSite | SyncSite) -> Source | None:
-    """The line of a site."""
+    """The line of a site; of a predicted one in a library the program's."""
+    if isinstance(site, PredictedSite) and site.program_file is not None and site.program_line is not None:
+        return Source(file=site.program_file, line=site.program_line)
     return None if site.file is None or site.line is None else Source(file=site.file, line=site.line)
 
 

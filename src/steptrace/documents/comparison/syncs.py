@@ -30,6 +30,15 @@ class PredictedSite(Place, frozen=True):
 
     kind: Annotated[str | None, key("Kind", "What waits: `d2h_copy`, `stream`, ...")]
     count_per_step: Annotated[float | None, column("Per step", "Syncs per step.")]
+    program_file: Annotated[
+        str | None, field("Of a sync in a library: file of the program's line that leads there.")
+    ] = None
+    program_line: Annotated[int | None, field("That line.")] = None
+
+    @property
+    def program_place(self) -> str | None:
+        """`file:line` of the program where the sync is in a library."""
+        return None if self.program_file is None else f"{self.program_file}:{self.program_line}"
 
 
 class UnknownPlace(Place, frozen=True):

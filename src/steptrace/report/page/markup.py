@@ -77,11 +77,14 @@ def gain(finding: Finding) -> str:
 
 def place(at: Place | Source | SyncSite) -> str | None:
     """`file:line` with the last two folders of a long path."""
-    if at.file is None:
-        return None
-    parts = Path(at.file).parts
-    short = at.file if len(parts) <= 3 else "…/" + "/".join(parts[-3:])
-    return short if at.line is None else f"{short}:{at.line}"
+    return None if at.file is None else short_place(at.file, at.line)
+
+
+def short_place(file: str, line: int | None) -> str:
+    """`file:line` with the last two folders of a long path; `file` without a line."""
+    parts = Path(file).parts
+    short = file if len(parts) <= 3 else "…/" + "/".join(parts[-3:])
+    return short if line is None else f"{short}:{line}"
 
 
 def unplaced(site: PredictedSite | SyncChange | SyncSite) -> str:

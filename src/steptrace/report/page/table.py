@@ -12,7 +12,7 @@ from steptrace.documents.column import Column, keys_of, shown_columns
 from steptrace.documents.comparison import PredictedSite
 from steptrace.documents.syncs import SyncSite
 from steptrace.report.page.definitions import Definition
-from steptrace.report.page.markup import Anchors, Html, breakable, inline_code, place, render, unplaced
+from steptrace.report.page.markup import Anchors, Html, breakable, inline_code, place, render, short_place, unplaced
 
 #: A meaning of no more words repeats its heading.
 _FEW_WORDS: Final = 3
@@ -131,4 +131,6 @@ def _text(row: Document, column: Column, value: object) -> str | Markup:
 
 
 def _place_text(row: Any) -> str:
+    if isinstance(row, PredictedSite) and row.program_file is not None:
+        return f"{short_place(row.program_file, row.program_line)} (in {place(row)})"
     return place(row) or (unplaced(row) if isinstance(row, SyncSite | PredictedSite) else "line unknown")
