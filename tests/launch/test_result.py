@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from steptrace.commands.run import sync_lines
+from steptrace.commands.measured import sync_lines
 from steptrace.documents.syncs import SyncSite
 from steptrace.errors import LaunchError
 from steptrace.launch.result import Named, _move_traces, write_results

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from steptrace.cli import main
-from steptrace.commands.run import _on_gpu, spread
+from steptrace.commands.measured import on_gpu_command, spread
 from steptrace.record import read_run, read_steps
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
@@ -204,5 +204,5 @@ def test_a_program_without_the_two_dashes_before_it_is_told_so(capsys) -> None:
 
 
 def test_a_prediction_is_proposed_for_the_gpu() -> None:
-    assert _on_gpu("python train.py --device cpu --lr=1") == "python train.py --device cuda --lr=1"
-    assert _on_gpu("python train.py --device=cpu --name cpu2") == "python train.py --device=cuda --name cpu2"
+    assert on_gpu_command("python train.py --device cpu --lr=1") == "python train.py --device cuda --lr=1"
+    assert on_gpu_command("python train.py --device=cpu --name cpu2") == "python train.py --device=cuda --name cpu2"
