@@ -4,7 +4,6 @@ What Snakemake says of its own work is left out, but for warnings and errors, an
 jobs; with `--quiet host` it lists them all, as Snakemake does.
 """
 
-import json
 import logging
 import os
 import sys
@@ -18,7 +17,9 @@ from snakemake.settings.enums import Quietness
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from steptrace.errors import SteptraceError
 from steptrace.format import rough_duration
+from steptrace.record import read_status
 from steptrace.terminal import printable
 
 #: Of Snakemake's messages below a warning, by how they begin.
@@ -48,10 +49,14 @@ class _Job:
 
     def statuses(self) -> list[Path]:
         """The status of what it has supervised: of a run, or of a check of every variant."""
-        check = next((Path(file).stem for file in self.output if Path(file).stem in _CHECKS), None)
-        if check is not None:
-            return sorted(Path(self.output[0]).parent.glob(f"*/{check}/status.json"))
-        return [Path(file) for file in self.output if file.endswith("status.json")]
+        files = [Path(file) for file in self.output]
+        checked = [
+            status
+            for file in files
+            if file.stem in _CHECKS
+            for status in file.parent.glob(f"*/{file.stem}/status.json")
+        ]
+        return sorted(checked) or [file for file in files if file.name == "status.json"]
 
 
 class LogHandler(LogHandlerBase):
@@ -66,7 +71,7 @@ class LogHandler(LogHandlerBase):
         """Begin with no job."""
         self._jobs: dict[int, _Job] = {}
         self._not_written: list[str] = []
-        self._started, self._total, self._done, self._page = 0.0, 0, 0, ""
+        self._started, self._total, self._done = 0.0, 0, 0
         self._stream = sys.stdout if self.common_settings.stdout else sys.stderr
         # Read next, a Snakefile is not told of a dry run, which must change nothing; a logger is.
         os.environ["STEPTRACE_DRY_RUN"] = "1" if self.common_settings.dryrun else ""
@@ -83,29 +88,26 @@ class LogHandler(LogHandlerBase):
         """Print what a record means, if anything."""
         event = getattr(record, "event", None)
         if not self.has_filter:
-            lines = [self.format(record)]
-        elif event in (LogEvent.JOB_ERROR, LogEvent.GROUP_ERROR):
-            lines = self._not_made(record.__dict__)
+            self._print([self.format(record)])
+        elif event == LogEvent.JOB_ERROR:
+            self._not_made(record.__dict__)
         elif record.levelno >= logging.WARNING:
             text = self.format(record)
-            lines = [] if text.strip().startswith(_REPEATED) else [text]
-        elif event is None:
-            lines = [self.format(record)] if str(record.msg).startswith(_SHOWN) else []
-        else:
-            lines = self._of_event(event, record)
-        self._print(lines)
+            self._print([] if text.strip().startswith(_REPEATED) else [text])
+        elif event is not None:
+            self._print(self._of_event(event, record))
+        elif str(record.msg).startswith(_SHOWN):
+            self._print([self.format(record)])
 
     def close(self) -> None:
         """Print what failed, and where the page is."""
         super().close()
-        if not self._total:
-            return
         lines = [f"failed: {line}" for line in self._not_written]
         lines += ["the same command again makes what is missing"] if self._not_written else []
         index = Path("reports/index.html")
         lines += [f"report: {index.resolve()}"] if index.exists() else []
+        self._print([f"steptrace: {line}" for line in lines] if self._total else [])
         self._total = 0
-        self._print([f"steptrace: {line}" for line in lines])
 
     def _print(self, lines: Sequence[str]) -> None:
         if lines and not self._quiet("ALL"):
@@ -135,31 +137,22 @@ class LogHandler(LogHandlerBase):
         if job is None:
             return []
         pages = [f"page: {Path(file).resolve()}" for file in job.output if file.endswith(".html")]
-        failures = []
-        for file in job.statuses():
-            status = _read(file)
-            if status["status"] != "ok":
-                name = job.run or "/".join(file.parts[1:-1])
-                failures.append(f"{name}: {status['error']}")
+        errors = {file: error for file in job.statuses() if (error := _error(file)) is not None}
         if job.run is None:
-            return [*pages, *failures]
+            return [*pages, *(f"{'/'.join(file.parts[1:-1])}: {error}" for file, error in errors.items())]
         left = (time.monotonic() - self._started) * (self._total - self._done) / self._done
-        result = failures[0].partition(": ")[2] if failures else "ok"
-        word = "failed: " if failures else ""
-        about = f"{self._done} of {self._total} jobs, about {rough_duration(left)} left"
-        return [f"{job.run} {word}{result} ({about})"]
+        result = f"failed: {next(iter(errors.values()))}" if errors else "ok"
+        return [f"{job.run} {result} ({self._done} of {self._total} jobs, about {rough_duration(left)} left)"]
 
-    def _not_made(self, content: dict[str, Any]) -> list[str]:
-        """Of a job that failed itself: one that is supervised does not."""
+    def _not_made(self, content: dict[str, Any]) -> None:
+        """Of a job that failed itself: one that is supervised does not. The verdict says itself why."""
         job = self._jobs.pop(content.get("jobid", -1), None)
-        if job is None or any(file.startswith("results/.cache/") for file in job.output):
-            return []  # the verdict, which has said why
-        self._not_written.append(f"{', '.join(job.output)} was not made; log: {', '.join(job.log) or 'none'}")
-        return []
+        if job is not None and not any(file.startswith("results/.cache/") for file in job.output):
+            self._not_written.append(f"{', '.join(job.output)} was not made; log: {', '.join(job.log) or 'none'}")
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _error(file: Path) -> str | None:
     try:
-        return dict(json.loads(file.read_bytes()))
-    except (OSError, ValueError):
-        return {"status": "failed", "error": f"no status in {file}"}
+        return read_status(file.parent).error
+    except SteptraceError as error:
+        return str(error)
