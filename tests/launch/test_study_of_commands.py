@@ -95,7 +95,7 @@ def test_a_variant_is_a_command_with_its_place(planned: Callable[..., Plan], fol
     config = plan.variant("speed", "faster").config
     assert config["program"]["command"] == [sys.executable, "train.py"]
     assert config["program"]["commit"] == git(folder / "repository", "rev-parse", "faster")
-    assert config["scale"] == {"name": "cpu", "warmup_steps": 2, "timed_steps": 4}
+    assert config["scale"] == {"name": "cpu", "warmup_steps": 2, "timed_steps": 4, "at_most_s": 20}
     assert plan.variant("speed", "faster").overrides == ("ref faster",)
     assert len(set(digests(plan).values())) == 2
 

@@ -53,7 +53,7 @@ def test_a_run_whose_time_is_over_says_how_many_steps_it_timed(write_config, tmp
     config = write_config({"scale.at_most_s": 1e-9, "scale.warmup_steps": 6, "scale.timed_steps": 9})
     assert run(config, tmp_path / "run0") == 0
     assert read_steps(tmp_path / "run0")["phase"].tolist()[:8] == 3 * ["warmup"] + 5 * ["timed"]
-    assert read_run(tmp_path / "run0").warnings == ("5 of 9 planned steps were timed: scale.at_most_s is 1e-09 s",)
+    assert read_run(tmp_path / "run0").warnings == ("5 of 9 planned steps were timed: at_most_s is 1e-09 s",)
 
 
 def test_repeats_beyond_those_that_explain_only_take_step_times(write_config, tmp_path):

@@ -45,6 +45,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     seed: Annotated[int, Meta(ge=0, le=10**9)] = 0
     warmup: Steps = 10
     steps: Annotated[int, Meta(ge=2, le=10**9)] = 30
+    at_most_s: Annotated[float, Meta(gt=0, le=10**9)] = 20.0
     profile: Annotated[int, Meta(ge=0, le=10**9)] = 3
     predicted_steps: Steps = 4
     compared_steps: Steps = 3
@@ -126,7 +127,12 @@ def compose_program(
         "seed": program.seed,
         "device": "cuda" if scale == "gpu" else "cpu",
         # As in our own trainings, for whoever asks how long one takes.
-        "scale": {"name": scale, "warmup_steps": program.warmup, "timed_steps": program.steps},
+        "scale": {
+            "name": scale,
+            "warmup_steps": program.warmup,
+            "timed_steps": program.steps,
+            "at_most_s": program.at_most_s,
+        },
         "profile": {"warmup": _UNDER_PROFILER, "active": program.profile},
         "followed": {"predicted_steps": program.predicted_steps, "compared_steps": program.compared_steps},
         "distributed": {"world_size": program.ranks},

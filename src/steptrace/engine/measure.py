@@ -147,7 +147,7 @@ class Measurement:
             start, ends_at = clock.now(), self._ends_at()
             for number in range(self._settings.steps):
                 if number >= LEAST_TIMED and time.monotonic() > ends_at:
-                    limit = f"scale.at_most_s is {self._settings.at_most_s:g} s"
+                    limit = f"at_most_s is {self._settings.at_most_s:g} s"
                     self.warn(f"{number} of {self._settings.steps} planned steps were timed: {limit}")
                     break
                 step = yield from self._next("timed", number, self._settings.steps)
