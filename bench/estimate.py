@@ -1,10 +1,11 @@
 """How far estimates are from published measurements of real GPUs.
 
-    python bench/estimate.py --kernels KERNELS.csv --steps FOLDER
+    python bench/estimate.py [--kernels KERNELS.csv] [--steps FOLDER] [--traces TRACE...] [--articles]
 
 KERNELS.csv: see estimate_shares.py, which derives the constants from it. FOLDER is `scripts/asplos/label` of
 sitar-lab/NeuSight (MIT licence): the operators of whole transformer steps in float32 and their time. All whole steps
-are held out; of other GPUs than V100, P100, T4 and A100-40 no kernel was seen either.
+are held out; of other GPUs than V100, P100, T4 and A100-40 no kernel was seen either. TRACE: real traces
+with the sizes of inputs. `--articles` follows the studies that articles have published times of, at the articles' size.
 """
 
 import argparse
@@ -14,14 +15,20 @@ import json
 import random
 import re
 import statistics
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 from estimate_shares import SUM, Kernel, call, gpu_of, read_kernels
+from steptrace.analysis.roofline import calls_with_sizes
+from steptrace.commands.predict import study_programs
+from steptrace.commands.predicted import follow
 from steptrace.documents.operators import OperatorCalls
-from steptrace.estimate import FollowedStep, estimate_step
+from steptrace.estimate import FollowedStep, estimate_prediction, estimate_step
+from steptrace.estimate.recorded import gpu_of_driver, recorded_call
 from steptrace.estimate.step import work_of
+from steptrace.trace.link import read_trace
 
 FOLDERS = {
     "NVIDIA_H100_80GB_HBM3": "H100", "NVIDIA_A100_80GB_PCIe": "A100-80", "NVIDIA_A100-PCIE-40GB": "A100-40",
@@ -152,10 +159,62 @@ def table(rows: list[tuple[str, str, float, float, float]]) -> str:
     return "\n".join(lines)
 
 
+def of_trace(path: Path) -> Iterator[tuple[str, str, float, float, float]]:
+    """The same of the operators of a trace, all calls of one class together."""
+    trace = read_trace(path)
+    gpu = gpu_of_driver(trace.meta.device_name(trace.devices[0]))
+    classes: dict[str, tuple[list[OperatorCalls], list[float]]] = defaultdict(lambda: ([], []))
+    if gpu is not None:
+        for row in calls_with_sizes(trace).itertuples(index=False):
+            recorded = recorded_call(row.name, row.types, row.sizes, row.strides)
+            work = None if recorded is None else work_of(recorded, gpu, tf32=row.tf32)
+            if work is not None and work.rule.not_covered is None:
+                calls, times = classes[work.rule.name]
+                calls.append(work.call)
+                times.append(row.ns / 1e6)
+        for name, (calls, times) in sorted(classes.items()):
+            estimate = estimate_step(FollowedStep(calls, tf32="TF32" in name), gpu)
+            assert estimate.gpu_ms is not None
+            yield gpu.name, f"{path.name.partition('.')[0]}: {name}", sum(times), *estimate.gpu_ms
+
+
+#: Study, variant, GPU, published ms, the phases that they are of, and what they are.
+ARTICLES = [
+    ("masked_loss", "boolean_mask", "A10G", 1300.0, None, "step, profiled"),
+    ("masked_loss", "ignore_index", "A10G", 330.0, None, "step"),
+    ("giou_as_published", "loop", "L4", 119.2 + 938.1, ("forward",), "forward and loss, synchronised"),
+    ("giou_as_published", "concat", "L4", 118.7 + 25.4, ("forward",), "forward and loss, synchronised"),
+    ("giou_as_published", "padding", "L4", 131.5 + 1.84, ("forward",), "forward and loss, synchronised"),
+    ("giou_as_published", "kernel_arithmetic", "L4", 132.7 + 0.629, ("forward",), "forward and loss, synchronised"),
+]
+
+
+def articles() -> str:
+    """Published times beside the bands, those that miss as well."""
+    lines = ["| study | variant | GPU | published | estimated | inside | what |", "|---|---|---|---|---|---|---|"]
+    for study in dict.fromkeys(row[0] for row in ARTICLES):
+        with tempfile.TemporaryDirectory() as folder:
+            wanted = [row[1] for row in ARTICLES if row[0] == study]
+            programs = {name: path for name, path in study_programs(study, Path(folder)).items() if name in wanted}
+            followed = {one.name: one.prediction for one in follow("config", programs, Path(folder), [])}
+        for _, variant, name, ms, phases, what in (row for row in ARTICLES if row[0] == study):
+            prediction = followed[variant]
+            assert prediction is not None, variant
+            calls = [one for one in prediction["operator_calls"] if phases is None or one["phase"] in phases]
+            estimate = estimate_prediction({**prediction, "operator_calls": calls}, gpu_of(name))
+            band = estimate.step_ms
+            shown = "–" if band is None else f"{band[0]:.3g} to {band[1]:.3g} ms"
+            inside = "–" if band is None else "yes" if band[0] <= ms <= band[1] else "no"
+            lines.append(f"| {study} | {variant} | {name} | {ms:.4g} ms | {shown} | {inside} | {what} |")
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--kernels", type=Path)
     parser.add_argument("--steps", type=Path)
+    parser.add_argument("--traces", type=Path, nargs="+", default=[])
+    parser.add_argument("--articles", action="store_true")
     options = parser.parse_args()
     if options.kernels:
         kernels = read_kernels(options.kernels)
@@ -165,3 +224,8 @@ if __name__ == "__main__":
         print(f"Whole steps of transformers, all held out:\n\n{table(steps)}\n")
         inside = sum(low <= ms <= high for *_, ms, low, high in steps)
         print(f"{inside} of {len(steps)} steps lie within their band.")
+    if options.traces:
+        rows = [row for path in options.traces for row in of_trace(path)]
+        print(f"Classes of operators of recorded traces:\n\n{table(rows)}\n")
+    if options.articles:
+        print(f"Articles:\n\n{articles()}")

@@ -81,3 +81,11 @@ def test_a_cast_to_the_same_type_launches_nothing(bench: Any, tmp_path: Path) ->
     path = tmp_path / "net.csv"
     path.write_text("\n".join([columns, *rows]))
     assert len(list(bench._operators(path, 1, train=False))) == 2
+
+
+@pytest.mark.skipif(not (TRACES / "h100_vit.json.gz").is_file(), reason="no recorded traces")
+def test_the_classes_of_a_recorded_trace_are_held_against_their_bands(bench: Any) -> None:
+    rows = list(bench.of_trace(TRACES / "h100_vit.json.gz"))
+    assert {gpu for gpu, *_ in rows} == {"H100"}
+    assert {what for _, what, *_ in rows} >= {"h100_vit: elementwise", "h100_vit: matrix product, 16 bit or TF32"}
+    assert all(0 < low < high and ms > 0 for *_, ms, low, high in rows)

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import schema
+from steptrace.analysis.kernels.formats import kernel_format
 from steptrace.documents.column import table_of
 from steptrace.documents.roofline import OperatorRoofline
 from steptrace.estimate.gpus import Gpu
@@ -21,7 +22,7 @@ _LISTS = ["types", "sizes", "strides"]
 def roofline(trace: Trace) -> pd.DataFrame:
     """The table `roofline` of the analysed GPU, the most GPU time first; empty without sizes or a known data sheet."""
     gpu = gpu_of_driver(trace.meta.device_name(trace.devices[0])) if trace.devices else None
-    calls = None if gpu is None else _calls(trace)
+    calls = None if gpu is None else calls_with_sizes(trace)
     if gpu is None or calls is None or calls.empty:
         return schema.frame_of(ROOFLINE)
     rows = []
@@ -41,17 +42,18 @@ def roofline(trace: Trace) -> pd.DataFrame:
     return schema.frame_of(ROOFLINE, table.sort_values(["ns", "name"], ascending=[False, True], ignore_index=True))
 
 
-def _calls(trace: Trace) -> pd.DataFrame:
+def calls_with_sizes(trace: Trace) -> pd.DataFrame:
     """Each call that launched kernels on the analysed GPU and has sizes: its operator, lists, and their time."""
     of_gpu = (trace.kernels["device"] == trace.devices[0]).to_numpy() & (trace.kernels["kind"] == "compute").to_numpy()
     op = launching_op(trace)
     wanted = of_gpu & (op >= 0)
     names = trace.kernels["name"][wanted]
+    tf32 = {name: kernel_format(str(name)).tf32 for name in names.unique()}
     kernels = pd.DataFrame(
         {
             "op": op[wanted],
             "ns": trace.kernels["dur"].to_numpy()[wanted],
-            "tf32": names.astype(object).map({name: "tf32" in str(name) for name in names.unique()}).to_numpy(),
+            "tf32": names.astype(object).map(tf32).to_numpy(),
         }
     )
     by_op = kernels.groupby("op", sort=True).agg(ns=("ns", "sum"), tf32=("tf32", "any"))

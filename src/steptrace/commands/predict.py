@@ -137,7 +137,7 @@ def _follow_target(target: str, arguments: argparse.Namespace) -> dict[int | Non
     by_batch: dict[int | None, list[Followed]] = {}
     for batch in arguments.batch or (None,):
         with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
-            programs = {"config": target} if _is_file(target) else _variants(target, Path(scratch))
+            programs = {"config": target} if _is_file(target) else study_programs(target, Path(scratch))
             kind = "command" if all(map(_is_of_command, programs.values())) else "config"
             if kind == "command" and batch is not None:
                 step = "write it in the study's command, or: steptrace predict --batch N -- COMMAND, with {batch} in it"
@@ -271,7 +271,7 @@ def follow_command(
         return Followed("command", prediction, failed=launched.failed)
 
 
-def _variants(study: str, folder: Path) -> dict[str, str]:
+def study_programs(study: str, folder: Path) -> dict[str, str]:
     """Every variant of a study as a GPU would train it: the file of its resolved config in `folder`, by name."""
     loaded = named_study(study, folder, expected="a study's name, the path of a resolved config, or module:function")
     found = {}

@@ -26,9 +26,9 @@ _SAME_SIZE: Final = ("softmax", "_norm", "batch_norm")
 #: What occurs in the name that a driver gives a GPU, and its data sheet; the first that fits.
 _GPUS: Final = (
     ("H200", "H200"), ("H100 PCIe", "H100-PCIe"), ("H100", "H100"), ("A100 80GB", "A100-80"),
-    ("A100-SXM4-80GB", "A100-80"), ("A100-SXM4-40GB", "A100-40"), ("A100-PCIE-40GB", "A100-40"), ("L40S", "L40S"),
-    ("L4", "L4"), ("A10G", "A10G"), ("Tesla T4", "T4"), ("Tesla V100", "V100"), ("RTX 4090", "RTX-4090"),
-    ("RTX 3090", "RTX-3090"), ("MI300X", "MI300X"),
+    ("A100-SXM4-80GB", "A100-80"), ("A100-SXM4-40GB", "A100-40"), ("A100-PCIE-40GB", "A100-40"),
+    ("A100-PG509-200", "A100-40"), ("L40S", "L40S"), ("L4", "L4"), ("A10G", "A10G"), ("Tesla T4", "T4"),
+    ("Tesla V100", "V100"), ("RTX 4090", "RTX-4090"), ("RTX 3090", "RTX-3090"), ("MI300X", "MI300X"),
 )  # fmt: skip
 
 
