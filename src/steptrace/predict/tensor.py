@@ -38,6 +38,8 @@ _PARTS = {
     torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
 }
 
+#: What operators nest tensors in; called millions of times, a union of types would be made each time.
+_NESTED = (list, tuple)
 _Storage: Any = torch.storage._StorageBase
 
 
@@ -242,8 +244,10 @@ def unwrap(value: Any) -> Any:
 
 def map_tensors(function: Callable[[Any], Any], value: Any) -> Any:
     """Apply a function to the leaves of lists and tuples, which is all the nesting that operators know."""
-    if isinstance(value, list | tuple):
-        return type(value)([map_tensors(function, item) for item in value])
+    if isinstance(value, _NESTED):
+        return type(value)(
+            [map_tensors(function, item) if isinstance(item, _NESTED) else function(item) for item in value]
+        )
     return function(value)
 
 
