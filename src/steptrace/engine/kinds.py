@@ -31,7 +31,7 @@ class Kind:
         of: of how many.
         typical: the median of their values: nanoseconds, or syncs.
         share: their part of the sum of all values, 0 to 1.
-        every: each how many-th step is one of them; None: not regularly, or seen too rarely to say.
+        every: each how many-th step is one of them; None: not regularly, seen too rarely to say, or most steps are.
     """
 
     steps: int
@@ -76,7 +76,7 @@ def kinds_by_count(counts: Sequence[int]) -> tuple[Kind, ...]:
 def _kind(values: Sequence[float], numbers: Sequence[int]) -> Kind:
     own = [values[number] for number in numbers]
     total = sum(values)
-    every = period(numbers) if len(numbers) < len(values) else None
+    every = period(numbers) if 2 * len(numbers) <= len(values) else None  # the others are what it is rare among
     return Kind(len(own), len(values), statistics.median(own), sum(own) / total if total else 0.0, every)
 
 

@@ -115,8 +115,7 @@ def launch(
     environment = {**os.environ, **(env or {})}
     path = [str(_INJECT), *filter(None, [environment.get("PYTHONPATH")])]
     environment |= {"PYTHONPATH": os.pathsep.join(path), VARIABLE: settings.to_variable()}
-    if settings.mode == "predict":  # PyTorch's profiler says that there is no GPU
-        environment.setdefault("KINETO_LOG_LEVEL", "6")
+    environment.setdefault("KINETO_LOG_LEVEL", "6")  # errors alone: the profiler tells of its every start
     launcher, others = os.getpid(), children()
     adopt_orphans()
     signals: list[int] = []
