@@ -75,9 +75,7 @@ def test_ranks_are_sorted_and_repeated_ones_are_told(tmp_path: Path, capsys: pyt
     ]  # fmt: skip
     assert [len(entry["quality"]["warnings"]) for entry in summary["traces"]] == [0, 0, 0]
     (warning,) = summary["warnings"]
-    assert warning == (
-        "these traces are not the ranks of one job, and are not compared as such: 2 traces say that they are rank 1"
-    )
+    assert warning == ("these traces are not the ranks of one job, so ranks are not compared: 2 traces are of rank 1")
     assert capsys.readouterr().err.count(warning) == 1
     assert summary["ranks"] is None
     assert not (tmp_path / "out" / "tables" / "ranks").exists()
@@ -156,7 +154,7 @@ def test_a_trace_of_a_cpu_run_measures_no_gpu(tmp_path: Path) -> None:
         (lambda b: [b.gpu("gemm", 10**7, 9_000, b.call("cudaLaunchKernel", 9, 1)) for _ in range(2)],
          "1 of 12 GPU activities start while an earlier one of their stream still runs"),
         (lambda b: [b.events.remove(e) for e in b.events[:] if e["cat"] in ("kernel", "gpu_memcpy")][:0] or
-         b.gpu("gemm", 10**6, 1, None), "one GPU activity only: nothing lies between activities"),
+         b.gpu("gemm", 10**6, 1, None), "one GPU activity only: gaps were not measured"),
     ],
 )  # fmt: skip
 def test_quality_warnings_are_in_the_summary_and_on_stderr(

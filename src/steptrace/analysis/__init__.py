@@ -1,7 +1,7 @@
-"""summary.json: what one set of traces says, in numbers. What was not measured is null, never 0.
+"""summary.json: the figures of one set of traces. Unmeasured figures are null, never 0.
 
-Each subject is a module here, or a folder of them: its tables, how they are computed, and what of them summary.json
-holds. `tables` lists every table, `build` every key of the summary.
+Each subject is a module here, or a folder of modules: its tables, their computation, and its part of summary.json.
+`tables` lists every table, `build` every key of the summary.
 """
 
 from steptrace.analysis.build import analyze, analyze_trace, summarize, summarize_trace

@@ -1,4 +1,4 @@
-"""Traces to the content of summary.json: what is said of each trace, and of all ranks together."""
+"""Builds the content of summary.json: an entry for each trace, and one for all ranks together."""
 
 import hashlib
 from collections import Counter
@@ -47,25 +47,25 @@ from steptrace.trace.model import Trace, emptied
 from steptrace.trace.parallel import read_each
 from steptrace.trace.source import SourceLines, load_source_lines
 
-#: Tables that nothing here asks for again: they are written at once, where they are written, and let go.
+#: Tables that nothing here reads again: they are written at once, if at all, and freed.
 _ONLY_WRITTEN = ("call_tree", "critical_path", "memory_blocks")
 
-#: And columns of a trace's own tables.
+#: Columns of the trace's own tables, likewise.
 _ONLY_WRITTEN_COLUMNS = {
     "ops": ["external_id", "sequence"],
     "launches": ["correlation", "external_id"],
     "kernels": ["correlation"],
 }
 
-#: What `write_counters` asks for.
+#: Tables that `write_counters` reads.
 _FOR_COUNTERS = ("queue_lengths", "copy_rates")
 
-#: Tables that neither that nor the comparison of ranks asks a trace for.
+#: Tables that neither `write_counters` nor the comparison of ranks reads.
 _NOT_COMPARED = ("ops", "launches", "frames", "memory", "syncs")
 
 #: How many labels summary.json lists; the table `annotation_times` has all.
 MOST_LABELS = 100
-#: And how many operators.
+#: The same for operators.
 MOST_OPERATORS = 10
 
 
@@ -83,7 +83,7 @@ def analyze_trace(
 ) -> Analysis:
     """Compute every table of a trace that has been read.
 
-    With `folder` all of them are written there as they are made, and what only outsiders read is not kept.
+    With `folder` each is written there as soon as it is made, and freed if nothing here reads it again.
     """
     device, lines = trace.devices[0] if trace.devices else None, lines or SourceLines()
     tables: dict[str, pd.DataFrame] = {}
@@ -105,7 +105,7 @@ def analyze_trace(
 
 
 def _without_written(trace: Trace) -> Trace:
-    """A trace without what nothing asks for once the memory's tables are made and its own are written."""
+    """A trace without the columns that nothing reads once the memory's tables are made and its own are written."""
     lean = {name: getattr(trace, name).drop(columns=columns) for name, columns in _ONLY_WRITTEN_COLUMNS.items()}
     return emptied(replace(trace, **lean), "memory")
 
@@ -116,9 +116,9 @@ def summarize(paths: Iterable[str | Path], *, tables: Path | None = None) -> tup
     Args:
         paths: files, or folders of them.
         tables: a folder that every table is written to, as `trace<k>/<name>.parquet`, k counting as in the summary,
-            and what compares ranks as `ranks/<name>.parquet`. Each trace's are written as it is read, by the process
-            that reads it, and the analyses then hold little more than what is compared across ranks: so memory does
-            not depend on how many traces there are.
+            and the tables across ranks as `ranks/<name>.parquet`. The process that reads a trace writes its tables,
+            and keeps little more than the figures compared across ranks, so memory does not grow with the number of
+            traces.
 
     Raises:
         TraceError: a path is missing, or a trace cannot be read.
@@ -143,7 +143,7 @@ def summarize(paths: Iterable[str | Path], *, tables: Path | None = None) -> tup
 
 
 def _analyze_and_summarize(path: Path, folders: dict[Path, Path] | None) -> tuple[Analysis, TraceSummary]:
-    """One trace's analysis and summary; the former is cut down where its tables go to a folder."""
+    """One trace's analysis and summary; the analysis is cut down if its tables go to a folder."""
     if folders is not None:
         return _analyze_into(path, folders[path])
     analysis = analyze(path)
@@ -151,7 +151,7 @@ def _analyze_and_summarize(path: Path, folders: dict[Path, Path] | None) -> tupl
 
 
 def _analyze_into(path: Path, folder: Path) -> tuple[Analysis, TraceSummary]:
-    """Write all tables of a trace to a folder; return its analysis, cut down to what ranks compare, and its summary."""
+    """Write a trace's tables to a folder; return its summary, and its analysis with the tables ranks compare."""
     analysis = analyze_trace(path, read_trace(path), load_source_lines(path), folder=folder)
     summary = summarize_trace(analysis)
     trace = replace(analysis.trace, **{name: getattr(analysis.trace, name).iloc[:0].copy() for name in _NOT_COMPARED})
@@ -160,12 +160,12 @@ def _analyze_into(path: Path, folder: Path) -> tuple[Analysis, TraceSummary]:
 
 
 def _repeated_ranks(analyses: list[Analysis]) -> str | None:
-    """Why these traces are not the ranks of one job; None if nothing contradicts it."""
+    """Why these traces cannot be the ranks of one job; None if they can."""
     counts = Counter(a.trace.rank for a in analyses if a.trace.rank is not None)
-    often = [f"{count} traces say that they are rank {rank}" for rank, count in sorted(counts.items()) if count > 1]
+    often = [f"{count} traces are of rank {rank}" for rank, count in sorted(counts.items()) if count > 1]
     if not often:
         return None
-    return f"these traces are not the ranks of one job, and are not compared as such: {', '.join(often)}"
+    return f"these traces are not the ranks of one job, so ranks are not compared: {', '.join(often)}"
 
 
 def summarize_trace(analysis: Analysis) -> TraceSummary:

@@ -1,6 +1,6 @@
-"""How fast copies moved bytes, as series in time, and what is drawn of them and of queues.
+"""Copy rates as series in time, and the series that the page draws for copies and queues.
 
-Copies stand per kind: the direction, and whether the host's side was pinned or pageable.
+Copies are grouped by kind: the direction, and whether the host's memory was pinned or pageable.
 """
 
 from typing import Any
@@ -28,8 +28,8 @@ COPIES = table_of("copies", Copy)
 def copy_rates(trace: Trace) -> pd.DataFrame:
     """The rate of every kind of copy on every GPU as a series (table `copy_rates`).
 
-    A copy's rate is its bytes over its length, the whole time it runs; the rates of those that run at once add up. One
-    that says no bytes, or took no time, has none.
+    A copy's rate is its bytes over its length while it runs; rates of concurrent copies add up. A copy without
+    recorded bytes, or of length 0, has no rate.
     """
     parts = []
     for (device, kind), rows in _copies(trace).groupby(["device", "kind"], sort=True):
@@ -40,7 +40,7 @@ def copy_rates(trace: Trace) -> pd.DataFrame:
         times = spans_of(sized).T.ravel()
         instants, running = steps_of(times, np.repeat(np.array([1, -1], dtype=np.int64), len(sized)))
         _, total = steps_of(times, np.concatenate([rate, -rate]))
-        # What is added and taken away again leaves rounding errors: none may stay once nothing runs.
+        # Floats added and subtracted again leave rounding errors: the sum must be 0 when nothing runs.
         total = np.where(running == 0, 0.0, np.maximum(total, 0.0))
         columns = {"device": device, "kind": kind, "ts": instants, "running": running, "bytes_per_second": total}
         parts.append(pd.DataFrame(columns))
@@ -54,7 +54,7 @@ def copies(trace: Trace) -> pd.DataFrame:
     for key, group in _copies(trace).groupby(["device", "kind"], sort=True):
         nbytes = group.loc[group["bytes"].notna(), "bytes"]
         row = {"device": key[0], "kind": key[1], "count": len(group), "unsized": int((~group["sized"]).sum())}
-        # The time is known of all of them, whether or not they say their bytes.
+        # Times cover all copies, those without recorded bytes too.
         row["ns"] = intervals.measure(intervals.union(spans_of(group)))
         row["bytes"], row["median_bytes"] = (nbytes.sum(), nbytes.median()) if len(nbytes) else (None, None)
         rows.append(row | _rates(series.get(key)))
@@ -76,7 +76,7 @@ def _rates(series: pd.DataFrame | None) -> dict[str, float | None]:
 
 
 def _copies(trace: Trace) -> pd.DataFrame:
-    """The copies and sets by GPU and kind; a set's name says no more than that it is one."""
+    """The copies and sets by GPU and kind; all sets are one kind."""
     kernels = trace.kernels
     rows = kernels[(kernels["kind"] == "memory").to_numpy()]
     name = rows["name"].astype(object).to_numpy()
@@ -93,7 +93,7 @@ def _copies(trace: Trace) -> pd.DataFrame:
     )
 
 
-#: How many streams and kinds of copies of the analysed GPU are drawn, and in how many buckets.
+#: Most streams and kinds of copies that are drawn, and the number of buckets.
 MOST_DRAWN, BUCKETS = 6, 150
 
 

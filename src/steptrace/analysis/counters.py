@@ -1,7 +1,7 @@
 """A copy of a trace with counter tracks: the queue of each stream, and the rate of each kind of copy.
 
-The copy opens wherever the original does (Perfetto, chrome://tracing). It is written as a stream: the counters come
-first, then the original's text as it is; viewers sort by time.
+The copy opens in the same viewers (Perfetto, chrome://tracing). It is streamed: the counters come first, then the
+original's text unchanged; viewers sort by time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ def write_counters(analyses: Sequence[Analysis], out: Path) -> list[Path]:
 
 
 def has_counters(path: Path) -> bool:
-    """Whether a file is a trace that `write_counters` has written: its first events are counters."""
+    """Whether `write_counters` wrote this file: its first events are counters."""
     try:
         with igzip.open(path, "rb") as file:  # type: ignore[no-untyped-call]
             return f'"name":"{_QUEUE_LENGTH}'.encode() in file.read(1 << 20)
@@ -58,7 +58,7 @@ def counter_events(analysis: Analysis) -> Iterator[bytes]:
 def _track(
     name: str, device: int, base: int, ts: "pd.Series[int]", values: "pd.Series[int] | pd.Series[float]"
 ) -> Iterator[bytes]:
-    """The events of one track. Kineto draws a GPU as the process of its number: the track stands there too."""
+    """The events of one track, under the process number that Kineto gives the GPU."""
     quoted = msgspec.json.encode(name).decode()
     for at, value in zip(ts.tolist(), values.tolist(), strict=True):
         us = ns_to_us(base + at)

@@ -1,4 +1,4 @@
-"""Before which kernels the GPU waits: its idle time by the activity that ends it, beside the activity's own time."""
+"""GPU idle time by the activity that ends each gap, beside the activity's own time."""
 
 import pandas as pd
 
@@ -13,7 +13,7 @@ GAPS_BEFORE = table_of("gaps_before", GapBefore)
 
 
 def gaps_before(trace: Trace) -> pd.DataFrame:
-    """The table `gaps_before` of the analysed GPU: names that end a gap, the most idle time first."""
+    """The table `gaps_before` of the analysed GPU, by the name of the first activity after each gap, longest first."""
     if not trace.devices:
         return schema.frame_of(GAPS_BEFORE)
     device = trace.devices[0]

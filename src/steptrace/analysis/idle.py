@@ -1,9 +1,9 @@
-"""Why a GPU was idle: per stream, comparable with Holistic Trace Analysis, and per device, by cause.
+"""Idle time of a GPU: per stream, comparable with Holistic Trace Analysis, and per device, by cause.
 
-And what the host did while the GPU had nothing to do for want of a launch, and which calls it was in: in the gaps of
-`idle_gaps` with the cause `host`, and in the time before the GPU's first work and after its last. With steps, that time
-counts from the first step's start to the last one's end, as in `steptrace.analysis.common.division`; without, from the
-trace's first event to its last, and counts for nothing but to be named.
+Also the host's activity and calls while the GPU waited for a launch: in the gaps of `idle_gaps` with the cause `host`,
+and before the GPU's first work and after its last. With steps, that time counts from the first step's start to the last
+one's end, as in `steptrace.analysis.common.division`; without, it reaches from the trace's first event to its last, and
+is listed but not counted as idle.
 """
 
 from typing import Any, Final, Literal
@@ -24,7 +24,7 @@ from steptrace.trace import columns
 from steptrace.trace.events import MISSING
 from steptrace.trace.model import Trace, launched_at, launching_op, on_training, once
 
-#: How many gaps, and what ended gaps, summary.json lists; the table `idle_gaps` has all.
+#: Most gaps, and most entries by the ending operator, in summary.json; the table `idle_gaps` has all.
 MOST = 20
 
 IDLE_GAPS = table_of("idle_gaps", IdleGap, "ts")
@@ -57,7 +57,7 @@ def idle_by_cause(trace: Trace, device: int) -> dict[str, int]:
 
 @once
 def idle_gaps(trace: Trace, device: int) -> pd.DataFrame:
-    """Each gap in a GPU's work, with its one cause (`division.gap_causes`) and what ended it (table `idle_gaps`)."""
+    """Each gap in a GPU's work, with its cause (`division.gap_causes`) and the activity after it (`idle_gaps`)."""
     gaps, cause = gap_causes(trace, device)
     start, end = gaps[:, 0], gaps[:, 1]
     ended = _endings(trace, first_work(trace, device, end), start)
@@ -65,7 +65,7 @@ def idle_gaps(trace: Trace, device: int) -> pd.DataFrame:
 
 
 def gap_endings(gaps: pd.DataFrame) -> pd.DataFrame:
-    """The gaps of `idle_gaps` by cause and by the operator whose work ended them, the most idle time first."""
+    """The gaps of `idle_gaps` by cause and by the operator of the work after them, the most idle time first."""
     groups = gaps.groupby(["cause", "op", "label"], dropna=False, sort=True)["dur"]
     table = groups.agg(gaps="size", idle_ns="sum", longest_ns="max").reset_index()
     table = table.sort_values(["idle_ns", "cause"], ascending=[False, True], kind="stable", ignore_index=True)
@@ -73,7 +73,7 @@ def gap_endings(gaps: pd.DataFrame) -> pd.DataFrame:
 
 
 def idle(analysis: Analysis) -> Idle:
-    """Idle time by stream, by cause, by what ended the gaps, and the longest gaps."""
+    """Idle time by stream, by cause and by the work after the gap, and the longest gaps."""
     by_stream = analysis.rows("idle_by_stream", StreamIdle)
     if analysis.device is None:
         return Idle(by_stream=by_stream, by_cause=None, gaps=None, ended_by=(), longest=())
@@ -81,7 +81,7 @@ def idle(analysis: Analysis) -> Idle:
     return Idle(
         by_stream=by_stream,
         by_cause=idle_by_cause(analysis.trace, analysis.device),
-        # One activity has nothing between it and another: no gap was there to be found.
+        # With a single activity there can be no gap.
         gaps=len(gaps) if (analysis.trace.kernels["device"] == analysis.device).sum() > 1 else None,
         ended_by=rows(gap_endings(gaps).head(MOST), IdleEnding),
         longest=rows(gaps.sort_values(["dur", "ts"], ascending=[False, True]).head(MOST), IdleGap),
@@ -89,7 +89,7 @@ def idle(analysis: Analysis) -> Idle:
 
 
 def _endings(trace: Trace, row: Ints, start: Ints) -> dict[str, Any]:
-    """What ended each gap: the activity `row`, the call that launched it, and where in the program that stands."""
+    """The activity `row` after each gap, the call that launched it, and the call's place in the program."""
     kernels = trace.kernels.iloc[row]
     launch = columns.row_numbers(kernels["launch"])
     return {
@@ -104,21 +104,21 @@ def _endings(trace: Trace, row: Ints, start: Ints) -> dict[str, Any]:
     }
 
 
-#: A single call of at least this length is no launching: a launch with all that leads to it takes less.
+#: A call of at least this length is more than a launch, which takes less with all that leads to it.
 LONG_CALL_NS: Final = 250_000
-#: How many of the longest gaps are listed, and how many calls of each.
+#: Most gaps listed, and most calls of each.
 MOST_GAPS, MOST_CALLS = 5, 3
 
 
 def host_gaps(trace: Trace, device: int, gaps: pd.DataFrame) -> HostGaps:
-    """The gaps that only the host explains, from the table `idle_gaps`."""
+    """The gaps of the table `idle_gaps` with the cause `host`."""
     start, end = trace.steps_span
     first, last = activity(trace, device).span
     between = gaps[(gaps["cause"] == "host").to_numpy()]
     ts = np.concatenate([between["ts"], [start, max(last, start)]]).astype(np.int64).clip(min=start)
     stop = np.concatenate([between["ts"] + between["dur"], [min(first, end), end]]).astype(np.int64).clip(max=end)
     length = np.maximum(stop - ts, 0)
-    # Without the other columns, of which a copy would be the most memory that a summary takes.
+    # A copy of the other columns would be the summary's peak of memory.
     calls = trace.launches[["ts", "dur", "name"]][on_training(trace, trace.launches)]
     ops = trace.ops[["ts", "dur"]][on_training(trace, trace.ops)]
     long = calls[(calls["dur"] >= LONG_CALL_NS).to_numpy()]
@@ -135,7 +135,7 @@ def host_gaps(trace: Trace, device: int, gaps: pd.DataFrame) -> HostGaps:
 
 
 def _gap(between: pd.DataFrame, k: int, ts: int, stop: int, calls: pd.DataFrame) -> HostGap:
-    """The k-th gap; behind those between the GPU's work come the one before it and the one after it."""
+    """The k-th gap; the time before the GPU's first work and after its last come at the end."""
     where: Literal["between", "before", "after"] = "before" if k == len(between) else "after"
     op = label = None
     if k < len(between):
@@ -144,7 +144,7 @@ def _gap(between: pd.DataFrame, k: int, ts: int, stop: int, calls: pd.DataFrame)
 
 
 def _filled(spans: Spans, start: Ints, end: Ints) -> int:
-    """How much of these gaps the spans fill."""
+    """The time that the spans take of these gaps, in ns."""
     return int(intervals.measure_within(spans, start, np.maximum(start, end)).sum())
 
 

@@ -1,8 +1,8 @@
-"""Does a step wait for its data? Time in the loader's `__next__`, and the part of it that counts.
+"""Whether steps wait for their data: time in the loader's `__next__`, and the part of it that counts.
 
-PyTorch labels every `__next__` of a DataLoader, whatever the data set is. A loop that feeds itself otherwise, but sets
-the labels of ours (`data` with `copy data` inside), is judged by the first without the second. Waiting while the GPU
-still works costs nothing, so with a GPU only the part with the GPU idle counts against a step; without one all of it.
+PyTorch labels every `__next__` of a DataLoader. For a loop without one that sets our labels, the wait is `data` less
+the `copy data` inside. Waiting while the GPU still works costs nothing: with a GPU only waits with the GPU idle count,
+without one all of them.
 
 Thresholds are the TensorFlow Profiler's: input-bound moderately from 5 % of the step time on, highly from 20 %.
 """
@@ -31,16 +31,16 @@ INPUT_WAITS: Final = table_of("input_waits", InputWaitOfStep, "step")
 
 
 def verdict_on(share: float | None) -> Verdict | None:
-    """How input-bound a step is that waits for data for a share (0 to 1) of its time; None for an unknown share."""
+    """The verdict for a share (0 to 1) of the step time spent waiting for data; None for an unknown share."""
     if share is None:
         return None
     return "high" if share >= HIGH_SHARE else "moderate" if share >= MODERATE_SHARE else "none"
 
 
 def input_waits(trace: Trace, device: int | None) -> pd.DataFrame:
-    """The waits of each step (table `input_waits`); without any trace of a loader the table is empty.
+    """The waits of each step (table `input_waits`); empty without signs of a loader.
 
-    A step is the host's `ProfilerStep#N` here, since the host is what waits. Waits outside the steps do not count.
+    A step here is the host's `ProfilerStep#N`, since the host waits. Waits outside the steps do not count.
     """
     waits = _waits(trace)
     if waits is None:
@@ -66,7 +66,7 @@ def input_waits(trace: Trace, device: int | None) -> pd.DataFrame:
 
 
 def input_wait(trace: Trace, device: int | None, table: pd.DataFrame) -> Input:
-    """The waits of all steps, the sums of the table `input_waits`, and each step's; None where the trace cannot say.
+    """The waits of all steps (sums of the table `input_waits`) and of each; None if the trace cannot show them.
 
     With a GPU the window is from the first step's start to the end of the last one's work, else the steps on the host.
     """
@@ -97,7 +97,7 @@ def input_wait(trace: Trace, device: int | None, table: pd.DataFrame) -> Input:
 
 @once
 def _waits(trace: Trace) -> tuple[Literal["loader", "section"], Ints, Spans] | None:
-    """What tells of waits, when each begins (sorted), and the union of them; None where nothing does."""
+    """The source of the waits, their starts (sorted) and their union; None without signs of a loader."""
     loader = _labelled(trace, lambda name: bool(LOADER_LABEL.match(name)))
     if len(loader):
         return "loader", np.sort(loader[:, 0]), intervals.union(loader)
@@ -108,18 +108,18 @@ def _waits(trace: Trace) -> tuple[Literal["loader", "section"], Ints, Spans] | N
 
 
 def _labelled(trace: Trace, wanted: Any) -> Spans:
-    """The spans on training threads whose label is wanted; of one inside another only the outer."""
+    """The spans of wanted labels on training threads; of nested ones only the outer."""
     labels = trace.annotations
     rows = labels[map_names(labels["name"], wanted) & on_training(trace, labels)].sort_values(
         ["thread", "ts", "dur"], ascending=[True, True, False], kind="stable"
     )
-    # By time and not by the labels' nesting, which means nothing where one crosses the boundary of a step.
+    # By time and not by the labels' nesting, which is wrong for a label that crosses the boundary of a step.
     spans = spans_of(rows)
     return spans[spans[:, 1] > ended_before(rows, ["thread"])]
 
 
 def _bounds(trace: Trace) -> tuple[Ints, Ints]:
-    """Start and end of each step on the host; of the trace if it has no steps."""
+    """Start and end of each step on the host, or of the trace without steps."""
     if len(trace.steps) == 0:
         first, last = trace.window
         return np.array([first]), np.array([last])

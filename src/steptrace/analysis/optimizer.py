@@ -1,9 +1,9 @@
-"""What optimizers do in a step: parameter by parameter, or on many tensors at once; gradients set to zero, or dropped.
+"""Optimizer calls: updates by parameter or by many tensors at once; gradients set to zero or to None.
 
-PyTorch puts a label around every `Optimizer.step` and `Optimizer.zero_grad`. Where a step's closure computes the
-gradients (LBFGS, Lightning), the update begins with the end of the last backward pass inside the label. What an
-operator inside it is called tells how the update is made (`_foreach_`, `_fused_`, or neither); TorchTidy
-(torch.profiler._pattern_matcher) looks for the Python frames `_single_tensor_...` and for `zero_` instead.
+PyTorch puts a label around every `Optimizer.step` and `Optimizer.zero_grad`. If a step's closure computes the gradients
+(LBFGS, Lightning), the update begins at the end of the last backward pass inside the label. The names of the operators
+inside show the kind of update (`_foreach_`, `_fused_`, or neither); TorchTidy (torch.profiler._pattern_matcher) looks
+for the Python frames `_single_tensor_...` and for `zero_` instead.
 """
 
 import re
@@ -29,7 +29,7 @@ OPTIMIZER_CALLS: Final = table_of("optimizer_calls", OptimizerCall, "label")
 
 
 def optimizer_calls(trace: Trace, device: int | None) -> pd.DataFrame:
-    """The labelled calls of optimizers, by label (table `optimizer_calls`); empty where there are none."""
+    """The labelled calls of optimizers, by label (table `optimizer_calls`)."""
     labels = trace.annotations
     matches = {str(name): match for name in labels["name"].unique() if (match := _LABEL.match(str(name)))}
     if not matches:
@@ -71,7 +71,7 @@ def optimizer_calls(trace: Trace, device: int | None) -> pd.DataFrame:
 
 
 def _without_closures(trace: Trace, optimizers: NDArray[np.bool_]) -> Trace:
-    """The trace with labels of optimizers that begin where the backward passes inside them are over."""
+    """The trace with each optimizer's label cut to begin at the end of the backward passes inside it."""
     nodes = trace.ops[trace.ops["name"].astype(str).str.startswith(ENGINE).to_numpy(dtype=bool)]
     if nodes.empty:
         return trace
@@ -89,7 +89,7 @@ def _operators(trace: Trace, holder: Rows, names: "pd.Series[Any]") -> pd.DataFr
     """The operators called directly under each label: `name` and the `label` that holds them."""
     label = take(holder, row_numbers(trace.ops["annotation"]))
     caller = row_numbers(trace.ops["parent"])
-    # An operator of the label's own calls others inside it; one around the label (a custom optimizer's) does not.
+    # Operators called by one inside the label do not count; an operator around the label does not hide its children.
     direct = (label >= 0) & (take(label, caller) != label)
     direct &= trace.ops["ts"].to_numpy() >= take(trace.annotations["ts"].to_numpy(), label)
     called = trace.ops["name"].astype(str).to_numpy(dtype=object)[direct]

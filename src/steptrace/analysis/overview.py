@@ -1,10 +1,10 @@
-"""The first look at a trace: how long a step takes, where that time goes, and what takes it.
+"""The overview of a trace: the step time, its parts, and the operators that take it.
 
-The parts are those of `steptrace.analysis.common.division` in all steps, which are one window: from the first one's
-start on the host, or the end of what was launched before it, to the end of the last one's work. A trace without steps
-is one window, its GPU's span, and has no step time.
+The parts are those of `steptrace.analysis.common.division` over all steps as one window: from the first one's start on
+the host, or the end of work launched before it, to the end of the last one's work. A trace without steps is one window,
+its GPU's span, and has no step time.
 
-And how each figure of `documents.step_figures` comes from a trace: its value in each step, and over all steps.
+Also the figures of `documents.step_figures`: their values in each step, and over all steps.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ from steptrace.intervals import Ints, measure_within
 from steptrace.trace.columns import has_ancestor, map_names, row_numbers
 from steptrace.trace.model import Trace, once
 
-#: The parts with a GPU, and what the first page calls them.
+#: The parts with a GPU, and their names on the first page.
 PART_NAMES: Final = {
     "compute": "compute",
     "exposed_memory": "memory",
@@ -41,7 +41,7 @@ TOP_OPERATORS = table_of("top_operators", TopOperator, "name")
 
 
 def overview(trace: Trace, device: int | None, operators: tuple[TopOperator, ...] = ()) -> Overview | None:
-    """Where the time of a trace's steps went; None for a trace with neither steps nor GPU work."""
+    """The parts of a trace's step time; None for a trace with neither steps nor GPU work."""
     divided = parts_of_window(trace, device)
     if divided is None:
         return None
@@ -65,8 +65,8 @@ def top_operators(call_names: pd.DataFrame, by_operator: pd.DataFrame | None) ->
     Args:
         call_names: the table `call_names`.
         by_operator: the GPU time by innermost operator (`call_tree.device_time_by` on `op`), None without a GPU. All of
-            it gets a row, communication under the operator that launched it, work without one under null: so shares
-            are of all GPU time. Operators without GPU work follow. Wrappers of the autograd engine are none of these.
+            it gets a row, communication under the operator that launched it, work without one under null, so shares
+            are of all GPU time. Operators without GPU work follow; wrappers of the autograd engine are left out.
     """
     ops = call_names[(call_names["kind"] == "op").to_numpy(dtype=bool)].astype({"name": object}).set_index("name")
     own = [name for name in ops.index if is_own_operator(name)]
@@ -92,7 +92,7 @@ def step_parts(trace: Trace, device: int | None) -> StepParts | None:
 
 @once
 def parts_of_window(trace: Trace, device: int | None) -> StepParts | None:
-    """The same, of a trace without steps those of its GPU's span (0 steps); None without steps and GPU."""
+    """The same; without steps, the parts of the GPU's span (0 steps); None without steps and GPU."""
     steps = len(trace.steps)
     if device is not None:
         start, end = gpu_window(trace, device)
@@ -109,12 +109,12 @@ Values = NDArray[np.float64]
 
 
 def step_figures(trace: Trace, device: int | None) -> dict[str, float | None]:
-    """Every figure of a trace by its key; None where nothing in the trace could measure it."""
+    """Every figure of a trace by its key; None if the trace lacks the events for it."""
     return {figure.name: over_all_steps(figure.name, trace, device) for figure in STEP_FIGURES}
 
 
 def over_all_steps(key: str, trace: Trace, device: int | None) -> float | None:
-    """A figure over all steps of a trace: of a share that of their window's time, else the median of the steps."""
+    """A figure over all steps of a trace: for a share, that of the window's time, else the median of the steps."""
     if key in SHARES:
         start, end = (0, 0) if device is None else gpu_window(trace, device)
         values = np.empty(0)
@@ -126,12 +126,12 @@ def over_all_steps(key: str, trace: Trace, device: int | None) -> float | None:
 
 
 def in_each_step(key: str, trace: Trace, device: int | None) -> Values:
-    """A figure in each step of a trace; empty where nothing in the trace could measure it."""
+    """A figure in each step of a trace; empty if the trace lacks the events for it."""
     if device is None and key != _ON_HOST:
         return np.empty(0)
     if key in COUNTS:
         return COUNTS[key](trace, device or 0)
-    # No time counts for two steps. Without steps the GPU's span is one.
+    # Steps that overlap are cut, so that no time counts twice. Without steps the GPU's span is one.
     start, end = disjoint_steps(trace) if len(trace.steps) else np.array([gpu_window(trace, device or 0)]).T
     return SHARES[key](trace, device or 0, start, end)
 
@@ -180,7 +180,7 @@ def sm_weighted_pct(trace: Trace, device: int, start: Ints, end: Ints) -> Values
     return np.empty(0) if ns is None else 100.0 * ns / np.maximum(end - start, 1)
 
 
-#: By the keys of the figures: shares of the time of windows, and counts in each step.
+#: Functions by the key of their figure: shares of windows' time, and counts in each step.
 SHARES: Final[Mapping[str, Callable[[Trace, int, Ints, Ints], Values]]] = {
     "gpu_busy_pct": busy_pct,
     "sm_weighted_pct": sm_weighted_pct,
@@ -190,5 +190,5 @@ COUNTS: Final[Mapping[str, Callable[[Trace, int], Values]]] = {
     "kernels_per_step": kernels_per_step,
     "streams_per_step": streams_per_step,
 }
-#: The only one that a trace without a GPU has.
+#: The only figure of a trace without a GPU.
 _ON_HOST: Final = "operators_per_step"

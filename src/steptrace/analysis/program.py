@@ -1,14 +1,14 @@
-"""Where in the program GPU and host time go: by line, by operator, and as flame graphs.
+"""GPU and host time by line, by operator, and as flame graphs.
 
 A flame graph is the call tree with all events of one chain of names merged into one box.
 
-`device` is as wide as the GPU activities launched inside took, summed over streams; the activities themselves, under
-their short names, stand on top. Backward operators stand on the forward operator whose gradient they compute, on a box
-`backward`, so that a line of the model carries all the GPU time it causes. `host` is as wide as the time on the host,
-thread by thread.
+In `device` a box is as wide as the GPU activities launched inside, summed over streams; the activities, under their
+short names, are on top. Backward operators are on the forward operator whose gradient they compute, in a box
+`backward`, so that a line of the model carries all the GPU time it causes. In `host` a box is as wide as its time on
+the host, thread by thread.
 
-Frames of PyTorch's own, of steptrace, of the standard library and of built-ins are left out, except modules,
-and so are the marks of steps; what ran in them belongs to the box below.
+Frames of PyTorch, steptrace, the standard library and built-ins are left out, except modules, and so are the marks of
+steps; their time belongs to the box below.
 """
 
 import numpy as np
@@ -27,7 +27,7 @@ from steptrace.trace.columns import Mask, Rows, map_names, marks_steps, nearest,
 from steptrace.trace.frames import USER, frame_role
 from steptrace.trace.model import Trace, on_training
 
-#: Boxes below this share of the whole are left out of summary.json: they would be narrower than a pixel.
+#: Boxes below this share of the width are left out of summary.json: they would be narrower than a pixel.
 SMALLEST_SHARE = 0.001
 MOST_BOXES = 1200
 
@@ -82,7 +82,7 @@ def host_flame(trace: Trace, tree: pd.DataFrame) -> pd.DataFrame:
 
 
 def shown(flame: pd.DataFrame) -> Flame | None:
-    """A flame graph as summary.json has it, the narrow boxes left out; None if there is nothing to show."""
+    """A flame graph for summary.json, without the narrow boxes; None if it is empty."""
     total = int(flame["ns"].iloc[0])
     if total == 0:
         return None
@@ -101,7 +101,7 @@ def shown(flame: pd.DataFrame) -> Flame | None:
 
 
 def _shown(tree: pd.DataFrame) -> Mask:
-    """Which events get a box."""
+    """A mask of the events that get a box."""
     own = map_names(tree["name"], lambda name: name.startswith("nn.Module") or frame_role(name) == USER)
     is_frame, is_label = (tree["kind"] == "frame").to_numpy(), (tree["kind"] == "annotation").to_numpy()
     result: Mask = np.where(is_frame, own, ~(is_label & marks_steps(tree)))
@@ -113,7 +113,7 @@ def _parents(tree: pd.DataFrame) -> Rows:
 
 
 def _boxes(tree: pd.DataFrame, shown: Mask) -> _Boxes:
-    """Parent among the shown events, kind and name of each event; the parent of one not shown means nothing."""
+    """Parent among the shown events, kind and name of each event; the parent of a hidden one is arbitrary."""
     parent = _parents(tree)
     above = take(nearest(parent, shown), parent)
     code = tree["name"].cat.codes.to_numpy().astype(np.int32)
@@ -125,7 +125,7 @@ def _kinds(rows: pd.DataFrame) -> NDArray[np.int8]:
 
 
 def _graft_backward(tree: pd.DataFrame, boxes: _Boxes) -> _Boxes:
-    """Stand the outermost operators of the backward pass on a box `backward` on their forward operator."""
+    """Move the backward pass's outermost operators into a box `backward` on their forward operator."""
     parent, kind, name, names = boxes
     forward = tree["forward"].to_numpy(dtype=np.int32, na_value=-1)
     ts = tree["ts"].to_numpy()
@@ -145,8 +145,8 @@ def _graft_backward(tree: pd.DataFrame, boxes: _Boxes) -> _Boxes:
 
 
 def _merge(parent: Rows, kind: NDArray[np.int8], named: tuple[Rows, list[str]], own: Ints, root: str) -> pd.DataFrame:
-    """Merge events with the same chain of names into boxes; `own` is each one's width besides what stands on it."""
-    # Names in alphabetical order, so that boxes do not stand by the order of events in the file; equal ones are one.
+    """Merge events with the same chain of names into boxes; `own` is each event's width without its children's."""
+    # Names in alphabetical order, so that the order of events in the file does not matter; equal ones are one.
     labels, number = np.unique(np.array([*named[1], root], dtype=object), return_inverse=True)
     key = kind * np.int32(len(labels))
     key += number.astype(np.int32)[named[0]]
@@ -173,16 +173,16 @@ def _merge(parent: Rows, kind: NDArray[np.int8], named: tuple[Rows, list[str]], 
 
 
 def merged(parent: Rows, key: Rows, own: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """One box for all rows of a forest with the same chain of keys, if any of them or what stands on them has width.
+    """One box for all rows of a forest with the same chain of keys, if any of them or of their subtrees has width.
 
     Args:
         parent: row of each row's parent, int32, -1 for none.
-        key: what tells rows from each other, int32.
-        own: each row's width, besides what stands on it.
+        key: rows with equal keys and parents are merged, int32.
+        own: each row's width, without its children's.
 
     Returns:
-        Of each box its parent's place among them (-1 for none), its key, its rows that have width or carry some, and
-        their own widths' sum; level by level, and within a level by parent and key.
+        For each box its parent's index (-1 for none), its key, its number of rows with width in their subtree, and the
+        sum of their own widths; level by level, and within a level by parent and key.
     """
     boxes = compiled.merge_boxes(parent, key, own, np.empty(len(parent), dtype=np.int32))
     box_parent, box_key, calls, widths = (

@@ -1,4 +1,4 @@
-"""What can be wrong with a trace: what it lacks, what it lost, and clocks that contradict each other."""
+"""Checks of a trace: missing events, lost records, and clocks that contradict each other."""
 
 import re
 
@@ -19,13 +19,13 @@ from steptrace.trace.model import Trace, launched_at
 #: Below this share of GPU work with a known launch, figures that follow launches are doubtful.
 LAUNCH_COVERAGE = 0.95
 
-#: From this share of launches without work on, or from this many at the trace's end, GPU records were lost.
+#: GPU records were lost from this share of launches without work, or from this many at the trace's end.
 LOST_SHARE, LOST_AT_END = 0.01, 3
 
-#: Clocks of host and GPU are matched to about a microsecond, and old traces hold whole ones.
+#: Kineto aligns the clocks of host and GPU to about a microsecond; old traces hold whole microseconds.
 CLOCK_TOLERANCE_NS = 2_000
 
-#: Calls that always put one kernel or set on a GPU. A copy of nothing leaves no record, a captured launch neither.
+#: Calls that always put one kernel or set on a GPU. Empty copies and captured launches leave no record.
 _LAUNCHES_WORK = re.compile(r"^(?:cuda|cu|hip)(?:Ext|Ext?Module|Module)?Launch(?:Cooperative)?Kernel(?:Ex|ExC)?\Z")
 _CAPTURE = re.compile(r"^(?:cuda|cu|hip)StreamBeginCapture")
 
@@ -33,7 +33,7 @@ QUALITY_CHECKS = table_of("quality_checks", QualityCheck, "check")
 
 
 def quality_checks(trace: Trace) -> pd.DataFrame:
-    """Every check of a trace with what it found (table `quality_checks`); those of GPU work only if there is any."""
+    """Every check of a trace with its result (table `quality_checks`); those of GPU work only if there is any."""
     checks = [_steps_marked(trace), _gpu_work(trace)]
     if len(trace.kernels):
         checks += [_linked(trace), _lost(trace), _clocks(trace), _overlaps(trace), _devices(trace)]
@@ -45,7 +45,7 @@ def quality_checks(trace: Trace) -> pd.DataFrame:
 
 
 def quality(analysis: Analysis) -> Quality:
-    """The steps counted, the share of GPU work with a known launch, every check, and the warnings of those that fail.
+    """The number of steps, the share of GPU work with a known launch, every check, and the warnings of failed ones.
 
     A note of the reader (events without times, negative lengths, categories not read) is a warning too.
     """
@@ -69,7 +69,7 @@ def _gpu_work(trace: Trace) -> QualityCheck:
     count = len(trace.kernels)
     says = {
         0: "no GPU activity: GPU figures were not measured",
-        1: "one GPU activity only: nothing lies between activities, so gaps were not measured",
+        1: "one GPU activity only: gaps were not measured",
     }.get(count, f"{count} GPU activities")
     return QualityCheck("GPU work recorded", int(count < 2), 1, count < 2, says)
 
@@ -81,7 +81,7 @@ def _linked(trace: Trace) -> QualityCheck:
 
 
 def _lost(trace: Trace) -> QualityCheck:
-    """Launches whose kernel is not there: the profiler's buffers overran, or recording ended before the GPU did."""
+    """Launches without their kernel: the profiler's buffers overran, or recording ended before the GPU did."""
     launches = _of_launches(trace)
     owns = np.zeros(len(trace.launches), dtype=bool)
     linked = row_numbers(trace.kernels["launch"])
@@ -100,7 +100,7 @@ def _lost(trace: Trace) -> QualityCheck:
 def _of_launches(trace: Trace) -> NDArray[np.bool_]:
     names = trace.launches["name"]
     if map_names(names, _CAPTURE.match).any():
-        return np.zeros(len(names), dtype=bool)  # what is captured does not run
+        return np.zeros(len(names), dtype=bool)  # captured launches do not run
     return map_names(names, _LAUNCHES_WORK.match)
 
 
@@ -115,7 +115,7 @@ def _clocks(trace: Trace) -> QualityCheck:
 
 
 def _overlaps(trace: Trace) -> QualityCheck:
-    """Work of one stream runs one after the other; where it overlaps, lengths or starts are wrong."""
+    """Work of one stream runs in sequence; overlaps mean wrong lengths or starts."""
     over = ended_before(trace.kernels, ["device", "stream"]) - trace.kernels["ts"].to_numpy()
     count, of = int((over > CLOCK_TOLERANCE_NS).sum()), len(over)
     says = f"{count} of {of} GPU activities start while an earlier one of their stream still runs"
@@ -138,7 +138,7 @@ def _numbering(trace: Trace) -> QualityCheck:
 
 
 def _follow(trace: Trace) -> QualityCheck:
-    """A step lasts until its last work on the GPU, which the host need not wait for before it begins the next."""
+    """Steps overlap if the host begins the next one before the GPU has finished this one."""
     start, end = start_end(trace.steps)
     early = int((start[1:] < np.maximum.accumulate(end)[:-1]).sum())
     lengths, window = int((end - start).sum()), int(end.max() - start.min())

@@ -1,9 +1,9 @@
-"""How much work was waiting in front of each stream, as a series in time.
+"""The queue length of each stream as a series in time.
 
-An activity enters its stream's queue when the call that launches it begins, and leaves it when it begins to run. This
-is Holistic Trace Analysis's definition, kept for every kind of launch: each kernel of a graph enters with the graph's
-one launch. Work without a known launch is left out and counted. An empty queue means that the GPU depends on the host's
-next launch; at 1,024 launches, a graph counting as one, the host's next launch blocks.
+An activity enters its stream's queue when the call that launches it begins, and leaves it when it starts to run. This
+is Holistic Trace Analysis's definition, applied to every kind of launch: each kernel of a graph enters with the graph's
+one launch. Work without a known launch is left out, and counted. With an empty queue the GPU waits for the host's next
+launch; at 1,024 launches, a graph counting as one, the host's next launch blocks.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ from steptrace.intervals import Ints
 from steptrace.trace.columns import row_numbers
 from steptrace.trace.model import Trace, launched_at, once
 
-#: How much work CUDA lets queue up in a stream.
+#: Launches that CUDA lets queue up in a stream.
 CAPACITY = 1024
 
 QUEUE_LENGTHS = table_of("queue_lengths", QueueLength)
@@ -27,7 +27,7 @@ QUEUES = table_of("queues", Queue)
 @once
 def queue_lengths(trace: Trace) -> pd.DataFrame:
     """The queue of every stream of every GPU as a series (table `queue_lengths`)."""
-    # A call of its own: what the columns are made of is freed before they are checked.
+    # A separate call, so that its arrays are freed before the columns are checked.
     return schema.frame_of(QUEUE_LENGTHS, _length_columns(trace))
 
 
@@ -36,7 +36,7 @@ def _length_columns(trace: Trace) -> dict[str, Ints] | tuple[()]:
     launch = row_numbers(trace.kernels["launch"])
     linked = np.flatnonzero(launch >= 0)
     rows = trace.kernels[["device", "stream", "ts"]].iloc[linked].assign(launch=launch[linked])
-    # Where clocks disagree and work starts before its launch, it was never in the queue.
+    # Work that starts before its launch (clocks that disagree) was never in the queue.
     rows["enters"] = np.minimum(launched_at(trace)[linked], rows["ts"])
     if not len(rows):
         return ()
@@ -96,7 +96,7 @@ def queues(trace: Trace) -> pd.DataFrame:
 
 
 def _lengths(rows: pd.DataFrame) -> tuple[Ints, Ints, Ints]:
-    """Group, instant and length after it, of all groups one after the other: what enters leaves, so each ends at 0."""
+    """Group, instant and the length from it on, group by group; each ends at 0, since all work leaves the queue."""
     group = np.tile(rows["group"].to_numpy(), 2)
     ts = np.concatenate([rows["enters"], rows["ts"]])
     order = np.lexsort((ts, group))

@@ -1,11 +1,11 @@
-"""Host synchronisations: how many, how long the host was blocked, and how long the GPU idled because of it.
+"""Host synchronisations: their number, the time they block the host, and the GPU's idle time they cause.
 
-What one synchronisation is, `steptrace.trace.syncs` decides. Here stand its cost, its place in the program, and an
-upper bound of what removing it saves. Removing the wait brings everything after it forward, by the time the host was
-blocked at most, and by the idle time at most that can close up: that of the busiest stream from the sync's start to the
-end of the next sync, of another site, before which all work launched so far is done. From there on nothing differs but
-the clock. Exposed idle is no such bound, either way: a short wait can stand before a long time in Python, and a host
-that gets ahead hides launches beyond the next GPU work.
+`steptrace.trace.syncs` defines a synchronisation. Here are its cost, its place in the program, and an upper bound of
+the saving from removing it. Without the wait everything after it moves forward, by at most the time the host was
+blocked, and by at most the idle time that can close up: the busiest stream's, from the sync's start to the end of the
+next sync, of another site, that ends with all launched work done. From there on only the clock differs. Exposed idle is
+no bound in either direction: a short wait can precede a long time in Python, and a host that gets ahead hides launches
+beyond the next GPU work.
 """
 
 from collections.abc import Set as AbstractSet
@@ -23,7 +23,7 @@ from steptrace.trace.columns import Mask, counted, spans_of, start_end, unmeasur
 from steptrace.trace.model import Trace, launched_at
 from steptrace.trace.source import SITE_COLUMNS, SourceLines, sites_of
 
-#: What tells one site of `sync_sites` from another.
+#: The key of a site in `sync_sites`.
 SITE_KEY: Final = (*SITE_COLUMNS, "kind")
 
 
@@ -78,28 +78,28 @@ def exposed_idle(trace: Trace, device: int | None, costs: pd.DataFrame) -> int |
 
 
 def caused_idle(costs: pd.DataFrame, gaps: pd.DataFrame) -> int:
-    """What of the idle time that these rows of `sync_costs` expose lies in gaps (`idle_gaps`) with the cause `sync`.
+    """The part of these syncs' exposed idle time that is in gaps (`idle_gaps`) with the cause `sync`, in ns.
 
-    A sync's exposed idle holds every gap until the next launched work begins. Gaps between kernels that were queued
-    before it are among them, though the host held nothing up.
+    A sync's exposed idle holds every gap until the next launched work begins, also gaps between kernels queued before
+    it, which the host did not cause.
     """
     own = intervals.union(spans_of(gaps[(gaps["cause"] == "sync").to_numpy()]))
     return intervals.measure(intervals.intersect(own, _windows(costs)))
 
 
 def _windows(costs: pd.DataFrame) -> Spans:
-    """From each sync's start to the first GPU work launched after it, united."""
+    """The union of the spans from each sync's start to the first GPU work launched after it."""
     return intervals.union(intervals.spans(costs["ts"], costs["exposed_until"].astype("int64")))
 
 
 def idle_spans(trace: Trace, device: int) -> Spans:
-    """When the GPU was idle between its first and last work."""
+    """The spans in which the GPU was idle between its first and last work."""
     gpu = activity(trace, device)
     return intervals.complement(gpu.busy, *gpu.span)
 
 
 def _next_work(trace: Trace, device: int) -> Ints:
-    """For each sync the start of the first GPU work launched after its end; the end of all work if there is none."""
+    """For each sync the start of the first GPU work launched after its end, or the end of all work."""
     launched, order = _launch_order(trace, (trace.kernels["device"] == device).to_numpy())
     # The earliest start among the work launched at or after each launch.
     start = np.minimum.accumulate(trace.kernels["ts"].to_numpy()[order][::-1])[::-1]
@@ -109,7 +109,7 @@ def _next_work(trace: Trace, device: int) -> Ints:
 
 
 def _launch_order(trace: Trace, wanted: Mask | bool = True) -> tuple[Ints, Ints]:  # noqa: FBT001, FBT002
-    """When each wanted activity with a known launch was launched, sorted, and its row of `kernels`."""
+    """Launch times of the wanted activities with a known launch, sorted, and their rows of `kernels`."""
     launched = launched_at(trace)
     rows = np.flatnonzero(wanted & (launched >= 0))
     rows = rows[np.argsort(launched[rows], kind="stable")]
@@ -119,13 +119,13 @@ def _launch_order(trace: Trace, wanted: Mask | bool = True) -> tuple[Ints, Ints]
 def syncs(analysis: Analysis) -> Syncs:
     """Counts, blocked time and exposed idle of the counted syncs, by kind and by site.
 
-    `caused_idle_ns` is what of the exposed idle lies in gaps whose cause is a sync; the rest has another one, such as
-    the pause from one queued kernel to the next.
+    `caused_idle_ns` is the part of the exposed idle in gaps caused by a sync; other gaps have another cause, such as
+    the pause between queued kernels.
     """
     trace, costs = analysis.trace, analysis.tables["sync_costs"]
     taken = costs[costs["counted"].to_numpy()]
     steps = len(trace.steps)
-    # Without a single call into a GPU's runtime nothing was there to synchronise: 0 found, but nothing measured.
+    # Without a call into a GPU's runtime nothing was measured: `per_step` is null.
     measured = len(trace.launches) > 0
     in_step = costs["step"].notna() if steps else pd.Series(True, index=costs.index)
     per_step = np.bincount(taken["step"].astype("int64"), minlength=steps).tolist() if steps and measured else None
@@ -146,7 +146,7 @@ def syncs(analysis: Analysis) -> Syncs:
 
 
 def ceiling_ns(trace: Trace, costs: pd.DataFrame, gone: AbstractSet[int]) -> int:
-    """What all steps together can be shorter at most, in ns, were the syncs `gone` (rows of `syncs`) not there."""
+    """Upper bound, in ns, of the time that all steps together save without the syncs `gone` (rows of `syncs`)."""
     if not gone:
         return 0
     removed = costs.index.isin(list(gone))
@@ -165,9 +165,9 @@ def ceiling_ns(trace: Trace, costs: pd.DataFrame, gone: AbstractSet[int]) -> int
 def _waits_for_all(
     trace: Trace, costs: pd.DataFrame, start: intervals.Ints, end: intervals.Ints
 ) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-    """Which syncs hold a step up until all GPU work launched before them is done, wherever it runs.
+    """A mask of the syncs that wait for all GPU work launched before them.
 
-    With work on several streams only a wait for the device does, with work on several GPUs none.
+    With work on several streams only a device sync does, with work on several GPUs none.
     """
     launched, order = _launch_order(trace)
     reach = np.maximum.accumulate(start_end(trace.kernels)[1][order])

@@ -1,6 +1,6 @@
-"""Every table of one trace, group by group, so that a group need not stay in memory for those after it.
+"""Every table of one trace, group by group, so that each group can be freed before the next.
 
-As Parquet files they are written a slice of rows at a time: nowhere do all columns of a long table stand a second time.
+Parquet files are written a slice of rows at a time, so that no long table is ever copied whole.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -52,8 +52,8 @@ def tables_of(trace: Trace, device: int | None, lines: SourceLines) -> Iterator[
 
     Args:
         trace: what is in the trace file.
-        device: the GPU that tables of one GPU are about; None leaves these out.
-        lines: where source lines are read from.
+        device: the GPU of the tables about one GPU; None leaves these out.
+        lines: the recorded source lines.
     """
     yield from _of_program(trace, device, lines)
     costs = sync_costs(trace, device, lines)
@@ -103,7 +103,7 @@ _ROWS: Final = 1 << 16
 def write_all(tables: Mapping[str, pd.DataFrame], folder: Path) -> None:
     """Write tables to `folder/<name>.parquet`, whole numbers as int64, however narrow they are in memory.
 
-    Only texts, which repeat, go through dictionaries: for times these cost as much as all the rest.
+    Only texts are dictionary-encoded: for times this would double the cost of writing.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
@@ -118,7 +118,7 @@ def write_all(tables: Mapping[str, pd.DataFrame], folder: Path) -> None:
 
 
 def _telling(table: pd.DataFrame, texts: list[str]) -> pd.DataFrame:
-    """A few rows that tell the types: the first, and those in which each text is given first."""
+    """A few rows to infer the types from: the first row, and each text column's first row with a value."""
     return table.iloc[sorted({0, *(int(table[name].notna().to_numpy().argmax()) for name in texts)})]
 
 

@@ -1,1 +1,1 @@
-"""What several subjects share: busy time, steps, launches, the call tree, names of kernels, and their tables."""
+"""Shared by several subjects: busy time, steps, launches, the call tree, names of kernels, and their tables."""

@@ -1,4 +1,4 @@
-"""One trace on its way to summary.json: its tables, and their rows as the documents' structs."""
+"""One trace's tables, and their rows as the structs of summary.json."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,8 +19,8 @@ _Row = TypeVar("_Row", bound=Document)
 class Analysis:
     """One trace with every metric's table by name.
 
-    `device` is the GPU that figures of one GPU are about: of several the one with the most activity time, None for a
-    trace without GPU work. A table that the trace has nothing for is missing.
+    `device` is the analysed GPU: the one with the most activity time, None for a trace without GPU work. Tables that
+    the trace has no events for are missing.
     """
 
     path: Path
@@ -34,7 +34,7 @@ class Analysis:
 
 
 def rows(table: pd.DataFrame, kind: type[_Row]) -> tuple[_Row, ...]:
-    """The rows of a table as structs; columns that these lack are left out, missing values are None."""
+    """The rows of a table as structs; drops columns that the struct lacks; missing values are None."""
     return tuple(msgspec.convert(row, kind) for row in records(table, kind.__struct_encode_fields__))
 
 
@@ -46,7 +46,7 @@ def records(table: pd.DataFrame, names: Iterable[str] | None = None) -> list[dic
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON knows it: numpy's numbers become Python's, null and NaN become None."""
+    """A value as plain JSON: numpy's numbers become Python's, null and NaN become None."""
     if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)):
         return None
     return value.item() if isinstance(value, np.generic) else value

@@ -1,8 +1,8 @@
-"""How long each user annotation (`record_function`) took, on the host and on the GPU: in all, and in each step.
+"""Host and GPU time of each user annotation (`record_function`): in all, and in each step.
 
-The work that belongs to an annotation is what was launched inside it, whenever it ran: on its own thread, or, while it
-is open on the thread that marks the steps, by any thread that does training work (the backward pass), labels of that
-thread's own or not. Holistic Trace Analysis takes what overlaps it on the clock.
+An annotation's GPU work is the work launched inside it, whenever that ran: by its own thread or, while it is open on
+the thread that marks the steps, by any training thread (the backward pass), with or without labels of its own. Holistic
+Trace Analysis instead counts work that overlaps it in time.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ ANNOTATION_TIMES = table_of("annotation_times", Label, "label")
 
 @once
 def annotation_of_kernels(trace: Trace) -> Ints:
-    """Row of the innermost annotation that each activity was launched in, -1 for none; steps are none."""
+    """Row of the innermost annotation that each activity was launched in, steps aside; -1 for none."""
     innermost, *others = _around_launches(trace)
     for on_behalf in others:
         innermost = np.where(innermost < 0, on_behalf, innermost)
@@ -31,10 +31,10 @@ def annotation_of_kernels(trace: Trace) -> Ints:
 
 
 def work_in_labels(trace: Trace, device: int) -> tuple[Ints, Ints]:
-    """Rows `(annotation, activity)` of what a GPU did for each annotation, steps aside, those further in included."""
+    """Rows `(annotation, activity)` of the work launched in each annotation or in one inside it, steps aside."""
     pairs = [np.empty((0, 2), dtype=np.int64)]
     above = _own(trace)[np.append(row_numbers(trace.annotations["parent"]), -1)]
-    # A label of the backward pass's own thread does not take its work from the label that the pass runs for.
+    # Work of the backward pass belongs to its own thread's label and to the one that the pass runs for.
     for around in _around_launches(trace):
         holder = _own(trace)[around]
         kernel = np.flatnonzero((holder >= 0) & (trace.kernels["device"] == device).to_numpy())
@@ -88,7 +88,7 @@ def annotation_times(trace: Trace, device: int | None) -> pd.DataFrame:
 
 @once
 def _own(trace: Trace) -> Ints:
-    """For each annotation itself, or if it marks a step, the nearest one around that does not; -1 last, for -1."""
+    """For each annotation its row, or for a step's mark the nearest other one around it; -1 at the end, for -1."""
     labels = trace.annotations
     return np.append(nearest(row_numbers(labels["parent"]), ~marks_steps(labels)), -1)
 
@@ -97,7 +97,7 @@ def _host_times(trace: Trace, rows: Ints, label: Ints, count: int) -> dict[str, 
     labels = trace.annotations
     (ts, end), thread, threads = start_end(labels), labels["thread"].to_numpy(), len(trace.threads)
     by_thread = intervals.measure_by_group(label[rows] * threads + thread[rows], ts[rows], end[rows], count * threads)
-    # What annotations within take is taken from the one right around them.
+    # Time of inner annotations is subtracted from the one right around them.
     holder = _own(trace)[row_numbers(labels["parent"])][rows]
     inner = rows[holder >= 0]
     holder = holder[holder >= 0]
@@ -119,7 +119,7 @@ def _device_times(trace: Trace, device: int | None, label: Ints, count: int) -> 
     start, end = start_end(trace.kernels)
     own = intervals.measure_by_group(label[holder], start[kernel], end[kernel], count)
     holder, kernel = work_in_labels(trace, device)
-    # One label inside itself: each of its activities counts once.
+    # With a label inside itself, each activity counts once.
     belongs, kernel = np.unique(np.column_stack([label[holder], kernel]), axis=0).T
     inclusive = intervals.measure_by_group(belongs, start[kernel], end[kernel], count)
     return dict(zip(names, (np.bincount(belongs, minlength=count).astype(np.int64), inclusive, own), strict=True))
@@ -175,7 +175,7 @@ def _busy_ns(trace: Trace, device: int, rows: pd.DataFrame, group: Ints) -> Ints
     of = np.full(len(trace.annotations), -1, dtype=np.int64)
     of[rows.index] = group
     label, kernel = work_in_labels(trace, device)
-    # By time: of labels that cross, the later has the earlier around it also when that is over.
+    # By time: of labels that cross, the later one has the earlier one as its parent even after that has ended.
     within = (of[label] >= 0) & (launched_at(trace)[kernel] < start_end(trace.annotations)[1][label])
     (start, end), kernel = start_end(trace.kernels), kernel[within]
     return intervals.measure_by_group(of[label[within]], start[kernel], end[kernel], int(group.max(initial=-1)) + 1)

@@ -1,7 +1,6 @@
-"""When a GPU was busy, over all its streams: with what class of work, and with how many blocks.
+"""When a GPU was busy, over all its streams: by class of work, and with how many blocks.
 
-Of the classes compute, comm and memory each gets the union of its activities, so that work on several streams at once
-counts once.
+Each class (compute, comm, memory) is the union of its activities, so concurrent work on several streams counts once.
 """
 
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from steptrace.trace.model import Trace, once
 
 @dataclass(frozen=True)
 class Activity:
-    """The busy spans of one GPU, in normal form: of all its work, and of each class. `count` is the activities."""
+    """The busy spans of one GPU, in normal form: of all its work, and by class. `count`: number of activities."""
 
     count: int
     busy: Spans
@@ -69,5 +68,5 @@ def _blocks_in_time(trace: Trace, device: int) -> tuple[Ints, NDArray[np.float64
     times = np.concatenate([start[chosen], end[chosen]])
     change = np.concatenate([blocks, -blocks])
     edges, place = np.unique(times, return_inverse=True)
-    # Rounded sums: what is added and taken away again must leave exactly nothing.
+    # Rounded: floats added and subtracted again must leave exactly 0.
     return edges, np.minimum(np.round(np.cumsum(np.bincount(place, weights=change)), 9), 1.0)[:-1]

@@ -1,11 +1,11 @@
 """The program as a tree: Python frames, labels, operators and calls of each host thread, and the GPU work they caused.
 
 An event's parent is the innermost event of any kind around it on its thread. Events that start and end together nest
-as frame, label, operator, call, and within a kind as the profiler numbered them. Recorded times overlap by a rounding
-here and there: an event is then cut off where the one around it ends, so that self times are never negative and a
-thread's add up to the time it had any event at all.
+as frame, label, operator, call, and within a kind as the profiler numbered them. Rounded times can overlap: an event is
+then cut off at the end of its parent, so that self times are never negative, and a thread's add up to the time with any
+event.
 
-GPU work hangs on the call that launched it. Nothing here recurses: a stack of any depth is a range of rows.
+GPU work belongs to the call that launched it. Nothing here recurses: a subtree of any depth is a range of rows.
 """
 
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ def call_tree(trace: Trace) -> pd.DataFrame:
         },
         copy=False,
     )
-    return validate(table, schema.CALL_TREE, check_key=False)  # each row of a table has its own place in the tree
+    return validate(table, schema.CALL_TREE, check_key=False)  # unique by construction
 
 
 #: The columns of `tree_of`.
@@ -72,9 +72,9 @@ _TREE = {
 def tree_of(tables: Sequence[pd.DataFrame]) -> dict[str, NDArray[Any]]:
     """The events of up to four tables, each in order of thread, start and the longer first, as one forest.
 
-    A table's events stand in its own order in it. `kind` is each event's table and `row` its row there, `parent` the
-    row of its parent (-1 for none), `depth` the number of its ancestors and `size` that of the rows of its subtree,
-    itself included. `host` is its length after cutting it off where its parent ends, `own` that less its children's.
+    Events of a table keep its order. `kind` is each event's table and `row` its row there, `parent` the row of its
+    parent (-1 for none), `depth` the number of its ancestors and `size` the number of rows of its subtree, itself
+    included. `host` is its length, cut off at the end of its parent; `own` is `host` less its children's.
     """
     given = [[table[name].to_numpy(dtype=np.int64) for name in ("thread", "ts", "dur")] for table in tables]
     tree = {name: np.empty(sum(map(len, tables)), dtype=dtype) for name, dtype in _TREE.items()}
@@ -85,7 +85,7 @@ def tree_of(tables: Sequence[pd.DataFrame]) -> dict[str, NDArray[Any]]:
 
 
 def depths(parent: Ints) -> Ints:
-    """How many ancestors each row of a forest has. Jumps twice as far each round, so depth costs only its logarithm."""
+    """The number of ancestors of each row of a forest, by pointer jumping: log(depth) rounds."""
     depth = (parent >= 0).astype(np.int64)
     jump = parent.copy()
     active = np.flatnonzero(jump >= 0)
@@ -104,7 +104,7 @@ def levels(depth: Ints) -> list[Ints]:
 
 
 def sum_subtrees(rows: Ints, values: Ints, size: Rows) -> Ints:
-    """The sum over each row's subtree, of values that some rows have; one row can have several."""
+    """The sum of values over each row's subtree; a row can have none or several."""
     total = np.zeros(len(size) + 1, dtype=np.int64)
     np.add.at(total, rows + 1, values)
     np.cumsum(total, out=total)
@@ -114,14 +114,14 @@ def sum_subtrees(rows: Ints, values: Ints, size: Rows) -> Ints:
 
 
 def kernel_nodes(trace: Trace, tree: pd.DataFrame) -> Ints:
-    """Row of the tree of the call that launched each GPU activity, -1 where the trace holds none."""
+    """Row of the tree of the call that launched each GPU activity, -1 without one in the trace."""
     return take(np.flatnonzero((tree["kind"].cat.codes == CALL).to_numpy()), row_numbers(trace.kernels["launch"]))
 
 
 def kernel_origins(trace: Trace, tree: pd.DataFrame, lines: SourceLines | None = None) -> pd.DataFrame:
     """Operator, label and source line of each GPU activity: the table `kernel_origins`.
 
-    The line is found as that of a synchronisation: work of the backward pass belongs to the line of its forward
+    The line is determined as for a synchronisation: work of the backward pass belongs to the line of its forward
     operator. Without Python frames and recorded lines, file and line are null.
     """
     launch = row_numbers(trace.kernels["launch"])
@@ -138,8 +138,8 @@ def kernel_origins(trace: Trace, tree: pd.DataFrame, lines: SourceLines | None =
 def device_time_by(trace: Trace, origins: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """GPU activities by some columns of `kernel_origins`, the most time first; unknown values are a group too.
 
-    Returns the keys, `kernels` (count), `device_ns` (lengths, summed over all streams), `backward_ns` (what of it ran
-    for the backward pass) and `share` (of the sum over all groups, 0 to 1).
+    Returns the keys, `kernels` (count), `device_ns` (lengths, summed over all streams), `backward_ns` (its part in the
+    backward pass) and `share` (of the sum over all groups, 0 to 1).
     """
     dur = trace.kernels["dur"].to_numpy()
     backward = origins["phase"].to_numpy(dtype=object) == "backward"
@@ -195,7 +195,7 @@ def _names(tables: Sequence[pd.DataFrame], kind: NDArray[np.int8]) -> Any:
 
 
 def _gpu_work(trace: Trace, kind: NDArray[np.int8], parent: Rows, size: Rows) -> tuple[Any, ...]:
-    """Per event: GPU activities launched in it, their time, and what of it nothing further in launched."""
+    """Per event: GPU activities launched in it, their time, and the part that no inner event launched."""
     if len(trace.kernels) == 0:
         nothing = references(np.full(len(kind), -1, dtype=np.int32))
         return nothing, nothing, nothing
@@ -203,7 +203,7 @@ def _gpu_work(trace: Trace, kind: NDArray[np.int8], parent: Rows, size: Rows) ->
     node = take(np.flatnonzero(is_call), row_numbers(trace.kernels["launch"]))
     linked = np.flatnonzero(node >= 0)
     node, time = node[linked], trace.kernels["dur"].to_numpy()[linked]
-    # A call's time is its own and that of the operator, label or frame right around it: calls explain nothing.
+    # A call's time counts as self time of the operator, label or frame right around it, too.
     own = np.zeros(len(kind), dtype=np.int64)
     np.add.at(own, node, time)
     owner = parent[node]

@@ -1,10 +1,9 @@
-"""The one division of a trace's time: at each instant one part, so that parts add up to any stretch to the nanosecond.
+"""The division of a trace's time: one part at each instant, so that parts add up to any window to the nanosecond.
 
 With a GPU, at each instant the GPU computes, or runs communication or copies that no computation hides, or is idle,
-with one cause. Without one, the host's steps are in the parts as the training loop labels them, of labels inside each
-other the outer one; of somebody else's loop as PyTorch's own labels and the operators of the backward pass tell, and
-what cannot be told is no part. The overview, the temporal breakdown, step times, idle causes and shares of the step are
-sums over it.
+with one cause. Without one, the host's steps are divided by the labels of our training loop, of nested labels by the
+outer one; in other loops by PyTorch's own labels and the operators of the backward pass, and the rest is no part. The
+overview, the temporal breakdown, step times, idle causes and shares of the step are sums over it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,14 +22,14 @@ from steptrace.trace.columns import map_names, row_numbers, spans_of, start_end,
 from steptrace.trace.model import Trace, launched_at, on_training, once
 from steptrace.trace.names import LOADER_LABEL
 
-#: Below this a gap before work that was already queued is the GPU's own start-up. HTA's documentation says 30 ns, its
+#: A shorter gap before work that was already queued is the GPU's own start-up. HTA's documentation gives 30 ns, but its
 #: code compares microseconds.
 KERNEL_WAIT_BELOW_NS: Final = 30_000
 
-#: The causes of a GPU's idle time, in the order in which they are looked for.
+#: The causes of a GPU's idle time, in order of precedence.
 CAUSES: Final = ("sync", "loader", "host", "dependency", "unknown")
 BUSY: Final = ("compute", "exposed_memory", "exposed_comm")
-#: The parts with a GPU, in the order in which they are shown.
+#: The parts with a GPU, in display order.
 GPU_PARTS: Final = (*BUSY, *(f"idle_{cause}" for cause in CAUSES))
 
 
@@ -53,13 +52,13 @@ class Division:
 
 
 def divide(window: Spans, sets: Iterable[tuple[str, Spans]], rest: str, parts: tuple[str, ...]) -> Division:
-    """Divide a normal-form set of time among other such sets: what several claim goes to the first, and else to `rest`.
+    """Divide spans among sets of spans, all in normal form: time in several sets goes to the first, other to `rest`.
 
     Args:
-        window: what is divided.
-        sets: names of parts, each at most once but `rest`, with what they claim.
-        rest: the part of what none claims.
-        parts: all parts, in the order in which they are shown.
+        window: the spans to divide.
+        sets: the spans of each part, by name; only `rest` may appear more than once.
+        rest: the part for time in none of the sets.
+        parts: all parts, in display order.
     """
     left, own = window, list[tuple[str, Spans]]()
     for name, spans in sets:
@@ -74,7 +73,7 @@ def divide(window: Spans, sets: Iterable[tuple[str, Spans]], rest: str, parts: t
 
 @once
 def gpu_division(trace: Trace, device: int) -> Division:
-    """A GPU's time, over its span and the steps; before its first work and after its last it waits for the host."""
+    """A GPU's time over its span and the steps; before its first work and after its last its idle cause is `host`."""
     gpu = activity(trace, device)
     first, last = gpu.span
     low, high = trace.steps_span if len(trace.steps) else gpu.span
@@ -94,11 +93,10 @@ def gpu_division(trace: Trace, device: int) -> Division:
 
 
 def gpu_window(trace: Trace, device: int) -> tuple[int, int]:
-    """Start and end of the window that a GPU's shares are of: all steps, or without any the GPU's span.
+    """Start and end of the window for a GPU's shares: all steps, or without any the GPU's span.
 
-    Steps overlap where the host runs ahead of the GPU; the window holds every instant once, and divided by the number
-    of steps it is what a step takes. Work left over from earlier steps, which nothing is known of but that it ran, is
-    no part of it.
+    Steps overlap where the host runs ahead of the GPU; the window holds every instant once, so its length over the
+    number of steps is the step time. Work left over from earlier steps is excluded.
     """
     if len(trace.steps) == 0:
         return activity(trace, device).span
@@ -107,7 +105,7 @@ def gpu_window(trace: Trace, device: int) -> tuple[int, int]:
 
 
 def _left_over(trace: Trace, device: int) -> int:
-    """When a GPU was through with work of steps before the recorded ones: that without a launch, before all other."""
+    """The end of a GPU's work from steps before the recorded ones: work without a launch, before all other."""
     work = trace.kernels[trace.kernels["device"] == device]
     linked = work["launch"].notna()
     earlier = work[~linked & (work["ts"] < work["ts"][linked].min())]
@@ -118,17 +116,17 @@ def _left_over(trace: Trace, device: int) -> int:
 def gap_causes(trace: Trace, device: int) -> tuple[Spans, NDArray[np.object_]]:
     """The gaps between a GPU's work, and the one cause of each.
 
-    The causes, in the order in which they are looked for:
+    The causes, in order of precedence:
 
     - `sync`: a training thread was blocked in a synchronisation when the GPU ran dry, or for at least half of the gap.
       The host could not queue anything meanwhile, so the launching until the gap ends is the sync's cost too. A gap
-      that ends with work launched before the wait began is not its: the host held nothing up.
-    - `loader`: a training thread was waiting in the data loader's `__next__` for at least half of the gap. This also
-      wins over a sync that only came before it: without that sync the GPU would have waited for the data all the same.
-    - `host`: the work that ends the gap was not launched when the gap began: the host was launching, or in Python.
-    - `dependency`: that work was queued, and either began within 30 us, as work behind other work does, or a stream had
-      been told to wait for an event just before it was launched.
-    - `unknown`: none of these, or the launch of the work is not in the trace, nor any sign that it was queued.
+      that ends with work launched before the wait began does not count: the host delayed nothing.
+    - `loader`: a training thread was waiting in the data loader's `__next__` for at least half of the gap. It takes
+      precedence over a sync that only came before it: the GPU would have waited for the data without the sync, too.
+    - `host`: the work after the gap was not launched when the gap began: the host was launching, or in Python.
+    - `dependency`: that work was queued, and began within 30 us, as work behind other work does, or its thread had made
+      a stream wait for an event just before the launch.
+    - `unknown`: none of these, or the trace has neither the launch of the work nor a sign that it was queued.
     """
     busy = activity(trace, device).busy
     gaps = intervals.spans(busy[:-1, 1], busy[1:, 0])
@@ -140,7 +138,7 @@ def gap_causes(trace: Trace, device: int) -> tuple[Spans, NDArray[np.object_]]:
     begun, returned = start_end(trace.launches)
     in_sync, waited_through = _held_by_sync(trace, gaps, take(begun, launch))
     late = take(returned, launch) > start
-    # What begins while the host waits all along was queued before, though the trace lacks its launch.
+    # Work without a launch that begins while the host is blocked must have been queued before.
     queued = np.where(launch >= 0, ~late, waited_through)
     dependent = queued & ((end - start < KERNEL_WAIT_BELOW_NS) | waits_for_event(trace, launch))
     conditions = [in_sync & ~in_loader, in_loader, (launch >= 0) & late, dependent]
@@ -149,14 +147,14 @@ def gap_causes(trace: Trace, device: int) -> tuple[Spans, NDArray[np.object_]]:
 
 @once
 def loader_spans(trace: Trace) -> Spans:
-    """When a training thread was waiting in the data loader's `__next__`."""
+    """The spans in which a training thread was waiting in the data loader's `__next__`."""
     labels = trace.annotations
     rows = labels[map_names(labels["name"], LOADER_LABEL.match) & on_training(trace, labels)]
     return intervals.union(spans_of(rows))
 
 
 def first_work(trace: Trace, device: int, starts: Ints) -> Ints:
-    """Row of the activity of the device that begins at each of `starts`; of several the one launched first."""
+    """Row of the device's activity that begins at each of `starts`; of several, the one launched first."""
     kernels = trace.kernels
     rows = np.flatnonzero((kernels["device"] == device).to_numpy() & (kernels["dur"] > 0).to_numpy())
     launched = launched_at(trace)[rows]
@@ -166,16 +164,16 @@ def first_work(trace: Trace, device: int, starts: Ints) -> Ints:
 
 
 def _held_by_sync(trace: Trace, gaps: Spans, launched: Ints) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which gaps a sync of a training thread held open, and which lie within syncs of one such thread from end to end.
+    """Two masks: gaps caused by a sync of a training thread, and gaps entirely within syncs of one such thread.
 
-    `launched` is when the work that ends each gap was launched, -1 where that is not known.
+    `launched` is the launch time of the work after each gap, -1 if unknown.
     """
     start, end = gaps[:, 0], gaps[:, 1]
     held, through = np.zeros(len(gaps), dtype=bool), np.zeros(len(gaps), dtype=bool)
     for _, own in trace.syncs[on_training(trace, trace.syncs)].groupby("thread", sort=True):
         begin, over = start_end(own)
-        # The waits of a thread follow each other: from the first on that began after the launch, none counts. Where the
-        # launch is not known, the host can have made it after a wait that was over, not within one.
+        # A thread's waits are in sequence: those that began after the launch do not count. An unknown launch can have
+        # been made after a wait, but not within one.
         late = np.where(
             launched >= 0, np.searchsorted(begin, launched, side="right"), np.searchsorted(over, end, side="right")
         )
@@ -189,12 +187,12 @@ def _held_by_sync(trace: Trace, gaps: Spans, launched: Ints) -> tuple[NDArray[np
 
 
 def host_division(trace: Trace) -> Division:
-    """The host's time in steps, in the parts that are known; two threads may be in different parts at once."""
+    """The host's time in steps by the parts with labels; two threads may be in different parts at once."""
     window = intervals.union(intervals.spans(trace.steps["ts"], trace.steps["ts"] + trace.steps["host_dur"]))
     spans = _labelled(trace)
     if "forward" not in spans:
         spans = _unlabelled(trace, spans)
-    names = tuple(name for name in HOST_PARTS if name in spans)  # not known, which is not nothing
+    names = tuple(name for name in HOST_PARTS if name in spans)  # others are unknown, not 0
     return divide(window, [(name, spans[name]) for name in names], "other", (*names, "other"))
 
 
@@ -207,9 +205,9 @@ def _labelled(trace: Trace) -> dict[str, Spans]:
 
 
 def _unlabelled(trace: Trace, labelled: Mapping[str, Spans]) -> dict[str, Spans]:
-    """The parts of somebody else's steps: what is labelled, else by PyTorch's own labels and operators.
+    """The parts of another loop's steps: by its labels, else by PyTorch's own labels and operators.
 
-    The forward pass, with the loss, is what lies between a backward pass and the part or the step's beginning before.
+    The forward pass, with the loss, reaches from the part before (or the step's start) to the backward pass.
     """
     own: dict[str, list[tuple[int, int]]] = {}
     for start, end, name in unlabelled_parts(trace):

@@ -1,4 +1,4 @@
-"""Where each GPU's time went: over its whole span, in each step and in all of them, as sums over the one division.
+"""Each GPU's time by part: over its whole span, in each step and over all steps, as sums over the division.
 
 Compute + exposed comm + exposed memory + idle is the span, exactly: exposed comm is comm without compute, exposed
 memory is memory without compute and comm. comm and memory alone are their unions, hidden or not.
@@ -35,7 +35,7 @@ def exclusive_times(trace: Trace, device: int, starts: Ints, ends: Ints) -> dict
 
 
 def _all_times(trace: Trace, device: int, starts: Ints, ends: Ints) -> dict[str, Ints]:
-    """The same with `comm_ns`, `memory_ns` and `comm_compute_overlap_ns`, which others may hide or hide."""
+    """The same with `comm_ns`, `memory_ns` and `comm_compute_overlap_ns`, which can overlap with other parts."""
     gpu = activity(trace, device)
     unions = {
         "comm": gpu.comm,
@@ -47,7 +47,7 @@ def _all_times(trace: Trace, device: int, starts: Ints, ends: Ints) -> dict[str,
 
 
 def gpu_time(trace: Trace, device: int | None) -> GpuTime:
-    """Where the GPU's time went from its first activity's start to its last one's end; without one null."""
+    """The GPU's time by part from its first activity's start to its last one's end; null without GPU work."""
     if device is None:
         unmeasured_times: dict[str, Any] = dict.fromkeys(GpuTime.__struct_fields__)
         return GpuTime(**(unmeasured_times | {"activities": 0}))
@@ -79,7 +79,7 @@ def step_times(trace: Trace, device: int | None) -> pd.DataFrame:
 
 
 def temporal_breakdown(trace: Trace) -> pd.DataFrame:
-    """Where the time of each GPU went: over its whole span, and in each step (table `temporal`).
+    """Each GPU's time by part: over its whole span, and in each step (table `temporal`).
 
     A step's row holds what ran in its time, whichever step launched it. A GPU without work in a step is idle for all of
     it. Without a GPU the table is empty.

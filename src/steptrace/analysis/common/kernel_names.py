@@ -1,4 +1,4 @@
-"""Kernels' names as a person would say them."""
+"""Short names of kernels."""
 
 import re
 from collections import Counter
@@ -7,17 +7,17 @@ from functools import lru_cache
 
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)::|\{anonymous\}::")
 _RETURN_TYPE = re.compile(r"^(?:void|float|int|bool|unsigned int)\s+")
-#: Kernels whose own name says only how they loop, and those whose name says nothing at all.
+#: Kernels named only by their loop, and kernels with meaningless names.
 _LOOP = re.compile(r"elementwise|reduce_kernel|foreach|multi_tensor_apply")
 _NAMELESS = frozenset({"Kernel", "Kernel2", "kernel", "kernel2", "device_kernel", "globalKernel"})
-#: Where in the template arguments it says what is computed.
+#: Template arguments that name the computation.
 _FUNCTOR = re.compile(r"\w*Functor\w*|\w+Ops?\b")
 _WRAPPERS = frozenset({"UnaryFunctor", "BinaryFunctor", "BUnaryFunctor", "AUnaryFunctor", "OpType", "ReduceOp"})
 _FIRST_ARGUMENT = re.compile(r"<(?:\s*\d+,)*\s*(?:\w+::)*(?:gpu_kernel_impl\w*<(?:\w+::)*)?(\w+)")
 _SHORT = 60
-#: The longest part that tells two kernels apart; the middle is cut out of longer ones.
+#: Most characters of the part that distinguishes two kernels; longer ones lose their middle.
 _LONGEST_PART = 30
-#: First arguments that say no more than the name, and namespaces that say nothing.
+#: First arguments that repeat the name, and namespaces without information.
 _PLAIN_TYPES = frozenset(
     {"float", "double", "int", "long", "bool", "char", "short", "unsigned", "half", "__half", "float2", "__nv_bfloat16"}
 )
@@ -28,10 +28,10 @@ _SPACES = re.compile(r"(?:\w+::)+")
 
 
 def short_name(name: str) -> str:
-    """A kernel's name as a person would say it: no return type, namespaces, template arguments or parameters.
+    """A kernel's name without return type, namespaces, template arguments and parameters.
 
-    Of PyTorch's generic kernels the functor is kept, since the name alone says nothing:
-    `vectorized_elementwise_kernel [CUDAFunctor_add]`. At most 60 characters; the rest is cut.
+    PyTorch's generic kernels keep their functor, which names the computation:
+    `vectorized_elementwise_kernel [CUDAFunctor_add]`. Cut to 60 characters.
     """
     short = full_short_name(name)
     return short if len(short) <= _SHORT else short[: _SHORT - 1] + "…"
@@ -39,7 +39,7 @@ def short_name(name: str) -> str:
 
 @lru_cache(maxsize=1 << 14)
 def full_short_name(name: str) -> str:
-    """The `short_name` of a kernel at its full length."""
+    """The `short_name` of a kernel, not cut."""
     if name.startswith(("Memcpy", "Memset")):
         return name
     plain = _RETURN_TYPE.sub("", _ANONYMOUS.sub("", name))
@@ -70,7 +70,7 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
         if len(group) == 1:
             result[group[0]] = short
             continue
-        # Names that are too long can differ in what was cut off.
+        # Long names can differ in the part that was cut off.
         cut = _cut_apart([full_short_name(name) for name in group])
         if len(set(cut)) < len(cut):
             parts = _differences([_arguments(_ANONYMOUS.sub("", name)) for name in group])
@@ -79,7 +79,7 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
                 for text, part in zip(cut, parts, strict=True)
             ]
         result.update(zip(group, cut, strict=True))
-    # What is still the same differs where nothing can be shown of it: it is numbered.
+    # Names that are still equal get numbers.
     often, before = Counter(result.values()), Counter[str]()
     for name, text in result.items():
         if often[text] > 1:
@@ -89,7 +89,7 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def _with_namespace(bare: str) -> str:
-    """A name with the namespaces around it that say something: `gemvx::kernel`."""
+    """A name with its informative namespaces: `gemvx::kernel`."""
     *spaces, last = bare.split()[-1].split("::")
     telling = [space for space in spaces if space and space not in _SILENT_SPACES]
     return "::".join([*telling[-1:], last])
@@ -102,7 +102,7 @@ def _first_argument(plain: str) -> str | None:
 
 
 def _without(text: str, opening: str, closing: str) -> str:
-    """`text` without what stands between the outermost pairs of brackets; stray brackets stay."""
+    """`text` without the content of its outermost brackets; stray brackets stay."""
     kept, depth = [], 0
     for character in text:
         if character == opening:
@@ -115,18 +115,18 @@ def _without(text: str, opening: str, closing: str) -> str:
 
 
 def _cut_apart(names: list[str]) -> list[str]:
-    """Long names cut so that they stay apart: the middle out, or, where they differ there, what follows it."""
+    """Long names cut so that they still differ: without their middle, or, if they differ there, without their end."""
     cut = [_middle_cut(name, _SHORT) for name in names]
     if len(set(cut)) == len(set(names)):
         return cut
-    # Some letters before the first that differs, so that the word it stands in can be read.
+    # Some letters before the first difference, so that its word can be read.
     same = next((place for place, letters in enumerate(zip(*names, strict=False)) if len(set(letters)) > 1), 0)
     begin = max(same - 8, 0)
     return [f"{name[:20]}…{name[begin : begin + _SHORT - 22]}…" for name in names]
 
 
 def _middle_cut(text: str, length: int) -> str:
-    """`text` in at most `length` characters; what is cut is its middle, since ends tell names apart."""
+    """`text` in at most `length` characters, without its middle, since names differ at their ends."""
     kept = length // 2
     return text if len(text) <= length else f"{text[: length - kept - 1]}…{text[-kept:]}"
 
@@ -153,7 +153,7 @@ def _arguments(text: str) -> list[str]:
 
 
 def _differences(lists: list[list[str]]) -> list[str]:
-    """What tells lists of arguments apart, as short as can be: of each those that are not the same in all, once."""
+    """The arguments in which the lists differ, each once, as short as possible."""
     if len({len(arguments) for arguments in lists}) > 1:
         return [", ".join(dict.fromkeys(_unqualified(argument) for argument in arguments)) for arguments in lists]
     columns = [_distinguishing_parts(list(column)) for column in zip(*lists, strict=True) if len(set(column)) > 1]
@@ -163,7 +163,7 @@ def _differences(lists: list[list[str]]) -> list[str]:
 
 
 def _distinguishing_parts(values: list[str]) -> list[str]:
-    """One argument of several kernels: its name where names differ, and within a name what differs inside."""
+    """One argument of several kernels: its name if names differ, and within equal names the parts that differ."""
     heads = [_unqualified(value) for value in values]
     several = len(set(heads)) > 1
     parts = list(heads)
@@ -171,7 +171,7 @@ def _distinguishing_parts(values: list[str]) -> list[str]:
         rows = [row for row, other in enumerate(heads) if other == head]
         inside = _differences([_arguments(values[row]) for row in rows])
         for row, inner in zip(rows, inside, strict=True):
-            # A number alone says nothing without the name around it.
+            # A number needs the name around it.
             bare = not several and any(character.isalpha() for character in inner)
             parts[row] = inner if bare or (not inner and not several) else f"{head}<{inner}>" if inner else head
     return parts

@@ -1,9 +1,9 @@
-"""How GPU work was launched: how long the host took, how long the work took, and what delayed its start.
+"""Launches of GPU work: the host's time, the work's time, and the delay of its start by cause.
 
-The delay runs from the end of the launching call to the start of its work. As long as earlier work of the same stream
-is still to finish, it is queueing, and only says that the GPU is the slower side. What is left is dependency if the
-stream had been told to wait for an event just before the launch, and launch latency otherwise: the stream was free and
-the work had not begun. Holistic Trace Analysis reports the delay undivided.
+The delay runs from the end of the launching call to the start of its work. While earlier work of the same stream runs
+it is queueing: the GPU is the slower side. The rest is dependency if the thread made a stream wait for an event just
+before the launch, and otherwise launch latency: the stream was free, but the work had not begun. Holistic Trace
+Analysis reports the delay undivided.
 """
 
 import re
@@ -29,7 +29,7 @@ EXCESS_DELAY_NS = 100_000
 #: How many operators summary.json lists.
 MOST = 20
 
-#: The times and flags of a launch, of which sums are told.
+#: The times and flags of a launch that are summed up.
 TIMES = ("host_ns", "device_ns", "delay_ns", "queueing_ns", "dependency_ns", "latency_ns")
 FLAGS = ("short_kernels", "slow_launches", "excess_delays")
 
@@ -116,7 +116,7 @@ def launch_calls(times: pd.DataFrame) -> pd.DataFrame:
 
 
 def flags(times: pd.DataFrame) -> dict[str, "pd.Series[bool]"]:
-    """Which rows of `launch_times` are short kernels, slow launches and excess delays."""
+    """Masks of the short kernels, slow launches and excess delays in `launch_times`."""
     return {
         "short_kernels": times["device_ns"] < times["host_ns"],
         "slow_launches": times["host_ns"] > SLOW_LAUNCH_NS,
@@ -163,14 +163,14 @@ def _by_op(times: pd.DataFrame) -> pd.DataFrame:
 
 
 def waits_for_event(trace: Trace, launch: Ints) -> Mask:
-    """Whether a stream was told to wait for an event between the previous GPU work of its thread and this launch."""
+    """Whether the thread made a stream wait for an event between its previous launch of GPU work and this one."""
     return wait_for_event(trace, launch) >= 0
 
 
 def wait_for_event(trace: Trace, launch: Ints) -> Ints:
-    """The last call that told a stream to wait for an event, for each launch before which `waits_for_event`; else -1.
+    """For each launch where `waits_for_event`, the last call that made a stream wait for an event; else -1.
 
-    Which stream it was and which event, a trace does not say: the launch that follows on the thread is taken to wait.
+    Traces record neither the stream nor the event: the next launch of the thread is assumed to wait.
     """
     calls = trace.launches
     if len(calls) == 0:

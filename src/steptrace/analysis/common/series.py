@@ -1,4 +1,4 @@
-"""Series of steps in time: made from changes, summarised by how long each value held."""
+"""Piecewise constant series in time: made from changes, summarised with each value's duration as weight."""
 
 from typing import Any
 
@@ -13,8 +13,8 @@ def steps_of(times: Ints, changes: NDArray[Any]) -> tuple[Ints, NDArray[Any]]:
     """The instants at which a sum changes, sorted and each once, and the sum from each on.
 
     Args:
-        times: when something is added, int64 ns, in any order.
-        changes: what is added, of the same length; what comes to the same instant is added at once.
+        times: of the changes, int64 ns, in any order.
+        changes: added at these times, of the same length; changes at the same instant are one.
     """
     instants, place = np.unique(times, return_inverse=True)
     added = np.zeros(len(instants), dtype=changes.dtype)
@@ -23,12 +23,12 @@ def steps_of(times: Ints, changes: NDArray[Any]) -> tuple[Ints, NDArray[Any]]:
 
 
 def time_held(instants: Ints) -> Ints:
-    """How long each value of a series held, ns; the last one did not."""
+    """The duration of each value of a series, ns; 0 for the last one."""
     return np.append(np.diff(instants), 0).astype(np.int64)
 
 
 def quantile(values: NDArray[Any], weights: Ints, share: float) -> Any:
-    """The smallest value that is not exceeded for `share` (0 to 1) of the weight; None without any weight."""
+    """The smallest value not exceeded for `share` (0 to 1) of the weight; None without any weight."""
     total = int(weights.sum())
     if total == 0:
         return None
@@ -43,7 +43,7 @@ def quantiles(values: NDArray[Any], weights: Ints, group: Ints, share: float) ->
     Args:
         values: whole numbers.
         weights: of the same length, none negative.
-        group: the number of each value's group: from 0 in steps of 1, in order.
+        group: the number of each value's group: sorted, from 0, without gaps.
         share: of the weight.
     """
     first = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
@@ -57,7 +57,7 @@ def quantiles(values: NDArray[Any], weights: Ints, group: Ints, share: float) ->
 
 
 def profile(instants: Ints, values: NDArray[Any], edges: Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """A series drawn small: the mean over time and the maximum of each bucket between neighbouring `edges`.
+    """A series in buckets: the mean over time and the maximum of each bucket between neighbouring `edges`.
 
     Before its first instant a series is 0; the last value holds on.
     """
@@ -67,7 +67,7 @@ def profile(instants: Ints, values: NDArray[Any], edges: Ints) -> tuple[NDArray[
     since = edges - instants[np.maximum(place - 1, 0)]
     until = np.where(place > 0, area[np.maximum(place - 1, 0)] + held[place] * since, 0.0)
     mean = np.diff(until) / np.diff(edges)
-    # Of each bucket: the value at its start, and those that begin within it.
+    # For each bucket: the value at its start, and those that begin within it.
     begin, end = place[:-1], np.searchsorted(instants, edges[1:], side="left")
     highest = [held[a : max(a, b) + 1].max() for a, b in zip(begin, end, strict=True)]
     return mean, np.array(highest)

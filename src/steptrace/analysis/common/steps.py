@@ -13,24 +13,24 @@ from steptrace.trace.names import LOADER_LABEL
 
 
 def disjoint_steps(trace: Trace) -> tuple[Ints, Ints]:
-    """Start and end of each step, which ends where the next begins if GPU work of it runs on longer."""
+    """Start and end of each step, cut at the start of the next one if its GPU work runs longer."""
     start, end = start_end(trace.steps)
     return start, np.minimum(end, np.append(start[1:], end[-1:]))
 
 
 def is_own_operator(name: str) -> bool:
-    """Whether the name is that of an operator itself: it has a namespace, and is no wrapper of the autograd engine."""
+    """Whether a name is an operator's own: it has a namespace, and is not a wrapper of the autograd engine."""
     return "::" in name and not name.startswith("autograd::")
 
 
 #: The labels of the training loop, one after the other in a step.
 HOST_PARTS: Final = ("data", "forward", "loss", "backward", "optimizer")
-#: PyTorch's own labels, and the part of a step that they are.
+#: PyTorch's own labels, and their parts of a step.
 _LABELS: Final = {"data": LOADER_LABEL, "optimizer": re.compile(r"^Optimizer\.")}
 
 
 def is_training(trace: Trace) -> bool | None:
-    """Whether a trace holds a backward pass or an optimizer step; None where that cannot be told.
+    """Whether a trace holds a backward pass or an optimizer step; None if that cannot be determined.
 
     A graph of kernels launched at once may hold either, and a trace without operators shows none.
     """
@@ -46,7 +46,7 @@ def is_training(trace: Trace) -> bool | None:
 def labelled_parts(trace: Trace, *, in_steps: bool = False) -> pd.DataFrame:
     """The labels of the training loop on training threads, in steps alone or anywhere.
 
-    Somebody else's loop may well compute its loss inside a part called forward: the outer one has that time.
+    Other loops may compute the loss inside a part called forward: the time then belongs to the outer part.
     """
     labels = trace.annotations
     wanted = labels["name"].isin(HOST_PARTS).to_numpy() & on_training(trace, labels)
@@ -56,9 +56,9 @@ def labelled_parts(trace: Trace, *, in_steps: bool = False) -> pd.DataFrame:
 
 
 def unlabelled_parts(trace: Trace) -> list[tuple[int, int, str]]:
-    """Start, end and name of every `data`, `backward` and `optimizer` part of the training threads' time, no other.
+    """Start, end and name of every `data`, `backward` and `optimizer` part on the training threads.
 
-    A backward pass is all operators of one between two of the others, or between two steps.
+    A backward pass is the span of its operators between two other parts, or between two steps.
     """
     labels, ops = trace.annotations, trace.ops
     labels = labels[on_training(trace, labels)]
