@@ -1,1 +1,1 @@
-"""Collectives, all-reduce against expectation, and how ranks differ."""
+"""Collectives, all-reduce time against the expected time, and differences between ranks."""

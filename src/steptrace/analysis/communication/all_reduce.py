@@ -1,13 +1,12 @@
-"""What a rank spends on all-reduces, each instant counted once: on its GPU, or on the host where that reduces.
+"""A rank's time in all-reduces, each instant counted once: on its GPU, or on the host if that reduces.
 
-`measured` is the union of the all-reduces' spans, waiting for other ranks included; `exposed` is what of it no
-computation hid: no compute kernel on any stream of the GPU, or on a CPU no operator on a thread that does training
-work (None where the trace holds no operators). With steps in the trace only what they launched counts.
+`measured` is the union of the all-reduces' spans, waiting for other ranks included; `exposed` is the part of it without
+a compute kernel on any stream of the GPU, or on a CPU without an operator on a training thread (None if the trace holds
+no operators). In a trace with steps only all-reduces launched in steps count.
 
-`reduce_passes` are all-reduces that a step need not have made. Where it takes several batches (gradient accumulation),
-gradients are needed on all ranks once, at its end. Without `no_sync`, DistributedDataParallel reduces them in every
-pass all the same. Its own label around each forward pass tells the passes apart: what is asked for after one and before
-the next belongs to it.
+`reduce_passes` are redundant all-reduces. With gradient accumulation, gradients are needed on all ranks once, at the
+end of the step; without `no_sync`, DistributedDataParallel reduces them in every pass. A pass begins at
+DistributedDataParallel's label around its forward pass, and has the all-reduces launched from there to the next one.
 """
 
 from collections.abc import Iterator
@@ -26,18 +25,18 @@ from steptrace.trace.model import Trace, launched_at
 
 ALL_REDUCE = "all_reduce"
 FORWARD: Final = "DistributedDataParallel.forward"
-#: A pass that reduces this share of what its step's last one does reduces gradients, not some other small thing.
+#: A pass reduces gradients if it reduces at least this share of the bytes of its step's last pass.
 _GRADIENTS: Final = 0.5
 
 
 def all_reduce(trace: Trace, device: int | None) -> AllReduce | None:
-    """The all-reduces of GPU `device`, or where it has none those of the host; None without any."""
+    """The all-reduces of GPU `device`, or without any there those of the host; None without any."""
     chosen = all_reduces(trace, device)
     return None if chosen is None else _summed(*chosen, trace)
 
 
 def all_reduces(trace: Trace, device: int | None) -> tuple[Literal["gpu", "host"], pd.DataFrame, Spans | None] | None:
-    """Where they ran, those that count, and what hides them; None without any."""
+    """Where they ran, those that count, and the spans that hide them; None without any."""
     for source, times, compute in _sources(trace, device):
         reduces = times[(times["collective"] == ALL_REDUCE).to_numpy()]
         if len(trace.steps):
@@ -68,7 +67,7 @@ def _sources(trace: Trace, device: int | None) -> Iterator[tuple[Literal["gpu", 
         return
     compute = activity(trace, device).compute
     yield "gpu", collective_times(trace, device), compute
-    # gloo with GPUs: operators there only launch, so that nothing but kernels hides what the host reduces.
+    # gloo with GPUs: operators only launch there, so only kernels hide the host's all-reduces.
     yield "host", host_collectives(trace), compute
 
 
@@ -81,7 +80,7 @@ def _by_step(reduces: pd.DataFrame, compute: Spans | None, trace: Trace) -> tupl
 
 
 def figures_of(reduces: pd.DataFrame, compute: Spans | None) -> dict[str, Any]:
-    """Bytes (None unless known of all), and the time in which any is under way, hidden or not."""
+    """Bytes (None unless all have them), and the time with any all-reduce under way, in all and exposed."""
     start = reduces["ts"].to_numpy(dtype=np.int64)
     spans = intervals.union(intervals.spans(start, start + reduces["dur_ns"].to_numpy(dtype=np.int64)))
     return {
@@ -126,6 +125,6 @@ def _of_step(reduces: pd.DataFrame, begun: Ints) -> pd.DataFrame:
 
 
 def _asked(trace: Trace, source: str, reduces: pd.DataFrame) -> Ints:
-    """When the host asked for each all-reduce."""
+    """When the host launched each all-reduce, or its own start."""
     launched = launched_at(trace)[reduces["kernel"]] if source == "gpu" else np.full(len(reduces), -1, dtype=np.int64)
     return np.where(launched >= 0, launched, reduces["ts"])

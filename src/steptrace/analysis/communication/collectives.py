@@ -1,9 +1,8 @@
-"""Communication on one rank: each collective's length, and what of it computation did not hide; its tables.
+"""Communication on one rank: each collective's length, the part of it that computation did not hide, and the tables.
 
-Those that the host does itself are gloo's on a CPU, each on a thread of its own, where PyTorch labels each one
-(`gloo:all_reduce`). What hides it is an operator on a thread that does training work: where none runs, the training
-waits. On cores that both share, hidden work is not free. Where the profiler recorded no operators, what was hidden is
-not known.
+The host's own collectives are gloo's on a CPU, on threads of their own, each with PyTorch's label
+(`gloo:all_reduce`). They are hidden while an operator runs on a training thread; otherwise the training waits. Hidden
+collectives are not free if both share cores. Without recorded operators the hidden part is unknown.
 """
 
 from typing import Any
@@ -126,7 +125,7 @@ def collectives_by_name(times: pd.DataFrame) -> pd.DataFrame:
     """`collective_times` by collective and group, the most exposed first.
 
     Returns `collective`, `group`, `count`, `sum_ns`, `mean_ns`, `median_ns`, `max_ns`, `exposed_ns`, `hidden_pct` (the
-    share of its own length under computation) and `bytes`. What is not known of all of them is null.
+    share of its own length under computation) and `bytes`. A figure is null if any of its collectives lacks it.
     """
     groups = times.groupby(["collective", "group"], dropna=False, sort=True)
     table = groups.agg(
@@ -151,7 +150,7 @@ def _sum_if_known(values: "pd.Series[int]") -> Any:
 def collectives_by_step(times: pd.DataFrame, trace: Trace) -> pd.DataFrame:
     """`collective_times` by the step that launched them, one row per step of the trace, those without any included.
 
-    Returns `index` (the N of `ProfilerStep#N`), `count`, `sum_ns`, `exposed_ns` (null if not known of any).
+    Returns `index` (the N of `ProfilerStep#N`), `count`, `sum_ns`, `exposed_ns` (null if one is unknown).
     """
     step = row_numbers(times["step"])
     inside = step >= 0
@@ -175,7 +174,7 @@ def collectives_by_step(times: pd.DataFrame, trace: Trace) -> pd.DataFrame:
 
 
 def collectives(analysis: Analysis) -> Collectives | None:
-    """The collectives by name and by step; None where nothing could have measured any."""
+    """The collectives by name and by step; None if the trace could not show any."""
     of = analysis.tables
     times = of.get("collective_times")
     if times is None and "host_collectives" in of:
@@ -201,7 +200,7 @@ def _called(collectives: pd.DataFrame, kernels: pd.DataFrame) -> "pd.Series[str]
 
 
 def _bytes(collectives: pd.DataFrame) -> "pd.Series[int]":
-    """The larger of the message given and the message got, in bytes; null where it is not said."""
+    """The larger of the sent and the received message, in bytes; null if not recorded."""
     element = pd.Series([ELEMENT_BYTES.get(dtype) for dtype in collectives["dtype"]], dtype="Int64")
     elements = collectives[["in_elements", "out_elements"]].max(axis=1, skipna=True).astype("Int64")
     elements = elements.reset_index(drop=True)
@@ -235,7 +234,7 @@ def host_collectives(trace: Trace) -> pd.DataFrame:
 
 
 def host_compute(trace: Trace) -> Spans | None:
-    """When operators ran on threads that do training work, calls of collectives aside; in normal form.
+    """The spans of operators on training threads, calls of collectives aside; in normal form.
 
     None if the trace holds no operator of such a thread, in its steps if it has any: the profiler did not record them.
     """

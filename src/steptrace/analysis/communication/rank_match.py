@@ -1,8 +1,8 @@
-"""Which activities on several ranks are one collective, and how far the ranks' clocks are apart.
+"""Matches the activities of one collective across ranks, and aligns the ranks' clocks.
 
-A collective that PyTorch numbered is known by its process group and number. One that the host carries out itself is the
-n-th of its size in its step: every rank must ask for them in the same order. Others are told by time: on all its ranks
-a collective runs until about the same instant, and each rank is in it before the first one leaves.
+A collective that PyTorch numbered is matched by its process group and number. The host's own are matched as the n-th of
+their size in the step: every rank must start them in the same order. Others are matched by time: a collective ends at
+about the same instant on all its ranks, and each rank is in it before the first one leaves.
 
 Machines' clocks differ, and a trace may count from its own start. So the clocks are aligned first: each rank's offset
 is the median of the densest third of the differences between the ends of its collectives and those of ranks already
@@ -22,25 +22,25 @@ from steptrace.analysis.communication.collectives import COLLECTIVE_TIMES, colle
 from steptrace.trace.columns import Ints, row_numbers, unmeasured
 from steptrace.trace.model import Trace
 
-#: Collectives that end at about the same time on every rank; a broadcast's root, say, may leave early.
+#: Collectives that end at about the same time on every rank; a broadcast's root may leave early.
 _ENDS_TOGETHER = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "send_recv"})
 _POINT_TO_POINT = frozenset({"send", "recv"})
-#: Ends further apart than half of the shorter span are those of different collectives; alignment errors are allowed.
+#: Ends further apart than half of the shorter span belong to different collectives; allows for alignment errors.
 _ALLOWED_SPREADS = 3
 
 _ADDED = ["annotation", "rank", "start", "end", "sequence", "group_key", "step_index", "pairing"]
 _COLUMNS = [*COLLECTIVE_TIMES.names, *_ADDED]
 
-#: Fewer pairs by order alone say nothing: one always fits.
+#: Fewest pairs by order alone: a single one always fits.
 _LEAST_PAIRS = 3
 
 
 @dataclass(frozen=True)
 class Clocks:
-    """Per rank what to add to its times, half the width of what that is from, and which ranks are aligned together.
+    """Per rank the offset to add to its times, its uncertainty, and the group of ranks aligned together.
 
-    `offset` is in ns. `spread` is None for a first rank, and with fewer than six pairs. Ranks of different
-    `component` share no collective, or too few to align them: their times cannot be compared.
+    `offset` is in ns. `spread`, half the width of the differences it is from, is None for a first rank, and with fewer
+    than six pairs. Ranks of different `component` share too few collectives: their times cannot be compared.
     """
 
     offset: dict[int, int]
@@ -74,7 +74,7 @@ def _with_pairing(rank: int, trace: Trace, shift: int) -> pd.DataFrame:
         rank=rank,
         start=times["ts"] + shift,
         end=times["ts"] + times["dur_ns"] + shift,
-        # A pair of ranks numbers its messages for itself: the number says nothing across pairs.
+        # Each pair of ranks numbers its messages separately.
         sequence=described["sequence"].reset_index(drop=True).where(~point_to_point, pd.NA),
         collective=times["collective"].where(~point_to_point, "send_recv"),
         group_key=pd.Series(group, dtype=object),
@@ -96,9 +96,9 @@ def _with_pairing(rank: int, trace: Trace, shift: int) -> pd.DataFrame:
 
 
 def _collectives_of(trace: Trace) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """One rank's collectives, and what is known of each: those of its GPU, or if it has none those of its host.
+    """One rank's collectives with their properties: its GPU's, or without any the host's.
 
-    The host's have no numbers, and whichever of several threads is free takes the next: they count as of one stream.
+    The host's have no numbers, and any free thread takes the next one: they count as one stream.
     """
     if trace.devices:
         times = collective_times(trace, trace.devices[0])
@@ -116,7 +116,7 @@ def align(collectives: pd.DataFrame, ranks: Sequence[int]) -> Clocks:
     """How far each rank's clock is off the first one's, from the ends of collectives."""
     together = collectives[collectives["collective"].isin(_ENDS_TOGETHER)] if len(collectives) else collectives
     ends: dict[int, dict[Hashable, int]] = {rank: {} for rank in ranks}
-    for source in (together, collectives):  # the others only where nothing better is shared
+    for source in (together, collectives):  # the others only for ranks that share none of the first
         for rank, of_rank in source.groupby("rank", sort=False):
             if not ends[int(str(rank))]:
                 ends[int(str(rank))] = dict(zip(of_rank["pairing"], of_rank["end"].astype("int64"), strict=True))
@@ -140,7 +140,7 @@ def align(collectives: pd.DataFrame, ranks: Sequence[int]) -> Clocks:
 
 
 def _usable(ends: dict[Hashable, int], aligned: dict[Hashable, list[int]]) -> list[Hashable]:
-    """The pairings from which a rank can be aligned: the numbered ones, or else enough that right ones stand out."""
+    """The pairs for aligning a rank: the numbered ones, or else all if there are enough."""
     shared = [key for key in ends if key in aligned]
     numbered: list[Hashable] = [key for key in shared if isinstance(key, tuple) and key[2] == "number"]
     return numbered or (shared if len(shared) >= _LEAST_PAIRS else [])
@@ -161,7 +161,7 @@ def _densest_third(values: Ints) -> tuple[int, int | None]:
 
 @dataclass
 class _Cluster:
-    """Activities taken for one collective so far."""
+    """Activities of one collective so far."""
 
     rows: list[int]
     ranks: set[int]

@@ -1,6 +1,6 @@
-"""Several ranks of one job: who waited for whom in collectives, and how differently the same kernels ran.
+"""Several ranks of one job: waits for other ranks in collectives, and differences in the same kernels' times.
 
-A rank's collectives are those of the analysed GPU, or where there is none, of the host.
+A rank's collectives are those of the analysed GPU, or without one the host's.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,22 +31,22 @@ from steptrace.record import read_communication
 from steptrace.schema import frame_of
 from steptrace.trace.model import Trace
 
-#: How many kernels summary.json compares across ranks; `rank_kernels.parquet` has all.
+#: Most kernels compared across ranks in summary.json; `rank_kernels.parquet` has all.
 MOST_KERNELS = 50
 
 _PER_STEP = ("count", "bytes", "measured_ns", "exposed_ns")
 
 
 def straggler_share(ranks: int) -> float:
-    """The share of all waiting above which a rank is the straggler: half way from an even share to all of it.
+    """The share of all waiting above which a rank is the straggler: halfway between an even share and all of it.
 
-    Chance alone gives one of two ranks more than half; of many ranks hardly any.
+    By chance alone one of two ranks has more than half, but hardly one of many.
     """
     return (1 + 1 / ranks) / 2
 
 
 def by_rank(traces: Sequence[Trace]) -> dict[int, Trace]:
-    """The traces by rank; by their place in the list if any does not say its rank, or two say the same."""
+    """The traces by rank, or by their place in the list if a rank is missing or occurs twice."""
     ranks = [trace.rank for trace in traces]
     if None in ranks or len(set(ranks)) < len(ranks):
         return dict(enumerate(traces))
@@ -54,12 +54,12 @@ def by_rank(traces: Sequence[Trace]) -> dict[int, Trace]:
 
 
 def matched_collectives(traces: dict[int, Trace]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Which collectives the ranks share, and what each rank waited: `MATCHED_COLLECTIVES`, `RANK_WAITS`.
+    """The collectives that ranks share, and each rank's waiting: `MATCHED_COLLECTIVES`, `RANK_WAITS`.
 
     A rank waits from its own arrival in a collective (the start of its kernel) to the arrival of the last rank, at
-    most to its own end. The whole waiting is on the account of the rank that was last. Where collectives are under way
-    at once a rank waits only once: sums over collectives take each instant once. Times are aligned by the ends
-    of collectives (see `rank_match`); waits below `clock_spread_ns` are noise.
+    most to its own end. The last rank is charged with all the waiting. Sums over concurrent collectives count each
+    instant once. Times are aligned by the ends of collectives (see `rank_match`); waits below `clock_spread_ns` are
+    noise.
     """
     collectives = all_collectives(traces)
     clocks = align(collectives, list(traces))
@@ -98,7 +98,7 @@ def _waits(matched: pd.DataFrame, collectives: pd.DataFrame, clocks: Clocks) -> 
 
 
 def _waited(parts: pd.DataFrame) -> int:
-    """How long one rank waited in these collectives, each instant once."""
+    """One rank's waiting time in these collectives, each instant counted once, in ns."""
     return _measure(parts["start_ns"], parts["start_ns"] + parts["wait_ns"])
 
 
@@ -107,7 +107,7 @@ def _measure(start: pd.Series, end: pd.Series) -> int:
 
 
 def straggler(waits: pd.DataFrame) -> Straggler | None:
-    """The rank that causes most of all waiting (`straggler_share`), if its delays stand out of the clocks' noise.
+    """The rank that causes most of the waiting (`straggler_share`), if its delays exceed the clocks' noise.
 
     They do if its mean delay, over the collectives where it was last, is above every rank's `clock_spread_ns`.
     """
@@ -123,9 +123,9 @@ def straggler(waits: pd.DataFrame) -> Straggler | None:
 
 
 def rank_kernels(traces: dict[int, Trace]) -> pd.DataFrame:
-    """How the ranks differ in each kernel's time: `RANK_KERNELS`, the kernel with the most time first.
+    """Each kernel's time across ranks: `RANK_KERNELS`, the kernel with the most time first.
 
-    Figures are over the ranks that ran it; a rank that did not is no zero.
+    Figures are over the ranks that ran the kernel; the others do not count as 0.
     """
     parts = [kernel_table(t, t.devices[0]).assign(rank=rank) for rank, t in traces.items() if t.devices]
     if not parts:
@@ -135,7 +135,7 @@ def rank_kernels(traces: dict[int, Trace]) -> pd.DataFrame:
     over_ranks = {f"{of}_{how}_ns": (f"{of}_ns", how) for of in ("sum", "mean") for how in ("min", "median", "max")}
     table = groups.agg(ranks=("rank", "size"), count=("count", "sum"), sum_ns=("sum_ns", "sum"), **over_ranks)
     table["slowest_rank"] = every.loc[groups["mean_ns"].idxmax().to_numpy(), "rank"].to_numpy()
-    # Other names may be alike on one rank than on all together.
+    # Short names that are unique on one rank may not be unique on all together.
     table = table.reset_index()
     table["short_name"] = table["name"].map(short_names(every["name"]))
     table = table.sort_values(["sum_ns", "name"], ascending=[False, True], kind="stable", ignore_index=True)
@@ -150,7 +150,7 @@ def tables(analyses: list[Analysis]) -> dict[str, pd.DataFrame]:
 
 
 def ranks(analyses: list[Analysis], traces: Sequence[TraceSummary], of: Mapping[str, pd.DataFrame]) -> Ranks:
-    """Of `tables` who waited for whom, and the kernels with the most time; `straggler` None if no rank stands out."""
+    """The ranks' waits and the kernels with the most time, from `tables`; `straggler` None if no rank stands out."""
     waits, matched = of["rank_waits"], of["matched_collectives"]
     by_name = matched.groupby(["collective", "group"], dropna=False, sort=True)
     waited = by_name.agg(count=("match", "nunique"), wait_ns=("wait_ns", "sum")).reset_index()
@@ -172,9 +172,9 @@ def ranks(analyses: list[Analysis], traces: Sequence[TraceSummary], of: Mapping[
 def _all_reduce(
     traces: Sequence[TraceSummary], waits: pd.DataFrame, communication: Communication | None
 ) -> RankAllReduce | None:
-    """Per step, medians over the ranks, beside what it should take by the run's own communication.json; None without.
+    """All-reduce figures per step, medians over the ranks, and the expected time by the run's communication.json.
 
-    A rank waits for the others inside its collectives: `wait_ns_per_step` is their mean, each instant once.
+    None without all-reduces in steps. `wait_ns_per_step` is the ranks' mean waiting inside collectives.
     """
     by_rank = [one for trace in traces if (one := trace.all_reduce) is not None and one.by_step]
     if not by_rank:
@@ -193,14 +193,14 @@ def _all_reduce(
 
 
 def _median(values: Iterable[float | None]) -> float | None:
-    """The median over the ranks; None if it is not known of one."""
+    """The median over the ranks; None if one rank lacks the figure."""
     figures = list(values)
     return None if None in figures else float(median(figures))  # type: ignore[type-var,arg-type]
 
 
 def _communication(analyses: Sequence[Analysis]) -> Communication | None:
-    """What the run recorded beside its traces; None for traces of others."""
+    """The run's communication.json; None without one beside the traces."""
     try:
         return read_communication(analyses[0].path.parent)
     except RecordError:
-        return None  # an extra: the traces say what they say without it
+        return None  # optional: the traces can be analysed without it

@@ -1,1 +1,1 @@
-"""What each step waited for, part by part."""
+"""The critical path of each step."""

@@ -1,21 +1,20 @@
-"""The critical path of a step: what its time was spent on, one thing after the other.
+"""The critical path of a step: the chain of waits that ends with the step.
 
-From a step's end backwards: of what the end had to wait for, that which happened last; of what that had to wait for,
-again the last; and so on to the step's start. The parts between follow each other without a gap, so their lengths add
-up to the step's exactly. What waits for what, `steptrace.analysis.critical_path.waits` and `nodes` say.
+It is followed backwards from the step's end: to the last event that the end had to wait for, from there to the last
+event that this one had to wait for, and so on to the step's start. The parts between follow each other without a gap,
+so their lengths add up to the step's exactly. `steptrace.analysis.critical_path.waits` and `nodes` define the waits.
 
 The classes of the parts:
 
 - `host`: a host thread running, in Python, operators or calls.
 - `loader`: the step's thread waiting for the data loader.
-- `sync`: a synchronisation with nothing left to wait for: its return after the work it waited for had ended, or all of
-  it if that work had ended before. (The wait itself is on the path as the work that was waited for.)
-- `launch`: from the start of a launch to the start of the work it launched, which nothing else held up.
+- `sync`: a synchronisation after the end of the work it waits for: its return, or all of it if the work had ended
+  before. (The wait itself is on the path as that work.)
+- `launch`: from the start of a launch to the start of its work, which nothing else delayed.
 - `queue`: from the end of the work before to the start of the next, on a stream or across streams.
 - `compute`, `comm`, `memory`: GPU work itself.
 
-The share of a class is what it takes on the path, not what a step would be shorter by without it: other paths would
-become critical.
+The share of a class is its part of the path, not the possible saving: without it other paths would become critical.
 """
 
 from collections.abc import Mapping
@@ -49,7 +48,7 @@ def critical_paths(trace: Trace) -> dict[str, pd.DataFrame]:
 
 
 def _tables(nodes: Nodes, steps: Steps) -> dict[str, pd.DataFrame]:
-    """The two tables, each class as its place in `CLASSES`."""
+    """The two tables, with each class as its index in `CLASSES`."""
     path = _parts(nodes, steps)
     spent = np.zeros((len(steps.begin), len(CLASSES)), dtype=np.int64)
     np.add.at(spent, (path["step"].to_numpy(), path["class"].to_numpy()), path["dur"].to_numpy())
@@ -67,7 +66,7 @@ def _tables(nodes: Nodes, steps: Steps) -> dict[str, pd.DataFrame]:
 
 
 def _parts(nodes: Nodes, steps: Steps) -> pd.DataFrame:
-    """The parts of each step's path, those without length left out and neighbours of one kind on one thread joined."""
+    """The parts of each step's path without empty ones; neighbours of one kind on one thread are joined."""
     before, time = nodes.before.tolist(), nodes.time.tolist()
     walked: list[int] = []
     counts = []
@@ -93,10 +92,9 @@ def _parts(nodes: Nodes, steps: Steps) -> pd.DataFrame:
 
 
 def critical_path(tables: Mapping[str, pd.DataFrame], *, gpu: bool) -> CriticalPath | None:
-    """The path in short: means over the steps, per class and of the steps' length, and each class's share.
+    """The path's summary: means over the steps, per class and of the steps' length, and each class's share.
 
-    Of means the parts still add up to the step, and a part over the step is its share. None if there is no path.
-    Classes that only a GPU has are None in a trace without one.
+    Means of the parts still add up to the mean step. None without a path. Classes of GPU work are None without a GPU.
     """
     steps = tables["critical_steps"]
     if len(steps) == 0:

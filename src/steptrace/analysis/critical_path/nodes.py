@@ -1,12 +1,12 @@
-"""The instants of a trace's steps as one table, each with the instant that it waited for.
+"""The instants of a trace's steps as one table of nodes, each with the node that it waited for.
 
 Nodes are starts and ends of GPU activities, on each host thread its launches and both ends of its synchronisations and
-loader waits, and the ends of steps. Of all that a node had to wait for (`waits.py` says what), that which happened last
-explains it. Where several happened at one instant, GPU work comes before launches, and launches before the host.
+loader waits, and the ends of steps. Of all nodes that a node had to wait for (see `waits.py`) the last one counts. Of
+several at one instant, GPU work comes before launches, and launches before the host.
 
-The host's part: a thread goes on after its previous instant. If a training thread (the autograd engine's) was busy
-while the steps' own thread began and ended nothing, it was working for it: its burst starts when the steps' thread
-hands over, and the steps' thread goes on after the burst. Any other thread runs by itself.
+A host thread continues after its previous instant. If a training thread (the autograd engine's) was busy while the
+steps' own thread recorded nothing, it worked for that thread: its burst starts when the steps' thread hands over, and
+the steps' thread continues after the burst. Any other thread runs independently.
 """
 
 from dataclasses import dataclass
@@ -22,18 +22,18 @@ from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import Mask, map_names, row_numbers, start_end, take
 from steptrace.trace.model import Trace
 
-#: What the time between a node and the one before it is: see `steptrace.analysis.critical_path.measure`.
+#: The classes of the time between a node and the one before it: see `steptrace.analysis.critical_path.measure`.
 CLASSES: Final = ("host", "loader", "sync", "launch", "queue", "compute", "comm", "memory")
 HOST, LOADER, SYNC, LAUNCH, QUEUE, COMPUTE, COMM, MEMORY = range(len(CLASSES))
-#: In which order nodes of one instant stand: ends, the host, starts (and ends without length), ends of steps.
+#: The order of nodes at one instant: ends, the host, starts (and ends of empty work), ends of steps.
 _ENDS, _HOST_NODE, _STARTS, _STEPS = range(4)
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Each step's start, end, end on the host and thread, and the thread that most of them are on.
+    """Each step's start, end, end on the host and thread, and the thread of most steps.
 
-    A trace without steps is one, seen from its busiest thread.
+    A trace without steps counts as one step of its busiest thread.
     """
 
     thread: int
@@ -49,11 +49,11 @@ class Steps:
 
     @property
     def last_on_host(self) -> int:
-        """When the host was done with the last step."""
+        """End of the last step on the host."""
         return int(self.host_end.max())
 
     def limit(self, thread: Ints) -> Ints:
-        """Until when each thread takes part."""
+        """The time up to which each thread counts."""
         return np.where(thread == self.thread, self.last_on_host, int(self.end.max()))
 
 
@@ -79,17 +79,17 @@ def _host_tables(trace: Trace) -> list[pd.DataFrame]:
 
 
 class Nodes:
-    """The table: `time`, and of what lies between a node and the one `before` it `kind`, `thread` and `kernel`.
+    """The table: `time`, the node `before`, and `kind`, `thread` and `kernel` of the part between the two.
 
-    `kind` is a place in `CLASSES`, `thread` and `kernel` rows of the trace's tables, and `before` a node, each -1 for
-    none. `step_ends` are the nodes of the steps' ends. What a node waited for always stands at a lower `rank`.
+    `kind` is an index in `CLASSES`, `thread` and `kernel` rows of the trace's tables, and `before` a node, each -1 for
+    none. `step_ends` are the nodes of the steps' ends. The node `before` always has a lower `rank`.
     """
 
     def __init__(self, trace: Trace, work: Work, steps: Steps) -> None:
         self._trace, self._of, self._steps = trace, work, steps
         self._choose()
         self._make()
-        # In order of what comes first at one instant: what is offered later then stays.
+        # In order of precedence at one instant: a later offer replaces an earlier one.
         self._chain_hosts()
         self._hand_over()
         self._start_work()
@@ -97,12 +97,12 @@ class Nodes:
         self._end_steps()
 
     def _choose(self) -> None:
-        """What of the trace matters: rows of `kernels` and `syncs`, and bursts of other threads."""
+        """Select the rows of `kernels` and `syncs` that count, and the bursts of other threads."""
         of, steps = self._of, self._steps
         ended = (of.end > steps.first) & (of.end <= int(steps.end.max()))
         self._work = np.flatnonzero(ended & (of.launched_ns < steps.last_on_host))
         self._starting = self._work[of.start[self._work] >= steps.first]
-        # What the host is taken to have launched at its start: without a launch, and not right after other work.
+        # Work assumed to be launched at its start: without a launch, and not right after other work.
         before = of.stream[self._starting]
         end = take(of.end, before)
         follows = (before >= 0) & (of.start[self._starting] - end < KERNEL_WAIT_BELOW_NS)
@@ -161,7 +161,7 @@ class Nodes:
         return result
 
     def _host_node(self, thread: Ints | int, time: Ints) -> Ints:
-        """The node of an instant on a host thread; before the first step it is that step's start."""
+        """The node of an instant on a host thread, or the start of the first step for an earlier instant."""
         early, steps = time < self._steps.first, self._steps
         key = self._key(np.where(early, steps.thread, thread), np.where(early, steps.first, time))
         return np.searchsorted(self._host, key).astype(np.int64)
@@ -170,7 +170,7 @@ class Nodes:
         return (len(self._host) + np.searchsorted(self._starting, rows)).astype(np.int64)
 
     def _end_node(self, rows: Ints) -> Ints:
-        """The node of each activity's end; before the first step it is that step's start."""
+        """The node of each activity's end, or the start of the first step for an earlier end."""
         node = len(self._host) + len(self._starting) + np.searchsorted(self._work, rows)
         early = self._of.end[rows] <= self._steps.first
         return np.where(early, self._host_node(0, np.full(len(rows), self._steps.first - 1)), node)
@@ -185,20 +185,20 @@ class Nodes:
         thread: Ints | int = -1,
         kernel: Ints | int = -1,
     ) -> None:
-        """Let nodes wait for others: each keeps the one that happened last, of those at one instant the later offer.
+        """Let nodes wait for others: each keeps the last source, of several at one instant the one offered last.
 
-        `at` is when the source really happened, be it before the first step. A source of no lower rank is none: the
-        host waits for no work that begins, or without length ends, in the very instant in which it goes on.
+        `at` is the source's own time, even before the first step. Sources without a lower rank are ignored: the host
+        does not wait for work that begins, or is empty and ends, at the instant when it continues.
         """
         latest = np.lexsort((self.rank[source], at))
         latest = latest[(self.rank[source] < self.rank[target])[latest] & (at >= self._at[target])[latest]]
-        target = target[latest]  # of one target several times the last stays
+        target = target[latest]  # the last one of each target
         for column, values in ((self.before, source), (self._at, at), (self.kind, kind), (self.thread, thread)):
             column[target] = np.broadcast_to(values, len(at))[latest]
         self.kernel[target] = np.broadcast_to(kernel, len(at))[latest]
 
     def _chain_hosts(self) -> None:
-        """Each host thread goes on after its previous instant."""
+        """Each host thread continues after its previous instant."""
         thread, time = self._thread, self.time
         after = np.flatnonzero(thread[1:] == thread[:-1]) + 1
         kind = np.full(len(thread), HOST, dtype=np.int64)
@@ -206,7 +206,7 @@ class Nodes:
         kind[own[intervals.measure_within(self._loader, time[own - 1], time[own]) > 0]] = LOADER
         kind[after[self._in_sync(thread[after - 1], time[after - 1])]] = SYNC
         self._offer(after, after - 1, time[after - 1], kind[after], thread=thread[after])
-        # A thread that nothing is known to have started runs by itself from the first step's start.
+        # A thread without a recorded cause runs independently from the first step's start.
         alone = np.flatnonzero(np.append(True, thread[1:] != thread[:-1]) & (thread != self._steps.thread))
         alone = np.setdiff1d(alone, self._host_node(self._bursts[:, 0], self._bursts[:, 1]))
         begun = np.full(len(alone), self._steps.first)
@@ -221,7 +221,7 @@ class Nodes:
         return inside
 
     def _hand_over(self) -> None:
-        """Threads that work for the steps' begin when that hands over, and it goes on after them."""
+        """Threads that work for the steps' thread begin when it hands over, and it continues after them."""
         own_thread = self._steps.thread
         thread, begin, end = self._bursts.T
         entry = self._host_node(thread, begin)
@@ -233,7 +233,7 @@ class Nodes:
         self._offer(own[place[back]], source, end[back], HOST, thread=own_thread)
 
     def _start_work(self) -> None:
-        """GPU work starts after its launch and the work before it, and ends as long after as it ran."""
+        """GPU work starts after its launch and the work before it, and ends after its length."""
         of, rows, first = self._of, self._starting, self._steps.first
         launched = rows[of.launched_ns[rows] >= 0]
         for kernel, thread, at in (
@@ -258,7 +258,7 @@ class Nodes:
         return kind
 
     def _wait_for_work(self) -> None:
-        """A synchronisation returns after the work it waits for, or with it where its end is later by the clocks."""
+        """A synchronisation returns after the work it waits for, or with it if the clocks show a later end of work."""
         sync, kernel = self._of.waits(self._trace).T
         both = np.isin(sync, self._syncs[self._returns]) & np.isin(kernel, self._work)
         sync, kernel = np.searchsorted(self._syncs, sync[both]), kernel[both]
@@ -270,11 +270,11 @@ class Nodes:
         self._offer(self._host_node(thread, back), source, at, kind, thread=thread, kernel=kernel)
 
     def _end_steps(self) -> None:
-        """A step ends once its thread is done and so is the work launched in it."""
+        """A step ends when both its thread and the work launched in it have finished."""
         steps, work = self._steps, self._work
         source = self._host_node(steps.threads, self._done)
         self._offer(self.step_ends, source, self._done, HOST, thread=steps.threads)
-        # Work without a known launch counts for the step that it lies in.
+        # Work without a known launch belongs to the step in which it ran.
         launched = self._of.launched_ns[work] >= 0
         of_launch = row_numbers(self._trace.kernels["step"])[work] if len(self._trace.steps) else np.zeros_like(work)
         around = np.searchsorted(steps.begin, self._of.start[work], side="right") - 1
@@ -285,7 +285,7 @@ class Nodes:
 
 
 def _bursts(trace: Trace, steps: Steps, threads: list[int]) -> Ints:
-    """Rows `(thread, start, end)`: when another training thread worked for the steps' own."""
+    """Rows `(thread, start, end)`: spans in which another training thread worked for the steps' own."""
     bursts: list[tuple[int, int, int]] = []
     events = _spans(trace, steps, [*threads, steps.thread]) if threads else {}
     busy = {thread: intervals.union(events[thread]) for thread in threads if thread in events}
@@ -301,7 +301,7 @@ def _bursts(trace: Trace, steps: Steps, threads: list[int]) -> Ints:
 
 
 def _spans(trace: Trace, steps: Steps, threads: list[int]) -> dict[int, Spans]:
-    """The events of host threads that lie between the start of all and when the host was done, by thread."""
+    """The events of host threads between the start of the first step and the host's end of the last, by thread."""
     of_thread, parts = [], []
     for table in _host_tables(trace):
         (ts, end), thread = start_end(table), table["thread"].to_numpy()

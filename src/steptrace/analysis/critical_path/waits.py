@@ -1,23 +1,22 @@
-"""What each piece of GPU work, and each wait of the host, had to wait for.
+"""The work that each GPU activity, and each synchronisation of the host, had to wait for.
 
 GPU work can start once
 
 - its launch has begun on the host,
 - the work before it on its stream has ended,
 - if its launch caused several activities (a graph): the last of them to end before it has ended,
-- if its stream had been told to wait for an event just before the launch: the work that ended last, on another stream,
-  of that launched before the wait was asked for. Which event is not recorded; this is the one that held it up.
+- if its thread made a stream wait for an event just before the launch: the work on another stream that ended last, of
+  that launched before this wait. Traces do not record the event; this work delayed it.
 
-A host synchronisation can return once the work that it waits for has ended: a copy for itself; a wait for an event for
-the work that ended last before it returned; a wait for a stream for the last work of the one stream, of those then
-drained, that was last to drain; a wait for the device for the last work of every stream. This needs no `cuda_sync`
+A host synchronisation can return once the work that it waits for has ended: for a copy, the copy; for a wait for an
+event, the work that ended last before the return; for a wait for a stream, the last work of the stream that was the
+last to drain before the return; for a wait for the device, the last work of every stream. This needs no `cuda_sync`
 records, which few traces hold. The clocks of host and GPU differ a little: a copy, the device's last work, and a
-stream's last work where none had drained, count even if they ended up to 20 us after the call returned.
+stream's last work if none had drained, count even if they ended up to 20 us after the call returned.
 
-Work whose launch is missing from the trace, or is recorded as later than its start (clocks of host and GPU that
-disagree), follows the work before it on its stream if that ended less than 30 us earlier. Else the host is taken to
-have launched it at its start. If it starts while a training thread is blocked in a synchronisation, it is taken to have
-been launched before.
+Work without a launch in the trace, or with a launch after its start (clocks that disagree), follows the work before it
+on its stream if that ended less than 30 us earlier. Else it is assumed to be launched at its start, or, if a training
+thread is blocked in a synchronisation at that time, before the synchronisation.
 """
 
 from collections.abc import Iterator
@@ -33,16 +32,16 @@ from steptrace.intervals import Ints
 from steptrace.trace.columns import row_numbers, spans_of, start_end, take
 from steptrace.trace.model import Trace
 
-#: Host and GPU clocks agree to about this: work that ends so much after a call returned may still be what it awaited.
+#: Error of the alignment of host and GPU clocks: a call may have waited for work that ends this much after its return.
 CLOCK_SKEW_NS: Final = 20_000
 
 
 @dataclass(frozen=True)
 class Work:
-    """Of each GPU activity (row of `kernels`) its times, and what it follows: rows of `kernels`, -1 for none.
+    """For each GPU activity (row of `kernels`) its times, and the activities that it follows: rows, -1 for none.
 
-    `thread` is that of its launch (-1 without one), and `launched_ns` when that began, -1 where it is not known to have
-    begun by the activity's start. `asked_ns` is when it is taken to have been launched; `queue` numbers streams.
+    `thread` is its launch's (-1 without one), and `launched_ns` the launch's start, -1 if missing or after the
+    activity's start. `asked_ns` is the assumed time of the launch; `queue` numbers streams.
     """
 
     start: Ints
@@ -78,7 +77,7 @@ class Work:
 
 
 def work_of(trace: Trace) -> Work:
-    """What every GPU activity of a trace waited for."""
+    """The waits of every GPU activity of a trace."""
     kernels = trace.kernels
     start, end = start_end(kernels)
     launch = row_numbers(kernels["launch"])
@@ -100,7 +99,7 @@ def work_of(trace: Trace) -> Work:
 
 
 def _before_waits(trace: Trace, times: Ints) -> Ints:
-    """The times, those within a wait of a training thread moved to just before it."""
+    """The times; those within a sync of a training thread are moved to just before it."""
     rows = trace.syncs[trace.threads["training"].to_numpy(dtype=bool)[trace.syncs["thread"].to_numpy()]]
     blocked = intervals.union(spans_of(rows))
     if len(blocked) == 0:
@@ -111,9 +110,9 @@ def _before_waits(trace: Trace, times: Ints) -> Ints:
 
 
 def _latest_before(group: Ints, end: Ints, start: Ints) -> Ints:
-    """For each row the one of its group that ended last by its start, of several the last; -1 for none.
+    """For each row the row of its group that ended last by its start, of several the last; -1 for none.
 
-    Rows are in order of start. Of rows without length at one instant each follows those before it in the table.
+    Rows are in order of start. Empty rows at one instant follow each other in the table's order.
     """
     count = len(start)
     if count == 0:
@@ -130,7 +129,7 @@ def _latest_before(group: Ints, end: Ints, start: Ints) -> Ints:
 
 
 def _events_waited_for(trace: Trace, launch: Ints, asked: Ints, queue: Ints) -> Ints:
-    """The activity on another stream that held up each one launched right after its stream was told to wait."""
+    """For each activity launched right after a stream's wait for an event, the activity that delayed it."""
     event = np.full(len(launch), -1, dtype=np.int64)
     calls = wait_for_event(trace, launch)
     start, end = start_end(trace.kernels)
@@ -151,13 +150,13 @@ class _Ended:
         self._ends = end[self._rows]
 
     def by(self, time: int, called: int) -> Iterator[int]:
-        """Those that had ended by a time and were launched before another, the last to end first."""
+        """The activities that ended by one time and were launched before another, the last to end first."""
         place = int(np.searchsorted(self._ends, time, side="right"))
         return (int(k) for k in self._rows[:place][::-1] if self._asked[k] < called)
 
 
 def _last_of_streams(begin: Ints, asked: Ints, queue: Ints, end: Ints) -> Ints:
-    """For each sync and stream the activity to end last of those launched before the sync; -1 for none."""
+    """For each sync and stream, of the activities launched before the sync, the last to end; -1 for none."""
     last = np.full((len(begin), int(queue.max(initial=-1)) + 1), -1, dtype=np.int64)
     for stream in range(last.shape[1]):
         rows = np.flatnonzero(queue == stream)
@@ -169,10 +168,10 @@ def _last_of_streams(begin: Ints, asked: Ints, queue: Ints, end: Ints) -> Ints:
 
 
 def _last_of_calls(trace: Trace, end: Ints) -> Ints:
-    """The activity that each call caused, the last to end of several; -1 for none."""
+    """The activity that each call launched, of several the last to end; -1 for none."""
     launch = row_numbers(trace.kernels["launch"])
     rows = np.argsort(end, kind="stable")
     rows = rows[launch[rows] >= 0]
     last = np.full(len(trace.launches), -1, dtype=np.int64)
-    last[launch[rows]] = rows  # of several the last
+    last[launch[rows]] = rows  # the last one of each launch
     return last

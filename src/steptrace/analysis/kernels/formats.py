@@ -1,12 +1,12 @@
-"""In which number formats a GPU computes, and how much of its matrix work runs on tensor cores, by kernels' names.
+"""Number formats of GPU kernels, and the share of matrix work on tensor cores, from kernels' names.
 
-Three tables of patterns, each row with its source; the first row that matches decides. What no row knows is unknown.
+Three tables of patterns, each row with its source; the first match decides; without a match the value is unknown.
 A kernel counts with the narrowest floating-point format that its name gives: that of its operands, where sums are
 often kept in a wider one. A conversion counts with its narrower side. TF32 is 32-bit: operands and results are, only
 the product is rounded. AMD's matrix cores count as tensor cores.
 
-What a kernel's name does not tell, the recorded input types of the operator that launched it may. What neither tells
-is `unknown`: a Triton kernel's name holds no types, and a guess would be worse than none.
+If the name does not give the format, the recorded input types of the launching operator may; otherwise it is `unknown`,
+as for Triton kernels, whose names hold no types.
 """
 
 import re
@@ -32,7 +32,7 @@ FORMATS: Final = ("bits8", "bits16", "bits32", "bits64", "integer", "unknown")
 
 @dataclass(frozen=True)
 class NameRule:
-    """One row: what a name that `pattern` finds is taken for, and who says that it means this."""
+    """One row: the value for names that match `pattern`, and its source."""
 
     pattern: re.Pattern[str]
     means: str
@@ -41,10 +41,9 @@ class NameRule:
 
 @dataclass(frozen=True)
 class KernelFormat:
-    """What a name says. `tensor_core`: `yes`, `no` or `unknown`; `matrix`: multiplies matrices, convolves or attends.
+    """A name's meaning. `tensor_core`: `yes`, `no` or `unknown`; `matrix`: multiplies matrices, convolves or attends.
 
-    `helper` kernels prepare or finish the work of such a kernel (layout, split-K sums) and use no tensor cores by
-    nature.
+    `helper` kernels prepare or finish the work of a `matrix` kernel (layout, split-K sums), without tensor cores.
     """
 
     bits: str
@@ -65,7 +64,7 @@ _TORCH = "PyTorch's CUDA kernels: element types are template arguments or those 
 _ATTENTION = "flash-attention, CUTLASS's and TensorRT-LLM's FMHA and cuDNN's attention: types in the name"
 _TRITON = "triton_kernels: output, left and right operand in the name; formats of OCP's microscaling (MX) and NVFP4"
 
-#: The number format. Before PyTorch's templates stand the libraries, whose letters mean something else there.
+#: The number format. Libraries come before PyTorch's templates, where the same letters have another meaning.
 FORMAT_RULES: Final = (
     _rule(r"nvjet_(?:sm\d+_)?(?:qq|oo)", "bits8", _CUBLAS + "; q is FP8, o is FP4"),
     _rule(r"nvjet_(?:sm\d+_)?[th][a-z]*_", "bits16", _CUBLAS + "; t is bfloat16, h is float16"),
@@ -135,7 +134,7 @@ TENSOR_CORE_RULES: Final = (
     _rule(r"(?<![a-zA-Z])[sd]gemm", "no", _CUBLAS + "; without an instruction's shape"),
 )
 
-#: Kernels that multiply matrices, convolve or attend, and those that only help them.
+#: Kernels that multiply matrices, convolve or attend, and their helpers.
 MATRIX_RULES: Final = (
     _rule(
         r"(?i)splitk_?reduce|reduce_?splitk|nchwToNhwc|nhwcToNchw|epilogue::impl|computeOffsets|reduce_wgrad|flip_filter|"
@@ -158,7 +157,7 @@ _TF32: Final = re.compile(r"tf32|tfloat32|(?<![a-z])s(?:1684|1688)(?![0-9])")
 
 @lru_cache(maxsize=4096)
 def kernel_format(name: str) -> KernelFormat:
-    """What the name of a kernel, as recorded, says of its arithmetic."""
+    """The arithmetic of a kernel by its recorded name."""
     bits = _first(FORMAT_RULES, name) or "unknown"
     role = _first(MATRIX_RULES, name)
     core = "no" if bits == "integer" else _first(TENSOR_CORE_RULES, name) or "unknown"
@@ -185,7 +184,7 @@ _MATRIX_OPS: Final = re.compile(
     re.IGNORECASE,
 )
 
-#: An operator's input types as the trace writes them -> width. Integers and scalars are no arithmetic to speak of.
+#: An operator's input types as the trace writes them -> width. Integers and scalars are ignored.
 _TYPES: Final = {
     "c10::BFloat16": "bits16",
     "c10::Half": "bits16",
@@ -194,9 +193,9 @@ _TYPES: Final = {
     "double": "bits64",
     "c10::complex<double>": "bits64",
 }
-#: How many kernels summary.json lists.
+#: Most kernels in summary.json.
 MOST: Final = 10
-#: What tells one row of `kernel_formats` from another.
+#: The key of a row of `kernel_formats`.
 _KEYS: Final = ("name", "bits", "by", "tensor_core", "eligible", "tf32")
 _NARROW: Final = re.compile(r"^c10::(?:Float8|Float4|Byte|Char)", re.IGNORECASE)
 
@@ -224,7 +223,7 @@ def kernel_formats(trace: Trace, device: int) -> pd.DataFrame:
         [str(name) for name in column.cat.categories]
         for column in (kernels["name"], trace.ops["name"], trace.ops["dtypes"])
     )
-    # Judged once for each name under each operator: a trace has millions of kernels, and hundreds of these.
+    # Judged once for each pair of name and operator: a trace has millions of kernels, but hundreds of pairs.
     by_key = codes.groupby(["name", "op", "types"], sort=True)["ns"].agg(count="size", ns="sum").reset_index()
     rows = pd.DataFrame(
         [
@@ -240,7 +239,7 @@ def kernel_formats(trace: Trace, device: int) -> pd.DataFrame:
 
 
 def _judged(name: str, op: str, types: str) -> tuple[str, str, str | None, str, bool, bool]:
-    """The columns `_KEYS` of a kernel launched by an operator with input types; both empty where not known."""
+    """The columns `_KEYS` of a kernel; `op` and `types` of its operator are empty if unknown."""
     by_name = kernel_format(name)
     bits, by = (by_name.bits, "name") if by_name.bits != "unknown" else (type_format(types), "types")
     eligible = by_name.matrix or (bool(_MATRIX_OPS.search(op)) and not by_name.helper and bits != "integer")
@@ -271,7 +270,7 @@ def precision_of(formats: pd.DataFrame) -> Precision:
 def type_format(types: str) -> str:
     """The narrowest floating-point format among an operator's input types (`ops.dtypes`), `unknown` without any.
 
-    With integers alone it stays unknown too: a copy of bytes and an operator on indices look the same.
+    With integers alone it is unknown: a copy of bytes and an operator on indices look the same.
     """
     parts = types.split(",")
     if any(_NARROW.match(part) and "Float" in part for part in parts):

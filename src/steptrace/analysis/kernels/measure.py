@@ -1,17 +1,16 @@
-"""Which kernels a GPU spent its time in, by name, and which sequences of them recur.
+"""GPU time by kernel name, recurring sequences of kernels, and where operators run.
 
-A sequence that comes often and takes long is a candidate for fusing, for a graph or for `torch.compile`: `span_ns` less
-`kernel_ns` is what its gaps cost.
+A frequent, long sequence is a candidate for fusion, a graph or `torch.compile`: `span_ns` less `kernel_ns` is the time
+of its gaps.
 
-Of calls of one name inside each other only the outermost counts. Work of an operator is what was launched inside it on
-its thread. A label owns, besides, what other training threads launched meanwhile: the backward pass runs in a thread of
-its own. The marks of steps are no labels here. Holistic Trace Analysis counts the operators of the smallest depth only,
-and nothing of other threads.
+Of nested calls of one name only the outermost counts. An operator's work is the work launched inside it on its thread.
+A label also has the work that other training threads launched meanwhile: the backward pass runs in a thread of its own.
+Marks of steps are not labels here. Holistic Trace Analysis counts only the operators of the smallest depth, without
+other threads.
 
-And where operators run, by count and by time. One is on the device if it launched GPU work itself. Of the others those
-count that work themselves, by at least half of their time: `aten::linear` only passes on, and is placed where its
-`aten::addmm` is. Operators that make or view tensors without touching their elements are counted apart, since nothing
-could move them to a GPU.
+An operator is on the device if it launched GPU work itself. Other operators count only if at least half of their time
+is their own: `aten::linear` only calls `aten::addmm`, and is placed with it. Operators that create or view tensors
+without touching their elements are counted separately, since a GPU would not run them.
 """
 
 from itertools import combinations, groupby
@@ -43,7 +42,7 @@ KERNEL_TYPES = table_of("kernel_types", KernelType, "classes")
 def kernel_table(trace: Trace, device: int) -> pd.DataFrame:
     """The activities of one GPU by name, the one with the most time first (table `kernel_names`)."""
     kernels = trace.kernels[(trace.kernels["device"] == device).to_numpy()]
-    # Categories are sorted: of texts, row by row, that takes ten times as long.
+    # By category, since sorting the texts takes ten times as long.
     columns = {name: kernels[name].cat.reorder_categories(sorted(kernels[name].cat.categories)) for name in _KEYS}
     groups = kernels.assign(**columns).groupby(_KEYS, sort=True, observed=True)["dur"]
     table = groups.agg(
@@ -58,7 +57,7 @@ def kernel_table(trace: Trace, device: int) -> pd.DataFrame:
 
 
 def kernel_types(trace: Trace, device: int) -> pd.DataFrame:
-    """How long which classes ran on a GPU, alone and on top of each other (table `kernel_types`)."""
+    """The time of each combination of classes that ran on a GPU at once (table `kernel_types`)."""
     gpu = activity(trace, device)
     spans = {"compute": gpu.compute, "comm": gpu.comm, "memory": gpu.memory}
     busy = intervals.measure(gpu.busy)
@@ -88,15 +87,15 @@ def kernel_sequences(
     Args:
         trace: the trace.
         tree: its `call_tree`.
-        name: only operators and labels whose name holds this text. Without it, a call of which one caller launched
-            exactly the same work is left out: the caller stands for both.
+        name: only operators and labels whose name holds this text. Without it, a call is left out if its caller
+            launched exactly the same work.
         minimum_length: the fewest activities a sequence has.
     """
     calls = _calls(trace, tree, name)
     node, order = _work_by_call(trace, tree)
     at_node = np.searchsorted(node, calls["row"].to_numpy())
     after_node = np.searchsorted(node, (calls["row"] + calls["size"]).to_numpy())
-    # When a training thread launched each; work of other threads comes after everything.
+    # The time of each launch on a training thread; work of other threads comes last.
     launch_ts = tree["ts"].to_numpy()[node]
     launched = np.where(on_training(trace, tree.iloc[node]), launch_ts, np.iinfo(np.int64).max)
     by_time = np.argsort(launched, kind="stable")
@@ -104,11 +103,11 @@ def kernel_sequences(
     is_label = (calls["kind"] == "annotation").to_numpy() & calls["training"].to_numpy()
     start = calls["ts"].to_numpy()
     first, stop = (np.searchsorted(launched, start + length) for length in (0, calls["host_ns"].to_numpy()))
-    is_label &= stop - first != after_node - at_node  # one that owns its own thread's work alone is like an operator
+    is_label &= stop - first != after_node - at_node  # a label with its own thread's work alone is like an operator
     first, stop = np.where(is_label, first, at_node), np.where(is_label, stop, after_node)
     enough = np.flatnonzero((stop - first >= minimum_length) & (stop > first))
     if name is None:
-        # Of calls inside each other with the same work, the outermost: the first, since the tree names it first.
+        # Of nested calls with the same work the outermost, which is the first in the tree.
         work = calls[["thread"]].assign(first=first, stop=stop, label=is_label).iloc[enough]
         enough = enough[~work.duplicated().to_numpy()]
     sequences: dict[tuple[Any, ...], list[int]] = {}
@@ -117,7 +116,7 @@ def kernel_sequences(
     begin, end = kernels["ts"].to_numpy(), (kernels["ts"] + kernels["dur"]).to_numpy()
     columns = [calls[name].to_numpy()[enough].tolist() for name in ("kind", "name", "host_ns")]
     for call, a, b, kind, of, host_ns in zip(enough, first[enough], stop[enough], *columns, strict=True):
-        rows = np.sort((by_launch if is_label[call] else order)[a:b])  # kernels stand by start
+        rows = np.sort((by_launch if is_label[call] else order)[a:b])  # kernels are sorted by start
         ends = end[rows]
         sums = sequences.setdefault((kind, of, codes[rows].tobytes()), [0, 0, 0, 0])
         sums[0] += 1
@@ -128,10 +127,9 @@ def kernel_sequences(
 
 
 def most_frequent(sequences: pd.DataFrame) -> tuple[Sequence, ...]:
-    """Of the sequences that came more than once those with the most GPU time, as summary.json has them.
+    """The recurring sequences with the most GPU time, for summary.json.
 
-    Their activities stand under short names, neighbours of one name as one entry; `left_out` counts the entries beyond
-    the first.
+    Activities have short names, and neighbours of one name are one entry; `left_out` counts the entries not listed.
     """
     most = []
     for row in records(sequences[(sequences["count"] > 1).to_numpy()].head(MOST)):
@@ -179,7 +177,7 @@ def _table(sequences: dict[tuple[Any, ...], list[int]], names: pd.Index) -> pd.D
     return schema.frame_of(SEQUENCES, rows)
 
 
-#: Operators that change how a tensor is seen, or get memory for one.
+#: Operators that view a tensor, or allocate one.
 VIEWS: Final = frozenset(
     f"aten::{name}"
     for name in (
@@ -209,7 +207,7 @@ def placement(trace: Trace) -> Placement | None:
     launched = np.zeros(len(ops), dtype=bool)
     launched[op[linked]] = True
     views = map_names(ops["name"], VIEWS.__contains__)
-    # Host time of each operator without and with the operators inside.
+    # Host time of each operator, without and with its inner operators.
     operators = tree_of([ops])
     own_ns, whole_ns = operators["own"], operators["host"]
     on_device, rest = counts & launched, counts & ~launched

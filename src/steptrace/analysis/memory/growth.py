@@ -1,13 +1,13 @@
-"""What steps leave behind: memory that grows from step to step, and where what stays was allocated.
+"""Memory that grows from step to step, and the origins of the blocks that stay.
 
-A step adds its blocks that outlive the whole next step, less older ones that are released in that one. So a batch
-that the next step replaces adds nothing, nor does a state that is made anew in every step. Of what was added only
-counts what is still there when the window ends: a queue of batches for later steps is no growth.
+A step adds its blocks that outlive the whole next step, less older blocks released in that step. So a batch that the
+next step replaces adds nothing, nor does state that every step creates anew. Only blocks that are live at the window's
+end count: a queue of batches for later steps is not growth.
 
-Blocks that hold a value or a few are left out, however many: whoever measures a training keeps its losses, too.
+Blocks of a few values are ignored, however many: a measured training keeps its losses, too.
 
-The last step is left out, for nothing says what of it would have stayed; and so is a program's very first one
-(`ProfilerStep#0`), which makes optimizer state and caches.
+The last step is left out, since it is unknown which of its blocks would stay; and so is a program's first step
+(`ProfilerStep#0`), which creates optimizer state and caches.
 """
 
 from typing import Final
@@ -24,17 +24,17 @@ from steptrace.trace.events import MISSING
 from steptrace.trace.model import Trace
 from steptrace.trace.source import SourceLines
 
-#: The size up to which a block holds a value or a few: that of the CUDA allocator's smallest.
+#: Bytes up to which a block is ignored: the CUDA allocator's smallest block.
 _VALUE_BYTES: Final = 512
 
 
 def memory_growth(trace: Trace, blocks: pd.DataFrame, lines: SourceLines) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """What each step left behind, and the origins of what stayed (tables `memory_growth` and `memory_kept`).
+    """The memory that each step added, and the origins of the blocks that stay (`memory_growth`, `memory_kept`).
 
     Args:
         trace: the trace; without two steps both tables are empty.
         blocks: its `memory_blocks`.
-        lines: what is known of source lines.
+        lines: the recorded source lines.
     """
     number = trace.steps["index"].to_numpy()
     grown, kept = [], []
@@ -53,7 +53,7 @@ def memory_growth(trace: Trace, blocks: pd.DataFrame, lines: SourceLines) -> tup
 
 
 def _left_behind(trace: Trace, blocks: pd.DataFrame) -> tuple[Ints, NDArray[np.bool_], Ints]:
-    """Of each block the step that made it (-1: none) and whether it is there at the end; the bytes each step added."""
+    """Each block's step (-1: none), whether it is live at the end, and the bytes that each step added."""
     start, size = trace.steps["ts"].to_numpy(), blocks["bytes"].to_numpy()
     last = int(start[-1] + trace.steps["host_dur"].iloc[-1])
     begin, end = life(blocks)

@@ -1,20 +1,20 @@
-"""What the allocators gave out: the curve of each device, its peak, and what was live there.
+"""Memory of PyTorch's allocators: the curve of each device, its peak, and the blocks live at the peak.
 
 A block lives from its allocation to its release. Its category follows from the parts of the step (data, forward, loss,
-backward, optimizer) in which these two happen:
+backward, optimizer) of these two events:
 
-* released in the very part that allocated it: `temporary`;
+* released in the part that allocated it: `temporary`;
 * otherwise by the part that allocated it: data `inputs`; forward and loss `activations` (kept for the backward pass);
   backward `gradients`; optimizer `optimizer_state`; outside of all parts `unknown`;
 * allocated before the trace: `parameters`, `gradients`, `optimizer_state` and `workspaces` (cuBLAS's, which PyTorch
-  allocates once per stream) as far as the run's memory.json says how many bytes each of them holds between two steps,
-  the rest `unknown`.
+  allocates once per stream) by the bytes that the run's memory.json gives for each between two steps, the rest
+  `unknown`.
 
-What activation checkpointing computes again in the backward pass is therefore `temporary`. The parts are our loop's
-labels; in a trace without them the loader's and the optimizer's labels of PyTorch, the span of the backward operators
-between two such cuts, and forward for the rest.
+Activations that checkpointing recomputes in the backward pass are therefore `temporary`. The parts are our loop's
+labels; without them PyTorch's labels of the loader and the optimizer, the span of the backward operators between two of
+these, and forward for the rest.
 
-Only PyTorch's allocators tell: memory that a library takes by itself, or that a loader worker shares, is not seen.
+Memory that a library allocates without PyTorch, or that a loader worker shares, is not included.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ from steptrace.trace.events import MISSING
 from steptrace.trace.model import Trace
 from steptrace.trace.source import SITE_COLUMNS, SourceLines, sites_of
 
-#: In the order in which they are shown.
+#: The categories in display order.
 CATEGORIES: Final = (
     "parameters",
     "gradients",
@@ -61,8 +61,8 @@ HOST: Final = 0
 def memory_blocks(trace: Trace) -> pd.DataFrame:
     """Every block of memory with its life and category (table `memory_blocks`), by device and time of allocation.
 
-    A block whose release alone is recorded was there before the trace. Where an address is given out again without a
-    release in between, that one was lost, and the first block ends there.
+    A block with only a release was allocated before the trace. If an address is allocated again without a release in
+    between, the release was lost, and the first block ends there.
     """
     events = trace.memory[(trace.memory["address"].notna() & (trace.memory["bytes"] != 0)).to_numpy()]
     kind, device = events["device_type"].to_numpy(), row_numbers(events["device"])
@@ -102,13 +102,13 @@ def memory_blocks(trace: Trace) -> pd.DataFrame:
 def memory_devices(trace: Trace, blocks: pd.DataFrame, held: Mapping[int, Held]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The peak of each device and its curve (tables `memory_devices` and `memory_curve`), the highest peak first.
 
-    Bytes that are there since before the trace come from the allocator's counter on a GPU. The host's counter begins
-    with the profiler, so there they come from `held`; without it the curve holds what the trace saw allocated, alone.
+    On a GPU the bytes from before the trace come from the allocator's counter. The host's counter begins with the
+    profiler, so there they come from `held`; without it the curve holds only allocations within the trace.
 
     Args:
         trace: the trace.
         blocks: its `memory_blocks`.
-        held: by device type what the run's memory.json say is held between two steps.
+        held: by device type the bytes held between two steps, from the run's memory.json.
     """
     peaks: list[dict[str, Any]] = []
     curves = []
@@ -143,7 +143,7 @@ def memory_devices(trace: Trace, blocks: pd.DataFrame, held: Mapping[int, Held])
 def memory_at_peak(
     trace: Trace, blocks: pd.DataFrame, devices: pd.DataFrame, held: Mapping[int, Held], lines: SourceLines
 ) -> pd.DataFrame:
-    """What was live at each device's peak by origin, the most bytes first (table `memory_at_peak`)."""
+    """The blocks live at each device's peak by origin, the most bytes first (table `memory_at_peak`)."""
     parts = []
     peaks: list[Any] = list(devices.itertuples())
     for row in peaks:
@@ -159,7 +159,7 @@ def memory_at_peak(
 
 
 def on_device(table: pd.DataFrame, kind: Any, device: Any) -> pd.DataFrame:
-    """The rows of a table that are about one device."""
+    """The rows of a table for one device."""
     same = row_numbers(table["device"]) == (-1 if pd.isna(device) else int(device))
     of_device: pd.DataFrame = table[(table["device_type"] == kind).to_numpy() & same]
     return of_device
@@ -179,7 +179,7 @@ def _categories(trace: Trace, begin: Ints, until: Ints) -> tuple[list[str | None
 
 
 def _parts(trace: Trace) -> tuple[Ints, list[str | None]]:
-    """The instants at which a part of a step begins or ends, and what lasts from each to the next (None: no part)."""
+    """The instants at which a part of a step begins or ends, and the part from each to the next (None: no part)."""
     labels, rest = labelled_parts(trace), None
     spans = list(zip(*(times.tolist() for times in start_end(labels)), labels["name"].astype(str), strict=True))
     if not any(name == "forward" for *_, name in spans):
@@ -203,11 +203,11 @@ def _level(blocks: pd.DataFrame, start: int) -> tuple[Ints, Ints]:
 
 
 def _before(events: pd.DataFrame, instants: Ints, level: Ints, held: Held | None) -> tuple[int | None, float | None]:
-    """Bytes held since before the trace beside the known blocks, None if unknown; and how often the counter agrees."""
+    """Bytes from before the trace without recorded blocks, None if unknown; and how often the counter agrees."""
     if int(events["device_type"].iloc[0]) == HOST:
         return (None, None) if held is None else (sum(held.values()), None)
     counted = events[events["allocated"].notna().to_numpy()]
-    # Of several events at one instant only the last one's counter stands for it.
+    # Of several events at one instant only the last one's counter counts.
     counted = counted[~counted["ts"].duplicated(keep="last").to_numpy()]
     if len(counted) == 0:
         return None, None
@@ -219,7 +219,7 @@ def _before(events: pd.DataFrame, instants: Ints, level: Ints, held: Held | None
 
 
 def _reserved(events: pd.DataFrame, instants: Ints, *, on_host: bool) -> "pd.arrays.IntegerArray":
-    """Bytes reserved from each instant on; null on the host, whose allocator keeps nothing back."""
+    """Bytes reserved from each instant on; null on the host, whose allocator does not cache."""
     counted_events = events[events["reserved"].notna().to_numpy()]
     if on_host or len(counted_events) == 0:
         return counted(np.full(len(instants), -1, dtype=np.int64))  # type: ignore[no-any-return]
@@ -228,14 +228,14 @@ def _reserved(events: pd.DataFrame, instants: Ints, *, on_host: bool) -> "pd.arr
 
 
 def _alive(blocks: pd.DataFrame, at: Any) -> pd.DataFrame:
-    """The blocks that live at an instant; one that is released there does not."""
+    """The blocks live at an instant, without those released at it."""
     begin, end = life(blocks)
     alive: pd.DataFrame = blocks[(begin <= at) & ((end == MISSING) | (end > at))]
     return alive
 
 
 def life(blocks: pd.DataFrame) -> tuple[Ints, Ints]:
-    """When each block was allocated and released; `MISSING` where the trace does not hold it."""
+    """When each block was allocated and released; `MISSING` if not in the trace."""
     begin, end = (blocks[name].to_numpy(dtype=np.int64, na_value=MISSING) for name in ("ts", "until"))
     return begin, end
 
@@ -261,12 +261,12 @@ def origins(trace: Trace, alive: pd.DataFrame, lines: SourceLines) -> pd.DataFra
 
 
 def _joined(*frames: pd.DataFrame) -> pd.DataFrame:
-    """The rows of some frames one after the other; what has none says nothing of dtypes."""
+    """The rows of the frames, concatenated; empty frames are skipped, since their dtypes are arbitrary."""
     return pd.concat([frame for frame in frames if len(frame)] or [frames[0]], ignore_index=True)
 
 
 def _by_memory_record(rest: int, held: Held | None) -> list[dict[str, object]]:
-    """Bytes from before the trace by category; what the record does not explain is unknown."""
+    """Bytes from before the trace by category; bytes beyond the record are `unknown`."""
     rows: list[dict[str, object]] = []
     for category, size in (held or {}).items():
         taken = min(int(size), rest)

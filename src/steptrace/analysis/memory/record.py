@@ -1,4 +1,4 @@
-"""`memory`: the peak of each device's memory, what was live there, and how much room is left."""
+"""`memory`: the peak of each device's memory, the blocks live at the peak, and the free memory left."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +18,7 @@ from steptrace.record import read_memory
 from steptrace.trace.model import Trace
 from steptrace.trace.source import SourceLines
 
-#: How many origins, and how many points of a curve, summary.json holds; the tables have all.
+#: Most origins, and most points of a curve, in summary.json; the tables have all.
 MOST: Final = 25
 POINTS: Final = 400
 _KINDS: Final = {0: "cpu", 1: "cuda"}
@@ -47,7 +47,7 @@ def memory(analysis: Analysis) -> tuple[DeviceMemory, ...] | None:
 
 
 def downsample(values: Ints, most: int) -> Ints:
-    """At most `most` positions of a series, of each stretch the first, the lowest, the highest and the last."""
+    """At most `most` positions of a series: of each stretch the first, the lowest, the highest and the last."""
     if len(values) <= most:
         return np.arange(len(values), dtype=np.int64)
     edges = np.linspace(0, len(values), most // 4 + 1).astype(np.int64)
@@ -97,7 +97,7 @@ def _curve(curve: pd.DataFrame) -> tuple[Any, ...]:
 
 
 def _capacity(analysis: Analysis, row: dict[str, Any], recorded: RunMemory | None) -> tuple[int | None, str | None]:
-    """Bytes that were to be had, and who says so: the run's memory.json, or the GPU's properties in the trace."""
+    """The capacity in bytes, and its source: the run's memory.json, or the GPU's properties in the trace."""
     if recorded is not None:
         return recorded.capacity_bytes, recorded.capacity_source
     if row["device_type"] == measure.HOST:
@@ -108,7 +108,7 @@ def _capacity(analysis: Analysis, row: dict[str, Any], recorded: RunMemory | Non
 
 
 def _memory_record(trace: Path) -> RunMemory | None:
-    """What the run wrote beside its trace; a file of that name that is none of ours says nothing."""
+    """The run's memory.json beside the trace; other files of that name are ignored."""
     try:
         return read_memory(trace.parent)
     except RecordError:

@@ -1,4 +1,4 @@
-"""The tables of what the allocators gave out: blocks, curves, peaks, and what was live at a peak, what steps leave."""
+"""The tables of the allocators' memory: blocks, curves, peaks, blocks live at a peak, growth by step."""
 
 from steptrace.documents.column import columns_of
 from steptrace.documents.memory import AtPeak

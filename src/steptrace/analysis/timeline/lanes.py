@@ -1,6 +1,6 @@
-"""What stands in each lane of the picture of a step: threads, runtime calls, waits, idle gaps, streams.
+"""The events in each lane of the picture of a step: threads, runtime calls, waits, idle gaps, streams.
 
-`steptrace.analysis.timeline.measure` makes boxes of it, and says what the lanes are.
+`steptrace.analysis.timeline.measure` defines the lanes, and makes boxes of the events.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from steptrace.trace import names as naming
 from steptrace.trace.columns import Mask, map_names, marks_steps, nearest, row_numbers, start_end, take
 from steptrace.trace.model import Trace, median_step
 
-#: How many threads and streams get boxes; a rank of a training has few that work.
+#: Most threads and streams with boxes; a training rank has few that work.
 MOST_THREADS, MOST_STREAMS = 5, 8
-#: How many have a lane at all: a picture of more is none, and each costs time. The rest are one, without boxes.
+#: Most threads and streams with a lane; the rest share one lane without boxes.
 _MOST_LANES = 100
-#: Levels of labels, and of operators without and with a GPU: where there is one, its lanes say the rest.
+#: Levels of labels, and of operators without and with a GPU, whose lanes show the rest.
 _LABEL_LEVELS, _OP_LEVELS, _OP_LEVELS_WITH_GPU = 2, 2, 1
 
 
@@ -60,7 +60,7 @@ def shown_time(trace: Trace) -> Shown:
 
 
 def lanes_of(trace: Trace, device: int | None, costs: pd.DataFrame, gaps: pd.DataFrame | None) -> list[Lane]:
-    """The lanes from top to bottom, without empty ones; the arguments are those of `timeline`."""
+    """The lanes from top to bottom, without empty ones; arguments as for `timeline`."""
     time = shown_time(trace)
     lanes = _threads(trace, time, _OP_LEVELS if device is None else _OP_LEVELS_WITH_GPU)
     lanes += [_calls(trace, time), _syncs(costs, time)]
@@ -80,7 +80,7 @@ def _events(rows: pd.DataFrame, level: Ints, kind: Sequence[str], name: Sequence
 
 
 def _chosen(table: pd.DataFrame, time: Shown, wanted: Mask | None = None) -> Ints:
-    """Rows of the events that have time in common with the time shown, or are a point in it."""
+    """Rows of the events that overlap the time shown, or are a point in it."""
     ts, end = start_end(table)
     inside = (ts < time.end) & ((end > time.start) | (ts >= time.start))
     rows: Ints = np.flatnonzero(inside if wanted is None else inside & wanted).astype(np.int64)
@@ -89,7 +89,7 @@ def _chosen(table: pd.DataFrame, time: Shown, wanted: Mask | None = None) -> Int
 
 def _threads(trace: Trace, time: Shown, op_levels: int) -> list[Lane]:
     """The host threads with labels or operators in the time shown."""
-    # The marks of steps are the picture itself, and the autograd engine's wrapper hides the node that it runs.
+    # Without the marks of steps, and without the autograd engine's wrappers, which hide their nodes.
     labels, label_level = _outermost(trace.annotations, time, ~marks_steps(trace.annotations), _LABEL_LEVELS)
     nodes = map_names(trace.ops["name"], lambda name: not name.startswith(naming.ENGINE))
     ops, op_level = _outermost(trace.ops, time, nodes, op_levels)
@@ -112,7 +112,7 @@ def _threads(trace: Trace, time: Shown, op_levels: int) -> list[Lane]:
 
 
 def _rest(kind: str, what: str, events: pd.DataFrame, of: Ints, numbers: Sequence[int]) -> list[Lane]:
-    """The one lane of all that have none of their own; `of` is the number of each event."""
+    """The lane of all threads or streams without their own; `of` is the number of each event's."""
     if not numbers:
         return []
     return [Lane(kind, f"{len(numbers):,} more {what}", events[np.isin(of, numbers)], shown=False)]
@@ -143,7 +143,7 @@ def _order(trace: Trace, time: Shown, thread: Ints, events: pd.DataFrame) -> lis
 
 
 def _thread_name(trace: Trace, time: Shown, number: int) -> str:
-    """What the thread does, as far as the trace tells, and its id."""
+    """The thread's role, if the trace shows it, and its id."""
     row = trace.threads.iloc[number]
     given = row["name"] if isinstance(row["name"], str) else "thread"
     role = f"host, {given}"
@@ -196,7 +196,7 @@ def _site(file: object, line: object, op: object, kind: object) -> str:
 
 
 def _idle(gaps: pd.DataFrame, time: Shown) -> Lane:
-    """The gaps of the GPU, named by what ended them."""
+    """The gaps of the GPU, named by the work after them."""
     shown = gaps.iloc[_chosen(gaps, time)]
     ended = [
         op if isinstance(op, str) else name for op, name in zip(shown["op"], shown["name"].astype(str), strict=True)

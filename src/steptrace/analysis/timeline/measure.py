@@ -1,17 +1,17 @@
-"""One step as a picture shows it: lanes of host threads, runtime calls, waits, idle gaps and streams, boxes in them.
+"""The picture of one step: boxes in lanes of host threads, runtime calls, waits, idle gaps and streams.
 
-The step is the median one of the trace; without steps all of the trace is shown. What ran in that time is in the
-picture, whichever step launched it, cut off at its edges.
+The step is the median one of the trace; without steps all of the trace is shown. Events in that time are shown,
+whichever step launched them, cut off at its edges.
 
 Lanes, from top to bottom: host threads (the one that marks the steps first, then those that run its backward pass, then
 the others by their time), with labels above operators; calls into the GPU's runtime, a level a thread; counted
 synchronisations, named by their site; idle gaps of the analysed GPU by cause; its streams.
 
 A picture has some thousand columns of pixels and a step can have a hundred thousand events. So events of one kind, on
-one level, each shorter than `window / RESOLUTION` and nearer to each other than that, are one box that says how many
-they are and how long together; a box ends where the next cell of `CELL` such lengths begins, so that a row of boxes
-shows where the events are dense. Longer events stay alone. Should the boxes still be more than `MOST_BOXES`, the
-length below which they merge is doubled until they are not.
+one level, each shorter than `window / RESOLUTION` and nearer to each other than that, are one box with their number and
+total time; a box ends where the next cell of `CELL` such lengths begins, so that a row of boxes shows where the events
+are dense. Longer events stay alone. With more than `MOST_BOXES` boxes, the length below which events merge is doubled
+until there are fewer.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from steptrace.documents.timeline import Lane, Timeline
 from steptrace.schema import Column, Table, frame_of
 from steptrace.trace.model import Trace
 
-#: Events shorter than this part of the time shown cannot be told apart in a picture.
+#: Events shorter than this part of the time shown are indistinguishable in a picture.
 RESOLUTION = 1000
 MOST_BOXES = 1000
 CELL = 8
@@ -64,7 +64,7 @@ TIMELINE = Table(
 def timeline(
     trace: Trace, device: int | None, costs: pd.DataFrame, gaps: pd.DataFrame | None
 ) -> dict[str, pd.DataFrame]:
-    """The tables `timeline_lanes` and `timeline`; both are empty where nothing happened.
+    """The tables `timeline_lanes` and `timeline`; both are empty without events.
 
     Args:
         trace: the trace.
@@ -129,10 +129,10 @@ def _boxes(lanes: list[pd.DataFrame], time: Shown) -> pd.DataFrame:
 
 
 def shown_timeline(trace: Trace, tables: Mapping[str, pd.DataFrame]) -> Timeline | None:
-    """What summary.json holds of the tables, or None where nothing happened.
+    """The tables' content for summary.json; None without events.
 
-    It is all that a page needs, and some 20 to 50 kB, so that a page can be made from summary.json alone, where the
-    tables have not been kept. Boxes stand as columns, lane by lane; `what` is the row of `names` and `kinds`.
+    Its 20 to 50 kB are all that a page needs, so a page can be made without the tables. Boxes are columns, lane by
+    lane; `what` is the index in `names` and `kinds`.
     """
     lanes, boxes = tables["timeline_lanes"], tables["timeline"]
     if len(boxes) == 0:
