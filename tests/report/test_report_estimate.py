@@ -36,7 +36,7 @@ def estimated(study_builder: Any) -> Any:
 
 def test_without_a_gpu_estimates_lead_and_cpu_times_fold(estimated: Any) -> None:
     screen = first_screen(estimated({"base": (20, 30), "fast": (5, 9)}))
-    assert screen.index("estimated for H100") < screen.index("CPU check")
+    assert screen.index("Estimated for H100") < screen.index("CPU check")
     assert "5.0 ms to 9.0 ms" in screen
     assert "80 to 100 %" in screen
     assert "1.00 GiB, fits" in screen
@@ -92,7 +92,7 @@ def test_of_variants_that_are_all_faster_than_the_baseline_the_simplest_is_named
 
 def test_where_bands_overlap_no_difference_can_be_estimated(estimated: Any) -> None:
     found = verdict_of(estimated({"base": (20, 30), "fast": (15, 20)}))
-    assert found.sentence.startswith("No difference can be estimated for H100")
+    assert found.sentence.startswith("The estimate for H100 cannot tell the variants apart")
     assert "Use" not in found.advice
 
 

@@ -42,7 +42,7 @@ def test_waits_verdicts_and_parts_stand_side_by_side(study_builder):
     head, *body = rows(page)
     assert head[1:] == ["Input-bound", "Share of the step", "Wait", "Fetch", "Transform", "Collate"]
     assert body == [
-        ["workers_ 0", "highly", "40 %", "16.0", "14.0", "1.50", "0.500"],
+        ["workers_ 0", "highly input-bound", "40 %", "16.0", "14.0", "1.50", "0.500"],
         ["offline", "not input-bound", "4.0 %", "1.00", "14.0", "1.50", "0.500"],
     ]
     assert page.count("<svg") == 2
@@ -56,7 +56,7 @@ def test_under_a_gpu_the_part_with_it_idle_is_shown(study_builder):
     page = input_pipeline(load_study(study_builder.write()))
     head, row = rows(page)
     assert head[1:] == ["Input-bound", "Share of the step", "Wait", "of it with the GPU idle"]
-    assert row[1:3] == ["moderately", "10 %"]
+    assert row[1:3] == ["moderately input-bound", "10 %"]
     assert row[4] == "25 %"
     assert "waiting under a busy GPU 12.0 ms" in page
     assert "Parts of loading" not in page

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from steptrace import format as fmt
-from steptrace.engine.kinds import DIFFERENT, FIRST_STEPS, Kind, kinds_by_time, per_step, to_show_period
+from steptrace.engine.kinds import DIFFERENT, Kind, kinds_by_time, per_step, to_show_period
 from steptrace.launch.start import Launched
 
 if TYPE_CHECKING:
@@ -91,20 +91,19 @@ def timing(measured: Sequence[Measured]) -> list[str]:
     return lines
 
 
-def unprofiled_ns(one: Measured) -> list[int]:
-    """The times of the first rank's unprofiled steps, of the warm-up those after its first ones."""
-    rows = [row["step_ns"] for row in one.launched.ranks[0]["rows"] if row["phase"] != "profiled"]
-    return rows[FIRST_STEPS:]
+def timed_ns(one: Measured) -> list[int]:
+    """The times of the first rank's timed steps."""
+    return [row["step_ns"] for row in one.launched.ranks[0]["rows"] if row["phase"] == "timed"]
 
 
 def _kinds(one: Measured) -> list[str]:
     """What makes some steps much longer than most, as far as times tell: how many there are, and their share."""
-    kinds = kinds_by_time(unprofiled_ns(one))
+    kinds = kinds_by_time(timed_ns(one))
     if len(kinds) < _SEVERAL:
         return []
     lines = [
         f"    {kind.steps} of {kind.of} steps{'' if kind.every is None else f' (one every {kind.every})'}: "
-        f"{fmt.duration_ns(kind.typical)}, {fmt.share(kind.share)} of the time"
+        f"median {fmt.duration_ns(kind.typical)}, {fmt.share(kind.share)} of the time"
         for kind in kinds
     ]
     if kinds[-1].every is None:

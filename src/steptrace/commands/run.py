@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from steptrace.commands.estimated import as_json, estimates, gpu_names, table
-from steptrace.commands.measured import Measured, median_ms, of_traces, timing, unprofiled_ns, wait_ms
+from steptrace.commands.measured import Measured, median_ms, of_traces, timed_ns, timing, wait_ms
 from steptrace.commands.numbers import not_negative, positive, seconds
 from steptrace.commands.output import show, warn
 from steptrace.documents.estimate import Estimate
@@ -168,7 +168,7 @@ def _say(measured: Sequence[Measured], out: Path, arguments: argparse.Namespace,
         "summary": None,
         "report": None,
         "predicted": None if predicted is None else predicted.to_json(),
-        "kinds": [asdict(kind) for kind in kinds_by_time(unprofiled_ns(first))],
+        "kinds": [asdict(kind) for kind in kinds_by_time(timed_ns(first))],
         "warnings": list(dict.fromkeys(warning for one in measured for warning in one.record.warnings)),
     }
     traces = [first.run_dir / name for name in first.record.traces]
@@ -177,7 +177,7 @@ def _say(measured: Sequence[Measured], out: Path, arguments: argparse.Namespace,
 
         summary = write_analysis(traces, out)
         document["summary"] = out / "summary.json"
-        kinds = kinds_by_time(unprofiled_ns(first))
+        kinds = kinds_by_time(timed_ns(first))
         on_gpu = first.record.device == "cuda"
         # What is predicted has lines of its own.
         lines += [] if predicted and not on_gpu else of_traces(summary, kinds, on_gpu=on_gpu, command=command)

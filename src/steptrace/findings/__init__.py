@@ -106,6 +106,6 @@ def _cores_taken(study: Comparison, variant: VariantResult) -> bool:
 
 
 _NO_CORES: Final = (
-    "The loader has a worker for every core, so more gain nothing. Take work off them: decode beforehand, make a "
+    "The loader has a worker for every core, so more gain nothing. Give them less to do: decode beforehand, make a "
     "sample cheaper, or decode on the GPU."
 )

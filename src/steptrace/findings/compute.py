@@ -69,7 +69,7 @@ def _bf16_fits(window: Window) -> Iterator[Match]:
         evidence=(
             f"matrix products, convolutions and attention take {duration(window.per_step(matrix_ns))} {window.per}"
             + (f", in 32 bits with TF32 {duration(window.per_step(tf32_ns))}" if tf32_ns else ""),
-            "the ceiling takes it that half the bytes, at twice the rate, save half",
+            "the upper bound assumes that 16 bits halve the time",
         ),
         cost_ns_per_step=cost_ns,
         advice=_of_gpu(window.entry.compute_major),

@@ -55,7 +55,7 @@ def estimated_sentence(study: Comparison, gpu: str) -> str:
         missing = [f"`{variant.name}`" for variant in study.variants if variant.name not in times]
         if missing:
             return f"No fastest variant can be named for {gpu}: {fmt.enumeration(missing)} cannot be estimated."
-        return f"No difference can be estimated for {gpu}: the bands of the fastest variants overlap."
+        return f"The estimate for {gpu} cannot tell the variants apart: their bands overlap."
     others = len(estimated_fastest(study, gpu)) - 1
     baseline = times.get(best.baseline)
     instead = "" if baseline is None or best.is_baseline else f" instead of {_words(baseline)}"

@@ -34,6 +34,8 @@ _INSIDE: Final = {
     "scaler": re.compile(r"scaler\w*\.(step|update)\(", re.IGNORECASE),
     "formatted": re.compile(r"""\b(rf|fr|f)["']|["']\s*%|\.format\(|\bprint\(|\b(str|repr)\(""", re.IGNORECASE),
 }
+#: A read of a value that stands there, whatever is formatted.
+_READ: Final = re.compile(r"\.(item|tolist)\(")
 
 
 def operation(site: PredictedSite | SyncSite) -> str:
@@ -69,7 +71,8 @@ def _special(site: PredictedSite | SyncSite) -> str | None:
     if site.phase == "backward" and site.kind == "d2h_copy" and (site.op in _INDEXING or operation(site) in _INDEXING):
         return "mask_backward"
     if site.op in _VALUES:
-        return next((name for name, called in _INSIDE.items() if called.search(code)), None)
+        inside = (name for name, called in _INSIDE.items() if called.search(code))
+        return next((name for name in inside if name != "formatted" or not _READ.search(code)), None)
     return None
 
 

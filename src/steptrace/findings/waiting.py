@@ -284,11 +284,11 @@ _LAUNCH_BOUND: Final[Thresholds] = {
 
 _PYTHON_CODE: Final = (
     "Let less Python run between the operators: torch.compile, or a CUDA graph of the step "
-    '(`torch.compile(mode="reduce-overhead")`), which replays its launches without Python and operators.'
+    '(`torch.compile(mode="reduce-overhead")`), which replays the launches of a step without Python and operators.'
 )
 _OPERATORS: Final = (
     "Call fewer operators: torch.compile fuses them; a CUDA graph of the step "
-    '(`torch.compile(mode="reduce-overhead")`) replays its launches without them.'
+    '(`torch.compile(mode="reduce-overhead")`) replays the launches of a step without calling the operators.'
 )
 _FIRST_CALL: Final = (
     "The first call of its kind loads the context, a module or a library: let some warm-up steps run before the "

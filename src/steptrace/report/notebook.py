@@ -13,6 +13,7 @@ from nbformat import NotebookNode, v4
 
 from steptrace.documents.comparison import Comparison
 from steptrace.files import write_text
+from steptrace.findings.estimated import leads
 from steptrace.report import study as sections
 from steptrace.report.index import index, load_imported, load_index
 from steptrace.report.page.markup import Html, notebook_styles, page, render
@@ -31,9 +32,9 @@ class Section(NamedTuple):
 FIRST: Final = (
     Section("Findings", "sections.all_findings(study)", lambda study, _: sections.all_findings(study)),
     Section("Where the host waits", "sections.syncs(study)", lambda study, _: sections.syncs(study)),
-    Section("Step times", "sections.step_times(study, COMPARISON)", sections.step_times),
-    Section("Provenance", "sections.provenance(study, COMPARISON)", sections.provenance),
 )
+_TIMES: Final = Section("Step times", "sections.step_times(study, COMPARISON)", sections.step_times)
+_PROVENANCE: Final = Section("Provenance", "sections.provenance(study, COMPARISON)", sections.provenance)
 _VARIANTS: Final = Section("Variants", "sections.variants(study)", lambda study, _: sections.variants(study))
 #: The rest, folded.
 MORE: Final = (
@@ -111,10 +112,13 @@ def _cells(study: Comparison, comparison: Path, out: Path) -> Iterator[NotebookN
     )
     yield _code(_READ, sections.first_screen(study), first=True)
     unfold = sections.needs_a_look(study)
+    times = _TIMES, leads(study)  # a CPU's times fold where a GPU's are estimated
     for section, folded in (
-        *((section, False) for section in FIRST[:-1]),
+        *((section, False) for section in FIRST),
+        *([] if times[1] else [times]),
         *([(_VARIANTS, False)] if unfold else []),
-        (FIRST[-1], False),
+        (_PROVENANCE, False),
+        *([times] if times[1] else []),
         *([] if unfold else [(_VARIANTS, True)]),
         *((section, True) for section in MORE),
     ):

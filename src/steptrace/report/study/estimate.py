@@ -47,13 +47,18 @@ def _rows(study: Comparison, gpu: str) -> tuple[list[EstimateRow], InlineSvg | N
             estimate=one,
             step=_times(one.step_ms),
             bar=None if scale is None else _bar(variant, one, scale),
-            busy=None if one.gpu_busy_pct is None else f"{one.gpu_busy_pct[0]:.0f} to {one.gpu_busy_pct[1]:.0f} %",
+            busy=None if one.gpu_busy_pct is None else _percent(one.gpu_busy_pct),
             memory=_memory(one),
             measured=_against_measured(study, variant, one),
         )
         for variant, one in found
     ]
     return rows, None if scale is None else _axis(scale)
+
+
+def _percent(band: Band) -> str:
+    low, high = (f"{end:.0f}" for end in band)
+    return f"{low} %" if low == high else f"{low} to {high} %"
 
 
 def _bar(variant: VariantResult, one: Estimate, scale: Scale) -> InlineSvg | None:

@@ -32,7 +32,8 @@ def first_screen(study: Comparison) -> Html:
     parts = {variant.name: step_parts(variant) for variant in shown}
     medians = study.medians_ms
     scale = _scale(shown, medians)
-    items = recommended(study.findings)
+    # What a CPU's step would save says nothing of the GPU that is estimated.
+    items = recommended([item for item in study.findings if item.cost_ns_per_step is None or not leads(study)])
     lengths = {variant.name: sum(part.ms for part in parts[variant.name]) for variant in shown}
     # One that is mostly the profiler's would make the others too short to read: it is as long as theirs, and marked.
     longest = max((lengths[v.name] for v in shown if _slower(v) is None), default=max(lengths.values(), default=0.0))

@@ -1,5 +1,6 @@
 """The page of `steptrace analyze`: summary.json's content as one self-contained HTML file."""
 
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.files import write_text
 from steptrace.findings.quality import FEW_STEPS
+from steptrace.limits import PROFILER_OVERHEAD
 from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import legend_of
 from steptrace.report.draw.cells import parts_cell
@@ -178,9 +180,20 @@ def caution(view: TraceView) -> list[str]:
         )
     if trace.program.stacks and trace.unprofiled_step_ns is None:
         cautions.append("Python stacks were recorded, which slows the host: time unprofiled steps first")
+    if (slower := _slower(trace)) is not None:
+        times = f"A profiled step took {fmt.multiple(slower)} the time of an unprofiled one"
+        cautions.append(f"{times}: shares describe the profiled steps")
     if trace.training is False:
         cautions.append("Neither a backward pass nor an optimizer step is in the trace: probably inference")
     return [f"{text}." for text in cautions]
+
+
+def _slower(trace: TraceSummary) -> float | None:
+    """How many times as long as an unprofiled step a profiled one took, where that is more than usual."""
+    if not trace.unprofiled_step_ns or not trace.steps:
+        return None
+    slower = statistics.mean(step.dur_ns for step in trace.steps) / trace.unprofiled_step_ns
+    return slower if slower > PROFILER_OVERHEAD else None
 
 
 def in_words(summary: Summary) -> str:

@@ -229,7 +229,7 @@ def critical_path(view: TraceView, _: Spot) -> Parts | None:
     words = {row.class_: PART_NAMES[f"path_{row.class_}"] for row in path.classes}
     length = fmt.duration_ns(path.span_ns)
     over = (
-        f"Means over {fmt.plural(path.steps, 'step')} of {length} on average."
+        (f"Means over {path.steps} steps; one takes {length}." if path.steps > 1 else f"One step of {length}.")
         if steps
         else f"All of the trace, {length}."
     )

@@ -2,5 +2,7 @@
 const todo = matchMedia("(min-width: 761px)").matches ? [...document.querySelector("main .first")?.querySelectorAll("details") ?? []] : [];
 for (const item of todo) {
   item.open = true;
-  if (todo.at(-1).getBoundingClientRect().bottom + scrollY > innerHeight) item.open = false;
+  if (todo.at(-1).getBoundingClientRect().bottom + scrollY <= innerHeight) continue;
+  item.open = false;
+  break; // what comes first matters most
 }
