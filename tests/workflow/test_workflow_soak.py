@@ -71,16 +71,17 @@ def finished(folder: Path) -> dict[Path, Status]:
     return found
 
 
-def check_whole(project, before: dict[Path, Status], runs: int = 4) -> None:
-    """One plain command completes: all runs are there, and those that were are the same."""
+def check_whole(project, before: dict[Path, Status], runs: int = 4, *, unnoted: int = 0) -> None:
+    """One plain command completes: all runs are there, and those that were are the same.
+
+    `unnoted`: runs whose end Snakemake may not have noted before it was killed, which it makes once more.
+    """
     result = project.run()
     assert processes(project.folder) == {}
     assert result.returncode == 0, result.stdout
     after = finished(project.folder)
     assert len(after) == runs
-    assert {file: status.started_at for file, status in before.items()} == {
-        file: after[file].started_at for file in before
-    }
+    assert sum(after[file].started_at != status.started_at for file, status in before.items()) <= unnoted
     assert "unlock" not in result.stdout
     assert "Nothing to be done" in project.run().stdout
 
@@ -119,7 +120,7 @@ def test_a_kill(new_project, trial: int) -> None:
     sys.stdout.write(f"trial {trial}: {kind} {wanted} after {delay:.2f} s, {number.name}: ")
     sys.stdout.write(f"{f'killed {time.monotonic() - begun:.1f} s ago' if killed else 'none'}, {len(before)} done\n")
     assert killed or seen, output
-    check_whole(project, before)
+    check_whole(project, before, unnoted=int(kind in LONG))
 
 
 @pytest.fixture
