@@ -92,16 +92,21 @@ class Syncs(Document, frozen=True):
         float | None, column("Syncs per step", "Mean per step; not measured where nothing could have been seen.")
     ]
     by_step: Annotated[tuple[int, ...] | None, field("Each step's count.", runs="none")]
-    blocked_ns: Annotated[int, column("Host blocked", "Time the host was blocked in all.", "ns", total=True)]
+    blocked_ns: Annotated[
+        int, column("Host blocked, in all", "Time the host was blocked in all steps.", "ns", total=True)
+    ]
     exposed_idle_ns: Annotated[
-        int | None, column("Exposed GPU idle", "GPU idle time exposed in all, each instant once.", "ns", total=True)
+        int | None,
+        column("Exposed GPU idle, in all", "GPU idle time exposed in all steps, each instant once.", "ns", total=True),
     ]
     caused_idle_ns: Annotated[
         int | None,
-        column("Caused by syncs", "Of the exposed idle, what lies in gaps whose cause is a sync.", "ns", total=True),
+        column(
+            "Caused by syncs, in all", "Of the exposed idle, what lies in gaps whose cause is a sync.", "ns", total=True
+        ),
     ]
     ceiling_ns: Annotated[
-        int | None, column("Saves at most", "Upper bound of what all steps save without any of them.", "ns")
+        int | None, column("Saves at most, in all", "Upper bound of what all steps save without any of them.", "ns")
     ]
     by_kind: Annotated[dict[str, int], field("Counts by kind.")]
     outside_steps: Annotated[
