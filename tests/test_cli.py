@@ -201,7 +201,7 @@ _FOREIGN = {"traceEvents": [{"ph": "X", "cat": "v8", "name": f"e{k}", "ts": k, "
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (json.dumps(_FOREIGN).encode(), "does not look like one of PyTorch's"),
+        (json.dumps(_FOREIGN).encode(), "not a trace of PyTorch's profiler"),
         (json.dumps({"traceEvents": [dict(_FOREIGN["traceEvents"][0], cat="Trace")]}).encode(), "profiler's schedule"),
         (json.dumps({"traceEvents": []}).encode(), "profiler's schedule"),
         (b"\xef\xbb\xbf" + _two_steps().text(), "byte order mark"),

@@ -356,6 +356,6 @@ def test_errors(tmp_path: Path) -> None:
         write_excerpt(source, source)
     builder = TraceBuilder()
     builder.op("aten::mm", 0, 1_000)
-    with pytest.raises(TraceError, match="this trace marks none"):
+    with pytest.raises(TraceError, match="this trace has none"):
         write_excerpt(builder.write(tmp_path / "no_steps.json"), out)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["no_steps.json", "trace.json.gz"]

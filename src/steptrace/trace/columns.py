@@ -1,4 +1,4 @@
-"""Sorted columns and the small tools that links between tables are made with."""
+"""Sorted columns, and small functions for linking tables."""
 
 from typing import Any
 
@@ -14,46 +14,46 @@ from steptrace.trace.read import RawTrace
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-#: Numbers of rows, of which no table has more than an int32 holds.
+#: Row numbers: no table has more rows than fit in int32.
 Rows = NDArray[np.int32] | NDArray[np.int64]
 Columns = dict[str, NDArray[Any]]
 
 
 def references(rows: Rows) -> Any:
-    """A nullable column of row numbers, int32, from an array that marks none by -1."""
+    """A nullable int32 column of row numbers from an array with -1 for null."""
     return pd.arrays.IntegerArray(np.maximum(rows, 0).astype(np.int32), rows < 0)
 
 
 def counted(values: Ints) -> Any:
-    """A nullable int64 column from an array that marks none by -1."""
+    """A nullable int64 column from an array with -1 for null."""
     return pd.arrays.IntegerArray(np.maximum(values, 0), values < 0)
 
 
 def optional(values: Ints) -> Any:
-    """A nullable integer column from an array that marks none by `MISSING`."""
+    """A nullable integer column from an array with `MISSING` for null."""
     missing = values == MISSING
     return pd.arrays.IntegerArray(np.where(missing, 0, values), missing)
 
 
 def unmeasured(count: int) -> Any:
-    """A nullable int64 column without a single value."""
+    """A nullable int64 column of nulls."""
     return counted(np.full(count, -1, dtype=np.int64))
 
 
 def row_numbers(column: "pd.Series[Any]") -> Ints:
-    """The inverse of `references`: a nullable column as an array that marks null by -1."""
+    """The inverse of `references`: an array with -1 for null."""
     return column.to_numpy(dtype=np.int64, na_value=-1)
 
 
 def take(column: Rows, rows: Rows) -> Ints:
-    """`column[rows]` where a row is given, -1 where it is -1: follows a chain of references. As wide as the column."""
+    """`column[rows]`, and -1 where a row is -1: follows a reference. Has the column's dtype."""
     if len(column) == 0:
         return np.full(len(rows), -1, dtype=np.int64)
     return np.where(rows >= 0, column[np.maximum(rows, 0)], -1)
 
 
 def row_with(ids: Ints, wanted: Ints) -> Ints:
-    """The first row with each of the wanted ids, -1 where none has it; an id of 0 or less is none."""
+    """The first row with each of the wanted ids, -1 without one; ids of 0 or less are ignored."""
     rows = np.flatnonzero(ids > 0)
     rows = rows[np.argsort(ids[rows], kind="stable")]
     keys = np.append(ids[rows], np.iinfo(np.int64).max)
@@ -107,7 +107,7 @@ def spans_of(rows: pd.DataFrame) -> intervals.Spans:
 
 
 def ended_before(rows: pd.DataFrame, by: list[str]) -> Ints:
-    """When the events of each row's group (equal values of the columns `by`) that stand before it had all ended.
+    """The latest end of the rows before each row in its group (equal values of the columns `by`).
 
     Rows are in order of start within their group. -1 for the first of a group.
     """
@@ -123,15 +123,15 @@ def innermost(table: pd.DataFrame, events: pd.DataFrame) -> Ints:
 
 
 def marks_steps(rows: pd.DataFrame) -> Mask:
-    """Which rows of a table of events are named like the profiler's marks of steps."""
+    """A mask of the rows named like the profiler's marks of steps."""
     return map_names(rows["name"], lambda name: step_index(name) is not None)
 
 
 def sort_nesting(columns: Columns, tie_break: str) -> Columns:
-    """Rows by thread, then start, then the longer first: each parent stands before its children.
+    """Sort rows by thread, then start, then the longer first: each parent comes before its children.
 
-    Events that start and end together are told apart by `tie_break`, the profiler's own numbering, and by name, so that
-    the order of events in the file means nothing. Empties `columns`.
+    Events that start and end together are sorted by `tie_break`, the profiler's own numbering, and by name, so that
+    the order of events in the file does not matter. Empties `columns`.
     """
     columns["end"] = columns["ts"] + columns["dur"]
     order = np.lexsort((columns["name"], columns[tie_break], -columns["end"], columns["ts"], columns["thread"]))
@@ -139,7 +139,7 @@ def sort_nesting(columns: Columns, tie_break: str) -> Columns:
 
 
 def in_order(columns: Columns, order: Ints) -> Columns:
-    """The columns with their rows in another order. Takes them out of `columns`: they are never all there twice."""
+    """The columns with their rows in another order. Removes them from `columns`, to save memory."""
     return {name: columns.pop(name)[order] for name in list(columns)}
 
 
@@ -154,7 +154,7 @@ def around(nested: Columns, inner: Columns) -> Ints:
 
 
 def nearest(parent: Rows, wanted: Mask) -> Rows:
-    """For each row of a forest, itself or its nearest ancestor that is wanted, -1 if there is none; int32.
+    """For each row of a forest, itself or its nearest wanted ancestor, -1 without one; int32.
 
     Parents may stand before or after their children.
     """
@@ -164,12 +164,12 @@ def nearest(parent: Rows, wanted: Mask) -> Rows:
 
 
 def has_ancestor(parent: Ints, wanted: Mask) -> Mask:
-    """Whether any ancestor of each row of a nesting is wanted, the row itself aside."""
+    """Whether any proper ancestor of each row of a nesting is wanted."""
     return take(nearest(parent, wanted), parent) >= 0
 
 
 def number_threads(raw: RawTrace) -> tuple[Ints, list[tuple[Any, Any]]]:
-    """The host threads in a fixed order, and for each of the reader's thread numbers its place in it."""
+    """The host threads in a fixed order, and for each of the reader's thread numbers its index there."""
     on_host = np.zeros(len(raw.threads), dtype=bool)
     for kind, c in raw.columns.items():
         if kind != "gpu":

@@ -1,4 +1,4 @@
-"""Columns as read, less the events whose times or sizes are out of bounds; what is left out is counted."""
+"""Removes events with times or sizes out of bounds from the columns, and counts them in notes."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ Columns = dict[str, NDArray[Any]]
 
 
 def within_bounds(columns: dict[str, Columns], notes: list[str], path: Path) -> dict[str, Columns]:
-    """The events of each kind that can be computed with; a note for each sort that is left out.
+    """The events of each kind within bounds; a note for each kind of event left out.
 
     Raises:
         TraceError: the events' lengths add up to more than an int64 holds.
@@ -40,7 +40,7 @@ def within_bounds(columns: dict[str, Columns], notes: list[str], path: Path) -> 
 
 
 def _of_few_devices(gpu: Columns, notes: list[str]) -> Columns:
-    """The activities of the GPUs that have the most, where there are more GPUs than any process has."""
+    """The activities of the busiest GPUs, if there are more GPUs than a process can have."""
     devices, counts = np.unique(gpu["device"], return_counts=True)
     if len(devices) <= MOST_DEVICES:
         return gpu
@@ -54,7 +54,7 @@ def _of_few_devices(gpu: Columns, notes: list[str]) -> Columns:
 
 
 def without_empty_steps(labels: Columns, names: list[str], notes: list[str]) -> Columns:
-    """The labels without the profiler's steps of length 0, in which nothing can be measured."""
+    """The labels without the profiler's steps of length 0."""
     empty = np.flatnonzero(labels["dur"] <= 0)
     steps = [row for row in empty.tolist() if step_index(names[labels["name"][row]]) is not None]
     keep = np.ones(len(labels["ts"]), dtype=bool)
@@ -65,7 +65,7 @@ def without_empty_steps(labels: Columns, names: list[str], notes: list[str]) -> 
 
 
 def _middle(columns: dict[str, Columns]) -> int | None:
-    """The median start, None where all starts are near each other anyway."""
+    """The median start, None if all starts are near each other."""
     given = [c["ts"][c["ts"] != MISSING] for c in columns.values()]
     starts = np.concatenate(given)
     if len(starts) == 0 or int(starts.max()) - int(starts.min()) <= LONGEST_NS:
@@ -74,7 +74,7 @@ def _middle(columns: dict[str, Columns]) -> int | None:
 
 
 def _with_sane_sizes(kind: str, columns: Columns, notes: list[str]) -> Columns:
-    """Sizes that no copy and no memory has are not given; an allocation of such a size is left out."""
+    """Set impossible sizes to missing; allocations of such sizes are left out."""
     lost = 0
     for name in ("bytes", "allocated", "reserved"):
         if name in columns:

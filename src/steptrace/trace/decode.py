@@ -1,4 +1,4 @@
-"""JSON, whatever slips it has: where values end, without decoding them, and what a decoder does not take made valid."""
+"""Tolerant JSON: finds the ends of values without decoding them, and repairs known mistakes of Kineto's."""
 
 import re
 from typing import Any, Final, TypeVar
@@ -7,7 +7,7 @@ import msgspec
 
 Value = TypeVar("Value")
 
-# Possessive, so that a string of any length takes no memory; an open one is one token, so that nothing is read twice.
+# Possessive, so that long strings take no memory; an unclosed string is one token, so that nothing is read twice.
 _STRING: Final = rb'"(?:[^"\\]++|\\.)*+(?:"|(?P<open>\\?\Z))'
 _STRINGS = re.compile(_STRING, re.DOTALL)
 _TOKEN = re.compile(_STRING + rb"|[\[\]{}]", re.DOTALL)
@@ -15,10 +15,10 @@ _BARE_NUMBER = re.compile(rb"(?<=[:\[,])(\s*)-?(?:nan|inf|infinity)\b", re.IGNOR
 
 
 class Scan:
-    """What a walk over text from within an array found.
+    """The result of a scan over text from within an array.
 
     `last_gap` is the position of the last `}` that ended an element and was followed by another; `end_of_array` that
-    of the `]` that closes the array; the rest says what was still open at the end.
+    of the `]` that closes the array; the rest is the state at the end of the text.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Scan:
 
 
 def scan(text: bytes) -> Scan:
-    """Walk over text from within an array to its end, or to the text's."""
+    """Scan text from within an array to the array's end, or to the text's."""
     result = Scan()
     depth, closed = 0, None
     for match in _TOKEN.finditer(text):
@@ -52,7 +52,7 @@ def scan(text: bytes) -> Scan:
 
 
 def repair(text: bytes) -> bytes:
-    """Kineto's known slips made valid JSON: bare `nan` and `inf` become null, broken UTF-8 becomes U+FFFD."""
+    """Repair Kineto's known mistakes: bare `nan` and `inf` become null, invalid UTF-8 becomes U+FFFD."""
     text = text.decode("utf-8", errors="replace").encode()
     parts, position = [], 0
     for string in _STRINGS.finditer(text):
@@ -64,10 +64,10 @@ def repair(text: bytes) -> bytes:
 
 
 def decode_leniently(decoder: msgspec.json.Decoder[Value], text: bytes) -> Value:
-    """What a decoder makes of a text, of one with known slips too.
+    """Decode a text, repaired if needed.
 
     Raises:
-        msgspec.DecodeError: no repair makes it JSON, or it is nested too deep.
+        msgspec.DecodeError: it is not JSON even after repair, or nested too deep.
         msgspec.ValidationError: it is JSON of another type than the decoder's.
     """
     try:
@@ -83,7 +83,7 @@ _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 def decode_object(text: bytes) -> dict[str, Any] | None:
-    """The JSON object in a text, None if it holds none."""
+    """The JSON object in a text, None without one."""
     try:
         return decode_leniently(_OBJECT, text)
     except msgspec.DecodeError:

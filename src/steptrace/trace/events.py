@@ -1,4 +1,4 @@
-"""How the loosely written values of Kineto's events are read. Tools rewrite numbers as text, and some as `nan`."""
+"""Parses the loosely written values of Kineto's events: tools rewrite numbers as text, and some as `nan`."""
 
 import math
 from decimal import Decimal
@@ -13,10 +13,10 @@ from steptrace.trace.bounds import LARGEST, LATEST_NS, MOST, plain_text, within
 
 Ints = NDArray[np.int64]
 
-#: Stands for "not given" in integer columns while reading; the tables carry null.
+#: Marks missing values in integer columns while reading; in tables they are null.
 MISSING: Final = -(1 << 63)
 
-#: Kineto's times count from 1970 or from the machine's start: real ones lie beyond the first ten seconds.
+#: Kineto's times count from 1970 or from the machine's boot: real ones are later than ten seconds.
 FAR_FROM_ZERO_NS: Final = 10_000_000_000
 
 _LATEST_US = Decimal(LATEST_NS) / 1000
@@ -29,7 +29,7 @@ _INPUT_BYTES = {
     **dict.fromkeys(("long int", "double", "c10::complex<float>"), 8),
 }
 
-#: What PyTorch says of a collective, by the names of its arguments.
+#: The fields of a collective, and the names of PyTorch's arguments for them.
 COLLECTIVE_ARGS: Final = {
     "name": "Collective name",
     "group": "Process Group Name",
@@ -43,7 +43,7 @@ COLLECTIVE_ARGS: Final = {
 
 
 class CollectiveArgs(NamedTuple):
-    """What PyTorch says of a collective, on its kernel or on the operator around its launch. None: not said."""
+    """PyTorch's description of a collective, on its kernel or on the operator around its launch; None: not given."""
 
     name: str | None
     group: str | None
@@ -56,7 +56,7 @@ class CollectiveArgs(NamedTuple):
 
 
 def collective_args(args: dict[str, Any]) -> CollectiveArgs:
-    """The arguments of a collective by name, the loosely written ones among them as what they mean."""
+    """The arguments of a collective by name, with loosely written values parsed."""
     given = {field: args.get(name) for field, name in COLLECTIVE_ARGS.items()}
     texts = {
         field: None if (value := given[field]) is None else plain_text(str(value))
@@ -72,7 +72,7 @@ def collective_args(args: dict[str, Any]) -> CollectiveArgs:
 
 
 def input_bytes(dims: bytes, types: bytes) -> int:
-    """Bytes of tensors, of the JSON lists of their sizes and types; `MISSING` where these do not say."""
+    """Bytes of tensors, from the JSON lists of their sizes and types; `MISSING` if these are incomplete."""
     try:
         sizes, names = msgspec.json.decode(dims, type=list[list[int]]), msgspec.json.decode(types, type=list[str])
         total = sum(math.prod(size) * _INPUT_BYTES[name] for size, name in zip(sizes, names, strict=True))
@@ -83,7 +83,7 @@ def input_bytes(dims: bytes, types: bytes) -> int:
 
 @lru_cache(maxsize=1 << 14)
 def distinct_types(text: bytes) -> str:
-    """The distinct types in the JSON text of a list of them, joined by commas; those of lists too, empty ones aside."""
+    """The distinct non-empty types in the JSON text of a list, nested lists included, joined by commas."""
     try:
         types = msgspec.json.decode(text, type=list[str | list[str]] | None) or []
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
@@ -103,18 +103,18 @@ def plain_list(text: bytes) -> str:
 
 
 def to_ns(us: Decimal) -> int:
-    """Microseconds as integer ns; `MISSING` for what is no number or lies beyond `LATEST_NS`."""
+    """Microseconds as integer ns; `MISSING` if it is not a number or beyond `LATEST_NS`."""
     return int((us * 1000).to_integral_value()) if us.is_finite() and -_LATEST_US < us < _LATEST_US else MISSING
 
 
 def ns_to_us(ns: int) -> str:
-    """Integer ns as the decimal microseconds of a trace file: a float of them no longer tells nanoseconds apart."""
+    """Integer ns as the decimal microseconds of a trace file; a float would lose nanoseconds."""
     us, rest = divmod(abs(ns), 1000)
     return f"{'-' if ns < 0 else ''}{us}.{rest:03d}"
 
 
 def integer(value: Any) -> int:
-    """A loosely typed value as an integer, `MISSING` for what is none or does not fit in an int64."""
+    """A loosely typed value as an integer; `MISSING` if it is not one or does not fit in int64."""
     try:
         number = int(value, 0) if isinstance(value, str) else int(value)
     except (TypeError, ValueError, OverflowError):

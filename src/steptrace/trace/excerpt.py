@@ -1,15 +1,15 @@
-"""One step of a trace as a trace of its own, small enough to be kept and opened anywhere.
+"""One step of a trace as a separate trace, small enough to keep and to open anywhere.
 
-Each event's text is the file's own; of spans that are cut only `ts` and `dur` are written anew. The header is the
-file's, with a note under `steptraceExcerpt`.
+Each event's text is the file's own; spans that are cut get a new `ts` and `dur`. The header is the file's, with a note
+under `steptraceExcerpt`.
 
-Kept whole are the calls that lie in the step or launched GPU work of it, and the GPU work that lies in the step or was
-launched in it. A copy's call brings the next call of its thread: whether that one waits for the copy decides what is
-one synchronisation. Each GPU's last work before the step and its first that was launched after it come too: the idle
-time between them and the step's own work is part of what the step's waits cost. All this is the excerpt's extent.
-Operators, labels, Python frames and other spans that reach into the step are kept, and cut to the extent; no other step
-is. So the step's figures are those of the full trace: its time and the GPU's in it, syncs with their cost, operators,
-kernels. Figures of the whole excerpt are not to be taken for the trace's.
+Kept whole are the calls in the step or with GPU work in it, and the GPU work in the step or launched in it. A copy's
+call is kept with the next call of its thread, since a copy and a wait for it are one synchronisation. So are each GPU's
+last work before the step and its first launched after it: the idle time between them and the step's own work is part
+of the cost of the step's waits. All this is the excerpt's extent. Operators, labels, Python frames and other spans that
+overlap the step are kept, and cut to the extent; other steps are not. So the step's figures are those of the full
+trace: its time and the GPU's in it, syncs with their cost, operators, kernels. Figures of the whole excerpt are not
+the trace's.
 """
 
 import gzip
@@ -35,7 +35,7 @@ from steptrace.trace.model import Trace, launched_at, median_step
 from steptrace.trace.plain import Event, decode_events
 from steptrace.trace.stream import EventStream
 
-#: From so many bytes on it is written without Python frames and the allocator's events.
+#: Bytes from which an excerpt is written without Python frames and the allocator's events.
 MAX_BYTES: Final = 1_000_000
 _LARGE: Final = ("python_function", "cpu_instant_event")
 _GPU_SPANS: Final = frozenset({"gpu_user_annotation", "cuda_sync"})
@@ -44,7 +44,7 @@ _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 @dataclass(frozen=True)
 class Excerpt:
-    """An excerpt as it was written: the step shown, its events and bytes, and the categories that were left out."""
+    """A written excerpt: its step, events and bytes, and the categories that were left out."""
 
     path: Path
     step: int
@@ -63,7 +63,7 @@ def write_excerpt(trace: Path, out: Path, step: int | None = None) -> Excerpt:
 
     Raises:
         TraceError: the trace cannot be read, or has no such step.
-        ConfigError: `out` is no place for an excerpt.
+        ConfigError: `out` has another suffix, or is the trace.
     """
     if not out.name.endswith(".json.gz"):
         raise ConfigError("not the name of an excerpt", where=out, expected="a name ending in .json.gz")
@@ -97,10 +97,10 @@ def excerpt_of_run(trace: Path, tables: Path) -> TraceExcerpt:
 
 @dataclass(frozen=True)
 class _Selection:
-    """What an excerpt holds, in ns of the file's clock.
+    """The content of an excerpt, in ns of the file's clock.
 
-    `host` and `gpu` are the step's time on the host and with its GPU work, `correlations` the numbers of the calls and
-    GPU activities that are kept, and `extent` is what other spans are cut to.
+    `host` and `gpu` are the step's span on the host and with its GPU work, `correlations` the numbers of the calls and
+    GPU activities to keep, and `extent` the span to which others are cut.
     """
 
     step: int
@@ -129,7 +129,7 @@ class _Selection:
         return naming.step_index(event.name) in (None, self.step)
 
     def written(self, event: Event, text: bytes) -> bytes:
-        """An event's text, with the part of its time that lies in the extent if it is a span that is cut."""
+        """An event's text; a span to be cut gets the part of its time within the extent."""
         if event.ph != "X" or KINDS.get(event.cat or "") in ("gpu", "call"):
             return text
         low, high = self.extent
@@ -144,7 +144,7 @@ class _Selection:
 
 
 def _within(start: int, end: int, span: tuple[int, int]) -> bool:
-    """Whether an event has time in common with a span, or begins in it."""
+    """Whether an event overlaps a span, or begins in it."""
     return start < span[1] and (end > span[0] or start >= span[0])
 
 
@@ -175,7 +175,7 @@ def _select(trace: Trace, wanted: int | None) -> _Selection:
         step=index,
         host=(base + ts, base + ts + host_dur),
         gpu=(base + ts, base + ts + dur),
-        # What is cut begins before the step, and so in no step that begins with it.
+        # A cut span begins before the step, and must stay outside it.
         extent=(base + int(starts.min()) - 1, base + int(ends.max())),
         correlations=frozenset(numbers[numbers > 0].tolist()),
     )
@@ -186,7 +186,7 @@ def _row_of(trace: Trace, step: int | None) -> int:
     numbers = trace.steps["index"].to_numpy()
     if len(numbers) == 0:
         raise TraceError(
-            "an excerpt shows a step, and this trace marks none",
+            "an excerpt needs a step, but this trace has none",
             where=trace.meta.path,
             expected="a trace with steps (ProfilerStep#N)",
             next_step="call profiler.step() after each training step",
@@ -196,7 +196,7 @@ def _row_of(trace: Trace, step: int | None) -> int:
     rows = np.flatnonzero(numbers == step)
     if len(rows) == 0:
         raise TraceError(
-            f"it has no step {step}",
+            f"the trace has no step {step}",
             where=trace.meta.path,
             expected=f"one of its steps: {', '.join(map(str, numbers))}",
         )
@@ -210,7 +210,7 @@ def _rows_within(table: pd.DataFrame, start: int, end: int) -> Mask:
 
 
 def _launched(calls: Mask, launched_by: Any) -> Mask:
-    """Which GPU activities were launched by one of the calls."""
+    """A mask of the GPU activities launched by the calls."""
     single: Mask = take(calls.astype(np.int64), launched_by) == 1
     return single
 
@@ -228,7 +228,7 @@ def _around(trace: Trace, start: int, end: int) -> Mask:
 
 
 def _after_copies(launches: pd.DataFrame, calls: Mask) -> Mask:
-    """The calls that follow the chosen calls that copy, and so on while these copy too; rows are in order of thread."""
+    """The next call after each chosen copy, and further ones while these copy, too; rows are in order of thread."""
     copies = map_names(launches["name"], naming.is_async_copy)
     thread, after = launches["thread"].to_numpy(), np.zeros(len(launches), dtype=bool)
     for row in np.flatnonzero(calls & copies).tolist():
@@ -242,7 +242,7 @@ def _write(trace: Path, selection: _Selection, left_out: tuple[str, ...], out: P
     """Write a selection, gzipped, without some categories of events; returns the number of events."""
     stream, count, head = EventStream(trace), 0, b""
     note = {"of": trace.name, "step": selection.step, "left_out": left_out}
-    # Neither a name nor the time of writing: they would make equal excerpts differ.
+    # Without file name and time in the gzip header: equal excerpts are equal files.
     with out.open("wb") as raw, gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as file:
         for chunk in stream:
             if not head:

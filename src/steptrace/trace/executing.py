@@ -1,7 +1,7 @@
-"""The line that executed an operator of a trace: of the same operator in a step that was watched.
+"""The line that executed an operator of a trace, from the same operator in a watched step.
 
-The k-th operator of a name, under a label, called by one function, has the k-th line that was recorded of these in a
-step with as many of them. Where no watched step had as many, only a single line for all leaves no doubt.
+Operators are counted by name, label and calling function: the k-th one has the k-th recorded line of a watched step
+with equally many. Without such a step, a line is assigned only if it is the same for all.
 """
 
 from collections import Counter, defaultdict
@@ -17,46 +17,46 @@ from steptrace.trace.columns import has_ancestor, map_names, nearest, row_number
 from steptrace.trace.frames import Frame, parse_frame
 from steptrace.trace.model import Trace
 
-#: Ends each creation of a tensor from Python's values. What the call does before, such as the copy to the GPU, runs
-#: where no dispatch mode sees it.
+#: The last operator in creating a tensor from Python values. Earlier ones, such as the copy to the GPU, run outside any
+#: dispatch mode.
 _CREATED = "aten::lift_fresh"
-#: Converts an operator's arguments where autocast is on.
+#: Converts an operator's arguments under autocast.
 _CAST = "aten::to"
 
-#: A function's name and, where the text of its file is there, the line where it begins: two classes have a `forward`.
+#: A function's name and, if the file's text is recorded, its first line: two classes may both have a `forward`.
 _Function = tuple[str, int | None]
-#: What the recorder and a trace can agree on: operator, label, whether in the backward pass, and the calling function
+#: Matches recorded operators with a trace's: operator, label, whether in the backward pass, and the calling function
 #: with the last part of its file's name.
 _Key = tuple[str, str | None, bool, tuple[str, _Function] | None]
 
 
 def same_file(one: str, other: str) -> bool:
-    """Whether two names can mean one file: equal, or one the end of the other."""
+    """Whether two names can be of one file: equal, or one is the end of the other."""
     a, b = one.split("/"), other.split("/")
     shared = min(len(a), len(b))
     return a[-shared:] == b[-shared:]
 
 
 class _Place(NamedTuple):
-    """The place of an operator among those of each of its keys in its step, the narrower key first."""
+    """An operator's index among those with the same key in its step, for each of its keys, the narrower one first."""
 
     step: int
     numbers: tuple[tuple[_Key, int], ...]
 
 
 class _Recorded(NamedTuple):
-    """The lines of one key: in their order, of each watched step that has any, and the only one if all are the same."""
+    """The lines of one key: in order, for each watched step with any, and the only one if all are the same."""
 
     steps: list[list[Frame | None]]
     only: Frame | None
 
 
 class ExecutingLines:
-    """Finds the line that executed an operator, by its place in the step's order of operators.
+    """Finds the line that executed an operator, by its index in the step's order of operators.
 
     Args:
         trace: the trace.
-        begins: the line where the function of a frame begins, None if it is not known.
+        begins: returns the first line of a frame's function, None if unknown.
     """
 
     def __init__(self, trace: Trace, begins: Callable[[Frame], int | None]) -> None:
@@ -65,7 +65,7 @@ class ExecutingLines:
         self._function: Callable[[Frame], _Function] = cache(lambda f: (f.function.split(".")[-1], begins(f)))
 
     def learn(self, op_lines: pd.DataFrame, labels: Ints, callers: Ints) -> None:
-        """Take up the lines of the watched steps.
+        """Add the lines of the watched steps.
 
         Args:
             op_lines: their operators with their lines.
@@ -85,10 +85,10 @@ class ExecutingLines:
         self._number_ops(texts(self._trace.annotations["name"], labels).tolist(), callers)
 
     def _find_visible(self, recorded: set[str]) -> None:
-        """For each operator the one that the recorder saw around it, or -1.
+        """For each operator itself or the recorded one around it, or -1.
 
-        The recorder sees an operator only where no recorded one is around it: once it runs, what it calls inside is
-        out of sight. Of a tensor's creation it sees the end, and what autocast calls again only then, after the casts.
+        The recorder sees only outermost operators, not those that they call. Of a tensor's creation it sees the last
+        operator, and under autocast the operator that is called again after the casts.
         """
         ops, frames = self._trace.ops, self._trace.frames
         parent, frame = row_numbers(ops["parent"]), row_numbers(ops["frame"])
@@ -106,7 +106,7 @@ class ExecutingLines:
         self._visible = np.where(within >= 0, within, nearest(parent, listed & ~has_ancestor(parent, listed)))
 
     def _number_ops(self, labels: list[str | None], callers: Ints) -> None:
-        """Give each operator its keys and its place among those of them in its step."""
+        """Set each operator's keys, and its index among the operators with each key in its step."""
         ops = self._trace.ops
         code, by_code = self._parsed(callers)
         step = row_numbers(ops["step"]).tolist()
@@ -124,10 +124,10 @@ class ExecutingLines:
     def places(
         self, frame: Ints, exact_op: Ints, op: Ints, definition: Callable[[Frame], Frame]
     ) -> tuple[list[Frame], Ints]:
-        """The distinct lines of some events, and for each event the place of its own among them, -1 where unknown.
+        """The distinct lines of some events, and for each event the index of its line, -1 if unknown.
 
-        An event's line is the one that executed `exact_op`, or else the `definition` of its frame; without a frame `op`
-        counts too.
+        An event's line is the one that executed `exact_op`, or else the `definition` of its frame, or else the line of
+        `op`.
         """
         code, by_code = self._parsed(frame)
         defined = {c: known and definition(known) for c, known in by_code.items()}
@@ -144,13 +144,13 @@ class ExecutingLines:
         return list(number), np.array(numbers, dtype=np.int64)
 
     def _parsed(self, frames: Ints) -> tuple[Ints, dict[int, Frame | None]]:
-        """A number for the name of each of some frames, -1 for none, and what the names of these numbers say."""
+        """A number for the name of each frame, -1 for none, and the parsed name of each number."""
         names = self._trace.frames["name"]
         code = take(names.cat.codes.to_numpy().astype(np.int64), frames)
         return code, {int(c): parse_frame(str(names.cat.categories[c])) if c >= 0 else None for c in np.unique(code)}
 
     def of(self, op: int, frame: Frame | None) -> Frame | None:
-        """The line that executed operator `op`, None if it is not known or contradicts `frame`."""
+        """The line that executed operator `op`, None if it is unknown or contradicts `frame`."""
         place = self._place.get(int(self._visible[op])) if op >= 0 else None
         if place is None:
             return None
@@ -173,7 +173,7 @@ class ExecutingLines:
         return Frame(frame.file, line.line, frame.function) if agrees else None
 
     def _keys(self, op: str, label: str | None, *, backward: bool, frame: Frame | None) -> tuple[_Key, ...]:
-        """What an operator is found by; on a GPU the backward pass runs outside the labels."""
+        """The keys of an operator; on a GPU the backward pass runs outside the labels."""
         shown = None if backward else label
         called = () if frame is None else ((op, shown, backward, (frame.file.split("/")[-1], self._function(frame))),)
         return (*called, (op, shown, backward, None))

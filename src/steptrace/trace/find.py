@@ -1,4 +1,4 @@
-"""Which files a list of paths means."""
+"""Finds the trace files behind paths."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -7,16 +7,16 @@ from steptrace.errors import TraceError
 from steptrace.trace.bounds import path_text
 from steptrace.trace.stream import looks_like_trace
 
-#: What the workflow calls the excerpt of a run's trace, in the run's folder.
+#: File name of the excerpt of a run's trace, in the run's folder.
 EXCERPT_FILE = "excerpt.json.gz"
 
 
 def find_traces(paths: Iterable[str | Path]) -> list[Path]:
     """The trace files behind files and folders, in the order given; those of a folder by name.
 
-    Of a folder's `.json` and `.json.gz` files those count that hold `traceEvents` near their beginning or have
-    "trace" in their name; its sub-folders are not searched. An excerpt that the workflow put beside the traces of a run
-    is left out: it would pass for another rank. Each file is listed once.
+    A folder's `.json` and `.json.gz` files count if they hold `traceEvents` near their beginning or have "trace" in
+    their name; sub-folders are not searched. The workflow's excerpt beside a run's traces is left out: it would count
+    as another rank. Each file is listed once.
 
     Raises:
         TraceError: a path does not exist, or a folder holds no trace.
@@ -45,7 +45,7 @@ def find_traces(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def _kind(path: Path) -> str | None:
-    """`folder`, `file` or None; a name that the system does not take is none of a file."""
+    """`folder`, `file` or None, also for a name that the system rejects."""
     try:
         return "folder" if path.is_dir() else "file" if path.exists() else None
     except (OSError, ValueError):
@@ -53,7 +53,7 @@ def _kind(path: Path) -> str | None:
 
 
 def _below(path: Path) -> str | None:
-    """What to name instead of a folder that has traces only in its sub-folders, such as one of several captures."""
+    """The next step for a folder with traces only in its sub-folders, such as one of several captures."""
     files = (file for end in (".json", ".json.gz") for file in sorted(path.glob(f"*/*{end}")))
     folders = sorted({str(file.parent) for file in files if looks_like_trace(file)})
     if not folders:

@@ -1,4 +1,4 @@
-"""Python frames of a trace: what their names say, and which of them is the place to blame.
+"""Python frames of a trace: parses their names, and selects the site of an event.
 
 Kineto names a frame `file(line): function`, where the line is that of the function's `def`, and files lie relative to
 the entries of `sys.path`. Built-ins, `nn.Module` and frozen modules appear as pseudo-frames.
@@ -18,12 +18,12 @@ _FRAME = re.compile(r"^(?P<file>[^<].*?)\((?P<line>\d{1,9})\): (?P<function>.+)\
 _TORCH = re.compile(r"^(?:.*/)?(?:torch|functorch|torchgen)/")
 #: steptrace's own code, but not its workloads, which are the code under study.
 _PIPELINE = re.compile(r"^(?:.*/(?:src|site-packages)/)?steptrace/(?!workloads/)")
-#: The probe, which lies between somebody else's program and PyTorch.
+#: The probe, whose frames are between the program and PyTorch.
 _PROBE = re.compile(r"^(?:.*/(?:src|site-packages)/)?steptrace/launch/")
 _STDLIB_FOLDER = re.compile(r"/lib/python3\.\d+/(?!site-packages/|dist-packages/)")
 _STDLIB = sys.stdlib_module_names
 
-#: What a frame is to the search for a site.
+#: A frame's role in the search for a site.
 USER, PIPELINE, STDLIB, SKIP = range(4)
 
 
@@ -60,8 +60,8 @@ def frame_role(name: str) -> int:
 def site_frames(trace: Trace, innermost: Ints) -> Ints:
     """From each frame outwards, the first that is neither PyTorch's nor the pipeline's own; -1 if there is none.
 
-    The search ends at the pipeline's own code: what lies further out only started it. A file that is called like a
-    module of the standard library is taken only if nothing else remains.
+    The search ends at the pipeline's own code: frames outside it only started it. A file with the name of a standard
+    library module is used only as a last resort.
     """
     frames = trace.frames
     if len(frames) == 0:

@@ -1,4 +1,4 @@
-"""Which of Kineto's events are read as what: the columns of each kind, which the scanner is given and fills.
+"""The kinds of Kineto's events, and the columns of each kind that the scanner fills.
 
 Integers that an event does not have are `MISSING`, reals NaN. Columns grow part by part.
 """
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from steptrace.trace.names import GPU_CATEGORIES
 
-#: The kind of event each of Kineto's categories is, old spellings included. The others are only counted.
+#: Kineto's category -> kind of event, old spellings included. Other categories are only counted.
 KINDS: Final = {
     "cpu_op": "op",
     "Operator": "op",
@@ -26,7 +26,7 @@ KINDS: Final = {
     **dict.fromkeys(GPU_CATEGORIES, "gpu"),
 }
 
-#: The phase of a kind's events, where it is not that of complete ones.
+#: The phase of a kind's events, if they are not complete events.
 PHASES: Final = {"memory": "i"}
 
 #: The forms of columns (ext/compiled/scan.h says what each holds) and their dtypes.
@@ -38,7 +38,7 @@ FORMS: Final[dict[str, type[np.int32 | np.int64 | np.float64]]] = {
 
 
 class Column(NamedTuple):
-    """What a column holds: its form, and the argument that it is made of, if it is made of one."""
+    """A column's form, and the argument it is read from, if any."""
 
     form: str
     argument: str = ""
@@ -107,7 +107,7 @@ class Names:
     """Distinct values, numbered in order of appearance."""
 
     def __init__(self) -> None:
-        # A missing value gets the next number: looking up and numbering are one step, without a Python call.
+        # `defaultdict`'s factory numbers new values: lookup and numbering in one step, without a Python call.
         self._codes: defaultdict[Any, int] = defaultdict(count().__next__)
 
     def code(self, values: Iterable[Any]) -> NDArray[np.int32]:
@@ -121,16 +121,16 @@ class Names:
 
 
 class GrowingColumn:
-    """A column that grows in place, parts and whole never in memory together. `dtype` is that of its values."""
+    """A column that grows in place, so that parts and whole are never in memory together."""
 
     def __init__(self, dtype: DTypeLike) -> None:
         self._dtype = np.dtype(dtype)
         self._data = bytearray()
 
     def append(self, values: ArrayLike) -> None:
-        """Add values, which the column's dtype must hold."""
+        """Append values that fit the column's dtype."""
         self._data += np.ascontiguousarray(values, dtype=self._dtype).data
 
     def array(self) -> NDArray[Any]:
-        """All values, without a copy; nothing can be added any more."""
+        """All values, without a copy; nothing can be added afterwards."""
         return np.frombuffer(self._data, dtype=self._dtype)

@@ -1,8 +1,8 @@
 """Columns to linked tables: GPU work <- launch <- operator <- label, step and Python frame.
 
-GPU work is joined to its launch on `correlation`, never on the trace's `ac2g` arrows, which hold stray ends. A launch
-belongs to the operator whose id it repeats, or else to the innermost one around it on its thread. A backward operator
-belongs to the forward one with its sequence number.
+GPU work is joined to its launch on `correlation`, not on the trace's `ac2g` arrows, some of which have no partner. A
+launch belongs to the operator with its external id, or else to the innermost one around it on its thread. A backward
+operator belongs to the forward one with its sequence number.
 """
 
 from pathlib import Path
@@ -41,14 +41,13 @@ def read_trace(path: str | Path) -> Trace:
 
     Raises:
         TraceError: the file is missing, empty, damaged, no JSON, or no trace.
-        TruncatedTraceError: its end is missing. Such a file is refused whole: its last steps would look faster than
-            they were.
+        TruncatedTraceError: its end is missing. Such a file is rejected: its last steps would look too fast.
     """
     return link(read_raw(Path(path)))
 
 
 def link(raw: RawTrace) -> Trace:
-    """Make the tables of a trace and fill in every link between them. Empties `raw.columns` on the way."""
+    """Make the tables of a trace with all links between them. Empties `raw.columns`."""
     names = pd.Index(raw.names, dtype=object)
     place, keys = number_threads(raw)
     for kind, columns in raw.columns.items():
@@ -128,7 +127,7 @@ def step_of(times: Ints, steps: pd.DataFrame) -> Ints:
 
 
 def _steps(labels: Columns, names: pd.Index) -> pd.DataFrame:
-    """The steps in order of time. A step marked on several threads is taken from the first to mark it."""
+    """The steps in order of time. A step marked on several threads is that of the first."""
     index = by_name(labels["name"], names, lambda name: -1 if (n := naming.step_index(name)) is None else n, np.int64)
     rows = np.flatnonzero(index >= 0)
     rows = rows[np.lexsort((labels["thread"][rows], labels["ts"][rows]))]
@@ -143,7 +142,7 @@ def _steps(labels: Columns, names: pd.Index) -> pd.DataFrame:
     )
     if marks["index"].is_unique:
         return marks
-    # Two windows of one profiler may number their steps alike; marks that overlap are one step on several threads.
+    # Two windows of one profiler may have the same numbers; overlapping marks are one step on several threads.
     ends = (marks["ts"] + marks["dur"]).groupby(marks["index"]).cummax()
     same_step = marks["ts"] < ends.groupby(marks["index"]).shift()
     return marks[~same_step].reset_index(drop=True).astype("int64")
@@ -159,7 +158,7 @@ def _extend_to_gpu(steps: pd.DataFrame, gpu_step: Ints, gpu_end: Ints) -> None:
 
 
 def _sort_gpu(raw: RawTrace) -> Columns:
-    """GPU activities by start. Where device or stream is not given, the row's pid and tid stand for them."""
+    """GPU activities by start. Missing devices and streams are taken from the row's pid and tid."""
     gpu = raw.columns.pop("gpu")
     for column, part in (("device", 0), ("stream", 1)):
         values = gpu[column]
@@ -177,7 +176,7 @@ def _op_of_calls(calls: Columns, ops: Columns) -> Ints:
     op = np.maximum(by_id, 0)
     if len(ops["ts"]) == 0:
         return contained
-    # Traces up to 2023 repeat ids of other operators: believe an id only if its operator is running on that thread.
+    # Traces up to 2023 repeat ids of other operators: use an id only if its operator is running on that thread.
     running = (by_id >= 0) & (ops["thread"][op] == calls["thread"])
     running &= (ops["ts"][op] <= calls["ts"]) & (calls["ts"] < ops["end"][op])
     return np.where(running, by_id, contained)
@@ -186,8 +185,8 @@ def _op_of_calls(calls: Columns, ops: Columns) -> Ints:
 def _forward_ops(ops: Columns, parent: Ints) -> Ints:
     """Row of the forward operator of each operator run by the backward pass, -1 elsewhere.
 
-    Forward operators carry the number of the autograd node about to be made, so several in a row can share it: the
-    last to start before the backward one is the one that made the node. What a backward operator calls inherits it.
+    Forward operators have the number of the next autograd node, so several in a row can share it: the last to start
+    before the backward one made the node. Operators called by a backward operator inherit its forward operator.
     """
     numbered = np.flatnonzero((ops["sequence"] >= 0) & (ops["sequence"] != MISSING))
     is_backward = ops["forward_thread"][numbered] > 0
@@ -203,10 +202,10 @@ def _forward_ops(ops: Columns, parent: Ints) -> Ints:
 
 
 def _training(ops: Columns, calls: Columns, backward: Mask, steps: pd.DataFrame, count: int) -> Mask:
-    """Which threads do training work: those that carry the steps, and those that run a backward pass.
+    """A mask of the training threads: those with steps, and those that run a backward pass.
 
-    Without steps, or if the thread that marks them does nothing else, every thread that runs operators counts too, or,
-    if none does, every one that calls the GPU's runtime.
+    Without steps, or if the thread with the steps does nothing else, every thread with operators counts, too, or
+    without any every thread that calls the GPU's runtime.
     """
     working = np.zeros(count, dtype=bool)
     working[ops["thread"] if len(ops["thread"]) else calls["thread"]] = True

@@ -1,4 +1,4 @@
-"""A trace as tables: what the reader and the linker make, and every metric takes."""
+"""A trace as tables: the linker's result, and the input of every metric."""
 
 import functools
 from collections.abc import Callable
@@ -20,11 +20,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class TraceMeta:
-    """What a trace says about itself. What it does not say is None.
+    """A trace's metadata; missing values are None.
 
-    `base_ns` is the absolute time (Unix epoch) that the tables' time 0 stands for, if the trace gives one;
-    `file_base_ns` what the file's own times say there.
-    `events` counts the file's events by phase and category, the unused ones included.
+    `base_ns` is the absolute time (Unix epoch) of the tables' time 0, if the trace gives one; `file_base_ns` is the
+    same on the file's own clock. `events` counts the file's events by phase and category, unused ones included.
     """
 
     path: Path | None
@@ -42,9 +41,9 @@ class TraceMeta:
         return next((str(d["name"]) for d in self.devices if d.get("id") == device and d.get("name")), None)
 
     def compute_major(self, device: int | None) -> int | None:
-        """The major number of an NVIDIA GPU's compute capability; None if the trace does not say it, or is AMD's.
+        """The major number of an NVIDIA GPU's compute capability; None if it is missing, or for AMD's GPUs.
 
-        AMD's driver fills the same field with a number of its own. Its GPUs run 64 threads at once, NVIDIA's 32.
+        AMD's driver fills the field with another number; its GPUs have a warp size of 64, NVIDIA's of 32.
         """
         properties = next((d for d in self.devices if d.get("id") == device and d.get("warpSize") in (None, 32)), {})
         major = properties.get("computeMajor")
@@ -76,7 +75,7 @@ class Trace:
     frames: pd.DataFrame
     annotations: pd.DataFrame
     memory: pd.DataFrame
-    #: What `once` keeps; neither a copy with other tables nor another process takes it over.
+    #: The cache of `once`; not shared with copies or other processes.
     derived: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -89,16 +88,16 @@ class Trace:
 
     @property
     def steps_span(self) -> tuple[int, int]:
-        """From the first step's start to the end of the last one's work; all of a trace without steps."""
+        """From the first step's start to the end of the last one's work; without steps the whole trace."""
         if len(self.steps) == 0:
             return self.window
         return int(self.steps["ts"].iloc[0]), int((self.steps["ts"] + self.steps["dur"]).max())
 
 
 def once(compute: Callable[Concatenate[Trace, Rest], Result]) -> Callable[Concatenate[Trace, Rest], Result]:
-    """Decorate a function of a trace: it computes once for the same arguments, and returns the same result again.
+    """Cache a function of a trace, by its arguments.
 
-    A trace's tables never change. For results that nobody changes either, and arguments that can be hashed.
+    For functions with hashable arguments whose results are never changed; a trace's tables do not change either.
     """
 
     @functools.wraps(compute)
@@ -120,13 +119,13 @@ def _devices(trace: Trace) -> list[int]:
 
 
 def on_training(trace: Trace, rows: pd.DataFrame) -> NDArray[np.bool_]:
-    """Which rows of a table of host events are on threads that do training work."""
+    """A mask of the rows of a table of host events on training threads."""
     training: NDArray[np.bool_] = trace.threads["training"].to_numpy(dtype=bool)
     return training[rows["thread"].to_numpy()] if len(training) else np.zeros(len(rows), dtype=bool)
 
 
 def launched_at(trace: Trace) -> Ints:
-    """When the call that caused each row of `kernels` began, -1 without one."""
+    """The start of the call that launched each row of `kernels`, -1 without one."""
     return take(trace.launches["ts"].to_numpy(), row_numbers(trace.kernels["launch"]))
 
 
@@ -136,10 +135,10 @@ def launching_op(trace: Trace) -> Ints:
 
 
 def median_step(trace: Trace) -> int | None:
-    """The row of the step that a picture shows and an excerpt keeps: the median by time.
+    """The row of the step for pictures and excerpts: the median by time.
 
-    Steps without GPU work do not count where others have some. Of an even number it is the shorter of the two in the
-    middle, so that it is a step that ran. None without steps.
+    Steps without GPU work do not count if others have some. Of an even number it is the shorter of the middle two.
+    None without steps.
     """
     if len(trace.steps) == 0:
         return None
@@ -150,7 +149,7 @@ def median_step(trace: Trace) -> int | None:
 
 
 def emptied(trace: Trace, *names: str) -> Trace:
-    """The trace without the rows of some tables; what was computed of it before stays."""
+    """The trace without the rows of some tables; cached results stay."""
     lean = replace(trace, **{name: getattr(trace, name).iloc[:0].copy() for name in names})
     lean.derived.update(trace.derived)
     return lean

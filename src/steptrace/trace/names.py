@@ -1,4 +1,4 @@
-"""What the names in a trace stand for: kinds of GPU activities and of calls into the runtime."""
+"""Classifies the names in a trace: kinds of GPU activities and of calls into the runtime."""
 
 import re
 
@@ -25,7 +25,7 @@ _COMM = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 
-#: The collectives, by what operators, kernels and PyTorch's own descriptions call them; the more telling first.
+#: The collectives, by patterns of their names in operators, kernels and PyTorch's descriptions; specific ones first.
 _COLLECTIVES = {
     "all_reduce": r"all_?reduce|cross_device_reduce|(?:one|two)_?shot",
     "all_gather": r"all_?gather",
@@ -43,7 +43,7 @@ _COLLECTIVES = {
 _COLLECTIVE = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in _COLLECTIVES.items()}
 _COLLECTIVE_OP = re.compile(r"^(?:c10d|_c10d_functional|c10d_functional|symm_mem)::|^nccl:")
 
-#: Labels around the work of collectives that the host does itself, on threads of their own.
+#: Labels of collectives on the host, on threads of their own.
 _HOST_COLLECTIVE = re.compile(r"^(?:gloo|mpi|ucc):")
 
 #: Labels of PyTorch around a wait for the data loader.
@@ -84,8 +84,8 @@ def kernel_kind(name: str, category: str) -> str:
 
 
 def collective_name(name: str) -> str | None:
-    """Which collective a name speaks of: `all_reduce` for `allreduce_`, `_ALLREDUCE_`, `nccl:all_reduce`; or None."""
-    # A kernel's parameters name the sender's types and structures, not what it does.
+    """The collective in a name: `all_reduce` for `allreduce_`, `_ALLREDUCE_`, `nccl:all_reduce`; or None."""
+    # A kernel's parameters are types, whose names can mislead.
     head = name.replace("(anonymous namespace)", "").split("(")[0]
     return next((collective for collective, pattern in _COLLECTIVE.items() if pattern.search(head)), None)
 
@@ -96,7 +96,7 @@ def is_collective_op(name: str) -> bool:
 
 
 def host_collective(label: str) -> str | None:
-    """The collective that the host carries out under a label: `all_reduce` for `gloo:all_reduce`; None for others."""
+    """The host's collective under a label: `all_reduce` for `gloo:all_reduce`; None for other labels."""
     return collective_name(label) or label if _HOST_COLLECTIVE.match(label) else None
 
 

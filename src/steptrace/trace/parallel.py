@@ -1,4 +1,4 @@
-"""Traces read side by side, each in a process of its own where that pays."""
+"""Reads traces in parallel processes, if there is enough to read."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 #: Below this many bytes in all (packed ones count ten times) starting processes takes longer than reading.
 _WORTH_PROCESSES = 200 << 20
 _PACKED = 10
-#: What a process takes that reads a trace and computes everything: so much, and so many times the size of its text.
+#: Memory of a process that reads and analyses a trace: a constant, and a multiple of the trace's text.
 _PROCESS, _TIMES_TEXT = 160 << 20, 1.25
 
 
@@ -24,11 +24,11 @@ def read_each(read: Callable[[Path], Result], paths: Sequence[Path], *, workers:
 
     Args:
         read: a function of a module, so that a fresh process can import it; its result must be picklable.
-        workers: how many processes; by default none for little, or else as many as there are processors that this
-            process may use, and room in the memory that is free.
+        workers: number of processes; by default none for little data, else as many as the available processors and
+            free memory allow.
 
     Raises:
-        SteptraceError: whatever `read` raises for the first path that it raises for.
+        SteptraceError: the error of the first path for which `read` fails.
     """
     if workers is None:
         sizes = [_text_bytes(path) for path in paths if path.exists()]
@@ -36,7 +36,7 @@ def read_each(read: Callable[[Path], Result], paths: Sequence[Path], *, workers:
     workers = min(workers, len(paths))
     if workers < 2:
         return [read(path) for path in paths]
-    # A forked child would inherit threads' locks; a spawned one starts clean, on every system alike.
+    # A forked child would inherit locks of threads; a spawned one does not.
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         return list(pool.map(read, paths))
 

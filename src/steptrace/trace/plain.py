@@ -1,8 +1,7 @@
-"""Chunks of events that the scanner does not take, written anew in the form that it does.
+"""Rewrites chunks of events that the scanner rejects into the form that it reads.
 
-The scanner knows JSON's grammar and the forms of values that profilers write. Numbers written as text, keys given twice
-and the like come from tools that rewrite traces. What such a chunk says is decoded here, and only what is read of it is
-written again.
+The scanner reads JSON with the values that profilers write. Numbers as text, duplicate keys and the like come from
+tools that rewrite traces. Such a chunk is decoded here, and the fields that are needed are written again.
 """
 
 from decimal import Decimal
@@ -18,8 +17,8 @@ from steptrace.trace.events import COLLECTIVE_ARGS, MISSING, collective_args, in
 from steptrace.trace.kinds import COLUMNS
 
 _NULL: Final = msgspec.Raw(b"null")
-#: Bytes of JSON that the scanner takes for a category, a phase, or the id of a process or thread; and a number of
-#: characters that never take more.
+#: Most bytes of JSON that the scanner accepts for a category, a phase, or the id of a process or thread; and a number
+#: of characters that always fit.
 _LONGEST_ID, _CHARACTERS = 100, 24
 _FORMS: Final = {
     column.argument: column.form for kind in COLUMNS.values() for column in kind.values() if column.argument
@@ -48,10 +47,10 @@ def decode_events(chunk: bytes, path: Path) -> list[tuple[Event, bytes]]:
     """The events of a chunk, each with its text, made valid JSON where it is not.
 
     Raises:
-        TraceError: it is no JSON, or holds other things than events.
+        TraceError: it is not JSON, or not a list of events.
     """
     try:
-        # Bytes that are no UTF-8 would only be met in a string that is looked at.
+        # msgspec checks UTF-8 only in strings that it decodes.
         texts = decode_leniently(_TEXTS, chunk.decode(errors="replace").encode())
         return [(_EVENT.decode(text), bytes(text)) for text in texts]
     except msgspec.ValidationError as error:
@@ -63,7 +62,7 @@ def decode_events(chunk: bytes, path: Path) -> list[tuple[Event, bytes]]:
 
 
 def plain_chunk(chunk: bytes, path: Path) -> bytes:
-    """A chunk in the form that the scanner takes.
+    """A chunk in the form that the scanner reads.
 
     Raises:
         TraceError: as `decode_events`.

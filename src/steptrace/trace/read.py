@@ -1,4 +1,4 @@
-"""Kineto's JSON to columns, in one pass and without holding the file."""
+"""Kineto's JSON to columns, in one pass, without the whole file in memory."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -17,17 +17,17 @@ from steptrace.trace.kinds import COLUMNS, KINDS, LISTS, SPANS, GrowingColumn
 from steptrace.trace.scan import ChunkScanner, Thread
 from steptrace.trace.stream import CHUNK, EventStream
 
-#: The waits for the device with which the profiler ends, at most.
+#: Most waits for the device at the profiler's own end.
 _STOPS: Final = 2
 
 
 @dataclass
 class RawTrace:
-    """The columns of a trace before anything is linked.
+    """The columns of a trace before linking.
 
-    `columns[kind][name]` is one array per kind of event: `op`, `call`, `gpu`, `frame`, `label`, `memory`. Integers
-    that were not given are `MISSING`. `ts` and `dur` are ns; `ts` counts from `base_ns`. The column `collective` of
-    operators and GPU activities holds places in `collectives`, -1 for what is no collective.
+    `columns[kind][name]` is an array; kinds are `op`, `call`, `gpu`, `frame`, `label`, `memory`. Missing integers are
+    `MISSING`. `ts` and `dur` are ns; `ts` counts from `base_ns`. The column `collective` of operators and GPU
+    activities holds indices in `collectives`, -1 for others.
     """
 
     path: Path
@@ -67,7 +67,7 @@ class _Reader:
         self.thread_names |= {_thread(*key): plain_text(name) for key, name in scanned.thread_names.items()}
 
     def finish(self, metadata: dict[str, Any]) -> RawTrace:
-        """The whole file's columns, with times from the first event on; `metadata` are the file's other keys."""
+        """The whole file's columns, with times since the first event; `metadata`: the file's other keys."""
         notes: list[str] = []
         read = {kind: {name: column.array() for name, column in of.items()} for kind, of in self._columns.items()}
         columns = {kind: _without_lost_times(kind, given, notes) for kind, given in read.items()}
@@ -78,7 +78,7 @@ class _Reader:
         recognised = any(f"X {category}" in self.counts for category in (*KINDS, *_NOT_NEEDED))
         if not starts and not recognised and any(name.startswith("X") for name in self.counts):
             raise TraceError(
-                "a trace that does not look like one of PyTorch's: none of its events has a category of its profiler",
+                "not a trace of PyTorch's profiler: none of its events has one of the profiler's categories",
                 where=self.path,
                 expected="events of the categories cpu_op, cuda_runtime, kernel, ...",
                 next_step="record with torch.profiler and its export_chrome_trace",
@@ -88,8 +88,8 @@ class _Reader:
                 "a trace without any operator, call or GPU activity",
                 where=self.path,
                 expected="events of a profiled program",
-                next_step="check the profiler's schedule: the active steps must be reached; and after them it begins "
-                "anew, so export in on_trace_ready, or give it repeat=1",
+                next_step="check the profiler's schedule: training must reach the active steps; the schedule then "
+                "starts again, so export in on_trace_ready, or set repeat=1",
             )
         base = int(min(starts))
         notes += _unknown_categories(self.counts)
@@ -114,7 +114,7 @@ class _Reader:
         )
 
     def _plain_names(self, columns: dict[str, dict[str, NDArray[Any]]]) -> list[str]:
-        """The names that occur, as `plain_text` has them and in alphabetical order; columns then hold their places."""
+        """The names as `plain_text`, sorted; the columns then hold their indices."""
         coded = [(c, key) for c in columns.values() for key in ("name", "category", "dtypes", *LISTS) if key in c]
         written = self._scanner.names.values
         used = np.zeros(len(written), dtype=bool)
@@ -130,23 +130,23 @@ class _Reader:
         return names
 
 
-#: Complete events that are known and not needed: what they say, other events say too.
+#: Categories of complete events that are not needed: other events have the same information.
 _NOT_NEEDED = frozenset({"Trace", "gpu_user_annotation", "cuda_sync", "overhead", "ac2g", "external_correlation"})
 
 
-#: Categories that are named one by one.
+#: Most unknown categories with a note of their own.
 _MOST_CATEGORIES = 10
 
 
 def _is_profilers_stop(columns: dict[str, dict[str, NDArray[Any]]], names: list[str]) -> bool:
-    """Whether all there is is the wait at the profiler's end: an export in the wait or warm-up of a schedule."""
+    """Whether the only event is the wait at the profiler's end: exported in the wait or warm-up of a schedule."""
     calls = [names[place] for place in columns["call"]["name"].tolist()[: _STOPS + 1]]
     others = sum(len(columns[kind]["ts"]) for kind in ("op", "gpu", "label"))
     return not others and 0 < len(calls) <= _STOPS and all(name.endswith("DeviceSynchronize") for name in calls)
 
 
 def _unknown_categories(counts: Counter[str]) -> list[str]:
-    """A note for each category of complete events that nothing here reads."""
+    """A note for each category of complete events that is not read."""
     recognised = {f"X {category}" for category in (*KINDS, *_NOT_NEEDED)} | {"X"}
     names = sorted(name for name in counts if name.startswith("X") and name not in recognised)
     unknown = [(name, counts[name]) for name in names]
@@ -161,7 +161,7 @@ def _unknown_categories(counts: Counter[str]) -> list[str]:
 
 
 def _thread(pid: Any, tid: Any) -> Thread:
-    """A thread's ids; a number that no system gives, beyond int64, is a text like any other."""
+    """A thread's ids; numbers beyond int64 are texts."""
     return _id(pid), _id(tid)
 
 
@@ -172,7 +172,7 @@ def _id(value: Any) -> int | str | None:
 
 
 def _without_lost_times(kind: str, columns: dict[str, NDArray[Any]], notes: list[str]) -> dict[str, NDArray[Any]]:
-    """Leave out events at time 0 among later ones: the profiler lost their times, and they would stretch the trace."""
+    """Leave out events at time 0 among later ones: the profiler lost their times."""
     ts = columns["ts"]
     lost = ts == 0
     if not lost.any() or int(ts.max()) < FAR_FROM_ZERO_NS:

@@ -1,6 +1,6 @@
-"""Chunks of events to columns, with the compiled scanner: for a file of any size, and at the speed of reading it.
+"""Chunks of events to columns, with the compiled scanner, for files of any size.
 
-The columns are those of `kinds.COLUMNS`. A chunk that the scanner does not take is written anew first (`plain.py`).
+The columns are those of `kinds.COLUMNS`. A chunk that the scanner rejects is rewritten first (`plain.py`).
 """
 
 import os
@@ -49,7 +49,7 @@ _ARGS = msgspec.json.Decoder(dict[str, Any])
 
 @dataclass(frozen=True)
 class Scanned:
-    """What a chunk holds: columns by kind, the number of events by phase and category, and names of threads."""
+    """A chunk's content: columns by kind, the number of events by phase and category, and names of threads."""
 
     columns: dict[str, dict[str, NDArray[Any]]]
     counts: dict[tuple[str, str | None], int]
@@ -57,14 +57,14 @@ class Scanned:
 
 
 class _Lookup:
-    """The reader's number for each of the scanner's."""
+    """Maps the scanner's numbers to the reader's."""
 
     def __init__(self, numbers: Names, value: Callable[[bytes], Any]) -> None:
         self._numbers, self._value = numbers, value
         self._codes: Codes = np.empty(0, dtype=np.int32)
 
     def add(self, texts: Iterable[bytes]) -> None:
-        """Take in the scanner's next strings."""
+        """Add the scanner's next strings."""
         self._codes = np.append(self._codes, self._numbers.code(map(self._value, texts)))
 
     def __getitem__(self, numbers: Codes) -> Codes:
@@ -72,7 +72,7 @@ class _Lookup:
 
 
 class ChunkScanner:
-    """Reads a file's chunks. `names`, `threads` and `collectives` number what its columns hold places of."""
+    """Reads a file's chunks. The columns hold indices in `names`, `threads` and `collectives`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -86,7 +86,7 @@ class ChunkScanner:
             for kind, columns in COLUMNS.items()
         ]
         self._scanner = compiled.Scanner(int.from_bytes(os.urandom(8)), layout)
-        #: Whether floats would lose nanoseconds, from here on.
+        #: Whether floats would lose nanoseconds; once True it stays True.
         self._exact = False
         self._sorts: list[tuple[str, str | None]] = []
         self._of_names = _Lookup(self.names, _text)
@@ -100,7 +100,7 @@ class ChunkScanner:
         """The content of a chunk, the JSON text of an array.
 
         Raises:
-            TraceError: it is no JSON, or holds other things than events.
+            TraceError: it is not JSON, or not a list of events.
         """
         scanned = self._scan(chunk)
         if scanned is None:
@@ -110,7 +110,7 @@ class ChunkScanner:
         return scanned
 
     def _scan(self, chunk: bytes) -> Scanned | None:
-        """The content of a chunk, None if it must be written anew."""
+        """The content of a chunk, None if it must be rewritten."""
         result = self._scanner.scan(chunk, self._exact)
         if result is True:
             self._exact = True
@@ -165,7 +165,7 @@ class ChunkScanner:
         return columns
 
     def _input_bytes(self, codes: Codes, spans: list[Ints], chunk: bytes) -> Ints:
-        """What labels of the host's own collectives were given, in bytes; `MISSING` for others."""
+        """Input bytes of the host's collectives, by their labels; `MISSING` for other labels."""
         names = self.names.values
         wanted = np.isin(codes, [code for code in np.unique(codes) if host_collective(names[code]) is not None])
         sizes = np.full(len(codes), MISSING, dtype=np.int64)
@@ -177,7 +177,7 @@ class ChunkScanner:
 
 
 def _text(written: bytes) -> str:
-    """A string's text, of what the scanner takes between its quotation marks; bytes that are no UTF-8 are U+FFFD."""
+    """The text between a JSON string's quotation marks, decoded; invalid UTF-8 becomes U+FFFD."""
     return _STRING.decode(f'"{written.decode(errors="replace")}"')
 
 

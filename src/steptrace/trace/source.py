@@ -3,9 +3,9 @@
 The site is the first Python frame that is neither PyTorch's nor the pipeline's own. A synchronisation of the backward
 pass belongs to the line of the forward operator whose gradient it computes, unless the user's own `backward` runs it.
 
-A trace knows only the line of a function's `def`. Traces that steptrace records have two files beside them:
-`op_lines.parquet`, the line that executed each operator of some steps (`executing.py` finds it in them), and
-`sources.json`, the files' text as it was.
+A trace has only the line of a function's `def`. Traces that steptrace records have two files beside them:
+`op_lines.parquet`, the line that executed each operator of some steps (used by `executing.py`), and `sources.json`,
+the files' text at that time.
 """
 
 import ast
@@ -37,7 +37,7 @@ from steptrace.trace.executing import ExecutingLines, same_file
 from steptrace.trace.frames import Frame, site_frames
 from steptrace.trace.model import Trace, on_training
 
-#: What names a site, in this order.
+#: The columns of a site, in order.
 SITE_COLUMNS = ("file", "line", "function", "op", "label", "phase", "code")
 
 OP_LINES_FILE = "op_lines.parquet"
@@ -47,18 +47,18 @@ _PHASES = frozenset({"data", "forward", "loss", "backward", "optimizer"})
 
 @dataclass(frozen=True)
 class SourceLines:
-    """What was recorded beside a trace: the `op_lines` table, and each file's text. Either may be absent.
+    """The files recorded beside a trace: the `op_lines` table, and each source file's text. Either may be absent.
 
-    No other file of this machine is read, whatever a trace calls it.
+    Files named in a trace are never read from this machine.
     """
 
     op_lines: pd.DataFrame | None = None
     sources: dict[str, str] = field(default_factory=dict, repr=False)
 
     def code(self, frame: Frame) -> str | None:
-        """The text of a frame's line as it was when recorded.
+        """The recorded text of a frame's line.
 
-        None without it, and where the text under another name that can mean the file has no such function there.
+        None without one, and if the text is of another matching file name without such a function at the line.
         """
         unnamed = frame.function.startswith("<")  # a lambda, a module's own code
         if frame.file not in self.sources and not unnamed and self.begins(frame) is None:
@@ -67,16 +67,16 @@ class SourceLines:
         return lines[frame.line - 1].strip() if 0 < frame.line <= len(lines) else None
 
     def definition(self, frame: Frame) -> Frame:
-        """The frame with the line where its function begins, as far as the text of its file is there.
+        """The frame with the first line of its function, if the text of its file is recorded.
 
-        A trace names that line, too, but of a function that ran when the profiler started the line it was at. A file
-        that only ends like a recorded one may be another, as a library's `lib/model.py` beside a program's `model.py`.
+        A trace has that line, too, except for functions that ran when the profiler started: theirs is the current line.
+        A file name that only ends like a recorded one may be another file: `lib/model.py` beside `model.py`.
         """
         unsure = frame.file not in self.sources and any(same_file(name, frame.file) for name in self.sources)
         return frame if unsure else replace(frame, line=self.begins(frame) or frame.line)
 
     def begins(self, frame: Frame) -> int | None:
-        """The line where the frame's function begins; None if no text has such a function around the frame's line."""
+        """The first line of the frame's function; None if the text has no such function around the frame's line."""
         text = self._text(frame.file)
         if text is None:
             return None
@@ -87,7 +87,7 @@ class SourceLines:
         return max(around, default=None)
 
     def _text(self, file: str) -> str | None:
-        """The text that was recorded under a file's name, or else under one that can mean it."""
+        """The text recorded under a file's name, or else under a matching one."""
         alike = (name for name in self.sources if same_file(name, file))
         name = file if file in self.sources else next(alike, None)
         return None if name is None else self.sources[name]
@@ -95,7 +95,7 @@ class SourceLines:
 
 @lru_cache(maxsize=64)
 def _functions(text: str) -> list[tuple[str, int, int]]:
-    """The functions that a file defines: name, first line, decorators included, and last line."""
+    """A file's functions: name, first line, decorators included, and last line."""
     try:
         nodes = list(ast.walk(ast.parse(text)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -108,10 +108,10 @@ def _functions(text: str) -> list[tuple[str, int, int]]:
 
 
 def load_source_lines(trace: Path) -> SourceLines:
-    """Read `op_lines.parquet` and `sources.json` from the folder of a trace file, as far as they are there.
+    """Read `op_lines.parquet` and `sources.json` from the folder of a trace file, if they exist.
 
     Raises:
-        TraceError: one of them is there and cannot be read.
+        TraceError: one of them cannot be read.
     """
     op_lines, recorded = None, {}
     path = trace.parent / OP_LINES_FILE
@@ -129,7 +129,7 @@ def load_source_lines(trace: Path) -> SourceLines:
 
 
 def sites_of(trace: Trace, events: pd.DataFrame, lines: SourceLines | None = None) -> pd.DataFrame:
-    """The site of each of some host events (`thread`, `ts`, `op`): the columns of `SITE_COLUMNS`, null where unknown.
+    """The site of each host event (`thread`, `ts`, `op`): the columns of `SITE_COLUMNS`, null if unknown.
 
     `op` is the innermost operator, `label` the innermost `record_function` label, `phase` is `backward` for work of
     the backward pass and otherwise the outermost label if that is one of a training step's parts.
@@ -162,7 +162,7 @@ def _objects(values: Iterable[str | None]) -> NDArray[Any]:
 
 
 def _shown(file: str) -> str:
-    """A file's name relative to the current folder, if it lies in it."""
+    """A file's name relative to the current folder, if it is in there."""
     try:
         return Path(file).relative_to(Path.cwd()).as_posix() if file.startswith("/") else file
     except ValueError:
@@ -173,7 +173,7 @@ def _frames_of(trace: Trace, events: pd.DataFrame, op: Ints) -> tuple[Ints, Ints
     """For each event the row of its site's frame, and of the forward operator it belongs to; -1 for none."""
     from_event = site_frames(trace, innermost(trace.frames, events))
     forward = take(row_numbers(trace.ops["forward"]), op)
-    # The outermost operator of the backward pass around the event: what runs within it is a user's own backward.
+    # The outermost operator of the backward pass around the event: a user's own backward runs inside it.
     parent = row_numbers(trace.ops["parent"])
     backward = trace.ops["backward"].to_numpy()
     enters = backward & ((parent < 0) | ~backward[parent])
@@ -188,8 +188,7 @@ def _frames_of(trace: Trace, events: pd.DataFrame, op: Ints) -> tuple[Ints, Ints
 def label_rows(trace: Trace, events: pd.DataFrame) -> Ints:
     """Row of the innermost label around each event (`thread`, `ts`), the profiler's step marks aside; -1 for none.
 
-    On a GPU the backward pass runs in a thread of its own, which carries no labels: there the label counts that the
-    step's own thread is in at that time.
+    On a GPU the backward pass runs in a thread without labels: it gets the label of the step's own thread at the time.
     """
     labels = trace.annotations
     proper = nearest(row_numbers(labels["parent"]), ~marks_steps(labels))

@@ -1,9 +1,9 @@
 """A trace file as a stream: its metadata, and its events in chunks of a few megabytes, plain or gzipped.
 
 Kineto writes one JSON object, `{..., "traceEvents": [{"ph": ...}, ...], ...}`; Chrome's format also allows the bare
-array. Neither is ever held whole. The text is cut where one event ends and the next begins, `}, {"ph"`: a pattern that
-no string inside can hold, since its quotation mark would be escaped there. Where events begin with another key, a
-scanner that follows strings and brackets finds the cut instead, more slowly.
+array. Neither is ever in memory whole. The text is cut between two events, at `}, {"ph"`: strings cannot hold this
+pattern, since the quotation mark would be escaped. For events that begin with another key, a slower scanner that
+follows strings and brackets finds the cuts.
 """
 
 import codecs
@@ -23,19 +23,19 @@ from steptrace.errors import TraceError, TruncatedTraceError
 from steptrace.trace.bounds import path_text
 from steptrace.trace.decode import decode_object, scan
 
-#: Bytes read at a time. Larger chunks are slower, since they leave the processor's cache, and cost memory.
+#: Bytes read at a time. Larger chunks need more memory, and are slower, since they exceed the processor's cache.
 CHUNK = 1 << 20
-#: The longest event, and the longest metadata before or after the events: what has to be in memory at once.
+#: Most bytes of an event, and of the metadata before or after the events, which must be in memory at once.
 LARGEST_TEXT: Final = 32 << 20
 
 _DAMAGED: tuple[type[Exception], ...] = (gzip.BadGzipFile, cast(type[Exception], isal_zlib.error), zlib.error)
 _UNREADABLE: tuple[type[Exception], ...] = (OSError, EOFError, TraceError, *_DAMAGED)
-#: The events' key, which no string inside can hold, since its quotation mark would be escaped there.
+#: The events' key; strings cannot hold this, since the quotation mark would be escaped.
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 #: Bytes of it, with room for spaces.
 _KEY_BYTES: Final = 64
 _BEFORE_EVENT = re.compile(rb"\}\s*,\s*\{\s*\Z")
-#: How often a `"ph"` that begins no event may be met before the scanner takes over.
+#: Number of `"ph"` that do not begin an event after which the scanner takes over.
 _TRIES = 64
 
 
@@ -67,10 +67,10 @@ class EventStream:
                 cut = _find_cut(buffer)
                 if cut is None and len(buffer) > scan_from:
                     cut = scan(buffer).last_gap
-                    scan_from *= 2  # what grows without an end is not read anew with every chunk of it
+                    scan_from *= 2  # a long event is not scanned again with every chunk
                 if cut is not None:
                     scan_from = 2 * self._chunk
-                    # A view: the text, megabytes of it, is copied once and not twice.
+                    # A view, so that megabytes of text are copied once and not twice.
                     yield b"".join((b"[", memoryview(buffer)[: cut + 1], b"]"))
                     buffer = buffer[buffer.index(b"{", cut) :]
                 more = self._read(file)
@@ -78,7 +78,7 @@ class EventStream:
             yield from self._finish(buffer)
 
     def copy_with(self, events: Iterable[bytes], out: BinaryIO) -> None:
-        """Write the file's text to `out` as it is, with `events` (JSON objects) put before its own; nothing is held."""
+        """Copy the file's text to `out` with `events` (JSON objects) before its own, as a stream."""
         with _open(self.path) as file:
             more = self._skip_to_events(file)
             out.write(self.head)
@@ -89,7 +89,7 @@ class EventStream:
             while more and not more.strip():
                 more = self._read(file)
             if more.lstrip().startswith(b"]"):
-                between = b""  # it had no events of its own
+                between = b""  # the file has no events
             out.write(between)
             while more:
                 out.write(more)
@@ -127,7 +127,7 @@ class EventStream:
             return start[1:] or b" "
         if start[:1] != b"{":
             raise TraceError(
-                "no JSON: it begins with neither { nor [", where=self.path, expected="a Kineto trace (JSON)"
+                "not JSON: it begins with neither { nor [", where=self.path, expected="a Kineto trace (JSON)"
             )
         searched = 0
         while (key := _EVENTS_KEY.search(buffer, searched)) is None:
@@ -158,12 +158,12 @@ class EventStream:
     def _invalid(self, buffer: bytes) -> TraceError:
         if buffer.startswith(codecs.BOM_UTF8):
             return TraceError(
-                "no valid JSON: the file begins with a byte order mark (UTF-8 BOM)",
+                "invalid JSON: the file begins with a byte order mark (UTF-8 BOM)",
                 where=self.path,
                 expected="a Kineto trace (JSON) in UTF-8 without the mark",
-                next_step="save it without one: tail -c +4 FILE (of the unpacked file) leaves the mark out",
+                next_step="remove the mark: tail -c +4 FILE (of the unpacked file)",
             )
-        return TraceError("no valid JSON", where=self.path, expected="a Kineto trace (JSON)")
+        return TraceError("invalid JSON", where=self.path, expected="a Kineto trace (JSON)")
 
     def _no_trace(self, why: str) -> TraceError:
         return TraceError(
@@ -173,7 +173,7 @@ class EventStream:
         )
 
     def _finish(self, buffer: bytes) -> Iterator[bytes]:
-        """Split the last events from what follows them; complain if what follows is missing."""
+        """Split the last events from the text after them; raise if that is missing."""
         end = scan(buffer).end_of_array
         if end is None:
             raise TruncatedTraceError(
@@ -190,7 +190,7 @@ class EventStream:
             tail = decode_object(b'{"traceEvents": null' + rest)
             if tail is None:
                 if rest.rstrip().endswith(b"}") and not scan(b"{" + rest).open_brackets:
-                    raise TraceError("the text after the events is no valid JSON", where=self.path)
+                    raise TraceError("the text after the events is invalid JSON", where=self.path)
                 raise TruncatedTraceError("the JSON ends too early, after the events", where=self.path)
             self._keep(tail)
         if events.strip():
@@ -198,7 +198,7 @@ class EventStream:
 
 
 def looks_like_trace(path: Path) -> bool:
-    """Whether the first megabyte of a file names `traceEvents`, or the file's own name says trace."""
+    """Whether the first megabyte of a file holds `traceEvents`, or its name holds "trace"."""
     if "trace" in path.name.lower():
         return True
     try:
@@ -210,14 +210,14 @@ def looks_like_trace(path: Path) -> bool:
 
 @contextmanager
 def _open(path: Path) -> Iterator[BinaryIO]:
-    """Open a plain or gzipped file; the content decides, not the name. Nothing but a regular file is ever read."""
+    """Open a plain or gzipped file, by its content and not its name. Only regular files are read."""
     try:
-        # Without waiting: a FIFO that nobody writes to would hold up the call.
+        # Non-blocking: opening a FIFO without a writer would wait for one.
         file = cast(BinaryIO, os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb"))
     except FileNotFoundError as error:
-        raise TraceError("there is no such file", where=path_text(path)) from error
+        raise TraceError("no such file", where=path_text(path)) from error
     except IsADirectoryError as error:
-        what, where = "a folder, where one trace file is expected", path_text(path)
+        what, where = "it is a folder, not a trace file", path_text(path)
         raise TraceError(what, where=where, next_step="name one of its files") from error
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
@@ -225,7 +225,7 @@ def _open(path: Path) -> Iterator[BinaryIO]:
     with file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise TraceError(
-                "a pipe or a device, where a file is expected",
+                "it is a pipe or a device, not a file",
                 where=path_text(path),
                 next_step="write its content to a file, and name that",
             )
@@ -242,7 +242,7 @@ def _open(path: Path) -> Iterator[BinaryIO]:
 
 
 def _find_cut(buffer: bytes) -> int | None:
-    """Position of the `}` that ends the last event before one beginning with "ph"; None if there is none near."""
+    """Position of the last `}` before an event that begins with "ph"; None without one nearby."""
     end = len(buffer)
     for _ in range(_TRIES):
         end = buffer.rfind(b'"ph"', 0, end)

@@ -1,10 +1,10 @@
-"""Which host calls are synchronisations, and which calls together are one.
+"""Finds the synchronisations among a trace's host calls.
 
-One synchronisation is one host operation after which the host goes on only once queued GPU work is complete: a call
-that waits, a copy to pageable host memory, or a synchronous copy. A copy followed directly on its thread by a stream
-synchronisation is one. A synchronous copy counts by the direction of its GPU record, or by its own argument `kind`
-(AMD's traces give it: 1 to the device, 2 to the host), whatever the record says. Waits of one stream for another,
-queries, records and device-to-device copies are none.
+A synchronisation is a host operation that returns only once queued GPU work is complete: a waiting call, a copy to
+pageable host memory, or a synchronous copy. A copy followed directly on its thread by a stream synchronisation is one
+synchronisation with it. A synchronous copy counts if its GPU record or its argument `kind` (AMD's traces: 1 to the
+device, 2 to the host) gives a copy between host and device, or if it has no record. Waits of one stream for another,
+queries, records and device-to-device copies are not synchronisations.
 """
 
 from typing import Any
@@ -68,7 +68,7 @@ def find_syncs(
 
 
 def _copies(launches: pd.DataFrame, kernels: pd.DataFrame) -> tuple[Any, Mask]:
-    """For each call the direction of the copy it caused ("" if none), and whether that went to pageable memory."""
+    """For each call the direction of its copy ("" without one), and whether it went to pageable memory."""
     direction = np.full(len(launches), "", dtype=object)
     to_pageable = np.zeros(len(launches), dtype=bool)
     of_calls = (kernels["category"] == "memcpy").to_numpy() & kernels["launch"].notna().to_numpy()

@@ -1,7 +1,7 @@
-"""Sorted and linked columns as the tables that `steptrace.schema` declares, and what a trace says of itself.
+"""Makes the tables that `steptrace.schema` declares from sorted and linked columns, and reads a trace's metadata.
 
 PyTorch describes a collective on its kernel, or (older and AMD traces) on the `record_param_comms` operator around its
-launch. Where neither does, operator and kernel name still tell an all-reduce from a broadcast.
+launch. Without a description, the names of operator and kernel give the kind of collective.
 """
 
 import re
@@ -39,7 +39,7 @@ def threads_table(raw: RawTrace, keys: list[tuple[Any, Any]], training: Mask) ->
 def host_table(table: str, rows: Columns, names: pd.Index, **links: Any) -> pd.DataFrame:
     """A table of a kind of host event: its own columns under the declared names, plus the links."""
     columns = {**rows, "name": text(rows["name"], names), **links}
-    # Not copied: two of all columns at once is what takes the most memory.
+    # Not copied: two copies of all columns would be the peak of memory.
     return pd.DataFrame({name: columns[name] for name in TABLES[table].names}, copy=False)
 
 
@@ -93,7 +93,7 @@ def kernels_table(gpu: Columns, names: pd.Index, launch: Ints, step: Ints, meta:
 
 
 def memory_table(rows: Columns) -> pd.DataFrame:
-    """The allocations and releases in order of time, those of one instant in the file's."""
+    """The allocations and releases in order of time, at one instant in the file's order."""
     order = np.argsort(rows["ts"], kind="stable")
     c = {name: values[order] for name, values in rows.items()}
     device = np.where(c["device_id"] < 0, MISSING, c["device_id"])
@@ -113,7 +113,7 @@ def memory_table(rows: Columns) -> pd.DataFrame:
 
 
 def meta_and_rank(raw: RawTrace) -> tuple[TraceMeta, int | None]:
-    """What the trace says about itself, and its rank if it or its file name gives one."""
+    """The trace's metadata, and its rank if the trace or its file name gives one."""
     job = raw.metadata.get("distributedInfo")
     job = job if isinstance(job, dict) else {}
     rank = within(job.get("rank"), 0, MOST)
@@ -149,7 +149,7 @@ def collectives_table(
     Args:
         described: the descriptions in the trace.
         kernels: the `kernels` table.
-        given: for each kernel its own description's place in `described`, -1 for none.
+        given: for each kernel the index of its own description in `described`, -1 for none.
         ops: the operators' columns, `collective` (as `given`), `name` and `parent` among them.
         op_of: for each launch the row of its operator, -1 for none; and the text of each operator name's number.
     """
@@ -185,5 +185,5 @@ def _name(*texts: str | None) -> str | None:
 
 
 def _inherited(op: Ints, parent: Ints, wanted: Mask, values: Ints) -> Ints:
-    """The value of each operator itself, or of its nearest ancestor that is wanted; -1 for none."""
+    """The value of each operator itself, or of its nearest wanted ancestor; -1 for none."""
     return take(values, take(nearest(parent, wanted), op))

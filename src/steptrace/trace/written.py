@@ -1,4 +1,4 @@
-"""A trace as PyTorch has just written it: checked for its end, compressed, and put into its place in one step."""
+"""Writes PyTorch's trace atomically: checks that it is complete, compresses it, and renames it."""
 
 import gzip
 import os
@@ -11,30 +11,30 @@ _END: Final = 1 << 16
 
 
 def export(profiler: Any, trace: Path, *, unfinished: str | None = None) -> None:
-    """Write what a `torch.profiler.profile` has recorded to `trace` (.json.gz), whole and in one step.
+    """Write the recording of a `torch.profiler.profile` to `trace` (.json.gz), atomically.
 
     Raises:
         OSError, RuntimeError: it cannot be written.
     """
-    plain = trace.with_name(f".{os.getpid()}.{trace.name}.part")  # not named as a trace, for whoever reads the folder
+    plain = trace.with_name(f".{os.getpid()}.{trace.name}.part")  # not a trace's name, for readers of the folder
     try:
         profiler.export_chrome_trace(str(plain))
         put_in_place(plain, trace, unfinished=unfinished)
     finally:
         plain.unlink(missing_ok=True)
-        plain.with_name(f"{plain.name}.tmp").unlink(missing_ok=True)  # what PyTorch leaves where it cannot write all
+        plain.with_name(f"{plain.name}.tmp").unlink(missing_ok=True)  # PyTorch's own, left on a full disk
 
 
 def put_in_place(plain: Path, trace: Path, *, unfinished: str | None = None) -> None:
-    """Make of the uncompressed trace `plain` the file `trace` (.json.gz), beside it; `plain` is left where it is.
+    """Compress the trace `plain` to `trace` (.json.gz), beside it; `plain` stays.
 
-    PyTorch would compress as well, but through a file in TMPDIR, which may be small, and a disk that fills up leaves
-    half a trace without a word.
+    PyTorch compresses, too, but through a file in TMPDIR, which may be small, and on a full disk it writes half a trace
+    without an error.
 
     Args:
-        plain: what PyTorch wrote; each member of an event has a line of its own.
-        trace: where it goes.
-        unfinished: the label of a step that the recording ended in, which must not count as a step.
+        plain: PyTorch's trace; each member of an event has a line of its own.
+        trace: the file to write.
+        unfinished: the label of an unfinished step at the end of the recording, which must not count as a step.
 
     Raises:
         OSError: the end of the trace is missing, or it cannot be written.
@@ -54,11 +54,11 @@ def _check_whole(trace: Path) -> None:
         with trace.open("rb") as file:
             file.seek(max(trace.stat().st_size - _END, 0))
             end = file.read().rstrip()
-    # What follows the events differs between versions; their list is closed in all of them.
+    # The text after the events differs between versions; all of them close the list of events.
     _, mark, rest = end.rpartition(b'"Record Window End"')
     closed = b'"traceName"' in end or (mark and b"]" in rest)
     if not closed or not end.endswith(b"}"):
-        raise OSError(f"PyTorch has not written all of {trace}: is the disk full?")
+        raise OSError(f"PyTorch wrote {trace} only in part: is the disk full?")
 
 
 def _compress(plain: Path, compressed: Path, unfinished: str | None) -> None:
