@@ -29,7 +29,7 @@ def test_half_a_trace_is_an_error_and_replaces_nothing(tmp_path: Path, text: str
     if text is not None:
         (tmp_path / "plain.json").write_text(text)
     (tmp_path / "trace.json.gz").write_bytes(b"before")
-    with pytest.raises(OSError, match="wrote .* only in part"):
+    with pytest.raises(OSError, match="only in part"):
         put_in_place(tmp_path / "plain.json", tmp_path / "trace.json.gz")
     assert (tmp_path / "trace.json.gz").read_bytes() == b"before"
 

@@ -217,7 +217,7 @@ def test_ranks_share_an_order_of_samples_and_no_sample(make_config):
 
 def test_a_start_without_torchrun_says_how(make_config, monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    with pytest.raises(TrainError, match="wants 2 ranks, and 1 were started"):
+    with pytest.raises(TrainError, match="needs 2 ranks, but 1 were started"):
         ranks_of(make_config(TWO_RANKS))
 
 
@@ -225,7 +225,7 @@ def test_a_rank_without_a_gpu_is_told_before_it_trains(make_config, monkeypatch)
     for name, value in (("WORLD_SIZE", "2"), ("RANK", "1"), ("LOCAL_RANK", "1")):
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(TrainError, match="rank 1 has no GPU: there are 1 for 2 ranks"):
+    with pytest.raises(TrainError, match="rank 1 has no GPU: 1 for 2 ranks"):
         ranks_of(make_config({**TWO_RANKS, "device": "cuda"}))
 
 

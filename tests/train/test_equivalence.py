@@ -259,7 +259,7 @@ def test_a_reference_that_predicts_another_shape_is_refused(compare):
 
 def test_a_reference_with_other_parameters_is_refused(make_config):
     config, reference = make_config(), make_config({**REFERENCE, "model.hidden": 3})
-    with pytest.raises(TrainError, match="does not take the variant's weights"):
+    with pytest.raises(TrainError, match="do not fit the reference's model"):
         compare_on(config, reference, *next(cases_of(config)))
 
 

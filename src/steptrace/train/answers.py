@@ -1,4 +1,4 @@
-"""What variant and reference answer on one batch: the links of the chain that `equivalence.py` holds."""
+"""Computes the answers of variant and reference on one batch, link by link of the chain in `equivalence.py`."""
 
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ _SCALE_BACKOFFS = 16
 
 @dataclass(frozen=True)
 class Answer:
-    """What the variant computes, on the CPU: one loss, and the rest as one vector each.
+    """The variant's results, on the CPU: the loss, and the rest as one vector each.
 
     `parameters` is the gradient by the parameters in float32, given `gradient`, the one by the predictions.
     """
@@ -51,7 +51,7 @@ def variant_answer(model: nn.Module, loss: Any, precision: Precision, batch: Bat
         scale /= 2
     Precision(device.type, None, tf32=False, grad_scaler=False).apply()
     for buffer, before in zip(model.buffers(), buffers, strict=True):
-        buffer.copy_(before)  # the reference computes once
+        buffer.copy_(before)  # the reference runs only once
     with drawn_alike(model, seed):
         exact, _ = _predictions(model(inputs))
     parameters = _of_parameters(model, exact, gradient)
@@ -66,7 +66,7 @@ def reference_answer(model: nn.Module, loss: Any, batch: Batch, variant: Answer,
         predictions, form = _predictions(model(inputs))
     if [part.shape for part in predictions] != [part.shape for part in variant.predictions]:
         raise TrainError(
-            "the variant's model and the reference's do not predict tensors of the same shapes",
+            "the variant's and the reference's predictions have different shapes",
             where="model",
             expected=", ".join(str(tuple(part.shape)) for part in predictions),
         )
@@ -76,12 +76,12 @@ def reference_answer(model: nn.Module, loss: Any, batch: Batch, variant: Answer,
 
 
 def _predictions(output: Any) -> tuple[list[Tensor], Any]:
-    """The floating-point tensors of a model's output, and its form, by which `_of_loss` puts it together again."""
+    """The floating-point tensors of a model's output, and its structure, from which `_of_loss` rebuilds it."""
     leaves, tree = tree_flatten(output)
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()]
     if not tensors:
         raise TrainError(
-            f"the model returns no tensor that could be held against the reference's, but {type(output).__name__}",
+            f"the model returns {type(output).__name__}, without a tensor to compare with the reference's",
             where="model",
             expected="a floating-point tensor, or lists, tuples and mappings of some",
         )
@@ -100,7 +100,7 @@ def _of_loss(
         value = loss(tree_unflatten(put, tree), targets)
     (value * scale).backward()
     gradient = [torch.zeros_like(part) if part.grad is None else part.grad for part in own]
-    # Taken out of the scale in float32, as what it kept from vanishing would vanish again.
+    # Unscaled in float32: in 16 bits the values that the scale kept from underflow would underflow again.
     return value.detach(), [part.float() / scale for part in gradient] if scale != 1.0 else gradient
 
 
@@ -114,7 +114,7 @@ def _of_parameters(model: nn.Module, predictions: list[Tensor], gradient: list[T
 
 
 def _double(part: Any) -> Any:
-    """A floating-point tensor as float64. Labels stay; targets that are no tensor are for the reference's loss."""
+    """A floating-point tensor as float64. Labels, and targets that are not tensors, stay as they are."""
     return part.double() if isinstance(part, Tensor) and part.is_floating_point() else part
 
 
@@ -129,9 +129,9 @@ def vector(parts: Iterable[Tensor]) -> Tensor:
 
 @contextmanager
 def drawn_alike(model: nn.Module, seed: int) -> Generator[None]:
-    """Seed all that draws, and have dropout draw on the CPU meanwhile: other devices and formats draw other numbers.
+    """Seed all generators, and run dropout's draws on the CPU: they differ between devices and formats.
 
-    That holds for PyTorch's dropout modules; what else draws, such as a call of `dropout`, does so on its own device.
+    Only PyTorch's dropout modules are covered; calls of the function `dropout` still draw on their own device.
     """
     seed_everything(seed)
     draw = torch.Generator().manual_seed(seed)

@@ -1,6 +1,6 @@
-"""How a model is arranged and computes: its tensors' order in memory, compilation, number formats (group `precision`).
+"""Applies the memory format, compilation and number formats (group `precision`) of the config to a model.
 
-All of it changes how the same function is computed, so the equivalence check arranges its model in the same way.
+They do not change the function that the model computes; the equivalence check applies them to its model, too.
 """
 
 from collections.abc import Mapping
@@ -13,24 +13,24 @@ from torch import Tensor, nn
 from steptrace.engine.measure import compilations
 from steptrace.errors import ConfigError, TrainError
 
-#: Dimensions of a batch of images: what channels_last is about.
+#: Dimensions of a batch of images, which channels_last applies to.
 _IMAGES: Final = 4
 
 
 def arranged(model: nn.Module, step: Mapping[str, Any]) -> nn.Module:
-    """`model` as the config's `step` group wants it: changed in place, and wrapped if it is compiled.
+    """`model` by the config's `step` group: changed in place, and wrapped if it is compiled.
 
-    With `channels_last` its convolutions' weights lie in that order, and so do the images it is called with: they are
-    put into it as the forward pass begins. With `compile`, the mode of torch.compile, the model is compiled when it is
-    first called; what the compiler cannot do is raised there.
+    With `channels_last` its convolutions' weights get that memory format, and so do its input images, at the start of
+    the forward pass. With `compile`, the mode of torch.compile, the model is compiled at its first call, which raises
+    the compiler's errors.
     """
     if step["channels_last"]:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         model.register_forward_pre_hook(_images_channels_last)
     if step["compile"] is not None:
-        # Several models of one class share the compiler's cache, and count towards the limit at which it gives up.
+        # Models of one class share the compiler's cache, and together count towards its limit of recompilations.
         torch.compiler.reset()
-        # Not `model.compile`, which leaves a model that is one of torch.nn's own classes as it is, without a word.
+        # Not `model.compile`, which silently does nothing for a model of one of torch.nn's own classes.
         return cast("nn.Module", torch.compile(model, mode=step["compile"]))
     return model
 
@@ -46,13 +46,13 @@ def _image_channels_last(part: Any) -> Any:
 
 
 def check_compiled(step: Mapping[str, Any]) -> None:
-    """Raise `TrainError` if the config wants a compiled model, and no graph has been made: it ran eagerly."""
+    """Raise `TrainError` if the config requests a compiled model, but no graph was made: it ran eagerly."""
     if step["compile"] is not None and compilations() == 0:
         raise TrainError(
             "torch.compile made no graph of the model",
             where=f"step.compile: {step['compile']}",
             expected="at least one compiled graph",
-            next_step="see TORCH_LOGS=graph_breaks for what it cannot follow, or train without step.compile",
+            next_step="find the reason with TORCH_LOGS=graph_breaks, or train without step.compile",
         )
 
 
@@ -84,12 +84,12 @@ class Precision:
         return cls(device_type, dtype, bool(config.get("tf32")), bool(config["grad_scaler"]))
 
     def apply(self) -> None:
-        """Set what is global to the process: float32 matrix products and convolutions in TF32, or in full float32.
+        """Set TF32 or full float32 for matrix products and convolutions, process-wide.
 
-        Both are set either way, because PyTorch's default differs: convolutions use TF32, matrix products do not.
+        Both are always set, because PyTorch's defaults differ: convolutions use TF32, matrix products do not.
         """
-        # The older switches on purpose: once the newer `fp32_precision` is set, PyTorch raises wherever the older
-        # ones are read, and torch.compile and users' code read them.
+        # The older switches: once the newer `fp32_precision` is set, PyTorch raises wherever the older ones are read,
+        # as torch.compile and users' code do.
         torch.set_float32_matmul_precision("high" if self.tf32 else "highest")
         torch.backends.cudnn.allow_tf32 = self.tf32
 

@@ -1,7 +1,7 @@
-"""How fast the ranks of a training can reduce: all-reduces by themselves, of sizes around that of the gradients.
+"""Measures the bandwidth between ranks: separate all-reduces of sizes around that of the gradients.
 
-Taken after the last step, outside the profiled window. The bus bandwidth found says how long the gradients' all-reduce
-should take; a step that spends longer on it waits for something else.
+Measured after the last step, outside the profiled window. The bus bandwidth gives the expected time of the gradients'
+all-reduce; a step with a longer one waits for something else.
 """
 
 import time
@@ -22,12 +22,12 @@ _SHARES: Final = (1 / 16, 1 / 4, 1.0)
 _MOST_BYTES: Final = 1 << 28
 _WARMUP: Final = 2
 _REPEATS: Final = 7
-#: What the source of the simplified formula counts per parameter: float32, also under mixed precision.
+#: Bytes per parameter in the source of the simplified formula: float32, also under mixed precision.
 _SIMPLIFIED_BYTES: Final = 4
 
 
 def communication(training: Training, config: DictConfig) -> Communication:
-    """Measure the bandwidth between the ranks, and say what they have to reduce. Every rank must call this."""
+    """Measure the bandwidth between the ranks, and count the bytes to reduce. Every rank must call this."""
     reduced = [p for p in training.model.parameters() if p.requires_grad]
     parameters, parameter_bytes = sum(p.numel() for p in reduced), sum(p.nbytes for p in reduced)
     sizes = sorted({max(4, min(round(parameter_bytes * share), _MOST_BYTES) // 4 * 4) for share in _SHARES})
@@ -48,15 +48,15 @@ def communication(training: Training, config: DictConfig) -> Communication:
 
 
 def ring_share(ranks: int) -> float:
-    """How often a rank sends each byte of an all-reduce at best: 2(n-1)/n."""
+    """Fewest times that a rank sends each byte of an all-reduce: 2(n-1)/n."""
     return 2 * (ranks - 1) / ranks
 
 
 def bucket_bytes(model: Any) -> tuple[int, ...] | None:
-    """Bytes of each bucket that PyTorch reduces, in its order; None where it does not say."""
+    """Bytes of each bucket that PyTorch reduces, in its order; None if it does not log them."""
     if not isinstance(model, DistributedDataParallel):
         return None
-    try:  # private, but the only one who knows
+    try:  # private, but the only source
         logged = model._get_ddp_logging_data()  # type: ignore[no-untyped-call]
         text = logged.get("rebuilt_bucket_sizes") or logged.get("bucket_sizes") or ""
         return tuple(int(size) for size in str(text).split(",")) if text else None

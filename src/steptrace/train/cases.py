@@ -1,4 +1,4 @@
-"""Errors of one answer beside another, and the verdict on them: what equivalence.json holds. Imports no torch."""
+"""Errors of one answer against another, and the verdict: the content of equivalence.json. Imports no torch."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,9 +8,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Case:
-    """One batch or step on which two answers were compared: relative errors by what is held, and what they may be.
+    """One batch or step on which two answers were compared: relative errors and their tolerances, by quantity.
 
-    An error without a tolerance is told and not held.
+    Errors without a tolerance are reported, not enforced.
     """
 
     name: str
@@ -20,7 +20,7 @@ class Case:
     tolerance: Mapping[str, float]
 
     def excess(self, held: str) -> float:
-        """The error as a multiple of what it may be; infinite if it is no number."""
+        """The error as a multiple of its tolerance; infinite for NaN."""
         error, allowed = self.errors[held], self.tolerance.get(held)
         if allowed is None:
             return 0.0
@@ -30,10 +30,10 @@ class Case:
 
 
 def verdict_on(cases: Sequence[Case]) -> dict[str, Any]:
-    """The content of equivalence.json: `same` if no error of any case is larger than it may be, else `differs`.
+    """The content of equivalence.json: `same` if no error of any case exceeds its tolerance, else `differs`.
 
-    The figures of `loss`, `gradient` and so on are each those of the case that comes nearest to its tolerance, or lies
-    furthest beyond it. `max_rel_err` is the larger one of these two; what is not finite is null.
+    The figures of `loss`, `gradient` and so on are each those of the case with the largest error relative to its
+    tolerance. `max_rel_err` is the larger one of these two; non-finite figures are null.
     """
     every = dict.fromkeys(held for case in cases for held in case.errors)
     worst = {held: max((c for c in cases if held in c.errors), key=lambda case: case.excess(held)) for held in every}

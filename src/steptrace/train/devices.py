@@ -1,4 +1,4 @@
-"""Devices of this machine, each for one training at a time: locks in a folder of the user, held while a child lives."""
+"""Locks on this machine's devices, each for one training at a time, in a folder of the user."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ from steptrace.files import private_folder, user_folder
 
 @dataclass(frozen=True)
 class Lease:
-    """Devices that are ours until `locks` is closed; `environment` makes a child use them."""
+    """Devices locked until `locks` is closed; `environment` makes a child process use them."""
 
     locks: ExitStack
     environment: Mapping[str, str]
@@ -23,21 +23,21 @@ class Lease:
 
 
 def lock_folder() -> Path:
-    """Where the locks of this machine's devices lie, one folder a user; `STEPTRACE_LOCKS` names another.
+    """The folder of the device locks, one a user, or the one that `STEPTRACE_LOCKS` names.
 
     Raises:
-        SteptraceError: others may enter it.
+        SteptraceError: other users have access to it.
     """
     named = os.environ.get("STEPTRACE_LOCKS")
     return private_folder(Path(named)) if named else user_folder()
 
 
 def take_devices(gpus: int, *, cpu: bool = False) -> Lease | None:
-    """So many GPUs, or the processor, if they are free now: all of them, or none."""
+    """Lock that many GPUs, or the processor, if free: all or none."""
     names = ["cpu"] if cpu else visible_gpus()
     needed, taken, locks = 1 if cpu else gpus, list[str](), ExitStack()
     if needed > len(names):
-        return Lease(locks, {}, f"the training needs {needed} GPUs, and there are {len(names)}: use scale=cpu")
+        return Lease(locks, {}, f"the training needs {needed} GPUs, but there are {len(names)}: use scale=cpu")
     for name in names if needed else ():
         if len(taken) < needed:
             with contextlib.suppress(Timeout):

@@ -1,7 +1,7 @@
-"""Several processes that train one model: which of them this is, their group, and what they tell each other.
+"""Distributed training: this process's rank, the process group, and collectives of Python values.
 
-`torchrun` (`python -m torch.distributed.run`) starts one process per rank and says in the environment which one it is.
-With a world of one there is no group and everything here does nothing.
+`torchrun` (`python -m torch.distributed.run`) starts one process per rank, and gives the rank in the environment. With
+a world of one there is no group, and the functions here do nothing.
 """
 
 import gc
@@ -25,10 +25,10 @@ from steptrace.errors import TrainError
 from steptrace.machine import cpu_count
 from steptrace.processes import die_with
 
-#: How long a rank waits for the others, at the start and in any collective, before it gives up.
+#: Timeout of a rank's wait for the others, at the start and in any collective.
 TIMEOUT: Final = timedelta(minutes=5)
 
-#: Between the seeds of two ranks, so that no rank draws what another run's rank draws.
+#: Difference between the seeds of two ranks, so that ranks of different repeats never share a seed.
 SEED_STRIDE: Final = 1_000_003
 
 _Value = TypeVar("_Value")
@@ -36,7 +36,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True)
 class DistInfo:
-    """Which of `world_size` processes this is; `local_rank` counts on this machine and names its GPU."""
+    """This process's rank of `world_size`; `local_rank` counts on this machine, and is its GPU's index."""
 
     rank: int = 0
     world_size: int = 1
@@ -52,16 +52,16 @@ ALONE: Final = DistInfo()
 
 
 def ranks_of(config: DictConfig) -> DistInfo:
-    """Which rank of the config's world this process is, by the environment that `torchrun` sets.
+    """This process's rank, from the environment that `torchrun` sets.
 
     Raises:
-        TrainError: the environment's world is not the config's, or there are fewer GPUs than ranks here.
+        TrainError: the environment's world size differs from the config's, or there are fewer GPUs than ranks here.
     """
     wanted = config.distributed.world_size
     started = int(os.environ.get("WORLD_SIZE", "1"))
     if started != wanted:
         raise TrainError(
-            f"the config wants {wanted} ranks, and {started} were started",
+            f"the config needs {wanted} ranks, but {started} were started",
             where="distributed.world_size",
             expected=f"a start by torchrun with {wanted} processes",
             next_step=f"python -m torch.distributed.run --standalone --nproc-per-node {wanted} -m steptrace.train ...",
@@ -71,7 +71,7 @@ def ranks_of(config: DictConfig) -> DistInfo:
     ranks = DistInfo(int(os.environ["RANK"]), started, int(os.environ.get("LOCAL_RANK", os.environ["RANK"])))
     if config.device == "cuda" and ranks.local_rank >= torch.cuda.device_count():
         raise TrainError(
-            f"rank {ranks.rank} has no GPU: there are {torch.cuda.device_count()} for {wanted} ranks",
+            f"rank {ranks.rank} has no GPU: {torch.cuda.device_count()} for {wanted} ranks",
             where="distributed.world_size",
             expected="one GPU per rank",
             next_step=f"lower distributed.world_size to {torch.cuda.device_count() or 1}, or use scale=cpu",
@@ -88,12 +88,12 @@ def backend_of(config: DictConfig) -> str:
 def process_group(config: DictConfig, ranks: DistInfo) -> Generator[None]:
     """The group of all ranks while the context is open.
 
-    A rank that waits for another longer than `TIMEOUT` raises. A rank also ends with whoever started it, so that no
-    rank of a run that was killed goes on alone.
+    A rank that waits for another longer than `TIMEOUT` raises. A rank ends with its parent process, so that no rank of
+    a killed run survives.
 
-    No model of `data_parallel` may outlive the context. It would hold the group last, and its destructor keeps the GIL
-    while the group's destructor waits for gloo's threads; one of them may need the GIL to free a tensor, and the
-    process never ends (PyTorch 2.13; see issue 56297 of pytorch/pytorch).
+    No model of `data_parallel` may outlive the context: it would hold the last reference to the group, and its
+    destructor keeps the GIL while the group's waits for gloo's threads. If one of these needs the GIL to free a tensor,
+    the process never ends (PyTorch 2.13; see issue 56297 of pytorch/pytorch).
 
     Raises:
         TrainError: the backend is not part of this PyTorch.
@@ -106,9 +106,9 @@ def process_group(config: DictConfig, ranks: DistInfo) -> Generator[None]:
         raise TrainError(
             f"this PyTorch has no backend {backend}", where="distributed.backend", expected="nccl on GPUs, else gloo"
         )
-    # `torchrun` gives each rank a session of its own, which the supervisor's signal to its group does not reach.
+    # `torchrun` starts each rank in a session of its own, out of reach of the supervisor's signal to its group.
     die_with(os.getppid(), signal.SIGKILL)
-    # All ranks are on one machine. Otherwise gloo looks the machine's name up, which needs a network that knows it.
+    # All ranks are on one machine. Otherwise gloo looks up the machine's name, which may not resolve.
     if "lo" in (name for _, name in socket.if_nameindex()):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     own = None
@@ -118,7 +118,7 @@ def process_group(config: DictConfig, ranks: DistInfo) -> Generator[None]:
     dist.init_process_group(backend, timeout=TIMEOUT, rank=ranks.rank, world_size=ranks.world_size, device_id=own)
     yield
     gc.collect()  # models that are part of a cycle
-    # Not after an error: there may be nobody left to say goodbye to, and the process ends anyway.
+    # Not after an error: the other ranks may be gone, and the process ends anyway.
     dist.destroy_process_group()
 
 
@@ -149,7 +149,7 @@ def data_parallel(model: nn.Module, config: DictConfig, ranks: DistInfo) -> nn.M
 
 
 def _bf16(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:  # type: ignore[name-defined]
-    """PyTorch's own hook under another name: it refuses that one by its name without NCCL, though gloo can do it."""
+    """PyTorch's own hook under another name: PyTorch rejects its name without NCCL, although gloo supports it."""
     return default_hooks.bf16_compress_hook(state, bucket)
 
 

@@ -1,26 +1,25 @@
-"""Does a variant compute what its study means? Loss, gradient and network, held against a float64 reference.
+"""Checks a variant's loss, gradient and network against the study's float64 reference.
 
 `python -m steptrace.train.equivalence --config CONFIG.yaml --reference REFERENCE.yaml --out DIR` writes
-DIR/equivalence.json. The variant runs on its own device, in its own precision and arranged as in its training (memory
-format, torch.compile); the reference runs on the CPU in float64. Both begin with the same weights and take the same
-inputs: one batch per seed of the config, then the data set's edge cases.
+DIR/equivalence.json. The variant runs on its own device, in its own precision, memory format and torch.compile mode;
+the reference runs on the CPU in float64. Both start with the same weights and have the same inputs: one batch per seed
+of the config, then the data set's edge cases.
 
-A training's answer is a chain, and each link is held by itself, on values that variant and reference share:
+The computation is a chain, and each link is checked separately, on inputs that variant and reference share:
 
-- the *loss* and its *gradient by the predictions*, on the variant's predictions, which the reference takes as they are;
+- the *loss* and its *gradient by the predictions*, on the variant's predictions, used by the reference as they are;
 - the network: its *predictions*, and in float32 the *gradient by its parameters* that follows from the same gradient by
   the predictions.
 
-Held as a whole, the gradient by the parameters says nothing about 16 bits: a ReLU, a maximum or a clamp that lies so
-near its kink that rounding decides the side changes it by any amount, in the best of variants. In the study `giou` one
-of 128 hidden units on the other side of 0 makes 42 % of it. Predictions do not jump at a kink, and the loss's own kinks
-lie at the same place for both when they share the predictions. What is not held: how a 16-bit backward pass rounds.
+The gradient by the parameters as a whole cannot be checked in 16 bits: a ReLU, a maximum or a clamp so near its kink
+that rounding decides the side changes it by any amount, in correct variants, too. In the study `giou` one of 128 hidden
+units on the other side of 0 changes it by 42 %. Predictions are continuous at a kink, and with shared predictions the
+loss's own kinks are at the same place. The rounding of a 16-bit backward pass is not checked.
 
 Relative error of the loss: |loss - reference| / |reference|. Of the others, over all values as one vector:
-||value - reference|| / ||reference||, in the Euclidean norm. Where a reference is exactly 0 there is nothing to be
-relative to, and the absolute error takes its place. What is not finite never passes; its error has no number and is
-written as null. How large an error may be follows from the number formats and the sizes: see `tolerance.py`; a number
-in the config's `precision.tolerance` goes before it.
+||value - reference|| / ||reference||, in the Euclidean norm. If a reference is exactly 0, the absolute error is used.
+Non-finite values never pass; their error is written as null. Tolerances follow from the number formats and the sizes:
+see `tolerance.py`; the config's `precision.tolerance` overrides them.
 """
 
 import argparse
@@ -50,7 +49,7 @@ CPU: Final = torch.device("cpu")
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit code (0 whether or not the variant differs)."""
-    parser = argparse.ArgumentParser(description="Hold a variant's loss and gradient against the float64 reference.")
+    parser = argparse.ArgumentParser(description="Check a variant's loss and gradient against the float64 reference.")
     parser.add_argument("--config", type=Path, required=True, help="resolved config of the variant (YAML)")
     parser.add_argument("--reference", type=Path, required=True, help="resolved config of the study's reference")
     parser.add_argument("--out", type=Path, required=True, help="folder for equivalence.json")
@@ -86,7 +85,7 @@ def compare_on(
     seed: int,
     batch: Batch,
 ) -> Case:
-    """Variant against reference on one batch, with the variant's initial weights of `seed` in both."""
+    """Compare variant and reference on one batch, both with the variant's initial weights of `seed`."""
     seed_everything(seed)
     model = instantiate(config.model, **config.equivalence.model, _convert_="all")
     reference_model = instantiate(reference.model, **reference.equivalence.model, _convert_="all")
@@ -94,7 +93,7 @@ def compare_on(
         reference_model.load_state_dict(model.state_dict())
     except RuntimeError as error:
         raise TrainError(
-            f"the reference's model does not take the variant's weights ({error})",
+            f"the variant's weights do not fit the reference's model ({error})",
             where="model",
             expected="parameters of the same names and shapes",
         ) from error

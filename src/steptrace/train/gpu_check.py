@@ -11,7 +11,7 @@ def check() -> dict[str, Any]:
     """Run one profiled product on the first GPU.
 
     Returns:
-        `name` of the GPU, `kernels` in the trace, and `error`; null for what could not be found out.
+        `name` of the GPU, `kernels` in the trace, and `error`; null if unknown.
     """
     result: dict[str, Any] = {"name": None, "kernels": None, "error": None}
     try:

@@ -1,4 +1,4 @@
-"""One plain training step. It never waits for the device: its loss stays there until somebody reads it."""
+"""One plain training step. It never syncs: the loss stays on the device until the caller reads it."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,10 +24,10 @@ Section = Callable[[str], AbstractContextManager[Any]]
 
 @dataclass(frozen=True)
 class Training:
-    """Everything that one training step needs.
+    """The parts of a training step.
 
-    `accumulate` batches go into each step. `no_sync`: several ranks reduce the gradients with the last of them alone.
-    `set_to_none`: a step lets go of its gradients instead of filling them with zeros.
+    `accumulate`: batches per step. `no_sync`: ranks reduce the gradients only with the last batch. `set_to_none`:
+    gradients are set to None instead of zero.
     """
 
     model: nn.Module
@@ -47,9 +47,8 @@ class Training:
 def train_step(training: Training, section: Section = record_function) -> tuple[Tensor, int]:
     """Train on the next batch; return the loss (still on the device) and the nanoseconds spent waiting for the loader.
 
-    The labels are those by which a trace's time is summed up; `section` is what they are given to. The loader is waited
-    for on the host, so that is where its wait is measured. Where a step takes several batches, their losses count as
-    the mean, so do their gradients, and their waits add up.
+    `section` opens each labelled part of the step. The wait for the loader is measured on the host. With several
+    batches per step, losses and gradients are means, and waits add up.
     """
     loss, loader_wait_ns = _gradients(training, section, last=training.accumulate == 1)
     for number in range(2, training.accumulate + 1):
@@ -85,10 +84,10 @@ def _gradients(training: Training, section: Section, *, last: bool) -> tuple[Ten
 
 
 def _unreduced(training: Training) -> AbstractContextManager[Any]:
-    """Where gradients stay on their rank, if there are other ranks and the config wants it.
+    """A context without reduction of gradients, if the config sets it and there are several ranks.
 
-    With a static graph DistributedDataParallel learns the graph in its first backward pass, and fails with an internal
-    error if that is one without a reduction: so that one reduces. The sum of the gradients is the same.
+    With a static graph DistributedDataParallel records the graph in its first backward pass, and fails with an internal
+    error if that does not reduce: so the first one always reduces. The sum of the gradients is the same.
     """
     model = training.model
     if not training.no_sync or not isinstance(model, DistributedDataParallel):
@@ -100,8 +99,8 @@ def _unreduced(training: Training) -> AbstractContextManager[Any]:
 def to_device(value: Any, device: torch.device, *, non_blocking: bool = False) -> Any:
     """A copy of a batch's part on `device`.
 
-    Copied is whatever has a `to(device, non_blocking=...)`: tensors, and classes that hold some. Lists, tuples and
-    mappings are walked through; anything else, such as a number, stays as it is.
+    Copies tensors and other objects with `to(device, non_blocking=...)`, also within lists, tuples and mappings;
+    anything else, such as a number, stays as it is.
     """
     if hasattr(value, "to"):
         return value.to(device, non_blocking=non_blocking)
@@ -117,7 +116,7 @@ def to_device(value: Any, device: torch.device, *, non_blocking: bool = False) -
 
 def tensors_of(value: Any) -> Iterator[Tensor]:
     """All tensors of a batch's part: in lists, tuples and mappings, and in the attributes of objects."""
-    seen: dict[int, Any] = {}  # by identity; holding them keeps a number from being used again
+    seen: dict[int, Any] = {}  # by id; references keep the ids from being reused
     open_ones = [value]
     while open_ones:
         part = open_ones.pop()

@@ -1,14 +1,14 @@
 """The program of a study's variant: `python -m steptrace.train CONFIG.yaml [--out RUNDIR] [--repeat K]`.
 
-It trains, and calls `steptrace.step()` after each step. Without `--out` it goes on until whoever measures it ends it,
-as in `steptrace run -- python -m steptrace.train CONFIG.yaml`. With `--out` it is measured by the same engine
-(`steptrace.engine.measure`), and makes between the timed and the profiled steps the passes that only a study has: its
-sections, its input and its memory. Then it leaves run.json, steps.parquet, sections.parquet, input.parquet,
-trace.json.gz, op_lines.parquet, sources.json, warned_syncs.json and memory.json in RUNDIR. Repeat K uses seed + K.
+It trains, and calls `steptrace.step()` after each step. Without `--out` it trains until it is stopped from outside, as
+by `steptrace run -- python -m steptrace.train CONFIG.yaml`. With `--out` it is measured by the same engine
+(`steptrace.engine.measure`), with a study's extra passes (sections, input and memory) between the timed and the
+profiled steps. It writes run.json, steps.parquet, sections.parquet, input.parquet, trace.json.gz, op_lines.parquet,
+sources.json, warned_syncs.json and memory.json to RUNDIR. Repeat K uses seed + K.
 
-With `distributed.world_size` above 1 it is started by `torchrun`, once per rank. Every rank goes through the same
-steps and leaves its own trace; the rest is rank 0's. Only the step times are those of the slowest rank, step by step:
-they are gathered after the last step, when the bandwidth between the ranks is measured too (communication.json).
+With `distributed.world_size` above 1 `torchrun` starts it, once per rank. Every rank runs the same steps and writes its
+own trace; the other files are rank 0's. Only the step times are those of the slowest rank, step by step: they are
+gathered after the last step, when the bandwidth between the ranks is measured, too (communication.json).
 
 A training that raises ends with its traceback and exit code 1; one that cannot start (a `SteptraceError`) with a
 message and exit code 2.
@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def train(config: DictConfig, repeat: int) -> None:
-    """Train without an end."""
+    """Train until stopped."""
     ranks = ranks_of(config)
     with process_group(config, ranks), training(config, config.seed + repeat, ranks) as parts:
         while True:
@@ -79,13 +79,13 @@ def run(config: DictConfig, out: Path, repeat: int) -> RunRecord:
     out.mkdir(parents=True, exist_ok=True)
     ranks = ranks_of(config)
     with process_group(config, ranks):
-        return _run(config, out, repeat, ranks)  # a call of its own: the model is gone before the group is
+        return _run(config, out, repeat, ranks)  # a separate call, so that the model is freed before the group
 
 
 def _run(config: DictConfig, out: Path, repeat: int, ranks: DistInfo) -> RunRecord:
     explained = config.profile.repeats is None or repeat < config.profile.repeats
     with (
-        nullcontext(out) if ranks.rank == 0 else TemporaryDirectory() as own,  # the others would say the same
+        nullcontext(out) if ranks.rank == 0 else TemporaryDirectory() as own,  # the other ranks' files are equal
         TemporaryDirectory(dir=out, prefix=".measured.") as measured,
         watched_memory(config, device_of(config, ranks), out) as memory,  # any rank may run out
         training(config, config.seed + repeat, ranks) as parts,
@@ -131,10 +131,10 @@ def _run(config: DictConfig, out: Path, repeat: int, ranks: DistInfo) -> RunReco
 def measure(
     parts: Training, config: DictConfig, memory: MemoryWatch, folder: Path, *, explained: bool
 ) -> tuple[dict[str, Any], StudyPasses]:
-    """Train through the engine's phases; without `explained` only through those that are timed, and one for the memory.
+    """Train through the engine's phases; without `explained` only the timed ones and the memory pass.
 
     Returns:
-        What the engine leaves (`Measurement.record`; its files are in `folder`), and the passes of the study.
+        The engine's record (`Measurement.record`; its files are in `folder`), and the passes of the study.
     """
     scale, window = config.scale, config.profile
     passes = StudyPasses(parts, config, memory, explained=explained)
@@ -149,13 +149,13 @@ def measure(
         nvml_period_s=scale.nvml_period_s,
     )
     measurement = Measurement(settings, between=passes.between, progress=_Progress(parts.ranks))
-    barrier(parts.ranks)  # or the first step would hold one rank's wait for another that comes later
+    barrier(parts.ranks)  # else the first step would include the wait for a later rank
     _train_through(measurement.phases(), parts, config.data.batch_size)
     return measurement.record, passes
 
 
 def _train_through(phases: Phases, parts: Training, batch_size: int) -> None:
-    """Train until the phases end; each hears of a step by `steptrace.step()`, or of the error that it has raised."""
+    """Train until the phases end; they get each step by `steptrace.step()`, or the error that it raised."""
     step, over = Step(), False
 
     def step_ended() -> None:
@@ -172,7 +172,7 @@ def _train_through(phases: Phases, parts: Training, batch_size: int) -> None:
         while not over:
             try:
                 loss, wait_ns = train_step(parts)
-            except Exception as error:  # a step that cannot be watched ends nothing; elsewhere it is raised again
+            except Exception as error:  # an error in a watched step is ignored; other phases raise it again
                 try:
                     phases.throw(error)
                 except StopIteration:
@@ -186,14 +186,14 @@ def _train_through(phases: Phases, parts: Training, batch_size: int) -> None:
 
 
 def _keep_trace(left: dict[str, Any], folder: Path, out: Path, ranks: DistInfo) -> None:
-    """Put the trace into the run's folder; a study's run that was to be explained fails without it."""
+    """Move the trace into the run's folder; raise without one."""
     trace = left["trace"]
     if trace["state"] != "recorded" or move_trace(folder / trace["file"], out, ranks.rank) is None:
         raise TrainError(f"the profiled window is {trace['state']}: {trace['message']}", where=out)
 
 
 class _Progress:
-    """Prints how far a phase is, rank 0 alone: at its end, and every few seconds."""
+    """Prints a phase's progress, on rank 0: at its end, and every few seconds."""
 
     def __init__(self, ranks: DistInfo) -> None:
         self._silent, self._printed = ranks.rank > 0, time.monotonic()

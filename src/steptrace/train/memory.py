@@ -1,8 +1,8 @@
-"""Who holds a training's memory: counted on its true tensors, limited where the config asks, told of when it runs out.
+"""A training's memory: counts its tensors, enforces the config's limit, and records an out-of-memory error.
 
-The limit (`scale.memory_limit_mb`) is what the training may take beyond what the process holds before the model is
-built. On a GPU the caching allocator keeps it; on a CPU the kernel does: RLIMIT_DATA counts all private writable
-memory, what a library maps included, so that an allocation beyond it fails with torch's own error.
+The limit (`scale.memory_limit_mb`) is on the memory beyond that of the process before the model is built. On a GPU the
+caching allocator enforces it; on a CPU the kernel does, by RLIMIT_DATA, which counts all private writable memory,
+libraries' included, so that an allocation beyond it fails with torch's own error.
 """
 
 import resource
@@ -25,15 +25,15 @@ from steptrace.train.loop import Training, tensors_of, train_step
 from steptrace.train.out_of_memory import is_out_of_memory, is_refusal, mapped_bytes, out_of_memory
 
 _MIB = 2**20
-#: Of a limit: from here on a library that could not do its work had no memory to do it in.
+#: Share of the limit above which a library's failure is counted as out of memory.
 _NEARLY_FULL = 0.7
 
 
 @dataclass
 class MemoryWatch:
-    """What a training may take, and its parts once they are built.
+    """The training's limit, and its parts once they are built.
 
-    `base_bytes` is what the process held when the watch began (a CPU's), `capacity_bytes` what the training may take.
+    `base_bytes` is the process's memory when the watch began (CPU only), `capacity_bytes` the training's limit.
     """
 
     device: torch.device
@@ -58,7 +58,7 @@ class MemoryWatch:
         return held_bytes(tensors, self.device)
 
     def empty(self) -> RunMemory:
-        """A record with what is known without looking at the training."""
+        """A record without the figures of the training itself."""
         return RunMemory(
             device=self.device.type,
             batch_size=self.batch_size,
@@ -68,12 +68,12 @@ class MemoryWatch:
         )
 
     def end_limit(self) -> None:
-        """Limit the process no longer; what a GPU's allocator may take stays limited."""
+        """Lift the process's limit; that of a GPU's allocator stays."""
         if self.device.type == "cpu":
             lift_limit()
 
     def measure(self) -> RunMemory:
-        """Train for one more step, and count what it holds: at the end of its passes, and after it."""
+        """Train for one more step, and count its tensors: at the end of its passes, and after it."""
         assert self.training is not None
         record = self.empty()
 
@@ -91,7 +91,7 @@ class MemoryWatch:
         return replace(record, held=self.held_bytes())
 
     def with_workspaces(self, memory: RunMemory) -> RunMemory:
-        """The record with what cuBLAS holds of PyTorch's allocator: it is given back here, so after the last step."""
+        """The record with cuBLAS's workspaces, which are freed to count them: to be called after the last step."""
         if self.device.type != "cuda":
             return memory
         before = torch.cuda.memory_allocated(self.device)
@@ -101,14 +101,14 @@ class MemoryWatch:
 
     @property
     def is_full(self) -> bool:
-        """Whether a limit of the process is nearly reached: what a library says of a refusal need not be that."""
+        """Whether the process's limit is nearly reached; a library's error need not be out of memory."""
         mapped = mapped_bytes()
         if self.capacity_source != "limit" or self.base_bytes is None or mapped is None:
             return False
         return mapped - self.base_bytes > _NEARLY_FULL * self.capacity_bytes
 
     def ran_out(self, error: BaseException) -> RunMemory:
-        """The record of a training that ran out of memory: what it held, and for what there was no room."""
+        """The record of a training that ran out of memory: the memory held, and the failed allocation."""
         free, largest = free_blocks(self.device) if self.device.type == "cuda" else (None, None)
         oom = out_of_memory(error, self.device, self.base_bytes)
         return replace(self.empty(), held=self.held_bytes(), free_bytes=free, largest_free_bytes=largest, oom=oom)
@@ -116,9 +116,9 @@ class MemoryWatch:
 
 @contextmanager
 def watched_memory(config: DictConfig, device: torch.device, out: Path | None) -> Generator[MemoryWatch]:
-    """Limit what is done within to the config's memory; if it runs out all the same, write `memory.json` into `out`.
+    """Apply the config's memory limit within; if memory runs out, write `memory.json` to `out`, and raise again.
 
-    The error goes on. `out` None writes nothing.
+    `out` None writes nothing.
     """
     limit = config.scale.memory_limit_mb
     limit_bytes = None if limit is None else limit * _MIB
@@ -142,7 +142,7 @@ def watched_memory(config: DictConfig, device: torch.device, out: Path | None) -
 
 
 def _tell(out: Path, watch: MemoryWatch, error: BaseException) -> None:
-    """Write memory.json; if that fails, the training's own error must not give way to it."""
+    """Write memory.json; a failure to write must not replace the training's own error."""
     try:
         write_memory(out, watch.ran_out(error))
     except Exception as problem:
@@ -154,7 +154,7 @@ def _limited_device(device: torch.device, limit_bytes: int | None) -> Generator[
     if limit_bytes is None:
         yield
         return
-    index = _index(device)  # it takes no device without one
+    index = _index(device)  # the call needs an index
     torch.cuda.set_per_process_memory_fraction(min(limit_bytes / _total(device), 1.0), index)
     try:
         yield
@@ -164,7 +164,7 @@ def _limited_device(device: torch.device, limit_bytes: int | None) -> Generator[
 
 @contextmanager
 def _limited_process(limit_bytes: int | None) -> Generator[int | None]:
-    """Limit this process's private memory; yields what it holds at the start, None where the system does not tell."""
+    """Limit this process's private memory; yields its bytes at the start, None if the system does not give them."""
     _load_what_any_training_needs()
     base = mapped_bytes()
     if limit_bytes is None or base is None:
@@ -181,11 +181,11 @@ def _limited_process(limit_bytes: int | None) -> Generator[int | None]:
 
 
 def _load_what_any_training_needs() -> None:
-    """Do a step of next to nothing: torch loads modules of 60 MB with the first optimizer, and libraries on first use.
+    """Run a tiny step: torch loads 60 MB of modules with the first optimizer, and libraries on first use.
 
-    They are no part of the training that is limited. Nothing is drawn at random.
+    These do not count towards the training's limit. Draws no random numbers.
     """
-    torch.ones(2**20).add_(1)  # the threads that compute have their stacks by now
+    torch.ones(2**20).add_(1)  # starts the compute threads, for their stacks
     weight = torch.zeros(1, 1, 3, 3, requires_grad=True)
     optimizer = torch.optim.SGD([weight], lr=0.0)
     (torch.conv2d(torch.ones(1, 1, 4, 4), weight) @ torch.ones(2, 2)).sum().backward()  # type: ignore[no-untyped-call]
@@ -193,7 +193,7 @@ def _load_what_any_training_needs() -> None:
 
 
 def lift_limit() -> None:
-    """Let the process take what memory there is, so that it can tell of how it ran out."""
+    """Lift the limit, so that there is memory to record the error."""
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
 
@@ -212,7 +212,7 @@ def free_blocks(device: torch.device) -> tuple[int, int]:
 
 
 def _index(device: torch.device) -> int:
-    """A GPU's index: the current one's where the device has none, which torch does not say can be so."""
+    """A GPU's index, or the current GPU's if the device has none, which torch's type hints do not allow for."""
     return torch.cuda.current_device() if device.index is None else device.index  # type: ignore[redundant-expr]
 
 

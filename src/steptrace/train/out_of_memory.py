@@ -1,4 +1,4 @@
-"""How a training ran out of memory: which errors say so, what was asked for, and how much was taken."""
+"""Recognises out-of-memory errors, and records the requested and the used bytes."""
 
 import re
 from pathlib import Path
@@ -16,14 +16,14 @@ _UNITS: Final = {"bytes": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception says that memory ran out: torch's, Python's, or one that wraps such a message."""
+    """Whether an exception is an out-of-memory error: torch's, Python's, or one that wraps such a message."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or bool(
         OUT_OF_MEMORY.search(f"{type(error).__name__}: {error}")
     )
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether a library says only that it could not do its work, as oneDNN does when it gets no memory."""
+    """Whether a library's error is unspecific, as oneDNN's are when it gets no memory."""
     return isinstance(error, RuntimeError) and bool(_REFUSED.search(str(error)))
 
 
@@ -31,9 +31,9 @@ def out_of_memory(error: BaseException, device: torch.device, base_bytes: int | 
     """The record of an out of memory.
 
     Args:
-        error: what was raised.
-        device: of the training.
-        base_bytes: what the process held before the training, on a CPU.
+        error: the exception.
+        device: the training's.
+        base_bytes: the process's memory before the training, on a CPU.
     """
     message = next(iter(str(error).splitlines()), "") or type(error).__name__
     return OutOfMemory(
@@ -44,13 +44,13 @@ def out_of_memory(error: BaseException, device: torch.device, base_bytes: int | 
 
 
 def requested_bytes(message: str) -> int | None:
-    """The bytes that an allocation asked for, by its error's message; None if it does not say."""
+    """The requested bytes by the error's message; None if it does not give them."""
     match = _TRIED.search(message)
     return round(float(match[1]) * _UNITS[match[2]]) if match else None
 
 
 def used_bytes(device: torch.device, base_bytes: int | None) -> int | None:
-    """What the training has taken: by the caching allocator on a GPU, by the process's private memory on a CPU."""
+    """The training's bytes: of the caching allocator on a GPU, of the process's private memory on a CPU."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
     mapped = mapped_bytes()
@@ -58,12 +58,12 @@ def used_bytes(device: torch.device, base_bytes: int | None) -> int | None:
 
 
 def mapped_bytes() -> int | None:
-    """This process's private writable memory, as RLIMIT_DATA counts it; None where /proc does not tell."""
+    """This process's private writable memory, as RLIMIT_DATA counts it; None without it in /proc."""
     return status_bytes("VmData")
 
 
 def status_bytes(name: str) -> int | None:
-    """A figure of /proc/self/status in bytes; None where there is none."""
+    """A figure of /proc/self/status in bytes; None if missing."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     except OSError:

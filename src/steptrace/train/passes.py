@@ -1,13 +1,12 @@
-"""Passes that only a study's own training has, between the timed steps and the profiled ones. The training goes on,
-and its speed is not told.
+"""A study's extra passes, between the timed and the profiled steps. Their steps are excluded from step times.
 
-Sections: on a GPU a part that only queues work takes the host no time, and its cost shows up wherever the host happens
-to wait. With the device synchronised before and after each part every cost stands where it is caused; it also makes the
-step slower than any real one. These figures say how the work of a step divides, never how long it takes.
+Sections: on a GPU a part that only queues work takes the host no time, and its cost appears wherever the host next
+waits. With a sync before and after each part every cost appears where it is caused, but the step is slower than a real
+one. These figures give the proportions of a step's parts, not their durations.
 
 Input: the pass trains on from a second loader of the same settings whose data set and collate function are timed where
-they run (`timed_loader`), so workers load ahead of real steps as they do in the timed ones. The copy to a GPU is timed
-with the device synchronised before and after. It copies within the step whatever `data.device_prefetch` is.
+they run (`timed_loader`), so workers load ahead of real steps as in the timed ones. The copy to a GPU is timed with a
+sync before and after, and is always within the step, whatever `data.device_prefetch` is.
 """
 
 import time
@@ -24,7 +23,7 @@ from steptrace.schema.run import INPUT_OF_RUN
 from steptrace.train.loop import Batch, Training, synchronize, tensors_of, train_step
 from steptrace.train.timed_loader import TimedBatch, timed_loader
 
-#: Label in the loop -> name of the section. What the loader takes is no work of the step: it is left out.
+#: Label in the loop -> name of the section. The loader's time is not work of the step.
 SECTIONS: Final = {
     "copy data": "copy data",
     "forward": "forward",
@@ -37,7 +36,7 @@ SECTIONS: Final = {
 class PartTimer:
     """Times parts of a step; given to `train_step` in place of `record_function`.
 
-    `times` has the label of each part and its time in ns, from a device without work to a device without work.
+    `times` has the label of each part and its time in ns, from sync to sync.
     """
 
     def __init__(self, device: torch.device, labels: Collection[str]) -> None:
@@ -65,12 +64,12 @@ def measure_sections(training: Training, steps: int) -> pd.DataFrame:
         train_step(training, timer)
         rows += [(step, SECTIONS[label], section_ns) for label, section_ns in timer.times]
     parts = pd.DataFrame(rows, columns=["step", "section", "section_ns"])
-    # A step that takes several batches has most sections more than once.
+    # With several batches per step most sections occur more than once.
     return parts.groupby(["step", "section"], sort=False, as_index=False).sum()
 
 
 def batch_bytes(training: Training) -> dict[str, int]:
-    """Bytes of the tensors in the next batch, which is not trained on: `inputs` and `targets`."""
+    """Bytes of the tensors in the next batch, `inputs` and `targets`; the batch is not trained on."""
     parts = zip(("inputs", "targets"), next(training.batches), strict=True)
     return {name: sum(tensor.nbytes for tensor in tensors_of(part)) for name, part in parts}
 
@@ -79,7 +78,7 @@ _NULLABLE = [column.name for column in INPUT_OF_RUN.columns if column.nullable]
 
 
 def left_out(loader: "DataLoader[Any]") -> int:
-    """Steps that the pass makes before those it measures: the first batch of each process comes from a cold start."""
+    """Steps before the measured ones: the first batch of each worker process includes its start."""
     return 1 + loader.num_workers
 
 
@@ -98,7 +97,7 @@ def measure_input(training: Training, loader: "DataLoader[Batch]", steps: int) -
             train_step(watched, copies)
     finally:
         source.close()
-    for row, (_, copy_ns) in zip(rows, copies.times, strict=False):  # on a CPU nothing is copied
+    for row, (_, copy_ns) in zip(rows, copies.times, strict=False):  # no copies on a CPU
         row["copy_ns"] = copy_ns
     table = pd.DataFrame(rows, columns=INPUT_OF_RUN.names[1:]).astype(dict.fromkeys(_NULLABLE, "Int64"))
     table.insert(0, "batch", range(len(table)))
@@ -106,7 +105,7 @@ def measure_input(training: Training, loader: "DataLoader[Batch]", steps: int) -
 
 
 def _recorded(loader: "DataLoader[TimedBatch]", rows: list[dict[str, Any]]) -> Generator[Batch]:
-    """The loader's batches, epoch after epoch; each leaves a row before it is handed on."""
+    """The loader's batches, epoch after epoch; adds a row for each before it yields it."""
     asked_ns = time.perf_counter_ns()
     while True:
         for timed in loader:

@@ -1,12 +1,12 @@
-"""The next batch on its way to the device while the step computes: `data.device_prefetch`.
+"""Copies the next batch to the device during the step: `data.device_prefetch`.
 
-On a GPU a batch is copied on a stream of its own, one batch ahead of the step that trains on it, so the copy runs
-beside the computation even where a step ends with the host waiting for the GPU. It needs pinned memory and
-`non_blocking` to do so: a copy from pageable memory holds the host up whatever stream it is on.
+On a GPU a batch is copied on a separate stream, one batch ahead of the step that trains on it, so the copy overlaps
+with computation even if the step ends with a sync. This needs pinned memory and `non_blocking`: a copy from pageable
+memory blocks the host on any stream.
 
-On a CPU there is nothing to copy; the loader is merely asked for each batch one step early. Batches and their order are
-the same as without, so the answers are too, unless the main process draws samples from the global random generators
-(0 workers): such a data set then draws before the step's own drawing, say for dropout, where it drew after it.
+On a CPU the loader only loads each batch one step early. Batches and their order are the same as without, and so are
+the results, unless the data set draws from the global random generators in the main process (0 workers): it then draws
+before the step's own draws (dropout), not after them.
 """
 
 from collections.abc import Generator, Iterator
@@ -26,8 +26,8 @@ def prefetched(batches: Generator[Batch], device: torch.device, *, non_blocking:
         ahead = _load(batches, device, stream, non_blocking=non_blocking)
         while ahead is not None:
             batch, copied = ahead
-            # The loader is asked now and not after the step is queued: what it makes the host wait is the same, and
-            # the copy is queued before a step that may end with the host waiting.
+            # Load now and not after queueing the step: the wait is the same, and the copy is queued before a step that
+            # may end with a sync.
             ahead = _load(batches, device, stream, non_blocking=non_blocking)
             if copied is not None:
                 _hand_over(batch, copied, device)
@@ -53,10 +53,10 @@ def _load(
 
 
 def _hand_over(batch: Batch, copied: "torch.cuda.Event", device: torch.device) -> None:
-    """Make the stream that computes wait for the copy, and the copying stream keep off memory that it still reads.
+    """Make the computing stream wait for the copy, and protect the batch's memory from the next copy.
 
-    The allocator gives a freed block to the stream it was made on at once. A batch is freed when its step has been
-    queued, long before it has been computed: without `record_stream` the next copy would be written over it.
+    The allocator reuses a freed block on its own stream at once. A batch is freed when its step has been queued, long
+    before it is computed: without `record_stream` the next copy would overwrite it.
     """
     current = torch.cuda.current_stream(device)
     current.wait_event(copied)

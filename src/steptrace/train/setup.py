@@ -1,8 +1,8 @@
-"""From a resolved config to the parts of a training.
+"""Builds the parts of a training from a resolved config.
 
-The config was validated when it was composed; here it is only read. A `_target_` may be anyone's code: the folders in
-`python_path` are searched before the installed packages. Lists and mappings reach it as plain Python containers
-(`_convert_="all"`): OmegaConf's own are slow to read, and many libraries refuse them.
+The config was validated when it was composed. A `_target_` may be the user's code: the folders in `python_path` are
+searched before the installed packages. It gets lists and mappings as plain Python containers (`_convert_="all"`):
+OmegaConf's own are slow to read, and many libraries reject them.
 """
 
 import random
@@ -29,7 +29,7 @@ from steptrace.train.distributed import ALONE, SEED_STRIDE, DistInfo, data_paral
 from steptrace.train.loop import Batch, Training
 from steptrace.train.prefetch import prefetched
 
-#: What a resolved config holds at its top.
+#: Top-level keys of a resolved config.
 _KEYS = (
     "study",
     "variant",
@@ -110,16 +110,16 @@ def build_dataset(config: DictConfig, seed: int) -> Dataset[Batch]:
 
 
 def collate_of(dataset: Dataset[Batch]) -> Callable[[list[Any]], Any]:
-    """What makes a batch of the data set's samples: its own `collate` if it has one, else PyTorch's default."""
+    """The collate function: the data set's own `collate` if it has one, else PyTorch's default."""
     return getattr(dataset, "collate", default_collate)
 
 
 @contextmanager
 def training(config: DictConfig, seed: int, ranks: DistInfo = ALONE) -> Generator[Training]:
-    """Build everything that a step needs, from `seed` alone; loader workers are gone when the context ends.
+    """Build the parts of a step from `seed`; the loader's workers end with the context.
 
-    Every rank begins with the same weights and goes through its own part of the same order of samples. What is drawn
-    later, say for dropout, comes from `seed` + rank x `SEED_STRIDE`.
+    All ranks start with the same weights, and each has its own part of one order of samples. Later draws, as for
+    dropout, use `seed` + rank x `SEED_STRIDE`.
     """
     device = device_of(config, ranks)
     precision = Precision.from_config(config.precision, device.type)
@@ -158,8 +158,8 @@ def training(config: DictConfig, seed: int, ranks: DistInfo = ALONE) -> Generato
 def _drawn_on(device: torch.device, config: DictConfig, seed: int) -> torch.nn.Module:
     """The config's model on `device`, with the weights that `seed` gives there: the same for all variants and ranks.
 
-    A GPU draws 10^9 weights at once, which takes a CPU longer than a run's steps. A model that cannot be made there,
-    say because it draws from a generator of its own, is made on the CPU.
+    A CPU can take longer to draw 10^9 weights than for a run's steps, so they are drawn on the GPU. A model that cannot
+    be built there, say because of its own generator, is built on the CPU.
     """
     seed_everything(seed)
     if device.type != "cpu":
@@ -172,7 +172,7 @@ def _drawn_on(device: torch.device, config: DictConfig, seed: int) -> torch.nn.M
 def build_loader(config: DictConfig, device: torch.device, seed: int, ranks: DistInfo = ALONE) -> DataLoader[Batch]:
     """The config's loader, shuffling by `seed`. Only whole batches, so that all steps do the same work.
 
-    Of several ranks each takes every n-th sample of one order that all share, as many as any other.
+    Each of n ranks takes every n-th sample of one shared order, the same number as the others.
     """
     data = config.data
     options: dict[str, Any] = {}
@@ -217,9 +217,9 @@ def _endless(loader: DataLoader[Batch]) -> Generator[Batch]:
 
 
 def _again(loader: DataLoader[Batch], count: int) -> Generator[Batch]:
-    """The loader's first `count` batches again and again, for a study whose question is not loading.
+    """The loader's first `count` batches again and again, for a study that is not about loading.
 
-    They are loaded before the first step, and the workers are gone before it. Nothing may change a batch in place.
+    They are loaded, and the workers ended, before the first step. Batches must not be changed in place.
     """
     source = _endless(loader)
     batches = list(islice(source, count))

@@ -1,4 +1,4 @@
-"""What a study's own training does between the engine's phases: memory, sections, input."""
+"""A study's passes between the engine's phases: memory, sections, input."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class StudyPasses:
-    """The passes of one run, for `Measurement(between=...)`; what they measure is there once the timed steps are over.
+    """The passes of one run, for `Measurement(between=...)`; their results are complete after the timed steps.
 
     Args:
-        parts: the training, which goes on in them.
+        parts: the training, which continues in them.
         config: the variant's.
         memory: the watch over the training's memory.
-        explained: whether the run is one that explains; else its memory alone is looked at.
+        explained: whether to run all passes; else only the memory's.
     """
 
     memory: "RunMemory"
@@ -42,16 +42,16 @@ class StudyPasses:
         self._tables: list[tuple[Table, pd.DataFrame]] = []
 
     def between(self, phase: str) -> None:
-        """What comes after a phase."""
+        """Run the passes after a phase."""
         if phase == "warmup":
             if self._parts.device.type == "cuda":
-                torch.cuda.reset_peak_memory_stats(self._parts.device)  # first steps allocate for good
+                torch.cuda.reset_peak_memory_stats(self._parts.device)  # without first steps' one-off allocations
         else:
             self._after_timed_steps()
-        barrier(self._parts.ranks)  # or a step would hold one rank's wait for another that comes later
+        barrier(self._parts.ranks)  # else a step would include the wait for a later rank
 
     def _after_timed_steps(self) -> None:
-        """Before the window: on a GPU the profiler's hooks into the runtime stay once it has run."""
+        """Run the passes before the window: on a GPU the profiler's hooks into the runtime stay after it."""
         parts, scale = self._parts, self._config.scale
         self.peaks = peaks()
         check_compiled(self._config.step)
@@ -62,9 +62,9 @@ class StudyPasses:
             loader = build_loader(self._config, parts.device, self._config.seed, parts.ranks)
             self._tables.append((INPUT_OF_RUN, passes.measure_input(parts, loader, scale.input_steps)))
         self.memory = self._watch.measure()
-        self._watch.end_limit()  # what the profiler keeps is not the training's
+        self._watch.end_limit()  # the profiler's memory does not count as the training's
 
     def write(self, folder: Path) -> None:
-        """Write sections.parquet and input.parquet, where they were measured."""
+        """Write sections.parquet and input.parquet, if measured."""
         for table, rows in self._tables:
             write_rows(folder, table, rows)

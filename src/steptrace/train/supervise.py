@@ -1,11 +1,11 @@
-"""One child, one status: starts a process, follows it to its end, and writes in status.json how it ended.
+"""Starts a child process, waits for its end, and writes status.json.
 
     python -m steptrace.train.supervise --out DIR [--gpus N | --cpu] [--expect FILE] -- COMMAND...
 
-The child has a session of its own and writes to DIR/LOG. It ends, with all that it has started, at the time limit, and
-when this process or its parent ends. The exit code is 0 whenever a status was written: what a failure means for the
-workflow is decided after the pages are made. Told to stop, or with its parent gone, the supervisor leaves no status,
-and the run counts as not begun.
+The child has a session of its own, and writes to DIR/LOG. It is ended, with all its descendants, at the time limit, and
+when this process or its parent ends. The exit code is 0 whenever a status was written: the workflow handles failures
+after the pages are made. If the supervisor is stopped, or its parent ends, it writes no status, and the run counts as
+not begun.
 """
 
 import argparse
@@ -40,7 +40,7 @@ _TAIL: Final = 20
 _LONGEST: Final = 500
 #: The last line of a traceback, or of a message of ours.
 _EXCEPTION: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Timeout|Missing)\b(: .*)?\Z|error: ")
-#: A line of a rank, and what it says when another one is gone: that rank is not the one to name.
+#: A rank's line, and errors of a rank that lost another one: such a rank is not the cause.
 _OF_RANK: Final = re.compile(r"\[rank(\d+)\]: ?(.*)")
 _LOST: Final = re.compile(r"Connection (closed|reset) by|Broken pipe|ncclRemoteError|remote process exited|DistNetwork")
 #: Signals of a program's own crash; others come from outside.
@@ -48,7 +48,7 @@ _CRASHES: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE,
 
 
 class StopError(Exception):
-    """This process was told to stop, or its parent is gone; the argument is the exit code."""
+    """A signal, or the end of the parent, stops this process; the argument is the exit code."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,12 @@ class Job:
     Attributes:
         out: folder of the run; emptied first.
         command: the child's command line.
-        label: what to call it when its end is printed; empty: nothing is printed.
+        label: name in the message at its end; empty: no message.
         log: file in `out` that gets the child's output.
-        expect: files that a good run leaves, relative to `out`.
-        gpus: how many to take for as long as the child lives.
-        cpu: whether to take the processor, so that no other timed training runs on it.
-        key: stands for everything that the run depends on; written to its status.
+        expect: files that a successful run writes, relative to `out`.
+        gpus: number of GPUs to lock while the child runs.
+        cpu: whether to lock the processor, so that no other timed training runs on it.
+        key: digest of everything that the run depends on; written to its status.
     """
 
     out: Path
@@ -80,7 +80,7 @@ def supervise(jobs: Sequence[Job], *, at_once: int = 1, timeout_s: float | None 
     """Run every job to its end, some at once, and write each one's status.
 
     Raises:
-        StopError: the parent is gone, or a signal told this process to stop; no child is left.
+        StopError: the parent has ended, or a signal stops this process; no child is left.
     """
     parent, waiting, running = os.getppid(), list(jobs), list[_Child]()
     adopt_orphans()
@@ -105,11 +105,11 @@ def supervise(jobs: Sequence[Job], *, at_once: int = 1, timeout_s: float | None 
 
 
 class _Child:
-    """A child at work; `record` writes its status once it has ended."""
+    """A running child; `record` writes its status after its end."""
 
     def __init__(self, job: Job, lease: Lease, timeout_s: float | None) -> None:
         self.job, self._lease, self._problem = job, lease, lease.problem
-        shutil.rmtree(job.out, ignore_errors=True)  # nothing of an earlier run passes as this one's
+        shutil.rmtree(job.out, ignore_errors=True)  # no files of an earlier run
         job.out.mkdir(parents=True, exist_ok=True)
         self._log, self._errors = job.out / job.log, job.out / "error.json"
         self._started_at, self._start = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
@@ -139,7 +139,7 @@ class _Child:
         return None if self._process is None else self._process.pid
 
     def has_ended(self) -> bool:
-        """Whether it has ended by itself, or is ended now."""
+        """Whether it has ended; ends it at the time limit."""
         if self._process is None or self._process.poll() is not None:
             return True
         if self._limit is None or time.monotonic() < self._limit:
@@ -147,11 +147,11 @@ class _Child:
         end_tree({psutil.Process(self._process.pid)})
         self._process.wait()
         where = deadline.stopped_at(_tail(self._log))
-        self._problem = f"stopped: it took longer than timeout_minutes allows{f', at {where}' if where else ''}"
+        self._problem = f"stopped at the limit timeout_minutes{f', at {where}' if where else ''}"
         return True
 
     def record(self) -> None:
-        """Write status.json, and print how it ended."""
+        """Write status.json, and print the result."""
         self._lease.locks.close()
         lines = _tail(self._log)
         code = self._process.returncode if self._process else None
@@ -177,11 +177,11 @@ class _Child:
             sys.stderr.write(printable(text))
 
     def _ending(self, code: int | None, lines: Sequence[str], missing: Sequence[str]) -> tuple[RunStatus, str | None]:
-        """How it ended, and its error in one line."""
+        """Its status, and its error in one line."""
         if self._problem:
             return "failed", self._problem
         if code == 0:
-            return ("failed", f"it ended well but left no {', '.join(missing)}") if missing else ("ok", None)
+            return ("failed", f"exit code 0, but without {', '.join(missing)}") if missing else ("ok", None)
         error = self._error(code, lines)
         out_of_memory = next((line for line in (error, *reversed(lines)) if OUT_OF_MEMORY.search(line)), None)
         if out_of_memory is not None:
@@ -190,7 +190,7 @@ class _Child:
         return "killed" if killed else "failed", error
 
     def _error(self, code: int | None, lines: Sequence[str]) -> str:
-        """The first of the ranks', else torchelastic's, else the last of the log."""
+        """The first error of a rank, else torchelastic's, else the log's last line."""
         raised = [match.groups() for line in lines if (match := _OF_RANK.match(line)) and _EXCEPTION.match(match[2])]
         for rank, error in raised:
             if not _LOST.search(error):
@@ -219,10 +219,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(description="Run one training and record how it ended.")
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
-    parser.add_argument("--gpus", type=int, default=0, help="take that many for as long as the child runs")
-    parser.add_argument("--cpu", action="store_true", help="take the processor")
+    parser.add_argument("--gpus", type=int, default=0, help="number of GPUs to lock while the child runs")
+    parser.add_argument("--cpu", action="store_true", help="lock the processor while the child runs")
     parser.add_argument("--timeout", type=float, default=0, help="seconds; 0: never")
-    parser.add_argument("--expect", action="append", default=[], help="a file that a good run leaves")
+    parser.add_argument("--expect", action="append", default=[], help="a file that a successful run writes")
     parser.add_argument("--log", default=LOG_FILE, help="file in the folder that gets the child's output")
     parser.add_argument("command", nargs="+", help="the child, after --")
     options = vars(parser.parse_args(arguments))

@@ -1,9 +1,9 @@
 """Any PyTorch DataLoader with the parts of loading timed: fetch, transform, collate and pin of every batch.
 
-`timed_loader` gives a twin of a loader that yields `TimedBatch`. Data set and collate function are wrapped, so the
-times are taken where the work is done, in worker processes too, and travel with the batch. Map-style and iterable data
-sets, `__getitems__`, loaders without automatic batching and collate functions of one's own are all seen; an error of a
-data set or of a worker reaches the caller as it would without. A loader's own class and settings stay as they are.
+`timed_loader` makes a copy of a loader that yields `TimedBatch`. Data set and collate function are wrapped, so times
+are measured where the work is done, also in worker processes, and are sent with the batch. Supports map-style and
+iterable data sets, `__getitems__`, loaders without automatic batching and custom collate functions; errors of a data
+set or a worker reach the caller unchanged. The loader's own class and settings stay.
 """
 
 import copy
@@ -16,16 +16,16 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
-#: What data sets, torchvision's and most others', call the functions that they pass a sample through.
+#: Attributes of data sets, torchvision's and most others', with functions applied to a sample.
 TRANSFORMS = ("transform", "transforms")
 
 
 @dataclass(frozen=True)
 class BatchTimes:
-    """What one batch took, in ns.
+    """The times of one batch, in ns.
 
-    `fetch_ns` is the time in the data set, its `transform_ns` included (None if the data set has no transform that can
-    be told apart). `pin_ns` is None unless the loader pins. `worker` is the worker process, None for the main one.
+    `fetch_ns` is the time in the data set, including `transform_ns` (None if the data set has no separate transform).
+    `pin_ns` is None unless the loader pins. `worker` is the worker process, None for the main one.
     """
 
     fetch_ns: int
@@ -43,23 +43,23 @@ class TimedBatch:
     times: BatchTimes
 
     def pin_memory(self) -> "TimedBatch":
-        """The batch in pinned memory: what PyTorch calls where the loader is to pin, be it on a thread of its own."""
+        """The batch in pinned memory; PyTorch calls this in a loader that pins, possibly on a separate thread."""
         started_ns = time.perf_counter_ns()
         pinned = pin_memory(self.batch)  # type: ignore[no-untyped-call]
         return TimedBatch(pinned, replace(self.times, pin_ns=time.perf_counter_ns() - started_ns))
 
 
 def timed_loader(loader: "DataLoader[Any]") -> "DataLoader[Any]":
-    """A loader like `loader` that yields each batch as a `TimedBatch`. The one given is left as it is.
+    """A copy of `loader` that yields each batch as a `TimedBatch`; `loader` is not changed.
 
-    The two share sampler and generator: batches drawn from one move the random state of both.
+    The two share sampler and generator: drawing batches from one advances the random state of both.
     """
     clock = TransformClock()
     dataset = _with_timed_transforms(loader.dataset, clock)
     timed_clock = None if dataset is loader.dataset else clock
     wrapper = TimedIterable if isinstance(loader.dataset, IterableDataset) else TimedDataset
     twin = copy.copy(loader)
-    # Past DataLoader.__setattr__, which refuses another data set; without the persistent workers of the first.
+    # Bypasses DataLoader.__setattr__, which rejects another data set; drops the persistent workers of the original.
     vars(twin).update(
         dataset=wrapper(dataset, timed_clock), collate_fn=partial(_collated, loader.collate_fn), _iterator=None
     )
@@ -67,7 +67,7 @@ def timed_loader(loader: "DataLoader[Any]") -> "DataLoader[Any]":
 
 
 class TransformClock:
-    """Adds up the time in transforms. Of one inside another only the outer counts."""
+    """Adds up the time in transforms; of nested ones only the outer counts."""
 
     def __init__(self) -> None:
         self.ns = 0
@@ -80,7 +80,7 @@ class TransformClock:
 
 
 class TimedTransform:
-    """A data set's transform that tells a clock how long it takes."""
+    """A data set's transform that adds its time to a clock."""
 
     def __init__(self, transform: Callable[..., Any], clock: TransformClock) -> None:
         self._transform = transform
@@ -104,7 +104,7 @@ class TimedTransform:
 
 @dataclass(frozen=True)
 class _Fetched:
-    """What a data set gave (a sample, or all samples of a batch) on its way to the collate function."""
+    """A data set's result (a sample, or all samples of a batch) for the collate function."""
 
     data: Any
     fetch_ns: int
@@ -112,7 +112,7 @@ class _Fetched:
 
 
 class _Wrapper:
-    """Stands for a data set: whatever is asked of it or set on it, say by a `worker_init_fn`, reaches that one."""
+    """A proxy of a data set: forwards attribute reads and writes, as by a `worker_init_fn`."""
 
     def __init__(self, dataset: Any, clock: TransformClock | None) -> None:
         vars(self).update(_dataset=dataset, _clock=clock)
@@ -131,7 +131,7 @@ class _Wrapper:
 
     def _fetched(self, data: Any, started_ns: int) -> _Fetched:
         fetch_ns = time.perf_counter_ns() - started_ns
-        # A data set may call its transform on threads side by side: that is no more than the whole.
+        # Transforms on parallel threads may add up to more than the whole time.
         transform_ns = None if self._clock is None else min(self._clock.take(), fetch_ns)
         return _Fetched(data, fetch_ns, transform_ns)
 
@@ -164,8 +164,8 @@ class TimedIterable(_Wrapper):
 
 
 def _collated(collate: Callable[[Any], Any], fetched: Any) -> TimedBatch:
-    """Make a batch of what a timed data set gave, with the time of the loader's own collate function added."""
-    # An iterable data set's samples come as a list, each with its own time.
+    """Make a batch of a timed data set's result, and add the time of the loader's own collate function."""
+    # An iterable data set's samples are a list, each with its own time.
     each = fetched if isinstance(fetched, list) else [fetched]
     samples = [one.data for one in each] if isinstance(fetched, list) else fetched.data
     started_ns = time.perf_counter_ns()
@@ -206,13 +206,13 @@ def _with_timed_transforms(dataset: Any, clock: TransformClock) -> Any:
         changes |= {name: TimedTransform(getattr(twin, name), clock) for name in own}
         for name, value in changes.items():
             setattr(twin, name, value)
-    except Exception:  # it cannot be copied or changed, for whatever reason of its own: its transforms count as fetch
+    except Exception:  # a data set that cannot be copied or changed: its transforms count as fetch
         return dataset
     return twin
 
 
 def _wrapped(wrapper: Any, name: str) -> Any:
-    """What a wrapper holds; asked for before it is there (copying does), that is an AttributeError as for any other."""
+    """The wrapped object; AttributeError before it is set, as while copying."""
     try:
         return vars(wrapper)[name]
     except KeyError:

@@ -1,7 +1,7 @@
-"""How far a right answer may lie from the float64 reference: by the number format and the size of what is computed.
+"""Tolerances against the float64 reference, from the number format and the size of the computation.
 
-A number with p significant bits is rounded by at most u = 2^-p of itself: 2^-24 in float32, 2^-11 in TF32 and float16,
-2^-8 in bfloat16. From that, and not from what happened to pass:
+A number with p significant bits has a relative rounding error of at most u = 2^-p: 2^-24 in float32, 2^-11 in TF32 and
+float16, 2^-8 in bfloat16. The tolerances follow from it, and are not fitted to results:
 
 - *Loss.* A term is the result of at most `OPERATIONS` rounded operations, and the n terms are added up pairwise, as
   PyTorch's reductions do on a CPU and on a GPU: (OPERATIONS + log2 n) u, in the loss's format. Under autocast that is
@@ -15,8 +15,8 @@ A number with p significant bits is rounded by at most u = 2^-p of itself: 2^-24
   is used at. No kernel promises an order for it, and one after the other it may lose n u (Higham, Accuracy and
   Stability, 4.2): 2 ROUNDINGS sqrt(2 d) u + sqrt(2 d k) u + n u.
 
-All are relative to the norm of what is compared. A sum that cancels is worse off by the ratio of its terms' norm to its
-own; no allowance is made for that, so a formula that cancels where another does not is found.
+All are relative to the norm of the compared values. A sum with cancellation has a larger error, by the ratio of its
+terms' norm to its own; the tolerance does not allow for it, so that such a formula is detected.
 """
 
 import math
@@ -34,11 +34,11 @@ from steptrace.train.arrangement import AUTOCAST_DTYPES
 OPERATIONS: Final = 32
 #: How often a loss uses its predictions: each use rounds a share of their gradient to their format.
 USES: Final = 4
-#: Roundings by a layer: of its weights, of its input, of its output.
+#: Rounding operations per layer: of its weights, its input and its output.
 ROUNDINGS: Final = 3
 
 _TF32_ROUNDOFF: Final = 2.0**-11
-#: Weights of fewer dimensions (biases, scales) are added or multiplied once: no layer of their own.
+#: Weights of fewer dimensions (biases, scales) are added or multiplied once, and do not count as a layer.
 _MATRIX: Final = 2
 
 
@@ -49,7 +49,7 @@ def roundoff(dtype: torch.dtype) -> float:
 
 @dataclass
 class NetworkSize:
-    """What bounds a network's rounding: its layers, its longest sum of products, the positions a weight is used at."""
+    """Sizes that bound a network's rounding errors: layers, the longest sum of products, positions per weight."""
 
     depth: int
     terms: int
@@ -63,7 +63,7 @@ class NetworkSize:
 
     @contextmanager
     def watched(self, model: nn.Module) -> Generator[None]:
-        """Take the positions from the outputs of the layers that are called meanwhile."""
+        """Record the positions from the outputs of the layers called within the context."""
 
         def note(module: nn.Module, _: Any, output: Any) -> None:
             weight = getattr(module, "weight", None)
@@ -80,7 +80,7 @@ class NetworkSize:
     def predictions(self, precision: Mapping[str, Any], dtype: torch.dtype) -> float:
         """Largest relative error of the predictions, which have format `dtype`, in a `precision` of the config.
 
-        The coarsest format counts: under autocast the last operation may well be one in float32.
+        The coarsest format counts: under autocast the last operation may be in float32.
         """
         arithmetic = roundoff(AUTOCAST_DTYPES.get(precision["autocast"], torch.float32))
         unit = max(roundoff(dtype), arithmetic, _TF32_ROUNDOFF if precision["tf32"] else 0.0)
@@ -99,5 +99,5 @@ def loss_tolerance(dtype: torch.dtype, terms: int) -> float:
 
 
 def gradient_tolerance(dtype: torch.dtype, terms: int, predictions: torch.dtype) -> float:
-    """Largest relative error of such a loss's gradient by its predictions, which have a format of their own."""
+    """Largest relative error of such a loss's gradient by its predictions, which may have another format."""
     return 2 * loss_tolerance(dtype, terms) + USES * roundoff(predictions)

@@ -124,10 +124,10 @@ class RandomBoxes(Dataset[tuple[Tensor, Tensor]]):
 
 
 def matched(prediction: Tensor, boxes: Boxes) -> list[tuple[Tensor, Tensor]]:
-    """Each image's predictions that have a box to be held against, and those boxes: [n, 4] and [n, 4].
+    """Each image's predictions with a box, and these boxes: [n, 4] and [n, 4].
 
-    The i-th prediction belongs to the i-th box; the rest of the predictions count for nothing. For predictions
-    [N, max_boxes, 4] and boxes in any form. It is slow, as the sizes depend on the data: for references and tests.
+    The i-th prediction belongs to the i-th box; other predictions are ignored. For predictions [N, max_boxes, 4] and
+    boxes in any form. Slow, since sizes depend on the data: for references and tests.
     """
     if isinstance(boxes, ConcatenatedBoxes):
         boxes = list(torch.split(boxes.boxes, list(boxes.counts)))

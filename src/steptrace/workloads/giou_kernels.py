@@ -38,7 +38,7 @@ class _ExtensionLoss(nn.Module):
 
     @property
     def predict_rules(self) -> list[dict[str, Any]]:
-        """What a prediction of syncs must know of the operators: each only launches, on the current stream."""
+        """The operators' syncs, for predictions: none, since each only launches work on the current stream."""
         launches = {"syncs": 0, "source": "ext/giou/csrc/giou_kernels.cu", "reason": "launches and returns"}
         return [{"op": f"steptrace_giou::{name}", **launches} for name in _OPERATORS]
 

@@ -2,7 +2,7 @@
 
 The function, for predicted boxes [N, B, 4] and the real boxes of each image, n of them in image i:
 
-1. the j-th prediction of an image is held against its j-th box (there is no assignment between the two);
+1. the j-th prediction of an image is compared with its j-th box (there is no assignment between the two);
 2. the loss is 1 - mean GIoU over all real boxes of the batch, and 1 without any.
 
 All arithmetic is float32, whatever the dtypes of predictions and boxes. The ways differ in how they go from one image's
@@ -55,7 +55,7 @@ def _area(low: Tensor, high: Tensor) -> Tensor:
 
 
 class GIoULoss(nn.Module):
-    """What the ways of writing the loss share.
+    """Base class of the losses.
 
     Args:
         iterations: how often the GIoU of the same boxes is computed; the loss is the mean over the repetitions. More

@@ -1,8 +1,7 @@
 """The image workload: PNG files to read, decode and augment for every sample, and a small network to classify them.
 
-The files are written once, by whoever needs them first, and are the same on every machine: what is in them depends on
-their number and size alone. They stand in for a data set as it comes, and the array beside them for one that was
-decoded beforehand.
+The files are written once, by the first process that needs them, and are the same on every machine: their content
+depends on their number and size alone. They stand in for a raw data set, and the array beside them for a decoded one.
 """
 
 import shutil
@@ -23,9 +22,9 @@ from steptrace.errors import TrainError
 
 #: Image `i` belongs to class `i % CLASSES`.
 CLASSES = 10
-#: What the files hold; another number is another folder.
+#: Version of the files' content; each has a folder of its own.
 _VERSION = 1
-#: Where they lie, below the working folder. `make clean` removes it.
+#: Their folder, below the working folder. `make clean` removes it.
 FOLDER = "results/.cache/images"
 #: Standard deviation of the noise: natural images do not compress to nothing either.
 _NOISE = 6.0
@@ -156,8 +155,8 @@ def png_name(index: int) -> str:
 def image_files(length: int, size: int, folder: Path) -> Path:
     """The folder below `folder` with `length` images of `size` pixels, as PNG files and as one array.
 
-    They are written if they are missing. Whoever comes first writes them to a folder of its own and renames it when all
-    are there, so processes that begin together disturb neither each other nor who reads.
+    They are written if they are missing: to a temporary folder that is renamed when complete, so concurrent processes
+    do not disturb each other.
 
     Raises:
         TrainError: they cannot be written.
@@ -184,7 +183,7 @@ def _write_once(files: Path, write: Callable[[Path], None]) -> None:
         own.rename(files)
     except OSError:
         if not (files / _DONE).exists():
-            raise  # not that another process was quicker
+            raise  # another error than a faster process's folder
     finally:
         shutil.rmtree(own, ignore_errors=True)
 

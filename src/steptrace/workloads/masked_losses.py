@@ -1,4 +1,4 @@
-"""Four ways to write one masked segmentation loss, and a float64 reference to hold them against.
+"""Four ways to write one masked segmentation loss, and a float64 reference for them.
 
 The function, for logits [N, C, H, W] and labels [N, H, W]:
 
@@ -99,7 +99,7 @@ class SortLoss(WhereLoss):
 
 
 class IgnoreIndexLoss(SortLoss):
-    """As `SortLoss`, but leaving the ignored pixels in place: every size is known, so the host never waits."""
+    """As `SortLoss`, but leaving the ignored pixels in place: no size depends on the data, so there are no syncs."""
 
     def cross_entropy(self, output: Tensor, target: Tensor) -> Tensor:
         """Return the mean cross-entropy over the pixels that are not ignored."""
