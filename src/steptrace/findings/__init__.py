@@ -66,7 +66,7 @@ def find_in_ranks(summary: Summary) -> list[Finding]:
 
 
 def _slower(entry: TraceSummary) -> float | None:
-    """How many times as long as an unprofiled step a profiled one takes; None where that is not known."""
+    """The profiled over the unprofiled step time; None if unknown."""
     window = window_of(entry)
     return window.step_ns / entry.unprofiled_step_ns if entry.unprofiled_step_ns and window.steps else None
 
@@ -89,10 +89,10 @@ def _of_traces(study: Comparison) -> Iterator[Finding]:
     for variant in study.variants:
         if variant.trace is None:
             continue
-        found = find_in_trace(variant.trace)
+        findings = find_in_trace(variant.trace)
         if variant.ranks is not None:
-            found += find_in_ranks(Summary(warnings=(), traces=(variant.trace,), ranks=variant.ranks))
-        for item in found:
+            findings += find_in_ranks(Summary(warnings=(), traces=(variant.trace,), ranks=variant.ranks))
+        for item in findings:
             item = of_slow_profile(item, variant.profiled_over_unprofiled)
             if item.rule == "input_bound" and _cores_taken(study, variant):
                 item = replace(item, advice=_NO_CORES)

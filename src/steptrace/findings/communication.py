@@ -40,51 +40,51 @@ def _exposed(window: Window) -> Iterator[Match]:
 
 
 def _missing_overlap(window: Window) -> Iterator[Match]:
-    found, exposed_ns = window.entry.all_reduce, _exposed_all_reduce_ns(window)
-    if found is None or exposed_ns is None or found.overlap is None or found.overlap >= HIDDEN_SHARE:
+    all_reduce, exposed_ns = window.entry.all_reduce, _exposed_all_reduce_ns(window)
+    if all_reduce is None or exposed_ns is None or all_reduce.overlap is None or all_reduce.overlap >= HIDDEN_SHARE:
         return
     if window.share(exposed_ns) < OVERHEAD_MODERATE:
         return
     yield Match(
         severity=_severity(window, exposed_ns),
-        claim=f"computation hides {percent(found.overlap)} of the all-reduces: "
+        claim=f"computation hides {percent(all_reduce.overlap)} of the all-reduces: "
         + (
             "they run after the backward pass instead of beside it"
             if _of_gradients(window)
             else "the two run one after the other"
         ),
-        evidence=(_measured(found, window), f"not hidden: {duration(exposed_ns)} {window.per}"),
+        evidence=(_measured(all_reduce, window), f"not hidden: {duration(exposed_ns)} {window.per}"),
         cost_ns_per_step=exposed_ns,
     )
 
 
 def _small_buckets(window: Window) -> Iterator[Match]:
-    found, exposed_ns = window.entry.all_reduce, _exposed_all_reduce_ns(window)
-    if found is None or exposed_ns is None or not found.bytes or not found.count:
+    all_reduce, exposed_ns = window.entry.all_reduce, _exposed_all_reduce_ns(window)
+    if all_reduce is None or exposed_ns is None or not all_reduce.bytes or not all_reduce.count:
         return
-    mean, each = found.bytes / found.count, window.per_step(found.count)
+    mean, each = all_reduce.bytes / all_reduce.count, window.per_step(all_reduce.count)
     if mean >= SMALL_BYTES or each < SEVERAL or window.share(exposed_ns) < NOISE_FLOOR:
         return
     yield Match(
         severity=_severity(window, exposed_ns),
         claim=f"all-reduces are small: {number(each)} {window.per} of {size_bytes(mean)} on average",
-        evidence=(_measured(found, window), f"not hidden: {duration(exposed_ns)} {window.per}"),
+        evidence=(_measured(all_reduce, window), f"not hidden: {duration(exposed_ns)} {window.per}"),
         cost_ns_per_step=exposed_ns,
     )
 
 
 def _redundant(window: Window) -> Iterator[Match]:
-    found = window.entry.all_reduce_passes
-    if found is None or not found.redundant.count:
+    passes = window.entry.all_reduce_passes
+    if passes is None or not passes.redundant.count:
         return
-    extra = found.redundant
+    extra = passes.redundant
     measured_ns, exposed_ns = window.per_step(extra.measured_ns), _exposed_ns(window)
     cost_ns = measured_ns if exposed_ns is None else min(measured_ns, exposed_ns)
     if window.share(measured_ns) < NOISE_FLOOR:
         return
     yield Match(
         severity=_severity(window, cost_ns),
-        claim=f"gradients are reduced in each of {number(found.passes_per_step)} passes of a step: only the last "
+        claim=f"gradients are reduced in each of {number(passes.passes_per_step)} passes of a step: only the last "
         "reduction is needed",
         evidence=(f"before the last pass {_measured(extra, window)}",),
         cost_ns_per_step=cost_ns,
@@ -92,9 +92,9 @@ def _redundant(window: Window) -> Iterator[Match]:
 
 
 def _exposed_all_reduce_ns(window: Window) -> float | None:
-    """What nothing hides of a step's all-reduces; None if that is not known."""
-    found = window.entry.all_reduce
-    return None if found is None or found.exposed_ns is None else window.per_step(found.exposed_ns)
+    """A step's exposed all-reduce time in ns; None if unknown."""
+    all_reduce = window.entry.all_reduce
+    return None if all_reduce is None or all_reduce.exposed_ns is None else window.per_step(all_reduce.exposed_ns)
 
 
 def _of_gradients(window: Window) -> bool:
@@ -111,9 +111,9 @@ def _severity(window: Window, ns: float) -> Severity:
     return "warning" if window.share(ns) >= OVERHEAD_HIGH else "info"
 
 
-def _measured(found: AllReduce | Redundant, window: Window) -> str:
-    size = f", {size_bytes(window.per_step(found.bytes))}" if found.bytes else ""
-    count, measured_ns = window.per_step(found.count), window.per_step(found.measured_ns)
+def _measured(reduces: AllReduce | Redundant, window: Window) -> str:
+    size = f", {size_bytes(window.per_step(reduces.bytes))}" if reduces.bytes else ""
+    count, measured_ns = window.per_step(reduces.count), window.per_step(reduces.measured_ns)
     return f"{number(count)} all-reduces {window.per}{size}, {duration(measured_ns)}"
 
 
@@ -138,25 +138,25 @@ def _straggler(summary: Summary) -> Iterator[Match]:
     step_ns = median(window.step_ns for window in windows) if windows else 0.0
     if ranks is None or ranks.straggler is None or ranks.straggler.rank is None or not step_ns:
         return
-    found = ranks.straggler
-    delay_ns = windows[0].per_step(found.delay_ns)
+    straggler = ranks.straggler
+    delay_ns = windows[0].per_step(straggler.delay_ns)
     if delay_ns < NOISE_FLOOR * step_ns:
         return
     stepped = all(window.steps for window in windows)
     match = Match(
         severity="warning" if delay_ns >= MODERATE_SHARE * step_ns else "info",
-        claim=f"the other ranks wait for rank {found.rank}: it comes last by {duration(delay_ns)} "
-        f"{windows[0].per}, and causes {percent(found.share)} of all waiting",
+        claim=f"the other ranks wait for rank {straggler.rank}: it comes last by {duration(delay_ns)} "
+        f"{windows[0].per}, and causes {percent(straggler.share)} of all waiting",
         evidence=(
-            f"{duration(windows[0].per_step(found.caused_ns))} of other ranks' waiting {windows[0].per}, added up",
+            f"{duration(windows[0].per_step(straggler.caused_ns))} of other ranks' waiting {windows[0].per}, added up",
             *(
                 f"rank {row.rank} waits {duration(windows[0].per_step(row.wait_ns))} {windows[0].per}"
                 for row in ranks.waits
-                if row.wait_ns and row.rank != found.rank
+                if row.wait_ns and row.rank != straggler.rank
             ),
         ),
         cost_ns_per_step=min(delay_ns, step_ns),  # steps of two ranks can overlap by more than one step
-        source=Source(rank=found.rank),
+        source=Source(rank=straggler.rank),
         cost_share=min(delay_ns / step_ns, 1.0),
     )
     yield match if stepped else replace(match, cost_ns_per_step=None)

@@ -23,16 +23,16 @@ _SAVED_BY_HALF: Final = 0.5
 
 
 def _tensor_cores(window: Window) -> Iterator[Match]:
-    found, major = window.entry.precision, window.entry.compute_major
-    if found is None or (major is not None and major < TENSOR_CORES_SINCE):
+    precision, major = window.entry.precision, window.entry.compute_major
+    if precision is None or (major is not None and major < TENSOR_CORES_SINCE):
         return
-    without, using = found.tensor_core_no_ns, found.tensor_core_ns
+    without, using = precision.tensor_core_no_ns, precision.tensor_core_ns
     if without + using == 0:
         return
     share, cost_ns = using / (without + using), _at_most_compute(window, without)
     if share >= TENSOR_CORE_SHARE or window.share(cost_ns) < MODERATE_SHARE:
         return
-    wide = found.eligible_16_ns < (without + using) / 2
+    wide = precision.eligible_16_ns < (without + using) / 2
     yield Match(
         severity="warning",
         claim=f"{percent(1 - share)} of the time of matrix products, convolutions and attention is not spent on tensor "
@@ -42,7 +42,7 @@ def _tensor_cores(window: Window) -> Iterator[Match]:
                 f"{duration(window.per_step(using))} {window.per} on tensor cores, "
                 f"{duration(window.per_step(without))} not"
             ),
-            *_without_tensor_cores(found, window),
+            *_without_tensor_cores(precision, window),
         ),
         cost_ns_per_step=cost_ns,
         advice=_of_gpu(major, _TF32) if wide else _SIZES,
@@ -50,18 +50,18 @@ def _tensor_cores(window: Window) -> Iterator[Match]:
 
 
 def _bf16_fits(window: Window) -> Iterator[Match]:
-    found = window.entry.precision
-    if found is None:
+    precision = window.entry.precision
+    if precision is None:
         return
-    by_format = found.kernel_ns
+    by_format = precision.kernel_ns
     narrow, wide = by_format.get("bits16", 0) + by_format.get("bits8", 0), by_format.get("bits32", 0)
     if narrow + wide == 0 or narrow / (narrow + wide) >= LOW_PRECISION_SHARE:
         return
     cost_ns = _SAVED_BY_HALF * _at_most_compute(window, wide)
     # What the arithmetic gains shows in matrix work; without any, only the bytes of the rest are halved.
-    if not found.tensor_core_eligible_ns or window.share(cost_ns) < MODERATE_SHARE:
+    if not precision.tensor_core_eligible_ns or window.share(cost_ns) < MODERATE_SHARE:
         return
-    tf32_ns, matrix_ns = found.tf32_ns, found.tensor_core_eligible_ns
+    tf32_ns, matrix_ns = precision.tf32_ns, precision.tensor_core_eligible_ns
     yield Match(
         severity="info",
         claim=f"{_only(narrow / (narrow + wide))} kernel time is in 16 bits or less, {duration(window.per_step(wide))} "
@@ -85,14 +85,14 @@ def _at_most_compute(window: Window, total_ns: float) -> float:
     return min(window.per_step(total_ns), window.parts.get("compute", window.per_step(total_ns)))
 
 
-def _without_tensor_cores(found: Precision, window: Window) -> list[str]:
+def _without_tensor_cores(precision: Precision, window: Window) -> list[str]:
     """The most expensive kernels that could use tensor cores and do not."""
-    rows = [row for row in found.kernels if row.tensor_core == "no"]
+    rows = [row for row in precision.kernels if row.tensor_core == "no"]
     return [f"{row.short_name}: {duration(window.per_step(row.ns))} {window.per}" for row in rows[:3]]
 
 
 def _of_gpu(major: int | None, more: str = "") -> str | None:
-    """The advice on 16 bits for a GPU of this compute capability; None where it is not known."""
+    """The advice on 16 bits for a GPU of this compute capability; None if unknown."""
     if major is None:
         return None
     return _BF16_ADVICE + more if major >= AMPERE else _FP16_ADVICE.format(major=major)

@@ -13,18 +13,18 @@ from steptrace.limits import HIGH_SHARE, MODERATE_SHARE, NOISE_FLOOR
 
 
 def _input_bound(window: Window) -> Iterator[Match]:
-    found = window.entry.input
-    share, wait_ns, cost_ns = found.share, found.wait_ns, found.counted_ns
+    waits = window.entry.input
+    share, wait_ns, cost_ns = waits.share, waits.wait_ns, waits.counted_ns
     if share is None or wait_ns is None or cost_ns is None or share < MODERATE_SHARE:
         return
-    with_gpu = found.gpu_idle_wait_ns is not None
+    with_gpu = waits.gpu_idle_wait_ns is not None
     waited = f"{duration(window.per_step(wait_ns))} {window.per} waiting for the loader's next batch"
     yield Match(
         severity="high" if share >= HIGH_SHARE else "warning",
         claim=f"{percent(share)} of the step is waiting for the data loader" + (", the GPU idle meanwhile" * with_gpu),
         evidence=(
             waited + (f", {duration(window.per_step(cost_ns))} of it with the GPU idle" if with_gpu else ""),
-            *([f"{found.waits} waits in {window.steps} steps"] if window.steps and found.waits else []),
+            *([f"{waits.waits} waits in {window.steps} steps"] if window.steps and waits.waits else []),
         ),
         cost_ns_per_step=window.per_step(cost_ns),
         cost_share=share,

@@ -66,8 +66,8 @@ def estimated_sentence(study: Comparison, gpu: str) -> str:
 
 
 def _bands(study: Comparison, gpu: str) -> dict[str, Band]:
-    found = {variant.name: estimate_of(variant, gpu) for variant in study.variants}
-    return {name: one.step_ms for name, one in found.items() if one is not None and one.step_ms is not None}
+    estimates = {variant.name: estimate_of(variant, gpu) for variant in study.variants}
+    return {name: one.step_ms for name, one in estimates.items() if one is not None and one.step_ms is not None}
 
 
 def _words(band: Band) -> str:

@@ -106,8 +106,8 @@ def _growth(window: Window) -> Iterator[Match]:
 def _kept(row: AtPeak) -> str:
     """One origin of what steps left behind."""
     place = f" at {row.file}:{row.line}" if row.file else ""
-    said = row.op or "no operator"
-    return f"{size_bytes(row.bytes)} in {count(row.blocks)} blocks allocated by {said}{place} are live at the end"
+    op = row.op or "no operator"
+    return f"{size_bytes(row.bytes)} in {count(row.blocks)} blocks allocated by {op}{place} are live at the end"
 
 
 def _devices(window: Window) -> tuple[DeviceMemory, ...]:
@@ -115,7 +115,7 @@ def _devices(window: Window) -> tuple[DeviceMemory, ...]:
 
 
 def _taken_share(device: DeviceMemory) -> float | None:
-    """What was taken at the peak of what was to be had; None if either is not known."""
+    """The peak as a share of the capacity; None if either is unknown."""
     capacity, headroom = device.capacity_bytes, device.headroom_bytes
     return None if not capacity or headroom is None else 1 - headroom / capacity
 
@@ -136,8 +136,8 @@ def _peak(device: DeviceMemory) -> str:
 def _largest(device: DeviceMemory) -> list[str]:
     """What takes most of the peak."""
     held = sorted(device.by_category.items(), key=lambda item: -item[1])
-    said = ", ".join(f"{name.replace('_', ' ')} {size_bytes(size)}" for name, size in held[:3] if size)
-    return [said] if said else []
+    sizes = ", ".join(f"{name.replace('_', ' ')} {size_bytes(size)}" for name, size in held[:3] if size)
+    return [sizes] if sizes else []
 
 
 def _most(share: float) -> str:

@@ -69,16 +69,16 @@ WORDS: Final[Mapping[str, Mapping[str, Any]]] = tomllib.loads(
 
 
 def rule(name: str, find: Callable[[Subject], Iterator[Match]], thresholds: Thresholds | None = None) -> Rule[Subject]:
-    """The rule that rules.toml has under this name.
+    """The rule with this name in rules.toml.
 
     Args:
         name: its name.
-        find: what finds it.
-        thresholds: what its condition and basis name in braces; a float is a share and written as a percentage.
+        find: its function.
+        thresholds: values for the braces in its condition and basis; a float is a share, written as a percentage.
     """
-    said = {key: percent(value) if isinstance(value, float) else value for key, value in (thresholds or {}).items()}
+    values = {key: percent(value) if isinstance(value, float) else value for key, value in (thresholds or {}).items()}
     words = dict(WORDS[name])
-    words |= {key: words[key].format(**said) for key in ("condition", "basis")}
+    words |= {key: words[key].format(**values) for key in ("condition", "basis")}
     return Rule(name=name, find=find, **words)
 
 
@@ -92,7 +92,7 @@ def to_finding(rule: Rule[Any], match: Match) -> Finding:
 def of_slow_profile(item: Finding, slower: float | None) -> Finding:
     """The finding without its cost, and no more than an info, where that is of a profile far slower than the step.
 
-    `slower` is the profiled over the unprofiled step time, None where that is not known.
+    `slower` is the profiled over the unprofiled step time, None if unknown.
     """
     if slower is None or slower < SLOW_PROFILE or item.cost_ns_per_step is None:
         return item
@@ -120,11 +120,11 @@ def _order(item: Finding) -> tuple[float, ...]:
     return item.rule != ANSWER, SEVERITIES.index(item.severity), not first, *costs
 
 
-def _explained(item: Finding, causes: Sequence[str], found: list[Finding]) -> bool:
+def _explained(item: Finding, causes: Sequence[str], findings: list[Finding]) -> bool:
     """Whether findings of these rules on the same variant account for half of the item's share of the step."""
     if not causes or not item.cost_share:
         return False
-    shares = [other.cost_share or 0 for other in found if other.rule in causes and other.variant == item.variant]
+    shares = [other.cost_share or 0 for other in findings if other.rule in causes and other.variant == item.variant]
     return sum(shares) >= item.cost_share / 2
 
 

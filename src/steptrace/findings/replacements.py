@@ -53,10 +53,10 @@ def replacement(site: PredictedSite | SyncSite) -> str | None:
     """The usual replacement of the operation at a site; None if there is no usual one."""
     kind = site.kind or ""
     special = _special(site)
-    found: str | None = WORDS["special"][special] if special else WORDS["operators"].get(operation(site))
+    entry: str | None = WORDS["special"][special] if special else WORDS["operators"].get(operation(site))
     if special is None and kind == "d2h_copy" and site.op in _COPIES:
-        found = WORDS["kinds"][kind]
-    return found or next((text for name, text in WORDS["kinds"].items() if kind.endswith(name)), None)
+        entry = WORDS["kinds"][kind]
+    return entry or next((text for name, text in WORDS["kinds"].items() if kind.endswith(name)), None)
 
 
 def _special(site: PredictedSite | SyncSite) -> str | None:

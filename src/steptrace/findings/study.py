@@ -1,6 +1,6 @@
 """Rules on a study: which variant to use, whether it can be relied on, and the syncs predicted where no GPU ran.
 
-What its variants' traces show is found by the rules on traces.
+The rules on traces are applied to its variants' traces.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,6 +1,6 @@
-"""What a study found: the one place that says it, for its page, the index, summary.md and its first finding.
+"""The verdict of a study, for its page, the index, summary.md and its first finding.
 
-Names stand in backticks; pages show them as code.
+Names are in backticks; pages show them as code.
 """
 
 from collections import defaultdict
@@ -13,7 +13,7 @@ from steptrace.documents.comparison import Comparison, RatioToBaseline, VariantR
 from steptrace.findings.estimated import estimated_gpus, estimated_sentence, estimated_winner, leads
 from steptrace.stats import IQR_REFUSED
 
-#: So many variants are named; of more the number is said.
+#: Most variants that are named; of others only the number is given.
 _MOST_NAMED: Final = 4
 #: A part of the step that makes less of the difference than this is not named as its reason.
 _LEAST_PART: Final = 0.1
@@ -26,13 +26,13 @@ Tone = Literal["good", "care", "bad", "neutral"]
 
 @dataclass(frozen=True)
 class StudyVerdict:
-    """What a study found.
+    """The result of a study.
 
     Attributes:
         sentence: which variant is faster, by how much and how sure; what failed.
         details: why, the syncs, whether all compute the same, broken gates.
-        advice: what to do; empty where nothing can be said.
-        use: the variant to use; None where nothing is known of a variant.
+        advice: what to do; may be empty.
+        use: the variant to use; None if no variant was measured.
         tone: `bad` if nothing was measured, `care` if a gate is broken or the fastest cannot be used.
     """
 
@@ -238,10 +238,10 @@ def _syncs(study: Comparison) -> str:
         return f"Syncs per step, {source}: {fmt.count(values.pop())} in every variant{left}."
     if len(counts) > 2 * _MOST_NAMED:
         least, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
-        said = f"{fmt.count(counts[least])} (`{least}`) to {fmt.count(counts[most])} (`{most}`)"
+        counted = f"{fmt.count(counts[least])} (`{least}`) to {fmt.count(counts[most])} (`{most}`)"
     else:
-        said = ", ".join(f"`{name}` {fmt.count(count)}" for name, count in counts.items())
-    return f"Syncs per step, {source}: {said}{left}."
+        counted = ", ".join(f"`{name}` {fmt.count(count)}" for name, count in counts.items())
+    return f"Syncs per step, {source}: {counted}{left}."
 
 
 def _answers(study: Comparison) -> str:

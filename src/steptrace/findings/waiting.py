@@ -118,7 +118,7 @@ def _sync_sites(window: Window) -> Iterator[Match]:
 
 
 def place(site: PredictedSite | SyncSite) -> str:
-    """Where a site is: its line, or its label where no line is known."""
+    """A site's line, or its label without a line."""
     if isinstance(site, PredictedSite) and site.program_place:
         return f"{site.program_place} (in {site.file}:{site.line})"
     if source_of(site) is not None:
@@ -163,22 +163,22 @@ def _syncs_together(window: Window) -> Iterator[Match]:
 
 
 def _launch_bound(window: Window) -> Iterator[Match]:
-    found = _waiting_for_host(window)
-    if found is not None and found.launch_bound:
-        yield _many_launches(window, found, "launch-bound")
+    wait = _waiting_for_host(window)
+    if wait is not None and wait.launch_bound:
+        yield _many_launches(window, wait, "launch-bound")
 
 
 def _host_bound(window: Window) -> Iterator[Match]:
-    found = _waiting_for_host(window)
-    if found is None or found.launch_bound:
+    wait = _waiting_for_host(window)
+    if wait is None or wait.launch_bound:
         return
     gaps = window.entry.host_gaps or HostGaps(gap_ns=0, long_call_ns=0, gaps=())
     in_calls = gaps.gap_ns > 0 and gaps.long_call_ns >= _MOSTLY * gaps.gap_ns
-    if found.many_short and not in_calls:
-        in_ops = bool(found.parts) and found.parts[0][0] == _OPS
-        yield replace(_many_launches(window, found, "host-bound"), advice=_OPERATORS if in_ops else _PYTHON_CODE)
+    if wait.many_short and not in_calls:
+        in_ops = bool(wait.parts) and wait.parts[0][0] == _OPS
+        yield replace(_many_launches(window, wait, "host-bound"), advice=_OPERATORS if in_ops else _PYTHON_CODE)
         return
-    idle_ns, count = found.idle_ns, window.per_step(found.launches.count)
+    idle_ns, count = wait.idle_ns, window.per_step(wait.launches.count)
     late = in_calls and bool(_WAITS.search(_longest(window, gaps.gaps)[1]))
     named = [_gap_in_words(row) for row in gaps.gaps[:_NAMED]]
     if in_calls:
@@ -189,9 +189,9 @@ def _host_bound(window: Window) -> Iterator[Match]:
         severity="warning" if window.share(idle_ns) >= OVERHEAD_HIGH else "info",
         claim=f"host-bound: the GPU waits {why}",
         evidence=(
-            _idle_in_words(window, found),
-            f"{number(count)} launches {window.per}, half of them with {duration(found.kernel_ns)} of GPU work or more",
-            *([f"the host meanwhile spends {found.in_words}"] if found.parts else []),
+            _idle_in_words(window, wait),
+            f"{number(count)} launches {window.per}, half of them with {duration(wait.kernel_ns)} of GPU work or more",
+            *([f"the host meanwhile spends {wait.in_words}"] if wait.parts else []),
             *(named or _longest_endings(window)),
         ),
         cost_ns_per_step=idle_ns,
@@ -199,19 +199,19 @@ def _host_bound(window: Window) -> Iterator[Match]:
     )
 
 
-def _many_launches(window: Window, found: _Wait, bound: str) -> Match:
+def _many_launches(window: Window, wait: _Wait, bound: str) -> Match:
     """A host that cannot launch many short kernels fast enough, and what it does instead."""
-    idle_ns, launches = found.idle_ns, found.launches
+    idle_ns, launches = wait.idle_ns, wait.launches
     kernels = window.entry.kernels_per_step or window.per_step(launches.activities)
     share, whole = percent(window.share(idle_ns)), "a step" if window.steps else "the trace"
-    meanwhile = f", which meanwhile spends {found.in_words}" if found.parts else ""
+    meanwhile = f", which meanwhile spends {wait.in_words}" if wait.parts else ""
     return Match(
         severity="warning" if window.share(idle_ns) >= OVERHEAD_HIGH else "info",
         claim=f"{bound}: for {share} of {whole} the GPU waits for the host{meanwhile}",
         evidence=(
-            _idle_in_words(window, found),
+            _idle_in_words(window, wait),
             f"{number(kernels)} kernels {window.per}",
-            f"half of all launches cause at most {duration(found.kernel_ns)} of GPU work",
+            f"half of all launches cause at most {duration(wait.kernel_ns)} of GPU work",
             f"{launches.short_kernels} of {launches.count} launching calls took longer than their work took the GPU",
             *_longest_endings(window),
         ),
@@ -219,8 +219,8 @@ def _many_launches(window: Window, found: _Wait, bound: str) -> Match:
     )
 
 
-def _idle_in_words(window: Window, found: _Wait) -> str:
-    return f"GPU idle {duration(found.idle_ns)} of {duration(window.step_ns)} {window.per} because nothing was launched"
+def _idle_in_words(window: Window, wait: _Wait) -> str:
+    return f"GPU idle {duration(wait.idle_ns)} of {duration(window.step_ns)} {window.per} because nothing was launched"
 
 
 def _longest(window: Window, gaps: Sequence[HostGap]) -> tuple[int, str, HostGap]:
@@ -244,10 +244,10 @@ def _longest_gap(window: Window, gaps: Sequence[HostGap]) -> str:
 def _gap_in_words(gap: HostGap) -> str:
     """One gap: how long, where, and what calls the host was in for a good part of it."""
     calls = [call for call in gap.calls if call.ns >= _WORTH_NAMING * gap.dur]
-    said = " and ".join(
+    words = " and ".join(
         f"{duration(call.ns)} in " + (call.name if call.count == 1 else f"{call.count} x {call.name}") for call in calls
     )
-    return f"a gap of {duration(gap.dur)} {_where(gap)}" + (f": {said}" if said else ", outside the GPU's runtime")
+    return f"a gap of {duration(gap.dur)} {_where(gap)}" + (f": {words}" if words else ", outside the GPU's runtime")
 
 
 def _where(gap: HostGap) -> str:

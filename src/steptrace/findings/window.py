@@ -1,7 +1,7 @@
-"""What a rule on one trace looks at: its entry of summary.json, with all times for one step.
+"""The input of a rule on one trace: its entry of summary.json, with all times per step.
 
-A trace that marks no steps is looked at as a whole, as if it were one step; what is found there has a share, but no
-cost per step. Only what was measured is there to be looked at: a missing figure is None, and fires no rule.
+A trace without steps counts as one step; its findings have a share, but no cost per step. Figures that were not
+measured are None, and trigger no rule.
 """
 
 from collections.abc import Iterator, Mapping
