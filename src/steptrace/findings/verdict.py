@@ -32,7 +32,7 @@ class StudyVerdict:
         sentence: which variant is faster, by how much and how sure; what failed.
         details: why, the syncs, whether all compute the same, broken gates.
         advice: what to do; may be empty.
-        use: the variant to use; None if no variant was measured.
+        use: the variant to use; None if there is none to recommend.
         tone: `bad` if nothing was measured, `care` if a gate is broken or the fastest cannot be used.
     """
 
