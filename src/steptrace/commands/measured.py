@@ -131,7 +131,7 @@ def of_traces(summary: "Summary", kinds: Sequence[Kind], *, on_gpu: bool, comman
 
 def on_gpu_command(command: str) -> str:
     """The command with `cuda` where it names the CPU: a prediction follows what a program does on a GPU."""
-    words = (re.sub(r"^(--?[\w-]*device=)?cpu$", r"\1cuda", word) for word in shlex.split(command))
+    words = (re.sub(r"^(--?[\w-]*device=)?cpu\Z", r"\1cuda", word) for word in shlex.split(command))
     return shlex.join(words)
 
 

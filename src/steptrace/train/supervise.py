@@ -38,8 +38,10 @@ _POLL_S: Final = 0.05
 #: Lines of the log in a status, and characters of each.
 _TAIL: Final = 20
 _LONGEST: Final = 500
-#: The last line of a traceback, or of a message of ours.
-_EXCEPTION: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Timeout|Missing)\b(: .*)?\Z|error: ")
+#: The last line of a traceback, a message of ours, or a compiler's.
+_EXCEPTION: Final = re.compile(
+    r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Timeout|Missing)\b(: .*)?\Z|error: |\S+:\d+:\d+: (fatal )?error: "
+)
 #: A rank's line, and errors of a rank that lost another one: such a rank is not the cause.
 _OF_RANK: Final = re.compile(r"\[rank(\d+)\]: ?(.*)")
 _LOST: Final = re.compile(r"Connection (closed|reset) by|Broken pipe|ncclRemoteError|remote process exited|DistNetwork")
