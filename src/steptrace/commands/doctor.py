@@ -1,11 +1,11 @@
 """`steptrace doctor`: what this machine can measure, and what to do about what is missing."""
 
 import argparse
+import contextlib
 import errno
 import importlib.metadata
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -84,24 +84,27 @@ def _lines(checks: list[Check]) -> list[str]:
 
 def _studies() -> list[dict[str, Any]]:
     """The studies that can be named in this folder: own ones and those that come with steptrace."""
-    import yaml
-
     from steptrace.commands.named_study import project_here
+    from steptrace.config.documents import read_yaml
     from steptrace.config.settings import read_settings
 
-    project = project_here()
-    try:
+    project, default = project_here(), list[str]()
+    with contextlib.suppress(SteptraceError):  # the workflow reports what is wrong with its settings
         default = read_settings(project, {}).studies
-    except SteptraceError:  # the workflow reports what is wrong with its settings
-        default = []
     studies = []
     for name, file in sorted(project.study_files.items()):
         try:
-            content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-            title, variants = str(content.get("title", name)), len(content.get("variants", ()))
-        except (OSError, ValueError, AttributeError, TypeError, yaml.YAMLError) as error:
-            title, variants = f"cannot be read: {type(error).__name__}", 0
-        studies.append({"name": name, "title": title, "variants": variants, "by_default": name in default})
+            content = read_yaml(file)
+        except SteptraceError as error:
+            content = {"title": str(error).splitlines()[0]}
+        variants = len(content.get("variants") or ())
+        row = {
+            "name": name,
+            "title": str(content.get("title", name)),
+            "variants": variants,
+            "by_default": name in default,
+        }
+        studies.append(row)
     return studies
 
 
@@ -112,13 +115,6 @@ def _listed(studies: list[dict[str, Any]]) -> list[str]:
     ]
     lines = columns(("study", "variants", "by default", "title"), rows)
     return ["", *lines, "run one: snakemake --cores all --config 'studies=[STUDY]'"]
-
-
-def _python() -> list[Check]:
-    version = sys.version_info[:2]
-    good = (3, 11) <= version <= (3, 13)
-    next_step = None if good else "use Python 3.11 to 3.13"
-    return [Check("Python", "ok" if good else "note", platform.python_version(), "everything", next_step)]
 
 
 def _pytorch() -> list[Check]:
@@ -260,7 +256,6 @@ def _load() -> list[Check]:
 
 _Look = Callable[[], list[Check]]
 CHECKS: Final[tuple[_Look, ...]] = (
-    _python,
     _pytorch,
     _processor,
     _gpu,
