@@ -222,7 +222,7 @@ def no_room():
 
 
 def rollouts():  # each fifth step follows what takes much longer than a step
-    plain(after=lambda step: time.sleep(0.3) if step % 5 == 4 else None)
+    plain(after=lambda step: time.sleep(0.6 if step % 5 == 4 else 0.02))
 
 
 def slow():

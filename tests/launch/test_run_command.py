@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -164,14 +165,14 @@ def test_long_steps_that_come_regularly_are_told_with_their_share_and_one_is_pro
     document = json.loads(capfd.readouterr().out)
     usual, long = document["kinds"]
     assert (long["every"], long["of"]) == (5, usual["steps"] + long["steps"])
-    assert long["typical"] >= 3e8
+    assert long["typical"] >= 6e8
     assert long["share"] > 0.5
     (trace,) = json.loads((out / "summary.json").read_text())["traces"]
     steps_ns = [step["dur_ns"] for step in trace["steps"]]
-    assert max(steps_ns) >= 3e8 > min(steps_ns)
+    assert max(steps_ns) >= 6e8 > min(steps_ns)
     assert main(["run", *options[:-1], "--", sys.executable, str(FORMS), "rollouts"]) == 0
     shown = capfd.readouterr()
-    assert f"{long['steps']} of {long['of']} steps (one every 5): " in shown.out
+    assert re.search(r"\d of 12 steps \(one every 5\): median 6\d\d ms, \d+ % of the time", shown.out)
     assert " (median; mean " in shown.out
     last_status = [line for line in shown.err.splitlines() if line.startswith("steptrace: warm-up")][-1]
     assert "warm-up 4/4, timed 12/12, before the profiled steps " in last_status
