@@ -7,7 +7,7 @@ from typing import Final
 from steptrace.documents.copies import Copy
 from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.window import Window
-from steptrace.format import bandwidth, duration, number
+from steptrace.format import bandwidth, duration, number, plural
 from steptrace.format import whole_percent as percent
 from steptrace.limits import HIGH_SHARE, MODERATE_SHARE, NOISE_FLOOR
 
@@ -24,7 +24,11 @@ def _input_bound(window: Window) -> Iterator[Match]:
         claim=f"{percent(share)} of the step is waiting for the data loader" + (", the GPU idle meanwhile" * with_gpu),
         evidence=(
             waited + (f", {duration(window.per_step(cost_ns))} of it with the GPU idle" if with_gpu else ""),
-            *([f"{waits.waits} waits in {window.steps} steps"] if window.steps and waits.waits else []),
+            *(
+                [f"{plural(waits.waits, 'wait')} in {plural(window.steps, 'step')}"]
+                if window.steps and waits.waits
+                else []
+            ),
         ),
         cost_ns_per_step=window.per_step(cost_ns),
         cost_share=share,
