@@ -68,10 +68,6 @@ class TrainError(SteptraceError):
     """A training cannot start or go on."""
 
 
-class ReportError(SteptraceError):
-    """A notebook of the report cannot be executed."""
-
-
 class PredictError(SteptraceError):
     """Syncs cannot be predicted here."""
 

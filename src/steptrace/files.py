@@ -3,7 +3,6 @@
 A file is written beside its place and then renamed, so that a killed process leaves the old file or the new one.
 """
 
-import errno
 import json
 import os
 import re
@@ -18,8 +17,6 @@ from steptrace.errors import RecordError, SteptraceError
 VERSION_KEY: Final = "schema_version"
 #: Of files without a document of their own (`documents.base.File`).
 _VERSION: Final = 1
-#: Numbers of the errors of a folder that this user may not write to, or has a file in its place.
-UNWRITABLE: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 #: In indented JSON; a text holds no line break, so this cannot be found inside one.
 _LIST_OF_NUMBERS: Final = re.compile(r"\[\n\s+(-?\d[-+.,\deE\s]*?)\n\s*\]")

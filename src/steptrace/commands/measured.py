@@ -153,7 +153,7 @@ def _of_kinds(trace: "TraceSummary", kinds: Sequence[Kind]) -> str:
 
 
 def sync_lines(sites: "Sequence[SyncSite]", steps: int) -> list[str]:
-    """The lines of a program with the most syncs in a step, one each: operators and phases are told on the page."""
+    """The lines of a program with the most syncs in a step, one each; the page also has operators and phases."""
     counts: Counter[str] = Counter()
     for site in sites:
         place = "no line of the program" if site.file is None else f"{site.file}:{site.line}"

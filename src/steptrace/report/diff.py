@@ -60,7 +60,7 @@ def _unit(diff: Diff) -> str:
 
 
 def _pair(pair: Pair | None, unit: str | None) -> str:
-    """ "6.49 ms → 3.10 ms (0.48×)"; of what is next to nothing on one side no multiple is told."""
+    """ "6.49 ms → 3.10 ms (0.48×)"; without the multiple where it is above `_MOST_TIMES` or below its inverse."""
     if pair is None or pair.a is None or pair.b is None:
         return fmt.NOT_MEASURED
     a, b = (fmt.with_unit(value, unit) for value in (pair.a, pair.b))

@@ -135,7 +135,7 @@ class Rules:
         return max(1, (os.cpu_count() or 1) // max(len(visible_gpus()), 1) * gpus) if gpus else ALL_CORES
 
     def takes(self, wildcards: Any) -> str:
-        """The devices, as the supervisor is told."""
+        """The supervisor's arguments that name the devices."""
         gpus = self.gpus(wildcards)
         return f"--gpus {gpus}" if gpus else "--cpu"
 

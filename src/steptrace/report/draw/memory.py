@@ -24,7 +24,7 @@ CATEGORIES: Final = {
 
 _TOP, _PLOT, _FOOT = 26.0, 120.0, 22.0
 _FIT_PLOT, _LABEL = 170.0, 62.0
-#: A predicted batch more times as large as the largest measured one is told, not drawn.
+#: A predicted batch that exceeds the largest measured one by a larger factor is written, not drawn.
 _REACH: Final = 6
 
 

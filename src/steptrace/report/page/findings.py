@@ -11,7 +11,7 @@ MOST_FINDINGS: Final = 3
 
 #: So many rules' findings stand open; the others fold.
 _MOST_SHOWN: Final = 3
-#: So many variants are told of in full under one rule and advice; the others are named.
+#: Variants shown in full under one rule and advice; the others are only named.
 _MOST_SAID: Final = 6
 #: A share below this is written as "0.0 %".
 _READS_ZERO: Final = 0.0005
