@@ -1,4 +1,4 @@
-"""How long processes live: a child no longer than its parent, and a whole tree until it is ended."""
+"""How long processes live: a child no longer than its parent, and never without all that it has started."""
 
 import contextlib
 import ctypes
@@ -6,9 +6,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Sequence
+from functools import partial
 from types import FrameType
-from typing import Final
+from typing import Any, Final, Self
 
 import psutil
 
@@ -17,6 +18,56 @@ _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 #: Between the request to end and the kill.
 _GRACE_S: Final = 3.0
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Children:
+    """Starts processes, and ends them with the `with` block: all that they have started, in any session.
+
+    Signals that would end this process do not: `signals` has those received. What is ignored stays so: SIGHUP under
+    `nohup`, SIGINT in a script's `command &`.
+    """
+
+    def __enter__(self) -> Self:
+        self.signals: list[int] = []
+        self._started: list[psutil.Popen] = []
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what a child leaves becomes a child of this process
+        self.spare()
+        in_main = threading.current_thread() is threading.main_thread()  # which alone may handle signals
+        handled = [number for number in _ENDING if in_main and signal.getsignal(number) is not signal.SIG_IGN]
+        self._handlers = {number: signal.signal(number, self._note) for number in handled}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def start(self, command: Sequence[str], *, last: signal.Signals = signal.SIGKILL, **options: Any) -> psutil.Popen:
+        """Start a command, which gets the signal `last` if this process is killed; `options` are those of Popen."""
+        self._started.append(psutil.Popen(command, preexec_fn=partial(die_with, os.getpid(), last), **options))
+        return self._started[-1]
+
+    def all(self) -> set[psutil.Process]:
+        """The processes below this one."""
+        return set(psutil.Process().children(recursive=True)) - self._spared
+
+    def end(self, but: Collection[psutil.Process] = ()) -> None:
+        """End all of them but some children, with what those have started: a request first, then by force."""
+        kept = {process for child in but for process in (child, *child.children(recursive=True))}
+        tree = {*self._started, *self.all()} - kept  # those started keep their return codes
+        for act in (psutil.Process.terminate, psutil.Process.kill):
+            for process in tree:
+                with contextlib.suppress(psutil.Error):
+                    act(process)
+            tree = set(psutil.wait_procs(tree, timeout=_GRACE_S)[1]) if tree else set()
+
+    def spare(self) -> None:
+        """Let what runs now go on."""
+        self._spared = set(psutil.Process().children(recursive=True))
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self.signals.append(number)
 
 
 def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
@@ -26,50 +77,11 @@ def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
         os.kill(os.getpid(), number)
 
 
-def adopt_orphans() -> None:
-    """Become the parent of every process below this one whose own parent ends, so that it can be ended too."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
-def end_tree(processes: Collection[psutil.Process], grace_s: float = _GRACE_S) -> None:
-    """End processes with all that they have started: a request first, then by force."""
-    tree = set(processes)
-    for process in tuple(tree):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            tree.update(process.children(recursive=True))
-    for act in (psutil.Process.terminate, psutil.Process.kill):
-        for process in tree:
-            with contextlib.suppress(psutil.Error):
-                act(process)
-        tree = set(psutil.wait_procs(tree, timeout=grace_s)[1]) if tree else set()
-
-
 def in_words(code: int) -> str:
     """How a process ended, by its return code: `exit code 1` or `SIGKILL (out of host memory?)`."""
     if code >= 0:
         return f"exit code {code}"
     return f"{signal.Signals(-code).name}{' (out of host memory?)' if -code == signal.SIGKILL else ''}"
-
-
-def children() -> set[psutil.Process]:
-    """All processes below this one, those that it has adopted included."""
-    return set(psutil.Process().children(recursive=True))
-
-
-@contextlib.contextmanager
-def handling(handlers: Mapping[signal.Signals, Callable[[int, FrameType | None], object]]) -> Iterator[None]:
-    """Have these called on signals meanwhile; none where this is not the main thread, which alone may.
-
-    What is ignored stays so: SIGHUP under `nohup`, SIGINT in a script's `command &`.
-    """
-    main = threading.current_thread() is threading.main_thread()
-    wanted = [number for number in handlers if main and signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, handlers[number]) for number in wanted}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _prctl(option: int, value: int) -> None:

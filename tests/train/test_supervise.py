@@ -179,7 +179,7 @@ def test_a_killed_training_has_a_status_and_leaves_nothing(running, out):
 def test_jobs_run_some_at_once_and_one_that_fails_stops_no_other(tmp_path):
     code = "import sys, time; time.sleep(0.2); sys.exit({})"
     jobs = [Job(tmp_path / str(n), [sys.executable, "-c", code.format(n)]) for n in (0, 1, 2)]
-    program = f"from steptrace.train.supervise import *\nfrom pathlib import *\nsupervise({jobs!r}, at_once=2)"
+    program = f"from steptrace.train.supervise import *\nfrom pathlib import *\nlist(supervise({jobs!r}, at_once=2))"
     subprocess.run([sys.executable, "-c", program.replace("PosixPath", "Path")], check=True, timeout=120)
     assert [read_status(tmp_path / str(n)).exit_code for n in (0, 1, 2)] == [0, 1, 2]
 

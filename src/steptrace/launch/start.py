@@ -11,14 +11,11 @@ import os
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final, TextIO
 
 import psutil
@@ -26,13 +23,12 @@ import psutil
 from steptrace.errors import LaunchError
 from steptrace.launch.settings import FAULT, OVER, UNWRITTEN, VARIABLE, LaunchSettings
 from steptrace.launch.status import StatusLine
-from steptrace.processes import adopt_orphans, children, die_with, end_tree, handling, in_words
+from steptrace.processes import Children, in_words
 
 _INJECT: Final = Path(__file__).with_name("inject")
 _POLL_S: Final = 0.2
 #: Seconds that a program has to end by itself after its last measured step.
 _GRACE_S: Final = 60.0
-_KILL_AFTER_S: Final = 5.0
 #: Seconds that a program has to end by itself after an interrupt.
 _INTERRUPT_S: Final = 10.0
 ADVICE: Final = (
@@ -116,44 +112,24 @@ def launch(
     path = [str(_INJECT), *filter(None, [environment.get("PYTHONPATH")])]
     environment |= {"PYTHONPATH": os.pathsep.join(path), VARIABLE: settings.to_variable()}
     environment.setdefault("KINETO_LOG_LEVEL", "6")  # errors alone: the profiler tells of its every start
-    launcher, others = os.getpid(), children()
-    adopt_orphans()
-    signals: list[int] = []
-
-    def note(number: int, _frame: FrameType | None) -> None:
-        signals.append(number)
-
-    with handling(dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), note)):
+    with Children() as children:
         try:
-            child = subprocess.Popen(
-                command,
-                cwd=cwd,
-                env=environment,
-                stdout=streams.output,
-                preexec_fn=partial(die_with, launcher, signal.SIGTERM),
-            )
+            child = children.start(command, last=signal.SIGTERM, cwd=cwd, env=environment, stdout=streams.output)
         except OSError as error:
-            expected = "a command that trains with PyTorch, such as: python train.py"
             is_file = os.path.isfile(Path(cwd or ".", command[0]))  # noqa: PTH113 - of too long a name, too
             starter = _STARTERS.get(Path(command[0]).suffix) if is_file else None
             raise LaunchError(
                 f"cannot be started ({error.strerror})",
                 where=command[0],
-                expected=expected,
+                expected="a command that trains with PyTorch, such as: python train.py",
                 next_step=starter and f"-- {starter} {shlex.join(command)}",
             ) from error
-        try:
-            stopped = _follow(child, StatusLine(out, streams.status), limits or Limits(), signals)
-            if stopped is not None and signals:  # as by Ctrl-C: the program ends by itself, timed steps are kept
-                _interrupt(children() - others)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    child.wait(_INTERRUPT_S)
-        finally:
-            running = child.poll() is None
-            if running or settings.mode != "capture":  # a program that has ended by itself may have left a service
-                end_tree(children() - others, _KILL_AFTER_S)
-            child.wait()
-            (out / OVER).touch()
+        stopped = _follow(child, StatusLine(out, streams.status), limits or Limits(), children.signals)
+        if stopped is not None and children.signals:
+            _interrupt(child, children.all())
+        if child.poll() is not None and settings.mode == "capture":
+            children.spare()  # a program that has ended by itself may have left a service
+    (out / OVER).touch()
     ranks = sorted(_answers(out), key=lambda record: record["rank"])
     failures = tuple(file.read_text(encoding="utf-8") for file in sorted(out.glob("failed.*")))
     started = len(list(out.glob("started.*")))
@@ -214,10 +190,13 @@ def ended(launched: Launched) -> str:
     return f"the program ended with {in_words(launched.exit_code)}"
 
 
-def _interrupt(processes: Iterable[psutil.Process]) -> None:
+def _interrupt(child: psutil.Popen, processes: Iterable[psutil.Process]) -> None:
+    """As Ctrl-C does: the program may end by itself, and timed steps are kept."""
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.send_signal(signal.SIGINT)
+    with contextlib.suppress(psutil.TimeoutExpired):
+        child.wait(_INTERRUPT_S)
 
 
 def _has_terminal() -> bool:
@@ -234,7 +213,7 @@ def _stop_for(signals: list[int]) -> int | None:
     return signals[0] if signals else None
 
 
-def _follow(child: "subprocess.Popen[bytes]", status: StatusLine, limits: Limits, signals: list[int]) -> str | None:
+def _follow(child: psutil.Popen, status: StatusLine, limits: Limits, signals: list[int]) -> str | None:
     """Wait for the program's end; returns why it was stopped, None if it ended by itself."""
     began, measured_at, out = time.monotonic(), None, status.out
     stepped = False

@@ -18,10 +18,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -29,9 +28,8 @@ import psutil
 
 from steptrace import deadline
 from steptrace.documents.run import LOG_FILE, RunStatus, Status
-from steptrace.processes import adopt_orphans, children, die_with, end_tree, handling, in_words
+from steptrace.processes import Children, in_words
 from steptrace.record import OUT_OF_MEMORY, write_status
-from steptrace.terminal import printable
 from steptrace.train.devices import Lease, take_devices
 
 _POLL_S: Final = 0.05
@@ -49,10 +47,6 @@ _LOST: Final = re.compile(r"Connection (closed|reset) by|Broken pipe|ncclRemoteE
 _CRASHES: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
 
-class StopError(Exception):
-    """A signal, or the end of the parent, stops this process; the argument is the exit code."""
-
-
 @dataclass(frozen=True)
 class Job:
     """What to run and where.
@@ -60,7 +54,6 @@ class Job:
     Attributes:
         out: folder of the run; emptied first.
         command: the child's command line.
-        label: name in the message at its end; empty: no message.
         log: file in `out` that gets the child's output.
         expect: files that a successful run writes, relative to `out`.
         gpus: number of GPUs to lock while the child runs.
@@ -70,7 +63,6 @@ class Job:
 
     out: Path
     command: Sequence[str]
-    label: str = ""
     log: str = LOG_FILE
     expect: Sequence[str] = ()
     gpus: int = 0
@@ -78,45 +70,43 @@ class Job:
     key: str = ""
 
 
-def supervise(jobs: Sequence[Job], *, at_once: int = 1, timeout_s: float | None = None) -> None:
-    """Run every job to its end, some at once, and write each one's status.
+def supervise(jobs: Sequence[Job], *, at_once: int = 1, timeout_s: float | None = None) -> Iterator[tuple[Job, Status]]:
+    """Run every job to its end, some at once; write and yield each one's status.
 
     Raises:
-        StopError: the parent has ended, or a signal stops this process; no child is left.
+        SystemExit: the parent has ended, or a signal stops this process; no child is left.
     """
-    parent, waiting, running = os.getppid(), list(jobs), list[_Child]()
-    adopt_orphans()
-    with handling(dict.fromkeys((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), _stop)):
-        try:
-            while waiting or running:
-                if os.getppid() != parent:
-                    raise StopError(1)
-                while waiting and len(running) < at_once:
-                    lease = take_devices(waiting[0].gpus, cpu=waiting[0].cpu)
-                    if lease is None:
-                        break
-                    running.append(_Child(waiting.pop(0), lease, timeout_s))
-                for child in [child for child in running if child.has_ended()]:
-                    running.remove(child)
-                    own = {one.pid for one in running}
-                    end_tree({process for process in psutil.Process().children() if process.pid not in own})
-                    child.record()
-                time.sleep(_POLL_S)
-        finally:
-            end_tree(children())
+    parent, waiting, running = os.getppid(), list(jobs), list[_Run]()
+    with Children() as children:
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                lease = take_devices(waiting[0].gpus, cpu=waiting[0].cpu)
+                if lease is None:
+                    break
+                running.append(_Run(waiting.pop(0), lease, timeout_s, children))
+            time.sleep(_POLL_S)
+            over = [run for run in running if run.is_over()]
+            running = [run for run in running if run not in over]
+            if over:
+                children.end(but=[run.child for run in running if run.child])
+            if children.signals or os.getppid() != parent:
+                sys.exit(128 + children.signals[0] if children.signals else 1)
+            for run in over:
+                yield run.job, run.record()
 
 
-class _Child:
-    """A running child; `record` writes its status after its end."""
+class _Run:
+    """A job's child; `record` writes its status after its end."""
 
-    def __init__(self, job: Job, lease: Lease, timeout_s: float | None) -> None:
+    def __init__(self, job: Job, lease: Lease, timeout_s: float | None, children: Children) -> None:
         self.job, self._lease, self._problem = job, lease, lease.problem
         shutil.rmtree(job.out, ignore_errors=True)  # no files of an earlier run
         job.out.mkdir(parents=True, exist_ok=True)
         self._log, self._errors = job.out / job.log, job.out / "error.json"
         self._started_at, self._start = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
         self._limit = self._start + timeout_s if timeout_s else None
-        self._process: subprocess.Popen[bytes] | None = None
+        self.child: psutil.Popen | None = None
+        self._is_late = False
         environment = {**os.environ, "PYTHONUNBUFFERED": "1", "TORCHELASTIC_ERROR_FILE": str(self._errors.resolve())}
         environment |= {**lease.environment, **deadline.environment(self._limit)}
         with self._log.open("wb") as log:
@@ -124,64 +114,53 @@ class _Child:
                 log.write(f"{self._problem}\n".encode())
                 return
             try:
-                self._process = subprocess.Popen(
+                self.child = children.start(
                     job.command,
                     env=environment,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
-                    preexec_fn=partial(die_with, os.getpid()),
                 )
             except OSError as error:
                 self._problem = f"{job.command[0]} cannot be started: {error.strerror}"
 
-    @property
-    def pid(self) -> int | None:
-        return None if self._process is None else self._process.pid
-
-    def has_ended(self) -> bool:
-        """Whether it has ended; ends it at the time limit."""
-        if self._process is None or self._process.poll() is not None:
+    def is_over(self) -> bool:
+        """Whether it has ended, or its time has."""
+        if self.child is None or self.child.poll() is not None:
             return True
-        if self._limit is None or time.monotonic() < self._limit:
-            return False
-        end_tree({psutil.Process(self._process.pid)})
-        self._process.wait()
-        where = deadline.stopped_at(_tail(self._log))
-        self._problem = f"stopped at the limit timeout_minutes{f', at {where}' if where else ''}"
-        return True
+        self._is_late = self._limit is not None and time.monotonic() >= self._limit
+        return self._is_late
 
-    def record(self) -> None:
-        """Write status.json, and print the result."""
+    def record(self) -> Status:
+        """Write status.json."""
         self._lease.locks.close()
         lines = _tail(self._log)
-        code = self._process.returncode if self._process else None
+        code = self.child.returncode if self.child else None
         missing = [name for name in self.job.expect if not (self.job.out / name).exists()]
         status, error = self._ending(code, lines, missing)
         wall_s = round(time.monotonic() - self._start, 3)
         ended_by = -code if code is not None and code < 0 else None
-        write_status(
-            self.job.out,
-            Status(
-                status=status,
-                exit_code=None if ended_by else code,
-                signal=ended_by,
-                error=error and error[:_LONGEST],
-                log_tail=tuple(line[:_LONGEST] for line in lines[-_TAIL:]),
-                started_at=self._started_at,
-                wall_s=wall_s,
-                key=self.job.key,
-            ),
+        written = Status(
+            status=status,
+            exit_code=None if ended_by else code,
+            signal=ended_by,
+            error=error and error[:_LONGEST],
+            log_tail=tuple(line[:_LONGEST] for line in lines[-_TAIL:]),
+            started_at=self._started_at,
+            wall_s=wall_s,
+            key=self.job.key,
         )
-        if self.job.label:
-            text = f"{self.job.label}: {status} after {wall_s:.1f} s{f': {error}' if error else ''}\n"
-            sys.stderr.write(printable(text))
+        write_status(self.job.out, written)
+        return written
 
     def _ending(self, code: int | None, lines: Sequence[str], missing: Sequence[str]) -> tuple[RunStatus, str | None]:
         """Its status, and its error in one line."""
         if self._problem:
             return "failed", self._problem
+        if self._is_late:
+            where = deadline.stopped_at(lines)
+            return "failed", f"stopped at the limit timeout_minutes{f', at {where}' if where else ''}"
         if code == 0:
             return ("failed", f"exit code 0, but without {', '.join(missing)}") if missing else ("ok", None)
         error = self._error(code, lines)
@@ -213,10 +192,6 @@ def _tail(path: Path) -> list[str]:
     return []
 
 
-def _stop(number: int, _frame: object) -> None:
-    raise StopError(128 + number)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(description="Run one training and record how it ended.")
@@ -229,10 +204,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("command", nargs="+", help="the child, after --")
     options = vars(parser.parse_args(arguments))
     timeout_s = options.pop("timeout") or None
-    try:
-        supervise([Job(**options)], timeout_s=timeout_s)
-    except StopError as stopped:
-        return int(stopped.args[0])
+    for _ in supervise([Job(**options)], timeout_s=timeout_s):
+        pass
     return 0
 
 

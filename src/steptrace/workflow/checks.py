@@ -22,7 +22,8 @@ from steptrace.errors import RecordError
 from steptrace.files import write_json
 from steptrace.launch.main import CALL_VARIABLE
 from steptrace.record import read_status
-from steptrace.train.supervise import Job, StopError, supervise
+from steptrace.terminal import printable
+from steptrace.train.supervise import Job, supervise
 
 _REFERENCE: Final = "reference.yaml"
 #: The exit code of a prediction of a step that cannot be followed, which would fail in the same way again.
@@ -72,13 +73,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 continue
         config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
         job = _CHECKS[options.what](folder, references[variant], of_command="program" in config, gpus=options.gpus)
-        jobs.append(Job(**{**vars(job), "key": key, "label": f"{options.study.name}/{variant} {options.what}"}))
+        jobs.append(Job(**{**vars(job), "key": key}))
     os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // options.at_once))
     os.environ[CALL_VARIABLE] = f"{os.getpid()} {time.time()}"  # a baseline's answers are computed once for all
-    try:
-        supervise(jobs, at_once=options.at_once, timeout_s=options.timeout or None)
-    except StopError as stopped:
-        return int(stopped.args[0])
+    for job, status in supervise(jobs, at_once=options.at_once, timeout_s=options.timeout or None):
+        name = job.out.relative_to(options.study.parent).as_posix()
+        print(printable(f"{name}: {status.status} after {status.wall_s:.1f} s {status.error or ''}"), flush=True)  # noqa: T201
     write_json(options.out, keys)
     return 0
 
