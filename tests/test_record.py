@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from steptrace.documents.run import Environment, RunRecord, Status
+from steptrace.documents.run_tables import InputOfRun
 from steptrace.errors import RecordError
 from steptrace.files import read_json, replace_atomically, write_json
 from steptrace.record import (
@@ -19,7 +20,6 @@ from steptrace.record import (
     write_status,
     write_steps,
 )
-from steptrace.schema import INPUT_OF_RUN
 
 
 def make_status(**changes: object) -> Status:
@@ -98,12 +98,12 @@ def test_batches_of_the_input_pass_come_back_with_their_nulls(tmp_path: Path) ->
     nullable = dict.fromkeys(("worker", "transform_ns", "pin_ns", "copy_ns"), "Int64")
     row = {"batch": 0, "worker": 1, "wait_ns": 5, "fetch_ns": 9, "transform_ns": None, "collate_ns": 2}
     batches = pd.DataFrame([row | {"pin_ns": None, "copy_ns": 3}]).astype(nullable)
-    write_rows(tmp_path, INPUT_OF_RUN, batches)
-    pd.testing.assert_frame_equal(read_rows(tmp_path, INPUT_OF_RUN), batches)
+    write_rows(tmp_path, InputOfRun, batches)
+    pd.testing.assert_frame_equal(read_rows(tmp_path, InputOfRun), batches)
     with pytest.raises(RecordError, match="holds nulls"):
-        write_rows(tmp_path, INPUT_OF_RUN, batches.assign(fetch_ns=pd.array([None], dtype="Int64")))
+        write_rows(tmp_path, InputOfRun, batches.assign(fetch_ns=pd.array([None], dtype="Int64")))
     with pytest.raises(RecordError, match="missing columns"):
-        write_rows(tmp_path, INPUT_OF_RUN, batches.drop(columns="wait_ns"))
+        write_rows(tmp_path, InputOfRun, batches.drop(columns="wait_ns"))
 
 
 @pytest.mark.parametrize(

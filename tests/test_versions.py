@@ -14,10 +14,10 @@ from steptrace.document_schemas import DOCUMENTS
 from steptrace.documents import base
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.run import Environment
+from steptrace.documents.table import read_table, write_table
 from steptrace.errors import RecordError
 from steptrace.files import read_versioned, write_versioned
 from steptrace.record import read_sources, write_sources
-from steptrace.schema import read_table, write_table
 
 
 def _write(path: Path, content: Any) -> Path:

@@ -61,7 +61,7 @@ class RecordError(SteptraceError):
 
 
 class SchemaError(SteptraceError):
-    """A table does not fit its declaration in `schema`."""
+    """A table does not fit the type of its rows."""
 
 
 class TrainError(SteptraceError):

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from steptrace.documents import base as documents
-from steptrace.documents.base import read, write
+from steptrace.documents.base import Document, read, write
 from steptrace.documents.run import Communication, RunMemory, RunRecord, Status
+from steptrace.documents.run_tables import InputOfRun, OpLine, SectionOfRun, StepOfRun
+from steptrace.documents.table import names_of, read_table, validate, write_table
 from steptrace.errors import RecordError, SchemaError
 from steptrace.files import VERSION_KEY, check_version, missing_file, replace_atomically, write_json
-from steptrace.schema import OP_LINES, STEPS_OF_RUN, Table, read_table, validate, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 STATUS_FILE: Final = "status.json"
 RUN_FILE: Final = "run.json"
 STEPS_FILE: Final = "steps.parquet"
+OP_LINES_FILE: Final = "op_lines.parquet"
 WARNED_SYNCS_FILE: Final = "warned_syncs.json"
 COMMUNICATION_FILE: Final = "communication.json"
 SOURCES_FILE: Final = "sources.json"
@@ -37,6 +39,14 @@ _SOURCES_VERSION: Final = 2
 
 #: The phases of a run, in the order they are gone through. Step times come from `timed` alone.
 PHASES: Final = ("warmup", "timed", "profiled")
+
+#: The file of each kind of rows.
+_TABLES: Final[dict[type[Document], str]] = {
+    StepOfRun: STEPS_FILE,
+    SectionOfRun: "sections.parquet",
+    InputOfRun: "input.parquet",
+    OpLine: OP_LINES_FILE,
+}
 
 _AGAIN: Final = "remove the run's folder and run the study again"
 
@@ -73,33 +83,33 @@ def read_run(run_dir: Path) -> RunRecord:
 
 
 def write_steps(run_dir: Path, steps: "pd.DataFrame") -> Path:
-    """Write `steps.parquet` (table `STEPS_OF_RUN`, one row a step) into `run_dir` and return its path."""
+    """Write `steps.parquet` (table `StepOfRun`, one row a step) into `run_dir` and return its path."""
     return _write(_valid_steps(steps, run_dir / STEPS_FILE), run_dir / STEPS_FILE)
 
 
 def read_steps(run_dir: Path) -> "pd.DataFrame":
-    """The `steps.parquet` of `run_dir` as a `STEPS_OF_RUN` table; `RecordError` if missing or malformed."""
-    return _valid_steps(_read(run_dir / STEPS_FILE, STEPS_OF_RUN), run_dir / STEPS_FILE)
+    """The `steps.parquet` of `run_dir` as a `StepOfRun` table; `RecordError` if missing or malformed."""
+    return _valid_steps(_read(run_dir / STEPS_FILE, StepOfRun), run_dir / STEPS_FILE)
 
 
-def write_rows(run_dir: Path, table: Table, rows: "pd.DataFrame") -> Path:
-    """Write a table of a run (`SECTIONS_OF_RUN`, `INPUT_OF_RUN`, `OP_LINES`) into `run_dir` and return its path."""
-    path = _file_of(table, run_dir)
-    return _write(_valid(rows, table, path), path)
+def write_rows(run_dir: Path, kind: type[Document], rows: "pd.DataFrame") -> Path:
+    """Write a table of a run (`SectionOfRun`, `InputOfRun`, `OpLine`) into `run_dir` and return its path."""
+    path = _file_of(kind, run_dir)
+    return _write(_valid(rows, kind, path), path)
 
 
-def read_rows(run_dir: Path, table: Table) -> "pd.DataFrame | None":
+def read_rows(run_dir: Path, kind: type[Document]) -> "pd.DataFrame | None":
     """The same of `run_dir`, None where the run has none; `RecordError` if it is malformed."""
-    path = _file_of(table, run_dir)
-    return _read(path, table) if path.exists() else None
+    path = _file_of(kind, run_dir)
+    return _read(path, kind) if path.exists() else None
 
 
 def write_op_lines(run_dir: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    """Write `op_lines.parquet` (table `OP_LINES`, one row an operator) into `run_dir` and return its path."""
+    """Write `op_lines.parquet` (table `OpLine`, one row an operator) into `run_dir` and return its path."""
     import pandas as pd
 
-    frame = pd.DataFrame(list(rows), columns=OP_LINES.names).astype({"line": "Int64"})
-    return write_rows(run_dir, OP_LINES, frame)
+    frame = pd.DataFrame(list(rows), columns=names_of(OpLine)).astype({"line": "Int64"})
+    return write_rows(run_dir, OpLine, frame)
 
 
 def write_sources(run_dir: Path, texts: Mapping[str, str]) -> Path:
@@ -114,9 +124,8 @@ def read_sources(path: Path) -> dict[str, str]:
     return msgspec.convert(content.get("files"), dict[str, str])
 
 
-def _file_of(table: Table, run_dir: Path) -> Path:
-    """`sections.parquet` for `sections_of_run`."""
-    return run_dir / f"{table.name.removesuffix('_of_run')}.parquet"
+def _file_of(kind: type[Document], run_dir: Path) -> Path:
+    return run_dir / _TABLES[kind]
 
 
 def _write(frame: "pd.DataFrame", path: Path) -> Path:
@@ -124,24 +133,24 @@ def _write(frame: "pd.DataFrame", path: Path) -> Path:
     return path
 
 
-def _read(path: Path, table: Table) -> "pd.DataFrame":
+def _read(path: Path, kind: type[Document]) -> "pd.DataFrame":
     try:
-        return _valid(read_table(path), table, path)
+        return _valid(read_table(path), kind, path)
     except FileNotFoundError as error:
         raise missing_file(path) from error
     except (OSError, ValueError) as error:  # pyarrow's ArrowInvalid is a ValueError
-        raise RecordError("file is not a readable parquet table", where=path, expected=table.doc) from error
+        raise RecordError("file is not a readable parquet table", where=path, expected=kind.__doc__) from error
 
 
-def _valid(frame: "pd.DataFrame", table: Table, path: Path) -> "pd.DataFrame":
+def _valid(frame: "pd.DataFrame", kind: type[Document], path: Path) -> "pd.DataFrame":
     try:
-        return validate(frame, table)
+        return validate(frame, kind)
     except SchemaError as error:
         raise RecordError(f"table is malformed ({error.what})", where=path, expected=error.expected) from error
 
 
 def _valid_steps(frame: "pd.DataFrame", path: Path) -> "pd.DataFrame":
-    frame = _valid(frame, STEPS_OF_RUN, path)
+    frame = _valid(frame, StepOfRun, path)
     unknown = sorted(set(frame["phase"]) - set(PHASES))
     if unknown:
         raise RecordError(f"unknown phases {unknown}", where=path, expected=" | ".join(PHASES))

@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 from builders import TraceBuilder
 from steptrace.analysis.common.gpu_time import gpu_time
 from steptrace.analysis.communication.collectives import (
-    COLLECTIVE_TIMES,
+    CollectiveTime,
     collective_times,
     collectives_by_name,
     collectives_by_step,
 )
-from steptrace.schema import validate
+from steptrace.documents.table import validate
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 
@@ -51,7 +51,7 @@ def test_brute_force(spans: list[tuple[int, int, int, bool]]) -> None:
     if not len(trace.collectives):
         assert all(not is_comm for *_, is_comm in spans)
         return
-    times = validate(collective_times(trace, 0), COLLECTIVE_TIMES)
+    times = validate(collective_times(trace, 0), CollectiveTime)
     computing = {us for s, n, _, is_comm in spans if not is_comm for us in range(s, s + n)}
     want = sorted((s, n, sum(us not in computing for us in range(s, s + n))) for s, n, _, is_comm in spans if is_comm)
     got = times[["ts", "dur_ns", "exposed_ns"]].to_numpy() // 1000

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from builders import TraceBuilder
 from recorded import needs_traces, recorded
 from steptrace.analysis.communication import ranks
-from steptrace.analysis.communication.collectives import MATCHED_COLLECTIVES, RANK_KERNELS, RANK_WAITS
+from steptrace.analysis.communication.collectives import MatchedCollective
 from steptrace.cli import main
-from steptrace.schema import validate
+from steptrace.documents.ranks import RankKernel, RankWait
+from steptrace.documents.table import validate
 from steptrace.trace.model import Trace
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
@@ -68,8 +69,8 @@ def test_brute_force(starts: list[tuple[int, int, int]], clock: int) -> None:
     base = 1_700_000_000_000_000_000
     traces = {r: _rank(r, [(s[r], 900) for s in starts], clock=clock * r, base=base) for r in range(3)}
     matched, waits = ranks.matched_collectives(traces)
-    validate(matched, MATCHED_COLLECTIVES)
-    validate(waits, RANK_WAITS)
+    validate(matched, MatchedCollective)
+    validate(waits, RankWait)
     caused, delay = [0, 0, 0], [0, 0, 0]
     for each in starts:
         last = each.index(max(each))
@@ -148,7 +149,7 @@ def test_traces_without_gpu_work_or_collectives() -> None:
 
 def test_kernels_across_ranks() -> None:
     traces = {r: _rank(r, [(500, 900)] * 3) for r in range(3)}
-    table = validate(ranks.rank_kernels(traces), RANK_KERNELS).set_index("name").loc["gemm"]
+    table = validate(ranks.rank_kernels(traces), RankKernel).set_index("name").loc["gemm"]
     assert (table["ranks"], table["count"], table["slowest_rank"]) == (3, 9, 2)
     assert (table["mean_min_ns"], table["mean_median_ns"], table["mean_max_ns"]) == (100_000, 101_000, 102_000)
     assert (table["sum_min_ns"], table["sum_max_ns"]) == (300_000, 306_000)

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from documents import compare
+from steptrace.documents.run_tables import InputOfRun
 from steptrace.record import write_rows
-from steptrace.schema import INPUT_OF_RUN
 
 MS = 1_000_000
 
@@ -57,7 +57,7 @@ def test_the_parts_of_loading_are_medians_and_do_not_overlap(folder, input_of) -
     folder.make_study([{"name": "base"}], repeats=3)
     for repeat in range(3):
         run_dir = folder.add_run("base", repeat, [20] * 20)
-        write_rows(run_dir, INPUT_OF_RUN, batches(fetch_ns=(8 + repeat) * MS, pin_ns=3 * MS if repeat else None))
+        write_rows(run_dir, InputOfRun, batches(fetch_ns=(8 + repeat) * MS, pin_ns=3 * MS if repeat else None))
     assert input_of("base")["breakdown_ms"] == {"fetch": 7, "transform": 2, "collate": 1, "pin": 3, "copy": None}
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from steptrace.documents.run_tables import InputOfRun
 from steptrace.record import read_rows, read_steps
-from steptrace.schema import INPUT_OF_RUN
 from steptrace.train.main import main
 from steptrace.train.passes import left_out, measure_input
 from steptrace.train.setup import build_loader, training
@@ -31,7 +31,7 @@ def test_a_run_leaves_the_table_and_the_same_timed_steps(write_config, tmp_path)
         outs[steps] = tmp_path / str(steps)
         config = write_config({"scale.input_steps": steps}, name=f"{steps}.yaml")
         assert main([str(config), "--out", str(outs[steps]), "--repeat", "0"]) == 0
-    assert len(read_rows(outs[3], INPUT_OF_RUN)) == 3
+    assert len(read_rows(outs[3], InputOfRun)) == 3
     assert not (outs[0] / "input.parquet").exists()
     without, with_pass = (read_steps(outs[steps]) for steps in (0, 3))
     assert with_pass["loss"].tolist()[:6] == without["loss"].tolist()[:6]

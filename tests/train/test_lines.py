@@ -5,10 +5,11 @@ import pandas as pd
 import pytest
 import torch
 
+from steptrace.documents.run_tables import OpLine
+from steptrace.documents.table import validate
 from steptrace.engine.call_site import trace_file_name
 from steptrace.engine.step_recorders import OpLineRecorder
 from steptrace.record import read_run, read_steps
-from steptrace.schema import OP_LINES, validate
 from steptrace.train.main import main
 from steptrace.workloads import masked_losses, segmentation
 
@@ -22,7 +23,7 @@ def recorded(write_config, tmp_path):
     run(write_config({"loss._target_": loss, "profile.active": 1}), tmp_path)
     with gzip.open(tmp_path / "trace.json.gz") as file:
         trace = json.load(file)["traceEvents"]
-    lines = validate(pd.read_parquet(tmp_path / "op_lines.parquet"), OP_LINES)
+    lines = validate(pd.read_parquet(tmp_path / "op_lines.parquet"), OpLine)
     return lines, json.loads((tmp_path / "sources.json").read_text())["files"], trace
 
 

@@ -9,8 +9,9 @@ import torch
 from omegaconf import OmegaConf
 
 from steptrace.cli import main as cli
+from steptrace.documents.run_tables import OpLine
+from steptrace.documents.table import validate
 from steptrace.record import read_run, read_steps
-from steptrace.schema import OP_LINES, validate
 from steptrace.train import main as train_main
 from steptrace.train.main import main
 
@@ -44,7 +45,7 @@ def test_a_run_leaves_records_that_validate(write_config, tmp_path, capsys):
     assert steps["phase"].tolist() == 2 * ["warmup"] + 4 * ["timed"] + 2 * ["profiled"]
     assert (steps["step_ns"] > steps["loader_wait_ns"]).all()
     assert steps["loss"].notna().all()
-    lines = validate(pd.read_parquet(out / "op_lines.parquet"), OP_LINES)
+    lines = validate(pd.read_parquet(out / "op_lines.parquet"), OpLine)
     assert set(lines.file.dropna()) == set(json.loads((out / "sources.json").read_text())["files"])
     assert capsys.readouterr().out.splitlines() == ["warm-up 2/2", "timed 4/4", "profiled 3/3", "watched 1/1"]
 

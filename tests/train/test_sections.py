@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from steptrace.compare.load import load_run
+from steptrace.documents.run_tables import SectionOfRun
+from steptrace.documents.table import validate
 from steptrace.record import read_rows, read_run, read_steps, write_rows
-from steptrace.schema import SECTIONS_OF_RUN, validate
 from steptrace.train import passes
 from steptrace.train.loop import tensors_of, to_device, train_step
 from steptrace.train.main import main
@@ -45,7 +46,7 @@ def giou(form, loss):
 
 def test_every_step_gives_its_five_sections_in_order(make_config):
     with training(make_config(), 7) as parts:
-        table = validate(measure_sections(parts, 3), SECTIONS_OF_RUN)
+        table = validate(measure_sections(parts, 3), SectionOfRun)
     assert table["step"].tolist() == [step for step in range(3) for _ in NAMES]
     assert table["section"].tolist() == 3 * NAMES
     assert (table["section_ns"] > 0).all()
@@ -82,7 +83,7 @@ def test_a_run_with_section_steps_leaves_them_and_the_batch_s_bytes(write_config
     out = tmp_path / "run0"
     config = write_config({**giou("padded", "PaddedLoss"), "scale.section_steps": 3})
     assert main([str(config), "--out", str(out), "--repeat", "0"]) == 0
-    assert len(read_rows(out, SECTIONS_OF_RUN)) == 3 * len(NAMES)
+    assert len(read_rows(out, SectionOfRun)) == 3 * len(NAMES)
     assert read_run(out).batch_bytes == {"inputs": 8 * 32 * 32, "targets": 8 * 8 * 4}
     assert read_steps(out)["phase"].tolist() == 2 * ["warmup"] + 4 * ["timed"] + 2 * ["profiled"]
 
@@ -137,7 +138,7 @@ def test_a_comparison_reads_the_sections_of_a_run(write_config, tmp_path):
         )
         times = {"forward": [1_000_000, 3_000_000, 9_000_000 + 2_000_000 * repeat], "calc loss": [500_000] * 3}
         rows = [(step, name, ns[step]) for name, ns in times.items() for step in range(3)]
-        write_rows(out, SECTIONS_OF_RUN, pd.DataFrame(rows, columns=["step", "section", "section_ns"]))
+        write_rows(out, SectionOfRun, pd.DataFrame(rows, columns=["step", "section", "section_ns"]))
     runs = tuple(load_run(tmp_path / f"run{repeat}", repeat, None) for repeat in range(2))
     variant = Variant("v", None, (), "v", None, tmp_path, runs)
     figures = figures_of(variant, None)

@@ -39,12 +39,12 @@ from steptrace.documents.labels import Label, OptimizerCall, Section
 from steptrace.documents.overview import TopOperator
 from steptrace.documents.run import capture_of
 from steptrace.documents.summary import Summary, TraceSummary
-from steptrace.schema import TABLES
 from steptrace.trace.bounds import path_text
 from steptrace.trace.find import find_traces
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace, emptied
 from steptrace.trace.parallel import read_each
+from steptrace.trace.rows import TABLES
 from steptrace.trace.source import SourceLines, load_source_lines
 
 #: Tables that nothing here reads again: they are written at once, if at all, and freed.

@@ -8,20 +8,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from steptrace import intervals, schema
+from steptrace import intervals
 from steptrace.analysis.common.analysis import Analysis
 from steptrace.analysis.common.series import profile, quantile, steps_of, time_held
-from steptrace.documents.column import table_of
 from steptrace.documents.copies import Copy, CopyRate, CopySeries, Series
 from steptrace.documents.queues import QueueSeries
+from steptrace.documents.table import frame_of, validate
 from steptrace.intervals import Ints
 from steptrace.trace.columns import spans_of
 from steptrace.trace.model import Trace, once
 
 _NS_PER_S = 1e9
-
-COPY_RATES = table_of("copy_rates", CopyRate)
-COPIES = table_of("copies", Copy)
 
 
 @once
@@ -44,7 +41,7 @@ def copy_rates(trace: Trace) -> pd.DataFrame:
         total = np.where(running == 0, 0.0, np.maximum(total, 0.0))
         columns = {"device": device, "kind": kind, "ts": instants, "running": running, "bytes_per_second": total}
         parts.append(pd.DataFrame(columns))
-    return schema.validate(pd.concat([schema.frame_of(COPY_RATES), *parts], ignore_index=True), COPY_RATES)
+    return validate(pd.concat([frame_of(CopyRate), *parts], ignore_index=True), CopyRate)
 
 
 def copies(trace: Trace) -> pd.DataFrame:
@@ -59,7 +56,7 @@ def copies(trace: Trace) -> pd.DataFrame:
         row["bytes"], row["median_bytes"] = (nbytes.sum(), nbytes.median()) if len(nbytes) else (None, None)
         rows.append(row | _rates(series.get(key)))
     rows.sort(key=lambda row: (-row["ns"], row["kind"]))
-    return schema.frame_of(COPIES, rows)
+    return frame_of(Copy, rows)
 
 
 def _rates(series: pd.DataFrame | None) -> dict[str, float | None]:

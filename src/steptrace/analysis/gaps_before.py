@@ -2,20 +2,17 @@
 
 import pandas as pd
 
-from steptrace import schema
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.idle import idle_gaps
-from steptrace.documents.column import table_of
 from steptrace.documents.gaps_before import GapBefore
+from steptrace.documents.table import frame_of
 from steptrace.trace.model import Trace
-
-GAPS_BEFORE = table_of("gaps_before", GapBefore)
 
 
 def gaps_before(trace: Trace) -> pd.DataFrame:
     """The table `gaps_before` of the analysed GPU, by the name of the first activity after each gap, longest first."""
     if not trace.devices:
-        return schema.frame_of(GAPS_BEFORE)
+        return frame_of(GapBefore)
     device = trace.devices[0]
     gaps = idle_gaps(trace, device)
     kernels = trace.kernels[(trace.kernels["device"] == device).to_numpy()]
@@ -37,4 +34,4 @@ def gaps_before(trace: Trace) -> pd.DataFrame:
         ns=("ns", "sum"),
     )
     table = table[table["gaps"] > 0].sort_values(["gap_ns", "name"], ascending=[False, True], ignore_index=True)
-    return schema.frame_of(GAPS_BEFORE, table)
+    return frame_of(GapBefore, table)

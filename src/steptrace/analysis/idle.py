@@ -11,14 +11,14 @@ from typing import Any, Final, Literal
 import numpy as np
 import pandas as pd
 
-from steptrace import intervals, schema
+from steptrace import intervals
 from steptrace.analysis.common.analysis import Analysis, plain, rows
 from steptrace.analysis.common.annotations import annotation_of_kernels
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.division import CAUSES, KERNEL_WAIT_BELOW_NS, first_work, gap_causes, gpu_division
 from steptrace.analysis.common.kernel_names import short_name
-from steptrace.documents.column import table_of
 from steptrace.documents.idle import HostCall, HostGap, HostGaps, Idle, IdleEnding, IdleGap, StreamIdle
+from steptrace.documents.table import frame_of, validate
 from steptrace.intervals import Ints, Spans
 from steptrace.trace import columns
 from steptrace.trace.events import MISSING
@@ -26,10 +26,6 @@ from steptrace.trace.model import Trace, launched_at, launching_op, on_training,
 
 #: Most gaps, and most entries by the ending operator, in summary.json; the table `idle_gaps` has all.
 MOST = 20
-
-IDLE_GAPS = table_of("idle_gaps", IdleGap, "ts")
-IDLE_ENDINGS = table_of("idle_endings", IdleEnding, "cause", "op", "label")
-IDLE_BY_STREAM = table_of("idle_by_stream", StreamIdle, "device", "stream")
 
 
 def idle_by_stream(trace: Trace) -> pd.DataFrame:
@@ -46,7 +42,7 @@ def idle_by_stream(trace: Trace) -> pd.DataFrame:
     names = ("host_wait_ns", "kernel_wait_ns", "other_ns")
     waits = {name: np.where(category == i, gap, 0) for i, name in enumerate(names)}
     sums = trace.kernels[stream].assign(**waits).groupby(stream, as_index=False).sum()
-    return schema.validate(sums, IDLE_BY_STREAM)
+    return validate(sums, StreamIdle)
 
 
 def idle_by_cause(trace: Trace, device: int) -> dict[str, int]:
@@ -61,7 +57,7 @@ def idle_gaps(trace: Trace, device: int) -> pd.DataFrame:
     gaps, cause = gap_causes(trace, device)
     start, end = gaps[:, 0], gaps[:, 1]
     ended = _endings(trace, first_work(trace, device, end), start)
-    return schema.frame_of(IDLE_GAPS, {"ts": start, "dur": end - start, "cause": cause, **ended})
+    return frame_of(IdleGap, {"ts": start, "dur": end - start, "cause": cause, **ended})
 
 
 def gap_endings(gaps: pd.DataFrame) -> pd.DataFrame:
@@ -69,7 +65,7 @@ def gap_endings(gaps: pd.DataFrame) -> pd.DataFrame:
     groups = gaps.groupby(["cause", "op", "label"], dropna=False, sort=True)["dur"]
     table = groups.agg(gaps="size", idle_ns="sum", longest_ns="max").reset_index()
     table = table.sort_values(["idle_ns", "cause"], ascending=[False, True], kind="stable", ignore_index=True)
-    return schema.validate(table, IDLE_ENDINGS)
+    return validate(table, IdleEnding)
 
 
 def idle(analysis: Analysis) -> Idle:

@@ -7,16 +7,16 @@ without one all of them.
 Thresholds are the TensorFlow Profiler's: input-bound moderately from 5 % of the step time on, highly from 20 %.
 """
 
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from steptrace import intervals, schema
+from steptrace import intervals
 from steptrace.analysis.common.analysis import rows
 from steptrace.analysis.common.busy import activity
-from steptrace.documents.column import table_of
 from steptrace.documents.input import Input, InputWaitOfStep
+from steptrace.documents.table import frame_of
 from steptrace.intervals import Ints, Spans
 from steptrace.limits import HIGH_SHARE, MODERATE_SHARE
 from steptrace.trace.columns import counted, ended_before, map_names, references, spans_of
@@ -26,8 +26,6 @@ from steptrace.trace.names import LOADER_LABEL
 Verdict = Literal["none", "moderate", "high"]
 
 _DATA, _COPY = "data", "copy data"
-
-INPUT_WAITS: Final = table_of("input_waits", InputWaitOfStep, "step")
 
 
 def verdict_on(share: float | None) -> Verdict | None:
@@ -44,7 +42,7 @@ def input_waits(trace: Trace, device: int | None) -> pd.DataFrame:
     """
     waits = _waits(trace)
     if waits is None:
-        return schema.frame_of(INPUT_WAITS)
+        return frame_of(InputWaitOfStep)
     _, begun, waiting = waits
     start, end = _bounds(trace)
     whole = len(trace.steps) == 0
@@ -52,8 +50,8 @@ def input_waits(trace: Trace, device: int | None) -> pd.DataFrame:
     if device is not None:
         idle = intervals.subtract(waiting, activity(trace, device).busy)
         idle_wait = intervals.measure_within(idle, start, end)
-    return schema.frame_of(
-        INPUT_WAITS,
+    return frame_of(
+        InputWaitOfStep,
         {
             "step": references(np.array([-1]) if whole else np.arange(len(start))),
             "index": counted(np.array([-1])) if whole else trace.steps["index"].to_numpy(),

@@ -14,10 +14,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from steptrace import schema
 from steptrace.analysis.common.annotations import annotation_times
-from steptrace.documents.column import table_of
 from steptrace.documents.labels import OptimizerCall
+from steptrace.documents.table import frame_of
 from steptrace.trace.columns import Rows, innermost, map_names, nearest, row_numbers, start_end, take
 from steptrace.trace.model import Trace
 from steptrace.trace.names import ENGINE
@@ -25,15 +24,13 @@ from steptrace.trace.names import ENGINE
 _LABEL: Final = re.compile(r"^Optimizer\.(step|zero_grad)#(.+)\.(?:step|zero_grad)\Z")
 _FRAME: Final = re.compile(r": _single_tensor_\w+\Z")
 
-OPTIMIZER_CALLS: Final = table_of("optimizer_calls", OptimizerCall, "label")
-
 
 def optimizer_calls(trace: Trace, device: int | None) -> pd.DataFrame:
     """The labelled calls of optimizers, by label (table `optimizer_calls`)."""
     labels = trace.annotations
     matches = {str(name): match for name in labels["name"].unique() if (match := _LABEL.match(str(name)))}
     if not matches:
-        return schema.frame_of(OPTIMIZER_CALLS)
+        return frame_of(OptimizerCall)
     trace = _without_closures(trace, labels["name"].isin(list(matches)).to_numpy(dtype=bool))
     labels = trace.annotations
     names = labels["name"].astype(object)
@@ -67,7 +64,7 @@ def optimizer_calls(trace: Trace, device: int | None) -> pd.DataFrame:
                 "device_ns": times[name]["device_ns"],
             }
         )
-    return schema.frame_of(OPTIMIZER_CALLS, rows)
+    return frame_of(OptimizerCall, rows)
 
 
 def _without_closures(trace: Trace, optimizers: NDArray[np.bool_]) -> Trace:

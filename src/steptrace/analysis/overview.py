@@ -14,13 +14,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from steptrace import schema
 from steptrace.analysis.common.busy import activity, sm_weighted_ns
 from steptrace.analysis.common.division import gpu_division, gpu_window, host_division
 from steptrace.analysis.common.steps import disjoint_steps, is_own_operator
-from steptrace.documents.column import table_of
 from steptrace.documents.overview import Overview, StepParts, TopOperator
 from steptrace.documents.step_figures import STEP_FIGURES
+from steptrace.documents.table import frame_of
 from steptrace.intervals import Ints, measure_within
 from steptrace.trace.columns import has_ancestor, map_names, row_numbers
 from steptrace.trace.model import Trace, once
@@ -36,8 +35,6 @@ PART_NAMES: Final = {
     "idle_dependency": "dependency",
     "idle_unknown": "unknown",
 }
-
-TOP_OPERATORS = table_of("top_operators", TopOperator, "name")
 
 
 def overview(trace: Trace, device: int | None, operators: tuple[TopOperator, ...] = ()) -> Overview | None:
@@ -82,7 +79,7 @@ def top_operators(call_names: pd.DataFrame, by_operator: pd.DataFrame | None) ->
     table = table.assign(name=pd.Series(names, dtype=object), device_self_ns=device, share=share)
     order = ["share", "host_self_ns", "name"]
     table = table.sort_values(order, ascending=[False, False, True], kind="stable", ignore_index=True)
-    return schema.frame_of(TOP_OPERATORS, table)
+    return frame_of(TopOperator, table)
 
 
 def step_parts(trace: Trace, device: int | None) -> StepParts | None:

@@ -15,13 +15,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from steptrace import schema
-from steptrace.analysis.common import tables_paths as tables
 from steptrace.analysis.common.analysis import Analysis, rows
 from steptrace.analysis.common.call_tree import depths, device_time_by, kernel_nodes, levels
 from steptrace.analysis.common.kernel_names import short_name
+from steptrace.analysis.common.tables_paths import FlameRow
 from steptrace.compiled import compiled
 from steptrace.documents.program import Flame, FlameBox, LineTime, OperatorTime, Program
+from steptrace.documents.table import frame_of
 from steptrace.intervals import Ints
 from steptrace.trace.columns import Mask, Rows, map_names, marks_steps, nearest, references, row_numbers, take
 from steptrace.trace.frames import USER, frame_role
@@ -158,8 +158,8 @@ def _merge(parent: Rows, kind: NDArray[np.int8], named: tuple[Rows, list[str]], 
     height = depths(below)
     for level in levels(height)[:0:-1]:
         np.add.at(total, below[level], total[level])
-    return schema.frame_of(
-        tables.FLAME,
+    return frame_of(
+        FlameRow,
         {
             "name": labels[codes],
             "kind": pd.Categorical.from_codes(list(kinds), categories=pd.Index(list(_KINDS))),

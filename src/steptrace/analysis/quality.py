@@ -8,10 +8,10 @@ from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from steptrace import format as fmt
-from steptrace import intervals, schema
+from steptrace import intervals
 from steptrace.analysis.common.analysis import Analysis
-from steptrace.documents.column import table_of
 from steptrace.documents.quality import Quality, QualityCheck
+from steptrace.documents.table import frame_of
 from steptrace.intervals import Ints
 from steptrace.trace.columns import ended_before, map_names, row_numbers, start_end
 from steptrace.trace.model import Trace, launched_at
@@ -29,8 +29,6 @@ CLOCK_TOLERANCE_NS = 2_000
 _LAUNCHES_WORK = re.compile(r"^(?:cuda|cu|hip)(?:Ext|Ext?Module|Module)?Launch(?:Cooperative)?Kernel(?:Ex|ExC)?\Z")
 _CAPTURE = re.compile(r"^(?:cuda|cu|hip)StreamBeginCapture")
 
-QUALITY_CHECKS = table_of("quality_checks", QualityCheck, "check")
-
 
 def quality_checks(trace: Trace) -> pd.DataFrame:
     """Every check of a trace with its result (table `quality_checks`); those of GPU work only if there is any."""
@@ -41,7 +39,7 @@ def quality_checks(trace: Trace) -> pd.DataFrame:
         checks += [_numbering(trace), _follow(trace)]
         if len(trace.kernels):
             checks.append(_steps_with_work(trace))
-    return schema.frame_of(QUALITY_CHECKS, [asdict(check) for check in checks])
+    return frame_of(QualityCheck, [asdict(check) for check in checks])
 
 
 def quality(analysis: Analysis) -> Quality:

@@ -9,10 +9,10 @@ launch; at 1,024 launches, a graph counting as one, the host's next launch block
 import numpy as np
 import pandas as pd
 
-from steptrace import intervals, schema
+from steptrace import intervals
 from steptrace.analysis.common.series import quantiles, time_held
-from steptrace.documents.column import table_of
 from steptrace.documents.queues import Queue, QueueLength
+from steptrace.documents.table import frame_of
 from steptrace.intervals import Ints
 from steptrace.trace.columns import row_numbers
 from steptrace.trace.model import Trace, launched_at, once
@@ -20,15 +20,12 @@ from steptrace.trace.model import Trace, launched_at, once
 #: Launches that CUDA lets queue up in a stream.
 CAPACITY = 1024
 
-QUEUE_LENGTHS = table_of("queue_lengths", QueueLength)
-QUEUES = table_of("queues", Queue)
-
 
 @once
 def queue_lengths(trace: Trace) -> pd.DataFrame:
     """The queue of every stream of every GPU as a series (table `queue_lengths`)."""
     # A separate call, so that its arrays are freed before the columns are checked.
-    return schema.frame_of(QUEUE_LENGTHS, _length_columns(trace))
+    return frame_of(QueueLength, _length_columns(trace))
 
 
 def _length_columns(trace: Trace) -> dict[str, Ints] | tuple[()]:
@@ -65,7 +62,7 @@ def queues(trace: Trace) -> pd.DataFrame:
     grouped = kernels.assign(linked=linked).groupby(["device", "stream"])["linked"]
     sizes, entered = grouped.size().to_dict(), grouped.sum().to_dict()
     if not len(lengths):
-        return schema.frame_of(QUEUES)
+        return frame_of(Queue)
     # All streams at once: a group's rows stand together, `first` is where each group begins.
     device, stream, ts, length = (lengths[name].to_numpy() for name in ("device", "stream", "ts", "length"))
     first = np.flatnonzero(np.append(True, (device[1:] != device[:-1]) | (stream[1:] != stream[:-1])))
@@ -77,8 +74,8 @@ def queues(trace: Trace) -> pd.DataFrame:
     activities = np.array([entered[key] for key in keys], dtype=np.int64)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.where(span > 0, np.add.reduceat(length * held, first) / span, np.nan)
-    return schema.frame_of(
-        QUEUES,
+    return frame_of(
+        Queue,
         {
             "device": device[first],
             "stream": stream[first],

@@ -5,17 +5,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from steptrace import schema
 from steptrace.analysis.kernels.formats import kernel_format
-from steptrace.documents.column import table_of
 from steptrace.documents.roofline import OperatorRoofline
+from steptrace.documents.table import frame_of
 from steptrace.estimate.gpus import Gpu
 from steptrace.estimate.recorded import gpu_of_driver, recorded_call
 from steptrace.estimate.rules import KERNEL_FLOOR, STRIDED, misaligned
 from steptrace.estimate.step import ideal_s, work_of
 from steptrace.trace.model import Trace, launching_op
 
-ROOFLINE = table_of("roofline", OperatorRoofline)
 _LISTS = ["types", "sizes", "strides"]
 
 
@@ -24,7 +22,7 @@ def roofline(trace: Trace) -> pd.DataFrame:
     gpu = gpu_of_driver(trace.meta.device_name(trace.devices[0])) if trace.devices else None
     calls = None if gpu is None else calls_with_sizes(trace)
     if gpu is None or calls is None or calls.empty:
-        return schema.frame_of(ROOFLINE)
+        return frame_of(OperatorRoofline)
     rows = []
     keys = ["name", *_LISTS, "tf32"]
     groups = calls.groupby(keys, observed=True, sort=False).agg(count=("ns", "size"), ns=("ns", "sum"))
@@ -33,13 +31,13 @@ def roofline(trace: Trace) -> pd.DataFrame:
         if row is not None:
             rows.append(row)
     if not rows:
-        return schema.frame_of(ROOFLINE)
+        return frame_of(OperatorRoofline)
     table = pd.DataFrame(rows).groupby(["name", "inputs", "because"], as_index=False).sum(numeric_only=True)
     table = table.groupby(["name", "inputs"], as_index=False).agg(
         {"count": "sum", "ns": "sum", "ideal_ns": "sum", "slowest_ns": "sum", "because": "first"}
     )
     table["roofline_pct"] = 100 * table["ideal_ns"] / table["ns"]
-    return schema.frame_of(ROOFLINE, table.sort_values(["ns", "name"], ascending=[False, True], ignore_index=True))
+    return frame_of(OperatorRoofline, table.sort_values(["ns", "name"], ascending=[False, True], ignore_index=True))
 
 
 def calls_with_sizes(trace: Trace) -> pd.DataFrame:

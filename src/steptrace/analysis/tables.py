@@ -30,7 +30,7 @@ from steptrace.analysis.queues import queue_lengths, queues
 from steptrace.analysis.roofline import roofline
 from steptrace.analysis.syncs import sync_costs, sync_sites
 from steptrace.analysis.timeline.measure import timeline
-from steptrace.schema import with_version
+from steptrace.documents.table import with_version
 from steptrace.trace.model import Trace
 from steptrace.trace.source import SourceLines
 

@@ -161,7 +161,7 @@ def _remove_earlier(out: Path) -> None:
     Without summary.json the earlier call was killed: then a file's own content tells whether steptrace wrote it.
     """
     from steptrace.analysis.counters import has_counters
-    from steptrace.schema import is_versioned
+    from steptrace.documents.table import is_versioned
 
     complete = (out / "summary.json").exists()
     ours = {"tables/trace*/*.parquet": is_versioned, "tables/ranks/*.parquet": is_versioned}

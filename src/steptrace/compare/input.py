@@ -15,10 +15,10 @@ from steptrace.compare.explain import median_ms, median_of
 from steptrace.compare.load import Measured, Variant
 from steptrace.documents.comparison import LoaderWait
 from steptrace.documents.comparison.runs import LoadingParts
+from steptrace.documents.run_tables import InputOfRun
 from steptrace.errors import RecordError
 from steptrace.format import NS_PER_MS
 from steptrace.record import read_rows
-from steptrace.schema import INPUT_OF_RUN
 
 #: The parts of loading a batch, in the order a batch goes through them.
 PARTS: Final = ("fetch", "transform", "collate", "pin", "copy")
@@ -73,7 +73,7 @@ def _breakdown(variant: Variant) -> LoadingParts | None:
     tables = []
     for run in variant.runs:
         with suppress(RecordError):  # an extra: the wait stands without it
-            rows = read_rows(run.path, INPUT_OF_RUN) if run.measured is not None else None
+            rows = read_rows(run.path, InputOfRun) if run.measured is not None else None
             tables += [] if rows is None else [_parts(rows)]
     if not tables:
         return None

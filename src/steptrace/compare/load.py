@@ -16,12 +16,12 @@ import pandas as pd
 from steptrace.documents.base import read
 from steptrace.documents.comparison.runs import ProcessError
 from steptrace.documents.run import RunRecord, Status
+from steptrace.documents.run_tables import SectionOfRun
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.errors import RecordError
 from steptrace.files import read_versioned
 from steptrace.record import STATUS_FILE, read_rows, read_run, read_status, read_steps
 from steptrace.run_times import Nanoseconds, RunTimes, run_times
-from steptrace.schema import SECTIONS_OF_RUN
 
 STUDY_FILE: Final = "study.json"
 NOT_RUN: Final = "not run"
@@ -36,7 +36,7 @@ class Measured:
     """What a run that got to its end measured. Arrays have one entry a step.
 
     `loader_wait_ns` belongs to the counted steps of `times`, None if a step's is not known; `profiled_ns` are the step
-    times of the profiled window; `sections` is the table `SECTIONS_OF_RUN`, if the run had a pass that times sections.
+    times of the profiled window; `sections` is the table `SectionOfRun`, if the run had a pass that times sections.
     """
 
     record: RunRecord
@@ -218,7 +218,7 @@ def _load_measured(run_dir: Path) -> Measured:
         times=times,
         loader_wait_ns=None if waits.isna().any() else waits.to_numpy(np.int64)[times.warmup_left_out :],
         profiled_ns=steps.loc[steps["phase"] == "profiled", "step_ns"].to_numpy(np.int64),
-        sections=read_rows(run_dir, SECTIONS_OF_RUN),
+        sections=read_rows(run_dir, SectionOfRun),
         summary=None,
     )
 

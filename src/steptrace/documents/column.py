@@ -14,21 +14,28 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_
 
 import msgspec
 
-from steptrace import schema
 from steptrace.documents.base import Document, Runs
 
 
 @dataclass(frozen=True)
-class Column(schema.Column):
-    """A field of a row as tables, pages and docs take it; its name is its key in JSON, `dtype` empty for many values.
+class Column:
+    """A field of a row as tables, pages and docs take it.
 
     Attributes:
+        name: its key in JSON, and the column's name in tables.
+        dtype: `int64`, `float64`, `bool` or `string`; empty for many values.
+        nullable: whether it may be null, which stands for what was not measured.
         heading: above it on a page; empty if pages leave it out.
         runs: how the values of several runs become one.
         local: a key that holds within one trace only, such as a line's number: traces are compared without it.
         total: a sum over all steps: of two traces that of a step is compared.
     """
 
+    name: str
+    dtype: str
+    meaning: str
+    unit: str | None = None
+    nullable: bool = False
     heading: str = ""
     runs: Runs | None = None
     is_key: bool = False
@@ -86,15 +93,6 @@ def keys_of(kind: type[Document]) -> tuple[Column, ...]:
 def shown_columns(kind: type[Document]) -> tuple[Column, ...]:
     """The columns of a kind of row that a page shows."""
     return tuple(column for column in columns_of(kind) if column.heading)
-
-
-def table_of(name: str, kind: type[Document], *key: str) -> schema.Table:
-    """The table whose rows are of this kind, which says what a row is.
-
-    `key` names the columns that identify one where the kind declares no keys.
-    """
-    declared = tuple(column.name for column in keys_of(kind))
-    return schema.Table(name, kind.__doc__ or "", *columns_of(kind), key=key or declared)
 
 
 @cache

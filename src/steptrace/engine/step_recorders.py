@@ -74,7 +74,7 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return operator()
 
     def rows(self, step: int = 0) -> list[dict[str, Any]]:
-        """The rows of `schema.OP_LINES` of one step, with file names as in a trace."""
+        """The rows of `OpLine` of one step, with file names as in a trace."""
         names = self._names()
         return [
             {

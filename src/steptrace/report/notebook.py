@@ -61,10 +61,11 @@ _GO_ON: Final = """\
 from pathlib import Path
 
 import pandas as pd
-from steptrace.schema import STEPS_OF_RUN, validate  # columns, types and units of each table
+from steptrace.documents.run_tables import StepOfRun
+from steptrace.documents.table import validate
 
 runs = sorted(Path(COMPARISON).parent.glob("*/run*/steps.parquet"))
-tables = {run.parts[-3:-1]: validate(pd.read_parquet(run), STEPS_OF_RUN) for run in runs}
+tables = {run.parts[-3:-1]: validate(pd.read_parquet(run), StepOfRun) for run in runs}
 steps = pd.concat(tables, names=["variant", "run"])
 timed = steps[steps.phase == "timed"].assign(step_ms=lambda steps: steps.step_ns / 1e6)
 timed.groupby("variant").step_ms.describe()"""

@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from steptrace import intervals, schema
-from steptrace.schema import TABLES
+from steptrace import intervals
+from steptrace.documents.table import validate
 from steptrace.trace.columns import Ints, row_numbers, spans_of, take
+from steptrace.trace.rows import TABLES
 
 Rest = ParamSpec("Rest")
 Result = TypeVar("Result")
@@ -57,7 +58,7 @@ class TraceMeta:
 
 @dataclass(frozen=True)
 class Trace:
-    """One rank's trace as tables, declared in `steptrace.schema`; times are ns since the trace's first event.
+    """One rank's trace as tables, declared in `steptrace.trace.rows`; times are ns since the trace's first event.
 
     `kernels` holds every GPU activity, copies and sets included. `window` is the span of all events used.
     """
@@ -158,5 +159,5 @@ def emptied(trace: Trace, *names: str) -> Trace:
 def check(trace: Trace) -> Trace:
     """Return `trace` if every table fits its declaration, else raise `SchemaError`."""
     for name, table in TABLES.items():
-        schema.validate(getattr(trace, name), table)
+        validate(getattr(trace, name), table)
     return trace

@@ -19,7 +19,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from steptrace import schema
+from steptrace.documents.run_tables import OpLine
+from steptrace.documents.table import read_table, validate
 from steptrace.errors import RecordError, TraceError
 from steptrace.intervals import Ints
 from steptrace.record import SOURCES_FILE, read_sources
@@ -117,7 +118,7 @@ def load_source_lines(trace: Path) -> SourceLines:
     path = trace.parent / OP_LINES_FILE
     try:
         if path.is_file():
-            op_lines = schema.validate(schema.read_table(path), schema.OP_LINES).sort_values(["step", "order"])
+            op_lines = validate(read_table(path), OpLine).sort_values(["step", "order"])
         path = trace.parent / SOURCES_FILE
         if path.is_file():
             recorded = read_sources(path)

@@ -1,4 +1,4 @@
-"""Makes the tables that `steptrace.schema` declares from sorted and linked columns, and reads a trace's metadata.
+"""Makes the tables of `steptrace.trace.rows` from sorted and linked columns, and reads a trace's metadata.
 
 PyTorch describes a collective on its kernel, or (older and AMD traces) on the `record_param_comms` operator around its
 launch. Without a description, the names of operator and kernel give the kind of collective.
@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from steptrace.schema import TABLES
+from steptrace.documents.column import columns_of
+from steptrace.documents.table import names_of
 from steptrace.trace import names as naming
 from steptrace.trace.bounds import LATEST_NS, MOST, plain_text, plain_values, within
 from steptrace.trace.columns import Columns, Ints, Mask, by_name, nearest, optional, references, row_numbers, take, text
 from steptrace.trace.events import MISSING, CollectiveArgs
 from steptrace.trace.model import TraceMeta
 from steptrace.trace.read import RawTrace
+from steptrace.trace.rows import TABLES
 
 _RANK_IN_NAME = re.compile(r"rank[-_.]?(\d{1,9})(?!\d)", re.IGNORECASE)
 _PIN_THREAD = re.compile(r"pt_data_pin|pin_memory", re.IGNORECASE)
@@ -40,7 +42,7 @@ def host_table(table: str, rows: Columns, names: pd.Index, **links: Any) -> pd.D
     """A table of a kind of host event: its own columns under the declared names, plus the links."""
     columns = {**rows, "name": text(rows["name"], names), **links}
     # Not copied: two copies of all columns would be the peak of memory.
-    return pd.DataFrame({name: columns[name] for name in TABLES[table].names}, copy=False)
+    return pd.DataFrame({name: columns[name] for name in names_of(TABLES[table])}, copy=False)
 
 
 def launches_table(calls: Columns, names: pd.Index, op: Ints, step: Ints) -> pd.DataFrame:
@@ -174,7 +176,7 @@ def collectives_table(
     kinds: dict[str, Any] = {"string": object, "int64": "Int64"}
     columns = {
         column.name: pd.array(values[column.name], dtype=kinds[column.dtype])
-        for column in TABLES["collectives"].columns
+        for column in columns_of(TABLES["collectives"])
         if column.name != "kernel"
     }
     return pd.DataFrame({"kernel": rows.astype(np.int64), **columns})

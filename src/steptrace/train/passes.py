@@ -19,7 +19,9 @@ import pandas as pd
 import torch
 from torch.utils.data import DataLoader
 
-from steptrace.schema.run import INPUT_OF_RUN
+from steptrace.documents.column import columns_of
+from steptrace.documents.run_tables import InputOfRun
+from steptrace.documents.table import names_of
 from steptrace.train.loop import Batch, Training, synchronize, tensors_of, train_step
 from steptrace.train.timed_loader import TimedBatch, timed_loader
 
@@ -57,7 +59,7 @@ class PartTimer:
 
 
 def measure_sections(training: Training, steps: int) -> pd.DataFrame:
-    """Train for `steps` more steps and return the times of their sections (table `SECTIONS_OF_RUN`)."""
+    """Train for `steps` more steps and return the times of their sections (table `SectionOfRun`)."""
     rows = []
     for step in range(steps):
         timer = PartTimer(training.device, SECTIONS)
@@ -74,7 +76,7 @@ def batch_bytes(training: Training) -> dict[str, int]:
     return {name: sum(tensor.nbytes for tensor in tensors_of(part)) for name, part in parts}
 
 
-_NULLABLE = [column.name for column in INPUT_OF_RUN.columns if column.nullable]
+_NULLABLE = [column.name for column in columns_of(InputOfRun) if column.nullable]
 
 
 def left_out(loader: "DataLoader[Any]") -> int:
@@ -83,7 +85,7 @@ def left_out(loader: "DataLoader[Any]") -> int:
 
 
 def measure_input(training: Training, loader: "DataLoader[Batch]", steps: int) -> pd.DataFrame:
-    """Train for `left_out` + `steps` more steps on batches of `loader`; return their times (table `INPUT_OF_RUN`)."""
+    """Train for `left_out` + `steps` more steps on batches of `loader`; return their times (table `InputOfRun`)."""
     rows: list[dict[str, Any]] = []
     source = _recorded(timed_loader(loader), rows)
     watched = replace(training, batches=source)
@@ -99,7 +101,7 @@ def measure_input(training: Training, loader: "DataLoader[Batch]", steps: int) -
         source.close()
     for row, (_, copy_ns) in zip(rows, copies.times, strict=False):  # no copies on a CPU
         row["copy_ns"] = copy_ns
-    table = pd.DataFrame(rows, columns=INPUT_OF_RUN.names[1:]).astype(dict.fromkeys(_NULLABLE, "Int64"))
+    table = pd.DataFrame(rows, columns=names_of(InputOfRun)[1:]).astype(dict.fromkeys(_NULLABLE, "Int64"))
     table.insert(0, "batch", range(len(table)))
     return table
 

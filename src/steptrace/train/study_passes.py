@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 import torch
 from omegaconf import DictConfig
 
+from steptrace.documents.base import Document
+from steptrace.documents.run_tables import InputOfRun, SectionOfRun
 from steptrace.engine.measure import peaks
 from steptrace.record import write_rows
-from steptrace.schema import INPUT_OF_RUN, SECTIONS_OF_RUN
 from steptrace.train import passes
 from steptrace.train.arrangement import check_compiled
 from steptrace.train.distributed import barrier
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from steptrace.documents.run import RunMemory
-    from steptrace.schema import Table
 
 
 class StudyPasses:
@@ -39,7 +39,7 @@ class StudyPasses:
         self.peaks = peaks()
         self.batch_bytes: dict[str, int] | None = None
         self._parts, self._config, self._watch, self._explained = parts, config, memory, explained
-        self._tables: list[tuple[Table, pd.DataFrame]] = []
+        self._tables: list[tuple[type[Document], pd.DataFrame]] = []
 
     def between(self, phase: str) -> None:
         """Run the passes after a phase."""
@@ -56,11 +56,11 @@ class StudyPasses:
         self.peaks = peaks()
         check_compiled(self._config.step)
         if self._explained and scale.section_steps:
-            self._tables.append((SECTIONS_OF_RUN, passes.measure_sections(parts, scale.section_steps)))
+            self._tables.append((SectionOfRun, passes.measure_sections(parts, scale.section_steps)))
             self.batch_bytes = passes.batch_bytes(parts)
         if self._explained and scale.input_steps:
             loader = build_loader(self._config, parts.device, self._config.seed, parts.ranks)
-            self._tables.append((INPUT_OF_RUN, passes.measure_input(parts, loader, scale.input_steps)))
+            self._tables.append((InputOfRun, passes.measure_input(parts, loader, scale.input_steps)))
         self.memory = self._watch.measure()
         self._watch.end_limit()  # the profiler's memory does not count as the training's
 

@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from steptrace import intervals, schema
-from steptrace.documents.column import table_of
+from steptrace import intervals
 from steptrace.documents.labels import Label
+from steptrace.documents.table import validate
 from steptrace.intervals import Ints
 from steptrace.trace.columns import counted, marks_steps, nearest, row_numbers, start_end, take, unmeasured
 from steptrace.trace.model import Trace, launched_at, on_training, once
-
-ANNOTATION_TIMES = table_of("annotation_times", Label, "label")
 
 
 @once
@@ -83,7 +81,7 @@ def annotation_times(trace: Trace, device: int | None) -> pd.DataFrame:
         }
     )
     table = table.sort_values(["host_ns", "label"], ascending=[False, True], kind="stable").reset_index(drop=True)
-    return schema.validate(table, ANNOTATION_TIMES)
+    return validate(table, Label)
 
 
 @once

@@ -16,10 +16,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api.types import union_categoricals
 
-from steptrace.analysis.common import tables_paths as schema
+from steptrace.analysis.common.tables_paths import CallName, CallTreeRow, KernelOrigin
 from steptrace.compiled import compiled
+from steptrace.documents.table import frame_of, names_of, validate
 from steptrace.intervals import Ints
-from steptrace.schema import validate
 from steptrace.trace.columns import Mask, Rows, counted, pick, references, row_numbers, take, text
 from steptrace.trace.model import Trace
 from steptrace.trace.source import SITE_COLUMNS, SourceLines, sites_of
@@ -58,7 +58,7 @@ def call_tree(trace: Trace) -> pd.DataFrame:
         },
         copy=False,
     )
-    return validate(table, schema.CALL_TREE, check_key=False)  # unique by construction
+    return frame_of(CallTreeRow, table)
 
 
 #: The columns of `tree_of`.
@@ -132,7 +132,7 @@ def kernel_origins(trace: Trace, tree: pd.DataFrame, lines: SourceLines | None =
     columns = {name: pick(sites[name].to_numpy(dtype=object), row) for name in SITE_COLUMNS}
     columns["line"] = counted(take(row_numbers(sites["line"]), row))
     node = references(kernel_nodes(trace, tree))
-    return validate(pd.DataFrame({"kernel": np.arange(len(launch)), "node": node, **columns}), schema.KERNEL_ORIGINS)
+    return validate(pd.DataFrame({"kernel": np.arange(len(launch)), "node": node, **columns}), KernelOrigin)
 
 
 def device_time_by(trace: Trace, origins: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -163,7 +163,7 @@ def call_names(tree: pd.DataFrame) -> pd.DataFrame:
     for column in ("host_ns", "kernels", "device_ns"):
         table[column] = _sums(tree[column][outer], key[outer], len(calls))[present]
     table = table.sort_values(["device_ns", "host_ns"], ascending=False, kind="stable").reset_index(drop=True)
-    return validate(table[schema.CALL_NAMES.names], schema.CALL_NAMES)
+    return validate(table[names_of(CallName)], CallName)
 
 
 def _sums(values: "pd.Series[int]", key: Ints, count: int) -> Any:

@@ -10,16 +10,14 @@ import numpy as np
 import pandas as pd
 from msgspec.structs import asdict
 
-from steptrace import intervals, schema
+from steptrace import intervals
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.division import BUSY, gpu_division
-from steptrace.documents.column import table_of
 from steptrace.documents.gpu_time import DeviceTime, GpuTime, TemporalRow
+from steptrace.documents.table import frame_of, validate
 from steptrace.intervals import Ints
 from steptrace.trace.columns import counted, start_end, unmeasured
 from steptrace.trace.model import Trace
-
-TEMPORAL = table_of("temporal", TemporalRow, "device", "step")
 
 
 def exclusive_times(trace: Trace, device: int, starts: Ints, ends: Ints) -> dict[str, Ints]:
@@ -85,15 +83,15 @@ def temporal_breakdown(trace: Trace) -> pd.DataFrame:
     it. Without a GPU the table is empty.
     """
     parts = [_breakdown(trace, device) for device in sorted(trace.devices)]
-    return schema.validate(pd.concat(parts, ignore_index=True), TEMPORAL) if parts else schema.frame_of(TEMPORAL)
+    return validate(pd.concat(parts, ignore_index=True), TemporalRow) if parts else frame_of(TemporalRow)
 
 
 def _breakdown(trace: Trace, device: int) -> pd.DataFrame:
     steps, span = trace.steps, activity(trace, device).span
     start: Ints = np.append(span[0], steps["ts"].to_numpy())
     end: Ints = np.append(span[1], (steps["ts"] + steps["dur"]).to_numpy())
-    return schema.frame_of(
-        TEMPORAL,
+    return frame_of(
+        TemporalRow,
         {
             "rank": [trace.rank] * len(start),
             "device": device,

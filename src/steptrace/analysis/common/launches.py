@@ -7,17 +7,18 @@ Analysis reports the delay undivided.
 """
 
 import re
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 
-from steptrace import intervals, schema
+from steptrace import intervals
 from steptrace.analysis.common.analysis import Analysis, rows
-from steptrace.documents.column import table_of
+from steptrace.documents.base import Document, field
+from steptrace.documents.column import key
 from steptrace.documents.launches import Distribution, LaunchCall, Launches, LaunchOperator
+from steptrace.documents.table import frame_of, validate
 from steptrace.intervals import Ints
-from steptrace.schema import Column, Table
 from steptrace.trace import names as naming
 from steptrace.trace.columns import Mask, ended_before, map_names, references, row_numbers, texts
 from steptrace.trace.model import Trace
@@ -36,27 +37,25 @@ FLAGS = ("short_kernels", "slow_launches", "excess_delays")
 _GRAPH = re.compile(r"GraphLaunch")
 _KINDS = {"memcpy": "copy", "memset": "set"}
 
-LAUNCH_TIMES = Table(
-    "launch_times",
-    "One host call and the work it put on one GPU: one activity, or for a graph many. "
-    "`queueing_ns`, `dependency_ns` and `latency_ns` add up to `delay_ns`.",
-    Column("launch", "int64", "Row of `launches`."),
-    Column("call", "string", "Name of the call."),
-    Column("kind", "string", "`kernel`, `graph`, `copy` or `set`, by what the call launched."),
-    Column("op", "string", "The innermost operator around the call.", nullable=True),
-    Column("step", "int64", "Row of `steps`.", nullable=True),
-    Column("device", "int64", "GPU."),
-    Column("stream", "int64", "Stream of its first activity."),
-    Column("activities", "int64", "How many activities it caused."),
-    Column("host_ns", "int64", "Length of the call.", "ns"),
-    Column("device_ns", "int64", "Time in which its work ran: the union of its activities.", "ns"),
-    Column("delay_ns", "int64", "From the call's end to its work's start; 0 if that came first.", "ns"),
-    Column("queueing_ns", "int64", "The part of the delay with earlier work of the stream still to finish.", "ns"),
-    Column("dependency_ns", "int64", "The rest, if the stream had been told to wait for an event.", "ns"),
-    Column("latency_ns", "int64", "The rest, if not: the stream was free, the work had not begun.", "ns"),
-    key=("launch", "device"),
-)
-LAUNCH_CALLS = table_of("launch_calls", LaunchCall, "call", "kind")
+
+class LaunchTime(Document, frozen=True):
+    """One host call and the work it put on one GPU: one activity, or for a graph many. `queueing_ns`, `dependency_ns`
+    and `latency_ns` add up to `delay_ns`."""
+
+    launch: Annotated[int, key("", "Row of `launches`.")]
+    call: Annotated[str, field("Name of the call.")]
+    kind: Annotated[str, field("`kernel`, `graph`, `copy` or `set`, by what the call launched.")]
+    op: Annotated[str | None, field("The innermost operator around the call.")]
+    step: Annotated[int | None, field("Row of `steps`.")]
+    device: Annotated[int, key("", "GPU.")]
+    stream: Annotated[int, field("Stream of its first activity.")]
+    activities: Annotated[int, field("How many activities it caused.")]
+    host_ns: Annotated[int, field("Length of the call.", "ns")]
+    device_ns: Annotated[int, field("Time in which its work ran: the union of its activities.", "ns")]
+    delay_ns: Annotated[int, field("From the call's end to its work's start; 0 if that came first.", "ns")]
+    queueing_ns: Annotated[int, field("The part of the delay with earlier work of the stream still to finish.", "ns")]
+    dependency_ns: Annotated[int, field("The rest, if the stream had been told to wait for an event.", "ns")]
+    latency_ns: Annotated[int, field("The rest, if not: the stream was free, the work had not begun.", "ns")]
 
 
 def launch_times(trace: Trace, device: int) -> pd.DataFrame:
@@ -66,7 +65,7 @@ def launch_times(trace: Trace, device: int) -> pd.DataFrame:
     linked = trace.kernels["launch"].notna().to_numpy()
     kernels, free = trace.kernels[here & linked], free[linked[here]]
     if len(kernels) == 0:
-        return schema.frame_of(LAUNCH_TIMES)
+        return frame_of(LaunchTime)
     launch = row_numbers(kernels["launch"])
     # By launch, then start: the first row of each launch is its first activity.
     order = np.lexsort((kernels["ts"].to_numpy(), launch))
@@ -83,8 +82,8 @@ def launch_times(trace: Trace, device: int) -> pd.DataFrame:
     dependency = np.where(waits_for_event(trace, row), delay - queueing, 0)
     kind = map_names(kernels["category"].iloc[first], lambda name: _KINDS.get(name, "kernel"), object)
     kind[map_names(call["name"], _GRAPH.search)] = "graph"
-    return schema.frame_of(
-        LAUNCH_TIMES,
+    return frame_of(
+        LaunchTime,
         {
             "launch": row,
             "call": call["name"].to_numpy(dtype=object),
@@ -112,7 +111,7 @@ def launch_calls(times: pd.DataFrame) -> pd.DataFrame:
     medians = groups[timed].median().rename(columns=lambda name: name.replace("_ns", "_median_ns"))
     table = groups[["activities", *TIMES, *FLAGS]].sum().assign(count=groups.size(), **medians).reset_index()
     table = table.sort_values(["count", "call"], ascending=[False, True], kind="stable", ignore_index=True)
-    return schema.validate(table, LAUNCH_CALLS)
+    return validate(table, LaunchCall)
 
 
 def flags(times: pd.DataFrame) -> dict[str, "pd.Series[bool]"]:

@@ -5,7 +5,7 @@ The host's own collectives are gloo's on a CPU, on threads of their own, each wi
 collectives are not free if both share cores. Without recorded operators the hidden part is unknown.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -14,11 +14,10 @@ from steptrace import intervals
 from steptrace.analysis.common.analysis import Analysis, rows
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.kernel_names import short_name
-from steptrace.documents.column import table_of
+from steptrace.documents.base import Document, field
+from steptrace.documents.column import key
 from steptrace.documents.communication import CollectiveName, Collectives, CollectivesOfStep
-from steptrace.documents.ranks import RankKernel, RankWait
 from steptrace.intervals import Spans
-from steptrace.schema.table import Column, Table
 from steptrace.trace.columns import Ints, counted, map_names, references, row_numbers, spans_of, unmeasured
 from steptrace.trace.model import Trace, on_training, once
 from steptrace.trace.names import host_collective, is_collective_op
@@ -33,68 +32,62 @@ ELEMENT_BYTES = {
 }
 
 
-_COLLECTIVE = Column("collective", "string", "`all_reduce`, ..., or the kernel's short name where nothing says it.")
-_GROUP = Column("group", "string", "Process group, null if not said.", nullable=True)
+_Collective = Annotated[str, field("`all_reduce`, ..., or the kernel's short name where nothing says it.")]
+_Group = Annotated[str | None, field("Process group, null if not said.")]
 
-COLLECTIVE_TIMES = Table(
-    "collective_times",
-    "One collective's activity on a GPU, and how much of it computation did not hide.",
-    Column("kernel", "int64", "Row of `kernels`."),
-    _COLLECTIVE,
-    _GROUP,
-    Column("stream", "int64", "Stream it ran on."),
-    Column("step", "int64", "Row of `steps`: the step that launched it, null outside them.", nullable=True),
-    Column("ts", "int64", "Start.", "ns"),
-    Column("dur_ns", "int64", "Length, waiting for other ranks included.", "ns"),
-    Column("exposed_ns", "int64", "Of its length, without a compute kernel running.", "ns"),
-    Column("bytes", "int64", "The larger of what this rank gives and gets; null if not said.", "B", nullable=True),
-    key=("kernel",),
-)
 
-HOST_COLLECTIVES = Table(
-    "host_collectives",
-    "One collective that the host carried out itself (gloo), and how much of it no operator hid.",
-    Column("annotation", "int64", "Row of `annotations`: PyTorch's label around it."),
-    _COLLECTIVE,
-    Column("thread", "int64", "Row of `threads`: what carried it out."),
-    Column("step", "int64", "Row of `steps`: the step it began in, null outside them.", nullable=True),
-    Column("ts", "int64", "Start.", "ns"),
-    Column("dur_ns", "int64", "Length, waiting for other ranks included.", "ns"),
-    Column(
-        "exposed_ns",
-        "int64",
-        "Of its length, without an operator on a thread that does training work; null if none is recorded.",
-        "ns",
-        nullable=True,
-    ),
-    Column("bytes", "int64", "What this rank gives; null if not said.", "B", nullable=True),
-    key=("annotation",),
-)
-RANK_WAITS = table_of("rank_waits", RankWait, "rank")
+class CollectiveTime(Document, frozen=True):
+    """One collective's activity on a GPU, and how much of it computation did not hide."""
 
-MATCHED_COLLECTIVES = Table(
-    "matched_collectives",
-    "One rank's part in a collective that several ranks' traces hold.",
-    Column("match", "int64", "Number of the collective."),
-    _COLLECTIVE,
-    _GROUP,
-    Column("matched_by", "string", "`sequence` (group and number), `order` (on a host) or `time` (aligned times)."),
-    Column("rank", "int64", "Rank, or the trace's place in the list where traces do not say."),
-    Column("kernel", "int64", "Row of that rank's `kernels`, null for a collective of the host.", nullable=True),
-    Column("annotation", "int64", "Row of that rank's `annotations`, null for one of a GPU.", nullable=True),
-    Column("step", "int64", "Row of that rank's `steps`.", nullable=True),
-    Column("start_ns", "int64", "Aligned start.", "ns"),
-    Column("dur_ns", "int64", "Length.", "ns"),
-    Column("wait_ns", "int64", "Before the last rank arrived.", "ns"),
-    Column("last", "bool", "Whether this rank was the last to arrive."),
-    key=("match", "rank"),
-)
-RANK_KERNELS = table_of("rank_kernels", RankKernel, "class", "name")
+    kernel: Annotated[int, key("", "Row of `kernels`.")]
+    collective: _Collective
+    group: _Group
+    stream: Annotated[int, field("Stream it ran on.")]
+    step: Annotated[int | None, field("Row of `steps`: the step that launched it, null outside them.")]
+    ts: Annotated[int, field("Start.", "ns")]
+    dur_ns: Annotated[int, field("Length, waiting for other ranks included.", "ns")]
+    exposed_ns: Annotated[int, field("Of its length, without a compute kernel running.", "ns")]
+    bytes: Annotated[int | None, field("The larger of what this rank gives and gets; null if not said.", "B")]
+
+
+class HostCollective(Document, frozen=True):
+    """One collective that the host carried out itself (gloo), and how much of it no operator hid."""
+
+    annotation: Annotated[int, key("", "Row of `annotations`: PyTorch's label around it.")]
+    collective: _Collective
+    thread: Annotated[int, field("Row of `threads`: what carried it out.")]
+    step: Annotated[int | None, field("Row of `steps`: the step it began in, null outside them.")]
+    ts: Annotated[int, field("Start.", "ns")]
+    dur_ns: Annotated[int, field("Length, waiting for other ranks included.", "ns")]
+    exposed_ns: Annotated[
+        int | None,
+        field(
+            "Of its length, without an operator on a thread that does training work; null if none is recorded.", "ns"
+        ),
+    ]
+    bytes: Annotated[int | None, field("What this rank gives; null if not said.", "B")]
+
+
+class MatchedCollective(Document, frozen=True):
+    """One rank's part in a collective that several ranks' traces hold."""
+
+    match: Annotated[int, key("", "Number of the collective.")]
+    collective: _Collective
+    group: _Group
+    matched_by: Annotated[str, field("`sequence` (group and number), `order` (on a host) or `time` (aligned times).")]
+    rank: Annotated[int, key("", "Rank, or the trace's place in the list where traces do not say.")]
+    kernel: Annotated[int | None, field("Row of that rank's `kernels`, null for a collective of the host.")]
+    annotation: Annotated[int | None, field("Row of that rank's `annotations`, null for one of a GPU.")]
+    step: Annotated[int | None, field("Row of that rank's `steps`.")]
+    start_ns: Annotated[int, field("Aligned start.", "ns")]
+    dur_ns: Annotated[int, field("Length.", "ns")]
+    wait_ns: Annotated[int, field("Before the last rank arrived.", "ns")]
+    last: Annotated[bool, field("Whether this rank was the last to arrive.")]
 
 
 @once
 def collective_times(trace: Trace, device: int) -> pd.DataFrame:
-    """The collectives of one GPU in order of time: the table `COLLECTIVE_TIMES`.
+    """The collectives of one GPU in order of time: the table `CollectiveTime`.
 
     `exposed_ns` is a collective's own length without a compute kernel on any stream of the GPU. Collectives that run
     at once each count theirs, so the sum can exceed the GPU's `exposed_comm_ns`, which counts each instant once.
@@ -209,7 +202,7 @@ def _bytes(collectives: pd.DataFrame) -> "pd.Series[int]":
 
 @once
 def host_collectives(trace: Trace) -> pd.DataFrame:
-    """The collectives that the host carried out, in order of time: the table `HOST_COLLECTIVES`."""
+    """The collectives that the host carried out, in order of time: the table `HostCollective`."""
     labels = trace.annotations
     called = map_names(labels["name"], host_collective, object)
     label = np.flatnonzero(pd.notna(called))

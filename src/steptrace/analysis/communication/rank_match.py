@@ -18,7 +18,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from steptrace.analysis.communication.collectives import COLLECTIVE_TIMES, collective_times, host_collectives
+from steptrace.analysis.communication.collectives import CollectiveTime, collective_times, host_collectives
+from steptrace.documents.table import names_of
 from steptrace.trace.columns import Ints, row_numbers, unmeasured
 from steptrace.trace.model import Trace
 
@@ -29,7 +30,7 @@ _POINT_TO_POINT = frozenset({"send", "recv"})
 _ALLOWED_SPREADS = 3
 
 _ADDED = ["annotation", "rank", "start", "end", "sequence", "group_key", "step_index", "pairing"]
-_COLUMNS = [*COLLECTIVE_TIMES.names, *_ADDED]
+_COLUMNS = [*names_of(CollectiveTime), *_ADDED]
 
 #: Fewest pairs by order alone: a single one always fits.
 _LEAST_PAIRS = 3

@@ -12,7 +12,7 @@ import pandas as pd
 from steptrace import intervals
 from steptrace.analysis.common.analysis import Analysis, rows
 from steptrace.analysis.common.kernel_names import short_names
-from steptrace.analysis.communication.collectives import MATCHED_COLLECTIVES, RANK_KERNELS, RANK_WAITS
+from steptrace.analysis.communication.collectives import MatchedCollective
 from steptrace.analysis.communication.rank_match import Clocks, align, all_collectives, match
 from steptrace.analysis.kernels.measure import kernel_table
 from steptrace.documents.ranks import (
@@ -26,9 +26,9 @@ from steptrace.documents.ranks import (
 )
 from steptrace.documents.run import Communication
 from steptrace.documents.summary import TraceSummary
+from steptrace.documents.table import frame_of, names_of
 from steptrace.errors import RecordError
 from steptrace.record import read_communication
-from steptrace.schema import frame_of
 from steptrace.trace.model import Trace
 
 #: Most kernels compared across ranks in summary.json; `rank_kernels.parquet` has all.
@@ -54,7 +54,7 @@ def by_rank(traces: Sequence[Trace]) -> dict[int, Trace]:
 
 
 def matched_collectives(traces: dict[int, Trace]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The collectives that ranks share, and each rank's waiting: `MATCHED_COLLECTIVES`, `RANK_WAITS`.
+    """The collectives that ranks share, and each rank's waiting: `MatchedCollective`, `RankWait`.
 
     A rank waits from its own arrival in a collective (the start of its kernel) to the arrival of the last rank, at
     most to its own end. The last rank is charged with all the waiting. Sums over concurrent collectives count each
@@ -69,7 +69,7 @@ def matched_collectives(traces: dict[int, Trace]) -> tuple[pd.DataFrame, pd.Data
     late = parts.sort_values(["match", "start_ns", "rank"], ascending=[True, False, True], kind="stable")
     is_last = ~parts.index.isin(late.index[late.duplicated("match")])
     matched = parts.assign(wait_ns=wait.astype("int64"), last=is_last)
-    return matched[MATCHED_COLLECTIVES.names], _waits(matched, collectives, clocks)
+    return matched[names_of(MatchedCollective)], _waits(matched, collectives, clocks)
 
 
 def _waits(matched: pd.DataFrame, collectives: pd.DataFrame, clocks: Clocks) -> pd.DataFrame:
@@ -94,7 +94,7 @@ def _waits(matched: pd.DataFrame, collectives: pd.DataFrame, clocks: Clocks) -> 
                 "delay_ns": _measure(second[last.index], last["start_ns"]) if measured else None,
             }
         )
-    return frame_of(RANK_WAITS, found_of)
+    return frame_of(RankWait, found_of)
 
 
 def _waited(parts: pd.DataFrame) -> int:
@@ -123,13 +123,13 @@ def straggler(waits: pd.DataFrame) -> Straggler | None:
 
 
 def rank_kernels(traces: dict[int, Trace]) -> pd.DataFrame:
-    """Each kernel's time across ranks: `RANK_KERNELS`, the kernel with the most time first.
+    """Each kernel's time across ranks: `RankKernel`, the kernel with the most time first.
 
     Figures are over the ranks that ran the kernel; the others do not count as 0.
     """
     parts = [kernel_table(t, t.devices[0]).assign(rank=rank) for rank, t in traces.items() if t.devices]
     if not parts:
-        return frame_of(RANK_KERNELS)
+        return frame_of(RankKernel)
     every = pd.concat(parts, ignore_index=True)
     groups = every.groupby(["class", "name"], sort=True)
     over_ranks = {f"{of}_{how}_ns": (f"{of}_ns", how) for of in ("sum", "mean") for how in ("min", "median", "max")}
@@ -139,7 +139,7 @@ def rank_kernels(traces: dict[int, Trace]) -> pd.DataFrame:
     table = table.reset_index()
     table["short_name"] = table["name"].map(short_names(every["name"]))
     table = table.sort_values(["sum_ns", "name"], ascending=[False, True], kind="stable", ignore_index=True)
-    return frame_of(RANK_KERNELS, table)
+    return frame_of(RankKernel, table)
 
 
 def tables(analyses: list[Analysis]) -> dict[str, pd.DataFrame]:

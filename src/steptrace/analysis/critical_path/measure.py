@@ -18,18 +18,20 @@ The share of a class is its part of the path, not the possible saving: without i
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from steptrace.analysis.common import tables_paths as schema
+from steptrace.analysis.common.tables_paths import PathOfStep, PathPart
 from steptrace.analysis.critical_path.nodes import CLASSES, Nodes, Steps, nodes_of
+from steptrace.documents.base import Document
 from steptrace.documents.program import ClassOfPath, CriticalPath
-from steptrace.schema import frame_of, validate
+from steptrace.documents.table import frame_of, validate
 from steptrace.trace.columns import references, text
 from steptrace.trace.model import Trace
 
+_KINDS: Final[dict[str, type[Document]]] = {"critical_path": PathPart, "critical_steps": PathOfStep}
 _ON_GPU = ("compute", "comm", "memory", "launch", "queue", "sync")
 
 
@@ -39,12 +41,12 @@ def critical_paths(trace: Trace) -> dict[str, pd.DataFrame]:
     A trace without steps is taken as one. Without host events there is no path, and both are empty.
     """
     nodes = nodes_of(trace)
-    tables = {name: frame_of(table) for name, table in schema.PATHS.items()} if nodes is None else _tables(*nodes)
+    tables = {name: frame_of(kind) for name, kind in _KINDS.items()} if nodes is None else _tables(*nodes)
     for table in tables.values():
         table["class"] = text(table["class"].to_numpy(dtype=np.int64), pd.Index(list(CLASSES), dtype=object))
         step = table["step"].to_numpy(dtype=np.int64)
         table["step"] = references(step if len(trace.steps) else np.full(len(step), -1))
-    return {name: validate(table, schema.PATHS[name]) for name, table in tables.items()}
+    return {name: validate(table, _KINDS[name]) for name, table in tables.items()}
 
 
 def _tables(nodes: Nodes, steps: Steps) -> dict[str, pd.DataFrame]:

@@ -17,12 +17,11 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from steptrace import schema
 from steptrace.analysis.common.analysis import rows
 from steptrace.analysis.common.kernel_names import short_names
-from steptrace.documents.column import table_of
 from steptrace.documents.kernels import KernelFormat as KernelFormatRow
 from steptrace.documents.kernels import Precision
+from steptrace.documents.table import frame_of
 from steptrace.trace.columns import take
 from steptrace.trace.model import Trace, launching_op
 
@@ -199,8 +198,6 @@ MOST: Final = 10
 _KEYS: Final = ("name", "bits", "by", "tensor_core", "eligible", "tf32")
 _NARROW: Final = re.compile(r"^c10::(?:Float8|Float4|Byte|Char)", re.IGNORECASE)
 
-KERNEL_FORMATS = table_of("kernel_formats", KernelFormatRow, *_KEYS)
-
 
 def kernel_formats(trace: Trace, device: int) -> pd.DataFrame:
     """The compute kernels of GPU `device` by name, format and use of tensor cores (table `kernel_formats`).
@@ -235,7 +232,7 @@ def kernel_formats(trace: Trace, device: int) -> pd.DataFrame:
     table = rows.groupby([*_KEYS], dropna=False, sort=True)[["count", "ns"]].sum().reset_index()
     table = table.sort_values(["ns", "name"], ascending=[False, True], kind="stable", ignore_index=True)
     short = short_names(table["name"])
-    return schema.frame_of(KERNEL_FORMATS, table.assign(short_name=[short[name] for name in table["name"]]))
+    return frame_of(KernelFormatRow, table.assign(short_name=[short[name] for name in table["name"]]))
 
 
 def _judged(name: str, op: str, types: str) -> tuple[str, str, str | None, str, bool, bool]:

@@ -19,24 +19,21 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from steptrace import intervals, schema
+from steptrace import intervals
 from steptrace.analysis.common.analysis import records
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.call_tree import inside_same, kernel_nodes, tree_of
 from steptrace.analysis.common.kernel_names import short_name, short_names
 from steptrace.analysis.common.steps import is_own_operator
-from steptrace.analysis.common.tables_paths import SEQUENCES
-from steptrace.documents.column import table_of
+from steptrace.analysis.common.tables_paths import SequenceRow
 from steptrace.documents.kernels import KernelName, KernelType, Sequence, SequenceEntry
 from steptrace.documents.overview import Placement
+from steptrace.documents.table import frame_of, validate
 from steptrace.intervals import Ints
 from steptrace.trace.columns import map_names, marks_steps
 from steptrace.trace.model import Trace, launching_op, on_training
 
 _KEYS = ["name", "kind"]
-
-KERNEL_NAMES = table_of("kernel_names", KernelName, "name", "class")
-KERNEL_TYPES = table_of("kernel_types", KernelType, "classes")
 
 
 def kernel_table(trace: Trace, device: int) -> pd.DataFrame:
@@ -53,7 +50,7 @@ def kernel_table(trace: Trace, device: int) -> pd.DataFrame:
     total = int(table["sum_ns"].sum())
     table["share"] = table["sum_ns"] / total if total else 0.0
     table = table.sort_values(["sum_ns", "name"], ascending=[False, True], kind="stable", ignore_index=True)
-    return schema.validate(table, KERNEL_NAMES)
+    return validate(table, KernelName)
 
 
 def kernel_types(trace: Trace, device: int) -> pd.DataFrame:
@@ -70,7 +67,7 @@ def kernel_types(trace: Trace, device: int) -> pd.DataFrame:
                 together = cut(together, of_class)
             if ns := intervals.measure(together):
                 rows.append({"classes": " + ".join(classes), "ns": ns, "busy_share": ns / busy})
-    return schema.frame_of(KERNEL_TYPES, rows)
+    return frame_of(KernelType, rows)
 
 
 #: A sequence has at least two activities.
@@ -174,7 +171,7 @@ def _table(sequences: dict[tuple[Any, ...], list[int]], names: pd.Index) -> pd.D
         for (kind, name, sequence), sums in sequences.items()
     ]
     rows.sort(key=lambda row: (-row["kernel_ns"], row["kind"], row["name"], row["kernels"]))
-    return schema.frame_of(SEQUENCES, rows)
+    return frame_of(SequenceRow, rows)
 
 
 #: Operators that view a tensor, or allocate one.

@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from steptrace import schema
 from steptrace.analysis.memory.measure import DEVICE, life, on_device, origins
-from steptrace.analysis.memory.tables import MEMORY_GROWTH, MEMORY_KEPT
+from steptrace.analysis.memory.tables import BlocksOnDevice, MemoryGrowth
+from steptrace.documents.table import frame_of
 from steptrace.intervals import Ints
 from steptrace.trace.events import MISSING
 from steptrace.trace.model import Trace
@@ -47,8 +47,8 @@ def memory_growth(trace: Trace, blocks: pd.DataFrame, lines: SourceLines) -> tup
         grown.append(pd.DataFrame({**identity, "index": number[counts], "bytes": size}).astype({"device": "Int64"}))
         kept.append(origins(trace, group[stays & counts[born]], lines).assign(**identity))
     return (
-        schema.frame_of(MEMORY_GROWTH, pd.concat(grown, ignore_index=True) if grown else ()),
-        schema.frame_of(MEMORY_KEPT, pd.concat(kept, ignore_index=True) if kept else ()),
+        frame_of(MemoryGrowth, pd.concat(grown, ignore_index=True) if grown else ()),
+        frame_of(BlocksOnDevice, pd.concat(kept, ignore_index=True) if kept else ()),
     )
 
 

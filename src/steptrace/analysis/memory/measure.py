@@ -23,10 +23,10 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from steptrace import schema
 from steptrace.analysis.common.series import steps_of
 from steptrace.analysis.common.steps import labelled_parts, unlabelled_parts
-from steptrace.analysis.memory.tables import MEMORY_AT_PEAK, MEMORY_BLOCKS, MEMORY_CURVE, MEMORY_DEVICES
+from steptrace.analysis.memory.tables import BlocksOnDevice, MemoryBlock, MemoryPeak, MemoryPoint
+from steptrace.documents.table import frame_of
 from steptrace.intervals import Ints
 from steptrace.trace.columns import counted, innermost, nearest, optional, references, row_numbers, start_end, texts
 from steptrace.trace.events import MISSING
@@ -81,8 +81,8 @@ def memory_blocks(trace: Trace) -> pd.DataFrame:
     op = np.concatenate([innermost(trace.ops, events.iloc[order[first]]), np.full(len(lone), -1)])
     phase, category = _categories(trace, begin, until)
     allocated = begin != MISSING
-    table: pd.DataFrame = schema.frame_of(
-        MEMORY_BLOCKS,
+    table: pd.DataFrame = frame_of(
+        MemoryBlock,
         {
             "device_type": kind[rows],
             "device": events["device"].array[rows],
@@ -137,7 +137,7 @@ def memory_devices(trace: Trace, blocks: pd.DataFrame, held: Mapping[int, Held])
         )
     peaks.sort(key=lambda row: -row["peak_allocated"])
     curve = pd.concat(curves, ignore_index=True) if curves else ()
-    return schema.frame_of(MEMORY_DEVICES, peaks), schema.frame_of(MEMORY_CURVE, curve)
+    return frame_of(MemoryPeak, peaks), frame_of(MemoryPoint, curve)
 
 
 def memory_at_peak(
@@ -155,7 +155,7 @@ def memory_at_peak(
         )
         part = part.sort_values("bytes", ascending=False, kind="stable")
         parts.append(part.assign(device_type=row.device_type, device=row.device))
-    return schema.frame_of(MEMORY_AT_PEAK, pd.concat(parts, ignore_index=True) if parts else ())
+    return frame_of(BlocksOnDevice, pd.concat(parts, ignore_index=True) if parts else ())
 
 
 def on_device(table: pd.DataFrame, kind: Any, device: Any) -> pd.DataFrame:

@@ -1,85 +1,71 @@
-"""The tables of the allocators' memory: blocks, curves, peaks, blocks live at a peak, growth by step."""
+"""The rows of the tables of the allocators' memory: blocks, curves, peaks, blocks live at a peak, growth by step."""
 
-from steptrace.documents.column import columns_of
+from typing import Annotated
+
+from steptrace.documents.base import Document, field
+from steptrace.documents.column import key
 from steptrace.documents.memory import AtPeak
-from steptrace.schema.table import Column, Table
 
-_DEVICE_TYPE = Column("device_type", "int64", "0 is the host, 1 a CUDA or ROCm device.")
-_DEVICE = Column("device", "int64", "Index of the device, null for the host.", nullable=True)
-_CATEGORY = Column(
-    "category",
-    "string",
-    "`parameters`, `gradients`, `optimizer_state`, `activations`, `inputs`, `workspaces`, `temporary` or `unknown`.",
-)
+_DeviceType = Annotated[int, key("", "0 is the host, 1 a CUDA or ROCm device.")]
+_Device = Annotated[int | None, key("", "Index of the device, null for the host.")]
 
-MEMORY_BLOCKS = Table(
-    "memory_blocks",
-    "One block of memory from its allocation to its release, as far as the trace holds them.",
-    _DEVICE_TYPE,
-    _DEVICE,
-    Column("address", "int64", "Address of the block."),
-    Column("bytes", "int64", "Its size.", "B"),
-    Column("ts", "int64", "When it was allocated; null if that was before the trace.", "ns", nullable=True),
-    Column("until", "int64", "When it was released; null if the trace does not hold it.", "ns", nullable=True),
-    Column("thread", "int64", "Row of `threads` that allocated it; null before the trace.", nullable=True),
-    Column("op", "int64", "Row of `ops`: the innermost operator around the allocation.", nullable=True),
-    Column("phase", "string", "Part of the step it was allocated in; null outside of them.", nullable=True),
-    _CATEGORY,
-)
 
-MEMORY_CURVE = Table(
-    "memory_curve",
-    "Bytes in use on one device, from this instant to the device's next row.",
-    _DEVICE_TYPE,
-    _DEVICE,
-    Column("ts", "int64", "Instant.", "ns"),
-    Column("allocated", "int64", "Bytes of all live blocks, with what was there before the trace.", "B"),
-    Column("reserved", "int64", "Bytes the allocator holds of the device; null on the host.", "B", nullable=True),
-    key=("device_type", "device", "ts"),
-)
+class _OnDevice(Document, frozen=True):
+    device_type: _DeviceType
+    device: _Device
 
-MEMORY_DEVICES = Table(
-    "memory_devices",
-    "The peak of one device.",
-    _DEVICE_TYPE,
-    _DEVICE,
-    Column("before", "int64", "Bytes held since before the trace, as far as known.", "B"),
-    Column("complete", "bool", "Whether those bytes are known: by the allocator's counter or the run's memory.json."),
-    Column("agrees", "float64", "Share of events whose counter is the sum of the live blocks.", nullable=True),
-    Column("peak_ts", "int64", "First instant of the peak.", "ns"),
-    Column("peak_allocated", "int64", "Bytes allocated at the peak.", "B"),
-    Column("peak_reserved", "int64", "Most bytes reserved at any instant; null on the host.", "B", nullable=True),
-    key=("device_type", "device"),
-)
 
-MEMORY_AT_PEAK = Table(
-    "memory_at_peak",
-    "What was live at a device's peak: the blocks of one origin together. Their bytes add up to the peak.",
-    _DEVICE_TYPE,
-    _DEVICE,
-    *columns_of(AtPeak),
-)
+class MemoryBlock(_OnDevice, frozen=True):
+    """One block of memory from its allocation to its release, as far as the trace holds them."""
 
-MEMORY_GROWTH = Table(
-    "memory_growth",
-    "What each step left behind on a device, but for blocks of 512 B and less: neither a program's first step nor the "
-    "window's last.",
-    _DEVICE_TYPE,
-    _DEVICE,
-    Column("index", "int64", "The N of the step's `ProfilerStep#N`."),
-    Column(
-        "bytes",
-        "int64",
-        "Bytes it made that are live when the window ends, or what it added to the blocks that outlive a step where "
-        "that is less: negative where more of older ones was released.",
-        "B",
-    ),
-)
+    address: Annotated[int, field("Address of the block.")]
+    bytes: Annotated[int, field("Its size.", "B")]
+    ts: Annotated[int | None, field("When it was allocated; null if that was before the trace.", "ns")]
+    until: Annotated[int | None, field("When it was released; null if the trace does not hold it.", "ns")]
+    thread: Annotated[int | None, field("Row of `threads` that allocated it; null before the trace.")]
+    op: Annotated[int | None, field("Row of `ops`: the innermost operator around the allocation.")]
+    phase: Annotated[str | None, field("Part of the step it was allocated in; null outside of them.")]
+    category: Annotated[str, field("As `AtPeak.category`.")]
 
-MEMORY_KEPT = Table(
-    "memory_kept",
-    "What these steps made that is live when the window ends: the blocks of one origin together.",
-    _DEVICE_TYPE,
-    _DEVICE,
-    *columns_of(AtPeak),
-)
+
+class MemoryPoint(_OnDevice, frozen=True):
+    """Bytes in use on one device, from this instant to the device's next row."""
+
+    ts: Annotated[int, key("", "Instant.", "ns")]
+    allocated: Annotated[int, field("Bytes of all live blocks, with what was there before the trace.", "B")]
+    reserved: Annotated[int | None, field("Bytes the allocator holds of the device; null on the host.", "B")]
+
+
+class MemoryPeak(_OnDevice, frozen=True):
+    """The peak of one device."""
+
+    before: Annotated[int, field("Bytes held since before the trace, as far as known.", "B")]
+    complete: Annotated[
+        bool, field("Whether those bytes are known: by the allocator's counter or the run's memory.json.")
+    ]
+    agrees: Annotated[float | None, field("Share of events whose counter is the sum of the live blocks.")]
+    peak_ts: Annotated[int, field("First instant of the peak.", "ns")]
+    peak_allocated: Annotated[int, field("Bytes allocated at the peak.", "B")]
+    peak_reserved: Annotated[int | None, field("Most bytes reserved at any instant; null on the host.", "B")]
+
+
+class BlocksOnDevice(AtPeak, frozen=True):
+    """Blocks of one origin: those live at the device's peak, which add up to it, or those that stay."""
+
+    device_type: _DeviceType
+    device: _Device
+
+
+class MemoryGrowth(_OnDevice, frozen=True):
+    """What each step left behind on a device, but for blocks of 512 B and less: neither a program's first step nor the
+    window's last."""
+
+    index: Annotated[int, field("The N of the step's `ProfilerStep#N`.")]
+    bytes: Annotated[
+        int,
+        field(
+            "Bytes it made that are live when the window ends, or what it added to the blocks that outlive a step "
+            "where that is less: negative where more of older ones was released.",
+            "B",
+        ),
+    ]

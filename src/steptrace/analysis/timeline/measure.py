@@ -15,13 +15,16 @@ until there are fewer.
 """
 
 from collections.abc import Mapping
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
 
 from steptrace.analysis.timeline.lanes import Shown, lanes_of, shown_time
+from steptrace.documents.base import Document, field
+from steptrace.documents.column import key
+from steptrace.documents.table import frame_of
 from steptrace.documents.timeline import Lane, Timeline
-from steptrace.schema import Column, Table, frame_of
 from steptrace.trace.model import Trace
 
 #: Events shorter than this part of the time shown are indistinguishable in a picture.
@@ -30,35 +33,35 @@ MOST_BOXES = 1000
 CELL = 8
 _LONGEST_NAME = 100
 
-TIMELINE_LANES = Table(
-    "timeline_lanes",
-    "One lane of the picture of a step, from top to bottom.",
-    Column("lane", "int64", "Its number."),
-    Column("kind", "string", "`host` (a thread), `calls` (into the GPU's runtime), `syncs`, `idle` or `stream`."),
-    Column("name", "string", "What stands at it."),
-    Column("events", "int64", "Events in the time shown."),
-    Column("shown", "bool", "Whether it has boxes: of many threads and streams those with the most time do."),
-    key=("lane",),
-)
 
-TIMELINE = Table(
-    "timeline",
-    "One box of the picture of a step: an event, or several of one kind, each too short to be seen, that stand too "
-    "close to be told apart. Times count from the start of the time shown.",
-    Column("lane", "int64", "Row of `timeline_lanes`."),
-    Column("level", "int64", "Row of boxes within the lane, 0 at the top."),
-    Column(
-        "kind",
-        "string",
-        "`section` (label), `loader`, `op`, `launch`, `call`, `sync`, `compute`, `comm`, `memory`, or `idle_` with "
-        "the cause.",
-    ),
-    Column("name", "string", "Name of the event, of several the longest's."),
-    Column("start_ns", "int64", "Start, cut off at the start of the time shown.", "ns"),
-    Column("dur_ns", "int64", "From its start to the end of its last event.", "ns"),
-    Column("events", "int64", "How many events it stands for."),
-    Column("time_ns", "int64", "Sum of their lengths within the time shown.", "ns"),
-)
+class LaneRow(Document, frozen=True):
+    """One lane of the picture of a step, from top to bottom."""
+
+    lane: Annotated[int, key("", "Its number.")]
+    kind: Annotated[str, field("`host` (a thread), `calls` (into the GPU's runtime), `syncs`, `idle` or `stream`.")]
+    name: Annotated[str, field("What stands at it.")]
+    events: Annotated[int, field("Events in the time shown.")]
+    shown: Annotated[bool, field("Whether it has boxes: of many threads and streams those with the most time do.")]
+
+
+class BoxRow(Document, frozen=True):
+    """One box of the picture of a step: an event, or several of one kind, each too short to be seen, that stand too
+    close to be told apart. Times count from the start of the time shown."""
+
+    lane: Annotated[int, field("Row of `timeline_lanes`.")]
+    level: Annotated[int, field("Row of boxes within the lane, 0 at the top.")]
+    kind: Annotated[
+        str,
+        field(
+            "`section` (label), `loader`, `op`, `launch`, `call`, `sync`, `compute`, `comm`, `memory`, or "
+            "`idle_` with the cause."
+        ),
+    ]
+    name: Annotated[str, field("Name of the event, of several the longest's.")]
+    start_ns: Annotated[int, field("Start, cut off at the start of the time shown.", "ns")]
+    dur_ns: Annotated[int, field("From its start to the end of its last event.", "ns")]
+    events: Annotated[int, field("How many events it stands for.")]
+    time_ns: Annotated[int, field("Sum of their lengths within the time shown.", "ns")]
 
 
 def timeline(
@@ -79,7 +82,7 @@ def timeline(
     ]
     drawn = [lane.events.assign(lane=number) for number, lane in enumerate(lanes) if lane.shown]
     boxes = _boxes(drawn, shown_time(trace))
-    return {"timeline_lanes": frame_of(TIMELINE_LANES, rows), "timeline": frame_of(TIMELINE, boxes)}
+    return {"timeline_lanes": frame_of(LaneRow, rows), "timeline": frame_of(BoxRow, boxes)}
 
 
 def merge(events: pd.DataFrame, shorter_than: int) -> pd.DataFrame:
@@ -117,7 +120,7 @@ def merge(events: pd.DataFrame, shorter_than: int) -> pd.DataFrame:
 
 def _boxes(lanes: list[pd.DataFrame], time: Shown) -> pd.DataFrame:
     if not lanes:
-        return frame_of(TIMELINE)
+        return frame_of(BoxRow)
     events = pd.concat(lanes, ignore_index=True)
     shorter_than = max((time.end - time.start) // RESOLUTION, 1)
     boxes = merge(events, shorter_than)

@@ -1,10 +1,14 @@
-"""What a table is: its columns with dtype, unit and meaning; `frame_of`, `validate`, `write_table`, `read_table`."""
+"""Tables as frames and Parquet files. A table is declared by the type of its rows (`documents.column`).
+
+Names ending in `_ns` are int64 nanoseconds. What a column may hold follows from its type: `int | None` may be null.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from steptrace.documents.base import Document
+from steptrace.documents.column import Column, columns_of, keys_of
 from steptrace.errors import SchemaError
 from steptrace.files import check_version
 
@@ -25,84 +29,73 @@ _KINDS: dict[str, str] = {
 _COMPLETE: Final = ("int64", "bool")
 
 
-@dataclass(frozen=True)
-class Column:
-    """One column: its name, dtype (`int64`, `float64`, `bool`, `string`), meaning, unit and whether it may be null."""
-
-    name: str
-    dtype: str
-    meaning: str
-    unit: str | None = None
-    nullable: bool = False
+def names_of(kind: type[Document]) -> list[str]:
+    """The names of the columns of a kind of row, in order."""
+    return list(kind.__struct_encode_fields__)
 
 
-class Table:
-    """One table: its name, what a row is, its columns, their names, and the columns that together identify a row."""
+def validate(frame: "pd.DataFrame", kind: type[Document]) -> "pd.DataFrame":
+    """Return a frame of such rows with its columns in declared order, or raise `SchemaError` naming the first defect.
 
-    def __init__(self, name: str, doc: str, *columns: Column, key: tuple[str, ...] = ()) -> None:
-        self.name, self.doc, self.columns, self.key = name, doc, columns, key
-        self.names = [column.name for column in columns]
-
-    def __repr__(self) -> str:
-        return f"Table({self.name}: {', '.join(self.names)})"
-
-
-def validate(frame: "pd.DataFrame", table: Table, *, check_key: bool = True) -> "pd.DataFrame":
-    """Return `frame` with its columns in declared order, or raise `SchemaError` naming the first defect.
-
-    `check_key` also looks for duplicate keys, which takes as much memory as the table itself.
+    No two rows may have the same keys.
     """
-    if list(frame.columns) != table.names:
-        missing = [name for name in table.names if name not in frame.columns]
-        unknown = [str(name) for name in frame.columns if name not in table.names]
+    frame, keys = _fitting(frame, kind), [column.name for column in keys_of(kind)]
+    if keys and len(frame) > 1 and (again := frame.duplicated(keys)).any():
+        raise SchemaError(f"two rows have the key {frame[again].iloc[0][keys].to_dict()}", where=kind.__name__)
+    return frame
+
+
+def _fitting(frame: "pd.DataFrame", kind: type[Document]) -> "pd.DataFrame":
+    names = names_of(kind)
+    if list(frame.columns) != names:
+        missing = [name for name in names if name not in frame.columns]
+        unknown = [str(name) for name in frame.columns if name not in names]
         if missing or unknown:
             raise SchemaError(
                 f"table has missing columns {missing} and unknown columns {unknown}",
-                where=table.name,
-                expected=", ".join(table.names),
+                where=kind.__name__,
+                expected=", ".join(names),
             )
-        frame = frame[table.names]
-    for column, dtype in zip(table.columns, frame.dtypes, strict=True):
+        frame = frame[names]
+    for column, dtype in zip(columns_of(kind), frame.dtypes, strict=True):
         if str(dtype) != column.dtype or column.dtype not in _COMPLETE:
-            _validate_column(frame[column.name], column, table)
-    if check_key and table.key and len(frame) > 1 and frame.duplicated(list(table.key)).any():
-        row = frame[frame.duplicated(list(table.key))].iloc[0][list(table.key)].to_dict()
-        raise SchemaError(f"two rows have the key {row}", where=table.name)
+            _validate_column(frame[column.name], column, f"{kind.__name__}.{column.name}")
+    return frame
     return frame
 
 
 def frame_of(
-    table: Table, data: "pd.DataFrame | Mapping[str, Any] | Sequence[Mapping[str, Any]]" = ()
+    kind: type[Document], data: "pd.DataFrame | Mapping[str, Any] | Sequence[Mapping[str, Any]]" = ()
 ) -> "pd.DataFrame":
-    """The frame of a table from a frame, its columns, or its rows; without any it is empty. See `validate`.
+    """The frame of a kind of row from a frame, its columns, or its rows; without any it is empty.
 
     Lists, objects, and whole numbers held as floats get the declared dtype. None is null, for a whole column too.
 
     Raises:
-        SchemaError: as `validate`; a row has other columns; a value is not of the declared type.
+        SchemaError: a column is missing or unknown; a value is not of the declared type.
     """
     import pandas as pd
 
     if not isinstance(data, pd.DataFrame):
-        columns = data if isinstance(data, Mapping) else _columns_of(data, table)
+        columns = data if isinstance(data, Mapping) else _by_column(data, kind)
         data = pd.DataFrame({n: pd.Series(v, dtype=object) if _is_loose(v) else v for n, v in columns.items()})
     kinds = {str(name): dtype.kind for name, dtype in data.dtypes.items()}
     dtypes = {
         column.name: "Int64" if column.nullable and column.dtype == "int64" else column.dtype
-        for column in table.columns
+        for column in columns_of(kind)
         if column.dtype != "string" and kinds.get(column.name) in (("O", "f") if column.dtype == "int64" else ("O",))
     }
-    for column in table.columns:
+    for column in columns_of(kind):
         if column.name in dtypes:
-            _validate_values(data[column.name], column, table)
-    return validate(data.astype(dtypes) if dtypes else data, table)
+            _validate_values(data[column.name], column, f"{kind.__name__}.{column.name}")
+    return _fitting(data.astype(dtypes) if dtypes else data, kind)
 
 
-def _columns_of(rows: "Sequence[Mapping[str, Any]]", table: Table) -> dict[str, list[Any]]:
-    names = set(table.names)
-    if odd := next((row for row in rows if row.keys() != names), None):
-        raise SchemaError(f"a row has the columns {', '.join(odd)}", where=table.name, expected=", ".join(table.names))
-    return {name: [row[name] for row in rows] for name in table.names}
+def _by_column(rows: "Sequence[Mapping[str, Any]]", kind: type[Document]) -> dict[str, list[Any]]:
+    names = names_of(kind)
+    if odd := next((row for row in rows if row.keys() != {*names}), None):
+        raise SchemaError(f"a row has the columns {', '.join(odd)}", where=kind.__name__, expected=", ".join(names))
+    return {name: [row[name] for row in rows] for name in names}
 
 
 #: Column dtype -> the types that `infer_dtype` may give for values to be cast to it.
@@ -113,11 +106,11 @@ _TYPES: Final = {
 }
 
 
-def _validate_values(values: "pd.Series[Any]", column: Column, table: Table) -> None:
+def _validate_values(values: "pd.Series[Any]", column: Column, where: str) -> None:
     """Refuse values that a cast would change: None into False, 1.5 into 1, "no" into True."""
     from pandas.api.types import infer_dtype
 
-    where, present = f"{table.name}.{column.name}", values.dropna()
+    present = values.dropna()
     if len(present) < len(values) and not column.nullable:
         raise SchemaError("column holds nulls", where=where, expected="a value in every row")
     inferred = infer_dtype(present)
@@ -131,8 +124,7 @@ def _is_loose(values: Any) -> bool:
     return isinstance(values, list) or getattr(getattr(values, "dtype", None), "kind", "") == "O"
 
 
-def _validate_column(values: "pd.Series[Any]", column: Column, table: Table) -> None:
-    where = f"{table.name}.{column.name}"
+def _validate_column(values: "pd.Series[Any]", column: Column, where: str) -> None:
     if not column.nullable and bool(values.isna().any()):
         raise SchemaError("column holds nulls", where=where, expected="a value in every row")
     kind = values.dtype.kind

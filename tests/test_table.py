@@ -1,32 +1,33 @@
-"""Frames of declared tables: types come from the declaration, and what does not fit it is refused by name."""
+"""Frames of declared rows: types come from the declaration, and what does not fit it is refused by name."""
+
+from typing import Annotated
 
 import pandas as pd
 import pytest
 
+from steptrace.documents.base import Document, field
+from steptrace.documents.column import key
+from steptrace.documents.table import frame_of, names_of, validate
 from steptrace.errors import SchemaError
-from steptrace.schema import Column, Table, frame_of, validate
 
-_TABLE = Table(
-    "calls",
-    "One call.",
-    Column("name", "string", "Name.", nullable=True),
-    Column("ns", "int64", "Length.", "ns", nullable=True),
-    Column("count", "int64", "How many."),
-    Column("share", "float64", "Of all.", nullable=True),
-    Column("whole", "bool", "Whether all are there."),
-    key=("count",),
-)
+
+class Call(Document, frozen=True):
+    """One call."""
+
+    name: Annotated[str | None, field("Name.")]
+    ns: Annotated[int | None, field("Length.", "ns")]
+    count: Annotated[int, key("", "How many.")]
+    share: Annotated[float | None, field("Of all.")]
+    whole: Annotated[bool, field("Whether all are there.")]
+
+
 #: No float64 holds it.
 _LARGE = (1 << 60) + 1
 _ROW = {"name": "a", "ns": _LARGE, "count": 1, "share": 0.5, "whole": True}
 
 
-def test_a_table_shows_its_name_and_columns() -> None:
-    assert repr(_TABLE) == "Table(calls: name, ns, count, share, whole)"
-
-
 def test_rows_get_the_declared_types_and_keep_every_digit() -> None:
-    frame = frame_of(_TABLE, [_ROW, {**_ROW, "name": None, "ns": None, "count": _LARGE, "share": None}])
+    frame = frame_of(Call, [_ROW, {**_ROW, "name": None, "ns": None, "count": _LARGE, "share": None}])
     assert [str(dtype) for dtype in frame.dtypes[1:]] == ["Int64", "int64", "float64", "bool"]
     assert frame["ns"].tolist() == [_LARGE, pd.NA]
     assert frame["count"].tolist() == [1, _LARGE]
@@ -34,14 +35,14 @@ def test_rows_get_the_declared_types_and_keep_every_digit() -> None:
 
 
 def test_without_rows_there_are_the_declared_columns() -> None:
-    frame = frame_of(_TABLE)
-    assert frame.columns.tolist() == _TABLE.names
+    frame = frame_of(Call)
+    assert frame.columns.tolist() == names_of(Call)
     assert [str(dtype) for dtype in frame.dtypes[1:]] == ["Int64", "int64", "float64", "bool"]
 
 
 def test_one_value_stands_for_a_column_and_none_for_nulls() -> None:
     columns = {"count": [1, 2], "whole": False, "ns": None, "share": None, "name": "b"}
-    frame = frame_of(_TABLE, columns)
+    frame = frame_of(Call, columns)
     assert frame["ns"].isna().all()
     assert str(frame["ns"].dtype) == "Int64"
     assert frame["name"].tolist() == ["b", "b"]
@@ -49,7 +50,7 @@ def test_one_value_stands_for_a_column_and_none_for_nulls() -> None:
 
 def test_whole_numbers_that_became_floats_are_whole_again() -> None:
     joined = pd.DataFrame({**_ROW, "ns": [3.0, float("nan")], "count": [1.0, 2.0]})
-    frame = frame_of(_TABLE, joined)
+    frame = frame_of(Call, joined)
     assert frame["ns"].tolist() == [3, pd.NA]
     assert frame["count"].tolist() == [1, 2]
 
@@ -57,28 +58,28 @@ def test_whole_numbers_that_became_floats_are_whole_again() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"share": ["a"]}, r"calls.share: column holds string values"),
-        ({"count": [None]}, r"calls.count: column holds nulls"),
-        ({"count": [1.5]}, r"calls.count: column holds fractions"),
-        ({"whole": [None]}, r"calls.whole: column holds nulls"),
-        ({"whole": ["no"]}, r"calls.whole: column holds string values"),
-        ({"name": 1}, r"calls.name: column has dtype int64"),
+        ({"share": ["a"]}, r"Call.share: column holds string values"),
+        ({"count": [None]}, r"Call.count: column holds nulls"),
+        ({"count": [1.5]}, r"Call.count: column holds fractions"),
+        ({"whole": [None]}, r"Call.whole: column holds nulls"),
+        ({"whole": ["no"]}, r"Call.whole: column holds string values"),
+        ({"name": 1}, r"Call.name: column has dtype int64"),
         ({"more": 1}, r"unknown columns \['more'\]"),
     ],
 )
 def test_what_does_not_fit_is_refused(change: dict[str, object], says: str) -> None:
     given = {name: [value] for name, value in _ROW.items()} | change
     with pytest.raises(SchemaError, match=says):
-        frame_of(_TABLE, given)
+        frame_of(Call, given)
 
 
 def test_a_row_with_another_column_is_refused() -> None:
     with pytest.raises(SchemaError, match="a row has the columns name, ns, count, share, whole, more"):
-        frame_of(_TABLE, [_ROW, {**_ROW, "more": 1}])
+        frame_of(Call, [_ROW, {**_ROW, "more": 1}])
 
 
 def test_nulls_and_rows_with_one_key_are_refused() -> None:
     with pytest.raises(SchemaError, match="column holds nulls"):
-        validate(frame_of(_TABLE, [_ROW]).astype({"whole": "boolean"}).assign(whole=pd.NA), _TABLE)
+        validate(frame_of(Call, [_ROW]).astype({"whole": "boolean"}).assign(whole=pd.NA), Call)
     with pytest.raises(SchemaError, match="two rows have the key"):
-        frame_of(_TABLE, [_ROW, _ROW])
+        validate(frame_of(Call, [_ROW, _ROW]), Call)
