@@ -14,6 +14,7 @@ import pytest
 from recorded import needs_traces, recorded
 from steptrace.analysis import summarize
 from steptrace.findings import find_in_ranks, find_in_trace
+from steptrace.report.page.findings import recommended
 
 pytestmark = needs_traces
 
@@ -34,6 +35,14 @@ FIRES = {
 def test_findings_of_a_real_trace(name: str) -> None:
     (entry,) = summarize([recorded(name)])[0].traces
     assert [finding.rule for finding in find_in_trace(entry)] == FIRES[name]
+
+
+def test_a_host_bound_training_is_advised_on_its_host_alone_and_its_longest_gap_is_named() -> None:
+    """All of the critical path of `nccl` is the host's: faster kernels and all-reduces would save nothing."""
+    (entry,) = summarize([recorded("nccl")])[0].traces
+    (first,) = recommended(find_in_trace(entry))
+    assert first.rule == "host_bound"
+    assert "longest gap is 15.7 ms before a launch by aten::copy_ in DistributedDataParallel.forward" in first.claim
 
 
 def test_findings_of_two_real_ranks() -> None:

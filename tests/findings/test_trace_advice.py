@@ -5,14 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from builders import TraceBuilder
 from documents import fill
 from steptrace.analysis import summarize
 from steptrace.documents.summary import TraceSummary
 from steptrace.findings import RANK_RULES, TRACE_RULES, Finding, find_in_trace
+from steptrace.report.page.findings import recommended
 
 US, MS = 1_000, 1_000_000
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 SGEMM = "volta_sgemm_128x64_nn"
 TF32 = "sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x128x16_stage4_warpsize2x2x1_tensor16x8x8_kernel_cutlass"
 
@@ -129,6 +132,56 @@ def test_what_the_host_does_while_the_gpu_waits_names_the_bound_and_orders_the_a
     gaps = entry.host_gaps
     assert gaps is not None
     assert (gaps.call_ns, gaps.op_ns) == (150 * call * US, 150 * (op - call) * US)
+
+
+def launching(*, kernel: int, frames: bool = False) -> TraceBuilder:
+    """Three steps of 1 ms: every 20 µs a kernel of so many µs, each tenth an all-reduce."""
+    builder = TraceBuilder()
+    for k in range(150):
+        at = k * 20 * US
+        if k % 50 == 0:
+            builder.step(k // 50, at, MS)
+            if frames:
+                builder.frame("train.py(9): step", at, MS)
+        builder.op("aten::add", at + US, 3 * US)
+        launch = builder.call("cudaLaunchKernel", at + 3 * US, US)
+        builder.gpu(ALL_REDUCE if k % 10 == 0 else "triton_poi_fused_0", at + 4 * US, kernel * US, launch)
+    return builder
+
+
+def test_what_is_not_on_the_critical_path_saves_nothing_and_is_not_recommended(tmp_path: Path) -> None:
+    entry = entry_of(launching(kernel=8), tmp_path)
+    host, reduces = find_in_trace(entry)
+    assert (host.rule, reduces.rule) == ("host_bound", "missing_overlap")
+    assert (reduces.severity, reduces.cost_ns_per_step) == ("info", 0)
+    assert reduces.evidence[-1] == "the host bounds the step: no GPU work is on its critical path"
+    assert recommended([host, reduces]) == [host]
+    assert host.claim.endswith("the longest gap is 12 µs before a launch by aten::add")
+
+
+def test_work_of_a_gpu_that_seldom_waits_keeps_its_cost(tmp_path: Path) -> None:
+    (reduces,) = found(entry_of(launching(kernel=14), tmp_path), "missing_overlap")
+    assert reduces.cost_ns_per_step == 5 * 14 * US
+
+
+def test_with_python_stacks_the_first_advice_is_to_profile_without_them(tmp_path: Path) -> None:
+    """The profiler may be why the host is slow; where an unprofiled step time is recorded, it says by how much."""
+    entry = entry_of(launching(kernel=8, frames=True), tmp_path)
+    host, reduces = find_in_trace(entry)
+    assert host.advice.startswith("First profile without Python stacks")
+    assert "If it stays: let less Python run" in host.advice
+    assert reduces.cost_ns_per_step == 5 * 8 * US
+    (timed, _) = find_in_trace(replace(entry, unprofiled_step_ns=MS))
+    assert timed.advice.startswith("Let less Python run")
+
+
+def test_what_costs_most_is_recommended_first_whatever_its_severity() -> None:
+    """A sync is severe from 5 % of the step on, a slow host a warning at 60 %."""
+    made = {"claim": "c", "evidence": [], "advice": "a", "counter_check": "c", "source": None, "variant": None}
+    sync = fill(Finding, {**made, "rule": "sync_bound", "severity": "high", "cost_ns_per_step": 60})
+    host = fill(Finding, {**made, "rule": "host_bound", "severity": "warning", "cost_ns_per_step": 600})
+    error = fill(Finding, {**made, "rule": "growing_memory", "severity": "high", "cost_ns_per_step": None})
+    assert recommended([error, sync, host]) == [error, host, sync]
 
 
 def test_one_long_call_among_many_short_kernels_is_no_matter_of_launches(tmp_path: Path) -> None:

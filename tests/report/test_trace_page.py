@@ -333,22 +333,22 @@ def test_what_saves_nothing_is_not_to_be_done_first(tmp_path: Path) -> None:
     assert "it is useless" in words[words.rindex(" findings", 0, words.index("What to do first") + 2000) :].lower()
 
 
-def test_several_traces_begin_with_the_severest_finding_of_any(tmp_path: Path) -> None:
+def test_several_traces_begin_with_what_costs_most_in_any(tmp_path: Path) -> None:
     first = trace(findings=[a_finding("info", "dear", 9_000_000), a_finding("warning", "both", 1_000_000)])
     second = trace(rank=1, findings=[a_finding("high", "severe", 10), a_finding("warning", "both", 2_000_000)])
     page = written(tmp_path, first, second)
     words = text_of(page)
     box = words[words.index("What to do first") : words.rindex(" findings", 0, words.index("What to do first") + 2000)]
     assert re.findall(r"(Rank \d) ?: it is (\w+)", box) == [
-        ("Rank 1", "severe"),
-        ("Rank 1", "both"),
         ("Rank 0", "dear"),
+        ("Rank 1", "both"),
+        ("Rank 1", "severe"),
     ]
     assert words.index("What to do first") < words.index("Launches found")
     for target in re.findall(r'href="#([^"]+)"', page):
         assert f'id="{target}"' in page
     assert trace_page.in_words(summary_of(first, second)) == (
-        "2 traces\nFirst: Rank 1: it is severe\n  Saves at most 10.0 ns per step.\n  mend severe"
+        "2 traces\nFirst: Rank 0: it is dear\n  Saves at most 9.00 ms per step.\n  mend dear"
     )
 
 

@@ -25,6 +25,7 @@ from steptrace.findings.study import STUDY_RULES
 from steptrace.findings.verdict import verdict_of
 from steptrace.findings.waiting import WAITING_RULES
 from steptrace.findings.window import Window, window_of
+from steptrace.format import NS_PER_MS
 
 #: On one trace.
 TRACE_RULES: Final[tuple[Rule[Window], ...]] = (
@@ -89,9 +90,11 @@ def _of_traces(study: Comparison) -> Iterator[Finding]:
     for variant in study.variants:
         if variant.trace is None:
             continue
-        findings = find_in_trace(variant.trace)
+        median_ns = None if variant.median_ms is None else round(variant.median_ms * NS_PER_MS)
+        trace = replace(variant.trace, unprofiled_step_ns=variant.trace.unprofiled_step_ns or median_ns)
+        findings = find_in_trace(trace)
         if variant.ranks is not None:
-            findings += find_in_ranks(Summary(warnings=(), traces=(variant.trace,), ranks=variant.ranks))
+            findings += find_in_ranks(Summary(warnings=(), traces=(trace,), ranks=variant.ranks))
         for item in findings:
             item = of_slow_profile(item, variant.profiled_over_unprofiled)
             if item.rule == "input_bound" and _cores_taken(study, variant):

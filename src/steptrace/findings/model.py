@@ -58,6 +58,7 @@ class Rule(Generic[Subject]):
     find: Callable[[Subject], Iterator[Match]]
     study: str | None = None
     explained_by: Sequence[str] = ()
+    gpu_work: bool = False
 
 
 Thresholds = Mapping[str, float | int | str]
@@ -122,10 +123,10 @@ def _order(item: Finding) -> tuple[float, ...]:
 
 def _explained(item: Finding, causes: Sequence[str], findings: list[Finding]) -> bool:
     """Whether findings of these rules on the same variant account for half of the item's share of the step."""
-    if not causes or not item.cost_share:
+    if not causes or item.cost_share is None:
         return False
     shares = [other.cost_share or 0 for other in findings if other.rule in causes and other.variant == item.variant]
-    return sum(shares) >= item.cost_share / 2
+    return bool(shares) and sum(shares) >= item.cost_share / 2
 
 
 def per_variant(check: Callable[[VariantResult], Iterator[Match]]) -> Callable[[Comparison], Iterator[Match]]:

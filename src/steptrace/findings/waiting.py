@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from steptrace.documents.comparison import PredictedSite
@@ -11,7 +11,7 @@ from steptrace.documents.finding import Source
 from steptrace.documents.idle import HostGap, HostGaps
 from steptrace.documents.launches import Launches
 from steptrace.documents.syncs import SyncSite
-from steptrace.findings.model import Match, Rule, Thresholds, rule
+from steptrace.findings.model import WORDS, Match, Rule, Thresholds, rule
 from steptrace.findings.replacements import counter_check, replacement
 from steptrace.findings.window import Window
 from steptrace.format import duration, number, plural
@@ -88,6 +88,7 @@ def _gpu_idle(window: Window) -> Iterator[Match]:
         claim=f"the GPU is busy for {percent(busy / 100)} of the step",
         evidence=(f"idle {duration(idle_ns)} of {duration(window.step_ns)} {window.per}",),
         cost_ns_per_step=idle_ns,
+        advice=_without_stacks_first(window, WORDS["gpu_idle"]["advice"]),
     )
 
 
@@ -165,7 +166,7 @@ def _syncs_together(window: Window) -> Iterator[Match]:
 def _launch_bound(window: Window) -> Iterator[Match]:
     wait = _waiting_for_host(window)
     if wait is not None and wait.launch_bound:
-        yield _many_launches(window, wait, "launch-bound")
+        yield _many_launches(window, wait, "launch-bound", _without_stacks_first(window, _LAUNCH_LESS))
 
 
 def _host_bound(window: Window) -> Iterator[Match]:
@@ -176,15 +177,18 @@ def _host_bound(window: Window) -> Iterator[Match]:
     in_calls = gaps.gap_ns > 0 and gaps.long_call_ns >= _MOSTLY * gaps.gap_ns
     if wait.many_short and not in_calls:
         in_ops = bool(wait.parts) and wait.parts[0][0] == _OPS
-        yield replace(_many_launches(window, wait, "host-bound"), advice=_OPERATORS if in_ops else _PYTHON_CODE)
+        fewer = _OPERATORS if in_ops else _PYTHON_CODE
+        yield _many_launches(window, wait, "host-bound", _without_stacks_first(window, fewer) or fewer)
         return
     idle_ns, count = wait.idle_ns, window.per_step(wait.launches.count)
     late = in_calls and bool(_WAITS.search(_longest(window, gaps.gaps)[1]))
     named = [_gap_in_words(row) for row in gaps.gaps[:_NAMED]]
+    advice = _without_stacks_first(window, _LOOK_AT_GAPS)
     if in_calls:
         why = f"for long calls into the GPU's runtime: {_longest_call(window, gaps.gaps)}"
+        advice = _LATE_RETURN if late else _FIRST_CALL
     else:
-        why = f"while the host does not launch{_longest_gap(window, gaps.gaps)}"
+        why = f"while the host does not launch{_longest_gap(window, gaps.gaps, ', longest for ')}"
     yield Match(
         severity="warning" if window.share(idle_ns) >= OVERHEAD_HIGH else "info",
         claim=f"host-bound: the GPU waits {why}",
@@ -195,19 +199,26 @@ def _host_bound(window: Window) -> Iterator[Match]:
             *(named or _longest_endings(window)),
         ),
         cost_ns_per_step=idle_ns,
-        advice=(_LATE_RETURN if late else _FIRST_CALL) if in_calls else None,
+        advice=advice,
     )
 
 
-def _many_launches(window: Window, wait: _Wait, bound: str) -> Match:
+def _without_stacks_first(window: Window, advice: str) -> str | None:
+    """The advice behind that to profile without Python stacks, where these may be the reason; None elsewhere."""
+    return f"{_NO_STACKS} If it stays: {advice[0].lower()}{advice[1:]}" if window.host_may_be_slowed else None
+
+
+def _many_launches(window: Window, wait: _Wait, bound: str, advice: str | None) -> Match:
     """A host that cannot launch many short kernels fast enough, and what it does instead."""
     idle_ns, launches = wait.idle_ns, wait.launches
     kernels = window.entry.kernels_per_step or window.per_step(launches.activities)
     share, whole = percent(window.share(idle_ns)), "a step" if window.steps else "the trace"
     meanwhile = f", which meanwhile spends {wait.in_words}" if wait.parts else ""
+    gaps = () if window.entry.host_gaps is None else window.entry.host_gaps.gaps
+    longest = _longest_gap(window, gaps, "; the longest gap is ")
     return Match(
         severity="warning" if window.share(idle_ns) >= OVERHEAD_HIGH else "info",
-        claim=f"{bound}: for {share} of {whole} the GPU waits for the host{meanwhile}",
+        claim=f"{bound}: for {share} of {whole} the GPU waits for the host{meanwhile}{longest}",
         evidence=(
             _idle_in_words(window, wait),
             f"{number(kernels)} kernels {window.per}",
@@ -216,6 +227,7 @@ def _many_launches(window: Window, wait: _Wait, bound: str) -> Match:
             *_longest_endings(window),
         ),
         cost_ns_per_step=idle_ns,
+        advice=advice,
     )
 
 
@@ -235,10 +247,10 @@ def _longest_call(window: Window, gaps: Sequence[HostGap]) -> str:
     return f"{duration(ns)} in {name} {_where(gap)}"
 
 
-def _longest_gap(window: Window, gaps: Sequence[HostGap]) -> str:
-    """The longest gap that counts, as the end of a sentence."""
+def _longest_gap(window: Window, gaps: Sequence[HostGap], before: str) -> str:
+    """The longest gap that counts, as the end of a sentence: behind `before` its length and its place."""
     counted = [gap for gap in gaps if window.steps or gap.where == "between"]
-    return f", longest for {duration(counted[0].dur)} {_where(counted[0])}" if counted else ""
+    return f"{before}{duration(counted[0].dur)} {_where(counted[0])}" if counted else ""
 
 
 def _gap_in_words(gap: HostGap) -> str:
@@ -282,6 +294,12 @@ _LAUNCH_BOUND: Final[Thresholds] = {
     "launching": LAUNCHING_SHARE,
 }
 
+_NO_STACKS: Final = (
+    "First profile without Python stacks (`with_stack=False`): stacks slow the host down, so the wait may be the "
+    "profiler's."
+)
+_LAUNCH_LESS: Final = WORDS["launch_bound"]["advice"]
+_LOOK_AT_GAPS: Final = WORDS["host_bound"]["advice"]
 _PYTHON_CODE: Final = (
     "Let less Python run between the operators: torch.compile, or a CUDA graph of the step "
     '(`torch.compile(mode="reduce-overhead")`), which replays the launches of a step without Python and operators.'

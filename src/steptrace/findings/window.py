@@ -10,11 +10,16 @@ from typing import Final
 
 from steptrace.documents.finding import Finding
 from steptrace.documents.summary import TraceSummary
-from steptrace.findings.model import A_STEP, Rule, to_finding
+from steptrace.findings.model import A_STEP, Match, Rule, to_finding
+from steptrace.format import duration
 
 WHOLE: Final = "in the whole trace"
 
 _BUSY: Final = ("compute", "exposed_memory", "exposed_comm")
+#: Classes of the critical path on the GPU, and the share of a step from which on a GPU that waits for the host is bound
+#: by it.
+_GPU_CLASSES: Final = ("queue", "compute", "comm", "memory")
+_HOST_BOUND: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -48,13 +53,40 @@ class Window:
         """A step's time as a share of the step; 0 for a trace without length."""
         return ns / self.step_ns if self.step_ns else 0.0
 
+    @property
+    def host_may_be_slowed(self) -> bool:
+        """Whether Python stacks were recorded, which slows the host, and no unprofiled step says by how much."""
+        return self.entry.program.stacks and self.entry.unprofiled_step_ns is None
+
+    @property
+    def gpu_on_path_ns(self) -> float | None:
+        """GPU work on the critical path of a step that the host bounds: shorter GPU work saves no more.
+
+        None where the GPU waits for the host for less than half of the step, or where the profiler may be the reason:
+        the path knows no full queue, so that of a step that the GPU bounds can lie on the host, too.
+        """
+        path = self.entry.critical_path
+        if path is None or self.host_may_be_slowed or self.share(self.parts.get("idle_host", 0.0)) < _HOST_BOUND:
+            return None
+        on_gpu = [row.path_ns for row in path.classes if row.class_ in _GPU_CLASSES]
+        return None if None in on_gpu else float(sum(ns for ns in on_gpu if ns is not None))
+
     def find(self, rule: "Rule[Window]") -> Iterator[Finding]:
         """A rule's findings; costs get their share of the step, and are for one step only where there are steps."""
         for match in rule.find(self):
+            match = self._on_path(match) if rule.gpu_work else match
             cost, share = match.cost_ns_per_step, match.cost_share
             if share is None and cost is not None and self.step_ns:
                 share = min(self.share(cost), 1.0)
             yield to_finding(rule, replace(match, cost_ns_per_step=cost if self.steps else None, cost_share=share))
+
+    def _on_path(self, match: Match) -> Match:
+        """A match on GPU work with no more cost than the critical path holds of it."""
+        most_ns = self.gpu_on_path_ns
+        if most_ns is None or match.cost_ns_per_step is None or match.cost_ns_per_step <= most_ns:
+            return match
+        why = f"the host bounds the step: {duration(most_ns) if most_ns else 'no'} GPU work is on its critical path"
+        return replace(match, severity="info", cost_ns_per_step=most_ns, evidence=(*match.evidence, why))
 
 
 def window_of(entry: TraceSummary) -> Window:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from steptrace.documents.finding import ANSWER, SEVERITIES, Finding
+from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS, SEVERITIES, Finding
 from steptrace.report.page.markup import Html, render
 
 #: How many recommendations stand at the top; the section `Findings` has all.
@@ -56,15 +56,29 @@ def _saves_nothing(item: Finding) -> bool:
 
 
 def recommended(findings: Sequence[Finding]) -> list[Finding]:
-    """The first findings, which matter most, one of each rule; what can save nothing only where nothing else is.
+    """What to do first, one finding of each rule; what can save nothing only where nothing else is.
 
-    Behind a study's answer only what remains in the variant that it names, and in the study as a whole.
+    A study's answer leads, and behind it stands only what remains in the variant that it names, and in the study as a
+    whole.
     """
-    by_rule: dict[str, Finding] = {}
     answer = next((item for item in findings if item.rule == ANSWER), None)
     if answer is not None and answer.variant is not None:
         findings = [item for item in findings if item.variant in (answer.variant, None)]
-    found = [item for item in findings if item.rule not in ABOUT_THE_METHOD] or findings
-    for finding in [item for item in found if not _saves_nothing(item)] or found:
-        by_rule.setdefault(finding.rule, finding)
+    candidates = [item for item in findings if item.rule not in ABOUT_THE_METHOD] or findings
+    candidates = [item for item in candidates if not _saves_nothing(item)] or candidates
+    by_rule: dict[str, Finding] = {}
+    for item in _in_order(candidates):
+        by_rule.setdefault(item.rule, item)
     return list(by_rule.values())[:MOST_FINDINGS]
+
+
+def _in_order(findings: Sequence[Finding]) -> list[Finding]:
+    """The answer and errors, then what costs most; predicted syncs follow the high costs, and the rest is last."""
+    unpriced = [item for item in findings if item.cost_ns_per_step is None and item.cost_share is None]
+    priced = [item for item in findings if item not in unpriced]
+    priced.sort(key=lambda item: -(item.cost_ns_per_step or item.cost_share or 0))
+    high = max((at for at, item in enumerate(priced, start=1) if item.severity == "high"), default=0)
+    leading = [item for item in unpriced if item.rule == ANSWER or item.severity == "high"]
+    predicted = [item for item in unpriced if item.rule == PREDICTED_SYNCS and item not in leading]
+    others = [item for item in unpriced if item not in leading and item not in predicted]
+    return [*leading, *priced[:high], *predicted, *priced[high:], *others]

@@ -200,7 +200,7 @@ def in_words(summary: Summary) -> str:
     """The page in a few lines of plain text: the headline of one trace, the first finding of one or all, cautions."""
     traces = build(summary)
     together = () if summary.ranks is None else summary.ranks.findings
-    items = traces[0].trace.findings if len(traces) == 1 else first_of_all(traces, together)["items"]
+    items = recommended(traces[0].trace.findings) if len(traces) == 1 else first_of_all(traces, together)["items"]
     lines = [headline(traces[0]) if len(traces) == 1 else f"{len(traces)} traces"]
     cautions = caution(traces[0]) if len(traces) == 1 else []
     if not items:
