@@ -253,6 +253,13 @@ def number(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
+def place(file: str, line: int | None, function: str | None = None) -> str:
+    """A place in a program: "train.py:7"; without a line "train.py", or "train.py, module level" outside functions."""
+    if line is not None:
+        return f"{file}:{line}"
+    return f"{file}, module level" if function == "<module>" else file
+
+
 def clipped(text: str, length: int) -> str:
     """`text` in at most `length` characters; what is cut is its middle, since ends tell names apart."""
     end = (length - 1) // 2

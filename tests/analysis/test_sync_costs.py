@@ -72,7 +72,7 @@ def test_sites_gather_what_belongs_together() -> None:
     sites = sync_sites(trace, 0, sync_costs(trace, 0))
     assert sites["kind"].tolist() == ["d2h_copy", "d2h_copy"]
     assert sites[["file", "line", "op", "label"]].to_numpy(dtype=object, na_value=None).tolist() == [
-        ["train.py", 1, None, None],
+        ["train.py", None, None, None],
         ["model.py", 10, "aten::_local_scalar_dense", "forward"],
     ]
     assert sites[["count", "blocked_ns", "count_per_step", "blocked_ns_per_step"]].to_numpy().tolist() == [

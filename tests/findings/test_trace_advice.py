@@ -184,6 +184,20 @@ def test_what_costs_most_is_recommended_first_whatever_its_severity() -> None:
     assert recommended([error, sync, host]) == [error, host, sync]
 
 
+def test_a_sync_outside_of_functions_is_named_by_its_file(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    for k in range(3):
+        at = k * MS
+        builder.step(k, at, MS)
+        builder.frame("train.py(1): <module>", at, MS)
+        builder.kernel(at + US, at + 2 * US, 400 * US)
+        builder.item(at + 10 * US, 390 * US, at + 402 * US)
+        builder.kernel(at + 600 * US, at + 602 * US, 390 * US)
+    (sync,) = found(entry_of(builder, tmp_path), "sync_bound")
+    assert sync.claim.startswith("train.py, module level makes the host wait for the GPU")
+    assert sync.source is None
+
+
 def test_one_long_call_among_many_short_kernels_is_no_matter_of_launches(tmp_path: Path) -> None:
     builder = TraceBuilder()
     for k in range(150):

@@ -247,8 +247,8 @@ def test_the_line_that_a_function_was_at_when_the_profiler_started_is_not_that_o
     builder.frame("train.py(9): <module>", 500_000, 400_000)
     builder.item(600_000, 5_000, 603_000)
     sites = sites_of_syncs(builder.trace(), SourceLines(None, {"train.py": text}))
-    assert sites[["line", "code"]].to_numpy().tolist() == [[3, "@decorated"], [1, "import torch"]]
-    assert sites_of_syncs(builder.trace(), SourceLines(None, {"train.py": "def ("}))["line"].tolist() == [6, 1]
+    assert sites[["line", "code"]].to_numpy().tolist() == [[3, "@decorated"], [pd.NA, None]]
+    assert sites_of_syncs(builder.trace(), SourceLines(None, {"train.py": "def ("}))["line"].tolist() == [6, pd.NA]
 
 
 def test_a_file_that_only_ends_like_a_recorded_one_keeps_its_lines() -> None:
@@ -261,10 +261,10 @@ def test_a_file_that_only_ends_like_a_recorded_one_keeps_its_lines() -> None:
             builder.frame(f"{file}(40): {function}", ts, 150_000)
             builder.item(ts + 10_000, 5_000, ts + 13_000)
     trace = builder.trace()
-    assert sites_of_syncs(trace, SourceLines(None, {"model.py": program}))["line"].tolist() == [40, 40, 1, 1]
+    assert sites_of_syncs(trace, SourceLines(None, {"model.py": program}))["line"].tolist() == [pd.NA, 40, pd.NA, 1]
     library = "\n" * 29 + "def forward():\n" + "    library()\n" * 60
     both = SourceLines(None, {"model.py": program, "/site-packages/lib/model.py": library})
-    assert sites_of_syncs(trace, both)["line"].tolist() == [1, 30, 1, 1]
+    assert sites_of_syncs(trace, both)["line"].tolist() == [pd.NA, 30, pd.NA, 1]
     assert both.code(Frame("/site-packages/lib/model.py", 40, "forward")) == "library()"
     only = SourceLines(None, {"model.py": program})
     quoted = [only.code(Frame("lib/model.py", line, name)) for name in ("forward", "other") for line in (40, 90)]

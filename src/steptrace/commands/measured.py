@@ -156,7 +156,7 @@ def sync_lines(sites: "Sequence[SyncSite]", steps: int) -> list[str]:
     """The lines of a program with the most syncs in a step, one each; the page also has operators and phases."""
     counts: Counter[str] = Counter()
     for site in sites:
-        place = "no line of the program" if site.file is None else f"{site.file}:{site.line}"
+        place = "no line of the program" if site.file is None else fmt.place(site.file, site.line, site.function)
         counts[f"{site.kind} at {place}  {site.code or ''}".rstrip()] += site.count
     shown = counts.most_common(_MOST_LINES)
     lines = [f"    {fmt.number(count / steps)} x {place}" for place, count in shown]

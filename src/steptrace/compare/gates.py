@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from steptrace import format as fmt
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison, GateOutcome, PredictedSite, VariantResult
 from steptrace.documents.comparison.syncs import BATCH_COPY, is_batch_copy
@@ -91,7 +92,7 @@ def described(site: Site) -> str:
     elif site.file is None:
         place = f"no line of the program, label '{site.label}'" if site.label else "no line of the program"
     else:
-        place = f"{site.file}:{site.line}"
+        place = fmt.place(site.file, site.line, site.function)
         if isinstance(site, PredictedSite) and site.program_place:
             place = f"{site.program_place} (in {place})"
     function = f" in {site.function}" if site.function else ""

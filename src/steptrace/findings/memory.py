@@ -9,7 +9,7 @@ from steptrace.documents.memory import AtPeak, DeviceMemory
 from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.waiting import BUSY_PCT
 from steptrace.findings.window import Window
-from steptrace.format import count, size_bytes
+from steptrace.format import count, place, size_bytes
 from steptrace.format import whole_percent as percent
 from steptrace.limits import COUNTER_AGREES
 
@@ -105,9 +105,9 @@ def _growth(window: Window) -> Iterator[Match]:
 
 def _kept(row: AtPeak) -> str:
     """One origin of what steps left behind."""
-    place = f" at {row.file}:{row.line}" if row.file else ""
+    at = f" at {place(row.file, row.line, row.function)}" if row.file else ""
     op = row.op or "no operator"
-    return f"{size_bytes(row.bytes)} in {count(row.blocks)} blocks allocated by {op}{place} are live at the end"
+    return f"{size_bytes(row.bytes)} in {count(row.blocks)} blocks allocated by {op}{at} are live at the end"
 
 
 def _devices(window: Window) -> tuple[DeviceMemory, ...]:

@@ -15,6 +15,7 @@ from steptrace.findings.model import WORDS, Match, Rule, Thresholds, rule
 from steptrace.findings.replacements import counter_check, replacement
 from steptrace.findings.window import Window
 from steptrace.format import duration, number, plural
+from steptrace.format import place as code_place
 from steptrace.format import whole_percent as percent
 from steptrace.limits import MODERATE_SHARE, NOISE_FLOOR, OVERHEAD_HIGH, OVERHEAD_MODERATE
 
@@ -122,8 +123,8 @@ def place(site: PredictedSite | SyncSite) -> str:
     """A site's line, or its label without a line."""
     if isinstance(site, PredictedSite) and site.program_place:
         return f"{site.program_place} (in {site.file}:{site.line})"
-    if source_of(site) is not None:
-        return f"{site.file}:{site.line}"
+    if site.file is not None:
+        return code_place(site.file, site.line, site.function)
     if is_batch_copy(site):
         return BATCH_COPY
     return f"a place labelled '{site.label}'" if site.label else "a place without a source line"

@@ -7,6 +7,7 @@ the entries of `sys.path`. Built-ins, `nn.Module` and frozen modules appear as p
 import re
 import sys
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -23,16 +24,22 @@ _PROBE = re.compile(r"^(?:.*/(?:src|site-packages)/)?steptrace/launch/")
 _STDLIB_FOLDER = re.compile(r"/lib/python3\.\d+/(?!site-packages/|dist-packages/)")
 _STDLIB = sys.stdlib_module_names
 
+#: The function of a frame that runs a file's own code. A trace has no line of it but the file's first.
+MODULE: Final = "<module>"
+
 #: A frame's role in the search for a site.
 USER, PIPELINE, STDLIB, SKIP = range(4)
 
 
 @dataclass(frozen=True)
 class Frame:
-    """One Python function of a trace. `line` is that of its `def`."""
+    """One Python function of a trace.
+
+    `line` is that of its `def`; of the line that executed an operator, that line; None if no line is known.
+    """
 
     file: str
-    line: int
+    line: int | None
     function: str
 
 

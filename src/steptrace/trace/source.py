@@ -35,7 +35,7 @@ from steptrace.trace.columns import (
     texts,
 )
 from steptrace.trace.executing import ExecutingLines, same_file
-from steptrace.trace.frames import Frame, site_frames
+from steptrace.trace.frames import MODULE, Frame, site_frames
 from steptrace.trace.model import Trace, on_training
 
 #: The columns of a site, in order.
@@ -65,14 +65,17 @@ class SourceLines:
         if frame.file not in self.sources and not unnamed and self.begins(frame) is None:
             return None
         lines = (self._text(frame.file) or "").splitlines()
-        return lines[frame.line - 1].strip() if 0 < frame.line <= len(lines) else None
+        return lines[frame.line - 1].strip() if frame.line and frame.line <= len(lines) else None
 
     def definition(self, frame: Frame) -> Frame:
         """The frame with the first line of its function, if the text of its file is recorded.
 
         A trace has that line, too, except for functions that ran when the profiler started: theirs is the current line.
-        A file name that only ends like a recorded one may be another file: `lib/model.py` beside `model.py`.
+        Code outside of functions has no such line. A file name that only ends like a recorded one may be another file:
+        `lib/model.py` beside `model.py`.
         """
+        if frame.function == MODULE:
+            return replace(frame, line=None)
         unsure = frame.file not in self.sources and any(same_file(name, frame.file) for name in self.sources)
         return frame if unsure else replace(frame, line=self.begins(frame) or frame.line)
 
@@ -81,10 +84,11 @@ class SourceLines:
         text = self._text(frame.file)
         if text is None:
             return None
-        if frame.function == "<module>":
+        if frame.function == MODULE:
             return 1
         name = frame.function.split(".")[-1]
-        around = (first for own, first, last in _functions(text) if own == name and first <= frame.line <= last)
+        line = frame.line or 0
+        around = (first for own, first, last in _functions(text) if own == name and first <= line <= last)
         return max(around, default=None)
 
     def _text(self, file: str) -> str | None:
@@ -147,7 +151,7 @@ def sites_of(trace: Trace, events: pd.DataFrame, lines: SourceLines | None = Non
     return pd.DataFrame(
         {
             "file": pick(_objects(_shown(p.file) for p in places), place),
-            "line": counted(take(np.array([p.line for p in places], dtype=np.int64), place)),
+            "line": counted(take(np.array([-1 if p.line is None else p.line for p in places], dtype=np.int64), place)),
             "function": pick(_objects(p.function for p in places), place),
             "op": texts(trace.ops["name"], op),
             "label": pd.Series(label, dtype=object),

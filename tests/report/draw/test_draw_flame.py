@@ -41,6 +41,14 @@ def test_boxes_stand_below_their_callers_the_widest_to_the_left() -> None:
     assert f'height="{3 * row}"' in drawn
 
 
+def test_code_outside_of_functions_is_named_without_a_line() -> None:
+    """PyTorch names such a frame by the file's first line, or by the line at which the profiler started."""
+    graph = _graph(("GPU time", "root", 1000, None), ("train.py(1): <module>", "frame", 900, 0))
+    drawn = str(flame(graph, "GPU time"))
+    assert "train.py, module level" in drawn
+    assert "train.py(1)" not in drawn
+
+
 def test_a_smallest_share_leaves_narrow_boxes_out() -> None:
     graph = _graph(("GPU time", "root", 1000, None), ("wide", "op", 500, 0), ("narrow", "op", 5, 0))
     assert "narrow" in str(flame(graph, "GPU time"))

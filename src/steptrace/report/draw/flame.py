@@ -4,6 +4,7 @@ Boxes hang from the top, a box below the one that called it, the widest first. A
 placed in percent: the browser stretches the graph to any width and cuts off what does not fit of a name.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -19,6 +20,8 @@ BOX, GAP = 18, 1
 _LETTERS, _FEWEST = 150, 12
 #: A graph of more bytes than this is drawn without its narrowest boxes: what is left out first is this share wide.
 MAX_BYTES, _NARROW = 45_000, 0.001
+
+_MODULE_LEVEL = re.compile(r"\(\d+\): <module>\Z")
 
 #: What the colours of the boxes mean, in the order of the legend.
 KINDS = {
@@ -82,7 +85,7 @@ def _layout(boxes: Sequence[FlameBox], shown: list[int]) -> tuple[dict[int, int]
 
 def _box(box: FlameBox, left: float, depth: int, total: int, what: str) -> str:
     share = box.ns / total
-    name = f"all {what}" if box.kind == "root" else box.name
+    name = f"all {what}" if box.kind == "root" else _named(box)
     tooltip = f"{name}\n{fmt.duration_ns(box.ns)}, {fmt.share(share)} of {what}, {fmt.plural(box.calls, 'call')}"
     letters = int(share * _LETTERS) - 1
     named = text('x="4" y="13"', shorten(name, letters)) if letters >= min(len(name), _FEWEST) else ""
@@ -91,8 +94,13 @@ def _box(box: FlameBox, left: float, depth: int, total: int, what: str) -> str:
     return element("svg", f'class="{escape(box.kind)}" {place}', drawn)
 
 
+def _named(box: FlameBox) -> str:
+    """A box's name; a trace has no line of code outside of functions but the file's first."""
+    return _MODULE_LEVEL.sub(", module level", box.name) if box.kind == "frame" else box.name
+
+
 def _widest(boxes: Sequence[FlameBox], shown: list[int], total: int) -> str:
     """The widest operators and lines in words, for those who do not see the graph."""
     named = [boxes[row] for row in shown if boxes[row].kind in ("frame", "op", "annotation")]
     named.sort(key=lambda box: -box.ns)
-    return ", ".join(f"{box.name} {fmt.share(box.ns / total)}" for box in named[:5]) + "."
+    return ", ".join(f"{_named(box)} {fmt.share(box.ns / total)}" for box in named[:5]) + "."

@@ -77,14 +77,13 @@ def gain(finding: Finding) -> str:
 
 def place(at: Place | Source | SyncSite) -> str | None:
     """`file:line` with the last two folders of a long path."""
-    return None if at.file is None else short_place(at.file, at.line)
+    return None if at.file is None else short_place(at.file, at.line, getattr(at, "function", None))
 
 
-def short_place(file: str, line: int | None) -> str:
-    """`file:line` with the last two folders of a long path; `file` without a line."""
+def short_place(file: str, line: int | None, function: str | None = None) -> str:
+    """`file:line` with the last two folders of a long path; without a line the file, and whether it is its own code."""
     parts = Path(file).parts
-    short = file if len(parts) <= 3 else "…/" + "/".join(parts[-3:])
-    return short if line is None else f"{short}:{line}"
+    return fmt.place(file if len(parts) <= 3 else "…/" + "/".join(parts[-3:]), line, function)
 
 
 def unplaced(site: PredictedSite | SyncChange | SyncSite) -> str:
