@@ -39,10 +39,10 @@ def rules_on(tmp_path: Path, composed: Path, monkeypatch: pytest.MonkeyPatch):
     Path("results", ".cache").symlink_to(composed)
     monkeypatch.setattr("os.cpu_count", lambda: 16)
 
-    def make(scale: str, *, gpus: int = 0, local: bool = True, **settings: object) -> Rules:
+    def make(scale: str, *, gpus: int = 0, **settings: object) -> Rules:
         monkeypatch.setattr(asked, "visible_gpus", lambda: [*map(str, range(gpus))])
         overrides = {"studies": ["masked_loss", "giou"], "scale": scale, "repeats": 2, **settings}
-        return Rules(make_plan(ROOT, tmp_path, overrides, write=False), local)
+        return Rules(make_plan(ROOT, tmp_path, overrides, write=False))
 
     return make
 
@@ -63,16 +63,15 @@ def test_only_a_variant_that_calls_the_operators_waits_for_them(rules_on) -> Non
 
 
 @pytest.mark.parametrize(
-    ("scale", "gpus", "local", "expected"),
+    ("scale", "gpus", "expected"),
     [
-        ("cpu", 0, True, (0, ALL_CORES, "--cpu")),
-        ("gpu", 1, True, (1, 16, "--gpus 1")),
-        ("gpu", 4, True, (1, 4, "--gpus 1")),  # a share of the cores
-        ("gpu", 0, False, (1, 2, "--gpus 1")),  # a cluster's node: the loader has no workers in this study
+        ("cpu", 0, (0, ALL_CORES, "--cpu")),
+        ("gpu", 1, (1, 16, "--gpus 1")),
+        ("gpu", 4, (1, 4, "--gpus 1")),  # a share of the cores
     ],
 )
-def test_what_a_training_takes_of_the_machine(rules_on, scale, gpus, local, expected) -> None:
-    rules, training = rules_on(scale, gpus=gpus, local=local), Wildcards("masked_loss", "where")
+def test_what_a_training_takes_of_the_machine(rules_on, scale, gpus, expected) -> None:
+    rules, training = rules_on(scale, gpus=gpus), Wildcards("masked_loss", "where")
     assert (rules.gpus(training), rules.threads(training), rules.takes(training)) == expected
 
 
@@ -87,7 +86,6 @@ def test_a_training_of_several_ranks_is_started_by_torchrun(rules_on) -> None:
 def test_a_scale_for_gpus_without_one_is_refused(rules_on) -> None:
     assert rules_on("gpu").lacks_gpu()
     assert not rules_on("gpu", gpus=1).lacks_gpu()
-    assert not rules_on("gpu", local=False).lacks_gpu()
     assert not rules_on("cpu").lacks_gpu()
 
 

@@ -48,6 +48,13 @@ def test_a_gpu_asked_for_in_vain_leaves_the_earlier_results(project):
     assert project.run("--dry-run", "--config", "scale=gpu", CUDA_VISIBLE_DEVICES="").returncode == 0
 
 
+def test_gpus_that_are_given_as_a_resource_need_not_be_here(new_project):
+    arguments = ("--config", "scale=gpu", "repeats=1", "--resources", "gpu=1")
+    result = new_project.run(*arguments, CUDA_VISIBLE_DEVICES="")
+    assert result.returncode == 1  # here trainings fail instead, each by itself
+    assert "tiny/plain run0 failed: the training needs 1 GPUs, but there are 0: use scale=cpu" in result.stdout
+
+
 def test_command_line_narrows(fresh, planned):
     result = fresh.run("--dry-run", "--config", "studies=[tiny]", "scale=cpu", "repeats=1", "variants=[plain]")
     assert result.returncode == 0, result.stdout

@@ -9,19 +9,16 @@ from steptrace.root import ROOT
 from steptrace.workflow.rules import ALL_CORES, CHECKS, ENDING, names
 from steptrace.workflow.start import begin, take_lock
 
-RULES = begin(
-    config,
-    # `--jobs`, and no `--cores`. The executor is chosen after this file is read, and a profile sets no variables.
-    local=workflow.global_resources["_nodes"].value is None,
-    # Of our logger, which is told: Snakemake has no documented way to ask here (its issue 2948).
-    dry_run=bool(os.environ.get("STEPTRACE_DRY_RUN")),
-)
+# Of our logger, which is told: Snakemake has no documented way to ask here (its issue 2948).
+RULES = begin(config, dry_run=bool(os.environ.get("STEPTRACE_DRY_RUN")))
 PLAN = RULES.plan
 STUDIES = list(PLAN.studies)
 TRACES = list(PLAN.settings.traces)
 
-# No limit on a resource means no limit at all: trainings would share a GPU. A user's --resources gpu=N goes first.
-if RULES.local and "gpu" not in workflow.global_resources:
+# No limit on a resource means no limit at all: trainings would share a GPU. A limit that is given goes first, such as
+# --resources gpu=1, or that of a cluster's profile: there the GPUs need not be this machine's.
+GPUS_HERE = "gpu" not in workflow.global_resources
+if GPUS_HERE:
     workflow.register_resource("gpu", max(len(visible_gpus()), 1))
 
 # Where commands find things. Not params: a moved checkout or environment is no reason to run anything again.
@@ -42,4 +39,4 @@ wildcard_constraints:
 
 
 onstart:
-    take_lock(RULES)
+    take_lock(RULES, gpus_here=GPUS_HERE)

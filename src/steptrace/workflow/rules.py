@@ -38,12 +38,10 @@ class Rules:
 
     Attributes:
         plan: studies, variants and digests.
-        local: False where jobs are sent to a cluster.
         failed: folders of what failed before and is tried again, where that is to be shown and not to be done.
     """
 
     plan: Plan
-    local: bool = True
     failed: frozenset[Path] = frozenset()
 
     def runs(self, name: str, study: str | None = None) -> list[str]:
@@ -116,9 +114,9 @@ class Rules:
 
     # How much of the machine.
     def lacks_gpu(self) -> bool:
-        """Whether every variant trains on a GPU, here, and there is none."""
+        """Whether every variant trains on a GPU, and there is none here."""
         devices = {self.plan.variant(*pair).config["device"] for pair in self.plan.pairs}
-        return self.local and devices == {"cuda"} and not visible_gpus()
+        return devices == {"cuda"} and not visible_gpus()
 
     def gpus(self, wildcards: Any) -> int:
         """GPUs of a training, one a rank; of a check of the answer as many as the study's baseline trains on."""
@@ -126,12 +124,8 @@ class Rules:
         return int(config["distributed"]["world_size"]) if config["device"] == "cuda" else 0
 
     def threads(self, wildcards: Any) -> int:
-        """All cores for a timed training on a CPU, a share for each GPU; on a cluster what its loader needs."""
+        """All cores for a timed training on a CPU, a share for each GPU."""
         gpus = self.gpus(wildcards)
-        if not self.local:
-            config = self._config(wildcards)
-            workers = int(config.get("data", {}).get("num_workers", 0))
-            return int(config["distributed"]["world_size"]) * (workers + 2)
         return max(1, (os.cpu_count() or 1) // max(len(visible_gpus()), 1) * gpus) if gpus else ALL_CORES
 
     def takes(self, wildcards: Any) -> str:

@@ -27,12 +27,11 @@ def stop(error: object) -> NoReturn:
     os._exit(2)
 
 
-def begin(config: Mapping[str, Any], *, local: bool, dry_run: bool) -> Rules:
+def begin(config: Mapping[str, Any], *, dry_run: bool) -> Rules:
     """Plan, write the snapshots, and remove the statuses of failures; a dry run changes nothing.
 
     Args:
         config: what `--config` says.
-        local: whether jobs run on this machine.
         dry_run: whether jobs are only shown.
     """
     try:
@@ -40,15 +39,15 @@ def begin(config: Mapping[str, Any], *, local: bool, dry_run: bool) -> Rules:
         atexit.register(plan.cache.save)  # half of the time of a call with nothing to do
         failed = failures(plan.studies)
         if dry_run:
-            return Rules(plan, local, frozenset(failed))
+            return Rules(plan, frozenset(failed))
         Path(LOCK.lock_file).parent.mkdir(parents=True, exist_ok=True)
         try:
             LOCK.acquire(blocking=False)
         except Timeout:
-            return Rules(plan, local)
+            return Rules(plan)
         plan.write_snapshots()
         forget(failed)
-        return Rules(plan, local)
+        return Rules(plan)
     except SteptraceError as error:
         stop(error)
     except OSError as error:
@@ -56,10 +55,11 @@ def begin(config: Mapping[str, Any], *, local: bool, dry_run: bool) -> Rules:
         stop(f"{place}: {error.strerror}\n  expected: a folder that this user may write to")
 
 
-def take_lock(rules: Rules) -> None:
+def take_lock(rules: Rules, *, gpus_here: bool) -> None:
     """Refuse to start where another run is at work, or where nothing could be trained."""
-    if rules.lacks_gpu():  # before anything is touched: failures would replace an earlier run's results
-        stop("scale=gpu trains on a GPU, and there is none\n  next: use scale=cpu, or scale=auto")
+    if gpus_here and rules.lacks_gpu():  # before anything is touched: failures would replace an earlier run's results
+        cluster = "on a cluster set how many GPUs to use: --resources gpu=N"
+        stop(f"scale=gpu trains on a GPU, and there is none\n  next: use scale=cpu, or scale=auto; {cluster}")
     try:
         LOCK.acquire(timeout=5)  # whoever only reads the Snakefile holds it for a moment
     except Timeout:
