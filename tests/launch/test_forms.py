@@ -67,8 +67,9 @@ def test_losses_are_those_before_scaling(launched: Launch) -> None:
 
 def test_two_ranks_under_torchrun(launched: Launch) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    found = launched(command=[*torchrun, str(FORMS), "ranks"])
+    found = launched(command=[*torchrun, str(FORMS), "ranks"], warmup=5, steps=9, at_most_s=1e-9)
     require_steps(found)
+    assert [len(rank["rows"]) for rank in found.ranks] == [2 + 5] * 2  # of the warm-up the first has no time
     assert [(rank["rank"], rank["world_size"], rank["state"]) for rank in found.ranks] == [
         (0, 2, "complete"), (1, 2, "complete"),
     ]  # fmt: skip

@@ -11,6 +11,7 @@ import torch
 from omegaconf import OmegaConf
 from torch.profiler import ProfilerActivity, profile
 
+from steptrace.place import agreed
 from steptrace.train.bandwidth import bucket_bytes
 from steptrace.train.distributed import from_every_rank, process_group, ranks_of
 from steptrace.train.loop import train_step
@@ -56,6 +57,8 @@ def main(path, out):
             for key, value in changes.items():
                 OmegaConf.update(changed, key, value)
             answers[name] = answer(changed, ranks)
+        agreements = from_every_rank([agreed(5 + ranks.rank), agreed(7 - ranks.rank)], ranks)
+    answers["plain"]["agreements"] = agreements
     if ranks.rank == 0:
         Path(out).write_text(json.dumps(answers))
 

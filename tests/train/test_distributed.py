@@ -111,6 +111,15 @@ def test_two_ranks_leave_one_run_with_expected_and_measured_all_reduce(write_con
     assert 0 <= 2 * 2 * len(said.bucket_bytes) - matched <= (2 if cut_off else 0)
 
 
+def test_two_ranks_whose_time_is_over_end_a_phase_at_the_same_step(write_config, tmp_path):
+    out = tmp_path / "run0"
+    changes = {"scale.at_most_s": 1e-9, "scale.warmup_steps": 6, "scale.timed_steps": 9}
+    status = run_ranks(out, write_config(TWO_RANKS | changes))
+    assert status.status == "ok", status.log_tail
+    assert read_steps(out)["phase"].value_counts().to_dict() == {"timed": 5, "warmup": 3, "profiled": 2}
+    assert read_run(out).warnings == ("5 of 9 planned steps were timed: at_most_s is 1e-09 s",)
+
+
 def test_a_rank_that_dies_ends_the_run_and_is_named(write_config, tmp_path):
     (tmp_path / "dying.py").write_text(
         "import os, torch\n"
@@ -174,6 +183,10 @@ def test_every_rank_has_the_same_weights_whatever_the_settings(answers):
     assert answers["accumulated static"]["weights"] == pytest.approx(answers["accumulated"]["weights"], abs=1e-6)
     assert answers["bf16"]["weights"] == pytest.approx(answers["plain"]["weights"], abs=1e-2)
     assert answers["bf16"]["weights"] != answers["plain"]["weights"]
+
+
+def test_every_rank_gets_the_first_one_s_number(answers):
+    assert answers["plain"]["agreements"] == [[5, 7], [5, 7]]
 
 
 def test_no_sync_halves_the_all_reduces_of_two_batches(answers):

@@ -24,7 +24,7 @@ from steptrace.engine.recording import WITH_TRACE, Recording, Request, Settings
 from steptrace.engine.step_recorders import COMPILED, OpLineRecorder, SyncWatcher, summary, why_incomplete
 from steptrace.engine.steps import Step
 from steptrace.files import write_bytes
-from steptrace.place import place
+from steptrace.place import agreed, can_agree, place
 
 #: Resumed at the end of each step, with the step. Closed if the program ends early.
 Phases = Generator[None, Step, None]
@@ -49,7 +49,8 @@ class MeasureSettings:
         steps: timed steps.
         window: the profiled steps; None: no step is profiled or watched.
         at_most_s: seconds after which the warm-up ends, and the timed steps, with at least `FIRST_STEPS` and
-            `LEAST_TIMED` steps. Not with several ranks, which have to take the same steps.
+            `LEAST_TIMED` steps. Several ranks have to take the same steps: rank 0 says before, by the shortest step of
+            the warm-up so far, how many fit.
         ours: the training is a study's own. Its first step begins when `phases()` does, and an error in a watched step
             is thrown into the phases instead of ending the program, so compiled code is watched as far as it goes.
         nvml_period_s: how often NVML is asked while steps are timed; None: never.
@@ -134,6 +135,8 @@ class Measurement:
             left, done = (self._settings.warmup - 1, 1) if step.new_leader else (left - 1, done + 1)
             if done >= FIRST_STEPS and time.monotonic() > ends_at:
                 left = 0
+            if done == FIRST_STEPS and self._several:
+                left = min(left, max(self._that_fit() - done, 0))
             if not clock.on_gpu and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
                 clock, start = _clock(), None
             end = clock.now()
@@ -144,19 +147,20 @@ class Measurement:
         self._between("warmup")
         graphs = compilations()
         with _nvml(self._settings.nvml_period_s) as sampler:
+            planned, number = self._settings.steps, 0
+            steps = min(planned, max(self._that_fit(), LEAST_TIMED)) if self._several else planned
             start, ends_at = clock.now(), self._ends_at()
-            for number in range(self._settings.steps):
-                if number >= LEAST_TIMED and time.monotonic() > ends_at:
-                    limit = f"at_most_s is {self._settings.at_most_s:g} s"
-                    self.warn(f"{number} of {self._settings.steps} planned steps were timed: {limit}")
-                    break
-                step = yield from self._next("timed", number, self._settings.steps)
+            while number < steps and (number < LEAST_TIMED or time.monotonic() <= ends_at):
+                step = yield from self._next("timed", number, steps)
                 if step.new_leader:
                     return False
                 end = clock.now()
                 self._rows.append(("timed", clock, start, end, step))
-                start = end
+                start, number = end, number + 1
             clock.synchronize()
+        if number < planned:
+            limit = f"at_most_s is {self._settings.at_most_s:g} s"
+            self.warn(f"{number} of {planned} planned steps were timed: {limit}")
         self.record["nvml"] = sampler.summary() if sampler else None
         self.record["warnings"] += (*(sampler.warnings if sampler else ()), *_recompiled(graphs))
         return True
@@ -185,7 +189,7 @@ class Measurement:
             return 0
         steps_ns = [clock.between_ns(start, end) for _, clock, start, end, _ in self._rows[FIRST_STEPS:]]
         recorded = range(window.warmup, window.warmup + window.steps)
-        return until_next(long_steps(steps_ns), len(steps_ns), recorded)
+        return agreed(until_next(long_steps(steps_ns), len(steps_ns), recorded))
 
     def _watched(self) -> Phases:
         """One step under `OpLineRecorder`, and on a GPU some under `SyncWatcher`; rank 0 alone leaves their lines."""
@@ -239,8 +243,20 @@ class Measurement:
 
     def _ends_at(self) -> float:
         """The deadline of a phase that begins now, by the monotonic clock; none with several ranks."""
-        several = (place().world_size or 1) > 1
-        return math.inf if self._settings.at_most_s is None or several else time.monotonic() + self._settings.at_most_s
+        limit_s = None if self._several else self._settings.at_most_s
+        return math.inf if limit_s is None else time.monotonic() + limit_s
+
+    @property
+    def _several(self) -> bool:
+        return (place().world_size or 1) > 1
+
+    def _that_fit(self) -> int:
+        """How many steps fit into the limit, by the shortest so far; every rank gets rank 0's answer."""
+        if self._settings.at_most_s is None or not can_agree():
+            return sys.maxsize
+        _clock().synchronize()
+        shortest_ns = min((clock.between_ns(start, end) for _, clock, start, end, _ in self._rows), default=1)
+        return agreed(int(self._settings.at_most_s * 1e9 / max(shortest_ns, 1)))
 
 
 def _plain(rows: Sequence[_Row]) -> list[dict[str, Any]]:

@@ -22,9 +22,9 @@ Mode = Literal["measure", "predict", "answer", "capture"]
 class LaunchSettings:
     """What the probe does: `steps` after `warmup` others, and in mode `measure` `profile` more under the profiler.
 
-    Warm-up and timed steps each end after `at_most_s` seconds, if it is given and there is one rank, with at least five
-    timed steps. `out` is the folder that the probe writes into, `captures` in mode `capture` that of the traces asked
-    for, `gpus` in mode `predict` how many the virtual machine has; None: as many as a launcher starts ranks, else one.
+    Warm-up and timed steps each end after `at_most_s` seconds, if it is given, with at least five timed steps. `out` is
+    the folder that the probe writes into, `captures` in mode `capture` that of the traces asked for, `gpus` in mode
+    `predict` how many the virtual machine has; None: as many as a launcher starts ranks, else one.
     """
 
     out: str
