@@ -104,3 +104,15 @@ def test_a_variant_without_a_band_leaves_the_fastest_open(estimated: Any) -> Non
 def test_with_a_gpu_the_verdict_is_of_what_was_measured(estimated: Any) -> None:
     found = verdict_of(estimated({"base": (20, 30), "fast": (5, 9)}, gpu="NVIDIA H100 80GB HBM3"))
     assert "estimated" not in found.sentence + found.advice
+
+
+def test_where_all_estimates_are_alike_the_measured_times_lead(estimated: Any) -> None:
+    """A study of data loading, which is in no estimate, is answered by the times of the machine."""
+    study = estimated({"base": (5.7, 14), "workers": (5.7, 14)})
+    screen = first_screen(study)
+    assert "CPU check" not in screen
+    assert (
+        "The estimate for H100 is the same for all variants; data loading is not in it. A step takes 5.7 ms to 14 ms "
+        "at batch 8, GPU busy 80 to 100 %, limited by memory bandwidth; peak memory 1.00 GiB, fits."
+    ) in screen
+    assert verdict_of(study).sentence == "No measurable difference."

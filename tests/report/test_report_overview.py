@@ -127,7 +127,7 @@ def test_a_trace_s_page_begins_with_its_overview(tmp_path: Path) -> None:
     text = page[: page.index('<h2 id="', first.end())]
     assert "Profiled step, mean from start to next start" in text
     assert "Top operators" in text
-    assert "held up by a sync" in text
+    assert "idle after a sync" in text
 
 
 @pytest.mark.parametrize(

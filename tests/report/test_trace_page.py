@@ -151,13 +151,13 @@ def text_of(page: str) -> str:
 def test_one_trace_tells_where_its_time_goes(tmp_path: Path) -> None:
     page = written(tmp_path, trace())
     words = text_of(page)
-    assert "GPU busy 70 % of the steps; 20 % of the steps: held up by a sync; 2 syncs per step." in words
-    assert "held up by a sync 20 %" in words  # the bar below it
+    assert "GPU busy 70 % of the steps; 20 % of the steps: idle after a sync; 2 syncs per step." in words
+    assert "idle after a sync 20 %" in words  # the bar below it
     assert "a/b.py:7 in f aten::item d2h_copy loss none 2 600 µs 2.00 ms" in words
     assert "k&lt;float&gt; compute 3 900 µs" in words
     assert "loss 1 3.00 ms not measured" in words
     assert "4 10.0 ms 6.00 ms 0 ns 0 ns 1.00 ms 0 ns 3.00 ms" in words
-    assert "held up by a sync aten::add loss 2 4.00 ms 3.00 ms" in words
+    assert "after a sync aten::add loss 2 4.00 ms 3.00 ms" in words
     assert "unknown lost not measured none" in words
     assert "cudaGraphLaunch graph 40 41 9.00 µs" in words
     assert "7 40 2 20.0 ms 1.50 1 4 9 5.00 ms 0 ns" in words
@@ -321,7 +321,7 @@ def test_findings_stand_behind_the_overview_and_what_has_nothing_to_show_in_one_
     assert "All 10 checks passed" in words
     assert "1 B 50.0 µs not measured" in words
     assert "Bandwidth over time" not in words
-    assert "Outside the steps 1" in words
+    assert "1 sync outside the steps is not counted." in words
     assert "a/b.py:7 saves at most 50.0 µs (0.5 % of a step)" in words
     assert "In the steps the GPU is idle for 7.00 ms." in words
 

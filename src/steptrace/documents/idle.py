@@ -56,7 +56,7 @@ class Idle(Document, frozen=True):
         Parts | None,
         column(
             "Cause of idle",
-            "Time of the GPU, not of the host. Each idle gap of a device has one: held up by a sync (the "
+            "Time of the GPU, not of the host. Each idle gap of a device has one: a sync (the "
             "host was blocked in one when the GPU ran dry, or for half of the gap), waiting for the "
             "loader, waiting for the host to launch, a stream or event dependency, or unknown; tested in "
             "this order. A gap that ends with work launched before the sync began is not the sync's.",

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from steptrace.documents.comparison import Comparison, VariantResult
+from steptrace.documents.comparison import Comparison
 from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS, Finding
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.findings.communication import COMMUNICATION_RULES, STRAGGLER_RULES
@@ -96,19 +96,6 @@ def _of_traces(study: Comparison) -> Iterator[Finding]:
         if variant.ranks is not None:
             findings += find_in_ranks(Summary(warnings=(), traces=(trace,), ranks=variant.ranks))
         for item in findings:
-            item = of_slow_profile(item, variant.profiled_over_unprofiled)
-            if item.rule == "input_bound" and _cores_taken(study, variant):
-                item = replace(item, advice=_NO_CORES)
-            yield replace(item, variant=variant.name)
-
-
-def _cores_taken(study: Comparison, variant: VariantResult) -> bool:
-    """Whether the loader has as many workers as there are cores."""
-    workers = None if variant.input is None else variant.input.workers
-    return workers is not None and study.environment is not None and workers >= study.environment.cpu_count
-
-
-_NO_CORES: Final = (
-    "The loader has a worker for every core, so more gain nothing. Give them less to do: decode beforehand, make a "
-    "sample cheaper, or decode on the GPU."
-)
+            # The wait of unprofiled steps is the study's own finding: one figure for one wait.
+            if item.rule != "input_bound" or variant.input is None or variant.input.share is None:
+                yield replace(of_slow_profile(item, variant.profiled_over_unprofiled), variant=variant.name)

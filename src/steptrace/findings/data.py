@@ -21,7 +21,7 @@ def _input_bound(window: Window) -> Iterator[Match]:
     waited = f"{duration(window.per_step(wait_ns))} {window.per} waiting for the loader's next batch"
     yield Match(
         severity="high" if share >= HIGH_SHARE else "warning",
-        claim=f"{percent(share)} of the step is waiting for the data loader" + (", the GPU idle meanwhile" * with_gpu),
+        claim=input_claim(share, on_gpu=with_gpu),
         evidence=(
             waited + (f", {duration(window.per_step(cost_ns))} of it with the GPU idle" if with_gpu else ""),
             *(
@@ -33,6 +33,11 @@ def _input_bound(window: Window) -> Iterator[Match]:
         cost_ns_per_step=window.per_step(cost_ns),
         cost_share=share,
     )
+
+
+def input_claim(share: float, *, on_gpu: bool) -> str:
+    """What an input-bound step spends on waiting; of a GPU's step only the wait in which the GPU is idle counts."""
+    return f"{percent(share)} of the step is waiting for the data loader" + (", the GPU idle meanwhile" * on_gpu)
 
 
 INPUT_RULES: Final[tuple[Rule[Window], ...]] = (rule("input_bound", _input_bound, {"least": MODERATE_SHARE}),)

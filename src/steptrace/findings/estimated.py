@@ -6,9 +6,19 @@ from steptrace.documents.estimate import Band, Estimate
 
 
 def leads(study: Comparison) -> bool:
-    """Whether estimates are what there is to say of a GPU: there are some, and no step was measured on one."""
+    """Whether estimates answer the study's question: no step was measured on a GPU, and they do not all say the same.
+
+    A study of what is in no estimate, such as data loading, is answered by the machine's own times.
+    """
     measured = study.environment is not None and study.environment.gpu is not None and not study.on_simulated_gpu
-    return not measured and bool(estimated_gpus(study))
+    gpus = [gpu for gpu in estimated_gpus(study) if _bands(study, gpu)]
+    return not measured and any(len(study.variants) == 1 or not all_alike(study, gpu) for gpu in gpus)
+
+
+def all_alike(study: Comparison, gpu: str) -> bool:
+    """Whether all variants have the same estimate on one GPU, as far as its digits go."""
+    bands = _bands(study, gpu)
+    return len(bands) == len(study.variants) and len(set(map(_words, bands.values()))) == 1
 
 
 def estimated_gpus(study: Comparison) -> list[str]:
@@ -55,6 +65,8 @@ def estimated_sentence(study: Comparison, gpu: str) -> str:
         missing = [f"`{variant.name}`" for variant in study.variants if variant.name not in times]
         if missing:
             return f"No fastest variant can be named for {gpu}: {fmt.enumeration(missing)} cannot be estimated."
+        if all_alike(study, gpu):
+            return f"The estimate for {gpu} is the same for all variants; data loading is not in it."
         return f"The estimate for {gpu} cannot tell the variants apart: their bands overlap."
     others = len(estimated_fastest(study, gpu)) - 1
     baseline = times.get(best.baseline)

@@ -6,16 +6,18 @@ The rules on traces are applied to its variants' traces.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, PredictedSite, RunResult, VariantResult
 from steptrace.documents.comparison.runs import ProcessError
 from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS
+from steptrace.findings.data import input_claim
 from steptrace.findings.model import Match, Rule, per_variant, rule
 from steptrace.findings.replacements import counter_check, replacement
 from steptrace.findings.verdict import verdict_of
 from steptrace.findings.waiting import place, source_of
 from steptrace.format import plural
 from steptrace.format import whole_percent as percent
-from steptrace.limits import PROFILER_OVERHEAD
+from steptrace.limits import MODERATE_SHARE, PROFILER_OVERHEAD
 from steptrace.stats import IQR_REFUSED, IQR_WARNING
 
 _IN_WORDS: Final = {"gradient": "loss's gradient by the predictions", "parameters": "gradient by the parameters"}
@@ -138,6 +140,38 @@ def _predicted(site: PredictedSite) -> str:
     return f"{code}{site.count_per_step or 0:g} x {kind}{backward}"
 
 
+def _input_bound(study: Comparison) -> Iterator[Match]:
+    """Waits for the loader in unprofiled steps."""
+    for variant in study.variants:
+        waits = variant.input
+        if waits is None or waits.share is None or waits.verdict not in ("moderate", "high"):
+            continue
+        on_gpu = waits.idle_part is not None
+        waited = f"{fmt.duration_ms(waits.wait_ms)} of {fmt.duration_ms(waits.step_ms)} per unprofiled step"
+        idle = f", {fmt.duration_ms(waits.counted_ms)} of it with the GPU idle" if on_gpu else ""
+        yield Match(
+            severity="high" if waits.verdict == "high" else "warning",
+            claim=input_claim(waits.share, on_gpu=on_gpu),
+            evidence=(waited + idle,),
+            cost_ns_per_step=None if waits.counted_ms is None else waits.counted_ms * fmt.NS_PER_MS,
+            cost_share=waits.share,
+            advice=_NO_CORES if _cores_taken(study, variant) else None,
+            variant=variant.name,
+        )
+
+
+def _cores_taken(study: Comparison, variant: VariantResult) -> bool:
+    """Whether the loader has as many workers as there are cores."""
+    workers = None if variant.input is None else variant.input.workers
+    return workers is not None and study.environment is not None and workers >= study.environment.cpu_count
+
+
+_NO_CORES: Final = (
+    "Give the loader's workers less to do: decode beforehand, make a sample cheaper, or decode on the GPU. There is a "
+    "worker for every core, so more workers gain nothing."
+)
+
+
 def _answer(study: Comparison) -> Iterator[Match]:
     verdict = verdict_of(study)
     if len(study.variants) > 1 and verdict.advice:
@@ -151,6 +185,7 @@ STUDY_RULES: Final[tuple[Rule[Comparison], ...]] = (
     rule("equivalence_failed", per_variant(_unchecked)),
     rule("out_of_memory", per_variant(_out_of_memory)),
     rule("failed_run", per_variant(_failed_runs)),
+    rule("input_bound", _input_bound, {"least": MODERATE_SHARE}),
     rule("noise", per_variant(_noise), {"warned": IQR_WARNING, "refused": IQR_REFUSED}),
     rule("profiler_overhead", per_variant(_profiler_overhead), {"most": f"{PROFILER_OVERHEAD:.2f}"}),
     rule("environments_differ", _environments_differ),

@@ -11,11 +11,11 @@ MOST_FINDINGS: Final = 3
 
 #: So many rules' findings stand open; the others fold.
 _MOST_SHOWN: Final = 3
-#: Variants shown in full under one rule and advice; the others are only named.
-_MOST_SAID: Final = 6
+#: Findings shown in full under one rule and advice; of others only the variants are named.
+_MOST_SHOWN_IN_FULL: Final = 6
 #: A share below this is written as "0.0 %".
 _READS_ZERO: Final = 0.0005
-#: Rules about how something was measured: they stand behind what was found.
+#: Rules about how something was measured: they stand behind the others.
 ABOUT_THE_METHOD: Final = frozenset(
     {"noise", "profiler_overhead", "environments_differ", "too_few_steps", "poor_trace"}
 )
@@ -36,14 +36,23 @@ def findings(items: Sequence[Finding], prefix: str = "") -> Html:
         unpriced=ABOUT_THE_METHOD | {ANSWER},
         groups=[
             {
-                "rule": found[0],
-                "severity": min((item.severity for item in found), key=SEVERITIES.index),
-                "findings": found[:_MOST_SAID],
-                "more": [item.variant for item in found[_MOST_SAID:] if item.variant is not None],
+                "rule": group[0],
+                "severity": min((item.severity for item in group), key=SEVERITIES.index),
+                "findings": (alike := _alike(group))[:_MOST_SHOWN_IN_FULL],
+                "more": [name for _, names in alike[_MOST_SHOWN_IN_FULL:] for name in names],
             }
-            for found in groups.values()
+            for group in groups.values()
         ],
     )
+
+
+def _alike(group: Sequence[Finding]) -> list[tuple[Finding, list[str]]]:
+    """Findings that say the same of several variants as one, each with the names of its variants."""
+    alike: dict[object, tuple[Finding, list[str]]] = {}
+    for item in group:
+        _, names = alike.setdefault((item.claim, item.evidence, item.cost_ns_per_step, item.cost_share), (item, []))
+        names += [] if item.variant is None else [item.variant]
+    return list(alike.values())
 
 
 def method_last(items: Sequence[Finding]) -> list[Finding]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.documents.estimate import Band, Estimate
-from steptrace.findings.estimated import estimate_of, estimated_gpus, estimated_sentence, leads
+from steptrace.findings.estimated import all_alike, estimate_of, estimated_gpus, estimated_sentence, leads
 from steptrace.report.draw.cells import Scale, axis_cell, interval_cell
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.markup import Html, render
@@ -32,8 +32,12 @@ def estimate(study: Comparison) -> Html:
     """Estimated step time, GPU busy, limit, syncs and memory of every variant on each GPU; nothing without any."""
     return render(
         "study/estimate",
-        tables=[(gpu, estimated_sentence(study, gpu), *_rows(study, gpu)) for gpu in estimated_gpus(study)],
+        tables=[
+            (gpu, estimated_sentence(study, gpu), *_rows(study, gpu), len(study.variants) > 1 and all_alike(study, gpu))
+            for gpu in estimated_gpus(study)
+        ],
         leads=leads(study),
+        limits={"memory": "memory bandwidth"},
     )
 
 

@@ -18,6 +18,7 @@ from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.files import write_text
 from steptrace.findings.quality import FEW_STEPS
+from steptrace.findings.window import window_of
 from steptrace.limits import PROFILER_OVERHEAD
 from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import legend_of
@@ -159,13 +160,28 @@ def headline(view: TraceView) -> str:
     clauses = ["GPU busy: not measured" if busy is None else f"GPU busy {fmt.percent(busy)} of {over}"]
     if any(idle.values()):
         cause = max(idle, key=lambda name: idle[name])
-        clauses.append(f"{fmt.share(idle[cause] / sum(parts.values()))} of {over}: {draw.PART_NAMES[cause]}")
+        share = idle[cause] / sum(parts.values())
+        clauses.append(f"{fmt.share(share)} of {over}: {_idle_name(cause)}{_removable(trace, cause, share)}")
     if trace.syncs.per_step is not None:
         syncs = "sync" if trace.syncs.per_step == 1 else "syncs"
         clauses.append(f"{fmt.count(trace.syncs.per_step)} {syncs} per step")
     elif view.sync_count is not None:
         clauses.append(f"{fmt.plural(view.sync_count, 'sync')} in the whole trace")
     return "; ".join(clauses) + "."
+
+
+def _idle_name(cause: str) -> str:
+    """A cause of idle time in a sentence on a step."""
+    return draw.PART_NAMES["step_sync" if cause == "sync" else cause]
+
+
+def _removable(trace: TraceSummary, cause: str, idle: float) -> str:
+    """How much of the idle time after syncs goes with them, where that is less."""
+    window, ceiling_ns = window_of(trace), trace.syncs.ceiling_ns
+    if cause.removeprefix("step_") != "sync" or ceiling_ns is None:
+        return ""
+    share = window.share(window.per_step(ceiling_ns))
+    return f" (of which the syncs cost at most {fmt.share(share)})" if share < idle else ""
 
 
 def caution(view: TraceView) -> list[str]:
@@ -269,7 +285,10 @@ def _where_it_goes(trace: TraceSummary) -> tuple[InlineSvg, list[tuple[str, str]
     parts = [part for part in labelled(overview_parts(trace.overview)) if part.ms]
     total = sum(part.ms for part in parts)
     named = zip(parts, legend_of(part.label for part in parts), strict=True)
-    words = [(colour, f"{name} {fmt.share(part.ms / total)}") for part, (name, colour, _) in named]
+    words = [
+        (colour, f"{name} {fmt.share(part.ms / total)}{_removable(trace, part.label, part.ms / total)}")
+        for part, (name, colour, _) in named
+    ]
     return (parts_cell(parts, total), words) if parts else None
 
 

@@ -121,10 +121,12 @@ def syncs(view: TraceView, spot: Spot) -> Parts | None:
     trace = view.trace
     if not (trace.gpu.activities or trace.syncs.count):
         return None
-    names = ("per_step", "count", "blocked_ns", "exposed_idle_ns", "caused_idle_ns", "ceiling_ns", "outside_steps")
-    head = facts(trace.syncs, [name for name in names if name == "count" or getattr(trace.syncs, name)])
+    outside = trace.syncs.outside_steps
+    not_counted = f" {fmt.plural(outside, 'sync')} outside the steps {'is' if outside == 1 else 'are'} not counted."
     if not trace.syncs.sites:
-        return [head, note(f"The host never waits for the GPU{' inside a step' if trace.steps else ''}.")]
+        none = f"The host never waits for the GPU{' inside a step' if trace.steps else ''}."
+        return [note(none + not_counted * bool(outside))]
+    head = note(sync_cost(trace) + not_counted * bool(outside))
     table = site_table(trace.syncs.sites, f"{spot.prefix}site-", per_step=trace.syncs.per_step is not None)
     cheap = [row for row in _cheap(trace) if row[2] < NOISE_FLOOR]
     if not cheap:
@@ -135,6 +137,28 @@ def syncs(view: TraceView, spot: Spot) -> Parts | None:
     ]
     named += [f"{len(cheap) - _MOST_CHEAP} more"] if len(cheap) > _MOST_CHEAP else []
     return [head, table, note(f"Sites worth under 1 % of a step are not listed as findings: {'; '.join(named)}.")]
+
+
+def sync_cost(trace: TraceSummary) -> str:
+    """What all syncs save at most, and why the GPU's idle time after them is another figure."""
+    syncs, window = trace.syncs, window_of(trace)
+    number, blocked = window.per_step(syncs.count), fmt.duration_ns(window.per_step(syncs.blocked_ns))
+    block, them = ("sync", "it") if number == 1 else ("syncs", "them")
+    verb = "blocks" if number == 1 else "block"
+    sentence = f"{fmt.count(number)} {block} {window.per} {verb} the host for {blocked}"
+    if syncs.ceiling_ns is None:
+        return f"{sentence}."
+
+    def of_step(ns: float) -> str:
+        return f"{fmt.duration_ns(ns)} ({fmt.share(window.share(ns))})"
+
+    most, idle = window.per_step(syncs.ceiling_ns), window.per_step(syncs.caused_idle_ns or 0)
+    whole = "a step" if window.steps else "the trace"
+    sentence += f"; without {them} {whole} is at most {of_step(most)} shorter."
+    if idle <= most:
+        return sentence
+    rest = "the rest of that time the host needs to launch the next work, with or without a sync"
+    return f"{sentence} The GPU is idle for {of_step(idle)} after {them}: {rest}."
 
 
 def _cheap(trace: TraceSummary) -> list[tuple[str, float, float]]:
