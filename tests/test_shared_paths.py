@@ -27,13 +27,13 @@ def test_the_tree_accounts_for_all_host_and_gpu_time(trace: Trace) -> None:
     linked = trace.kernels[trace.kernels["launch"].notna()]
     if len(trace.kernels):
         assert (roots["kernels"].sum(), roots["device_ns"].sum()) == (len(linked), linked["dur"].sum())
-    names = call_names(tree).set_index(["kind", "name"])["calls"]
+    names = call_names(trace).set_index(["kind", "name"])["calls"]
     for kind, table in (("op", trace.ops), ("call", trace.launches), ("annotation", trace.annotations)):
         counted = table["name"].astype(str).value_counts()
         assert {name: names[kind, name] for name in counted.index} == counted.to_dict()
-    assert flame.device_flame(trace, tree)["ns"].iloc[0] == trace.kernels["dur"].sum()
+    assert flame.device_flame(trace)["ns"].iloc[0] == trace.kernels["dur"].sum()
     works = trace.threads["training"].to_numpy(dtype=bool)[tree["thread"]]
-    assert flame.host_flame(trace, tree)["ns"].iloc[0] == tree["host_self_ns"][works].sum()
+    assert flame.host_flame(trace)["ns"].iloc[0] == tree["host_self_ns"][works].sum()
 
 
 def test_the_path_is_as_long_as_the_step(trace: Trace) -> None:
@@ -48,7 +48,7 @@ def test_the_path_is_as_long_as_the_step(trace: Trace) -> None:
 
 def test_sequences_hold_what_their_calls_launched(trace: Trace) -> None:
     tree = call_tree(trace)
-    found = kernel_sequences(trace, tree, name="aten::", minimum_length=1)
+    found = kernel_sequences(trace, name="aten::", minimum_length=1)
     outer = tree[(tree["kind"] == "op").to_numpy() & tree["name"].astype(str).str.contains("aten::").to_numpy()]
     for name, rows in found[found["kind"] == "op"].groupby("name"):
         calls = outer[(outer["name"] == name).to_numpy() & (outer["kernels"].fillna(0) > 0).to_numpy(dtype=bool)]

@@ -22,7 +22,7 @@ import pytest
 
 from documents import plain
 from recorded import TRACES, needs_traces
-from steptrace.analysis import analyze, queues, summarize_trace
+from steptrace.analysis import load_trace, queues, summarize_trace
 from steptrace.analysis.common import launches
 from steptrace.analysis.kernels.measure import kernel_table
 from steptrace.trace.columns import row_numbers
@@ -60,7 +60,7 @@ def _differences(expected: dict[str, Any], actual: dict[str, Any], prefix: str) 
 @pytest.fixture(scope="module", params=sorted(EXPECTED) or ["none"])
 def case(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any], dict[str, Any]]:
     name = request.param
-    return name, EXPECTED[name], plain(summarize_trace(analyze(TRACES / name)))
+    return name, EXPECTED[name], plain(summarize_trace(load_trace(TRACES / name)))
 
 
 def test_gpu_time_equals_expected(case: tuple[str, dict[str, Any], dict[str, Any]]) -> None:

@@ -36,7 +36,7 @@ def test_times_add_up_and_names_count_the_outer_of_the_same_name(events: list[An
     }
     assert tree["host_self_ns"].min() >= 0
     assert tree["host_self_ns"].sum() == len(covered)
-    names = ct.call_names(tree)
+    names = ct.call_names(trace)
     for row in names.itertuples():
         same = tree[(tree["kind"] == row.kind) & (tree["name"] == row.name)]
         ranges = [set(range(i, i + size)) for i, size in zip(same.index, same["size"], strict=True)]
@@ -91,9 +91,10 @@ def test_a_driver_call_inside_a_runtime_call_gives_its_time_to_the_operator() ->
 def test_without_gpu_work_device_times_are_unknown_not_zero() -> None:
     builder = TraceBuilder()
     builder.op("aten::mm", 0, 1_000)
-    tree = ct.call_tree(builder.trace())
+    trace = builder.trace()
+    tree = ct.call_tree(trace)
     assert tree[["kernels", "device_ns", "device_self_ns"]].isna().all(axis=None)
-    assert ct.call_names(tree)["device_ns"].isna().all()
+    assert ct.call_names(trace)["device_ns"].isna().all()
 
 
 def test_backward_work_is_found_under_its_forward_operator_and_line() -> None:
@@ -112,10 +113,10 @@ def test_backward_work_is_found_under_its_forward_operator_and_line() -> None:
     tree = ct.call_tree(trace)
     outer = tree[tree["name"] == node].iloc[0]
     assert tree.loc[outer["forward"], "ts"] == 2_000
-    origins = ct.kernel_origins(trace, tree)
+    origins = ct.kernel_origins(trace)
     assert origins["phase"].tolist() == [None, "backward"]
     assert origins["op"].tolist() == ["aten::mm", "aten::mm"]
-    by_line = ct.device_time_by(trace, origins, ["file", "line"])
+    by_line = ct.device_time_by(trace, ["file", "line"])
     assert by_line.to_dict("records") == [
         {"file": "user/model.py", "line": 7, "kernels": 2, "device_ns": 400, "backward_ns": 300, "share": 1.0}
     ]
@@ -134,7 +135,7 @@ def test_activities_without_a_launch_are_a_group_of_their_own() -> None:
     training_step(builder)
     builder.gpu("lost", 900_000, 25_000, None)
     trace = builder.trace()
-    table = ct.device_time_by(trace, ct.kernel_origins(trace, ct.call_tree(trace)), ["op"])
+    table = ct.device_time_by(trace, ["op"])
     assert table["kernels"].sum() == len(trace.kernels)
     assert table["share"].sum() == pytest.approx(1.0)
     assert table.loc[table["op"].isna(), "device_ns"].tolist() == [25_000 + 100_000]

@@ -205,7 +205,7 @@ def test_a_trace_without_steps_or_gpu_is_one_path_of_the_host() -> None:
     assert _path(builder) == [("host", 15_000)]
     tables = cp.critical_paths(builder.trace())
     assert tables["critical_path"]["step"].isna().all()
-    summary = cp.critical_path(tables, gpu=False)
+    summary = cp.critical_path(builder.trace())
     assert summary is not None
     by_class = {row.class_: row.share for row in summary.classes}
     assert by_class == dict.fromkeys(CLASSES, None) | {"host": 1.0, "loader": 0.0}
@@ -217,7 +217,7 @@ def test_summary_adds_up_over_steps() -> None:
         builder.step(step, step * 100_000, 100_000)
         builder.kernel(step * 100_000 + 10_000, step * 100_000 + 14_000, 50_000 + step * step * 7_500)
         builder.call("cudaDeviceSynchronize", step * 100_000 + 20_000, 75_000)
-    summary = cp.critical_path(cp.critical_paths(builder.trace()), gpu=True)
+    summary = cp.critical_path(builder.trace())
     assert summary is not None
     assert (summary.steps, summary.span_ns) == (3, 100_000)
     compute = summary.classes[CLASSES.index("compute")]

@@ -13,7 +13,7 @@ from steptrace.trace.model import Trace
 
 def _paths(trace: Trace, graph: Any) -> dict[str, int]:
     """Width of each box by its chain of names."""
-    table = graph(trace, call_tree(trace))
+    table = graph(trace)
     chains: list[str] = []
     for row in table.to_dict("records"):
         below = "" if row["parent"] is None or row["depth"] == 0 else chains[int(row["parent"])] + " > "
@@ -51,10 +51,10 @@ def test_device_time_stands_on_the_chain_of_callers() -> None:
 
 def test_host_time_is_that_of_threads_that_train() -> None:
     builder = _two_layers()
-    before = flame.host_flame(builder.trace(), call_tree(builder.trace()))["ns"].iloc[0]
+    before = flame.host_flame(builder.trace())["ns"].iloc[0]
     builder.frame("tqdm/_monitor.py(60): run", 0, 90_000, tid=77)
     trace = builder.trace()
-    graph = flame.host_flame(trace, call_tree(trace))
+    graph = flame.host_flame(trace)
     assert not graph["name"].str.contains("tqdm").any()
     assert graph["ns"].iloc[0] == before
 
@@ -88,8 +88,8 @@ def test_without_gpu_work_there_is_no_graph_of_it() -> None:
     builder = TraceBuilder()
     builder.op("aten::mm", 0, 10)
     trace = builder.trace()
-    assert flame.shown(flame.device_flame(trace, call_tree(trace))) is None
-    assert flame.shown(flame.host_flame(trace, call_tree(trace))) is not None
+    assert flame.shown(flame.device_flame(trace)) is None
+    assert flame.shown(flame.host_flame(trace)) is not None
 
 
 def test_the_summary_leaves_out_narrow_boxes_and_keeps_parents() -> None:
@@ -98,7 +98,7 @@ def test_the_summary_leaves_out_narrow_boxes_and_keeps_parents() -> None:
     builder.op("wide", 0, 400_000)
     builder.op("narrow", 500_000, 500)
     trace = builder.trace()
-    found = flame.shown(flame.host_flame(trace, call_tree(trace)))
+    found = flame.shown(flame.host_flame(trace))
     assert found is not None
     assert (found.total_ns, found.boxes_left_out) == (1_000_000, 1)
     assert [(box.name, box.parent, box.ns) for box in found.boxes] == [
@@ -129,8 +129,8 @@ def test_widths_add_up(events: list[Any]) -> None:
     tree = call_tree(trace)
     training = trace.threads["training"].to_numpy(dtype=bool)
     for graph, total in (
-        (flame.device_flame(trace, tree), trace.kernels["dur"].sum()),
-        (flame.host_flame(trace, tree), tree["host_self_ns"][training[tree["thread"]]].sum()),
+        (flame.device_flame(trace), trace.kernels["dur"].sum()),
+        (flame.host_flame(trace), tree["host_self_ns"][training[tree["thread"]]].sum()),
     ):
         assert graph["ns"].iloc[0] == total == graph["self_ns"].sum()
         inside = graph.dropna(subset=["parent"]).groupby("parent")["ns"].sum()

@@ -233,9 +233,9 @@ def test_sections_on_host_and_device() -> None:
     builder.label("rare", 1_500, 30)
     builder.label("outside", 5_000, 30)
     trace = builder.trace()
-    table = section_medians(section_times(trace, 0), 2)
+    table = section_medians(trace, 0)
     assert table.to_numpy().tolist() == [["loss", 1, 200, 80], ["mask", 1, 35, 50], ["rare", 0.5, 15, 0]]
-    assert section_medians(section_times(trace, None), 2)["device_ns_per_step"].tolist() == [None] * 3
+    assert section_medians(trace, None)["device_ns_per_step"].tolist() == [None] * 3
 
 
 def test_sections_own_what_the_autograd_thread_launches_meanwhile() -> None:

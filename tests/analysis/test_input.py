@@ -18,7 +18,7 @@ _NEXT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 
 def _found(trace: Trace) -> Input:
     device = trace.devices[0] if trace.devices else None
-    return input_wait(trace, device, input_waits(trace, device))
+    return input_wait(trace, device)
 
 
 def _two_steps() -> TraceBuilder:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from builders import AUTOGRAD, MAIN, TraceBuilder
 from documents import fill
-from steptrace.analysis import analyze, summarize, summarize_trace
+from steptrace.analysis import load_trace, summarize, summarize_trace
 from steptrace.analysis.memory.growth import memory_growth
 from steptrace.analysis.memory.measure import CATEGORIES, memory_at_peak, memory_blocks, memory_devices
 from steptrace.analysis.memory.record import downsample
@@ -288,7 +288,7 @@ def test_the_summary_takes_capacity_and_fragmentation_from_the_run_s_memory_reco
     step(builder)
     builder.block(30, 500, 1)
     path = builder.write(tmp_path / "trace.json")
-    (entry,) = summarize_trace(analyze(path)).memory
+    (entry,) = summarize_trace(load_trace(path)).memory
     assert (entry.device_type, entry.device, entry.peak_allocated_bytes) == ("cuda", 0, 1500)
     assert (entry.capacity_bytes, entry.capacity_source, entry.headroom_bytes) == (9000, "device", 8000)
     assert entry.fragmentation is None
@@ -298,7 +298,7 @@ def test_the_summary_takes_capacity_and_fragmentation_from_the_run_s_memory_reco
     had = {"device": "cuda", "capacity_bytes": 5000, "capacity_source": "limit"}
     memory_record = fill(RunMemory, {**had, "held": held, "free_bytes": 40, "largest_free_bytes": 10})
     write_memory(tmp_path, memory_record)
-    (entry,) = summarize_trace(analyze(path)).memory
+    (entry,) = summarize_trace(load_trace(path)).memory
     assert (entry.capacity_bytes, entry.headroom_bytes, entry.fragmentation) == (5000, 4000, 0.75)
     assert (entry.by_category["parameters"], entry.by_category["unknown"]) == (900, 100)
     assert sum(entry.by_category.values()) == entry.peak_allocated_bytes
@@ -315,7 +315,7 @@ def test_a_trace_without_allocations_has_null_memory(tmp_path):
     builder = TraceBuilder()
     step(builder)
     builder.op("aten::mm", 1, 2)
-    assert summarize_trace(analyze(builder.write(tmp_path / "trace.json"))).memory is None
+    assert summarize_trace(load_trace(builder.write(tmp_path / "trace.json"))).memory is None
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=900), st.integers(8, 400))

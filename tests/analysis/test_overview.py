@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import AUTOGRAD, D2D, PINNED_D2H, TraceBuilder, training_step
-from steptrace.analysis import analyze_trace, summarize
-from steptrace.analysis.common.call_tree import call_names, call_tree, device_time_by, kernel_origins
+from steptrace.analysis import summarize
+from steptrace.analysis.kernels.formats import kernel_formats
 from steptrace.analysis.kernels.measure import placement
 from steptrace.analysis.overview import PART_NAMES, overview, top_operators
 from steptrace.trace.model import Trace
@@ -19,9 +19,7 @@ def _device(trace: Trace) -> int | None:
 
 
 def _top_operators(trace: Trace) -> Any:
-    tree = call_tree(trace)
-    origins = kernel_origins(trace, tree)
-    return top_operators(call_names(tree), device_time_by(trace, origins, ["op"]) if trace.devices else None)
+    return top_operators(trace, trace.device)
 
 
 def test_the_parts_of_two_steps_have_names_of_their_own_and_add_up() -> None:
@@ -190,8 +188,7 @@ def test_summary_json_holds_all_three_and_null_where_nothing_was_measured(tmp_pa
         assert [row.name for row in entry.overview.operators[:2]] == [None, "aten::mm"]
 
 
-def test_copies_alone_have_no_number_format(tmp_path: Any) -> None:
+def test_copies_alone_have_no_number_format() -> None:
     builder = TraceBuilder()
     builder.gpu(PINNED_D2H, 0, 100, builder.call("cudaMemcpyAsync", 0, 1))
-    tables = analyze_trace(tmp_path, builder.trace()).tables
-    assert len(tables["kernel_formats"]) == 0
+    assert len(kernel_formats(builder.trace(), 0)) == 0

@@ -7,7 +7,7 @@ import pytest
 
 from builders import TraceBuilder
 from recorded import TRACES, needs_traces
-from steptrace.analysis import analyze, summarize_trace
+from steptrace.analysis import load_trace, summarize_trace
 from steptrace.documents.summary import TraceSummary
 from steptrace.estimate.recorded import gpu_of_driver, recorded_call
 from steptrace.findings import find_in_trace
@@ -21,7 +21,7 @@ def _summary(tmp_path: Path, ns: int, *, gpu: str = "NVIDIA H100 80GB HBM3", **a
     lists = {"Input Dims": [[4096, 4096], [4096, 4096]], "Input type": BF16, "Input Strides": [[4096, 1], [4096, 1]]}
     builder.op("aten::mm", 0, 10_000, **{**lists, **args})
     builder.kernel(1_000, 20_000, ns)
-    return summarize_trace(analyze(builder.write(tmp_path / "made.json")))
+    return summarize_trace(load_trace(builder.write(tmp_path / "made.json")))
 
 
 def test_a_product_is_held_against_the_data_sheet(tmp_path: Path) -> None:
@@ -74,6 +74,6 @@ def test_gpus_by_their_drivers_names(name: str | None, known: str | None) -> Non
 @needs_traces
 @pytest.mark.parametrize(("name", "least"), [("h100_qwen", 0.5), ("h100_vit", 0.7), ("h100_bert_small", 0.7)])
 def test_recorded_operators_lie_below_the_data_sheet(name: str, least: float) -> None:
-    summary = summarize_trace(analyze(TRACES / f"{name}.json.gz"))
+    summary = summarize_trace(load_trace(TRACES / f"{name}.json.gz"))
     assert sum(row.ns for row in summary.roofline) >= least * (summary.gpu.compute_ns or 0)
     assert all(row.roofline_pct <= 100 for row in summary.roofline)

@@ -7,13 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import AUTOGRAD, LOADER, MAIN, TraceBuilder
-from steptrace.analysis.common.call_tree import call_tree
 from steptrace.analysis.kernels.measure import kernel_sequences, most_frequent
 from steptrace.trace.model import Trace
 
 
 def _sequences(trace: Trace, **options: Any) -> list[dict[str, Any]]:
-    return kernel_sequences(trace, call_tree(trace), **options).to_dict("records")
+    return kernel_sequences(trace, **options).to_dict("records")
 
 
 def _attention(builder: TraceBuilder, ts: int, *names: str) -> None:
@@ -90,7 +89,7 @@ def test_the_summary_folds_neighbours_of_one_name() -> None:
         _attention(builder, ts, "void ns::gemm<int>(int)", "void ns::gemm<int>(int)", "add")
     _attention(builder, 200_000, "once", "only")
     trace = builder.trace()
-    (row,) = most_frequent(kernel_sequences(trace, call_tree(trace)))
+    (row,) = most_frequent(kernel_sequences(trace))
     assert [(entry.name, entry.times) for entry in row.kernels] == [("gemm", 2), ("add", 1)]
     assert (row.count, row.left_out) == (2, 0)
 

@@ -24,7 +24,7 @@ CALL_NS = 2 * US
 
 
 def sites_of(trace: Trace) -> pd.DataFrame:
-    return sync_sites(trace, 0, sync_costs(trace, 0))
+    return sync_sites(trace, 0)
 
 
 def bound(trace: Trace, *lines: int) -> int:

@@ -46,7 +46,7 @@ def test_without_a_gpu_there_is_no_exposed_idle() -> None:
     costs = sync_costs(trace, None)
     assert costs["exposed_idle_ns"].isna().all()
     assert exposed_idle(trace, None, costs) is None
-    assert sync_sites(trace, None, costs)["exposed_idle_ns"].isna().all()
+    assert sync_sites(trace, None)["exposed_idle_ns"].isna().all()
 
 
 def test_syncs_in_a_row_share_their_idle_time_once() -> None:
@@ -69,7 +69,7 @@ def test_sites_gather_what_belongs_together() -> None:
         training_step(builder, index, index * 1_100_000)
     builder.gpu(PAGEABLE_D2H, 700_000, 500, builder.call("cudaMemcpyAsync", 650_000, 60_000))
     trace = builder.trace()
-    sites = sync_sites(trace, 0, sync_costs(trace, 0))
+    sites = sync_sites(trace, 0)
     assert sites["kind"].tolist() == ["d2h_copy", "d2h_copy"]
     assert sites[["file", "line", "op", "label"]].to_numpy(dtype=object, na_value=None).tolist() == [
         ["train.py", None, None, None],

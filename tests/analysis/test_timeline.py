@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from builders import AUTOGRAD, MAIN, TraceBuilder, training_step
 from steptrace.analysis.idle import idle_gaps
-from steptrace.analysis.syncs import sync_costs
 from steptrace.analysis.timeline.lanes import shown_time
 from steptrace.analysis.timeline.measure import CELL, MOST_BOXES, RESOLUTION, merge, shown_timeline, timeline
 from steptrace.documents.base import write
@@ -27,9 +26,8 @@ EVENTS = st.lists(
 
 def tables_of(trace: Trace) -> dict[str, pd.DataFrame]:
     device = trace.devices[0] if trace.devices else None
-    costs = sync_costs(trace, device)
-    gaps = None if device is None else idle_gaps(trace, device)
-    return {**timeline(trace, device, costs, gaps), **({} if gaps is None else {"idle_gaps": gaps})}
+    gaps = {} if device is None else {"idle_gaps": idle_gaps(trace, device)}
+    return {**timeline(trace, device), **gaps}
 
 
 def boxes_of(trace: Trace, lane: str) -> list[tuple[object, ...]]:
@@ -206,7 +204,7 @@ def test_without_steps_the_whole_trace_is_shown() -> None:
     trace = builder.trace()
     time = shown_time(trace)
     assert (time.step, time.start, time.end, time.host_end) == (None, 0, 80_000, None)
-    found = shown_timeline(trace, tables_of(trace))
+    found = shown_timeline(trace, trace.device)
     assert found is not None
     assert found.step is None
     assert found.host_ns is None
@@ -218,7 +216,7 @@ def test_a_trace_of_steps_alone_has_no_picture() -> None:
     trace = builder.trace()
     tables = tables_of(trace)
     assert len(tables["timeline"]) == len(tables["timeline_lanes"]) == 0
-    assert shown_timeline(trace, tables) is None
+    assert shown_timeline(trace, trace.device) is None
 
 
 def test_of_many_streams_the_busiest_have_boxes_and_the_others_are_named() -> None:
@@ -227,7 +225,7 @@ def test_of_many_streams_the_busiest_have_boxes_and_the_others_are_named() -> No
     for stream in range(10):
         builder.kernel(stream * 2_000, 50_000, 1_000 * (10 - stream), stream=stream)
     trace = builder.trace()
-    found = shown_timeline(trace, tables_of(trace))
+    found = shown_timeline(trace, trace.device)
     assert found is not None
     assert found.left_out == ("GPU 0, stream 8", "GPU 0, stream 9")
 
@@ -251,7 +249,7 @@ def test_a_dense_step_keeps_its_numbers_of_boxes_and_bytes(tmp_path: Path) -> No
     tables = tables_of(trace)
     assert MOST_BOXES / 4 < len(tables["timeline"]) <= MOST_BOXES
     assert tables["timeline"]["events"].sum() == tables["timeline_lanes"]["events"].sum()
-    found = shown_timeline(trace, tables)
+    found = shown_timeline(trace, trace.device)
     assert found is not None
     assert write(tmp_path / "timeline.json", found).stat().st_size < 60_000
 

@@ -9,9 +9,9 @@ from builders import TraceBuilder, training_step
 from steptrace import cli
 from steptrace.analysis import summarize
 from steptrace.analysis.communication import ranks
-from steptrace.analysis.tables import write_all
+from steptrace.analysis.tables import tables_of, write_all
 from steptrace.errors import TraceError
-from steptrace.trace.model import TABLES
+from steptrace.trace.rows import TABLES
 
 
 def _ranks(folder: Path) -> list[Path]:
@@ -28,11 +28,12 @@ def _ranks(folder: Path) -> list[Path]:
 
 def test_the_same_as_written_at_the_end(tmp_path: Path) -> None:
     paths = _ranks(tmp_path)
-    whole, analyses = summarize(paths)
-    for number, analysis in enumerate(analyses):
-        own = {name: getattr(analysis.trace, name) for name in TABLES}
-        write_all({**own, **analysis.tables}, tmp_path / "end" / f"trace{number}")
-    write_all(ranks.tables(analyses), tmp_path / "end" / "ranks")
+    whole, traces = summarize(paths)
+    for number, trace in enumerate(traces):
+        own = {name: getattr(trace, name) for name in TABLES}
+        tables = {name: table() for name, table in tables_of(trace).items()}
+        write_all({**own, **tables}, tmp_path / "end" / f"trace{number}")
+    write_all(ranks.tables(traces), tmp_path / "end" / "ranks")
     found, light = summarize(paths, tables=tmp_path / "once")
     assert found == whole
     assert found.ranks is not None
@@ -43,8 +44,10 @@ def test_the_same_as_written_at_the_end(tmp_path: Path) -> None:
             pd.testing.assert_frame_equal(
                 pd.read_parquet(tmp_path / "once" / file), pd.read_parquet(tmp_path / "end" / file)
             )
-    assert [analysis.trace.rank for analysis in light] == [0, 1]
-    assert all(len(analysis.trace.ops) == 0 and "call_tree" not in analysis.tables for analysis in light)
+    assert [trace.rank for trace in light] == [0, 1]
+    for trace in light:
+        assert len(trace.ops) == 0
+        assert not any("call_tree" in name for name, *_ in trace.derived)
 
 
 def test_a_trace_that_cannot_be_read_leaves_nothing_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

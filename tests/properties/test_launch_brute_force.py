@@ -112,7 +112,7 @@ def _check_launches(works: list[Work], made: Made) -> None:
         assert found[number][4] in queueing
         assert found[number][5] == 0
         assert sum(found[number][4:]) == delay
-    totals = launches.launch_calls(table)
+    totals = launches.launch_calls(made.trace, 0)
     assert int(totals["count"].sum()) == len(expected)
     assert int(totals["short_kernels"].sum()) == sum(device < host for _, host, device, *_ in expected.values())
 

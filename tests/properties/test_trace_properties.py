@@ -1,7 +1,6 @@
 """What must hold for every trace, whatever is in it. How many traces are tried: tests/conftest.py."""
 
 import random
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import D2D, TraceBuilder, training_step
-from steptrace.analysis import analyze_trace, idle, records
+from steptrace.analysis import idle, records
 from steptrace.analysis.common import gpu_time
 from steptrace.analysis.overview import in_each_step
+from steptrace.analysis.syncs import sync_sites
+from steptrace.analysis.tables import tables_of
 from steptrace.trace.model import Trace
 
 _NAMES = {"compute": "gemm", "comm": "ncclDevKernel_AllGather(x)", "memory": D2D}
@@ -43,7 +44,7 @@ def _build(activities: list[Any], step_lengths: list[int]) -> TraceBuilder:
 def _figures(trace: Trace) -> dict[str, Any]:
     """Everything that is computed from a trace, as plain values."""
     device = trace.devices[0]
-    tables = analyze_trace(Path("made.json"), trace).tables
+    tables = {name: table() for name, table in tables_of(trace).items()}
     del tables["idle_gaps"]  # holds absolute times; its sums stand in by_cause
     figures: dict[str, Any] = {
         name: sorted(map(str, records(table.drop(columns=["launch", "op_row"], errors="ignore"))))
@@ -126,7 +127,7 @@ def _sites(steps: int, extra: tuple[int, int] | None = None) -> dict[tuple[str, 
         builder.frame(f"other.py({extra[1]}): metric", ts, 90_000)
         builder.op("aten::_local_scalar_dense", ts + 1_000, 80_000)
         builder.item(ts + 2_000, 30_000, ts + 5_000)
-    table = analyze_trace(Path("made.json"), builder.trace()).tables["sync_sites"]
+    table = sync_sites(builder.trace(), 0)
     return {(row.file, row.line): row.count for row in table.itertuples()}
 
 

@@ -9,7 +9,7 @@ import pytest
 from builders import TraceBuilder
 from documents import fill, plain
 from steptrace import format as fmt
-from steptrace.analysis import analyze_trace, summarize_trace
+from steptrace.analysis import load_trace, summarize_trace
 from steptrace.analysis.overview import COUNTS, SHARES, in_each_step
 from steptrace.compare.gates import outcomes
 from steptrace.diff import diff, read_sides
@@ -44,8 +44,7 @@ def steps(kernels: int) -> TraceBuilder:
 
 @pytest.fixture
 def summarized(tmp_path: Path) -> TraceSummary:
-    path = steps(3).write(tmp_path / "trace.json")
-    return summarize_trace(analyze_trace(path, steps(3).trace()))
+    return summarize_trace(load_trace(steps(3).write(tmp_path / "trace.json")))
 
 
 def shown(page: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from builders import TraceBuilder, training_step
-from steptrace.analysis import analyze, summarize_trace
+from steptrace.analysis import load_trace, summarize_trace
 from steptrace.errors import TraceError, TruncatedTraceError
 from steptrace.trace.find import find_traces
 from steptrace.trace.link import read_trace
@@ -232,7 +232,7 @@ def test_a_trace_of_one_kind_of_event_has_all_its_tables(tmp_path: Path, kind: s
     }
     add[kind]()
     path = builder.write(tmp_path / "trace.json")
-    entry = summarize_trace(analyze(path))
+    entry = summarize_trace(load_trace(path))
     assert entry.window_ns == 10
     assert entry.gpu.activities == (1 if kind == "gpu" else 0)
     assert entry.syncs.count == (1 if kind == "call" else 0)

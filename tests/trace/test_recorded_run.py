@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import asdict
 from omegaconf import OmegaConf
 
-from steptrace.analysis import analyze, summarize_trace
+from steptrace.analysis import load_trace, summarize_trace
 from steptrace.config.schema import DistributedConfig, ScaleConfig, StepConfig
 
 pytest.importorskip("torch")
@@ -91,7 +91,7 @@ def _sites(run: Path, out: Path, *, with_lines: bool) -> set[tuple[Any, ...]]:
     if with_lines:
         for name in ("op_lines.parquet", "sources.json"):
             shutil.copy(run / name, out / name)
-    sites = summarize_trace(analyze(out / "trace.json")).syncs.sites
+    sites = summarize_trace(load_trace(out / "trace.json")).syncs.sites
     return {(Path(str(s.file)).name, s.line, s.function, s.phase, s.code, s.count_per_step) for s in sites}
 
 

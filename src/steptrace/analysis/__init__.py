@@ -4,6 +4,6 @@ Each subject is a module here, or a folder of modules: its tables, their computa
 `tables` lists every table, `build` every key of the summary.
 """
 
-from steptrace.analysis.build import analyze, analyze_trace, summarize, summarize_trace
-from steptrace.analysis.common.analysis import Analysis, records
+from steptrace.analysis.build import load_trace, summarize, summarize_trace
+from steptrace.analysis.common.rows import records
 from steptrace.analysis.counters import write_counters

@@ -3,115 +3,64 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
-from steptrace.analysis import overview
-from steptrace.analysis.common.analysis import Analysis
-from steptrace.analysis.common.gpu_time import device_times, gpu_time
+from steptrace.analysis.common.annotations import annotation_times, section_medians
+from steptrace.analysis.common.gpu_time import device_times, gpu_time, step_times, temporal_breakdown
 from steptrace.analysis.common.launches import launches
+from steptrace.analysis.common.rows import rows
 from steptrace.analysis.common.steps import is_training
 from steptrace.analysis.communication import ranks as across_ranks
 from steptrace.analysis.communication.all_reduce import all_reduce, reduce_passes
 from steptrace.analysis.communication.collectives import collectives
-from steptrace.analysis.copies import series
+from steptrace.analysis.copies import copy_rates, series
 from steptrace.analysis.critical_path.measure import critical_path
 from steptrace.analysis.idle import host_gaps, idle
 from steptrace.analysis.input import input_wait
-from steptrace.analysis.kernels.formats import precision_of
-from steptrace.analysis.kernels.measure import most_frequent, placement
-from steptrace.analysis.memory.record import memory, memory_tables
-from steptrace.analysis.overview import step_figures, step_parts
+from steptrace.analysis.kernels.formats import kernel_formats, precision_of
+from steptrace.analysis.kernels.measure import kernel_sequences, kernel_table, kernel_types, most_frequent, placement
+from steptrace.analysis.memory.record import memory
+from steptrace.analysis.optimizer import optimizer_calls
+from steptrace.analysis.overview import overview, step_figures, step_parts
 from steptrace.analysis.program import program
 from steptrace.analysis.quality import quality
+from steptrace.analysis.queues import queue_lengths
 from steptrace.analysis.syncs import syncs
-from steptrace.analysis.tables import OF_SUBJECTS, tables_of, write_all
+from steptrace.analysis.tables import OF_SUBJECTS, write_all, write_tables
 from steptrace.analysis.timeline.measure import shown_timeline
-from steptrace.compiled import trim_heap
 from steptrace.documents.column import subjects_of
 from steptrace.documents.gpu_time import StepTime, TemporalRow
 from steptrace.documents.kernels import KernelName, KernelType
 from steptrace.documents.labels import Label, OptimizerCall, Section
-from steptrace.documents.overview import TopOperator
 from steptrace.documents.run import capture_of
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.trace.bounds import path_text
 from steptrace.trace.find import find_traces
 from steptrace.trace.link import read_trace
-from steptrace.trace.model import Trace, emptied
+from steptrace.trace.model import Trace, forget, lean
 from steptrace.trace.parallel import read_each
-from steptrace.trace.rows import TABLES
-from steptrace.trace.source import SourceLines, load_source_lines
-
-#: Tables that nothing here reads again: they are written at once, if at all, and freed.
-_ONLY_WRITTEN = ("call_tree", "critical_path", "memory_blocks")
-
-#: Columns of the trace's own tables, likewise.
-_ONLY_WRITTEN_COLUMNS = {
-    "ops": ["external_id", "sequence"],
-    "launches": ["correlation", "external_id"],
-    "kernels": ["correlation"],
-}
-
-#: Tables that `write_counters` reads.
-_FOR_COUNTERS = ("queue_lengths", "copy_rates")
+from steptrace.trace.source import with_records
 
 #: Tables that neither `write_counters` nor the comparison of ranks reads.
 _NOT_COMPARED = ("ops", "launches", "frames", "memory", "syncs")
 
 #: How many labels summary.json lists; the table `annotation_times` has all.
 MOST_LABELS = 100
-#: The same for operators.
-MOST_OPERATORS = 10
 
 
-def analyze(path: Path) -> Analysis:
-    """Read one trace and compute every table.
+def load_trace(path: Path) -> Trace:
+    """A trace with what a run recorded beside it.
 
     Raises:
         TraceError: the trace, or a file recorded beside it, cannot be read.
     """
-    return analyze_trace(path, read_trace(path), load_source_lines(path))
+    return with_records(read_trace(path), path)
 
 
-def analyze_trace(
-    path: Path, trace: Trace, lines: SourceLines | None = None, *, folder: Path | None = None
-) -> Analysis:
-    """Compute every table of a trace that has been read.
-
-    With `folder` each is written there as soon as it is made, and freed if nothing here reads it again.
-    """
-    device, lines = trace.devices[0] if trace.devices else None, lines or SourceLines()
-    tables: dict[str, pd.DataFrame] = {}
-
-    def add(group: dict[str, pd.DataFrame]) -> None:
-        if folder is not None:
-            write_all(group, folder)
-            group = {name: table for name, table in group.items() if name not in _ONLY_WRITTEN}
-        tables.update(group)
-
-    add(memory_tables(path, trace, lines))
-    if folder is not None:
-        write_all({name: getattr(trace, name) for name in TABLES}, folder)
-        trace = _without_written(trace)
-        trim_heap()
-    for group in tables_of(trace, device, lines):
-        add(group)
-    return Analysis(path, trace if folder is None else emptied(trace, "frames"), device, tables)
-
-
-def _without_written(trace: Trace) -> Trace:
-    """A trace without the columns that nothing reads once the memory's tables are made and its own are written."""
-    lean = {name: getattr(trace, name).drop(columns=columns) for name, columns in _ONLY_WRITTEN_COLUMNS.items()}
-    return emptied(replace(trace, **lean), "memory")
-
-
-def summarize(paths: Iterable[str | Path], *, tables: Path | None = None) -> tuple[Summary, list[Analysis]]:
-    """The summary of all traces behind `paths` (files or folders), by rank, and the analyses behind it.
+def summarize(paths: Iterable[str | Path], *, tables: Path | None = None) -> tuple[Summary, list[Trace]]:
+    """The summary of all traces behind `paths` (files or folders), by rank, and the traces.
 
     Args:
         paths: files, or folders of them.
@@ -126,59 +75,54 @@ def summarize(paths: Iterable[str | Path], *, tables: Path | None = None) -> tup
     """
     files = find_traces(paths)
     folders = None if tables is None else {path: tables / f".{place}" for place, path in enumerate(files)}
-    done = read_each(partial(_analyze_and_summarize, folders=folders), files)
-    done.sort(key=lambda pair: (pair[0].trace.rank is None, pair[0].trace.rank or 0, str(pair[0].path)))
-    analyses = [analysis for analysis, _ in done]
-    repeated = _repeated_ranks(analyses)
+    done = read_each(partial(_summarize, folders=folders), files)
+    done.sort(key=lambda pair: (pair[0].rank is None, pair[0].rank or 0, str(pair[0].path)))
+    traces = [trace for trace, _ in done]
+    repeated = _repeated_ranks(traces)
     summaries, ranks = tuple(summary for _, summary in done), None
-    of_ranks = across_ranks.tables(analyses) if len(analyses) > 1 and not repeated else None
+    of_ranks = across_ranks.tables(traces) if len(traces) > 1 and not repeated else None
     if of_ranks is not None:
-        ranks = across_ranks.ranks(analyses, summaries, of_ranks)
+        ranks = across_ranks.ranks(summaries, traces[0].path.parent, of_ranks)
     if tables is not None and folders is not None:
-        for k, analysis in enumerate(analyses):
-            folders[analysis.path].rename(tables / f"trace{k}")
+        for k, trace in enumerate(traces):
+            folders[trace.path].rename(tables / f"trace{k}")
         if of_ranks is not None:
             write_all(of_ranks, tables / "ranks")
-    return Summary(warnings=(repeated,) if repeated else (), traces=summaries, ranks=ranks), analyses
+    return Summary(warnings=(repeated,) if repeated else (), traces=summaries, ranks=ranks), traces
 
 
-def _analyze_and_summarize(path: Path, folders: dict[Path, Path] | None) -> tuple[Analysis, TraceSummary]:
-    """One trace's analysis and summary; the analysis is cut down if its tables go to a folder."""
-    if folders is not None:
-        return _analyze_into(path, folders[path])
-    analysis = analyze(path)
-    return analysis, summarize_trace(analysis)
+def _summarize(path: Path, folders: dict[Path, Path] | None) -> tuple[Trace, TraceSummary]:
+    """One trace and its summary; the trace is cut down to what ranks compare if its tables go to a folder."""
+    trace = load_trace(path)
+    if folders is None:
+        return trace, summarize_trace(trace)
+    trace = write_tables(trace, folders[path])
+    summary = summarize_trace(trace)
+    forget(trace, queue_lengths, copy_rates, but=True)
+    return lean(trace, *_NOT_COMPARED), summary
 
 
-def _analyze_into(path: Path, folder: Path) -> tuple[Analysis, TraceSummary]:
-    """Write a trace's tables to a folder; return its summary, and its analysis with the tables ranks compare."""
-    analysis = analyze_trace(path, read_trace(path), load_source_lines(path), folder=folder)
-    summary = summarize_trace(analysis)
-    trace = replace(analysis.trace, **{name: getattr(analysis.trace, name).iloc[:0].copy() for name in _NOT_COMPARED})
-    tables = {name: analysis.tables[name] for name in _FOR_COUNTERS if name in analysis.tables}
-    return Analysis(path, trace, analysis.device, tables), summary
-
-
-def _repeated_ranks(analyses: list[Analysis]) -> str | None:
+def _repeated_ranks(traces: list[Trace]) -> str | None:
     """Why these traces cannot be the ranks of one job; None if they can."""
-    counts = Counter(a.trace.rank for a in analyses if a.trace.rank is not None)
+    counts = Counter(trace.rank for trace in traces if trace.rank is not None)
     often = [f"{count} traces are of rank {rank}" for rank, count in sorted(counts.items()) if count > 1]
     if not often:
         return None
     return f"these traces are not the ranks of one job, so ranks are not compared: {', '.join(often)}"
 
 
-def summarize_trace(analysis: Analysis) -> TraceSummary:
+def summarize_trace(trace: Trace) -> TraceSummary:
     """One entry of `traces` in summary.json."""
-    trace, device, of = analysis.trace, analysis.device, analysis.tables
-    capture = capture_of(analysis.path)
+    device, capture = trace.device, capture_of(trace.path)
     plain: dict[str, Any] = step_figures(trace, device) | {
-        one.name: analysis.rows(one.name, one.kind) for one in subjects_of(TraceSummary) if one.name in OF_SUBJECTS
+        one.name: rows(OF_SUBJECTS[one.name](trace), one.kind)
+        for one in subjects_of(TraceSummary)
+        if one.name in OF_SUBJECTS
     }
     return TraceSummary(
         **plain,
-        path=path_text(analysis.path),
-        sha256=_sha256(analysis.path),
+        path=path_text(trace.path),
+        sha256=_sha256(trace.path),
         rank=trace.rank,
         world_size=trace.meta.world_size,
         device=device,
@@ -186,34 +130,34 @@ def summarize_trace(analysis: Analysis) -> TraceSummary:
         compute_major=trace.meta.compute_major(device),
         window_ns=trace.window[1] - trace.window[0],
         unprofiled_step_ns=capture.unprofiled.median_ns if capture and capture.unprofiled else None,
-        quality=quality(analysis),
+        quality=quality(trace),
         gpu=gpu_time(trace, device),
         devices=device_times(trace),
-        temporal=analysis.rows("temporal", TemporalRow),
-        steps=analysis.rows("step_times", StepTime),
-        sections=analysis.rows("sections", Section),
-        idle=idle(analysis),
-        host_gaps=None if device is None else host_gaps(trace, device, of["idle_gaps"]),
-        input=input_wait(trace, device, of["input_waits"]),
-        kernels=analysis.rows("kernel_names", KernelName),
-        kernel_types=analysis.rows("kernel_types", KernelType),
-        syncs=syncs(analysis),
+        temporal=rows(temporal_breakdown(trace), TemporalRow),
+        steps=rows(step_times(trace, device), StepTime),
+        sections=rows(section_medians(trace, device), Section),
+        idle=idle(trace),
+        host_gaps=None if device is None else host_gaps(trace, device),
+        input=input_wait(trace, device),
+        kernels=() if device is None else rows(kernel_table(trace, device), KernelName),
+        kernel_types=() if device is None else rows(kernel_types(trace, device), KernelType),
+        syncs=syncs(trace),
         step_parts=step_parts(trace, device),
-        launches=launches(analysis),
-        collectives=collectives(analysis),
+        launches=launches(trace),
+        collectives=collectives(trace),
         all_reduce=all_reduce(trace, device),
         all_reduce_passes=reduce_passes(trace, device),
-        series=series(analysis),
-        memory=memory(analysis),
-        annotations=analysis.rows("annotation_times", Label, MOST_LABELS),
-        optimizer=analysis.rows("optimizer_calls", OptimizerCall) or None,
-        critical_path=critical_path(of, gpu=device is not None),
-        program=program(analysis),
-        sequences=most_frequent(of["sequences"]),
-        overview=overview.overview(trace, device, analysis.rows("top_operators", TopOperator, MOST_OPERATORS)),
+        series=series(trace),
+        memory=memory(trace),
+        annotations=rows(annotation_times(trace, device).head(MOST_LABELS), Label),
+        optimizer=rows(optimizer_calls(trace, device), OptimizerCall) or None,
+        critical_path=critical_path(trace),
+        program=program(trace),
+        sequences=most_frequent(kernel_sequences(trace)),
+        overview=overview(trace, device),
         placement=placement(trace),
-        precision=None if device is None else precision_of(of["kernel_formats"]),
-        timeline=shown_timeline(trace, of),
+        precision=None if device is None else precision_of(kernel_formats(trace, device)),
+        timeline=shown_timeline(trace, device),
         findings=(),
         training=is_training(trace),
     )

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.analysis import Analysis
 from steptrace.analysis.common.series import profile, quantile, steps_of, time_held
+from steptrace.analysis.queues import queue_lengths, queues
 from steptrace.documents.copies import Copy, CopyRate, CopySeries, Series
 from steptrace.documents.queues import QueueSeries
 from steptrace.documents.table import frame_of, validate
@@ -44,6 +44,7 @@ def copy_rates(trace: Trace) -> pd.DataFrame:
     return validate(pd.concat([frame_of(CopyRate), *parts], ignore_index=True), CopyRate)
 
 
+@once
 def copies(trace: Trace) -> pd.DataFrame:
     """The kinds of copies with their bytes, time and rates, the most time first (table `copies`)."""
     series = dict(iter(copy_rates(trace).groupby(["device", "kind"])))
@@ -94,13 +95,12 @@ def _copies(trace: Trace) -> pd.DataFrame:
 MOST_DRAWN, BUCKETS = 6, 150
 
 
-def series(analysis: Analysis) -> Series | None:
+def series(trace: Trace) -> Series | None:
     """The busiest streams and kinds of copies of the analysed GPU, with the mean and the maximum of each bucket."""
-    if analysis.device is None:
+    if trace.device is None:
         return None
-    wanted = ("queue_lengths", "copy_rates", "queues", "copies")
-    tables = {name: analysis.tables[name] for name in wanted}
-    tables = {name: table[table["device"] == analysis.device] for name, table in tables.items()}
+    every = {f.__name__: f(trace) for f in (queue_lengths, copy_rates, queues, copies)}
+    tables = {name: table[table["device"] == trace.device] for name, table in every.items()}
     times = pd.concat([tables["queue_lengths"]["ts"], tables["copy_rates"]["ts"]])
     if len(times) == 0 or times.max() - times.min() < BUCKETS:
         return None

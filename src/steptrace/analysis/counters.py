@@ -13,23 +13,25 @@ import msgspec
 import pandas as pd
 from isal import igzip
 
-from steptrace.analysis.common.analysis import Analysis
+from steptrace.analysis.copies import copy_rates
+from steptrace.analysis.queues import queue_lengths
 from steptrace.files import replace_atomically
 from steptrace.trace.events import ns_to_us
+from steptrace.trace.model import Trace
 from steptrace.trace.stream import EventStream
 
 _BYTES_PER_GB = 1e9
 _QUEUE_LENGTH = "queue length, stream "
 
 
-def write_counters(analyses: Sequence[Analysis], out: Path) -> list[Path]:
+def write_counters(traces: Sequence[Trace], out: Path) -> list[Path]:
     """Write `out/trace<k>.json.gz` for each trace with GPU work, k counting as in summary.json; returns the files."""
     written = []
-    for k, analysis in enumerate(analyses):
-        if len(analysis.trace.kernels):
+    for k, trace in enumerate(traces):
+        if len(trace.kernels):
             out.mkdir(parents=True, exist_ok=True)
             path = out / f"trace{k}.json.gz"
-            replace_atomically(path, partial(_write, analysis))
+            replace_atomically(path, partial(_write, trace))
             written.append(path)
     return written
 
@@ -43,13 +45,13 @@ def has_counters(path: Path) -> bool:
         return False
 
 
-def counter_events(analysis: Analysis) -> Iterator[bytes]:
+def counter_events(trace: Trace) -> Iterator[bytes]:
     """The counters as events of the trace's own clock, one track a stream and one a kind of copy, by GPU."""
-    base = analysis.trace.meta.file_base_ns
-    for key, rows in analysis.tables["queue_lengths"].groupby(["device", "stream"], sort=True):
+    base = trace.meta.file_base_ns
+    for key, rows in queue_lengths(trace).groupby(["device", "stream"], sort=True):
         device, stream = cast("tuple[int, int]", key)
         yield from _track(f"{_QUEUE_LENGTH}{stream}", device, base, rows["ts"], rows["length"])
-    for key, rows in analysis.tables["copy_rates"].groupby(["device", "kind"], sort=True):
+    for key, rows in copy_rates(trace).groupby(["device", "kind"], sort=True):
         device, kind = cast("tuple[int, str]", key)
         rate = rows["bytes_per_second"] / _BYTES_PER_GB
         yield from _track(f"GB/s, {kind}", device, base, rows["ts"], rate)
@@ -65,6 +67,6 @@ def _track(
         yield f'{{"ph":"C","name":{quoted},"pid":{device},"ts":{us},"args":{{"value":{value}}}}}'.encode()
 
 
-def _write(analysis: Analysis, path: Path) -> None:
+def _write(trace: Trace, path: Path) -> None:
     with igzip.open(path, "wb", compresslevel=2) as file:  # type: ignore[no-untyped-call]
-        EventStream(analysis.path).copy_with(counter_events(analysis), cast(BinaryIO, file))
+        EventStream(trace.path).copy_with(counter_events(trace), cast(BinaryIO, file))

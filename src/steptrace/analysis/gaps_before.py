@@ -6,9 +6,10 @@ from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.idle import idle_gaps
 from steptrace.documents.gaps_before import GapBefore
 from steptrace.documents.table import frame_of
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, once
 
 
+@once
 def gaps_before(trace: Trace) -> pd.DataFrame:
     """The table `gaps_before` of the analysed GPU, by the name of the first activity after each gap, longest first."""
     if not trace.devices:

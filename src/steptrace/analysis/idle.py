@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.analysis import Analysis, plain, rows
 from steptrace.analysis.common.annotations import annotation_of_kernels
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.division import CAUSES, KERNEL_WAIT_BELOW_NS, first_work, gap_causes, gpu_division
 from steptrace.analysis.common.kernel_names import short_name
+from steptrace.analysis.common.rows import plain, rows
 from steptrace.documents.idle import HostCall, HostGap, HostGaps, Idle, IdleEnding, IdleGap, StreamIdle
 from steptrace.documents.table import frame_of, validate
 from steptrace.intervals import Ints, Spans
@@ -28,6 +28,7 @@ from steptrace.trace.model import Trace, launched_at, launching_op, on_training,
 MOST = 20
 
 
+@once
 def idle_by_stream(trace: Trace) -> pd.DataFrame:
     """The gaps before each activity of a stream, by category, summed per device and stream.
 
@@ -68,17 +69,17 @@ def gap_endings(gaps: pd.DataFrame) -> pd.DataFrame:
     return validate(table, IdleEnding)
 
 
-def idle(analysis: Analysis) -> Idle:
+def idle(trace: Trace) -> Idle:
     """Idle time by stream, by cause and by the work after the gap, and the longest gaps."""
-    by_stream = analysis.rows("idle_by_stream", StreamIdle)
-    if analysis.device is None:
+    device, by_stream = trace.device, rows(idle_by_stream(trace), StreamIdle)
+    if device is None:
         return Idle(by_stream=by_stream, by_cause=None, gaps=None, ended_by=(), longest=())
-    gaps = analysis.tables["idle_gaps"]
+    gaps = idle_gaps(trace, device)
     return Idle(
         by_stream=by_stream,
-        by_cause=idle_by_cause(analysis.trace, analysis.device),
+        by_cause=idle_by_cause(trace, device),
         # With a single activity there can be no gap.
-        gaps=len(gaps) if (analysis.trace.kernels["device"] == analysis.device).sum() > 1 else None,
+        gaps=len(gaps) if (trace.kernels["device"] == device).sum() > 1 else None,
         ended_by=rows(gap_endings(gaps).head(MOST), IdleEnding),
         longest=rows(gaps.sort_values(["dur", "ts"], ascending=[False, True]).head(MOST), IdleGap),
     )
@@ -106,10 +107,11 @@ LONG_CALL_NS: Final = 250_000
 MOST_GAPS, MOST_CALLS = 5, 3
 
 
-def host_gaps(trace: Trace, device: int, gaps: pd.DataFrame) -> HostGaps:
-    """The gaps of the table `idle_gaps` with the cause `host`."""
+def host_gaps(trace: Trace, device: int) -> HostGaps:
+    """The gaps of `idle_gaps` with the cause `host`."""
     start, end = trace.steps_span
     first, last = activity(trace, device).span
+    gaps = idle_gaps(trace, device)
     between = gaps[(gaps["cause"] == "host").to_numpy()]
     ts = np.concatenate([between["ts"], [start, max(last, start)]]).astype(np.int64).clip(min=start)
     stop = np.concatenate([between["ts"] + between["dur"], [min(first, end), end]]).astype(np.int64).clip(max=end)

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.analysis import rows
 from steptrace.analysis.common.busy import activity
+from steptrace.analysis.common.rows import rows
 from steptrace.documents.input import Input, InputWaitOfStep
 from steptrace.documents.table import frame_of
 from steptrace.intervals import Ints, Spans
@@ -35,6 +35,7 @@ def verdict_on(share: float | None) -> Verdict | None:
     return "high" if share >= HIGH_SHARE else "moderate" if share >= MODERATE_SHARE else "none"
 
 
+@once
 def input_waits(trace: Trace, device: int | None) -> pd.DataFrame:
     """The waits of each step (table `input_waits`); empty without signs of a loader.
 
@@ -63,12 +64,12 @@ def input_waits(trace: Trace, device: int | None) -> pd.DataFrame:
     )
 
 
-def input_wait(trace: Trace, device: int | None, table: pd.DataFrame) -> Input:
+def input_wait(trace: Trace, device: int | None) -> Input:
     """The waits of all steps (sums of the table `input_waits`) and of each; None if the trace cannot show them.
 
     With a GPU the window is from the first step's start to the end of the last one's work, else the steps on the host.
     """
-    signs = _waits(trace)
+    signs, table = _waits(trace), input_waits(trace, device)
     start, end = _bounds(trace) if device is None else trace.steps_span
     steps, window_ns = len(trace.steps) or None, int(np.sum(end - start))
     waits = wait_ns = idle_ns = None

@@ -18,13 +18,14 @@ from steptrace.analysis.common.annotations import annotation_times
 from steptrace.documents.labels import OptimizerCall
 from steptrace.documents.table import frame_of
 from steptrace.trace.columns import Rows, innermost, map_names, nearest, row_numbers, start_end, take
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, once
 from steptrace.trace.names import ENGINE
 
 _LABEL: Final = re.compile(r"^Optimizer\.(step|zero_grad)#(.+)\.(?:step|zero_grad)\Z")
 _FRAME: Final = re.compile(r": _single_tensor_\w+\Z")
 
 
+@once
 def optimizer_calls(trace: Trace, device: int | None) -> pd.DataFrame:
     """The labelled calls of optimizers, by label (table `optimizer_calls`)."""
     labels = trace.annotations

@@ -15,7 +15,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from steptrace.analysis.common.busy import activity, sm_weighted_ns
+from steptrace.analysis.common.call_tree import call_names, device_time_by
 from steptrace.analysis.common.division import gpu_division, gpu_window, host_division
+from steptrace.analysis.common.rows import rows
 from steptrace.analysis.common.steps import disjoint_steps, is_own_operator
 from steptrace.documents.overview import Overview, StepParts, TopOperator
 from steptrace.documents.step_figures import STEP_FIGURES
@@ -23,6 +25,9 @@ from steptrace.documents.table import frame_of
 from steptrace.intervals import Ints, measure_within
 from steptrace.trace.columns import has_ancestor, map_names, row_numbers
 from steptrace.trace.model import Trace, once
+
+#: How many operators summary.json lists.
+MOST_OPERATORS: Final = 10
 
 #: The parts with a GPU, and their names on the first page.
 PART_NAMES: Final = {
@@ -37,7 +42,7 @@ PART_NAMES: Final = {
 }
 
 
-def overview(trace: Trace, device: int | None, operators: tuple[TopOperator, ...] = ()) -> Overview | None:
+def overview(trace: Trace, device: int | None) -> Overview | None:
     """The parts of a trace's step time; None for a trace with neither steps nor GPU work."""
     divided = parts_of_window(trace, device)
     if divided is None:
@@ -52,31 +57,35 @@ def overview(trace: Trace, device: int | None, operators: tuple[TopOperator, ...
         step_ns=window / divided.steps if divided.steps else None,
         parts_ns=parts,
         device_compute_share=parts["compute"] / window if divided.kind == "gpu" and window else None,
-        operators=operators,
+        operators=rows(top_operators(trace, device).head(MOST_OPERATORS), TopOperator),
     )
 
 
-def top_operators(call_names: pd.DataFrame, by_operator: pd.DataFrame | None) -> pd.DataFrame:
+@once
+def top_operators(trace: Trace, device: int | None) -> pd.DataFrame:
     """The operators by their own time (table `top_operators`): the GPU's, or without a GPU the host's.
 
-    Args:
-        call_names: the table `call_names`.
-        by_operator: the GPU time by innermost operator (`call_tree.device_time_by` on `op`), None without a GPU. All of
-            it gets a row, communication under the operator that launched it, work without one under null, so shares
-            are of all GPU time. Operators without GPU work follow; wrappers of the autograd engine are left out.
+    All GPU time gets a row, communication under the operator that launched it, work without one under null, so shares
+    are of all GPU time. Operators without GPU work follow; wrappers of the autograd engine are left out.
     """
-    ops = call_names[(call_names["kind"] == "op").to_numpy(dtype=bool)].astype({"name": object}).set_index("name")
+    calls = call_names(trace)
+    ops = calls[(calls["kind"] == "op").to_numpy(dtype=bool)].astype({"name": object}).set_index("name")
     own = [name for name in ops.index if is_own_operator(name)]
     names: list[str | None] = own
-    device: list[int] | None = None
-    if by_operator is not None:
+    device_ns: list[int] | None = None
+    if device is not None:
+        by_operator = device_time_by(trace, ["op"])
         launching = [None if pd.isna(name) else str(name) for name in by_operator["op"]]
         names = list(dict.fromkeys([*launching, *own]))
-        device = [*by_operator["device_ns"], *([0] * (len(names) - len(launching)))]
+        device_ns = [*by_operator["device_ns"], *([0] * (len(names) - len(launching)))]
     table = ops.reindex(names)[["calls", "host_self_ns"]].astype("Int64").reset_index(drop=True)
-    by = table["host_self_ns"].fillna(0) if device is None or not sum(device) else pd.Series(device, dtype="Int64")
+    by = (
+        table["host_self_ns"].fillna(0)
+        if device_ns is None or not sum(device_ns)
+        else pd.Series(device_ns, dtype="Int64")
+    )
     share = by.astype("float64") / max(int(by.sum()), 1)
-    table = table.assign(name=pd.Series(names, dtype=object), device_self_ns=device, share=share)
+    table = table.assign(name=pd.Series(names, dtype=object), device_self_ns=device_ns, share=share)
     order = ["share", "host_self_ns", "name"]
     table = table.sort_values(order, ascending=[False, False, True], kind="stable", ignore_index=True)
     return frame_of(TopOperator, table)

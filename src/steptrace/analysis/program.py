@@ -15,9 +15,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from steptrace.analysis.common.analysis import Analysis, rows
-from steptrace.analysis.common.call_tree import depths, device_time_by, kernel_nodes, levels
+from steptrace.analysis.common.call_tree import call_tree, depths, device_time_by, kernel_nodes, levels
 from steptrace.analysis.common.kernel_names import short_name
+from steptrace.analysis.common.rows import rows
 from steptrace.analysis.common.tables_paths import FlameRow
 from steptrace.compiled import compiled
 from steptrace.documents.program import Flame, FlameBox, LineTime, OperatorTime, Program
@@ -25,7 +25,7 @@ from steptrace.documents.table import frame_of
 from steptrace.intervals import Ints
 from steptrace.trace.columns import Mask, Rows, map_names, marks_steps, nearest, references, row_numbers, take
 from steptrace.trace.frames import USER, frame_role
-from steptrace.trace.model import Trace, on_training
+from steptrace.trace.model import Trace, on_training, once
 
 #: Boxes below this share of the width are left out of summary.json: they would be narrower than a pixel.
 SMALLEST_SHARE = 0.001
@@ -37,13 +37,15 @@ _Boxes = tuple[Rows, NDArray[np.int8], Rows, list[str]]
 _KINDS = ("root", "thread", "frame", "annotation", "op", "call", "backward", "compute", "comm", "memory")
 
 
-def device_flame(trace: Trace, tree: pd.DataFrame) -> pd.DataFrame:
+@once
+def device_flame(trace: Trace) -> pd.DataFrame:
     """The flame graph of GPU time: the table `flame`; without GPU work it is the empty root alone."""
+    tree = call_tree(trace)
     shown = _shown(tree) & (tree["kind"] != "call").to_numpy()
     parent, kind, name, names = _boxes(tree, shown)
     parent, kind, name, names = _graft_backward(tree, (parent, kind, name, names))
     kernels = trace.kernels
-    node = kernel_nodes(trace, tree)
+    node = kernel_nodes(trace)
     below = take(nearest(_parents(tree), shown), node)
     unknown = len(names)
     short = [short_name(str(category)) for category in kernels["name"].cat.categories]
@@ -58,9 +60,11 @@ def device_flame(trace: Trace, tree: pd.DataFrame) -> pd.DataFrame:
     return _merge(parent, kind, (name, names), own, "GPU time")
 
 
-def host_flame(trace: Trace, tree: pd.DataFrame) -> pd.DataFrame:
+@once
+def host_flame(trace: Trace) -> pd.DataFrame:
     """The flame graph of host time: the table `flame`. Threads that do no training work (a loader's, a progress
     bar's) mostly wait, and are left out."""
+    tree = call_tree(trace)
     shown = _shown(tree)
     parent, kind, name, names = _boxes(tree, shown)
     threads = [
@@ -204,18 +208,17 @@ MOST_LINES, MOST_OPERATORS = 25, 25
 _LINE = ["file", "line", "function", "code"]
 
 
-def program(analysis: Analysis) -> Program:
+def program(trace: Trace) -> Program:
     """GPU time by source line and by operator (None without a GPU), and both flame graphs."""
-    of, trace = analysis.tables, analysis.trace
     by_line = by_operator = None
-    if analysis.device is not None:
-        lines = device_time_by(trace, of["kernel_origins"], _LINE).dropna(subset="file").head(MOST_LINES)
-        operators = device_time_by(trace, of["kernel_origins"], ["op"]).head(MOST_OPERATORS)
+    if trace.devices:
+        lines = device_time_by(trace, _LINE).dropna(subset="file").head(MOST_LINES)
+        operators = device_time_by(trace, ["op"]).head(MOST_OPERATORS)
         by_line, by_operator = rows(lines, LineTime), rows(operators, OperatorTime)
     return Program(
         by_line=by_line,
         by_operator=by_operator,
-        device_flame=shown(of["flame_device"]),
-        host_flame=shown(of["flame_host"]),
-        stacks=bool((of["flame_host"]["kind"] == "frame").any()),
+        device_flame=shown(device_flame(trace)),
+        host_flame=shown(host_flame(trace)),
+        stacks=bool((host_flame(trace)["kind"] == "frame").any()),
     )

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from steptrace import format as fmt
 from steptrace import intervals
-from steptrace.analysis.common.analysis import Analysis
+from steptrace.analysis.common.rows import rows
 from steptrace.documents.quality import Quality, QualityCheck
 from steptrace.documents.table import frame_of
 from steptrace.intervals import Ints
 from steptrace.trace.columns import ended_before, map_names, row_numbers, start_end
-from steptrace.trace.model import Trace, launched_at
+from steptrace.trace.model import Trace, launched_at, once
 
 #: Below this share of GPU work with a known launch, figures that follow launches are doubtful.
 LAUNCH_COVERAGE = 0.95
@@ -30,6 +30,7 @@ _LAUNCHES_WORK = re.compile(r"^(?:cuda|cu|hip)(?:Ext|Ext?Module|Module)?Launch(?
 _CAPTURE = re.compile(r"^(?:cuda|cu|hip)StreamBeginCapture")
 
 
+@once
 def quality_checks(trace: Trace) -> pd.DataFrame:
     """Every check of a trace with its result (table `quality_checks`); those of GPU work only if there is any."""
     checks = [_steps_marked(trace), _gpu_work(trace)]
@@ -42,18 +43,18 @@ def quality_checks(trace: Trace) -> pd.DataFrame:
     return frame_of(QualityCheck, [asdict(check) for check in checks])
 
 
-def quality(analysis: Analysis) -> Quality:
+def quality(trace: Trace) -> Quality:
     """The number of steps, the share of GPU work with a known launch, every check, and the warnings of failed ones.
 
     A note of the reader (events without times, negative lengths, categories not read) is a warning too.
     """
-    trace, checks = analysis.trace, analysis.tables["quality_checks"]
+    checks = quality_checks(trace)
     failed = checks[checks["warns"].to_numpy(dtype=bool)]
     return Quality(
         steps=len(trace.steps),
         launch_coverage=float(trace.kernels["launch"].notna().mean()) if len(trace.kernels) else None,
         warnings=(*trace.meta.notes, *failed["says"]),
-        checks=analysis.rows("quality_checks", QualityCheck),
+        checks=rows(checks, QualityCheck),
     )
 
 

@@ -55,6 +55,7 @@ def _length_columns(trace: Trace) -> dict[str, Ints] | tuple[()]:
     }
 
 
+@once
 def queues(trace: Trace) -> pd.DataFrame:
     """The series of `queue_lengths` summarised by time (table `queues`)."""
     lengths, kernels = queue_lengths(trace), trace.kernels

@@ -12,11 +12,12 @@ from steptrace.estimate.gpus import Gpu
 from steptrace.estimate.recorded import gpu_of_driver, recorded_call
 from steptrace.estimate.rules import KERNEL_FLOOR, STRIDED, misaligned
 from steptrace.estimate.step import ideal_s, work_of
-from steptrace.trace.model import Trace, launching_op
+from steptrace.trace.model import Trace, launching_op, once
 
 _LISTS = ["types", "sizes", "strides"]
 
 
+@once
 def roofline(trace: Trace) -> pd.DataFrame:
     """The table `roofline` of the analysed GPU, the most GPU time first; empty without sizes or a known data sheet."""
     gpu = gpu_of_driver(trace.meta.device_name(trace.devices[0])) if trace.devices else None

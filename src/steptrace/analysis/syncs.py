@@ -15,19 +15,21 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.analysis import Analysis
 from steptrace.analysis.common.busy import activity
+from steptrace.analysis.common.rows import rows
+from steptrace.analysis.idle import idle_gaps
 from steptrace.documents.syncs import Syncs, SyncSite
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import Mask, counted, spans_of, start_end, unmeasured
-from steptrace.trace.model import Trace, launched_at
-from steptrace.trace.source import SITE_COLUMNS, SourceLines, sites_of
+from steptrace.trace.model import Trace, launched_at, once
+from steptrace.trace.source import SITE_COLUMNS, sites_of
 
 #: The key of a site in `sync_sites`.
 SITE_KEY: Final = (*SITE_COLUMNS, "kind")
 
 
-def sync_costs(trace: Trace, device: int | None, lines: SourceLines | None = None) -> pd.DataFrame:
+@once
+def sync_costs(trace: Trace, device: int | None) -> pd.DataFrame:
     """The trace's `syncs` (`op` under the name `op_row`) with their cost and site.
 
     Adds `exposed_idle_ns`, the GPU's idle time from the sync's start to the start of the first GPU work launched after
@@ -40,19 +42,20 @@ def sync_costs(trace: Trace, device: int | None, lines: SourceLines | None = Non
         next_work = _next_work(trace, device)
         exposed, until = counted(intervals.measure_within(idle_spans(trace, device), table["ts"], next_work)), next_work
     return pd.concat(
-        [table.assign(exposed_idle_ns=exposed, exposed_until=until), sites_of(trace, trace.syncs, lines)], axis=1
+        [table.assign(exposed_idle_ns=exposed, exposed_until=until), sites_of(trace, trace.syncs, trace.lines)], axis=1
     )
 
 
-def sync_sites(trace: Trace, device: int | None, costs: pd.DataFrame) -> pd.DataFrame:
+@once
+def sync_sites(trace: Trace, device: int | None) -> pd.DataFrame:
     """The counted syncs of `sync_costs` per site and kind, the most blocking first.
 
     Returns the site's columns, `kind`, `count`, `blocked_ns`, `exposed_idle_ns` and `ceiling_ns`, and each of the four
     per step (null without steps). Idle time that several syncs of a site expose is counted once; different sites can
     share some.
     """
-    steps = len(trace.steps)
-    rows = [
+    steps, costs = len(trace.steps), sync_costs(trace, device)
+    sites = [
         {
             **dict(zip(SITE_KEY, key, strict=True)),
             "count": len(group),
@@ -62,7 +65,7 @@ def sync_sites(trace: Trace, device: int | None, costs: pd.DataFrame) -> pd.Data
         }
         for key, group in costs[costs["counted"].to_numpy()].groupby([*SITE_KEY], dropna=False, sort=False)
     ]
-    table = pd.DataFrame(rows, columns=[*SITE_KEY, "count", "blocked_ns", "exposed_idle_ns", "ceiling_ns"])
+    table = pd.DataFrame(sites, columns=[*SITE_KEY, "count", "blocked_ns", "exposed_idle_ns", "ceiling_ns"])
     table = table.astype({"line": "Int64", "count": "int64", "blocked_ns": "int64"})
     table = table.astype({"exposed_idle_ns": "Int64", "ceiling_ns": "Int64"})
     for column in ("count", "blocked_ns", "exposed_idle_ns", "ceiling_ns"):
@@ -116,32 +119,32 @@ def _launch_order(trace: Trace, wanted: Mask | bool = True) -> tuple[Ints, Ints]
     return launched[rows], rows
 
 
-def syncs(analysis: Analysis) -> Syncs:
+def syncs(trace: Trace) -> Syncs:
     """Counts, blocked time and exposed idle of the counted syncs, by kind and by site.
 
     `caused_idle_ns` is the part of the exposed idle in gaps caused by a sync; other gaps have another cause, such as
     the pause between queued kernels.
     """
-    trace, costs = analysis.trace, analysis.tables["sync_costs"]
+    device = trace.device
+    costs = sync_costs(trace, device)
     taken = costs[costs["counted"].to_numpy()]
     steps = len(trace.steps)
     # Without a call into a GPU's runtime nothing was measured: `per_step` is null.
     measured = len(trace.launches) > 0
     in_step = costs["step"].notna() if steps else pd.Series(True, index=costs.index)
     per_step = np.bincount(taken["step"].astype("int64"), minlength=steps).tolist() if steps and measured else None
-    gaps = analysis.tables.get("idle_gaps")
     return Syncs(
         count=len(taken),
         per_step=len(taken) / steps if steps and measured else None,
         by_step=None if per_step is None else tuple(per_step),
         blocked_ns=int(taken["blocked_ns"].sum()),
-        exposed_idle_ns=exposed_idle(trace, analysis.device, taken),
-        caused_idle_ns=None if gaps is None else caused_idle(taken, gaps),
-        ceiling_ns=None if analysis.device is None else ceiling_ns(trace, costs, set(taken.index)),
+        exposed_idle_ns=exposed_idle(trace, device, taken),
+        caused_idle_ns=None if device is None else caused_idle(taken, idle_gaps(trace, device)),
+        ceiling_ns=None if device is None else ceiling_ns(trace, costs, set(taken.index)),
         by_kind={str(kind): int(n) for kind, n in taken["kind"].value_counts().sort_index().items()},
         outside_steps=int((~in_step).sum()),
         other_threads=int((in_step & ~costs["counted"]).sum()),
-        sites=analysis.rows("sync_sites", SyncSite),
+        sites=rows(sync_sites(trace, device), SyncSite),
     )
 
 

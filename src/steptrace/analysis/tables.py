@@ -1,9 +1,10 @@
-"""Every table of one trace, group by group, so that each group can be freed before the next.
+"""Every table of one trace, as a function of the trace, and writing them as Parquet files.
 
-Parquet files are written a slice of rows at a time, so that no long table is ever copied whole.
+Files are written a slice of rows at a time, so that no long table is ever copied whole.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,9 +13,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from steptrace.analysis import program as flame
-from steptrace.analysis.common import annotations, gpu_time, launches
-from steptrace.analysis.common.call_tree import call_names, call_tree, device_time_by, kernel_origins
+from steptrace.analysis.common.annotations import annotation_times, section_medians, section_times
+from steptrace.analysis.common.call_tree import call_names, call_tree, kernel_origins
+from steptrace.analysis.common.gpu_time import step_times, temporal_breakdown
+from steptrace.analysis.common.launches import launch_calls, launch_times
 from steptrace.analysis.communication.collectives import collective_times, host_collectives
 from steptrace.analysis.copies import copies, copy_rates
 from steptrace.analysis.critical_path.measure import critical_paths
@@ -23,77 +25,104 @@ from steptrace.analysis.idle import idle_by_stream, idle_gaps
 from steptrace.analysis.input import input_waits
 from steptrace.analysis.kernels.formats import kernel_formats
 from steptrace.analysis.kernels.measure import kernel_sequences, kernel_table, kernel_types
+from steptrace.analysis.memory.measure import memory_blocks
+from steptrace.analysis.memory.record import memory_tables
 from steptrace.analysis.optimizer import optimizer_calls
 from steptrace.analysis.overview import top_operators
+from steptrace.analysis.program import device_flame, host_flame
 from steptrace.analysis.quality import quality_checks
 from steptrace.analysis.queues import queue_lengths, queues
 from steptrace.analysis.roofline import roofline
 from steptrace.analysis.syncs import sync_costs, sync_sites
 from steptrace.analysis.timeline.measure import timeline
+from steptrace.compiled import trim_heap
 from steptrace.documents.table import with_version
-from steptrace.trace.model import Trace
-from steptrace.trace.source import SourceLines
+from steptrace.trace.model import Trace, forget, lean
+from steptrace.trace.rows import TABLES
 
-Tables = dict[str, pd.DataFrame]
-
-#: Tables that are a subject of `TraceSummary`, by its name: a function of the trace, and nothing else.
+#: Tables that are a subject of `TraceSummary`, by its name.
 OF_SUBJECTS: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
     "queues": queues,
     "copies": copies,
     "gaps_before": gaps_before,
     "roofline": roofline,
 }
+#: Every table by name, but the trace's own and the allocators' memory. A trace remembers what it has computed, so they
+#: may be asked for in any order; those that take the most memory are written first.
+OF_TRACE: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
+    "call_tree": call_tree,
+    "call_names": call_names,
+    "flame_device": device_flame,
+    "flame_host": host_flame,
+    "sequences": kernel_sequences,
+    "kernel_origins": kernel_origins,
+    "critical_path": lambda trace: critical_paths(trace)["critical_path"],
+    "critical_steps": lambda trace: critical_paths(trace)["critical_steps"],
+    "quality_checks": quality_checks,
+    "temporal": temporal_breakdown,
+    "idle_by_stream": idle_by_stream,
+    "queue_lengths": queue_lengths,
+    "copy_rates": copy_rates,
+    "host_collectives": host_collectives,
+    **OF_SUBJECTS,
+}
+#: Those of the analysed GPU, which without one are of the host alone.
+OF_DEVICE: Final[Mapping[str, Callable[[Trace, int | None], pd.DataFrame]]] = {
+    "top_operators": top_operators,
+    "sync_costs": sync_costs,
+    "sync_sites": sync_sites,
+    "step_times": step_times,
+    "section_times": section_times,
+    "sections": section_medians,
+    "input_waits": input_waits,
+    "annotation_times": annotation_times,
+    "optimizer_calls": optimizer_calls,
+    "timeline_lanes": lambda trace, device: timeline(trace, device)["timeline_lanes"],
+    "timeline": lambda trace, device: timeline(trace, device)["timeline"],
+}
+#: Those that a trace without GPU work does not have.
+OF_GPU: Final[Mapping[str, Callable[[Trace, int], pd.DataFrame]]] = {
+    "idle_gaps": idle_gaps,
+    "kernel_names": kernel_table,
+    "kernel_types": kernel_types,
+    "kernel_formats": kernel_formats,
+    "launch_times": launch_times,
+    "launch_calls": launch_calls,
+    "collective_times": collective_times,
+}
+
+#: Columns of the trace's own tables that nothing reads once they are written.
+_ONLY_WRITTEN: Final = {
+    "ops": ["external_id", "sequence"],
+    "launches": ["correlation", "external_id"],
+    "kernels": ["correlation"],
+}
 
 
-def tables_of(trace: Trace, device: int | None, lines: SourceLines) -> Iterator[Tables]:
-    """The tables by name, group by group; each is written to `tables/trace<k>/<name>.parquet`.
-
-    What takes the most memory comes first, while little else is held.
-
-    Args:
-        trace: what is in the trace file.
-        device: the GPU of the tables about one GPU; None leaves these out.
-        lines: the recorded source lines.
-    """
-    yield from _of_program(trace, device, lines)
-    costs = sync_costs(trace, device, lines)
-    yield {"sync_costs": costs, "sync_sites": sync_sites(trace, device, costs)}
-    yield critical_paths(trace)
-    yield {"quality_checks": quality_checks(trace)}
-    yield {"step_times": gpu_time.step_times(trace, device), "temporal": gpu_time.temporal_breakdown(trace)}
-    sections = annotations.section_times(trace, device)
-    yield {"section_times": sections, "sections": annotations.section_medians(sections, len(trace.steps))}
-    yield {"input_waits": input_waits(trace, device), "idle_by_stream": idle_by_stream(trace)}
-    yield {"queue_lengths": queue_lengths(trace), "copy_rates": copy_rates(trace)}
-    yield {name: table(trace) for name, table in OF_SUBJECTS.items()}
-    if len(of_host := host_collectives(trace)):
-        yield {"host_collectives": of_host}
-    gaps = None
-    if device is not None:
-        gaps = idle_gaps(trace, device)
-        yield {"idle_gaps": gaps}
-        yield {"kernel_names": kernel_table(trace, device), "kernel_types": kernel_types(trace, device)}
-        yield {"kernel_formats": kernel_formats(trace, device)}
-        times = launches.launch_times(trace, device)
-        yield {"launch_times": times, "launch_calls": launches.launch_calls(times)}
-        yield {"collective_times": collective_times(trace, device)}
-    yield {"annotation_times": annotations.annotation_times(trace, device)}
-    yield {"optimizer_calls": optimizer_calls(trace, device)}
-    yield timeline(trace, device, costs, gaps)
+def tables_of(trace: Trace) -> dict[str, Callable[[], pd.DataFrame]]:
+    """The tables that a trace has, but its own and the allocators' memory: by name what computes it."""
+    of_trace = {name: partial(table, trace) for name, table in OF_TRACE.items()}
+    if not len(host_collectives(trace)):
+        del of_trace["host_collectives"]
+    of_device = {name: partial(table, trace, trace.device) for name, table in OF_DEVICE.items()}
+    of_gpu = {name: partial(table, trace, trace.device) for name, table in OF_GPU.items() if trace.device is not None}
+    return {**of_trace, **of_device, **of_gpu}
 
 
-def _of_program(trace: Trace, device: int | None, lines: SourceLines) -> Iterator[Tables]:
-    tree = call_tree(trace)
-    yield {"call_tree": tree}
-    names = call_names(tree)
-    tree = tree.drop(columns=["depth", "kernels", "device_ns", "device_self_ns"])  # nothing below asks for them
-    yield {"flame_device": flame.device_flame(trace, tree)}
-    yield {"flame_host": flame.host_flame(trace, tree)}
-    yield {"sequences": kernel_sequences(trace, tree)}
-    tree = tree[["kind"]].copy()
-    origins = kernel_origins(trace, tree, lines)
-    by_operator = None if device is None else device_time_by(trace, origins, ["op"])
-    yield {"call_names": names, "kernel_origins": origins, "top_operators": top_operators(names, by_operator)}
+def write_tables(trace: Trace, folder: Path) -> Trace:
+    """Write every table to `folder/<name>.parquet`; return the trace without what no figure needs any more."""
+    if len(trace.memory):
+        write_all({"memory_blocks": memory_blocks(trace), **memory_tables(trace)}, folder)
+        forget(trace, memory_blocks)
+    write_all({name: getattr(trace, name) for name in TABLES}, folder)
+    columns = {name: getattr(trace, name).drop(columns=names) for name, names in _ONLY_WRITTEN.items()}
+    trace = lean(trace, "memory", **columns)
+    trim_heap()
+    for name, table in tables_of(trace).items():
+        write_all({name: table()}, folder)
+        if name == "kernel_origins":
+            forget(trace, call_tree)  # the last table that asks for it
+    return lean(trace, "frames")
 
 
 #: Rows of a row group.

@@ -107,7 +107,7 @@ def write_analysis(traces: Sequence[str | Path], out: Path, *, counters: bool = 
     with writing_to(out):
         with _new_folder(out) as tables, progress() as line:
             line.say(f"reading {', '.join(map(str, traces))}")
-            summary, analyses = summarize(traces, tables=tables)
+            summary, read = summarize(traces, tables=tables)
             summary = with_trace_findings(summary)
             _refuse_links(out)
             _remove_earlier(out)
@@ -116,7 +116,7 @@ def write_analysis(traces: Sequence[str | Path], out: Path, *, counters: bool = 
                 place.parent.mkdir(parents=True, exist_ok=True)
                 file.replace(place)
         if counters:
-            write_counters(analyses, out / "counters")
+            write_counters(read, out / "counters")
         text = msgspec.json.format(msgspec.json.encode(summary), indent=1)
         replace_atomically(out / "summary.json", lambda temporary: temporary.write_bytes(text))
     for warning in summary.warnings:

@@ -8,8 +8,9 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from steptrace import format as fmt
-from steptrace.analysis import analyze
-from steptrace.analysis.build import summarize_trace
+from steptrace.analysis import load_trace, summarize_trace
+from steptrace.analysis.common.rows import rows
+from steptrace.analysis.overview import top_operators
 from steptrace.diff.names import KERNEL_LEVELS, OPERATOR_LEVELS, Level, pair
 from steptrace.documents.diff import Diff, DiffSide, Pair, RowChange
 from steptrace.documents.join import Change, join
@@ -56,8 +57,8 @@ def read_sides(a: Sequence[str | Path], b: Sequence[str | Path]) -> tuple[Side, 
 
 
 def _read(path: Path) -> tuple[TraceSummary, tuple[TopOperator, ...]]:
-    analysis = analyze(path)
-    return summarize_trace(analysis), analysis.rows("top_operators", TopOperator)
+    trace = load_trace(path)
+    return summarize_trace(trace), rows(top_operators(trace, trace.device), TopOperator)
 
 
 def _side(done: Sequence[tuple[TraceSummary, tuple[TopOperator, ...]]]) -> Side:

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,10 @@ from steptrace import intervals
 from steptrace.documents.table import validate
 from steptrace.trace.columns import Ints, row_numbers, spans_of, take
 from steptrace.trace.rows import TABLES
+
+if TYPE_CHECKING:
+    from steptrace.documents.run import RunMemory
+    from steptrace.trace.source import SourceLines
 
 Rest = ParamSpec("Rest")
 Result = TypeVar("Result")
@@ -27,7 +31,7 @@ class TraceMeta:
     same on the file's own clock. `events` counts the file's events by phase and category, unused ones included.
     """
 
-    path: Path | None
+    path: Path
     base_ns: int | None
     world_size: int | None
     backend: str | None
@@ -60,7 +64,8 @@ class TraceMeta:
 class Trace:
     """One rank's trace as tables, declared in `steptrace.trace.rows`; times are ns since the trace's first event.
 
-    `kernels` holds every GPU activity, copies and sets included. `window` is the span of all events used.
+    `kernels` holds every GPU activity, copies and sets included. `window` is the span of all events used. `lines` and
+    `memory_record` are what a run recorded beside its trace (`trace.source.with_records`).
     """
 
     rank: int | None
@@ -76,16 +81,25 @@ class Trace:
     frames: pd.DataFrame
     annotations: pd.DataFrame
     memory: pd.DataFrame
-    #: The cache of `once`; not shared with copies or other processes.
+    lines: "SourceLines | None" = None
+    memory_record: "RunMemory | None" = None
+    #: The cache of `once`; a copy starts with an empty one.
     derived: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "derived": {}}
+    @property
+    def path(self) -> Path:
+        """The trace's file."""
+        return self.meta.path
 
     @property
     def devices(self) -> list[int]:
         """The GPUs with activities, the one with the most busy time first."""
         return _devices(self)
+
+    @property
+    def device(self) -> int | None:
+        """The analysed GPU: the one with the most busy time; None without GPU work."""
+        return self.devices[0] if self.devices else None
 
     @property
     def steps_span(self) -> tuple[int, int]:
@@ -103,13 +117,24 @@ def once(compute: Callable[Concatenate[Trace, Rest], Result]) -> Callable[Concat
 
     @functools.wraps(compute)
     def remembered(trace: Trace, /, *args: Rest.args, **kwargs: Rest.kwargs) -> Result:
-        key = (compute, args, tuple(kwargs.items()))
+        key = (_name(compute), args, tuple(kwargs.items()))
         if key not in trace.derived:
             trace.derived[key] = compute(trace, *args, **kwargs)
         result: Result = trace.derived[key]
         return result
 
     return remembered
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+def forget(trace: Trace, *functions: Callable[..., Any], but: bool = False) -> None:
+    """Remove the results of some functions of `once`, or (`but`) all others, from memory."""
+    names = [*map(_name, functions)]
+    for key in [key for key in trace.derived if (key[0] in names) != but]:
+        del trace.derived[key]
 
 
 @once
@@ -149,11 +174,12 @@ def median_step(trace: Trace) -> int | None:
     return int(rows[by_time[(len(rows) - 1) // 2]])
 
 
-def emptied(trace: Trace, *names: str) -> Trace:
-    """The trace without the rows of some tables; cached results stay."""
-    lean = replace(trace, **{name: getattr(trace, name).iloc[:0].copy() for name in names})
-    lean.derived.update(trace.derived)
-    return lean
+def lean(trace: Trace, *emptied: str, **tables: pd.DataFrame) -> Trace:
+    """The trace without the rows of some tables, and with others in place of its own; cached results stay."""
+    changed: dict[str, Any] = {name: getattr(trace, name).iloc[:0].copy() for name in emptied} | tables
+    copy = replace(trace, **changed)
+    copy.derived.update(trace.derived)
+    return copy
 
 
 def check(trace: Trace) -> Trace:

@@ -23,7 +23,7 @@ from steptrace.documents.run_tables import OpLine
 from steptrace.documents.table import read_table, validate
 from steptrace.errors import RecordError, TraceError
 from steptrace.intervals import Ints
-from steptrace.record import SOURCES_FILE, read_sources
+from steptrace.record import OP_LINES_FILE, SOURCES_FILE, read_memory, read_sources
 from steptrace.trace.columns import (
     counted,
     innermost,
@@ -40,8 +40,6 @@ from steptrace.trace.model import Trace, on_training
 
 #: The columns of a site, in order.
 SITE_COLUMNS = ("file", "line", "function", "op", "label", "phase", "code")
-
-OP_LINES_FILE = "op_lines.parquet"
 
 _PHASES = frozenset({"data", "forward", "loss", "backward", "optimizer"})
 
@@ -131,6 +129,19 @@ def load_source_lines(trace: Path) -> SourceLines:
     except (OSError, ValueError) as error:
         raise TraceError(f"cannot be read ({error})", where=path, next_step="delete it or repeat the run") from error
     return SourceLines(op_lines, recorded)
+
+
+def with_records(trace: Trace, path: Path) -> Trace:
+    """The trace with what a run recorded beside its file: source lines, and the memory held between two steps.
+
+    Raises:
+        TraceError: a file of source lines cannot be read.
+    """
+    try:
+        memory = read_memory(path.parent)
+    except RecordError:
+        memory = None  # another file of that name
+    return replace(trace, lines=load_source_lines(path), memory_record=memory)
 
 
 def sites_of(trace: Trace, events: pd.DataFrame, lines: SourceLines | None = None) -> pd.DataFrame:

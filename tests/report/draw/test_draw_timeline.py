@@ -9,9 +9,7 @@ from msgspec.structs import replace
 
 from builders import TraceBuilder, training_step
 from documents import fill, plain
-from steptrace.analysis.idle import idle_gaps
-from steptrace.analysis.syncs import sync_costs
-from steptrace.analysis.timeline.measure import shown_timeline, timeline
+from steptrace.analysis.timeline.measure import shown_timeline
 from steptrace.documents.base import write
 from steptrace.documents.summary import Summary
 from steptrace.documents.timeline import Timeline
@@ -133,9 +131,7 @@ def summary_of(*, gpu: bool, stretch: int = 1) -> Json:
         builder.op("aten::mm", 0, 900_000 * stretch)
     trace = builder.trace()
     device = trace.devices[0] if gpu else None
-    gaps = None if device is None else idle_gaps(trace, device)
-    tables = timeline(trace, device, sync_costs(trace, device), gaps)
-    return {"traces": [{"timeline": shown_timeline(trace, tables)}]}
+    return {"traces": [{"timeline": shown_timeline(trace, device)}]}
 
 
 def give(study: Path, variant: str, content: Json, *, excerpt: bool = True) -> None:

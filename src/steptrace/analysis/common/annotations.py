@@ -64,6 +64,7 @@ def _around_launches(trace: Trace) -> list[Ints]:
     return around
 
 
+@once
 def annotation_times(trace: Trace, device: int | None) -> pd.DataFrame:
     """The annotations by label with their time on host and GPU, the most host time first (`annotation_times`)."""
     labels = trace.annotations
@@ -123,6 +124,7 @@ def _device_times(trace: Trace, device: int | None, label: Ints, count: int) -> 
     return dict(zip(names, (np.bincount(belongs, minlength=count).astype(np.int64), inclusive, own), strict=True))
 
 
+@once
 def section_times(trace: Trace, device: int | None) -> pd.DataFrame:
     """One row per step and label: `step`, `label`, `count`, `host_ns`, `device_ns`.
 
@@ -139,15 +141,16 @@ def section_times(trace: Trace, device: int | None) -> pd.DataFrame:
     return table.sort_values(["step", "first_ts", "label"], kind="stable", ignore_index=True).drop(columns="first_ts")
 
 
-def section_medians(times: pd.DataFrame, steps: int) -> pd.DataFrame:
+@once
+def section_medians(trace: Trace, device: int | None) -> pd.DataFrame:
     """The sections of `section_times` per step: medians over all steps, a step without the label counting as 0.
 
     Returns `label`, `count_per_step`, `host_ns_per_step`, `device_ns_per_step` in the order of the first step.
     """
     columns = ["label", "count_per_step", "host_ns_per_step", "device_ns_per_step"]
-    rows = []
-    for label, own in times.groupby("label", sort=False):
-        every = own.set_index("step")[["count", "host_ns", "device_ns"]].reindex(range(steps), fill_value=0)
+    rows, steps = [], range(len(trace.steps))
+    for label, own in section_times(trace, device).groupby("label", sort=False):
+        every = own.set_index("step")[["count", "host_ns", "device_ns"]].reindex(steps, fill_value=0)
         count, host_ns, device_ns = every.median(skipna=False)
         rows.append((label, count, round(host_ns), None if pd.isna(device_ns) else round(device_ns)))
     return pd.DataFrame(rows, columns=columns)

@@ -21,14 +21,15 @@ from steptrace.compiled import compiled
 from steptrace.documents.table import frame_of, names_of, validate
 from steptrace.intervals import Ints
 from steptrace.trace.columns import Mask, Rows, counted, pick, references, row_numbers, take, text
-from steptrace.trace.model import Trace
-from steptrace.trace.source import SITE_COLUMNS, SourceLines, sites_of
+from steptrace.trace.model import Trace, once
+from steptrace.trace.source import SITE_COLUMNS, sites_of
 
 #: The kinds of events in the order in which they nest where they start and end together, and their tables.
 KINDS = {"frame": "frames", "annotation": "annotations", "op": "ops", "call": "launches"}
 FRAME, ANNOTATION, OP, CALL = range(4)
 
 
+@once
 def call_tree(trace: Trace) -> pd.DataFrame:
     """The call tree of every host thread: the table `call_tree`."""
     tables = [getattr(trace, name) for name in KINDS.values()]
@@ -113,12 +114,15 @@ def sum_subtrees(rows: Ints, values: Ints, size: Rows) -> Ints:
     return sums
 
 
-def kernel_nodes(trace: Trace, tree: pd.DataFrame) -> Ints:
-    """Row of the tree of the call that launched each GPU activity, -1 without one in the trace."""
-    return take(np.flatnonzero((tree["kind"].cat.codes == CALL).to_numpy()), row_numbers(trace.kernels["launch"]))
+def kernel_nodes(trace: Trace) -> Ints:
+    """Row of `call_tree` of the call that launched each GPU activity, -1 without one in the trace."""
+    return take(
+        np.flatnonzero((call_tree(trace)["kind"].cat.codes == CALL).to_numpy()), row_numbers(trace.kernels["launch"])
+    )
 
 
-def kernel_origins(trace: Trace, tree: pd.DataFrame, lines: SourceLines | None = None) -> pd.DataFrame:
+@once
+def kernel_origins(trace: Trace) -> pd.DataFrame:
     """Operator, label and source line of each GPU activity: the table `kernel_origins`.
 
     The line is determined as for a synchronisation: work of the backward pass belongs to the line of its forward
@@ -126,22 +130,22 @@ def kernel_origins(trace: Trace, tree: pd.DataFrame, lines: SourceLines | None =
     """
     launch = row_numbers(trace.kernels["launch"])
     owners, place = np.unique(launch[launch >= 0], return_inverse=True)
-    sites = sites_of(trace, trace.launches.iloc[owners], lines)
+    sites = sites_of(trace, trace.launches.iloc[owners], trace.lines)
     row = np.full(len(launch), -1, dtype=np.int64)
     row[launch >= 0] = place
     columns = {name: pick(sites[name].to_numpy(dtype=object), row) for name in SITE_COLUMNS}
     columns["line"] = counted(take(row_numbers(sites["line"]), row))
-    node = references(kernel_nodes(trace, tree))
+    node = references(kernel_nodes(trace))
     return validate(pd.DataFrame({"kernel": np.arange(len(launch)), "node": node, **columns}), KernelOrigin)
 
 
-def device_time_by(trace: Trace, origins: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+def device_time_by(trace: Trace, keys: list[str]) -> pd.DataFrame:
     """GPU activities by some columns of `kernel_origins`, the most time first; unknown values are a group too.
 
     Returns the keys, `kernels` (count), `device_ns` (lengths, summed over all streams), `backward_ns` (its part in the
     backward pass) and `share` (of the sum over all groups, 0 to 1).
     """
-    dur = trace.kernels["dur"].to_numpy()
+    dur, origins = trace.kernels["dur"].to_numpy(), kernel_origins(trace)
     backward = origins["phase"].to_numpy(dtype=object) == "backward"
     work = origins[keys].assign(kernels=1, device_ns=dur, backward_ns=np.where(backward, dur, 0))
     table = work.groupby(keys, dropna=False, sort=True).sum().reset_index()
@@ -149,8 +153,10 @@ def device_time_by(trace: Trace, origins: pd.DataFrame, keys: list[str]) -> pd.D
     return table.sort_values("device_ns", ascending=False, kind="stable").reset_index(drop=True)
 
 
-def call_names(tree: pd.DataFrame) -> pd.DataFrame:
-    """The tree by kind and name: the table `call_names`, the most device time first, then the most host time."""
+@once
+def call_names(trace: Trace) -> pd.DataFrame:
+    """The call tree by kind and name: the table `call_names`, the most device time first, then the most host time."""
+    tree = call_tree(trace)
     kinds, names = tree["kind"].cat.categories, tree["name"].cat.categories
     key = tree["kind"].cat.codes.to_numpy().astype(np.int32) * max(len(names), 1) + tree["name"].cat.codes.to_numpy()
     outer = ~inside_same(key, tree["size"].to_numpy())

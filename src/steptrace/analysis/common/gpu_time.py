@@ -17,7 +17,7 @@ from steptrace.documents.gpu_time import DeviceTime, GpuTime, TemporalRow
 from steptrace.documents.table import frame_of, validate
 from steptrace.intervals import Ints
 from steptrace.trace.columns import counted, start_end, unmeasured
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, once
 
 
 def exclusive_times(trace: Trace, device: int, starts: Ints, ends: Ints) -> dict[str, Ints]:
@@ -61,6 +61,7 @@ def device_times(trace: Trace) -> tuple[DeviceTime, ...]:
     return tuple(DeviceTime(device=device, **asdict(gpu_time(trace, device))) for device in trace.devices)
 
 
+@once
 def step_times(trace: Trace, device: int | None) -> pd.DataFrame:
     """One row per step: `index`, `start_ns`, `dur_ns`, `host_dur_ns`, and the GPU's time in it.
 
@@ -76,6 +77,7 @@ def step_times(trace: Trace, device: int | None) -> pd.DataFrame:
     return table.assign(**exclusive_times(trace, device, *start_end(steps)))
 
 
+@once
 def temporal_breakdown(trace: Trace) -> pd.DataFrame:
     """Each GPU's time by part: over its whole span, and in each step (table `temporal`).
 

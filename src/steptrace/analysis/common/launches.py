@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.analysis import Analysis, rows
+from steptrace.analysis.common.rows import rows
 from steptrace.documents.base import Document, field
 from steptrace.documents.column import key
 from steptrace.documents.launches import Distribution, LaunchCall, Launches, LaunchOperator
@@ -21,7 +21,7 @@ from steptrace.documents.table import frame_of, validate
 from steptrace.intervals import Ints
 from steptrace.trace import names as naming
 from steptrace.trace.columns import Mask, ended_before, map_names, references, row_numbers, texts
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, once
 
 #: A call longer than this is a slow launch; a launch latency longer than that an excess delay. HTA's thresholds.
 SLOW_LAUNCH_NS = 50_000
@@ -58,6 +58,7 @@ class LaunchTime(Document, frozen=True):
     latency_ns: Annotated[int, field("The rest, if not: the stream was free, the work had not begun.", "ns")]
 
 
+@once
 def launch_times(trace: Trace, device: int) -> pd.DataFrame:
     """Each call that put work on a GPU, whatever its name, with the times of both (table `launch_times`)."""
     here = (trace.kernels["device"] == device).to_numpy()
@@ -103,8 +104,10 @@ def launch_times(trace: Trace, device: int) -> pd.DataFrame:
     )
 
 
-def launch_calls(times: pd.DataFrame) -> pd.DataFrame:
+@once
+def launch_calls(trace: Trace, device: int) -> pd.DataFrame:
     """The rows of `launch_times` by call and kind, the most frequent first (table `launch_calls`)."""
+    times = launch_times(trace, device)
     groups = times.assign(**flags(times)).groupby(["call", "kind"], sort=True)
     # All sums at once, and all medians: a column at a time takes ten times as long.
     timed = ["host_ns", "device_ns", "latency_ns"]
@@ -123,14 +126,14 @@ def flags(times: pd.DataFrame) -> dict[str, "pd.Series[bool]"]:
     }
 
 
-def launches(analysis: Analysis) -> Launches | None:
+def launches(trace: Trace) -> Launches | None:
     """Sum, median, 95th percentile and maximum of each time; counts; by call; by operator. None without a GPU."""
-    if analysis.device is None:
+    device, kernels = trace.device, trace.kernels
+    if device is None:
         return None
-    times = analysis.tables["launch_times"]
+    times = launch_times(trace, device)
     times = times.assign(**flags(times))
-    kernels = analysis.trace.kernels
-    linked = kernels.loc[(kernels["device"] == analysis.device).to_numpy(), "launch"].notna()
+    linked = kernels.loc[(kernels["device"] == device).to_numpy(), "launch"].notna()
     figures: dict[str, Any] = {name: int(times[name].sum()) for name in FLAGS}
     figures |= {name: _distribution(times[name]) for name in TIMES}
     return Launches(
@@ -138,7 +141,7 @@ def launches(analysis: Analysis) -> Launches | None:
         activities=int(linked.sum()),
         unlinked=int((~linked).sum()),
         **figures,
-        by_call=analysis.rows("launch_calls", LaunchCall),
+        by_call=rows(launch_calls(trace, device), LaunchCall),
         by_op=rows(_by_op(times), LaunchOperator),
     )
 

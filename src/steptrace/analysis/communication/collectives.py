@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.analysis import Analysis, rows
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.kernel_names import short_name
+from steptrace.analysis.common.rows import rows
 from steptrace.documents.base import Document, field
 from steptrace.documents.column import key
 from steptrace.documents.communication import CollectiveName, Collectives, CollectivesOfStep
@@ -166,18 +166,18 @@ def collectives_by_step(times: pd.DataFrame, trace: Trace) -> pd.DataFrame:
     )
 
 
-def collectives(analysis: Analysis) -> Collectives | None:
+def collectives(trace: Trace) -> Collectives | None:
     """The collectives by name and by step; None if the trace could not show any."""
-    of = analysis.tables
-    times = of.get("collective_times")
-    if times is None and "host_collectives" in of:
-        times = of["host_collectives"].assign(group=None)
-    if times is None:
+    if trace.device is not None:
+        times = collective_times(trace, trace.device)
+    elif len(host_collectives(trace)):
+        times = host_collectives(trace).assign(group=None)
+    else:
         return None
     return Collectives(
         count=len(times),
         by_name=rows(collectives_by_name(times), CollectiveName) if len(times) else (),
-        by_step=rows(collectives_by_step(times, analysis.trace), CollectivesOfStep),
+        by_step=rows(collectives_by_step(times, trace), CollectivesOfStep),
     )
 
 

@@ -4,14 +4,15 @@ A rank's collectives are those of the analysed GPU, or without one the host's.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from statistics import median
 
 import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.analysis import Analysis, rows
 from steptrace.analysis.common.kernel_names import short_names
+from steptrace.analysis.common.rows import rows
 from steptrace.analysis.communication.collectives import MatchedCollective
 from steptrace.analysis.communication.rank_match import Clocks, align, all_collectives, match
 from steptrace.analysis.kernels.measure import kernel_table
@@ -142,20 +143,23 @@ def rank_kernels(traces: dict[int, Trace]) -> pd.DataFrame:
     return frame_of(RankKernel, table)
 
 
-def tables(analyses: list[Analysis]) -> dict[str, pd.DataFrame]:
+def tables(traces: Sequence[Trace]) -> dict[str, pd.DataFrame]:
     """`rank_waits`, `matched_collectives` and `rank_kernels`."""
-    traces = by_rank([analysis.trace for analysis in analyses])
-    matched, waits = matched_collectives(traces)
-    return {"rank_waits": waits, "matched_collectives": matched, "rank_kernels": rank_kernels(traces)}
+    of = by_rank(traces)
+    matched, waits = matched_collectives(of)
+    return {"rank_waits": waits, "matched_collectives": matched, "rank_kernels": rank_kernels(of)}
 
 
-def ranks(analyses: list[Analysis], traces: Sequence[TraceSummary], of: Mapping[str, pd.DataFrame]) -> Ranks:
-    """The ranks' waits and the kernels with the most time, from `tables`; `straggler` None if no rank stands out."""
+def ranks(summaries: Sequence[TraceSummary], folder: Path, of: Mapping[str, pd.DataFrame]) -> Ranks:
+    """The ranks' waits and the kernels with the most time, from `tables`; `straggler` None if no rank stands out.
+
+    `folder` holds the traces, and a run's communication.json.
+    """
     waits, matched = of["rank_waits"], of["matched_collectives"]
     by_name = matched.groupby(["collective", "group"], dropna=False, sort=True)
     waited = by_name.agg(count=("match", "nunique"), wait_ns=("wait_ns", "sum")).reset_index()
     return Ranks(
-        count=len(analyses),
+        count=len(summaries),
         straggler=straggler(waits),
         waits=rows(waits, RankWait),
         collectives=RankCollectives(
@@ -165,7 +169,7 @@ def ranks(analyses: list[Analysis], traces: Sequence[TraceSummary], of: Mapping[
             by_name=rows(waited.sort_values("wait_ns", ascending=False, kind="stable"), MatchedName),
         ),
         kernels=rows(of["rank_kernels"].head(MOST_KERNELS), RankKernel),
-        all_reduce=_all_reduce(traces, waits, _communication(analyses)),
+        all_reduce=_all_reduce(summaries, waits, _communication(folder)),
     )
 
 
@@ -198,9 +202,9 @@ def _median(values: Iterable[float | None]) -> float | None:
     return None if None in figures else float(median(figures))  # type: ignore[type-var,arg-type]
 
 
-def _communication(analyses: Sequence[Analysis]) -> Communication | None:
+def _communication(folder: Path) -> Communication | None:
     """The run's communication.json; None without one beside the traces."""
     try:
-        return read_communication(analyses[0].path.parent)
+        return read_communication(folder)
     except RecordError:
         return None  # optional: the traces can be analysed without it

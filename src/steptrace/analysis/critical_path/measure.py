@@ -17,7 +17,6 @@ The classes of the parts:
 The share of a class is its part of the path, not the possible saving: without it other paths would become critical.
 """
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -29,12 +28,13 @@ from steptrace.documents.base import Document
 from steptrace.documents.program import ClassOfPath, CriticalPath
 from steptrace.documents.table import frame_of, validate
 from steptrace.trace.columns import references, text
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, once
 
 _KINDS: Final[dict[str, type[Document]]] = {"critical_path": PathPart, "critical_steps": PathOfStep}
 _ON_GPU = ("compute", "comm", "memory", "launch", "queue", "sync")
 
 
+@once
 def critical_paths(trace: Trace) -> dict[str, pd.DataFrame]:
     """The tables `critical_path` (its parts) and `critical_steps` (time per class).
 
@@ -93,12 +93,12 @@ def _parts(nodes: Nodes, steps: Steps) -> pd.DataFrame:
     return pd.DataFrame({**parts, "class": kind[first], "thread": thread[first], "kernel": kernel[first]})
 
 
-def critical_path(tables: Mapping[str, pd.DataFrame], *, gpu: bool) -> CriticalPath | None:
+def critical_path(trace: Trace) -> CriticalPath | None:
     """The path's summary: means over the steps, per class and of the steps' length, and each class's share.
 
     Means of the parts still add up to the mean step. None without a path. Classes of GPU work are None without a GPU.
     """
-    steps = tables["critical_steps"]
+    steps, gpu = critical_paths(trace)["critical_steps"], trace.device is not None
     if len(steps) == 0:
         return None
     spans = steps.drop_duplicates("step")["span_ns"]

@@ -17,13 +17,13 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from steptrace.analysis.common.analysis import rows
 from steptrace.analysis.common.kernel_names import short_names
+from steptrace.analysis.common.rows import rows
 from steptrace.documents.kernels import KernelFormat as KernelFormatRow
 from steptrace.documents.kernels import Precision
 from steptrace.documents.table import frame_of
 from steptrace.trace.columns import take
-from steptrace.trace.model import Trace, launching_op
+from steptrace.trace.model import Trace, launching_op, once
 
 #: The formats by width; `bits8` holds narrower ones too. `integer` kernels compute with integers alone.
 FORMATS: Final = ("bits8", "bits16", "bits32", "bits64", "integer", "unknown")
@@ -199,6 +199,7 @@ _KEYS: Final = ("name", "bits", "by", "tensor_core", "eligible", "tf32")
 _NARROW: Final = re.compile(r"^c10::(?:Float8|Float4|Byte|Char)", re.IGNORECASE)
 
 
+@once
 def kernel_formats(trace: Trace, device: int) -> pd.DataFrame:
     """The compute kernels of GPU `device` by name, format and use of tensor cores (table `kernel_formats`).
 

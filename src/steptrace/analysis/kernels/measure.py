@@ -20,10 +20,10 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.analysis import records
 from steptrace.analysis.common.busy import activity
-from steptrace.analysis.common.call_tree import inside_same, kernel_nodes, tree_of
+from steptrace.analysis.common.call_tree import call_tree, inside_same, kernel_nodes, tree_of
 from steptrace.analysis.common.kernel_names import short_name, short_names
+from steptrace.analysis.common.rows import records
 from steptrace.analysis.common.steps import is_own_operator
 from steptrace.analysis.common.tables_paths import SequenceRow
 from steptrace.documents.kernels import KernelName, KernelType, Sequence, SequenceEntry
@@ -31,11 +31,12 @@ from steptrace.documents.overview import Placement
 from steptrace.documents.table import frame_of, validate
 from steptrace.intervals import Ints
 from steptrace.trace.columns import map_names, marks_steps
-from steptrace.trace.model import Trace, launching_op, on_training
+from steptrace.trace.model import Trace, launching_op, on_training, once
 
 _KEYS = ["name", "kind"]
 
 
+@once
 def kernel_table(trace: Trace, device: int) -> pd.DataFrame:
     """The activities of one GPU by name, the one with the most time first (table `kernel_names`)."""
     kernels = trace.kernels[(trace.kernels["device"] == device).to_numpy()]
@@ -53,6 +54,7 @@ def kernel_table(trace: Trace, device: int) -> pd.DataFrame:
     return validate(table, KernelName)
 
 
+@once
 def kernel_types(trace: Trace, device: int) -> pd.DataFrame:
     """The time of each combination of classes that ran on a GPU at once (table `kernel_types`)."""
     gpu = activity(trace, device)
@@ -76,20 +78,19 @@ MINIMUM_LENGTH = 2
 MOST, MOST_ENTRIES = 20, 30
 
 
-def kernel_sequences(
-    trace: Trace, tree: pd.DataFrame, *, name: str | None = None, minimum_length: int = MINIMUM_LENGTH
-) -> pd.DataFrame:
+@once
+def kernel_sequences(trace: Trace, *, name: str | None = None, minimum_length: int = MINIMUM_LENGTH) -> pd.DataFrame:
     """The sequences under every operator and label: the table `sequences`, the most GPU time first.
 
     Args:
         trace: the trace.
-        tree: its `call_tree`.
         name: only operators and labels whose name holds this text. Without it, a call is left out if its caller
             launched exactly the same work.
         minimum_length: the fewest activities a sequence has.
     """
+    tree = call_tree(trace)
     calls = _calls(trace, tree, name)
-    node, order = _work_by_call(trace, tree)
+    node, order = _work_by_call(trace)
     at_node = np.searchsorted(node, calls["row"].to_numpy())
     after_node = np.searchsorted(node, (calls["row"] + calls["size"]).to_numpy())
     # The time of each launch on a training thread; work of other threads comes last.
@@ -151,9 +152,9 @@ def _calls(trace: Trace, tree: pd.DataFrame, name: str | None) -> pd.DataFrame:
     return result
 
 
-def _work_by_call(trace: Trace, tree: pd.DataFrame) -> tuple[Ints, Ints]:
-    """Rows of the tree that launched work, in order, and for each the activity."""
-    node = kernel_nodes(trace, tree)
+def _work_by_call(trace: Trace) -> tuple[Ints, Ints]:
+    """Rows of `call_tree` that launched work, in order, and for each the activity."""
+    node = kernel_nodes(trace)
     linked = np.flatnonzero(node >= 0)
     order = linked[np.argsort(node[linked], kind="stable")]
     return node[order], order

@@ -28,7 +28,7 @@ from steptrace.trace.source import SourceLines
 _VALUE_BYTES: Final = 512
 
 
-def memory_growth(trace: Trace, blocks: pd.DataFrame, lines: SourceLines) -> tuple[pd.DataFrame, pd.DataFrame]:
+def memory_growth(trace: Trace, blocks: pd.DataFrame, lines: SourceLines | None) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The memory that each step added, and the origins of the blocks that stay (`memory_growth`, `memory_kept`).
 
     Args:

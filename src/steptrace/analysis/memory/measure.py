@@ -30,7 +30,7 @@ from steptrace.documents.table import frame_of
 from steptrace.intervals import Ints
 from steptrace.trace.columns import counted, innermost, nearest, optional, references, row_numbers, start_end, texts
 from steptrace.trace.events import MISSING
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, once
 from steptrace.trace.source import SITE_COLUMNS, SourceLines, sites_of
 
 #: The categories in display order.
@@ -58,6 +58,7 @@ DEVICE: Final = ["device_type", "device"]
 HOST: Final = 0
 
 
+@once
 def memory_blocks(trace: Trace) -> pd.DataFrame:
     """Every block of memory with its life and category (table `memory_blocks`), by device and time of allocation.
 
@@ -141,7 +142,7 @@ def memory_devices(trace: Trace, blocks: pd.DataFrame, held: Mapping[int, Held])
 
 
 def memory_at_peak(
-    trace: Trace, blocks: pd.DataFrame, devices: pd.DataFrame, held: Mapping[int, Held], lines: SourceLines
+    trace: Trace, blocks: pd.DataFrame, devices: pd.DataFrame, held: Mapping[int, Held], lines: SourceLines | None
 ) -> pd.DataFrame:
     """The blocks live at each device's peak by origin, the most bytes first (table `memory_at_peak`)."""
     parts = []
@@ -240,7 +241,7 @@ def life(blocks: pd.DataFrame) -> tuple[Ints, Ints]:
     return begin, end
 
 
-def origins(trace: Trace, alive: pd.DataFrame, lines: SourceLines) -> pd.DataFrame:
+def origins(trace: Trace, alive: pd.DataFrame, lines: SourceLines | None) -> pd.DataFrame:
     """Blocks grouped by category and place in the program, the most bytes first; the operator is the outermost one."""
     columns = ["category", *SITE_COLUMNS]
     in_trace = alive[alive["ts"].notna().to_numpy()].reset_index(drop=True)

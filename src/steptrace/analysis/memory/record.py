@@ -1,22 +1,18 @@
 """`memory`: the peak of each device's memory, the blocks live at the peak, and the free memory left."""
 
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from steptrace.analysis.common.analysis import Analysis, plain, records, rows
+from steptrace.analysis.common.rows import plain, records, rows
 from steptrace.analysis.memory import measure
 from steptrace.analysis.memory.growth import memory_growth
 from steptrace.documents.memory import AtPeak, DeviceMemory
 from steptrace.documents.run import RunMemory
-from steptrace.errors import RecordError
 from steptrace.intervals import Ints
-from steptrace.record import read_memory
-from steptrace.trace.model import Trace
-from steptrace.trace.source import SourceLines
+from steptrace.trace.model import Trace, once
 
 #: Most origins, and most points of a curve, in summary.json; the tables have all.
 MOST: Final = 25
@@ -24,26 +20,26 @@ POINTS: Final = 400
 _KINDS: Final = {0: "cpu", 1: "cuda"}
 
 
-def memory_tables(path: Path, trace: Trace, lines: SourceLines) -> dict[str, pd.DataFrame]:
-    """The tables of `analysis.memory.tables`; none for a trace without such events."""
+@once
+def memory_tables(trace: Trace) -> dict[str, pd.DataFrame]:
+    """The tables of `analysis.memory.tables` but `memory_blocks`; none for a trace without such events."""
     if len(trace.memory) == 0:
         return {}
-    held = _held(_memory_record(path))
+    held, lines = _held(trace.memory_record), trace.lines
     blocks = measure.memory_blocks(trace)
     devices, curve = measure.memory_devices(trace, blocks, held)
     at_peak = measure.memory_at_peak(trace, blocks, devices, held, lines)
     growth, kept = memory_growth(trace, blocks, lines)
-    tables = {"memory_blocks": blocks, "memory_curve": curve, "memory_devices": devices, "memory_at_peak": at_peak}
+    tables = {"memory_curve": curve, "memory_devices": devices, "memory_at_peak": at_peak}
     return {**tables, "memory_growth": growth, "memory_kept": kept}
 
 
-def memory(analysis: Analysis) -> tuple[DeviceMemory, ...] | None:
+def memory(trace: Trace) -> tuple[DeviceMemory, ...] | None:
     """One entry a device, the highest peak first; None where the profiler recorded no allocations."""
-    devices = analysis.tables.get("memory_devices")
+    devices = memory_tables(trace).get("memory_devices")
     if devices is None or len(devices) == 0:
         return None
-    recorded = _memory_record(analysis.path)
-    return tuple(_device(analysis, row, recorded) for row in records(devices))
+    return tuple(_device(trace, row) for row in records(devices))
 
 
 def downsample(values: Ints, most: int) -> Ints:
@@ -59,15 +55,16 @@ def downsample(values: Ints, most: int) -> Ints:
     return np.array(sorted(set().union(*kept)), dtype=np.int64)
 
 
-def _device(analysis: Analysis, row: dict[str, Any], recorded: RunMemory | None) -> DeviceMemory:
+def _device(trace: Trace, row: dict[str, Any]) -> DeviceMemory:
     kind, device = _KINDS.get(row["device_type"], str(row["device_type"])), row["device"]
+    recorded = trace.memory_record
     of_run = recorded if recorded is not None and recorded.device == kind else None
     at_peak, curve, growth, kept = (
-        measure.on_device(analysis.tables[name], row["device_type"], row["device"])
+        measure.on_device(memory_tables(trace)[name], row["device_type"], row["device"])
         for name in ("memory_at_peak", "memory_curve", "memory_growth", "memory_kept")
     )
     sums = at_peak.groupby("category")["bytes"].sum()
-    capacity, source = _capacity(analysis, row, of_run)
+    capacity, source = _capacity(trace, row, of_run)
     taken = row["peak_reserved"] if row["peak_reserved"] is not None else row["peak_allocated"]
     return DeviceMemory(
         device_type=kind,
@@ -96,23 +93,15 @@ def _curve(curve: pd.DataFrame) -> tuple[Any, ...]:
     return tuple(tuple(plain(value) for value in point) for point in zip(*columns, strict=True))
 
 
-def _capacity(analysis: Analysis, row: dict[str, Any], recorded: RunMemory | None) -> tuple[int | None, str | None]:
+def _capacity(trace: Trace, row: dict[str, Any], recorded: RunMemory | None) -> tuple[int | None, str | None]:
     """The capacity in bytes, and its source: the run's memory.json, or the GPU's properties in the trace."""
     if recorded is not None:
         return recorded.capacity_bytes, recorded.capacity_source
     if row["device_type"] == measure.HOST:
         return None, None
-    properties = next((d for d in analysis.trace.meta.devices if d.get("id") == row["device"]), {})
+    properties = next((d for d in trace.meta.devices if d.get("id") == row["device"]), {})
     total = properties.get("totalGlobalMem")
     return (total, "device") if isinstance(total, int) and total > 0 else (None, None)
-
-
-def _memory_record(trace: Path) -> RunMemory | None:
-    """The run's memory.json beside the trace; other files of that name are ignored."""
-    try:
-        return read_memory(trace.parent)
-    except RecordError:
-        return None
 
 
 def _held(recorded: RunMemory | None) -> dict[int, dict[str, int]]:

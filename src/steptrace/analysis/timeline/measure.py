@@ -14,18 +14,19 @@ are dense. Longer events stay alone. With more than `MOST_BOXES` boxes, the leng
 until there are fewer.
 """
 
-from collections.abc import Mapping
 from typing import Annotated
 
 import numpy as np
 import pandas as pd
 
+from steptrace.analysis.idle import idle_gaps
+from steptrace.analysis.syncs import sync_costs
 from steptrace.analysis.timeline.lanes import Shown, lanes_of, shown_time
 from steptrace.documents.base import Document, field
 from steptrace.documents.column import key
 from steptrace.documents.table import frame_of
 from steptrace.documents.timeline import Lane, Timeline
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, once
 
 #: Events shorter than this part of the time shown are indistinguishable in a picture.
 RESOLUTION = 1000
@@ -64,18 +65,10 @@ class BoxRow(Document, frozen=True):
     time_ns: Annotated[int, field("Sum of their lengths within the time shown.", "ns")]
 
 
-def timeline(
-    trace: Trace, device: int | None, costs: pd.DataFrame, gaps: pd.DataFrame | None
-) -> dict[str, pd.DataFrame]:
-    """The tables `timeline_lanes` and `timeline`; both are empty without events.
-
-    Args:
-        trace: the trace.
-        device: the GPU whose streams and gaps are shown, None for a trace without GPU work.
-        costs: the table of `syncs.sync_costs`.
-        gaps: the table of `idle.idle_gaps`, None without a GPU.
-    """
-    lanes = lanes_of(trace, device, costs, gaps)
+@once
+def timeline(trace: Trace, device: int | None) -> dict[str, pd.DataFrame]:
+    """The tables `timeline_lanes` and `timeline`; both are empty without events. Without GPU work `device` is None."""
+    lanes = lanes_of(trace, device, sync_costs(trace, device), None if device is None else idle_gaps(trace, device))
     rows = [
         {"lane": number, "kind": lane.kind, "name": lane.name, "events": len(lane.events), "shown": lane.shown}
         for number, lane in enumerate(lanes)
@@ -131,13 +124,13 @@ def _boxes(lanes: list[pd.DataFrame], time: Shown) -> pd.DataFrame:
     return boxes.sort_values(["lane", "level", "start_ns", "dur_ns", "kind"], kind="stable").reset_index(drop=True)
 
 
-def shown_timeline(trace: Trace, tables: Mapping[str, pd.DataFrame]) -> Timeline | None:
+def shown_timeline(trace: Trace, device: int | None) -> Timeline | None:
     """The tables' content for summary.json; None without events.
 
     Its 20 to 50 kB are all that a page needs, so a page can be made without the tables. Boxes are columns, lane by
     lane; `what` is the index in `names` and `kinds`.
     """
-    lanes, boxes = tables["timeline_lanes"], tables["timeline"]
+    lanes, boxes = timeline(trace, device).values()
     if len(boxes) == 0:
         return None
     time = shown_time(trace)

@@ -1,8 +1,6 @@
-"""One trace's tables, and their rows as the structs of summary.json."""
+"""Rows of tables as the structs of summary.json."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -10,27 +8,8 @@ import numpy as np
 import pandas as pd
 
 from steptrace.documents.base import Document
-from steptrace.trace.model import Trace
 
 _Row = TypeVar("_Row", bound=Document)
-
-
-@dataclass(frozen=True)
-class Analysis:
-    """One trace with every metric's table by name.
-
-    `device` is the analysed GPU: the one with the most activity time, None for a trace without GPU work. Tables that
-    the trace has no events for are missing.
-    """
-
-    path: Path
-    trace: Trace
-    device: int | None
-    tables: Mapping[str, pd.DataFrame] = field(repr=False)
-
-    def rows(self, name: str, kind: type[_Row], most: int | None = None) -> tuple[_Row, ...]:
-        """The first rows of a table, at most `most`; empty if it is missing."""
-        return rows(self.tables[name].iloc[:most], kind) if name in self.tables else ()
 
 
 def rows(table: pd.DataFrame, kind: type[_Row]) -> tuple[_Row, ...]:
