@@ -147,7 +147,7 @@ def _steptrace(path: Path) -> None:
     idle.idle_gaps(trace, device)
     kernels.kernel_table(trace, device)
     kernels.kernel_types(trace, device)
-    launches.launch_calls(launches.launch_times(trace, device))
+    launches.launch_calls(trace, device)
     queues.queues(trace)
 
 
