@@ -1,15 +1,14 @@
 """`snakemake --logger steptrace`: one line a run with its result and the time left; at the end what failed, the page.
 
-What Snakemake says of its own work is left out, but for warnings and errors, and under --verbose. A dry run counts the
-jobs; with `--quiet host` it lists them all, as Snakemake does.
+What Snakemake says of its own work is left out, but for warnings and errors; `--verbose` and `-p` show all. A dry run
+counts the jobs; with `--quiet host` it lists them all, as Snakemake does.
 """
 
 import logging
 import os
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,32 +32,6 @@ _REPEATED: Final = (
 _CHECKS: Final = ("equivalence", "prediction")
 
 
-@dataclass(frozen=True)
-class _Job:
-    """What is known of a job by its wildcards and outputs."""
-
-    wildcards: dict[str, str]
-    output: Sequence[str]
-    log: Sequence[str]
-
-    @property
-    def run(self) -> str | None:
-        """The run that it trains, None for another kind of job."""
-        named = self.wildcards
-        return f"{named['study']}/{named['variant']} run{named['repeat']}" if "repeat" in named else None
-
-    def statuses(self) -> list[Path]:
-        """The status of what it has supervised: of a run, or of a check of every variant."""
-        files = [Path(file) for file in self.output]
-        checked = [
-            status
-            for file in files
-            if file.stem in _CHECKS
-            for status in file.parent.glob(f"*/{file.stem}/status.json")
-        ]
-        return sorted(checked) or [file for file in files if file.name == "status.json"]
-
-
 class LogHandler(LogHandlerBase):
     """What Snakemake looks for in a logger plugin."""
 
@@ -69,7 +42,7 @@ class LogHandler(LogHandlerBase):
 
     def __post_init__(self) -> None:
         """Begin with no job."""
-        self._jobs: dict[int, _Job] = {}
+        self._jobs: dict[int, dict[str, Any]] = {}
         self._not_written: list[str] = []
         self._started, self._total, self._done = 0.0, 0, 0
         self._stream = sys.stdout if self.common_settings.stdout else sys.stderr
@@ -82,7 +55,9 @@ class LogHandler(LogHandlerBase):
     @property
     def has_filter(self) -> bool:
         """False where everything is said as Snakemake says it."""
-        return not (self.common_settings.verbose or (self.common_settings.dryrun and not self._quiet("PROGRESS")))
+        settings = self.common_settings
+        whole = settings.dryrun and not self._quiet("PROGRESS")
+        return not (settings.verbose or settings.printshellcmds or whole)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print what a record means, if anything."""
@@ -124,31 +99,40 @@ class LogHandler(LogHandlerBase):
                 return [self.format(record)]
             self._started, self._total = time.monotonic(), content["stats"]["total"]
         elif event == LogEvent.JOB_INFO:
-            log = [str(file) for file in content.get("log") or ()]
-            self._jobs[content["jobid"]] = _Job(dict(content["wildcards"]), [*map(str, content["output"])], log)
+            self._jobs[content["jobid"]] = content
         elif event == LogEvent.JOB_FINISHED:
             return self._ended(self._jobs.pop(content["job_id"], None))
-        elif event == LogEvent.SHELLCMD and self.common_settings.printshellcmds:
-            return [self.format(record)]
         return []
 
-    def _ended(self, job: _Job | None) -> list[str]:
+    def _ended(self, job: dict[str, Any] | None) -> list[str]:
         self._done += 1
         if job is None:
             return []
-        pages = [f"page: {Path(file).resolve()}" for file in job.output if file.endswith(".html")]
-        errors = {file: error for file in job.statuses() if (error := _error(file)) is not None}
-        if job.run is None:
+        named = job["wildcards"]
+        errors = {file: error for file in _statuses(job["output"]) if (error := _error(file)) is not None}
+        if "repeat" not in named:
+            pages = [f"page: {Path(file).resolve()}" for file in job["output"] if file.endswith(".html")]
             return [*pages, *(f"{'/'.join(file.parts[1:-1])}: {error}" for file, error in errors.items())]
-        left = (time.monotonic() - self._started) * (self._total - self._done) / self._done
+        left = rough_duration((time.monotonic() - self._started) * (self._total - self._done) / self._done)
         result = f"failed: {next(iter(errors.values()))}" if errors else "ok"
-        return [f"{job.run} {result} ({self._done} of {self._total} jobs, about {rough_duration(left)} left)"]
+        run = f"{named['study']}/{named['variant']} run{named['repeat']}"
+        return [f"{run} {result} ({self._done} of {self._total} jobs, about {left} left)"]
 
     def _not_made(self, content: dict[str, Any]) -> None:
         """Of a job that failed itself: one that is supervised does not. The verdict says itself why."""
         job = self._jobs.pop(content.get("jobid", -1), None)
-        if job is not None and not any(file.startswith("results/.cache/") for file in job.output):
-            self._not_written.append(f"{', '.join(job.output)} was not made; log: {', '.join(job.log) or 'none'}")
+        if job is not None and not any(file.startswith("results/.cache/") for file in job["output"]):
+            log = ", ".join(job.get("log") or ()) or "none"
+            self._not_written.append(f"{', '.join(job['output'])} was not made; log: {log}")
+
+
+def _statuses(output: Sequence[str]) -> Iterator[Path]:
+    """The status of what a job has supervised: of a run, or of a check of every variant."""
+    for file in map(Path, output):
+        if file.stem in _CHECKS:
+            yield from sorted(file.parent.glob(f"*/{file.stem}/status.json"))
+        elif file.name == "status.json":
+            yield file
 
 
 def _error(file: Path) -> str | None:
