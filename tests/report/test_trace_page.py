@@ -153,9 +153,9 @@ def test_one_trace_tells_where_its_time_goes(tmp_path: Path) -> None:
     words = text_of(page)
     assert "GPU busy 70 % of the steps; 20 % of the steps: idle after a sync; 2 syncs per step." in words
     assert "idle after a sync 20 %" in words  # the bar below it
-    assert "a/b.py:7 in f aten::item d2h_copy loss none 2 600 µs 2.00 ms" in words
+    assert "a/b.py:7 in f aten::item d2h_copy loss 2 600 µs 2.00 ms" in words
     assert "k&lt;float&gt; compute 3 900 µs" in words
-    assert "loss 1 3.00 ms not measured" in words
+    assert "loss 1 3.00 ms" in words
     assert "4 10.0 ms 6.00 ms 0 ns 0 ns 1.00 ms 0 ns 3.00 ms" in words
     assert "after a sync aten::add loss 2 4.00 ms 3.00 ms" in words
     assert "unknown lost not measured none" in words
@@ -195,7 +195,8 @@ def test_a_trace_without_gpu_work_measures_none_of_it(tmp_path: Path) -> None:
     assert "Kernels, GPU time (the trace holds no GPU activity)" in absent
     assert "Launches, Queues (no GPU activity has its launch in the trace)" in absent
     assert "Memory (the trace holds no allocations; the profiler records them with profile_memory=True )" in absent
-    assert "## &lt;i&gt;fwd&lt;/i&gt; ## 2 8.00 ms 7.00 ms not measured not measured not measured" in words
+    assert "## &lt;i&gt;fwd&lt;/i&gt; ## 2 8.00 ms 7.00 ms" in words
+    assert "Not measured: " in words  # below the table, whose columns without any value are left out
     assert "Excess delays" not in words
     assert "0 ns" not in words
 
@@ -214,7 +215,7 @@ def test_a_trace_without_steps_counts_its_whole_length(tmp_path: Path) -> None:
     syncs["sites"] = [{**syncs["sites"][0], "count_per_step": None, "blocked_ns_per_step": None}]
     words = text_of(written(tmp_path, trace(steps=[], syncs=syncs)))
     assert "4 syncs in the whole trace" in words
-    assert "Saves at most, in all a/b.py:7 in f aten::item d2h_copy loss none 4 1.20 ms" in words
+    assert "Host blocked, in all a/b.py:7 in f aten::item d2h_copy loss 4 1.20 ms" in words
 
 
 def test_a_page_without_steps_speaks_of_none(tmp_path: Path) -> None:
@@ -319,7 +320,8 @@ def test_findings_stand_behind_the_overview_and_what_has_nothing_to_show_in_one_
     assert "annotations" not in ids
     assert "Labels (the trace holds no label)" in words[words.index("Not shown:") :]
     assert "All 10 checks passed" in words
-    assert "1 B 50.0 µs not measured" in words
+    assert "1 B 50.0 µs" in words
+    assert "Not measured: Mean, Median and Highest." in words
     assert "Bandwidth over time" not in words
     assert "1 sync outside the steps is not counted." in words
     assert "a/b.py:7 saves at most 50.0 µs (0.5 % of a step)" in words
@@ -382,3 +384,23 @@ def test_a_real_trace_makes_a_page(tmp_path: Path) -> None:
     trace_page.write(summary, tmp_path / "report.html")
     assert (tmp_path / "report.html").stat().st_size < 1_000_000
     assert "ncclKernel_AllReduce" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_column_without_any_value_is_left_out_with_a_sentence_on_figures(tmp_path: Path) -> None:
+    calls = [
+        {
+            "call": name,
+            "kind": kind,
+            "count": 2,
+            "activities": 2,
+            "host_ns": 9_000,
+            "device_ns": 5_000,
+            "short_kernels": 2,
+        }
+        for name, kind in (("cudaMemcpyAsync", "copy"), ("cudaLaunchKernel", "kernel"))
+    ]
+    raw = trace(launches={**trace()["launches"], "by_call": calls})
+    words = text_of(written(tmp_path, raw))
+    assert "Call Kind Launches Activities Host GPU Short cudaMemcpyAsync copy 2 2 9.00 µs 5.00 µs 2" in words
+    assert "copy to the device" not in words  # copies go any way
+    assert "0 in every row: Queueing, Latency, Slow and Excess." in words

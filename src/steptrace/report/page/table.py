@@ -50,6 +50,7 @@ def listing(
         labels: a heading and a name for each row, where rows do not name themselves.
     """
     columns = _columns(rows, names)
+    columns, silent = _with_values(rows, columns)
     anchors = Anchors()
     ids = [anchor and anchor + anchors.of(_place_text(row).removeprefix("…/")) for row in rows[:most]]
     heads = [labels[0]] if labels else []
@@ -62,6 +63,7 @@ def listing(
         ],
         most=most,
         count=len(rows),
+        silent=silent,
     )
     return Explained(html, meanings(type(rows[0]), columns, (labels[0] if labels else columns[0].heading).lower()))
 
@@ -102,6 +104,20 @@ def _columns(rows: Sequence[Document], names: Sequence[str]) -> list[Column]:
         return [by_name[name] for name in names]
     differing = [c for c in keys_of(type(rows[0])) if c.local and len({c.of(row) for row in rows}) > 1]
     return [column for column in shown if not column.local or column in differing]
+
+
+def _with_values(rows: Sequence[Document], columns: Sequence[Column]) -> tuple[list[Column], str]:
+    """The columns in which any row has a value, and a sentence on the figures that are left out."""
+    values = {column.name: {column.of(row) for row in rows} for column in columns if column.dtype not in ("", "bool")}
+    empty = [column for column in columns if values.get(column.name, {True}) <= {None, "", 0} and not column.is_key]
+    empty += [column for column in columns[1:] if column.is_key and values.get(column.name) == {None}]
+    figures = [column for column in empty if column.is_number and not column.is_key]
+    by_value = {
+        "Not measured": [column.heading for column in figures if None in values[column.name]],
+        "0 in every row": [column.heading for column in figures if None not in values[column.name]],
+    }
+    named = [f"{what}: {fmt.enumeration(headings)}." for what, headings in by_value.items() if headings]
+    return [column for column in columns if column not in empty], " ".join(named)
 
 
 def cell(row: Document, column: Column, words: Mapping[str, str] | None = None) -> dict[str, Any]:

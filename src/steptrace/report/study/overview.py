@@ -53,11 +53,17 @@ def launches(study: Comparison) -> Html:
     labels = list(dict.fromkeys(label for found in cells.values() for label in found))
     times = [ms for found in cells.values() for ms in found.values()]
     times += study.medians_ms.values()
-    of_steps = [figure for figure in STEP_FIGURES if figure.name.endswith("_per_step")]  # others: table of variants
+    # Others stand in the table of variants; of those that no variant has there is nothing to show.
+    of_steps = [
+        figure
+        for figure in STEP_FIGURES
+        if figure.name.endswith("_per_step") and any(getattr(v, figure.name) is not None for v in study.variants)
+    ]
     return render(
         "study/launches",
         study=study,
         has_bytes=any(variant.batch_bytes for variant in study.variants),
+        has_peak=any(variant.peak_allocated_bytes is not None for variant in study.variants),
         labels=labels,
         unit=fmt.unit_for_ms(times),
         cells=cells,

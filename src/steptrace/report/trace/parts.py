@@ -1,9 +1,8 @@
 """What sections of a trace's page are made of, beside tables and facts: charts, sentences, folded tables."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from steptrace.documents.base import Document
-from steptrace.report.draw.bars import PART_NAMES
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.markup import render
 from steptrace.report.page.table import Explained, listing
@@ -22,9 +21,15 @@ def note(text: str) -> Explained:
     return Explained(render("page/note", text=text))
 
 
-def folded(title: str, rows: Sequence[Document], names: Sequence[str] = (), most: int = 12) -> list[Explained]:
-    """A table behind its title; none without rows."""
+def folded(
+    title: str,
+    rows: Sequence[Document],
+    names: Sequence[str] = (),
+    most: int = 12,
+    words: Mapping[str, str] | None = None,
+) -> list[Explained]:
+    """A table behind its title; none without rows. `words` stand for some names."""
     if not rows:
         return []
-    table = listing(rows, names, most=most, words=PART_NAMES)
+    table = listing(rows, names, most=most, words=words)
     return [Explained(render("page/folded", title=title, body=table.html), table.meanings)]

@@ -30,6 +30,8 @@ from steptrace.report.trace.model import TraceView
 from steptrace.report.trace.overview import overview
 from steptrace.report.trace.parts import Parts, chart, folded, note
 
+#: Causes of idle time in a table.
+_CAUSES: Final = {cause: PART_NAMES[cause] for cause in IDLE_CAUSES}
 #: So many sites without a finding are named.
 _MOST_CHEAP: Final = 5
 #: Tooltips in a picture of one of several traces: what keeps the page small.
@@ -110,9 +112,9 @@ def idle(view: TraceView, _: Spot) -> Parts | None:
     return [
         Explained(chart(causes_svg, "By cause, whole device", caption).html, definitions(["Idle.by_cause"])),
         *no_gap,
-        *folded("First kernel after each gap", trace.idle.ended_by),
+        *folded("First kernel after each gap", trace.idle.ended_by, words=_CAUSES),
         *([listing(streams)] if streams else []),
-        *folded("The longest gaps", trace.idle.longest),
+        *folded("The longest gaps", trace.idle.longest, words=_CAUSES),
     ]
 
 
