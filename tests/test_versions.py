@@ -54,7 +54,7 @@ def test_another_version_is_one_message_of_the_command(tmp_path: Path, capsys: p
     path = _write(tmp_path / "a.json", {"schema_version": 99})
     assert cli.main(["compare", str(path), str(path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"{path}: file is of version 99, and this steptrace reads version 2: make it again" in line
+    assert f"{path}: file is of version 99, and this steptrace reads version 3: make it again" in line
 
 
 def test_other_json_files(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from builders import AUTOGRAD, D2D, PINNED_D2H, TraceBuilder, training_step
 from steptrace.analysis import summarize
+from steptrace.analysis.common.division import GPU_PARTS
 from steptrace.analysis.kernels.formats import kernel_formats
 from steptrace.analysis.kernels.measure import placement
-from steptrace.analysis.overview import PART_NAMES, overview, top_operators
+from steptrace.analysis.overview import overview, top_operators
 from steptrace.trace.model import Trace
 
 
@@ -29,7 +30,7 @@ def test_the_parts_of_two_steps_have_names_of_their_own_and_add_up() -> None:
     found = overview(builder.trace(), 0)
     assert found is not None
     assert (found.kind, found.steps, found.step_ns) == ("gpu", 2, 1_000_000)
-    assert list(found.parts_ns) == list(PART_NAMES.values())
+    assert list(found.parts_ns) == [*GPU_PARTS]
     assert sum(found.parts_ns.values()) == found.window_ns == 2_000_000
     assert found.parts_ns["compute"] == 2 * (3 * 25_000 + 100_000)
     assert found.device_compute_share == found.parts_ns["compute"] / 2_000_000

@@ -12,7 +12,7 @@ from recorded import NAMES, TRACES, needs_traces, recorded
 from steptrace import intervals
 from steptrace.analysis.common.division import CAUSES, divide, gpu_division, gpu_window
 from steptrace.analysis.common.steps import HOST_PARTS
-from steptrace.analysis.overview import in_each_step, over_all_steps, step_parts
+from steptrace.analysis.overview import in_each_step, over_all_steps, overview
 from steptrace.trace.link import read_trace
 
 
@@ -25,7 +25,7 @@ def test_a_window_of_overlapping_steps_holds_every_instant_once() -> None:
         builder.kernel((index * 100 + 10) * us, (50 + 490 * index) * us, 400 * us)
     builder.gpu(PINNED_D2H, 460 * us, 60 * us, builder.call("cudaMemcpyAsync", 150 * us, 10))
     builder.kernel(170 * us, 930 * us, 100 * us, name="ncclDevKernel_AllReduce", stream=20)
-    found = step_parts(builder.trace(), 0)
+    found = overview(builder.trace(), 0)
     assert found is not None
     assert (found.kind, found.steps, found.window_ns) == ("gpu", 2, 1_030 * us)
     assert {name: ns / us for name, ns in found.parts_ns.items() if ns} == {
@@ -54,7 +54,7 @@ def test_the_window_begins_when_the_work_of_unrecorded_steps_has_ended() -> None
         builder.step(index, 10 + index * 100, 100)
         builder.op("aten::mm", 10 + index * 100, 90)
         builder.kernel(20 + index * 100, 300 + 200 * index, 200)
-    found = step_parts(builder.trace(), 0)
+    found = overview(builder.trace(), 0)
     assert found is not None
     assert (found.steps, found.window_ns) == (2, 400)
     assert {name: ns for name, ns in found.parts_ns.items() if ns} == {"compute": 400}
@@ -68,7 +68,7 @@ def test_idle_has_its_cause_and_the_loader_its_share_before_the_first_work() -> 
     builder.kernel(90, 100, 100)
     builder.call("cudaDeviceSynchronize", 150, 100)
     builder.kernel(390, 400, 100)
-    found = step_parts(builder.trace(), 0)
+    found = overview(builder.trace(), 0)
     assert found is not None
     assert {name: ns for name, ns in found.parts_ns.items() if ns} == {
         "compute": 200,
@@ -87,7 +87,7 @@ def test_without_a_gpu_the_parts_are_the_loops_labels() -> None:
         for place, label in enumerate(HOST_PARTS):
             builder.label(label, at + 100 * place, 90)
         builder.label("unique", at + 210, 10)
-    found = step_parts(builder.trace(), None)
+    found = overview(builder.trace(), None)
     assert found is not None
     assert found.parts_ns == {**dict.fromkeys(HOST_PARTS, 180), "other": 1_801 - 900}
     assert (found.kind, found.window_ns) == ("host", 1_801)
@@ -101,15 +101,9 @@ def test_a_part_inside_another_counts_once() -> None:
     builder.label("data", 10, 100)
     builder.label("loss", 500, 200)
     builder.label("backward", 850, 100)
-    found = step_parts(builder.trace(), None)
+    found = overview(builder.trace(), None)
     assert found is not None
     assert {name: ns for name, ns in found.parts_ns.items() if ns} == {"forward": 800, "backward": 100, "other": 100}
-
-
-def test_without_steps_there_are_no_parts() -> None:
-    builder = TraceBuilder()
-    builder.kernel(0, 10, 10)
-    assert step_parts(builder.trace(), 0) is None
 
 
 @settings(max_examples=25, deadline=None)
@@ -129,7 +123,7 @@ def test_the_parts_of_any_trace_add_up(kernels: list[Any], syncs: list[Any]) -> 
     for ts, dur in syncs:
         builder.call("cudaDeviceSynchronize", ts, dur)
     trace = builder.trace()
-    found = step_parts(trace, 0)
+    found = overview(trace, 0)
     assert found is not None
     assert tuple(found.parts_ns) == ("compute", "exposed_memory", "exposed_comm", *(f"idle_{name}" for name in CAUSES))
     assert all(ns >= 0 for ns in found.parts_ns.values())
@@ -143,7 +137,7 @@ def test_the_parts_of_any_trace_add_up(kernels: list[Any], syncs: list[Any]) -> 
 @pytest.mark.parametrize("name", ["diff_control", "nccl", "two_ranks_0", "h100_qwen", "cpu_only"])
 def test_the_parts_of_real_traces_add_up(name: str) -> None:
     trace = read_trace(recorded(name))
-    found = step_parts(trace, trace.devices[0] if trace.devices else None)
+    found = overview(trace, trace.devices[0] if trace.devices else None)
     assert found is not None
     assert min(found.parts_ns.values()) >= 0
     assert sum(found.parts_ns.values()) == found.window_ns
@@ -157,7 +151,7 @@ def test_the_parts_of_somebody_elses_step_are_told_by_pytorchs_own_labels(loader
     builder.op("aten::addmm", 150, 100)
     builder.op("autograd::engine::evaluate_function: AddmmBackward0", 400, 200, sequence=1)
     builder.label("Optimizer.step#AdamW.step", 700, 100)
-    found = step_parts(builder.trace(), None)
+    found = overview(builder.trace(), None)
     assert found is not None
     # The loss is not known apart from the forward pass, which is not 0.
     assert found.parts_ns == {"data": 90, "forward": 300, "backward": 200, "optimizer": 100, "other": 310}
@@ -167,7 +161,7 @@ def test_without_any_label_nothing_is_told_of_the_parts() -> None:
     builder = TraceBuilder()
     builder.step(0, 0, 1_000)
     builder.op("aten::addmm", 150, 100)
-    found = step_parts(builder.trace(), None)
+    found = overview(builder.trace(), None)
     assert found is not None
     assert found.parts_ns == {"other": 1_000}
 

@@ -23,7 +23,7 @@ def _trace(trace_of: Callable[..., dict[str, Any]], **changes: Any) -> dict[str,
         "steps": 2,
         "window_ns": 40 * MS,
         "step_ns": 20.0 * MS,
-        "parts_ns": {"compute": 30 * MS, "sync": 10 * MS},
+        "parts_ns": {"compute": 30 * MS, "idle_sync": 10 * MS},
         "device_compute_share": 0.75,
         "operators": [],
     }
@@ -47,12 +47,12 @@ def test_parts_are_means_that_add_up_and_shares_are_medians(
     slow = _trace(trace_of)
     slow["traces"][0]["overview"] |= {
         "window_ns": 100 * MS,
-        "parts_ns": {"compute": 30 * MS, "sync": 70 * MS},
+        "parts_ns": {"compute": 30 * MS, "idle_sync": 70 * MS},
         "device_compute_share": 0.3,
     }
     found = _variant(folder, [plain, plain, slow])["trace"]["overview"]
     assert found["window_ns"] == 60 * MS
-    assert found["parts_ns"] == {"compute": 30 * MS, "sync": 30 * MS}
+    assert found["parts_ns"] == {"compute": 30 * MS, "idle_sync": 30 * MS}
     assert found["device_compute_share"] == 0.75
 
 

@@ -32,7 +32,7 @@ def variant_of(name: str, runs: list[Any], kind: str = "gpu") -> Variant:
         if parts is not None:
             divided = {"kind": kind, "steps": steps, "window_ns": sum(parts)}
             divided["parts_ns"] = dict(zip(NAMES, parts, strict=True))
-        summary = fill(Summary, {"traces": [{"step_parts": divided}]})
+        summary = fill(Summary, {"traces": [{"overview": divided}]})
         steps_ns = np.full(9, median_ns, dtype=np.int64)
         measured: Any = Measured(None, run_times(steps_ns), steps_ns, steps_ns, None, summary)  # type: ignore[arg-type]
         made.append(Run(repeat, Path("run"), "ok", None, measured))

@@ -276,7 +276,7 @@ def test_places_that_cost_together_are_named_with_one_figure() -> None:
     parts = {"compute": 30 * MS, "exposed_memory": 0, "exposed_comm": 0, "idle_sync": 0}
     entry = {
         "syncs": {"sites": sites, "ceiling_ns": 6 * MS},
-        "step_parts": {"kind": "gpu", "steps": 3, "window_ns": 30 * MS, "parts_ns": parts},
+        "overview": {"kind": "gpu", "steps": 3, "window_ns": 30 * MS, "parts_ns": parts},
     }
     (finding,) = find_in_trace(fill(TraceSummary, entry))
     assert (finding.rule, finding.cost_ns_per_step) == ("syncs_together", 2 * MS)

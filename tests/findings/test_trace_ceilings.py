@@ -18,7 +18,7 @@ def entry() -> dict[str, Any]:
     return {
         "device": 0,
         "gpu_busy_pct": 90.0,
-        "step_parts": {"kind": "gpu", "steps": 3, "window_ns": 30 * MS, "parts_ns": parts},
+        "overview": {"kind": "gpu", "steps": 3, "window_ns": 30 * MS, "parts_ns": parts},
         "precision": {"kernel_ns": {"bits32": 24 * MS}, "tensor_core_eligible_ns": 24 * MS},
     }
 

@@ -273,7 +273,7 @@ def test_little_free_memory_is_not_called_fragmented() -> None:
 
 def whole_entry(**changes: Any) -> TraceSummary:
     parts = {"kind": "host", "steps": 3, "window_ns": 3 * MS, "parts_ns": {}}
-    return fill(TraceSummary, {"quality": {"steps": 3}, "step_parts": parts} | changes)
+    return fill(TraceSummary, {"quality": {"steps": 3}, "overview": parts} | changes)
 
 
 def two_ranks(folder: Path, late: int) -> Summary:
@@ -333,7 +333,7 @@ def test_what_was_not_measured_fires_nothing(tmp_path: Path) -> None:
         builder.op("aten::add", k * MS + US, MS // 2)
     entry = entry_of(builder, tmp_path)
     assert fired(entry) == []
-    kept = ("path", "quality", "step_parts", "window_ns", "device")
+    kept = ("path", "quality", "overview", "window_ns", "device")
     assert fired(fill(TraceSummary, {key: value for key, value in plain(entry).items() if key in kept})) == []
 
 

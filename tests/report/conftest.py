@@ -115,7 +115,7 @@ class StudyBuilder:
         self.results = results
         self.random = np.random.default_rng(7)
         self.comparison: Json = {
-            "schema_version": 2,
+            "schema_version": 3,
             "study": "masked_loss",
             "title": "Masked segmentation loss",
             "question": "Which host synchronisations of a masked loss cost step time, and which only move the wait?",

@@ -85,7 +85,7 @@ def test_a_steps_file_without_a_column_is_one_clear_error(make_study: MakeStudy)
 def test_the_parts_of_a_step_are_the_gpus_where_there_is_one(make_study: MakeStudy) -> None:
     gpu, cpu = load_study(make_study("gpu")), load_study(make_study("cpu"))
     labels = [[part.label for part in step_parts(s.variants[0])] for s in (gpu, cpu)]
-    assert labels[0] == ["step_compute", "exposed_comm", "exposed_memory", "idle"]
+    assert labels[0] == ["compute", "exposed_comm", "exposed_memory", "idle"]
     assert labels[1] == ["data", "forward", "loss", "backward", "optimizer"]
 
 

@@ -57,12 +57,12 @@ def test_a_gpu_waterfall_names_its_parts_and_adds_up_on_the_page(study_builder: 
     page = str(waterfall(study_with(study_builder)))
     text = text_of(page)
     assert "22.0 ms → 14.0 ms a step, from boolean_mask" in text
-    assert re.search(r"Idle: after a sync 9\.00 0\.500 −8\.50 −8\.55 to −8\.45", text)
+    assert re.search(r"Idle after a sync 9\.00 0\.500 −8\.50 −8\.55 to −8\.45", text)
     assert re.search(r"Compute 10\.0 11\.0 \+1\.00", text)
     assert re.search(r"Step time, unprofiled 22\.0 14\.0 −8\.00", text)
     assert "communication 0" not in text  # a part that neither side has is left out
     assert page.count("<svg") == 1
-    assert "idle: after a sync −8.50 ms" in page  # the figure's alternative text
+    assert "idle after a sync −8.50 ms" in page  # the figure's alternative text
 
 
 def test_a_cpu_waterfall_has_the_hosts_parts(study_builder: Any) -> None:

@@ -21,7 +21,7 @@ from steptrace.report.trace.model import build
 MakeStudy = Callable[[str], Path]
 
 MS = 1_000_000
-PARTS = {"compute": 70, "memory": 2, "comm": 0, "input": 5, "sync": 20, "host": 3, "dependency": 0, "unknown": 0}
+PARTS = {"compute": 70, "exposed_memory": 2, "exposed_comm": 0, "idle_loader": 5, "idle_sync": 20, "idle_host": 3}
 OVERVIEW: dict[str, Any] = {
     "kind": "gpu",
     "steps": 1,
@@ -80,7 +80,7 @@ def test_a_cpu_study_claims_nothing_of_number_formats(make_study: MakeStudy) -> 
 
 def test_variants_without_an_overview_show_the_parts_of_their_trace_figures(make_study: MakeStudy) -> None:
     html = overview(load_study(make_study("gpu")))
-    assert "Exposed memory" in html
+    assert "Exposed copies" in html
 
 
 def test_the_first_recommendations_are_of_different_rules_and_lead_to_the_findings(study_builder: Any) -> None:

@@ -140,7 +140,7 @@ def test_window_and_idle_time(analysed: tuple[Program, dict[str, Any]]) -> None:
     program, trace = analysed
     window = trace["overview"]["window_ns"]
     assert _takes(window, program.window)
-    parts = trace["step_parts"]["parts_ns"]
+    parts = trace["overview"]["parts_ns"]
     assert sum(parts.values()) == window
     idle = sum(ns for name, ns in parts.items() if name.startswith("idle"))
     assert _takes(idle, program.window - program.busy)

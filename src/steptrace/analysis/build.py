@@ -23,7 +23,7 @@ from steptrace.analysis.kernels.formats import kernel_formats, precision_of
 from steptrace.analysis.kernels.measure import kernel_sequences, kernel_table, kernel_types, most_frequent, placement
 from steptrace.analysis.memory.record import memory
 from steptrace.analysis.optimizer import optimizer_calls
-from steptrace.analysis.overview import overview, step_figures, step_parts
+from steptrace.analysis.overview import overview, step_figures
 from steptrace.analysis.program import program
 from steptrace.analysis.quality import quality
 from steptrace.analysis.queues import queue_lengths
@@ -142,7 +142,6 @@ def summarize_trace(trace: Trace) -> TraceSummary:
         kernels=() if device is None else rows(kernel_table(trace, device), KernelName),
         kernel_types=() if device is None else rows(kernel_types(trace, device), KernelType),
         syncs=syncs(trace),
-        step_parts=step_parts(trace, device),
         launches=launches(trace),
         collectives=collectives(trace),
         all_reduce=all_reduce(trace, device),

@@ -19,7 +19,7 @@ from steptrace.analysis.common.call_tree import call_names, device_time_by
 from steptrace.analysis.common.division import gpu_division, gpu_window, host_division
 from steptrace.analysis.common.rows import rows
 from steptrace.analysis.common.steps import disjoint_steps, is_own_operator
-from steptrace.documents.overview import Overview, StepParts, TopOperator
+from steptrace.documents.overview import Overview, TopOperator
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.table import frame_of
 from steptrace.intervals import Ints, measure_within
@@ -29,34 +29,28 @@ from steptrace.trace.model import Trace, once
 #: How many operators summary.json lists.
 MOST_OPERATORS: Final = 10
 
-#: The parts with a GPU, and their names on the first page.
-PART_NAMES: Final = {
-    "compute": "compute",
-    "exposed_memory": "memory",
-    "exposed_comm": "comm",
-    "idle_loader": "input",
-    "idle_sync": "sync",
-    "idle_host": "host",
-    "idle_dependency": "dependency",
-    "idle_unknown": "unknown",
-}
-
 
 def overview(trace: Trace, device: int | None) -> Overview | None:
-    """The parts of a trace's step time; None for a trace with neither steps nor GPU work."""
-    divided = parts_of_window(trace, device)
-    if divided is None:
+    """The parts of a trace's step time; None for a trace with neither steps nor GPU work.
+
+    They are the GPU's, or without one the loop's sections; of a trace without steps those of the GPU's span.
+    """
+    steps = len(trace.steps)
+    if device is not None:
+        start, end = gpu_window(trace, device)
+        parts, window = gpu_division(trace, device).total(start, end), end - start
+    elif steps:
+        parts = host_division(trace).total(*trace.steps_span)
+        window = sum(parts.values())
+    else:
         return None
-    parts, window = divided.parts_ns, divided.window_ns
-    if divided.kind == "gpu":
-        parts = {new: parts[old] for old, new in PART_NAMES.items()}
     return Overview(
-        kind=divided.kind,
-        steps=divided.steps,
+        kind="host" if device is None else "gpu",
+        steps=steps,
         window_ns=window,
-        step_ns=window / divided.steps if divided.steps else None,
+        step_ns=window / steps if steps else None,
         parts_ns=parts,
-        device_compute_share=parts["compute"] / window if divided.kind == "gpu" and window else None,
+        device_compute_share=parts["compute"] / window if device is not None and window else None,
         operators=rows(top_operators(trace, device).head(MOST_OPERATORS), TopOperator),
     )
 
@@ -89,25 +83,6 @@ def top_operators(trace: Trace, device: int | None) -> pd.DataFrame:
     order = ["share", "host_self_ns", "name"]
     table = table.sort_values(order, ascending=[False, False, True], kind="stable", ignore_index=True)
     return frame_of(TopOperator, table)
-
-
-def step_parts(trace: Trace, device: int | None) -> StepParts | None:
-    """The parts of a trace's steps; None without steps."""
-    return parts_of_window(trace, device) if len(trace.steps) else None
-
-
-@once
-def parts_of_window(trace: Trace, device: int | None) -> StepParts | None:
-    """The same; without steps, the parts of the GPU's span (0 steps); None without steps and GPU."""
-    steps = len(trace.steps)
-    if device is not None:
-        start, end = gpu_window(trace, device)
-        parts = gpu_division(trace, device).total(start, end)
-        return StepParts(kind="gpu", steps=steps, window_ns=end - start, parts_ns=parts)
-    if not steps:
-        return None
-    parts = host_division(trace).total(*trace.steps_span)
-    return StepParts(kind="host", steps=steps, window_ns=sum(parts.values()), parts_ns=parts)
 
 
 #: One value a step, in the order of the steps.

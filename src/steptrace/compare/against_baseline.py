@@ -4,7 +4,7 @@ Syncs: a site is the same if file, line and all else that is known of it agree; 
 operator, label, phase and kind are taken for the same site on another line. What a trace measured is compared with what
 a trace measured, else a prediction with a prediction, never one with the other.
 
-Waterfall: the parts come from the profiled windows (`step_parts` of summary.json: with a GPU computation, exposed
+Waterfall: the parts come from the profiled windows (`overview` of summary.json: with a GPU computation, exposed
 copies and communication, and idle time by cause; without one the host's sections), each a mean over the runs. They
 explain a difference that was measured without the profiler, so the last entry is what they leave over: by how much the
 profiler, and a mean in place of a median, changes the one step more than the other. With it all entries add up to the
@@ -24,7 +24,7 @@ from steptrace.documents.comparison import (
     WaterfallPart,
 )
 from steptrace.documents.comparison.syncs import SyncChange
-from steptrace.documents.overview import StepParts
+from steptrace.documents.overview import Overview
 from steptrace.documents.syncs import Place, SyncSite
 from steptrace.format import NS_PER_MS
 from steptrace.stats import Estimate, Ratio, difference, typical
@@ -182,7 +182,7 @@ def _parts(variant: Variant) -> tuple[str | None, Parts]:
     }
 
 
-def _recorded(run: Measured) -> StepParts | None:
-    """`step_parts` of rank 0's trace, if the run has one with steps."""
-    parts = None if run.trace is None else run.trace.step_parts
+def _recorded(run: Measured) -> Overview | None:
+    """`overview` of rank 0's trace, if the run has one with steps."""
+    parts = None if run.trace is None else run.trace.overview
     return parts if parts and parts.steps else None

@@ -141,7 +141,7 @@ def _step(a: Side, b: Side) -> tuple[Pair, dict[str, Pair]]:
 
 
 def _parts(side: Side) -> tuple[str, dict[str, float]] | None:
-    divided = [trace.step_parts for trace in side.traces if trace.step_parts is not None]
+    divided = [trace.overview for trace in side.traces if trace.overview is not None]
     if len(divided) < len(side.traces) or len({one.kind for one in divided}) != 1 or not side.steps:
         return None
     names = dict.fromkeys(name for one in divided for name in one.parts_ns)

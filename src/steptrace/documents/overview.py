@@ -9,15 +9,6 @@ from steptrace.documents.column import column, key
 Parts = dict[str, int]
 
 
-class StepParts(Document, frozen=True):
-    """The steps' window in parts that exclude each other and add up to it."""
-
-    kind: Annotated[Literal["gpu", "host"], field("Whether the parts are the GPU's, or the loop's sections.")]
-    steps: Annotated[int, field("Steps.")]
-    window_ns: Annotated[int, field("Length of the window.", "ns", runs="mean")]
-    parts_ns: Annotated[Parts, field("Each part.", "ns", runs="mean")]
-
-
 class TopOperator(Document, frozen=True):
     """The operators of one name, by their own time: the GPU's where there is one, else the host's."""
 

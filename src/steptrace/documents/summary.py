@@ -15,7 +15,7 @@ from steptrace.documents.kernels import KernelName, KernelType, Precision, Seque
 from steptrace.documents.labels import Label, OptimizerCall, Section
 from steptrace.documents.launches import Launches
 from steptrace.documents.memory import DeviceMemory
-from steptrace.documents.overview import Overview, Placement, StepParts
+from steptrace.documents.overview import Overview, Placement
 from steptrace.documents.program import CriticalPath, Program
 from steptrace.documents.quality import Quality
 from steptrace.documents.queues import Queue
@@ -48,7 +48,6 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     ]
 
     overview: Annotated[Overview | None, subject("Overview", "the trace holds neither GPU activity nor labelled steps")]
-    step_parts: StepParts | None
     placement: Placement | None
     precision: Precision | None
     findings: Annotated[tuple[Finding, ...], field("What rules found.", runs="none")] = ()
@@ -132,7 +131,7 @@ class TraceExcerpt(Document, frozen=True):
 class Summary(File, frozen=True, kw_only=True):
     """The content of summary.json."""
 
-    schema_version: Annotated[int, field("Version of this document.")] = 2
+    schema_version: Annotated[int, field("Version of this document.")] = 3
     warnings: Annotated[tuple[str, ...], field("What keeps the traces from being one job's.")]
     traces: Annotated[tuple[TraceSummary, ...], field("Each trace, by rank.")]
     ranks: Annotated[Ranks | None, field("What the ranks say together; null for one trace.")] = None

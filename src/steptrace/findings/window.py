@@ -91,14 +91,8 @@ class Window:
 
 def window_of(entry: TraceSummary) -> Window:
     """The window of one trace's entry in summary.json."""
-    divided = entry.step_parts
-    if divided is not None:
-        steps = divided.steps
-        parts_ns = divided.parts_ns if divided.kind == "gpu" else {}
-        return Window(entry, steps, divided.window_ns / steps, {name: ns / steps for name, ns in parts_ns.items()})
-    gpu, causes = entry.gpu, entry.idle.by_cause
-    if not gpu.activities or gpu.span_ns is None or causes is None:
+    divided = entry.overview
+    if divided is None:
         return Window(entry, 0, float(entry.window_ns), {})
-    busy = zip(_BUSY, (gpu.compute_ns, gpu.exposed_memory_ns, gpu.exposed_comm_ns), strict=True)
-    parts = {name: float(ns) for name, ns in busy if ns is not None}
-    return Window(entry, 0, float(gpu.span_ns), parts | {f"idle_{name}": float(ns) for name, ns in causes.items()})
+    parts_ns, per = divided.parts_ns if divided.kind == "gpu" else {}, divided.steps or 1
+    return Window(entry, divided.steps, divided.window_ns / per, {name: ns / per for name, ns in parts_ns.items()})

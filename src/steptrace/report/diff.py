@@ -6,7 +6,7 @@ from typing import Final
 from steptrace import format as fmt
 from steptrace.documents.diff import Diff, DiffSide, Pair, RowChange
 from steptrace.documents.step_figures import STEP_FIGURES
-from steptrace.report.draw.bars import IDLE_NAMES, PART_NAMES, Part, stacked_bars
+from steptrace.report.draw.bars import PART_NAMES, Part, stacked_bars
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.markup import page, render
 from steptrace.report.page.overview import labelled
@@ -27,8 +27,6 @@ TOPICS: Final = (
     ("syncs", "Syncs", (("count", "Syncs", None), ("blocked_ns", "Host blocked", "ns"))),
     ("lines", "Lines", (("kernels", "Activities", None), ("device_ns", "GPU time", "ns"))),
 )
-#: The parts of a step in words.
-_PARTS: Final = PART_NAMES | IDLE_NAMES
 #: A table: its heading, and its rows of a name, further words, and figures.
 Topic = tuple[str, str, list[str], list[tuple[RowChange, list[str]]]]
 
@@ -48,7 +46,7 @@ def totals(diff: Diff) -> list[tuple[str, str]]:
     """The step, its parts, and the figures of a step, in words."""
     rows = [(f"{_unit(diff).capitalize()}, profiled", _pair(diff.step_ns, "ns"))]
     rows += [
-        (_PARTS.get(name, name.replace("_", " ")).capitalize(), _pair(pair, "ns"))
+        (PART_NAMES.get(name, name.replace("_", " ")).capitalize(), _pair(pair, "ns"))
         for name, pair in diff.parts_ns.items()
     ]
     rows += [(f.heading, _pair(diff.figures[f.name], f.unit)) for f in STEP_FIGURES]

@@ -211,7 +211,7 @@ class GateOutcome(Document, frozen=True):
 class Comparison(File, frozen=True, kw_only=True):
     """The content of comparison.json."""
 
-    schema_version: Annotated[int, field("Version of this document.")] = 2
+    schema_version: Annotated[int, field("Version of this document.")] = 3
     study: Annotated[str, field("Name of the study.")]
     title: Annotated[str, field("Its title.")]
     question: Annotated[str, field("What it asks.")]

@@ -11,7 +11,7 @@ from steptrace.report.draw.svg import InlineSvg
 _PARTS: dict[str, tuple[str, str]] = {
     "compute": ("blue", "compute"),
     "exposed_comm": ("orange", "exposed communication"),
-    "exposed_memory": ("purple", "exposed memory"),
+    "exposed_memory": ("purple", "exposed copies"),
     "idle": ("rule", "idle"),
     "sync": ("vermillion", "after a sync"),
     "loader": ("green", "waiting for the loader"),
@@ -24,14 +24,11 @@ _PARTS: dict[str, tuple[str, str]] = {
     "loss": ("vermillion", "loss"),
     "backward": ("blue", "backward"),
     "optimizer": ("green", "optimizer"),
-    "step_compute": ("blue", "compute"),
-    "step_memory": ("purple", "exposed copies"),
-    "step_comm": ("orange", "exposed communication"),
-    "step_input": ("green", "waiting for input"),
-    "step_sync": ("vermillion", "idle after a sync"),
-    "step_host": ("sky", "waiting for the host"),
-    "step_dependency": ("grey", "dependency"),
-    "step_unknown": ("rule", "idle, unknown"),
+    "idle_sync": ("vermillion", "idle after a sync"),
+    "idle_loader": ("green", "waiting for the loader"),
+    "idle_host": ("sky", "waiting for the host"),
+    "idle_dependency": ("grey", "stream or event dependency"),
+    "idle_unknown": ("rule", "idle, unknown"),
     "waiting": ("orange", "waiting for data"),
     "hidden_wait": ("sky", "waiting under a busy GPU"),
     "rest": ("rule", "rest of the step"),
@@ -52,8 +49,6 @@ _PARTS: dict[str, tuple[str, str]] = {
 IDLE_CAUSES = ("sync", "loader", "host", "dependency", "unknown")
 PART_COLOURS = {part: colour for part, (colour, _) in _PARTS.items()}
 PART_NAMES = {part: name for part, (_, name) in _PARTS.items()}
-#: The causes of idle time under names of their own, where they stand beside other parts.
-IDLE_NAMES = {f"idle_{cause}": f"idle: {PART_NAMES[cause]}" for cause in IDLE_CAUSES}
 
 _BAR, _GAP = 16.0, 11.0
 

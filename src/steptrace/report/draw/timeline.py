@@ -12,7 +12,7 @@ from markupsafe import escape
 
 from steptrace import format as fmt
 from steptrace.documents.timeline import Lane, Timeline
-from steptrace.report.draw.bars import IDLE_NAMES
+from steptrace.report.draw.bars import IDLE_CAUSES, PART_NAMES
 from steptrace.report.draw.drawing import ticks
 from steptrace.report.draw.svg import InlineSvg, element, graph, legend, shorten, text, title
 
@@ -38,7 +38,7 @@ KINDS = {
     "compute": "compute",
     "comm": "communication",
     "memory": "copy or set",
-    **IDLE_NAMES,
+    **{f"idle_{cause}": f"idle: {PART_NAMES[cause]}" for cause in IDLE_CAUSES},
 }
 
 

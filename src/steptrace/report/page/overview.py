@@ -56,8 +56,6 @@ FORMAT_NAMES: Final = {
 }
 #: A number format with less of the kernel time gets no column.
 _SMALLEST_SHARE: Final = 0.0005
-#: Before the names of an overview's parts where charts and tables know them.
-_PREFIX: Final = "step_"
 
 
 def formats_shown(found: Sequence[Precision | None]) -> list[str]:
@@ -88,6 +86,5 @@ def parts_chart(parts: Sequence[tuple[str, float]], title: str) -> InlineSvg | N
 
 
 def labelled(parts: Sequence[tuple[str, float]]) -> tuple[Part, ...]:
-    """Parts under labels of their own: some of these names mean a cause of idle time elsewhere on the page."""
-    known = draw.PART_COLOURS
-    return tuple(Part(label if (label := _PREFIX + name) in known else name, ms) for name, ms in parts)
+    """Named times in ms as parts of a chart."""
+    return tuple(Part(name, ms) for name, ms in parts)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, Difference, VariantResult, WaterfallPart
 from steptrace.limits import NOISE_FLOOR
-from steptrace.report.draw.bars import IDLE_NAMES
+from steptrace.report.draw.bars import PART_NAMES
 from steptrace.report.draw.drawing import WIDTH, Drawing, label_height
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.markup import Html, render
@@ -14,13 +14,7 @@ from steptrace.report.study.model import variants_shown
 #: More variants than this start folded; more than `_MOST` are not taken apart: a page is to stay small.
 _MANY, _MOST = 4, 6
 
-CATEGORY_NAMES: dict[str, str] = {
-    "compute": "compute",
-    "exposed_memory": "exposed copies",
-    "exposed_comm": "exposed communication",
-    **IDLE_NAMES,
-    "residual": "unexplained, mostly profiler overhead",
-}
+CATEGORY_NAMES = PART_NAMES | {"residual": "unexplained, mostly profiler overhead"}
 
 _BAR, _GAP = 14.0, 8.0
 

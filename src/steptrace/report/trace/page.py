@@ -155,24 +155,21 @@ def headline(view: TraceView) -> str:
         return "No GPU activity in this trace: its GPU figures were not measured."
     over = ("the step" if len(trace.steps) == 1 else "the steps") if trace.steps else "the GPU's span"
     parts = dict(overview_parts(trace.overview))
-    idle = {cause: parts.get("input" if cause == "loader" else cause, 0.0) for cause in draw.IDLE_CAUSES}
+    idle = {cause: parts.get(f"idle_{cause}", 0.0) for cause in draw.IDLE_CAUSES}
     busy = trace.gpu_busy_pct
     clauses = ["GPU busy: not measured" if busy is None else f"GPU busy {fmt.percent(busy)} of {over}"]
     if any(idle.values()):
         cause = max(idle, key=lambda name: idle[name])
         share = idle[cause] / sum(parts.values())
-        clauses.append(f"{fmt.share(share)} of {over}: {_idle_name(cause)}{_removable(trace, cause, share)}")
+        clauses.append(
+            f"{fmt.share(share)} of {over}: {draw.PART_NAMES[f'idle_{cause}']}{_removable(trace, cause, share)}"
+        )
     if trace.syncs.per_step is not None:
         syncs = "sync" if trace.syncs.per_step == 1 else "syncs"
         clauses.append(f"{fmt.count(trace.syncs.per_step)} {syncs} per step")
     elif view.sync_count is not None:
         clauses.append(f"{fmt.plural(view.sync_count, 'sync')} in the whole trace")
     return "; ".join(clauses) + "."
-
-
-def _idle_name(cause: str) -> str:
-    """A cause of idle time in a sentence on a step."""
-    return draw.PART_NAMES["step_sync" if cause == "sync" else cause]
 
 
 def _removable(trace: TraceSummary, cause: str, idle: float) -> str:

@@ -101,7 +101,8 @@ def idle(view: TraceView, _: Spot) -> Parts | None:
     if trace.gpu.activities < 2:
         return None
     causes = [Part(cause, (trace.idle.by_cause or {}).get(cause, 0) / fmt.NS_PER_MS) for cause in IDLE_CAUSES]
-    parts = {} if trace.step_parts is None or trace.step_parts.kind != "gpu" else trace.step_parts.parts_ns
+    divided = trace.overview
+    parts = divided.parts_ns if divided is not None and divided.kind == "gpu" and divided.steps else {}
     in_steps = fmt.duration_ns(sum(ns for name, ns in parts.items() if name.startswith("idle_")))
     caption = "Between the GPU's first and last work." + (
         f" In the steps the GPU is idle for {in_steps}." if parts else ""
