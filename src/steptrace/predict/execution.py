@@ -1,9 +1,7 @@
 """One operator call on the virtual device: judge it by the rules, run it on the CPU, wrap what comes out."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
-from functools import cache
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from steptrace.predict import backend, collectives, uncomputed
+from steptrace.predict.overload import Overload, overload_of, tensors_of
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.rule import Call, Rule
 from steptrace.predict.rules import RULES
@@ -27,8 +26,6 @@ from steptrace.predict.tensor import (
     unwrap,
 )
 
-_COMPOSITE = "CompositeImplicitAutograd"
-_DATA_DEPENDENT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 _PYTORCHS_OWN = {"aten", "prims", "prim", "profiler"}
 #: Operators that copy between devices, or only ask for shapes.
 _ANY_DEVICES = {
@@ -41,11 +38,16 @@ _TAKE_FROM_HOST = {
     "_cudnn_rnn_backward", "tensor_split", "_segment_reduce_backward", "bernoulli", "bernoulli_",
     "_unsafe_masked_index", "_unsafe_masked_index_put_accumulate", "rrelu_with_noise_backward",
 }  # fmt: skip
-#: Operators whose second argument, the indices, may lie on the host.
-_INDEX = re.compile(r"_?(unsafe_)?index(_put)?(_impl)?_?")
 #: Operators that take a single value from another GPU; elsewhere it is refused as any other tensor of one is.
 _VALUE_OF_ANY_GPU = re.compile(r"where|fill_?|(masked|index)_fill_?|_?(unsafe_)?index_put(_impl)?_?")
 
+_PACK = torch.ops.aten._pack_padded_sequence.default
+_TO_COPY = torch.ops.aten._to_copy.default
+#: The position of what `copy_` copies.
+_SOURCE = 1
+_STRIDED = {torch.strided}
+#: By the identity of an operator, which is not to be hashed at every call.
+_substitutes = {id(operator): function for operator, function in SUBSTITUTES.items()}
 #: Types of devices that name the virtual one; C++ may have got "cuda" from PyTorch's own Python.
 _VIRTUAL = (backend.DEVICE_TYPE, "cuda")
 #: Operators of which one result, by position, lies on the CPU even if the others do not.
@@ -61,6 +63,10 @@ _READS_ZEROS = {
 
 class VirtualDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Catches what has no virtual tensor among its arguments: factories, copies to the device, pinning."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled meanwhile, and to say so at each operator takes time
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -78,65 +84,76 @@ def _by_op(rules: Sequence[Rule]) -> dict[str, list[Rule]]:
 _TABLE = _by_op(RULES)
 #: The rows by operator, replaced for the time of a prediction by those with the user's own.
 _table = _TABLE
+#: The rows of each overload that has come by, None where the table has none.
+_rows: dict[Overload, list[Rule] | None] = {}
 
 
 def use_rules(extra: Sequence[Rule]) -> None:
     """Judge by the table and by `extra`, of which a row replaces the table's rows of the same name."""
     global _table
     _table = _TABLE | _by_op(extra)
+    _rows.clear()
 
 
 def extend_rules(extra: Sequence[Rule]) -> None:
     """Judge by `extra` too from now on, until the prediction ends."""
     global _table
     _table = _table | _by_op(extra)
+    _rows.clear()
 
 
-def _rules_of(func: Any) -> list[Rule] | None:
+def _rules_of(overload: Overload) -> list[Rule] | None:
     """The rows of an operator, by its overload or else its name; None if the table has none."""
-    name = _packet(func) if func.namespace == "aten" else func._schema.name
-    return _table.get(f"{name}.{func._overloadname}") or _table.get(name)
+    if overload not in _rows:
+        name = overload.packet if overload.namespace == "aten" else overload.name
+        _rows[overload] = _table.get(f"{name}.{overload.func._overloadname}") or _table.get(name)
+    return _rows[overload]
 
 
 def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run one operator, whatever mixture of devices it is called with."""
-    # In inference mode `aten::to` arrives whole, and may name its device by position.
-    target = kwargs.get("device") or next((value for value in args if isinstance(value, torch.device)), None)
-    to_virtual = target is not None and torch.device(target).type in _VIRTUAL
-    tensors = [leaf for leaf in _leaves(args, kwargs) if isinstance(leaf, Tensor)]
-    if not to_virtual and not any(map(is_virtual, tensors)):
-        return _run_on_host(func, args, kwargs)
-    if _is_composite(func):
+    overload = overload_of(func)
+    tensors = tensors_of(args)
+    if kwargs:
+        tensors += tensors_of(kwargs.values())
+    virtual = [tensor for tensor in tensors if isinstance(tensor, VirtualTensor)]
+    if not virtual and not (overload.takes_device and _names_virtual(args, kwargs)):
+        return _run_on_host(overload, args, kwargs)
+    if overload.is_composite:
         # In inference mode composite operators arrive whole.
         with VirtualDevice():  # type: ignore[no-untyped-call]  # factories inside must be caught too
             decomposed = func.decompose(*args, **kwargs)
         if decomposed is not NotImplemented:
             return decomposed
-    _refuse_devices(func, args, tensors)
-    _judge(func, args, kwargs, tensors)
-    return _run_on_device(func, args, kwargs)
-
-
-@cache
-def _is_composite(func: Any) -> bool:
-    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _COMPOSITE)
-
-
-def _refuse_devices(func: Any, args: Sequence[Any], tensors: Sequence[Tensor]) -> None:
-    """Raise as CUDA does for tensors of several devices; a single value may lie on the host."""
-    if func is torch.ops.aten._pack_padded_sequence.default and is_virtual(args[1]):
+    if func is _PACK and is_virtual(args[1]):
         raise RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got one on {args[1].device}")
-    if func.namespace != "aten" or len({tensor.device for tensor in tensors}) < 2:
+    if len(virtual) < len(tensors) or len({tensor.gpu for tensor in virtual}) > 1:
+        _refuse_devices(overload, args, tensors)
+    if Syncs.active is not None:
+        _judge(Syncs.active, overload, args, kwargs, tensors)
+    return _run_on_device(overload, args, kwargs, virtual)
+
+
+def _names_virtual(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    # In inference mode `aten::to` arrives whole, and may name its device by position.
+    target = kwargs.get("device") or next((value for value in args if isinstance(value, torch.device)), None)
+    return target is not None and torch.device(target).type in _VIRTUAL
+
+
+def _refuse_devices(overload: Overload, args: Sequence[Any], tensors: Sequence[Tensor]) -> None:
+    """Raise as CUDA does for tensors of several devices; a single value may lie on the host."""
+    if overload.namespace != "aten" or len({tensor.device for tensor in tensors}) < 2:
         return
-    for together in _on_one_device(_packet(func), args, tensors):
+    for together in _on_one_device(overload, args, tensors):
         devices = {str(tensor.device) for tensor in together if is_virtual(tensor) or tensor.dim() > 0}
         if len(devices) > 1:
             message = "Expected all tensors to be on the same device, but found at least two devices, "
-            raise RuntimeError(f"{message}{' and '.join(sorted(devices, reverse=True))}! ({func.name()})")
+            raise RuntimeError(f"{message}{' and '.join(sorted(devices, reverse=True))}! ({overload.func.name()})")
 
 
-def _on_one_device(packet: str, args: Sequence[Any], tensors: Sequence[Tensor]) -> list[Sequence[Tensor]]:
+def _on_one_device(overload: Overload, args: Sequence[Any], tensors: Sequence[Tensor]) -> list[Sequence[Tensor]]:
     """The groups of an operator's tensors, each of which has to be on one device."""
+    packet = overload.packet
     if packet in _ANY_DEVICES:
         return []
     if "_foreach_" in packet:  # the tensors of one place in all lists, with those that are for all places
@@ -146,7 +163,7 @@ def _on_one_device(packet: str, args: Sequence[Any], tensors: Sequence[Tensor]) 
     together = tensors
     if packet in _TAKE_FROM_HOST:
         together = list(filter(is_virtual, together))
-    elif _INDEX.fullmatch(packet):
+    elif overload.is_index:
         indices = set(map(id, args[1]))
         together = [tensor for tensor in together if is_virtual(tensor) or id(tensor) not in indices]
     if _VALUE_OF_ANY_GPU.fullmatch(packet):
@@ -154,79 +171,59 @@ def _on_one_device(packet: str, args: Sequence[Any], tensors: Sequence[Tensor]) 
     return [together]
 
 
-@cache
-def _packet(func: Any) -> str:
-    """The operator's name without namespace and overload."""
-    return str(func._schema.name.partition("::")[2])
-
-
-def _leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    leaves: list[Any] = []
-    map_tensors(leaves.append, [*args, *kwargs.values()])
-    return leaves
-
-
-def _run_on_host(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    name = func._schema.name
+def _run_on_host(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    name, func = overload.name, overload.func
     if name == "aten::is_pinned":
         return is_pinned(args[0])
     if name in ("aten::_pin_memory", "aten::pin_memory"):
         return args[0] if is_pinned(args[0]) else mark_pinned(args[0].clone())
     if kwargs.get("pin_memory"):
         return mark_pinned(func(*args, **{**kwargs, "pin_memory": False}))
-    if uncomputed.skips_initialising(func, args):
+    if uncomputed.skips_initialising(overload, args):
         return args[0]
     return func(*args, **kwargs)
 
 
-def _bind(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments by the schema's names, with its defaults."""
-    bound = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()}
-    bound.update(zip((a.name for a in func._schema.arguments), args, strict=False))
-    bound.update(kwargs)
-    return bound
-
-
-def _judge(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[Tensor]) -> None:
-    recorder = Syncs.active
-    if recorder is None:
-        return
-    recorder.begins(func, tensors, from_host=_comes_from_host(func, args))
-    _judge_node(torch._C._current_autograd_node(), recorder)
-    name = func._schema.name
-    if not func.is_view:
+def _judge(
+    recorder: Syncs, overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[Tensor]
+) -> None:
+    node = torch._C._current_autograd_node()
+    recorder.begins(overload, tensors, node, from_host=_comes_from_host(overload, args))
+    if node is not recorder.node:
+        _judge_node(node, recorder)
+    name = overload.name
+    if not overload.is_view:
         recorder.operator()
-    rules = _rules_of(func)
+    rules = _rules_of(overload)
     if rules is not None:
-        call = Call(_bind(func, args, kwargs))
+        call = Call(overload.bind(args, kwargs))
         for rule in rules:
             count = rule.count(call)
             if count is None:
                 recorder.cannot_judge(name, rule.reason)
             elif count:
                 recorder.sync(rule.kind, name, rule.reason, count)
-    elif func.namespace in collectives.NAMESPACES:
-        collectives.judge(name, _bind(func, args, kwargs), recorder)
-    elif func.namespace not in _PYTORCHS_OWN:
+    elif overload.namespace in collectives.NAMESPACES:
+        collectives.judge(name, overload.bind(args, kwargs), recorder)
+    elif overload.namespace not in _PYTORCHS_OWN:
         recorder.cannot_judge(name, "a custom operator: what its code does on CUDA is not known; add a rule for it")
-    elif _DATA_DEPENDENT & set(func.tags):
+    elif overload.data_dependent:
         recorder.cannot_judge(name, "its result depends on the data, and no rule says how CUDA finds its size")
-    packet = _packet(func)
-    layouts = {t.layout for t in tensors} - {torch.strided}
-    if layouts and not (layouts == {torch.sparse_coo} and packet in SPARSE_JUDGED):
+    layouts = {tensor.layout for tensor in tensors} - _STRIDED
+    if layouts and not (layouts == {torch.sparse_coo} and overload.packet in SPARSE_JUDGED):
         recorder.cannot_judge(name, "of the operators on sparse tensors few are covered, and this one is not")
 
 
-def _comes_from_host(func: Any, args: Sequence[Any]) -> bool:
+def _comes_from_host(overload: Overload, args: Sequence[Any]) -> bool:
     """Whether an operator copies a tensor from the host; a single value is no batch."""
-    source = {torch.ops.aten._to_copy.default: 0, torch.ops.aten.copy_.default: 1}.get(func)
-    return source is not None and not is_virtual(args[source]) and args[source].dim() > 0
+    if overload.copied is None:
+        return False
+    source = args[overload.copied]
+    return not is_virtual(source) and source.dim() > 0
 
 
 def _judge_node(node: Any, recorder: Syncs) -> None:
     """Count what an autograd node does beside its operators, at the first of them."""
-    if node is recorder.node:
-        return
     recorder.node = node
     source = _READS_ZEROS.get(node.name()) if node is not None else None
     if source is not None and _has_elements(node):
@@ -239,78 +236,98 @@ def _has_elements(node: Any) -> bool:
     return bool(saved.numel() > 1 if node.name() == "CumprodBackward0" else saved.dim() > 0)
 
 
-def _run_on_device(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _run_on_device(
+    overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any], virtual: Sequence[VirtualTensor]
+) -> Any:
     """Run on the tensors inside. Results are virtual unless the call names another device or returns an argument."""
-    target = kwargs.get("device")
-    stays_virtual = target is None or torch.device(target).type in _VIRTUAL
-    inner_kwargs = {name: map_tensors(unwrap, value) for name, value in kwargs.items()}
-    if target is not None:
-        inner_kwargs["device"] = torch.device("cpu")
-    if inner_kwargs.pop("pin_memory", False):
-        inner_kwargs["pin_memory"] = False
-    if func is torch.ops.aten._to_copy.default:
+    inner_args = [map_tensors(unwrap, value) for value in args]
+    gpu: int | None = virtual[0].gpu if virtual else collectives.device_index()
+    inner_kwargs: dict[str, Any] = {}
+    if kwargs:
+        inner_kwargs = {name: map_tensors(unwrap, value) for name, value in kwargs.items()}
+        if (target := kwargs.get("device")) is not None:
+            stays_virtual = torch.device(target).type in _VIRTUAL
+            gpu = collectives.index_of(torch.device(target)) if stays_virtual else None
+            inner_kwargs["device"] = torch.device("cpu")
+        if "pin_memory" in inner_kwargs:
+            inner_kwargs["pin_memory"] = False
+    if overload.func is _TO_COPY:
         inner_kwargs.pop("layout", None)  # C++ takes a compressed sparse tensor for a strided one, and names that
-        if is_virtual(args[0]) is not stays_virtual:
+        if is_virtual(args[0]) is not (gpu is not None):
             # Leaves or reaches the device: a copy, even where CPU and CPU would share memory.
             inner_kwargs["non_blocking"] = False
-    inner_args = [map_tensors(unwrap, value) for value in args]
-    if func is torch.ops.aten._to_copy.default and not stays_virtual:
-        result = uncomputed.to_host(func, inner_args[0], inner_kwargs.get("dtype"))
-        result = result if inner_args[0].is_meta else func(*inner_args, **inner_kwargs)
-    elif func is torch.ops.aten.copy_.default and not is_virtual(args[0]):
-        result = inner_args[0].copy_(uncomputed.to_host(func, inner_args[1]))
+        if gpu is None:
+            return _copied_to_host(overload, args, kwargs, inner_args[0], inner_kwargs)
+    if overload.copied == _SOURCE and not is_virtual(args[0]):
+        result = inner_args[0].copy_(uncomputed.to_host(overload, inner_args[_SOURCE]))
     else:
-        result = uncomputed.run(func, SUBSTITUTES.get(func, func), inner_args, inner_kwargs)
-    if func is torch.ops.aten._to_copy.default and not stays_virtual:
-        if Syncs.active is not None and isinstance(args[0], VirtualTensor) and not args[0].gpu:
-            Syncs.active.ran(func, args, kwargs, result)
-        return mark_pinned(result) if kwargs.get("non_blocking") else result
-    gpu: int | None
-    if target is None:
-        virtual = (leaf.gpu for leaf in _leaves(args, kwargs) if isinstance(leaf, VirtualTensor))
-        gpu = next(virtual, collectives.device_index())
-    else:
-        gpu = collectives.index_of(torch.device(target)) if stays_virtual else None
-    wrapped = _wrap_results(func, _bind(func, args, kwargs), result, gpu)
-    if Syncs.active is not None and not func.is_view and not gpu:
-        Syncs.active.ran(func, args, kwargs, wrapped)
+        function = _substitutes.get(id(overload.func), overload.func)
+        result = uncomputed.run(overload, function, inner_args, inner_kwargs)
+    wrapped = _wrap_results(overload, args, kwargs, virtual, result, gpu)
+    if Syncs.active is not None and not overload.is_view and not gpu:
+        Syncs.active.ran(overload, (args, kwargs), virtual, wrapped)
     return wrapped
 
 
-def _wrap_results(func: Any, bound: Mapping[str, Any], result: Any, gpu: int | None) -> Any:
+def _copied_to_host(
+    overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any], inner: Tensor, inner_kwargs: Mapping[str, Any]
+) -> Any:
+    result = uncomputed.to_host(overload, inner, inner_kwargs.get("dtype"))
+    if not inner.is_meta:
+        result = overload.func(inner, **inner_kwargs)
+    source = args[0]
+    if Syncs.active is not None and isinstance(source, VirtualTensor) and not source.gpu:
+        Syncs.active.ran(overload, (args, kwargs), (source,), result)
+    return mark_pinned(result) if kwargs.get("non_blocking") else result
+
+
+def _wrap_results(
+    overload: Overload,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    virtual: Sequence[VirtualTensor],
+    result: Any,
+    gpu: int | None,
+) -> Any:
     """Give in-place and `out=` arguments back as themselves, and wrap everything new unless it lies on the host."""
-    returns = func._schema.returns
-    results = result if isinstance(result, tuple) and len(returns) > 1 else (result,)
-    written = {
-        alias: bound.get(argument.name)
-        for argument in func._schema.arguments
-        if argument.alias_info is not None and argument.alias_info.is_write
-        for alias in argument.alias_info.before_set
-    }
-    for argument in written.values():
-        map_tensors(lambda leaf: refresh(leaf) if isinstance(leaf, VirtualTensor) else None, argument)
-    # In inference mode, too, a view of a tensor from outside of it is none of an inference tensor.
-    views_of_normal = func.is_view and torch.is_inference_mode_enabled() and not _of_inference(bound.values())
-    wrapped: list[Any] = []
-    for position, (declared, value) in enumerate(zip(returns, results, strict=False)):
-        aliases = declared.alias_info.before_set if declared.alias_info is not None else ()
-        original = next((written[alias] for alias in aliases if alias in written), None)
-        if original is not None:
-            wrapped.append(original)
-        else:
-            of_host = _HOST_RESULT.get(func._schema.name) == position
-            wrapped.append(value if gpu is None or of_host else _wrap(value, gpu, normal=views_of_normal))
-    if func.namespace == "c10d":
-        wrapped[-1] = collectives.with_results(wrapped[-1], wrapped[:-1])
+    returns = overload.given_back
     if not returns:
+        _refresh_written(overload, args, kwargs)
         return result
+    # In inference mode, too, a view of a tensor from outside of it is none of an inference tensor.
+    normal = overload.is_view and torch.is_inference_mode_enabled() and not any(t.is_inference() for t in virtual)
+    if not overload.written and len(returns) == 1 and gpu is not None and isinstance(result, Tensor):
+        return _wrap(result, gpu, normal=normal)
+    _refresh_written(overload, args, kwargs)
+    results = result if isinstance(result, tuple) and len(returns) > 1 else (result,)
+    positions = {name: position for position, name in overload.written}
+    of_host = _HOST_RESULT.get(overload.name)
+    wrapped: list[Any] = []
+    for number, (name, value) in enumerate(zip(returns, results, strict=False)):
+        if name is not None:
+            position = positions[name]
+            wrapped.append(args[position] if position < len(args) else kwargs.get(name))
+        else:
+            wrapped.append(value if gpu is None or number == of_host else _wrap(value, gpu, normal=normal))
+    if overload.namespace == "c10d":
+        wrapped[-1] = collectives.with_results(wrapped[-1], wrapped[:-1])
     return tuple(wrapped) if len(returns) > 1 else wrapped[0]
 
 
-def _of_inference(arguments: Iterable[Any]) -> bool:
-    return any(leaf.is_inference() for leaf in _leaves(list(arguments), {}) if is_virtual(leaf))
+def _refresh_written(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Bring the shapes up to date of what an operator has written to, if it may have changed them."""
+    if not overload.reshapes:
+        return
+    for position, name in overload.written:
+        for tensor in tensors_of((args[position] if position < len(args) else kwargs.get(name),)):
+            if isinstance(tensor, VirtualTensor):
+                refresh(tensor)
 
 
 def _wrap(value: Any, gpu: int, *, normal: bool = False) -> Any:
-    with torch.inference_mode(mode=False) if normal else nullcontext():
-        return map_tensors(lambda leaf: VirtualTensor(leaf, gpu) if isinstance(leaf, Tensor) else leaf, value)
+    if normal:
+        with torch.inference_mode(mode=False):
+            return _wrap(value, gpu)
+    if isinstance(value, Tensor):
+        return VirtualTensor(value, gpu)
+    return map_tensors(lambda leaf: VirtualTensor(leaf, gpu) if isinstance(leaf, Tensor) else leaf, value)

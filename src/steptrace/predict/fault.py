@@ -19,7 +19,8 @@ from steptrace.predict.tensor import VirtualTensor
 _OURS: Final = f"{Path(__file__).parent}/"
 _TORCH: Final = f"{Path(torch.__file__).parent}/"
 _PYTHON: Final = f"{sysconfig.get_path('stdlib')}/"
-#: Functions that call one of PyTorch's for the program, with `func`, `args` and `kwargs` among their variables.
+#: Functions that call one of PyTorch's for the program, with `func` (or its `overload`), `args` and `kwargs`
+#: among their variables.
 _CALLS: Final = ("run", "__torch_function__")
 #: Frames of a report.
 _FRAMES: Final = 4
@@ -61,7 +62,10 @@ def _looked_past(file: str) -> bool:
 def _called(frames: Iterable[FrameType]) -> Mapping[str, Any] | None:
     """The variables of the first of the frames that calls a function of PyTorch for the program."""
     ours = (frame for frame in frames if _file(frame).startswith(_OURS) and frame.f_code.co_name in _CALLS)
-    return next((frame.f_locals for frame in ours), None)
+    variables = next((frame.f_locals for frame in ours), None)
+    if variables is not None and "func" not in variables:
+        return {**variables, "func": variables["overload"].func}
+    return variables
 
 
 def _fails_on_cpu(func: Any, args: Any, kwargs: Any, kind: type[BaseException]) -> bool:

@@ -6,6 +6,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from steptrace.predict.overload import Overload
 from steptrace.predict.tensor import map_tensors
 
 META: Final = torch.device("meta")
@@ -24,9 +25,9 @@ def to_meta(value: Any) -> Any:
     return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=META)
 
 
-def on_meta(func: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Results without values of `function`, which runs in place of the operator `func`; None without a meta kernel."""
-    key = _key(func, args, kwargs)
+def on_meta(overload: Overload, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Results without values of `function`, which runs in place of an operator; None without a meta kernel."""
+    key = _key(overload, args, kwargs)
     if key in _kept:
         return _make(_kept[key])
     named = {name: map_tensors(to_meta, value) for name, value in kwargs.items()}
@@ -47,12 +48,17 @@ def on_meta(func: Any, function: Callable[..., Any], args: Sequence[Any], kwargs
     return results
 
 
-def _key(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable | None:
+def _key(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable | None:
     """What the results of a call depend on; None if it writes to its arguments or may give one of them back."""
-    if func.is_view or func.namespace != "aten" or any(a.alias_info is not None for a in func._schema.arguments):
+    if overload.aliases or overload.namespace != "aten":
         return None
     try:
-        key = func, torch.get_default_dtype(), *map(_described, args), *((n, _described(v)) for n, v in kwargs.items())
+        key = (
+            overload,
+            torch.get_default_dtype(),
+            *map(_described, args),
+            *((n, _described(v)) for n, v in kwargs.items()),
+        )
         hash(key)
     except TypeError:
         return None

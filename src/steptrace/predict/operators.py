@@ -1,29 +1,19 @@
 """Records the operators of a step with the shapes of their tensors, for estimates."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
-from torch.utils.flop_counter import flop_registry
 
 from steptrace.documents.operators import OperatorCalls, TensorSpec
-from steptrace.engine.call_site import trace_file_name
+from steptrace.engine.call_site import Site, trace_file_name
+from steptrace.predict.overload import Overload, tensors_of
 
-_Spec = tuple[tuple[int, ...], tuple[int, ...], str]
-
-
-class _Key(NamedTuple):
-    """What calls have in common that are counted together."""
-
-    func: Any
-    inputs: tuple[_Spec, ...]
-    outputs: tuple[_Spec, ...]
-    flop: int
-    phase: str
-    file: str | None
-    line: int | None
+#: Shape, strides and type of a tensor.
+_Spec = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
+#: What calls have in common that are counted together: operator, inputs, outputs, operations, phase, file, line.
+_Key = tuple[Overload, tuple[_Spec, ...], tuple[_Spec, ...], int, str, str | None, int | None]
 
 
 class OperatorLog:
@@ -33,14 +23,21 @@ class OperatorLog:
         self._calls: Counter[_Key] = Counter()
 
     def add(
-        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, phase: str, place: Any
+        self,
+        overload: Overload,
+        call: tuple[Any, Any],
+        virtual: Sequence[Any],
+        result: Any,
+        phase: str,
+        site: Site | None,
     ) -> None:
-        """Count one call; `place` is the program's line, or None."""
-        formula = flop_registry.get(func.overloadpacket)
-        flop = 0 if formula is None else int(formula(*args, **kwargs, out_val=result))
-        file, line = (None, None) if place is None else (place.file, place.line)
-        inputs = _specs([*args, *kwargs.values()])
-        self._calls[_Key(func, inputs, _specs([result]), flop, phase, file, line)] += 1
+        """Count one call, as `Syncs.ran` describes it; `site` is the program's line, or None."""
+        args, kwargs = call
+        flop = 0 if overload.flop is None else int(overload.flop(*args, **kwargs, out_val=result))
+        outputs = tuple(_spec_of(tensor._inner) for tensor in tensors_of((result,)) if hasattr(tensor, "_inner"))
+        file, line = (None, None) if site is None else (site.file, site.line)
+        inputs = tuple([_spec_of(tensor._inner) for tensor in virtual])
+        self._calls[overload, inputs, outputs, flop, phase, file, line] += 1
 
     def clear(self) -> None:
         """Forget all calls."""
@@ -48,33 +45,31 @@ class OperatorLog:
 
     def calls(self) -> tuple[OperatorCalls, ...]:
         """All calls so far, in the order of their first occurrence; files as traces name them."""
-        files = {key.file: None if key.file is None else trace_file_name(key.file) for key in self._calls}
-        return tuple(
-            OperatorCalls(
-                name=str(key.func),
-                inputs=tuple(_spec(*spec) for spec in key.inputs),
-                outputs=tuple(_spec(*spec) for spec in key.outputs),
-                is_view=key.func.is_view,
-                flop=key.flop,
-                calls=count,
-                phase=key.phase,
-                file=files[key.file],
-                line=key.line,
+        names: dict[str | None, str | None] = {None: None}
+        calls = []
+        for (overload, inputs, outputs, flop, phase, file, line), count in self._calls.items():
+            if file is not None and file not in names:
+                names[file] = trace_file_name(file)
+            calls.append(
+                OperatorCalls(
+                    name=str(overload.func),
+                    inputs=tuple(map(_written, inputs)),
+                    outputs=tuple(map(_written, outputs)),
+                    is_view=overload.is_view,
+                    flop=flop,
+                    calls=count,
+                    phase=phase,
+                    file=names[file],
+                    line=line,
+                )
             )
-            for key, count in self._calls.items()
-        )
+        return tuple(calls)
 
 
-def _spec(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> TensorSpec:
-    return TensorSpec(shape=shape, strides=strides, dtype=dtype)
+def _spec_of(tensor: torch.Tensor) -> _Spec:
+    return tensor.shape, tensor.stride() if tensor.layout is torch.strided else (), tensor.dtype
 
 
-def _specs(values: Sequence[Any]) -> tuple[_Spec, ...]:
-    specs: list[_Spec] = []
-    for value in values:
-        if isinstance(value, list | tuple):
-            specs += _specs(value)
-        elif isinstance(inner := getattr(value, "_inner", None), Tensor):
-            strides = tuple(inner.stride()) if inner.layout is torch.strided else ()
-            specs.append((tuple(inner.shape), strides, str(inner.dtype).removeprefix("torch.")))
-    return tuple(specs)
+def _written(spec: _Spec) -> TensorSpec:
+    shape, strides, dtype = spec
+    return TensorSpec(shape=tuple(shape), strides=tuple(strides), dtype=str(dtype).removeprefix("torch."))

@@ -1,19 +1,14 @@
 """Counts what happens on the virtual device, by place, and what a prediction holds of it.
 
-That is sites, what could not be judged, and operators per section. In the forward pass the program's line is on the
-Python stack. In the backward pass, of which that stack shows no more than the call of the engine, it is the line that
-created the running autograd node: anomaly mode stores that stack with every node.
+That is sites, what could not be judged, and operators per section.
 """
 
-import re
 import sys
-import sysconfig
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
 from typing import Any, TypeVar
 
 import torch
@@ -22,16 +17,15 @@ from torch import Tensor
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.operators import OperatorCalls
 from steptrace.engine.call_site import Site as ProgramSite
-from steptrace.engine.call_site import calling_site, frames_from, trace_file_name
+from steptrace.engine.call_site import trace_file_name
 from steptrace.estimate import FollowedStep, estimate_step, gpu_named
 from steptrace.predict import memory
 from steptrace.predict.operators import OperatorLog
+from steptrace.predict.overload import Overload
+from steptrace.predict.places import running_sites
 
-_TRACE_LINE = re.compile(r'\s*File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)')
-#: As the interpreter calls its own files; a program may be a file without a name.
-_INTERPRETER = "<frozen "
-#: Folders of Python's own modules, and of the scripts of installed packages.
-_INSTALLED = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "scripts"))
+#: The beginning of the label under which PyTorch runs an optimizer's step.
+_OPTIMIZER = "Optimizer.step#"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +92,9 @@ class Syncs:
         # One stack for all threads: the label "backward" is entered in the program's thread, and the operators under
         # it run in autograd's.
         self._labels: list[str] = []
+        #: Each of them once, and whether an optimizer's is among them.
+        self._running: tuple[str, ...] = ()
+        self._in_optimizer = False
         self._while_handling: list[tuple[BaseException, Site, int]] = []
         #: The autograd node of the last operator, None in the forward pass.
         self.node: object = None
@@ -180,57 +177,71 @@ class Syncs:
         """Record that something read here was not computed."""
         self._assumed[Assumed(**self._place(op, reason))] += 1
 
-    def ran(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        """Record an operator that has run on the first virtual GPU."""
-        self._operator_log.add(func, args, kwargs, result, self._phase(), _locate(self._owner)[0])
+    def ran(self, overload: Overload, call: tuple[Any, Any], virtual: Sequence[Any], result: Any) -> None:
+        """Record an operator that has run on the first virtual GPU.
+
+        Args:
+            overload: the operator.
+            call: its arguments, by position and by name.
+            virtual: the tensors of the device among them.
+            result: what it has returned.
+        """
+        node = torch._C._current_autograd_node()
+        site, _ = running_sites(node, self._owner)
+        self._operator_log.add(overload, call, virtual, result, self._phase(node), site)
 
     def batch_arrives(self) -> None:
         """A batch has come, or a step begins: what is copied to the device now is data."""
         self._part = "data"
 
-    def begins(self, func: Any, tensors: Sequence[Tensor], *, from_host: bool) -> None:
-        """An operator is about to run on the device; `from_host`: it copies a tensor of the host there."""
-        if torch._C._current_autograd_node() is not None or self._in_optimizer():
+    def begins(self, overload: Overload, tensors: Sequence[Tensor], node: object, *, from_host: bool) -> None:
+        """An operator is about to run on the device, below an autograd node or None.
+
+        `from_host`: it copies a tensor of the host there.
+        """
+        if node is not None or self._in_optimizer:
             self._part = "other"
         elif from_host:
             self._part = "data" if self._part == "other" else self._part
-        elif func.is_view or func._schema.is_mutable:
+        elif overload.is_view or overload.is_mutable or self._part == "forward":
             pass  # batches are prepared and gradients set to zero in place
         elif any(map(_is_trained, tensors)) or (tensors and self._part == "data"):
             self._part = "forward"
 
-    def _in_optimizer(self) -> bool:
-        return any(label.startswith("Optimizer.step#") for label in self._labels)
-
-    def _phase(self) -> str:
+    def _phase(self, node: object) -> str:
         """The part of the step that is running."""
-        if torch._C._current_autograd_node() is not None:
+        if node is not None:
             return "backward"
-        return "optimizer" if self._in_optimizer() else self._part
+        return "optimizer" if self._in_optimizer else self._part
 
     def operator(self) -> None:
         """Count one operator that does work on the device."""
         self.operator_total += 1
-        self._operators.update(dict.fromkeys(self._labels, 1))
+        for label in self._running:
+            self._operators[label] += 1
 
     def enter(self, label: str) -> None:
         """A `record_function` block begins."""
-        self._labels.append(label)
+        self._set_labels([*self._labels, label])
 
     def leave(self) -> None:
         """The innermost `record_function` block ends."""
-        if self._labels:
-            self._labels.pop()
+        self._set_labels(self._labels[:-1])
 
     @contextmanager
     def outside_optimizer(self) -> Iterator[None]:
         """While a closure of the program's own runs inside an optimizer's step: it is no part of that label."""
         labels = self._labels
-        self._labels = [label for label in labels if not label.startswith("Optimizer.step#")]
+        self._set_labels([label for label in labels if not label.startswith(_OPTIMIZER)])
         try:
             yield
         finally:
-            self._labels = labels
+            self._set_labels(labels)
+
+    def _set_labels(self, labels: list[str]) -> None:
+        self._labels = labels
+        self._running = tuple(dict.fromkeys(labels))
+        self._in_optimizer = any(label.startswith(_OPTIMIZER) for label in labels)
 
     def reset(self) -> None:
         """Forget all counts, as after a warm-up step."""
@@ -245,68 +256,18 @@ class Syncs:
 
     def _place(self, op: str, reason: str) -> dict[str, Any]:
         """The fields of a `Place` at the program's running line, not counted yet."""
-        site, outer = _locate(self._owner)
+        node = torch._C._current_autograd_node()
+        site, program = running_sites(node, self._owner)
         place = dict.fromkeys((*ProgramSite._fields, "code")) if site is None else {**site._asdict(), "code": site.code}
-        if site is not None and _is_library(site.file) and (program := _outside_libraries(outer)) is not None:
+        if program is not None and program != site:
             place |= {"program_file": program.file, "program_line": program.line}
         label = self._labels[-1] if self._labels else None
-        return {**place, "op": op, "label": label, "phase": self._phase(), "count": 0, "reason": reason}
+        return {**place, "op": op, "label": label, "phase": self._phase(node), "count": 0, "reason": reason}
 
 
 def _is_trained(tensor: Tensor) -> bool:
     """Whether a tensor is a weight, or a leaf that gets a gradient: what takes one is part of a forward pass."""
     return isinstance(tensor, torch.nn.Parameter) or (tensor.requires_grad and tensor.is_leaf)
-
-
-def _locate(owner: int) -> tuple[ProgramSite | None, Iterator[ProgramSite]]:
-    """The program's line that is running now, and the frames further out.
-
-    `owner` is the thread in which the prediction was started; it is in `.backward()` meanwhile, and its line is what is
-    left for a node that was created before.
-    """
-    node = torch._C._current_autograd_node()
-    here = sys._getframe(1)
-    if node is None:
-        frames = frames_from(here)
-        return calling_site(frames, _INTERPRETER), frames
-    # A backward written in Python, a hook or a recomputation has frames of its own, inside the call of the engine.
-    stacks = iter(
-        (
-            frames_from(here, until="_engine_run_backward"),
-            _stored(node),
-            frames_from(sys._current_frames().get(owner)),
-        )
-    )
-    for frames in stacks:
-        if (found := calling_site(frames, _INTERPRETER)) is not None:
-            return found, chain(frames, *stacks)
-    return None, iter(())
-
-
-def running_line() -> ProgramSite | None:
-    """The program's line that is running in this thread."""
-    return calling_site(frames_from(sys._getframe(1)), _INTERPRETER)
-
-
-def _is_library(file: str) -> bool:
-    """Whether a file is Python's, an installed package's, or the script that such a package is started by."""
-    return "/site-packages/" in file or "/dist-packages/" in file or file.startswith(_INSTALLED)
-
-
-def _outside_libraries(frames: Iterator[ProgramSite]) -> ProgramSite | None:
-    """The innermost of the frames that is neither a library's nor our own."""
-    while (site := calling_site(frames, _INTERPRETER)) is not None:
-        if not _is_library(site.file):
-            return site
-    return None
-
-
-def _stored(node: object) -> Iterator[ProgramSite]:
-    """The frames that created an autograd node, which anomaly mode has stored from the outermost inwards."""
-    for entry in reversed((getattr(node, "metadata", None) or {}).get("traceback_") or []):
-        found = _TRACE_LINE.match(entry)
-        if found:
-            yield ProgramSite(found["file"], int(found["line"]), found["function"])
 
 
 _Place = TypeVar("_Place", Site, Unknown, Assumed)

@@ -24,7 +24,8 @@ from torch.utils.data import dataloader
 from steptrace.errors import PredictError
 from steptrace.predict import backend, collectives, cuda_api, execution, legacy, substitutes, tensor
 from steptrace.predict.arguments import Reroute, virtual_device
-from steptrace.predict.recorder import Syncs, running_line
+from steptrace.predict.places import running_line, stack_of
+from steptrace.predict.recorder import Syncs
 from steptrace.predict.rule import Rule
 from steptrace.predict.tensor import VirtualTensor
 
@@ -118,20 +119,12 @@ def _stacks_with_nodes() -> Iterator[Replacements]:
             (torch, "set_anomaly_enabled"): set_anomaly_enabled,
             (torch, "is_anomaly_enabled"): lambda: asked[0],
             (torch, "is_anomaly_check_nan_enabled"): lambda: asked[1],
-            (stacks, "format_stack"): lambda written=stacks.format_stack: written() if asked[0] else _frames(),
+            (stacks, "format_stack"): lambda written=stacks.format_stack: (
+                written() if asked[0] else stack_of(sys._getframe(1))
+            ),
         }
     finally:
         put(*before)
-
-
-def _frames() -> list[str]:
-    """The running frames as `traceback.format_stack` writes them, without the code, which takes it most of its time."""
-    frame, lines = sys._getframe(2), []
-    while frame is not None:
-        code = frame.f_code
-        lines.append(f'  File "{code.co_filename}", line {frame.f_lineno}, in {code.co_name}\n')
-        frame = frame.f_back  # type: ignore[assignment]
-    return lines[::-1]
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from steptrace.predict.meta import META, on_meta, to_meta
+from steptrace.predict.overload import Overload, tensors_of
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.tensor import map_tensors
 
@@ -42,7 +43,6 @@ _HEAVY: Final = (
 _INITIALISES: Final = ("aten::normal_", "aten::uniform_")
 _MASKED: Final = ("index", "_unsafe_index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put")
 _SIZED_BY_VALUES: Final = ("nonzero", "masked_select")
-_DATA_DEPENDENT: Final = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 _MASK_DTYPES: Final = (torch.bool, torch.uint8)
 #: The table of marked memory is cleaned when it has grown to this size, and then whenever it has doubled.
 _CLEAN_AT: Final = 4096
@@ -91,20 +91,18 @@ def filled(tensor: Tensor) -> Tensor:
     return torch.full(tensor.size(), _FILL, dtype=tensor.dtype)
 
 
-def skips_initialising(func: Any, args: Sequence[Any]) -> bool:
+def skips_initialising(overload: Overload, args: Sequence[Any]) -> bool:
     """Whether an operator on the host only fills a large weight with random numbers, which takes seconds."""
     return (
-        func._schema.name in _INITIALISES
-        and isinstance(args[0], torch.nn.Parameter)
-        and args[0].numel() >= _LARGE_WEIGHT
+        overload.name in _INITIALISES and isinstance(args[0], torch.nn.Parameter) and args[0].numel() >= _LARGE_WEIGHT
     )
 
 
-def run(func: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def run(overload: Overload, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run one operator on the tensors inside virtual ones.
 
     Args:
-        func: the operator.
+        overload: the operator.
         function: what runs in its place on the CPU; mostly itself.
         args: its arguments, with the tensors inside in place of virtual ones.
         kwargs: the same by name.
@@ -112,67 +110,67 @@ def run(func: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: Ma
     Raises:
         NotImplementedError: it has no meta kernel, and its inputs are too large to be filled.
     """
-    tensors = _tensors_of(*args, *kwargs.values())
-    name = _name(func)
+    tensors = tensors_of((*args, *kwargs.values()))
+    name = overload.packet
     with torch._C.DisableTorchFunction():
         by_mask = name in _MASKED or name in _SIZED_BY_VALUES
-        if any(tensor.is_meta for tensor in tensors) or (by_mask and _depends_on_assumed(func, args, tensors)):
-            return _run_uncomputed(func, function, args, kwargs)
-        result = _run_computed(func, function, args, kwargs)
+        if any(tensor.is_meta for tensor in tensors) or (by_mask and _depends_on_assumed(overload, args, tensors)):
+            return _run_uncomputed(overload, function, args, kwargs)
+        result = _run_computed(overload, function, args, kwargs)
         if _assumed and any(map(is_assumed, tensors)):
-            if name == "_local_scalar_dense" or _depends_on_assumed(func, args, tensors):
-                _record(func, "an assumed value is read")
-            for tensor in (*_written(func, args, kwargs), *_tensors_of(result)):
+            if name == "_local_scalar_dense" or _depends_on_assumed(overload, args, tensors):
+                _record(overload, "an assumed value is read")
+            for tensor in (*_written(overload, args, kwargs), *tensors_of((result,))):
                 _assumed.add(tensor)
         return result
 
 
-def to_host(func: Any, tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+def to_host(overload: Overload, tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """A tensor copied to the host: zeros that take no memory where it has no values."""
     if is_assumed(tensor):
-        _record(func, "values that were not computed are copied to the host")
+        _record(overload, "values that were not computed are copied to the host")
     return torch.zeros(tensor.size(), dtype=dtype or tensor.dtype) if tensor.is_meta else tensor
 
 
-def _run_computed(func: Any, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _run_computed(overload: Overload, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run on values, unless shapes alone show that all results are large."""
-    limit = _limit(func, args)
-    if func.is_view or not _may_be_large(args, kwargs, limit) or _written(func, args, kwargs):
+    limit = _limit(overload, args)
+    if overload.is_view or not _may_be_large(args, kwargs, limit) or _written(overload, args, kwargs):
         return function(*args, **kwargs)
-    shapes = on_meta(func, function, args, kwargs)
-    results = _tensors_of(shapes)
+    shapes = on_meta(overload, function, args, kwargs)
+    results = tensors_of((shapes,))
     if results and all(_is_large(tensor, limit) for tensor in results):
         return shapes
     return map_tensors(lambda leaf: to_meta(leaf) if _is_large(leaf, limit) else leaf, function(*args, **kwargs))
 
 
-def _run_uncomputed(func: Any, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _run_uncomputed(overload: Overload, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run where an input has no values, or where a mask is assumed."""
-    name, written = _name(func), _written(func, args, kwargs)
+    name, written = overload.packet, _written(overload, args, kwargs)
     if name == "_local_scalar_dense":
-        _record(func, "a value that was not computed is read")
+        _record(overload, "a value that was not computed is read")
         return _FILL if args[0].is_floating_point() else False if args[0].dtype is torch.bool else 0
-    if written and (name.startswith(("_foreach", "_fused", "_amp_foreach")) or func.namespace == "c10d"):
+    if written and (name.startswith(("_foreach", "_fused", "_amp_foreach")) or overload.namespace == "c10d"):
         for tensor in written:  # their shapes stay
             _assumed.add(tensor)
-        return _what_was_written(func, args, kwargs)
+        return _what_was_written(overload, args, kwargs)
     if name in _SIZED_BY_VALUES:
-        return _selected(func, name, args)
+        return _selected(overload, name, args)
     if name in _MASKED:
-        args = (args[0], [part for index in args[1] for part in _as_indices(func, index)], *args[2:])
-    tensors = _tensors_of(*args, *kwargs.values())
+        args = (args[0], [part for index in args[1] for part in _as_indices(overload, index)], *args[2:])
+    tensors = tensors_of((*args, *kwargs.values()))
     dense = all(tensor.layout is torch.strided for tensor in tensors)  # sparse ones have values
-    result = on_meta(func, function, args, kwargs) if dense else None
-    if result is None or any(tensor.layout is not torch.strided for tensor in _tensors_of(result)):
-        if not func._schema.returns and written:
+    result = on_meta(overload, function, args, kwargs) if dense else None
+    if result is None or any(tensor.layout is not torch.strided for tensor in tensors_of((result,))):
+        if not overload.given_back and written:
             for tensor in written:
                 _assumed.add(tensor)
             return None
-        result = _run_filled(func, function, args, kwargs)
+        result = _run_filled(overload, function, args, kwargs)
     for tensor in written:
         _assumed.add(tensor)
     if name in ("resize_", "set_") or "out" in kwargs:
-        for tensor, now in zip(written, _tensors_of(result), strict=False):
+        for tensor, now in zip(written, tensors_of((result,)), strict=False):
             if tensor.shape != now.shape:
                 _assumed.add(tensor.resize_(now.shape).fill_(_FILL if tensor.is_floating_point() else 0))
     storages = {tensor.untyped_storage()._cdata for tensor in tensors if tensor.layout is torch.strided}
@@ -192,21 +190,20 @@ def _settled(leaf: Any, storages: set[int], *, flag: bool) -> Any:
     return _assumed.add(_with_values(leaf, _FILL if leaf.is_floating_point() else flag))
 
 
-@cache
-def _name(func: Any) -> str:
-    return str(func._schema.name.partition("::")[2])
-
-
-def _record(func: Any, reason: str) -> None:
+def _record(overload: Overload, reason: str) -> None:
     if Syncs.active is not None:
-        Syncs.active.assume(func._schema.name, reason)
+        Syncs.active.assume(overload.name, reason)
 
 
-def _limit(func: Any, args: Sequence[Any]) -> int:
+def _limit(overload: Overload, args: Sequence[Any]) -> int:
     """From how many elements on a result has no values, where its inputs have some."""
-    name = _name(func)
-    is_weight = name == "_to_copy" and isinstance(args[0], torch.nn.Parameter)
-    return _LARGE if is_weight or name.startswith((*_RANDOM, *_HEAVY)) else _LARGE_DATA
+    is_weight = overload.copied == 0 and isinstance(args[0], torch.nn.Parameter)
+    return _LARGE if is_weight or _loses_values(overload.packet) else _LARGE_DATA
+
+
+@cache
+def _loses_values(packet: str) -> bool:
+    return packet.startswith((*_RANDOM, *_HEAVY))
 
 
 def _is_large(tensor: Any, limit: int = _LARGE) -> bool:
@@ -222,32 +219,23 @@ def _with_values(leaf: Tensor, value: float = _FILL) -> Tensor:
     return torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype).fill_(value)
 
 
-def _tensors_of(*values: Any) -> list[Tensor]:
-    leaves: list[Any] = []
-    map_tensors(leaves.append, list(values))
-    return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-
-
-def _depends_on_assumed(func: Any, args: Sequence[Any], tensors: Sequence[Tensor]) -> bool:
-    if _name(func) in _MASKED:
+def _depends_on_assumed(overload: Overload, args: Sequence[Any], tensors: Sequence[Tensor]) -> bool:
+    if overload.packet in _MASKED:
         return any(is_assumed(index) for index in args[1] if index is not None and index.dtype in _MASK_DTYPES)
-    return bool(_DATA_DEPENDENT & set(func.tags)) and any(map(is_assumed, tensors))
+    return overload.data_dependent and any(map(is_assumed, tensors))
 
 
-def _written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
+def _written(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
     """The tensors that an operator writes to."""
-    written = []
-    for position, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            written += _tensors_of(args[position] if position < len(args) else kwargs.get(argument.name))
-    return written
+    written = overload.written
+    return tensors_of([args[position] if position < len(args) else kwargs.get(name) for position, name in written])
 
 
-def _what_was_written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _what_was_written(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """What an operator that only writes returns."""
-    if not func._schema.returns:
+    if not overload.given_back:
         return None
-    given = [args[0]] if len(func._schema.returns) == 1 else _written(func, args, kwargs)
+    given = [args[0]] if len(overload.given_back) == 1 else _written(overload, args, kwargs)
     return given[0] if len(given) == 1 else tuple(given)
 
 
@@ -266,24 +254,24 @@ def _may_be_large(args: Sequence[Any], kwargs: Mapping[str, Any], limit: int) ->
     return bound >= limit
 
 
-def _as_indices(func: Any, index: Tensor | None) -> list[Tensor | None]:
+def _as_indices(overload: Overload, index: Tensor | None) -> list[Tensor | None]:
     """An index; in place of a mask the indices of what it selects."""
     if index is None or index.dtype not in _MASK_DTYPES:
         return [index]
     if not is_assumed(index):
         return list(index.nonzero().unbind(1))
-    _record(func, "how many elements a mask selects was not computed")
+    _record(overload, "how many elements a mask selects was not computed")
     count = round(_SHARE_SET * index.numel())
     if index.is_meta:
         return [torch.empty(count, dtype=torch.int64, device=META) for _ in range(index.dim())]
     return list(torch.ones_like(index).nonzero()[:count].unbind(1))
 
 
-def _selected(func: Any, name: str, args: Sequence[Any]) -> Any:
+def _selected(overload: Overload, name: str, args: Sequence[Any]) -> Any:
     """`nonzero` or `masked_select` where values or mask were not computed."""
     values, mask = args[0], args[-1]
     if is_assumed(mask):
-        _record(func, "a size was not computed")
+        _record(overload, "a size was not computed")
     if name == "masked_select":
         shape = torch.broadcast_shapes(values.shape, mask.shape)  # type: ignore[no-untyped-call]
         count = round(_SHARE_SET * math.prod(shape)) if is_assumed(mask) else int(mask.expand(shape).sum())
@@ -298,14 +286,14 @@ def _selected(func: Any, name: str, args: Sequence[Any]) -> Any:
     )
 
 
-def _run_filled(func: Any, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _run_filled(overload: Overload, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run on assumed values, for the shapes: an operator without a meta kernel, or with a result sized by its data."""
-    tensors = _tensors_of(*args, *kwargs.values())
+    tensors = tensors_of((*args, *kwargs.values()))
     total = sum(tensor.numel() for tensor in tensors)
     if total > _MOST_FILLED:
-        raise NotImplementedError(f"{func.name()} has no meta kernel, and its inputs have {total} elements")
-    if _DATA_DEPENDENT & set(func.tags):
-        _record(func, "a size was not computed")
+        raise NotImplementedError(f"{overload.func.name()} has no meta kernel, and its inputs have {total} elements")
+    if overload.data_dependent:
+        _record(overload, "a size was not computed")
     copies = {id(tensor): filled(tensor) if tensor.is_meta else tensor.clone() for tensor in tensors}
 
     def copied(leaf: Any) -> Any:

@@ -1,0 +1,149 @@
+"""Which line of the program is running on the virtual device, asked for at every operator.
+
+In the forward pass it is on the Python stack. In the backward pass, of which that stack shows no more than the call of
+the engine, it is the line that created the running autograd node: anomaly mode stores that stack with every node. So
+that this takes a few microseconds, the kind of a frame's file is looked up by the frame's code object, and a line is
+computed once per instruction.
+"""
+
+import re
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from types import CodeType, FrameType
+from typing import Final
+
+from steptrace.engine.call_site import Site, calling_site
+
+#: As the interpreter calls its own files; a program may be a file without a name.
+_INTERPRETER: Final = "<frozen "
+#: Folders of Python's own modules, and of the scripts of installed packages.
+_INSTALLED: Final = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "scripts"))
+#: A frame as `traceback.format_stack` writes it.
+_WRITTEN: Final = re.compile(r'\s*File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)')
+#: The function by which PyTorch starts a backward pass.
+_ENGINE: Final = "_engine_run_backward"
+#: What a frame's file is: PyTorch's or ours, that of the pipeline that started the program, a library's, the program's.
+_LOOKED_PAST, _STARTED_BY, _LIBRARY, _PROGRAM = range(4)
+
+#: By the identity of a code object, which is kept alive with the kind of its file; its own hash reads all of it.
+_kinds: dict[int, tuple[int, CodeType]] = {}
+#: By code object and instruction.
+_sites: dict[tuple[int, int], Site] = {}
+
+
+class Stack:
+    """What a stack says of a program's line.
+
+    `innermost` is its innermost frame that is neither PyTorch's nor the pipeline's own, `program` the innermost of
+    these that is no library's. `whole`: no frame of the pipeline, which started the program, lies further in than both.
+    """
+
+    __slots__ = ("innermost", "program", "whole")
+
+    def __init__(self, innermost: Site | None, program: Site | None, *, whole: bool) -> None:
+        self.innermost, self.program, self.whole = innermost, program, whole
+
+    def __iter__(self) -> Iterator[str]:
+        """The frames as `traceback.format_stack` writes them: PyTorch asks for them where a backward pass fails."""
+        for site in dict.fromkeys((self.program, self.innermost)):
+            if site is not None:
+                yield f'  File "{site.file}", line {site.line}, in {site.function}\n'
+
+
+def stack_of(frame: FrameType | None, until: str | None = None) -> Stack:
+    """The frames from one outwards, up to the program's, or to PyTorch's function called `until`."""
+    innermost = None
+    while frame is not None:
+        code = frame.f_code
+        kind = _kinds[id(code)][0] if id(code) in _kinds else _kind_of_code(code)
+        if kind == _LOOKED_PAST:
+            if code.co_name == until:
+                break
+        elif kind == _STARTED_BY:
+            return Stack(innermost, None, whole=False)
+        else:
+            site = _sites.get((id(code), frame.f_lasti)) or _site_of(frame)
+            innermost = innermost or site
+            if kind == _PROGRAM:
+                return Stack(innermost, site, whole=True)
+        frame = frame.f_back
+    return Stack(innermost, None, whole=True)
+
+
+def running_sites(node: object, owner: int) -> tuple[Site | None, Site | None]:
+    """The line that is running now, and the innermost one outside of libraries.
+
+    Args:
+        node: the running autograd node, None outside of a backward pass.
+        owner: the thread in which the prediction was started; it is in `.backward()` meanwhile, and its line is what is
+            left for a node that was created before.
+    """
+    here = sys._getframe(1)
+    if node is None:
+        stack = stack_of(here)
+        return stack.innermost, stack.program
+    innermost = None
+    for stack in _stacks_of(node, here, owner):
+        innermost = innermost or stack.innermost
+        if innermost is not None and (stack.program is not None or not stack.whole):
+            return innermost, stack.program
+    return innermost, None
+
+
+def running_line() -> Site | None:
+    """The program's line that is running in this thread."""
+    return stack_of(sys._getframe(1)).innermost
+
+
+def _stacks_of(node: object, here: FrameType, owner: int) -> Iterator[Stack]:
+    # A backward written in Python, a hook or a recomputation has frames of its own, inside the call of the engine.
+    yield stack_of(here, until=_ENGINE)
+    stored = (getattr(node, "metadata", None) or {}).get("traceback_") or []
+    yield stored if isinstance(stored, Stack) else _written_stack(stored)
+    yield stack_of(sys._current_frames().get(owner))
+
+
+def _written_stack(lines: Iterable[str]) -> Stack:
+    """The frames that `traceback.format_stack` has written, from the outermost inwards."""
+    innermost = None
+    for match in map(_WRITTEN.match, reversed(list(lines))):
+        if match is None:
+            continue
+        site = Site(match["file"], int(match["line"]), match["function"])
+        kind = _kind(site)
+        if kind == _STARTED_BY:
+            return Stack(innermost, None, whole=False)
+        if kind != _LOOKED_PAST:
+            innermost = innermost or site
+            if kind == _PROGRAM:
+                return Stack(innermost, site, whole=True)
+    return Stack(innermost, None, whole=True)
+
+
+def _kind_of_code(code: CodeType) -> int:
+    kind = _kind(Site(code.co_filename, code.co_firstlineno, code.co_name))
+    _kinds[id(code)] = kind, code
+    return kind
+
+
+def _kind(site: Site) -> int:
+    # Whether it is looked past is seen from a frame of the program behind it.
+    behind = Site("program.py", 1, "program")
+    calling = calling_site((site, behind), _INTERPRETER)
+    if calling is None:
+        return _STARTED_BY
+    if calling is behind:
+        return _LOOKED_PAST
+    return _LIBRARY if _is_library(site.file) else _PROGRAM
+
+
+def _is_library(file: str) -> bool:
+    """Whether a file is Python's, an installed package's, or the script that such a package is started by."""
+    return "/site-packages/" in file or "/dist-packages/" in file or file.startswith(_INSTALLED)
+
+
+def _site_of(frame: FrameType) -> Site:
+    code = frame.f_code
+    site = _sites[id(code), frame.f_lasti] = Site(code.co_filename, frame.f_lineno, code.co_name)
+    return site
