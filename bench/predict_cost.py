@@ -1,7 +1,9 @@
 """What `steptrace predict` costs: the time of a step on the virtual device over that of the plain program on the CPU.
 
 Each pair is two processes, one after the other, that run the same program: a few steps to warm up, then as many as are
-timed. The ratio of the best of each is printed, and the lowest and highest ratio of a pair. Names choose programs.
+timed, in processor time on one thread, which other programs on the machine change least. Printed are the ratio of the
+best of each, the lowest and highest ratio of a pair, and what the virtual device adds to each operator that does work:
+less than nothing where it computes no values. Names choose programs.
 """
 
 import os
@@ -60,32 +62,39 @@ model.to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 for step in range({steps} + 3):
     if step == 3:
-        start = time.perf_counter()
+        start = time.process_time()
     inputs, targets = (tensor.to(device, non_blocking=True) for tensor in batch)
     optimizer.zero_grad()
     nn.functional.cross_entropy(model(inputs), targets).backward()
     optimizer.step()
-open(sys.argv[1], "w").write(str(time.perf_counter() - start))
+open(sys.argv[1], "w").write(str(time.process_time() - start))
 """
 
 
-def seconds(name: str, folder: Path, *, predicted: bool) -> float:
-    """The time of a program's steps in a process of its own."""
+def seconds(name: str, folder: Path, *, predicted: bool) -> tuple[float, float]:
+    """The time of a program's steps in a process of its own, and operators per step where it is predicted."""
     steps, program = PROGRAMS[name]
     out = folder / "seconds"
     command = [sys.executable, "-c", HEAD + program + LOOP.format(steps=steps), str(out)]
     if predicted:  # a window that never ends: the program runs to its own end
-        launch(command, LaunchSettings(str(folder / "probe"), "predict", warmup=2, steps=10**9, profile=0))
+        probe = LaunchSettings(str(folder / "probe"), "predict", warmup=2, steps=10**9, profile=0)
+        prediction = launch(command, probe).ranks[0]["prediction"]
+        operators = prediction["operators"] / len(prediction["by_step"])
     else:
+        operators = 0.0
         subprocess.run(command, check=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
-    return float(out.read_text())
+    return float(out.read_text()), operators
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     for name in sys.argv[1:] or PROGRAMS:
         with tempfile.TemporaryDirectory() as scratch:
             pairs = [[seconds(name, Path(scratch), predicted=which) for which in (True, False)] for _ in range(PAIRS)]
-        predicted, plain = (min(times) / PROGRAMS[name][0] * 1e3 for times in zip(*pairs, strict=True))
-        ratios = sorted(a / b for a, b in pairs)
-        print(f"{name}: predicted {predicted:.2f} ms a step, plain {plain:.2f} ms: {predicted / plain:.2f} times")
-        print(f"  of the pairs {ratios[0]:.2f} to {ratios[-1]:.2f}")
+        predicted, plain = (min(time for time, _ in of) / PROGRAMS[name][0] for of in zip(*pairs, strict=True))
+        ratios = sorted(a / b for (a, _), (b, _) in pairs)
+        operators = pairs[0][0][1]
+        each = (predicted - plain) / operators
+        print(f"{name}: predicted {predicted * 1e3:.2f} ms a step, plain {plain * 1e3:.2f} ms")
+        print(f"  {predicted / plain:.2f} times, of the pairs {ratios[0]:.2f} to {ratios[-1]:.2f}")
+        print(f"  {operators:.0f} operators, {each * 1e6:.0f} us more each")

@@ -32,7 +32,7 @@ def follow(probe: Probe) -> Phases:
     atexit.register(_look_at_error, probe)
     by_step: list[int] = []
     warmup: list[int] = []
-    prediction = Prediction.of(syncs)
+    complete = syncs.snapshot()
     try:
         left = probe.settings.warmup
         while left or len(by_step) < probe.settings.steps:
@@ -48,8 +48,9 @@ def follow(probe: Probe) -> Phases:
                 syncs.reset()
             else:
                 by_step.append(syncs.total - before)
-                prediction = Prediction.of(syncs)
+                complete = syncs.snapshot()
     finally:  # an unfinished step at an early end does not count
+        prediction = Prediction.of(complete)
         probe.record["prediction"] = prediction.to_json() | {"by_step": by_step, "warmup_by_step": warmup}
 
 

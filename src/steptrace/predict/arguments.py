@@ -19,8 +19,10 @@ from steptrace.predict.recorder import Syncs
 from steptrace.predict.tensor import SET_DATA, is_virtual, map_tensors
 
 _CUDA = re.compile(r"cuda(:\d+)?")
-_GET_DEVICE: Any = vars(torch._C.TensorBase)["device"].__get__
-_GET_IS_CUDA: Any = vars(torch._C.TensorBase)["is_cuda"].__get__
+_DEVICE: Any = vars(torch._C.TensorBase)["device"]
+_IS_CUDA: Any = vars(torch._C.TensorBase)["is_cuda"]
+#: Types of arguments that may be, or hold, the name of a device.
+_MAY_NAME = (str, torch.device, list, tuple)
 
 
 def virtual_device(value: Any) -> Any:
@@ -42,33 +44,33 @@ class Reroute(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, _types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        kwargs = dict(kwargs or {})
-        if func is torch.device or (func.__name__ == "__get__" and func not in (_GET_DEVICE, _GET_IS_CUDA)):
+        kind = func.__name__
+        if kind == "__get__":
+            return _property(func, args)
+        kwargs = dict(kwargs) if kwargs else {}
+        if func is torch.device:
             return func(*args, **kwargs)  # a device stays "cuda", as the program will want to read it
         if func is Tensor.cuda:
             return _to_virtual(*args, **kwargs)
         if func is Tensor.type and (of_cuda := legacy.as_type(args[1] if len(args) > 1 else kwargs.get("dtype"))):
             non_blocking = kwargs.get("non_blocking", args[2] if len(args) > 2 else False)
             return args[0].to(backend.device(), of_cuda.dtype, non_blocking=non_blocking)
-        if func in (_GET_DEVICE, _GET_IS_CUDA):  # a distributed or nested tensor: those of ours answer for themselves
-            device = _GET_DEVICE(args[0])
-            if device.type == backend.DEVICE_TYPE:
-                return collectives.cuda_device(device.index) if func == _GET_DEVICE else True
-        if func == SET_DATA and is_virtual(args[1]) is not is_virtual(args[0]):
-            # p.data = p.data.cuda(): the tensor keeps its identity and changes sides.
-            moved = args[1].detach().requires_grad_(args[0].requires_grad)
-            torch.utils.swap_tensors(args[0], moved)  # type: ignore[no-untyped-call]
-            return None
-        if func == SET_DATA and is_virtual(args[0]):
-            args[0]._inner, args[0].gpu = args[1]._inner.detach(), args[1].gpu
-        args = tuple(map_tensors(virtual_device, argument) for argument in args)
-        if isinstance(kwargs.get("device"), int) and not isinstance(kwargs["device"], bool):
-            kwargs["device"] = torch.device("cuda", kwargs["device"])
-        for name in ("device", "other", "map_location"):
-            if name in kwargs:
-                kwargs[name] = virtual_device(kwargs[name])
-        func = _REPLACED.get(func, func)
-        inside = _without_question(func)
+        if kind == "__set__" and func == SET_DATA:
+            if is_virtual(args[1]) is not is_virtual(args[0]):
+                # p.data = p.data.cuda(): the tensor keeps its identity and changes sides.
+                moved = args[1].detach().requires_grad_(args[0].requires_grad)
+                torch.utils.swap_tensors(args[0], moved)  # type: ignore[no-untyped-call]
+                return None
+            if is_virtual(args[0]):
+                args[0]._inner, args[0].gpu = args[1]._inner.detach(), args[1].gpu
+        args = [map_tensors(virtual_device, value) if isinstance(value, _MAY_NAME) else value for value in args]
+        if kwargs:
+            if isinstance(kwargs.get("device"), int) and not isinstance(kwargs["device"], bool):
+                kwargs["device"] = torch.device("cuda", kwargs["device"])
+            for name in ("device", "other", "map_location"):
+                if name in kwargs:
+                    kwargs[name] = virtual_device(kwargs[name])
+        func, inside = _called(func)
         if inside is None or func in self._inside:  # a method that calls its base class's comes by again
             return func(*args, **kwargs)
         self._inside.append(func)
@@ -77,6 +79,15 @@ class Reroute(TorchFunctionMode):
                 return inside(*args, **kwargs)
         finally:
             self._inside.remove(func)
+
+
+def _property(get: Any, args: Sequence[Any]) -> Any:
+    """A tensor's property; the device of a distributed or nested one is ours. Our tensors answer for themselves."""
+    if get.__self__ is _DEVICE or get.__self__ is _IS_CUDA:
+        device = _DEVICE.__get__(args[0])
+        if device.type == backend.DEVICE_TYPE:
+            return collectives.cuda_device(device.index) if get.__self__ is _DEVICE else True
+    return get(*args)
 
 
 class _Globals(dict[str, Any]):
@@ -91,6 +102,12 @@ class _Globals(dict[str, Any]):
 
 
 @cache
+def _called(func: Any) -> tuple[Any, Callable[..., Any] | None]:
+    """What is called in place of a function, and the same without its question."""
+    func = _REPLACED.get(func, func)
+    return func, _without_question(func)
+
+
 def _without_question(func: Any) -> Callable[..., Any] | None:
     """One of PyTorch's functions written in Python, less its first question: whether a mode wants to replace it.
 

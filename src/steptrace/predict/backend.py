@@ -7,6 +7,7 @@ backend over CUDA where it asks for "the" accelerator.
 
 import struct
 import threading
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ _lock = threading.Lock()
 _active = False
 
 
+@cache
 def device(index: int = 0) -> torch.device:
     """A virtual device."""
     return torch.device(DEVICE_TYPE, index)

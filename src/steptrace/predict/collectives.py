@@ -62,7 +62,7 @@ def index_of(device: Any) -> int:
         RuntimeError: there is no such GPU; PyTorch's own words.
     """
     index: int | None = device if isinstance(device, int) or device is None else torch.device(device).index
-    if index is not None and index >= device_count():
+    if index and index >= device_count():
         raise RuntimeError(f"CUDA error: invalid device ordinal ({index} of {device_count()} virtual GPUs)")
     return device_index() if index is None else index
 

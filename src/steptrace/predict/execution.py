@@ -23,7 +23,6 @@ from steptrace.predict.tensor import (
     map_tensors,
     mark_pinned,
     refresh,
-    unwrap,
 )
 
 _PYTORCHS_OWN = {"aten", "prims", "prim", "profiler"}
@@ -43,9 +42,9 @@ _VALUE_OF_ANY_GPU = re.compile(r"where|fill_?|(masked|index)_fill_?|_?(unsafe_)?
 
 _PACK = torch.ops.aten._pack_padded_sequence.default
 _TO_COPY = torch.ops.aten._to_copy.default
+_NESTED = (list, tuple)
 #: The position of what `copy_` copies.
 _SOURCE = 1
-_STRIDED = {torch.strided}
 #: By the identity of an operator, which is not to be hashed at every call.
 _substitutes = {id(operator): function for operator, function in SUBSTITUTES.items()}
 #: Types of devices that name the virtual one; C++ may have got "cuda" from PyTorch's own Python.
@@ -71,8 +70,9 @@ class VirtualDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if any(map(is_wrapper, types)):
-            return NotImplemented  # nested and distributed tensors work on those that they hold, and come by with them
+        for kind in types:
+            if kind is not VirtualTensor and is_wrapper(kind):
+                return NotImplemented  # nested and distributed tensors work on those they hold, and come by with them
         with torch._C.DisableTorchFunction():  # what is asked of tensors meanwhile is not the program's
             return run(func, args, kwargs or {})
 
@@ -129,9 +129,10 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         raise RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got one on {args[1].device}")
     if len(virtual) < len(tensors) or len({tensor.gpu for tensor in virtual}) > 1:
         _refuse_devices(overload, args, tensors)
+    node = torch._C._current_autograd_node()
     if Syncs.active is not None:
-        _judge(Syncs.active, overload, args, kwargs, tensors)
-    return _run_on_device(overload, args, kwargs, virtual)
+        _judge(Syncs.active, overload, (args, kwargs), tensors, node)
+    return _run_on_device(overload, args, kwargs, tensors, virtual, node)
 
 
 def _names_virtual(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -184,10 +185,8 @@ def _run_on_host(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, A
     return func(*args, **kwargs)
 
 
-def _judge(
-    recorder: Syncs, overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[Tensor]
-) -> None:
-    node = torch._C._current_autograd_node()
+def _judge(recorder: Syncs, overload: Overload, call: tuple[Any, Any], tensors: Sequence[Tensor], node: object) -> None:
+    args, kwargs = call
     recorder.begins(overload, tensors, node, from_host=_comes_from_host(overload, args))
     if node is not recorder.node:
         _judge_node(node, recorder)
@@ -196,9 +195,9 @@ def _judge(
         recorder.operator()
     rules = _rules_of(overload)
     if rules is not None:
-        call = Call(overload.bind(args, kwargs))
+        bound = Call(overload.bind(args, kwargs))
         for rule in rules:
-            count = rule.count(call)
+            count = rule.count(bound)
             if count is None:
                 recorder.cannot_judge(name, rule.reason)
             elif count:
@@ -209,8 +208,8 @@ def _judge(
         recorder.cannot_judge(name, "a custom operator: what its code does on CUDA is not known; add a rule for it")
     elif overload.data_dependent:
         recorder.cannot_judge(name, "its result depends on the data, and no rule says how CUDA finds its size")
-    layouts = {tensor.layout for tensor in tensors} - _STRIDED
-    if layouts and not (layouts == {torch.sparse_coo} and overload.packet in SPARSE_JUDGED):
+    sparse = [layout for tensor in tensors if (layout := tensor.layout) is not torch.strided]
+    if sparse and not (set(sparse) == {torch.sparse_coo} and overload.packet in SPARSE_JUDGED):
         recorder.cannot_judge(name, "of the operators on sparse tensors few are covered, and this one is not")
 
 
@@ -237,20 +236,24 @@ def _has_elements(node: Any) -> bool:
 
 
 def _run_on_device(
-    overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any], virtual: Sequence[VirtualTensor]
+    overload: Overload,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    tensors: Sequence[Tensor],
+    virtual: Sequence[VirtualTensor],
+    node: object,
 ) -> Any:
     """Run on the tensors inside. Results are virtual unless the call names another device or returns an argument."""
-    inner_args = [map_tensors(unwrap, value) for value in args]
-    gpu: int | None = virtual[0].gpu if virtual else collectives.device_index()
-    inner_kwargs: dict[str, Any] = {}
-    if kwargs:
-        inner_kwargs = {name: map_tensors(unwrap, value) for name, value in kwargs.items()}
-        if (target := kwargs.get("device")) is not None:
-            stays_virtual = torch.device(target).type in _VIRTUAL
-            gpu = collectives.index_of(torch.device(target)) if stays_virtual else None
-            inner_kwargs["device"] = torch.device("cpu")
-        if "pin_memory" in inner_kwargs:
-            inner_kwargs["pin_memory"] = False
+    inner_args = _insides(args)
+    inner_kwargs = dict(zip(kwargs, _insides(tuple(kwargs.values())), strict=True)) if kwargs else {}
+    gpu: int | None
+    if (target := kwargs.get("device")) is not None:
+        gpu = collectives.index_of(torch.device(target)) if torch.device(target).type in _VIRTUAL else None
+        inner_kwargs["device"] = torch.device("cpu")
+    else:
+        gpu = virtual[0].gpu if virtual else collectives.device_index()
+    if "pin_memory" in inner_kwargs:
+        inner_kwargs["pin_memory"] = False
     if overload.func is _TO_COPY:
         inner_kwargs.pop("layout", None)  # C++ takes a compressed sparse tensor for a strided one, and names that
         if is_virtual(args[0]) is not (gpu is not None):
@@ -262,11 +265,23 @@ def _run_on_device(
         result = inner_args[0].copy_(uncomputed.to_host(overload, inner_args[_SOURCE]))
     else:
         function = _substitutes.get(id(overload.func), overload.func)
-        result = uncomputed.run(overload, function, inner_args, inner_kwargs)
+        result = uncomputed.run(overload, function, inner_args, inner_kwargs, _insides(tensors))
     wrapped = _wrap_results(overload, args, kwargs, virtual, result, gpu)
     if Syncs.active is not None and not overload.is_view and not gpu:
-        Syncs.active.ran(overload, (args, kwargs), virtual, wrapped)
+        Syncs.active.ran(overload, (args, kwargs), virtual, wrapped, node)
     return wrapped
+
+
+def _insides(values: Sequence[Any]) -> list[Any]:
+    """The same values with the CPU tensors behind the virtual ones, in lists and tuples, too."""
+    return [
+        value._inner
+        if isinstance(value, VirtualTensor)
+        else type(value)(_insides(value))
+        if isinstance(value, _NESTED)
+        else value
+        for value in values
+    ]
 
 
 def _copied_to_host(
@@ -277,7 +292,7 @@ def _copied_to_host(
         result = overload.func(inner, **inner_kwargs)
     source = args[0]
     if Syncs.active is not None and isinstance(source, VirtualTensor) and not source.gpu:
-        Syncs.active.ran(overload, (args, kwargs), (source,), result)
+        Syncs.active.ran(overload, (args, kwargs), (source,), result, torch._C._current_autograd_node())
     return mark_pinned(result) if kwargs.get("non_blocking") else result
 
 
@@ -297,7 +312,7 @@ def _wrap_results(
     # In inference mode, too, a view of a tensor from outside of it is none of an inference tensor.
     normal = overload.is_view and torch.is_inference_mode_enabled() and not any(t.is_inference() for t in virtual)
     if not overload.written and len(returns) == 1 and gpu is not None and isinstance(result, Tensor):
-        return _wrap(result, gpu, normal=normal)
+        return _wrap(result, gpu, normal=True) if normal else VirtualTensor(result, gpu, is_view=overload.is_view)
     _refresh_written(overload, args, kwargs)
     results = result if isinstance(result, tuple) and len(returns) > 1 else (result,)
     positions = {name: position for position, name in overload.written}

@@ -88,12 +88,14 @@ class Allocator:
 
 
 _allocators: dict[int, Allocator] = {}
-_tracked: dict[int, Any] = {}
+_tracked: dict[int, "_Block"] = {}
 
 
 def allocator(gpu: int = 0) -> Allocator:
     """The allocator of a virtual GPU; tensors may outlive a prediction, so it does, too."""
-    return _allocators.setdefault(gpu, Allocator())
+    if gpu not in _allocators:
+        _allocators[gpu] = Allocator()
+    return _allocators[gpu]
 
 
 def track(tensor: Any, gpu: int) -> None:
@@ -103,10 +105,22 @@ def track(tensor: Any, gpu: int) -> None:
     if key in _tracked or not nbytes:
         return
     of_gpu = allocator(gpu)
-    address = of_gpu.allocate(nbytes)
+    block = _Block(storage, _freed)
+    block.key, block.nbytes, block.of, block.address = key, nbytes, of_gpu, of_gpu.allocate(nbytes)
+    _tracked[key] = block
 
-    def freed(_: object) -> None:
-        if _tracked.pop(key, None) is not None:
-            of_gpu.free(address, nbytes)
 
-    _tracked[key] = weakref.ref(storage, freed)
+class _Block(weakref.ref[Any]):
+    """A storage that is in use, and where it lies."""
+
+    __slots__ = ("address", "key", "nbytes", "of")
+
+    key: int
+    nbytes: int
+    address: int
+    of: Allocator
+
+
+def _freed(block: _Block) -> None:
+    if _tracked.pop(block.key, None) is not None:
+        block.of.free(block.address, block.nbytes)

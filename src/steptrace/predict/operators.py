@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -15,12 +15,16 @@ _Spec = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 #: What calls have in common that are counted together: operator, inputs, outputs, operations, phase, file, line.
 _Key = tuple[Overload, tuple[_Spec, ...], tuple[_Spec, ...], int, str, str | None, int | None]
 
+#: Operators whose operations follow from their tensors' shapes; to count them takes longer than all the rest.
+_FLOP_OF_SHAPES: Final = {"mm", "addmm", "bmm", "baddbmm"}
+
 
 class OperatorLog:
     """Operators on the virtual GPU, alike calls counted together."""
 
     def __init__(self) -> None:
         self._calls: Counter[_Key] = Counter()
+        self._flop: dict[tuple[Overload, tuple[_Spec, ...], tuple[_Spec, ...]], int] = {}
 
     def add(
         self,
@@ -33,11 +37,23 @@ class OperatorLog:
     ) -> None:
         """Count one call, as `Syncs.ran` describes it; `site` is the program's line, or None."""
         args, kwargs = call
-        flop = 0 if overload.flop is None else int(overload.flop(*args, **kwargs, out_val=result))
         outputs = tuple(_spec_of(tensor._inner) for tensor in tensors_of((result,)) if hasattr(tensor, "_inner"))
         file, line = (None, None) if site is None else (site.file, site.line)
         inputs = tuple([_spec_of(tensor._inner) for tensor in virtual])
+        flop = 0
+        if overload.flop is not None:
+            shapes = overload, inputs, outputs
+            if overload.packet in _FLOP_OF_SHAPES and shapes in self._flop:
+                flop = self._flop[shapes]
+            else:
+                flop = self._flop[shapes] = int(overload.flop(*args, **kwargs, out_val=result))
         self._calls[overload, inputs, outputs, flop, phase, file, line] += 1
+
+    def snapshot(self) -> "OperatorLog":
+        """The calls so far, to which later ones are not added."""
+        taken = OperatorLog()
+        taken._calls = self._calls.copy()
+        return taken
 
     def clear(self) -> None:
         """Forget all calls."""

@@ -56,7 +56,10 @@ def stack_of(frame: FrameType | None, until: str | None = None) -> Stack:
     innermost = None
     while frame is not None:
         code = frame.f_code
-        kind = _kinds[id(code)][0] if id(code) in _kinds else _kind_of_code(code)
+        try:
+            kind = _kinds[id(code)][0]
+        except KeyError:
+            kind = _kind_of_code(code)
         if kind == _LOOKED_PAST:
             if code.co_name == until:
                 break

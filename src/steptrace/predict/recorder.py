@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
@@ -86,6 +87,8 @@ class Syncs:
         self._assumed: Counter[Assumed] = Counter()
         self._operator_log = OperatorLog()
         memory.allocator().reset_peak()
+        #: Of a snapshot.
+        self._peak_bytes: int | None = None
         self._operators: Counter[str] = Counter()
         #: The same over everything, labelled or not. A proxy for the number of kernel launches.
         self.operator_total = 0
@@ -135,7 +138,7 @@ class Syncs:
     @property
     def peak_memory_bytes(self) -> int:
         """The most bytes that the first virtual GPU's allocator has held since the last `reset`."""
-        return memory.allocator().peak
+        return memory.allocator().peak if self._peak_bytes is None else self._peak_bytes
 
     def estimate(self, gpu: str) -> Estimate:
         """Time, GPU busy and memory of what was followed, as one step, on a GPU by its name (`steptrace.estimate`).
@@ -177,7 +180,7 @@ class Syncs:
         """Record that something read here was not computed."""
         self._assumed[Assumed(**self._place(op, reason))] += 1
 
-    def ran(self, overload: Overload, call: tuple[Any, Any], virtual: Sequence[Any], result: Any) -> None:
+    def ran(self, overload: Overload, call: tuple[Any, Any], virtual: Sequence[Any], result: Any, node: object) -> None:
         """Record an operator that has run on the first virtual GPU.
 
         Args:
@@ -185,8 +188,8 @@ class Syncs:
             call: its arguments, by position and by name.
             virtual: the tensors of the device among them.
             result: what it has returned.
+            node: the running autograd node, or None.
         """
-        node = torch._C._current_autograd_node()
         site, _ = running_sites(node, self._owner)
         self._operator_log.add(overload, call, virtual, result, self._phase(node), site)
 
@@ -242,6 +245,15 @@ class Syncs:
         self._labels = labels
         self._running = tuple(dict.fromkeys(labels))
         self._in_optimizer = any(label.startswith(_OPTIMIZER) for label in labels)
+
+    def snapshot(self) -> "Syncs":
+        """What has been counted so far, which later counts leave as it is; to be read only."""
+        taken = copy(self)
+        for name in ("_sites", "_unknown", "_assumed", "_operators", "_lasting"):
+            setattr(taken, name, getattr(self, name).copy())
+        taken._operator_log = self._operator_log.snapshot()
+        taken._peak_bytes = self.peak_memory_bytes
+        return taken
 
     def reset(self) -> None:
         """Forget all counts, as after a warm-up step."""

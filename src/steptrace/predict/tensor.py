@@ -76,20 +76,21 @@ class VirtualTensor(Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
-    def __new__(cls, inner: Tensor, gpu: int = 0) -> "VirtualTensor":
-        """Wrap a CPU tensor; `gpu` is the index of its virtual GPU."""
-        has_strides = inner.layout in (torch.strided, torch.sparse_coo)
+    def __new__(cls, inner: Tensor, gpu: int = 0, *, is_view: bool = False) -> "VirtualTensor":
+        """Wrap a CPU tensor; `gpu` is the index of its virtual GPU. The memory of a view counts as another's."""
+        layout = inner.layout
+        has_strides = layout is torch.strided or layout is torch.sparse_coo
         wrapper: VirtualTensor = Tensor._make_wrapper_subclass(
             cls,
             inner.size(),
             strides=inner.stride() if has_strides else None,
             storage_offset=inner.storage_offset() if has_strides else None,
             dtype=inner.dtype,
-            layout=inner.layout if has_strides else torch.strided,
+            layout=layout if has_strides else torch.strided,
             device=backend.device(gpu),
         )
         wrapper._inner, wrapper.gpu = inner, gpu
-        if inner.layout is torch.strided:
+        if layout is torch.strided and not is_view:
             memory.track(inner, gpu)
         return wrapper
 

@@ -8,7 +8,7 @@ weight, a random draw or a matrix product touches it.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from steptrace.predict.meta import META, on_meta, to_meta
+from steptrace.predict.meta import META, SMALL, on_meta, to_meta
 from steptrace.predict.overload import Overload, tensors_of
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.tensor import map_tensors
@@ -98,7 +98,13 @@ def skips_initialising(overload: Overload, args: Sequence[Any]) -> bool:
     )
 
 
-def run(overload: Overload, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def run(
+    overload: Overload,
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    tensors: Sequence[Tensor],
+) -> Any:
     """Run one operator on the tensors inside virtual ones.
 
     Args:
@@ -106,23 +112,22 @@ def run(overload: Overload, function: Callable[..., Any], args: Sequence[Any], k
         function: what runs in its place on the CPU; mostly itself.
         args: its arguments, with the tensors inside in place of virtual ones.
         kwargs: the same by name.
+        tensors: those among both.
 
     Raises:
         NotImplementedError: it has no meta kernel, and its inputs are too large to be filled.
     """
-    tensors = tensors_of((*args, *kwargs.values()))
     name = overload.packet
-    with torch._C.DisableTorchFunction():
-        by_mask = name in _MASKED or name in _SIZED_BY_VALUES
-        if any(tensor.is_meta for tensor in tensors) or (by_mask and _depends_on_assumed(overload, args, tensors)):
-            return _run_uncomputed(overload, function, args, kwargs)
-        result = _run_computed(overload, function, args, kwargs)
-        if _assumed and any(map(is_assumed, tensors)):
-            if name == "_local_scalar_dense" or _depends_on_assumed(overload, args, tensors):
-                _record(overload, "an assumed value is read")
-            for tensor in (*_written(overload, args, kwargs), *tensors_of((result,))):
-                _assumed.add(tensor)
-        return result
+    by_mask = name in _MASKED or name in _SIZED_BY_VALUES
+    if any(tensor.is_meta for tensor in tensors) or (by_mask and _depends_on_assumed(overload, args, tensors)):
+        return _run_uncomputed(overload, function, args, kwargs)
+    result = _run_computed(overload, function, args, kwargs)
+    if _assumed and any(map(is_assumed, tensors)):
+        if name == "_local_scalar_dense" or _depends_on_assumed(overload, args, tensors):
+            _record(overload, "an assumed value is read")
+        for tensor in (*_written(overload, args, kwargs), *tensors_of((result,))):
+            _assumed.add(tensor)
+    return result
 
 
 def to_host(overload: Overload, tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
@@ -135,9 +140,13 @@ def to_host(overload: Overload, tensor: Tensor, dtype: torch.dtype | None = None
 def _run_computed(overload: Overload, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run on values, unless shapes alone show that all results are large."""
     limit = _limit(overload, args)
-    if overload.is_view or not _may_be_large(args, kwargs, limit) or _written(overload, args, kwargs):
+    if overload.is_view or (overload.written and _written(overload, args, kwargs)):
         return function(*args, **kwargs)
-    shapes = on_meta(overload, function, args, kwargs)
+    if not _may_be_large((*args, *kwargs.values()), limit):
+        return function(*args, **kwargs)
+    shapes = on_meta(overload, function, args, kwargs, limit)
+    if shapes is SMALL:
+        return function(*args, **kwargs)
     results = tensors_of((shapes,))
     if results and all(_is_large(tensor, limit) for tensor in results):
         return shapes
@@ -239,19 +248,22 @@ def _what_was_written(overload: Overload, args: Sequence[Any], kwargs: Mapping[s
     return given[0] if len(given) == 1 else tuple(given)
 
 
-def _may_be_large(args: Sequence[Any], kwargs: Mapping[str, Any], limit: int) -> bool:
+def _may_be_large(values: Iterable[Any], limit: int) -> bool:
     """Whether inputs and sizes multiply to enough elements; too high a guess only costs a look at the shapes."""
+    return _elements(values) >= limit
+
+
+def _elements(values: Iterable[Any]) -> int:
+    """The product of all sizes."""
     bound = 1
-
-    def look(value: Any) -> None:
-        nonlocal bound
+    for value in values:
         if isinstance(value, Tensor):
-            bound *= max(value.numel(), 1)
-        elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-            bound *= max(int(abs(value)), 1)
-
-    map_tensors(look, [*args, *kwargs.values()])
-    return bound >= limit
+            bound *= value.numel() or 1
+        elif isinstance(value, list | tuple):
+            bound *= _elements(value)
+        elif isinstance(value, int | float) and math.isfinite(value):
+            bound *= int(abs(value)) or 1
+    return bound
 
 
 def _as_indices(overload: Overload, index: Tensor | None) -> list[Tensor | None]:
