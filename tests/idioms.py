@@ -154,7 +154,7 @@ def inputs() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _steps(codes: list[str]) -> Iterator[tuple[str, Callable[[], str]]]:
+def steps(codes: list[str]) -> Iterator[tuple[str, Callable[[], str]]]:
     """Each idiom with a function that runs it and gives its error, or nothing."""
     names = inputs()
 
@@ -179,7 +179,7 @@ def predict(codes: list[str]) -> dict[str, Counts]:
     found = {}
     with warnings.catch_warnings(), predict_syncs() as syncs:
         warnings.simplefilter("ignore")
-        for code, run in _steps(codes):
+        for code, run in steps(codes):
             run()
             syncs.reset()
             error = run()
@@ -193,13 +193,13 @@ def measure(codes: list[str]) -> dict[str, Counts]:
 
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
         warnings.simplefilter("ignore")
-        steps = dict(_steps(codes))
-        for run in steps.values():
+        runs = dict(steps(codes))
+        for run in runs.values():
             run()
         torch.cuda.synchronize()
         warned = {}
         with torch.profiler.profile() as profiler:
-            for number, (code, run) in enumerate(steps.items()):
+            for number, (code, run) in enumerate(runs.items()):
                 warned[code] = _warnings(run, f"idiom {number}")
         path = Path(folder, "trace.json")
         profiler.export_chrome_trace(str(path))

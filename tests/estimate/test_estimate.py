@@ -166,16 +166,69 @@ def test_what_makes_views_or_only_reserves_memory_launches_nothing() -> None:
 @pytest.mark.parametrize(
     ("name", "lists", "sizes", "expected"),
     [
-        ("aten._foreach_add_.List", 2, [10] * 64, 1),
-        ("aten._foreach_add_.List", 2, [10] * 65, 2),
-        ("aten._foreach_mul_.Scalar", 1, [10] * 110, 1),
-        ("aten._foreach_addcdiv_.ScalarList", 3, [10] * 49, 2),
-        ("aten._foreach_mul_.Scalar", 1, [320 * 65536], 1),
-        ("aten._foreach_mul_.Scalar", 1, [321 * 65536], 2),
+        ("aten._foreach_add_.List", 2, [10] * 448, 1),
+        ("aten._foreach_add_.List", 2, [10] * 449, 2),
+        ("aten._foreach_mul_.Scalar", 1, [10] * 770, 1),
+        ("aten._foreach_addcdiv_.ScalarList", 3, [10] * 337, 2),
+        ("aten._foreach_mul_.Scalar", 1, [2240 * 65536], 1),
+        ("aten._foreach_mul_.Scalar", 1, [2241 * 65536], 2),
     ],
 )
 def test_launches_of_operators_on_lists(name: str, lists: int, sizes: list[int], expected: int) -> None:
     assert launches(call(name, [tensor(size) for size in sizes] * lists, [])) == expected
+
+
+IMAGES = TensorSpec(shape=(8, 16, 32, 32), strides=(16384, 1, 512, 16), dtype="float32")
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "outputs", "expected"),
+    [
+        ("aten.sum.default", [tensor(100_000)], [tensor()], 1),
+        ("aten.sum.default", [tensor(200_000)], [tensor()], 2),
+        ("aten.sum.default", [tensor(8, dtype="bool")], [tensor(dtype="int64")], 2),
+        ("aten.sum.dim_IntList", [tensor(1024, 96)], [tensor(1, 96)], 1),
+        ("aten.sum.dim_IntList", [tensor(1024, 512)], [tensor(1, 512)], 2),
+        ("aten.sum.dim_IntList", [tensor(8192, 768)], [tensor(8192)], 1),
+        ("aten.sum.dim_IntList", [tensor(32, 3, 224, 224)], [tensor(3)], 2),
+        ("aten.sum.dim_IntList", [tensor(8, 512, 7, 7)], [tensor(512)], 1),
+        ("aten.sort.default", [tensor(4, 4096)], [tensor(4, 4096)] * 2, 5),
+        ("aten.sort.default", [tensor(10**6)], [tensor(10**6)] * 2, 14),
+        ("aten.sort.default", [tensor(10**6, dtype="int64")], [tensor(10**6)] * 2, 22),
+        ("aten.sort.default", [tensor(4, 5000)], [tensor(4, 5000)] * 2, 21),
+        ("aten.sort.default", [tensor(1000, 5000)], [tensor(1000, 5000)] * 2, 8),
+        ("aten.topk.default", [tensor(4, 1000)], [tensor(4, 3)] * 2, 2),
+        ("aten.topk.default", [tensor(10**6)], [tensor(1)] * 2, 21),
+        ("aten.topk.default", [tensor(10**6)], [tensor(5000)] * 2, 38),
+        ("aten._unique2.default", [tensor(10**5)], [tensor(9), tensor(0), tensor(0)], 15),
+        ("aten._unique2.default", [tensor(8)], [tensor(9), tensor(8), tensor(0)], 9),
+        ("aten.randperm.default", [], [tensor(2304, dtype="int64")], 5),
+        ("aten.randperm.default", [], [tensor(1 << 20, dtype="int64")], 20),
+        ("aten.embedding_dense_backward.default", [tensor(3072, 8), tensor(3072, dtype="int64")], [tensor(9, 8)], 2),
+        (
+            "aten.embedding_dense_backward.default",
+            [tensor(8192, 8), tensor(8192, dtype="int64")],
+            [tensor(50257, 8)],
+            19,
+        ),
+        ("aten.cat.default", [tensor(8)] * 129, [tensor(1032)], 2),
+        ("aten.addmm.default", [tensor(8), tensor(4, 4), tensor(4, 8)], [tensor(4, 8)], 1),
+        ("aten.addmm.default", [tensor(4, 8), tensor(4, 4), tensor(4, 8)], [tensor(4, 8)], 2),
+        ("aten.native_batch_norm.default", [tensor(8, 4, 9, 9)] + [tensor(4)] * 4, [tensor(8, 4, 9, 9)], 1),
+        ("aten.native_batch_norm.default", [tensor(8, 4)] + [tensor(4)] * 4, [tensor(8, 4)], 3),
+        ("aten.convolution.default", [tensor(8, 16, 32, 32), tensor(8, 16, 3, 3)], [tensor(8, 8, 30, 30)], 1),
+        ("aten.convolution.default", [IMAGES, tensor(8, 16, 3, 3)], [tensor(8, 8, 30, 30)], 2),
+        ("aten.convolution.default", [IMAGES, tensor(8, 16, 1, 1)], [tensor(8, 8, 32, 32)], 1),
+        ("aten._foreach_div_.List", [tensor(8), tensor(8), tensor(), tensor()], [], 2),
+        ("aten.mse_loss.default", [tensor(8)] * 2, [tensor()], 2),
+        ("aten.mse_loss.default", [tensor(8)] * 2, [tensor(8)], 1),
+    ],
+)
+def test_launches_depend_on_sizes_and_types(
+    name: str, inputs: list[TensorSpec], outputs: list[TensorSpec], expected: int
+) -> None:
+    """As PyTorch 2.13 was seen to launch them on the stand-in device."""
+    assert launches(call(name, inputs, outputs)) == expected
 
 
 def test_memory_fits_or_not_and_the_largest_batch_is_on_the_line_through_those_followed() -> None:

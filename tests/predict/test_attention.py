@@ -42,6 +42,14 @@ def test_the_fused_operator_has_the_values_of_plain_products(
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize(("length", "padded"), [(8, False), (6, True)])
+def test_a_mask_is_padded_to_rows_of_a_multiple_of_eight(*, length: int, padded: bool) -> None:
+    with predict_syncs() as syncs:
+        query = torch.randn(2, 3, length, 16).to("cuda")
+        scaled_dot_product_attention(query, query, query, torch.zeros(length, length, device="cuda"))
+    assert any("constant_pad_nd" in call.name for call in syncs.operators) is padded
+
+
 def test_heads_that_the_fused_operators_refuse_are_computed_plainly() -> None:
     with predict_syncs() as syncs:
         query = torch.randn(2, 3, 8, 5).to("cuda")

@@ -1,30 +1,34 @@
 """Launches and peak memory of a program's second step: of the prediction, and of PyTorch's CUDA code.
 
     python tests/standin/launches.py predict|device [PROGRAM ...]
+    python tests/standin/launches.py predict|device --idioms
 
-Writes one JSON object per program: `launches` by operator, and `peak` in bytes.
+Writes one JSON object per program or idiom: `launches` by operator, and of a program `peak` in bytes.
 """
 
 import json
 import sys
 import tempfile
 import warnings
+from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
+import idioms
 import programs
 
 #: Runtime calls that put work on a stream.
 _WORK = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx")
+_CATEGORIES = ("cpu_op", "cuda_runtime", "cuda_driver")
 _COPIES = ("cudaMemcpyAsync", "cudaMemsetAsync", "cudaMemcpy", "cudaMemset")
 
 
 def predict(name: str) -> dict[str, Any]:
     """As `steptrace predict` has it."""
-    from steptrace.estimate.launches import launches
     from steptrace.predict import predict_syncs
 
     torch.manual_seed(0)
@@ -33,10 +37,17 @@ def predict(name: str) -> dict[str, Any]:
         step()
         syncs.reset()
         step()
-        found: Counter[str] = Counter()
-        for call in syncs.operators:
-            found[call.name.split(".")[1]] += launches(call) * call.calls
-        return {"launches": dict(found), "peak": syncs.peak_memory_bytes}
+        return {"launches": estimated(syncs.operators), "peak": syncs.peak_memory_bytes}
+
+
+def estimated(operators: Iterable[Any]) -> dict[str, int]:
+    """Launches of predicted operators, by their name."""
+    from steptrace.estimate.launches import launches
+
+    by_name: Counter[str] = Counter()
+    for call in operators:
+        by_name[call.name.split(".")[1]] += launches(call) * call.calls
+    return dict(by_name)
 
 
 def measure(name: str) -> dict[str, Any]:
@@ -58,6 +69,42 @@ def measure(name: str) -> dict[str, Any]:
     return {"launches": by_operator(events), "peak": peak}
 
 
+def predict_idioms(codes: list[str]) -> Iterator[dict[str, Any]]:
+    """Of each idiom's second run, as `steptrace predict` has it."""
+    from steptrace.predict import predict_syncs
+
+    with predict_syncs() as syncs:
+        for code, run in idioms.steps(codes):
+            run()
+            syncs.reset()
+            error = run()
+            yield {"name": code, "launches": estimated(syncs.operators), "error": error}
+
+
+def measure_idioms(codes: list[str]) -> Iterator[dict[str, Any]]:
+    """Of each idiom's second run, as the CUDA device that is there has it."""
+    steps = dict(idioms.steps(codes))
+    for run in steps.values():
+        run()
+    torch.cuda.synchronize()
+    errors = []
+    with torch.profiler.profile() as profiler, tempfile.TemporaryDirectory() as folder:
+        for number, run in enumerate(steps.values()):
+            with torch.profiler.record_function(f"idiom {number}"):
+                errors.append(run())
+        profiler.stop()
+        path = Path(folder, "trace.json")
+        profiler.export_chrome_trace(str(path))
+        events = json.loads(path.read_text())["traceEvents"]
+    labels = {event["name"]: event for event in events if event.get("cat") == "user_annotation"}
+    events = sorted((event for event in events if event.get("cat") in _CATEGORIES), key=lambda event: event["ts"])
+    starts = [event["ts"] for event in events]
+    for number, (code, error) in enumerate(zip(steps, errors, strict=True)):
+        label = labels[f"idiom {number}"]
+        inside = slice(bisect_left(starts, label["ts"]), bisect_left(starts, label["ts"] + label["dur"]))
+        yield {"name": code, "launches": by_operator(events[inside]), "error": error}
+
+
 def by_operator(events: list[dict[str, Any]]) -> dict[str, int]:
     """Launches of a trace by the innermost operator that dispatching names: all under it are its own."""
     operators: dict[Any, list[dict[str, Any]]] = {}
@@ -75,7 +122,14 @@ def by_operator(events: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def main(mode: str, names: list[str]) -> None:
-    """Write the programs of that name, or all whose library is there."""
+    """Write the idioms, or the programs of that name, or all whose library is there."""
+    if names == ["--idioms"]:
+        codes = [idiom.code for idiom in idioms.read_table()]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for row in (predict_idioms if mode == "predict" else measure_idioms)(codes):
+                sys.stdout.write(json.dumps(row) + "\n")
+        return
     for name in names or [name for name, one in programs.PROGRAMS.items() if programs.available(one.needs)]:
         try:
             with warnings.catch_warnings():

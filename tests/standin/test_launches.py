@@ -1,7 +1,8 @@
 """Launches per step and peak memory as an estimate has them, against PyTorch's CUDA host code on the stand-in device.
 
-Libraries' workspaces, which no estimate has, are switched off. Other programs launch up to twice or half as much: those
-with sparse tensors, gradients of products, or sizes that come from computed values.
+Libraries' workspaces, which no estimate has, are switched off. A value that a kernel would have computed reads as 0 or
+False in one run and as 8 or True in another, so what is launched has to be as estimated in one of the two. Programs and
+idioms that are not, stand here and in `other_launches.txt` with the reason; one that agrees must not stand there.
 """
 
 import json
@@ -13,27 +14,38 @@ from typing import Any
 
 import pytest
 
-_SETTINGS = {
-    "FAKECUDA_COMPUTED_SIZE": "8",
-    "FAKECUDA_COMPUTED_BOOL": "0",
-    "CUBLAS_WORKSPACE_CONFIG": ":0:0",
-    "CUBLASLT_WORKSPACE_SIZE": "0",
+import idioms
+import programs
+
+_WITHOUT_WORKSPACES = {"CUBLAS_WORKSPACE_CONFIG": ":0:0", "CUBLASLT_WORKSPACE_SIZE": "0", "HF_HUB_OFFLINE": "1"}
+_SMALL = {"FAKECUDA_COMPUTED_SIZE": "0", "FAKECUDA_COMPUTED_BOOL": "0"}
+_MIXED = {"FAKECUDA_COMPUTED_SIZE": "8", "FAKECUDA_COMPUTED_BOOL": "0"}
+_LARGE = {"FAKECUDA_COMPUTED_SIZE": "8", "FAKECUDA_COMPUTED_BOOL": "1"}
+NAMES = [name for name, program in programs.PROGRAMS.items() if programs.available(program.needs)]
+#: Programs that launch 2 % more or less than estimated, and why.
+OTHERS = {
+    "sparse_embedding_sgd": "sparse tensors",
+    "sparse_embedding_adam": "sparse tensors",
+    "box_loss_with_products": "the gradient of a product depends on zeros among the values",
+    "ssd": "what a mask selects is computed",
+    "llama": "the virtual device takes the gradient of SiLU apart",
+    "timm_convnext": "cuDNN's convolutions keep the channels last",
 }
-NAMES = ["recurrent_with_lengths", "convolutions_with_spectral_norm", "causal_attention"]
-#: Of so few bytes that one block more or less is more than 5 %.
-SMALL = ["transformer", "ctc"]
+#: A step that holds less is a matter of some blocks of 512 bytes.
+LEAST_PEAK = 2**20
+OTHER_IDIOMS = Path(__file__).with_name("other_launches.txt")
 
 
-def _run(mode: str) -> dict[str, dict[str, Any]]:
+def _run(mode: str, settings: dict[str, str], *names: str) -> dict[str, dict[str, Any]]:
     # In a process of its own: PyTorch prefers a registered backend over CUDA.
     here = Path(__file__)
     paths = os.pathsep.join([str(here.parents[1]), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, here.with_name("launches.py"), mode, *NAMES, *SMALL],
-        env={**os.environ, **_SETTINGS, "PYTHONPATH": paths},
+        [sys.executable, here.with_name("launches.py"), mode, *names],
+        env={**os.environ, **_WITHOUT_WORKSPACES, **settings, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=800,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
@@ -42,26 +54,54 @@ def _run(mode: str) -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def launched() -> dict[str, dict[str, Any]]:
-    return _run("device")
+def launched() -> list[dict[str, dict[str, Any]]]:
+    return [_run("device", settings) for settings in (_MIXED, _LARGE)]
 
 
 @pytest.fixture(scope="module")
 def predicted() -> dict[str, dict[str, Any]]:
-    return _run("predict")
+    return _run("predict", {})
 
 
-@pytest.mark.parametrize("name", [*NAMES, *SMALL])
+def _count(row: dict[str, Any]) -> int:
+    return sum(row["launches"].values())
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", NAMES)
 def test_launches_are_as_predicted(
-    name: str, launched: dict[str, dict[str, Any]], predicted: dict[str, dict[str, Any]]
+    name: str, launched: list[dict[str, dict[str, Any]]], predicted: dict[str, dict[str, Any]]
 ) -> None:
-    assert sum(predicted[name]["launches"].values()) == pytest.approx(
-        sum(launched[name]["launches"].values()), rel=0.02
-    )
+    estimated = _count(predicted[name])
+    counts = [_count(run[name]) for run in launched if "error" not in run[name]]
+    agrees = any(estimated == pytest.approx(count, rel=0.02) for count in counts)
+    assert agrees is (name not in OTHERS), (estimated, counts)
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", NAMES)
 def test_peak_memory_is_as_predicted(
-    name: str, launched: dict[str, dict[str, Any]], predicted: dict[str, dict[str, Any]]
+    name: str, launched: list[dict[str, dict[str, Any]]], predicted: dict[str, dict[str, Any]]
 ) -> None:
-    assert predicted[name]["peak"] == pytest.approx(launched[name]["peak"], rel=0.05)
+    peaks = [run[name]["peak"] for run in launched if "error" not in run[name]]
+    if max(peaks) >= LEAST_PEAK:
+        assert any(predicted[name]["peak"] == pytest.approx(peak, rel=0.05) for peak in peaks), peaks
+    else:
+        assert predicted[name]["peak"] < LEAST_PEAK
+
+
+def test_idioms_launch_as_estimated() -> None:
+    estimated = _run("predict", {}, "--idioms")
+    runs = [_run("device", settings, "--idioms") for settings in (_SMALL, _LARGE)]
+    differing, failing = set(), set()
+    for code, row in estimated.items():
+        through = [run[code] for run in runs if not run[code]["error"]]
+        if not through:
+            failing.add(code)
+        elif _count(row) not in map(_count, through):
+            differing.add(code)
+    listed = {line for line in OTHER_IDIOMS.read_text().splitlines() if line and not line.startswith("#")}
+    assert differing == listed
+    table = {idiom.code for idiom in idioms.read_table()}
+    assert estimated.keys() == table
+    assert len(differing | failing) < 0.2 * len(table)

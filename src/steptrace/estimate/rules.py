@@ -6,14 +6,14 @@ kernels of V100, P100, T4 and A100-40. No such data exists for the other bands, 
 articles (`_judged`). No measurement of another GPU, and none of a whole model, went into any of them.
 """
 
-import math
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from steptrace.documents.operators import OperatorCalls, TensorSpec
+from steptrace.documents.operators import OperatorCalls
 from steptrace.estimate.gpus import Gpu
+from steptrace.estimate.layout import has_gaps
 
 #: Seconds that any kernel takes, lowest and highest: the shortest ones in traces.
 KERNEL_FLOOR: Final = (1.5e-6, 4e-6)
@@ -136,7 +136,7 @@ def rule_of(call: OperatorCalls, arithmetic: str) -> Rule:
         return IRREGULAR
     if name in _REDUCTIONS or any(part in name for part in _NORMALISATIONS):
         return NORMALISATION
-    return STRIDED if any(map(_strided, call.inputs)) else ELEMENTWISE
+    return STRIDED if any(map(has_gaps, call.inputs)) else ELEMENTWISE
 
 
 def arithmetic_of(call: OperatorCalls, gpu: Gpu, *, tf32: bool) -> str:
@@ -160,13 +160,3 @@ def narrow(call: OperatorCalls) -> bool:
     """Whether a convolution has fewer than 32 channels on a side."""
     weights = [one.shape for one in (*call.inputs, *call.outputs) if len(one.shape) >= 3]
     return any(shape[1] < 32 for shape in weights) or any(shape[0] < 32 for shape in weights[1:2])
-
-
-def _strided(tensor: TensorSpec) -> bool:
-    """Whether it is large and not dense in any order of its dimensions: a broadcast, a transposed slice."""
-    expected = 1
-    for stride, size in sorted(zip(tensor.strides, tensor.shape, strict=False)):
-        if size != 1 and stride != expected:
-            return math.prod(tensor.shape) > 1
-        expected *= size
-    return False

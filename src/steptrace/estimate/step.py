@@ -9,7 +9,8 @@ from typing import Final
 from steptrace.documents.estimate import Band, Estimate, NotEstimated
 from steptrace.documents.operators import OperatorCalls, TensorSpec
 from steptrace.estimate.gpus import Gpu
-from steptrace.estimate.launches import is_of_lists, launches, lists_of
+from steptrace.estimate.launches import launches
+from steptrace.estimate.lists import is_of_lists, lists_of
 from steptrace.estimate.memory import fits, largest_batch
 from steptrace.estimate.rules import (
     HOST_COPY,

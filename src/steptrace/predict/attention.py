@@ -24,6 +24,7 @@ _MULTIPLE: Final = {4: 4, 2: 8}
 _FLASH_HEAD: Final = 256
 #: The memory-efficient operator pads what it keeps for the backward pass to a multiple of this.
 _PADDED: Final = 32
+_ALIGNED: Final = 8
 
 
 def attention(  # noqa: PLR0913 - torch's own
@@ -51,9 +52,17 @@ def attention(  # noqa: PLR0913 - torch's own
     if bias is not None:
         if bias.dtype is torch.bool:
             bias = torch.zeros_like(bias, dtype=tensors[0].dtype).masked_fill_(~bias, float("-inf"))
-        bias = bias.to(tensors[0].dtype).expand(*query.shape[:-1], key.shape[-2])
+        bias = _aligned(bias.to(tensors[0].dtype)).expand(*query.shape[:-1], key.shape[-2])
     needs_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     return _EFFICIENT(*tensors, bias, needs_gradient, dropout_p, is_causal, scale=scale)[0]  # type: ignore[no-any-return]
+
+
+def _aligned(bias: Tensor) -> Tensor:
+    """The mask with rows that start at multiples of eight elements, as the memory-efficient operator needs them."""
+    length = bias.shape[-1]
+    if bias.stride(-1) == 1 and not any(stride % _ALIGNED for stride in bias.stride()[:-1]):
+        return bias
+    return torch.nn.functional.pad(bias, (0, _ALIGNED - length % _ALIGNED))[..., :length]
 
 
 def _is_fused(tensor: Any) -> bool:

@@ -1,0 +1,52 @@
+"""How the elements of a tensor lie in memory."""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from steptrace.documents.operators import TensorSpec
+
+#: Images by sample, channel, height and width, and the order of their dimensions where channels come last.
+_IMAGES: Final = 4
+_CHANNELS_LAST: Final = (0, 2, 3, 1)
+
+
+def elements(tensor: TensorSpec) -> int:
+    """Elements that it shows."""
+    return math.prod(tensor.shape)
+
+
+def is_contiguous(tensor: TensorSpec, order: Sequence[int] | None = None) -> bool:
+    """Whether it has no gaps and its dimensions lie in this order, the last one fastest; in their own by default."""
+    if not tensor.strides:  # a sparse tensor has none
+        return True
+    expected = 1
+    for place in reversed(order or range(len(tensor.shape))):
+        if tensor.shape[place] != 1 and tensor.strides[place] != expected:
+            return elements(tensor) == 0
+        expected *= tensor.shape[place]
+    return True
+
+
+def other_layouts(images: Sequence[TensorSpec], *more: TensorSpec) -> int:
+    """How many of a convolution's tensors are copied: all get the layout of `images`, its input and weight."""
+    last = any(_has_channels_last(one) and not is_contiguous(one) for one in images)
+    return sum(
+        not (_has_channels_last(one) if last else is_contiguous(one))
+        for one in (*images, *more)
+        if len(one.shape) == _IMAGES
+    )
+
+
+def _has_channels_last(images: TensorSpec) -> bool:
+    return len(images.shape) == _IMAGES and is_contiguous(images, _CHANNELS_LAST)
+
+
+def has_gaps(tensor: TensorSpec) -> bool:
+    """Whether it is dense in no order of its dimensions: a broadcast, a transposed slice."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.strides, tensor.shape, strict=False)):
+        if size != 1 and stride != expected:
+            return elements(tensor) > 1
+        expected *= size
+    return False

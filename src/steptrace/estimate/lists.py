@@ -1,0 +1,75 @@
+"""Launches of operators on lists of tensors (`_foreach_*`, fused optimizers)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from steptrace.documents.operators import OperatorCalls, TensorSpec
+from steptrace.estimate.layout import elements
+from steptrace.estimate.rules import base_name
+
+#: Tensors of one position are one argument's, so many arguments are lists of tensors.
+_LISTS: Final[Mapping[str, int]] = {
+    "_foreach_addcmul_": 3,
+    "_foreach_addcdiv_": 3,
+    "_fused_adam_": 4,
+    "_fused_adamw_": 4,
+    "_fused_sgd_": 2,
+    "_fused_adagrad_": 3,
+}
+_FUSED: Final = "_fused_"
+#: ATen/native/cuda/MultiTensorApply.cuh: a launch takes so many tensors, by the number of lists, and so many chunks.
+_MOST_TENSORS: Final = (770, 448, 336, 252, 210)
+_MOST_CHUNKS: Final = 2240
+_CHUNK: Final = 65536
+
+
+def is_of_lists(name: str) -> bool:
+    """Whether an operator works on lists of tensors."""
+    return name.startswith(("_foreach_", _FUSED)) and name not in ("_fused_rms_norm", "_fused_rms_norm_backward")
+
+
+def lists_of(call: OperatorCalls) -> int:
+    """How many arguments of such an operator are lists of tensors."""
+    name = base_name(call.name)
+    if name in _LISTS:
+        return _LISTS[name]
+    takes_two = call.name.endswith(".List") or name in ("_foreach_copy_", "_foreach_lerp_")
+    return 2 if takes_two and len(call.inputs) % 2 == 0 else 1
+
+
+def of_lists(call: OperatorCalls) -> int:
+    """Launches of one call of such an operator."""
+    name = base_name(call.name)
+    lists = lists_of(call)
+    length = _length(call, name, lists)
+    first = call.inputs[:length]
+    if call.name.endswith(".List") and any(map(_differ, first, call.inputs[length:])):
+        return length  # one operator per pair
+    lists += name.startswith("_foreach_sqrt") and not name.endswith("_")
+    extra = 2 if name == "_foreach_norm" else 0
+    return _chunked([elements(tensor) for tensor in first], lists) + extra
+
+
+def _differ(one: TensorSpec, other: TensorSpec) -> bool:
+    return one.shape != other.shape
+
+
+def _length(call: OperatorCalls, name: str, lists: int) -> int:
+    """Tensors of the first list; behind the others, fused optimizers have one of their steps, of an element each."""
+    return len(call.inputs) // (lists + 1 if name.startswith(_FUSED) and name != "_fused_sgd_" else lists)
+
+
+def _chunked(sizes: Sequence[int], lists: int) -> int:
+    """Launches of multi_tensor_apply."""
+    most = _MOST_TENSORS[lists - 1]
+    count = tensors = chunks = 0
+    for size in sizes:
+        of_tensor = -(-size // _CHUNK)
+        tensors += 1 if of_tensor else 0
+        while of_tensor:
+            taken = min(of_tensor, _MOST_CHUNKS - chunks)
+            of_tensor -= taken
+            chunks += taken
+            if chunks == _MOST_CHUNKS or (tensors == most and not of_tensor):
+                count, chunks, tensors = count + 1, 0, 1 if of_tensor else 0
+    return count + (chunks > 0)
