@@ -14,10 +14,8 @@ from steptrace.commands import doctor
 
 
 @pytest.fixture(autouse=True)
-def quiet_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STEPTRACE_LOCKS", str(tmp_path / "locks"))
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
 
 
 def _doctor(capsys: pytest.CaptureFixture[str], code: int = 0) -> dict[str, dict[str, Any]]:
@@ -32,7 +30,7 @@ def test_a_machine_without_a_gpu_can_run_studies(capsys: pytest.CaptureFixture[s
     assert checks["GPU"]["state"] == "missing"
     assert checks["GPU"]["result"] == "no GPU found, and CUDA_VISIBLE_DEVICES is ''"
     assert "docs/gpu-node.md" in checks["GPU"]["next_step"]
-    assert {checks[name]["state"] for name in ("PyTorch", "Locks", "Load")} == {"ok"}
+    assert checks["PyTorch"]["state"] == "ok"
     assert main(["doctor"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(line.split()[:3] == ["masked_loss", "4", "yes"] for line in lines)
@@ -115,27 +113,10 @@ def test_the_profiler_sees_the_kernel() -> None:
     assert checks["kernels"] >= 1
 
 
-def test_no_compiler_and_little_room(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_compiler(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
-    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 2**20})())
     checks = _doctor(capsys)
     assert checks["C++ compiler"]["result"] == "no no-such-compiler"
-    assert {checks[name]["state"] for name in ("Disk", "Shared memory")} == {"note"}
-
-
-def test_locks_that_cannot_be_made_stop_everything(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("STEPTRACE_LOCKS", str(tmp_path / "file" / "locks"))
-    checks = _doctor(capsys, code=1)["Locks"]
-    assert checks["state"] == "broken"
-    assert "STEPTRACE_LOCKS" in checks["next_step"]
-
-
-def test_a_busy_machine(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.getloadavg", lambda: (500.0, 0.0, 0.0))
-    assert _doctor(capsys)["Load"]["state"] == "note"
 
 
 def test_no_pytorch_at_all(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import errno
 import importlib.metadata
 import json
 import os
@@ -14,21 +13,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from steptrace import format as fmt
 from steptrace.commands.output import Colour, coloured, columns, progress, show
 from steptrace.config.gpus import torch_has_gpu_support, usable_gpus
 from steptrace.errors import SteptraceError
-from steptrace.machine import cpu_count
 
 EXIT_UNUSABLE: Final = 1
 State = Literal["ok", "note", "missing", "broken"]
 _COLOURS: Final[dict[State, Colour]] = {"ok": "green", "note": "yellow", "missing": "yellow", "broken": "red"}
-#: What a study of the default size leaves behind, several times over.
-_LEAST_FREE_BYTES: Final = 2 * 2**30
-#: A DataLoader's workers hand over batches in shared memory; containers often have 64 MB of it.
-_LEAST_SHARED_BYTES: Final = 256 * 2**20
-#: Of the load average for each core: above it, other work disturbs step times.
-_MOST_LOAD: Final = 0.5
 _GPU_CHECK_S: Final = 120.0
 _CPUINFO: Final = Path("/proc/cpuinfo")
 #: How x86 and Arm name units for bfloat16.
@@ -52,7 +43,7 @@ class Check:
 def add(command: argparse.ArgumentParser) -> None:
     """Add the command's argument."""
     command.description = (
-        "Look at PyTorch, GPU, NVML, profiler, compilers, locks, disk and load, and list the studies of this folder. "
+        "Look at PyTorch, processor, GPU, profiler and compilers, and list the studies of this folder. "
         "Exit code 1 if no study can run here; a missing GPU is no such reason."
     )
 
@@ -160,7 +151,7 @@ def _gpu() -> list[Check]:
     if not tried["kernels"]:
         next_step = "CUPTI records nothing: is another profiler attached, or libcupti missing?"
         profiler = Check("Profiler", "missing", "no kernel of a product in its trace", allows, next_step)
-    return [gpu, profiler, _nvml()]
+    return [gpu, profiler]
 
 
 def _tried_on_gpu() -> dict[str, Any]:
@@ -171,24 +162,6 @@ def _tried_on_gpu() -> dict[str, Any]:
         return dict(json.loads(done.stdout.splitlines()[-1]))
     except (subprocess.TimeoutExpired, IndexError, ValueError) as error:
         return {"name": None, "kernels": None, "error": f"its check failed ({type(error).__name__})"}
-
-
-def _nvml() -> Check:
-    import pynvml
-
-    allows = "utilisation, clocks, temperature and throttling beside the step times"
-    try:
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-        used = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu
-        clock = pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)
-        pynvml.nvmlShutdown()
-    except pynvml.NVMLError as error:
-        return Check("NVML", "missing", str(error), allows, "install NVIDIA's driver, or mount it into the container")
-    if used > 10:
-        result = f"the GPU is {used} % busy, at {clock} MHz"
-        return Check("NVML", "note", result, allows, "wait until it is idle: other work disturbs step times")
-    return Check("NVML", "ok", f"{used} % busy, {clock} MHz", allows)
 
 
 def _compilers() -> list[Check]:
@@ -209,59 +182,5 @@ def _compilers() -> list[Check]:
     return checks
 
 
-def _locks() -> list[Check]:
-    from steptrace.train.devices import lock_folder
-
-    allows = "one training at a time on each device"
-    try:
-        folder = lock_folder()
-        if not os.access(folder, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
-    except (SteptraceError, OSError) as error:
-        next_step = "set STEPTRACE_LOCKS to a local folder that is yours alone (mode 0700) and can be written to"
-        return [Check("Locks", "broken", str(error), allows, next_step)]
-    return [Check("Locks", "ok", str(folder), allows)]
-
-
-def _disk() -> list[Check]:
-    allows = "results, traces and pages"
-    here = Path.cwd()
-    free = shutil.disk_usage(here).free
-    if not os.access(here, os.W_OK):
-        return [Check("Disk", "broken", f"{here} cannot be written to", allows, "use another folder")]
-    small = free < _LEAST_FREE_BYTES
-    next_step = "make room: traces are some 100 MB a study" if small else None
-    return [Check("Disk", "note" if small else "ok", f"{fmt.size_bytes(free)} free here", allows, next_step)]
-
-
-def _shared_memory() -> list[Check]:
-    try:
-        free = shutil.disk_usage("/dev/shm").free
-    except OSError:
-        return []
-    small = free < _LEAST_SHARED_BYTES
-    next_step = "start the container with --shm-size=2g" if small else None
-    result = f"{fmt.size_bytes(free)} free"
-    return [Check("Shared memory", "note" if small else "ok", result, "data.num_workers above 0", next_step)]
-
-
-def _load() -> list[Check]:
-    cores = cpu_count()
-    load = os.getloadavg()[0]
-    busy = load / cores > _MOST_LOAD
-    next_step = "wait until the machine is idle: other work disturbs step times" if busy else None
-    result = f"load {load:.1f} on {cores} cores"
-    return [Check("Load", "note" if busy else "ok", result, "steady step times", next_step)]
-
-
 _Look = Callable[[], list[Check]]
-CHECKS: Final[tuple[_Look, ...]] = (
-    _pytorch,
-    _processor,
-    _gpu,
-    _compilers,
-    _locks,
-    _disk,
-    _shared_memory,
-    _load,
-)
+CHECKS: Final[tuple[_Look, ...]] = (_pytorch, _processor, _gpu, _compilers)
