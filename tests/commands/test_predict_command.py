@@ -127,64 +127,45 @@ def _planned(study: str) -> Study:
         return named_study(study, Path(folder), expected="a study's name")
 
 
-def test_a_sync_added_to_a_loss_breaks_the_budget_without_a_gpu_and_names_the_line(
-    own: Path, capsys: pytest.CaptureFixture[str]
+TRAIN = """
+import torch
+
+model = torch.nn.Linear(4, 2).to(DEVICE)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(20):
+    loss = model(torch.ones(8, 4, device=DEVICE)).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_sync_added_to_a_step_breaks_the_budget_without_a_gpu_and_names_the_line(
+    own: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["predict", "config.yaml", "--budget", "0"]) == 0
-    assert "0 syncs per step predicted (batch of 2)" in capsys.readouterr().out
-    loss = own / "own_losses.py"
-    loss.write_text(LOSS.replace("return loss\n", "print(loss.item())\n        return loss\n"))
-    line = loss.read_text().splitlines().index("        print(loss.item())") + 1
-    assert main(["predict", "config.yaml", "--budget", "0"]) == 1
-    told = capsys.readouterr().err
-    assert "over budget: config.yaml: 1 sync per step, at most 0" in told
-    assert f"own_losses.py:{line} in __call__, `print(loss.item())`: 1 d2h copy" in told
+    text = TRAIN.replace("DEVICE", "'cuda'")
+    (own / "train.py").write_text(text)
+    command = ["--", sys.executable, "train.py"]
+    assert main(["predict", "--budget", "0", *command]) == 0
+    assert "train.py: 0 syncs per step predicted" in capfd.readouterr().out
+    (own / "train.py").write_text(f"{text}    print(loss.item())\n")
+    line = len(text.splitlines()) + 1
+    assert main(["predict", "--budget", "0", "--json", *command]) == 1
+    output, error = capfd.readouterr()
+    prediction = json.loads(output)
+    assert (prediction["total"], prediction["sites"][0]["line"]) == (1, line)
+    assert "train.py: 1 sync per step, at most 0" in error
+    assert f"train.py:{line} in <module>, `print(loss.item())`: 1 d2h copy" in error
+    assert main(["predict", "--budget", "0", "--allow", f"train.py:{line}", *command]) == 0
 
 
-def test_a_function_and_json(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (own / "program.py").write_text("import torch\n\ndef step():\n    torch.ones(2, device='cuda').sum().item()\n")
-    assert main(["predict", "program:step", "--json"]) == 0
-    prediction = json.loads(capsys.readouterr().out)
-    assert (prediction["total"], prediction["sites"][0]["line"]) == (1, 4)
-
-
-def test_a_function_over_its_budget_is_called_by_its_name(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (own / "program.py").write_text("import torch\n\ndef step():\n    torch.ones(2, device='cuda').sum().item()\n")
-    assert main(["predict", "program:step", "--budget", "0"]) == 1
-    assert "over budget: program:step: 1 sync per step, at most 0" in capsys.readouterr().err
-
-
-def test_a_step_that_leaves_the_gpu_alone_has_no_prediction(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (own / "program.py").write_text("import torch\n\ndef step():\n    torch.ones(2).sum().item()\n")
-    for budget in ([], ["--budget", "0"]):
-        assert main(["predict", "program:step", *budget]) == 1
-        output, error = capsys.readouterr()
-        assert output.strip() == ""  # no "0 syncs per step predicted"
-        assert "error: program:step: nothing ran on the virtual CUDA device" in error
-        assert "next: choose 'cuda' there" in error
-
-
-def test_a_function_that_needs_arguments_is_not_called(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (own / "program.py").write_text("def step(model, batch, *rest, rate=1, **more):\n    model(batch)\n\nvalue = 1\n")
-    assert main(["predict", "program:step"]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith(
-        "steptrace: error: program:step: step needs arguments (model, batch)\n  expected: a function"
-    )
-    assert "without required arguments" in told
-    assert "gap of the prediction" not in told
-    assert main(["predict", "program:value"]) == 2
-    assert "program:value: value is no function" in capsys.readouterr().err
-
-
-def test_a_step_that_fails_is_told_with_its_line(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (own / "program.py").write_text("def step():\n    raise ValueError('no data')\n")
-    assert main(["predict", "program:step"]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith(
-        "steptrace: error: program:step: the step failed on the virtual device (ValueError: no data)"
-    )
-    assert "program.py:2" in told
+def test_a_step_that_leaves_the_gpu_alone_has_no_prediction(own: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (own / "train.py").write_text(TRAIN.replace("DEVICE", "'cpu'"))
+    assert main(["predict", "--budget", "0", "--", sys.executable, "train.py"]) == 1
+    output, error = capfd.readouterr()
+    assert output.strip() == ""  # no "0 syncs per step predicted"
+    assert "train.py: nothing ran on the virtual CUDA device" in error
+    assert "next: choose 'cuda' there" in error
 
 
 def test_variants_are_followed_in_forks_of_one_process_and_each_is_told_apart(own: Path) -> None:
@@ -337,20 +318,14 @@ def test_estimates_stand_under_the_syncs_and_in_json(
     [
         (["maskd_loss"], "did you mean 'masked_loss'"),
         (["masked_loss", "--allow", "x.py"], "--allow without --budget"),
-        (["json:loads", "--batch", "2"], "--batch says nothing to a function"),
         (["--batch", "2", "--", "python", "train.py"], "--batch without {batch} in the command"),
         (["--", "python", "train.py", "{batch}"], "add --batch N[,N]"),
         (["masked_loss", "--gpu", "H100,H1000"], "no GPU of the name 'H1000'"),
         (["--gpu", "L5", "--", "python", "train.py"], "RTX-3090"),
-        (["masked_loss", "--devices", "2"], "--devices says nothing to a study or a config"),
-        (["masked_loss", "--steps", "9"], "--steps says nothing to a study or a config"),
-        (["config.yaml", "--warmup", "9"], "--warmup says nothing to a study or a config"),
-        (["json:loads", "--timeout", "9"], "--timeout says nothing to a function"),
+        (["masked_loss", "--devices", "2"], "--devices says nothing to a study"),
+        (["masked_loss", "--steps", "9"], "--steps says nothing to a study"),
         (["--", "nosuchcmd"], "nosuchcmd: cannot be started"),
-        (["nowhere.yaml"], "config cannot be read"),
-        (["train.py"], "steptrace predict -- python train.py"),
-        ([__file__], "a file is not a training step"),
-        (["--steps", "3", __file__], "a file is not a training step"),
+        ([__file__], f"next: steptrace predict -- python {__file__}"),
     ],
 )
 def test_what_a_person_can_get_wrong(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,6 @@
 """Whole training steps: the masked losses, box losses, resolved configs and functions, and the command line."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +16,7 @@ from torch.profiler import record_function
 from steptrace.config.schema import StepConfig
 from steptrace.engine.call_site import trace_file_name
 from steptrace.errors import ConfigError, PredictError
-from steptrace.predict import Prediction, predict_callable, predict_config, predict_syncs
+from steptrace.predict import Prediction, predict_config, predict_syncs
 from steptrace.predict.main import main
 from steptrace.predict.rule import declared_rules
 from steptrace.workloads import masked_losses
@@ -226,66 +225,6 @@ def test_each_product_of_a_box_loss_makes_a_sync_in_backward(
         found = syncs.total - before
     assert found == products + logged
     assert not logged or syncs.sites[-1].code == "loss.item()"
-
-
-PROGRAM = """
-import sys
-
-import torch
-
-model = torch.nn.Linear(3, 2).cuda()
-optimizer = torch.optim.AdamW(model.parameters())
-calls = []
-
-def step():
-    x = torch.rand(4, 3).pin_memory().to("cuda", non_blocking=True)
-    loss = model(x).square().mean()
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    calls.append(loss.item())
-
-def broken():
-    raise ValueError("no data")
-
-imported_with = list(sys.argv)
-
-def without_arguments():
-    assert imported_with == sys.argv == [__name__], (imported_with, sys.argv)
-"""
-
-
-@pytest.fixture
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
-    name = f"program_{request.node.name.partition('[')[0]}"
-    (tmp_path / f"{name}.py").write_text(PROGRAM)
-    monkeypatch.chdir(tmp_path)
-    return name
-
-
-def test_a_function_is_called_twice_and_its_second_call_predicted(program: str) -> None:
-    prediction = predict_callable(f"{program}:step")
-    assert prediction.total == 1
-    (site,) = prediction.sites
-    assert (site.code, site.function) == ("calls.append(loss.item())", "step")
-    assert Path(site.file).name == f"{program}.py"
-
-
-def test_a_function_does_not_see_the_arguments_of_this_process(program: str) -> None:
-    before = list(sys.argv)
-    assert predict_callable(f"{program}:without_arguments").total == 0
-    assert sys.argv == before
-
-
-@pytest.mark.parametrize("target", ["nonsense", "no_such_module_of_mine:step", "json:no_such_function"])
-def test_a_function_that_is_not_there(target: str) -> None:
-    with pytest.raises(PredictError):
-        predict_callable(target)
-
-
-def test_a_step_that_fails_is_an_error_not_a_count(program: str) -> None:
-    with pytest.raises(PredictError, match="no data"):
-        predict_callable(f"{program}:broken")
 
 
 def test_command_line(

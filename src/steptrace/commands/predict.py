@@ -4,7 +4,6 @@ This process does not import torch: see `steptrace.commands.predicted`.
 """
 
 import argparse
-import os
 import shlex
 import sys
 import tempfile
@@ -12,8 +11,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
-
-import yaml
 
 from steptrace import format as fmt
 from steptrace.commands.estimated import as_json, check_batches, estimates, gpu_names, table, with_batch
@@ -34,16 +31,13 @@ from steptrace.launch.start import ITS_OUTPUT, Limits, Streams, ended, launch, r
 
 #: A budget is exceeded, or a program has failed partway.
 EXIT_BROKEN: Final = 1
-_PROGRAM, _CONFIG, _FUNCTION = "a program, after --", "a study or a config", "a function"
 #: Steps of a program that are followed, and those before them.
 STEPS: Final = 4
 WARMUP: Final = 2
-#: The options that only one kind of target takes, with their defaults.
-_OPTIONS: Final[dict[str, dict[str, Any]]] = {
-    _PROGRAM: {
-        "steps": STEPS, "warmup": WARMUP, "devices": None,
-        "first_step_within": Limits.first_step_s, "timeout": Limits.total_s,
-    },
+#: The options that only a program takes, with their defaults.
+_OF_PROGRAMS: Final[dict[str, Any]] = {
+    "steps": STEPS, "warmup": WARMUP, "devices": None,
+    "first_step_within": Limits.first_step_s, "timeout": Limits.total_s,
 }  # fmt: skip
 #: A warm-up step with so many times the syncs of the others does something else.
 _MANY_TIMES: Final = 10
@@ -53,16 +47,16 @@ def add(command: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     command.description = (
         "Follow training steps on a virtual CUDA device and say where the host would wait for the GPU: those of any "
-        "program (`steptrace predict -- python train.py`), of a study's variants, or a function. "
+        "program (`steptrace predict -- python train.py`), or of a study's variants. "
         "Exit code 1 if a budget is exceeded, or if a program fails before its steps are followed; 2 if something "
         "cannot be followed."
     )
     command.add_argument(
         "target",
         nargs="+",
-        metavar="STUDY|CONFIG|MODULE:FUNCTION|-- COMMAND",
-        help="a study's name (all its variants, at the scale of a GPU), a resolved config.yaml, a function without "
-        "arguments that trains one step on 'cuda', or after -- a program that trains, with its arguments",
+        metavar="STUDY|-- COMMAND",
+        help="a study's name (all its variants, at the scale of a GPU), or after -- a program that trains, with its "
+        "arguments",
     )
     command.add_argument("--steps", type=positive, metavar="N", help="steps of a program; default: 4")
     command.add_argument("--warmup", type=positive, metavar="N", help="steps of a program before them; default: 2")
@@ -96,7 +90,7 @@ def add(command: argparse.ArgumentParser) -> None:
         metavar="FILE:LINE",
         help="syncs there do not count against the budget; also a FILE or a function's name; may be repeated",
     )
-    command.set_defaults(**{name: value for options in _OPTIONS.values() for name, value in options.items()})
+    command.set_defaults(**_OF_PROGRAMS)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -104,57 +98,38 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.allow and arguments.budget is None:
         raise ConfigError("--allow without --budget has nothing to allow", next_step="add --budget N")
     gpus = [gpu_named(name) for name in arguments.gpu]  # before anything is followed
-    target: str = arguments.target[0]
-    if "--" in arguments.given or _is_command(arguments.target):
-        _refuse_others(arguments, _PROGRAM)
-        target = shlex.join(arguments.target)
-        check_batches(arguments.target, arguments.batch)
-        limits = Limits(arguments.first_step_within, arguments.timeout)
-        counts = {"warmup": arguments.warmup, "steps": arguments.steps, "devices": arguments.devices}
-        by_batch = {
-            batch: [follow_command(with_batch(arguments.target, batch), limits, **counts)]
-            for batch in arguments.batch or (None,)
-        }
-        return _report(by_batch, gpus, arguments, target)
-    if _is_file(target) and target.endswith(".py"):
-        raise ConfigError(
-            "a file is not a training step",
-            where=target,
-            expected="a command, or module:function, a function without arguments that trains one step on 'cuda'",
-            next_step=f"steptrace predict -- python {target}",
-        )
-    _refuse_others(arguments, _FUNCTION if _is_function(target) else _CONFIG)
-    return _report(_follow_target(target, arguments), gpus, arguments, target)
+    if "--" not in arguments.given and len(arguments.target) == 1:
+        study = arguments.target[0]
+        return _report(_follow_study(study, arguments), gpus, arguments, study)
+    check_batches(arguments.target, arguments.batch)
+    limits = Limits(arguments.first_step_within, arguments.timeout)
+    counts = {"warmup": arguments.warmup, "steps": arguments.steps, "devices": arguments.devices}
+    by_batch = {
+        batch: [follow_command(with_batch(arguments.target, batch), limits, **counts)]
+        for batch in arguments.batch or (None,)
+    }
+    return _report(by_batch, gpus, arguments, shlex.join(arguments.target))
 
 
-def _follow_target(target: str, arguments: argparse.Namespace) -> dict[int | None, list[Followed]]:
-    """Follow a function, a config or a study's variants; by batch, None where it is their own."""
-    if _is_function(target):
-        if arguments.batch:
-            raise ConfigError("--batch says nothing to a function", where=target, expected=f"{_CONFIG}, or {_PROGRAM}")
-        with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
-            return {None: follow("callable", {"function": target}, Path(scratch), [])}
+def _follow_study(study: str, arguments: argparse.Namespace) -> dict[int | None, list[Followed]]:
+    """Follow a study's variants; by batch, None where it is their own."""
+    if Path(study).is_file():
+        next_step = f"steptrace predict -- {'python ' if study.endswith('.py') else ''}{study}"
+        raise ConfigError("a file is not a study", where=study, next_step=next_step)
+    given = next((name for name, default in _OF_PROGRAMS.items() if getattr(arguments, name) != default), None)
+    if given is not None:
+        option = f"--{given.replace('_', '-')}"
+        raise ConfigError(f"{option} says nothing to a study", where=study, expected="a program, after --")
     by_batch: dict[int | None, list[Followed]] = {}
     for batch in arguments.batch or (None,):
         with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
-            programs = {"config": target} if _is_file(target) else study_programs(target, Path(scratch))
-            kind = "command" if all(map(_is_of_command, programs.values())) else "config"
+            kind, programs = study_programs(study, Path(scratch))
             if kind == "command" and batch is not None:
                 step = "write it in the study's command, or: steptrace predict --batch N -- COMMAND, with {batch} in it"
-                raise ConfigError("--batch says nothing to a study of commands", where=target, next_step=step)
+                raise ConfigError("--batch says nothing to a study of commands", where=study, next_step=step)
             of_batch = [] if batch is None else ["--batch-size", str(batch)]
             by_batch[batch] = follow(kind, programs, Path(scratch), of_batch)
     return by_batch
-
-
-def _refuse_others(arguments: argparse.Namespace, kind: str) -> None:
-    """Raise `ConfigError` for an option that says nothing to this kind of target."""
-    for taken_by, options in _OPTIONS.items():
-        given = next((name for name, default in options.items() if getattr(arguments, name) != default), None)
-        if given is not None and taken_by != kind:
-            option = f"--{given.replace('_', '-')}"
-            where = shlex.join(arguments.target)
-            raise ConfigError(f"{option} says nothing to {kind}", where=where, expected=taken_by)
 
 
 def _report(
@@ -163,11 +138,7 @@ def _report(
     """Print what was followed, and return the exit code; the syncs are those of the last batch."""
     followed = list(by_batch.values())[-1]
     every = [entry for entries in by_batch.values() for entry in entries]
-    if len(followed) == 1:
-        for entry in every:
-            if entry.error is not None:
-                raise entry.error
-    single = len(followed) == 1 and followed[0].name in ("config", "function", "command")
+    single = len(followed) == 1 and followed[0].name == "command"
     given = target if single else None
     of_gpus = {entry.name: _estimates(by_batch, entry.name, gpus) for entry in followed if gpus}
     texts = []
@@ -227,30 +198,6 @@ def _batches(text: str) -> tuple[int, ...]:
     return tuple(sorted({positive(number.strip()) for number in text.split(",")}))
 
 
-def _is_of_command(path: str) -> bool:
-    """Whether a resolved config is that of a study of commands."""
-    try:
-        config = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
-        return False  # whoever follows it says what is wrong
-    return isinstance(config, dict) and "program" in config
-
-
-def _is_file(target: str) -> bool:
-    path = Path(target)
-    return path.suffix in (".yaml", ".yml", ".py") or path.is_file()
-
-
-def _is_function(target: str) -> bool:
-    return ":" in target and not _is_file(target)
-
-
-def _is_command(target: Sequence[str]) -> bool:
-    """Whether a program is named: it has arguments, or is an executable file."""
-    path = Path(target[0])
-    return len(target) > 1 or (path.suffix != ".py" and path.is_file() and os.access(path, os.X_OK))
-
-
 def follow_command(
     command: Sequence[str], limits: Limits, *, warmup: int, steps: int, devices: int | None = None
 ) -> Followed:
@@ -271,15 +218,15 @@ def follow_command(
         return Followed("command", prediction, failed=launched.failed)
 
 
-def study_programs(study: str, folder: Path) -> dict[str, str]:
-    """Every variant of a study as a GPU would train it: the file of its resolved config in `folder`, by name."""
-    loaded = named_study(study, folder, expected="a study's name, the path of a resolved config, or module:function")
-    found = {}
+def study_programs(study: str, folder: Path) -> tuple[str, dict[str, str]]:
+    """Every variant of a study as a GPU would train it: their kind, and the file of each one's config in `folder`."""
+    loaded = named_study(study, folder, expected="a study's name, or `--` and a command that trains")
+    files = {variant.name: folder / f"{variant.name}.yaml" for variant in loaded.variants}
     for variant in loaded.variants:
-        path = folder / f"{variant.name}.yaml"
-        path.write_text(variant.on_gpu.snapshot(study=study, variant=variant.name), encoding="utf-8")
-        found[variant.name] = str(path)
-    return found
+        text = variant.on_gpu.snapshot(study=study, variant=variant.name)
+        files[variant.name].write_text(text, encoding="utf-8")
+    kind = "command" if "program" in loaded.variants[0].config else "config"
+    return kind, {name: str(file) for name, file in files.items()}
 
 
 def _over(found: Sequence[Followed], budget: int, allow: Sequence[str], given: str | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""Predictions of resolved configs and functions, each in a process of its own (`steptrace.predict.main`).
+"""Predictions of resolved configs, each in a process of its own (`steptrace.predict.main`).
 
 The configs of a study of commands are those of `steptrace.launch.main`, which starts the program.
 
@@ -22,7 +22,6 @@ from steptrace.train.supervise import Job, supervise
 #: What Python runs, by what is followed.
 _PARTS: Final = {
     "config": ("steptrace.predict.main", "--config"),
-    "callable": ("steptrace.predict.main", "--callable"),
     "command": ("steptrace.launch.main", "predict", "--config"),
 }
 _FILE: Final = "prediction.json"
@@ -46,7 +45,6 @@ def follow(kind: str, programs: Mapping[str, str], scratch: Path, options: Seque
 
     Args:
         kind: what the programs are: `config` for files of resolved configs, `command` for those of a study of commands,
-            `callable` for a `module:function`.
         programs: by name.
         scratch: a folder for what is left meanwhile.
         options: more of the arguments of `steptrace.predict.main`.

@@ -6,7 +6,7 @@ with predict_syncs() as syncs:
     step()
 print(syncs.total, syncs.sites, syncs.unknown)
 
-Needs PyTorch and the standard library only; `predict_callable` and `predict_config` need Hydra.
+Needs PyTorch and the standard library only; `predict_config` needs Hydra.
 """
 
 from typing import TYPE_CHECKING
@@ -16,15 +16,15 @@ from steptrace.predict.reroute import predict_syncs
 from steptrace.predict.rule import Rule
 
 if TYPE_CHECKING:
-    from steptrace.predict.drive import predict_callable, predict_config
+    from steptrace.predict.drive import predict_config
 
-__all__ = ["Prediction", "Rule", "Site", "Syncs", "Unknown", "predict_callable", "predict_config", "predict_syncs"]
+__all__ = ["Prediction", "Rule", "Site", "Syncs", "Unknown", "predict_config", "predict_syncs"]
 
 
 def __getattr__(name: str) -> object:
-    """What drives a config or a function, once it is asked for."""
-    if name in ("predict_callable", "predict_config"):
-        from steptrace.predict import drive
+    """What drives a config, once it is asked for."""
+    if name == "predict_config":
+        from steptrace.predict.drive import predict_config
 
-        return getattr(drive, name)
+        return predict_config
     raise AttributeError(f"module 'steptrace.predict' has no attribute {name!r}")

@@ -1,12 +1,10 @@
-"""Drives a program on the virtual device: a resolved config's training step, or anyone's `module:function`.
+"""Drives the training step of a resolved config on the virtual device.
 
 A first step creates what later ones find (optimizer states, the scale of a gradient scaler, caches), so a second one
 is predicted, by the loop of the trainings. Of several ranks one is followed, by itself: what they tell each other is no
 part of it.
 """
 
-import importlib
-import inspect
 import sys
 import traceback
 from collections.abc import Callable, Generator, Iterator
@@ -25,14 +23,11 @@ from steptrace.errors import PredictError, SteptraceError
 from steptrace.predict.execution import extend_rules
 from steptrace.predict.fault import fault_report
 from steptrace.predict.recorder import Prediction
-from steptrace.predict.reroute import predict_syncs, replaced
+from steptrace.predict.reroute import predict_syncs
 from steptrace.predict.rule import declared_rules
 from steptrace.train.arrangement import Precision
 from steptrace.train.loop import Training, train_step
 from steptrace.train.setup import build_loss, collate_of, read_config
-
-#: What `module:function` has to name.
-_A_STEP = "a function without required arguments that trains one step on 'cuda'"
 
 #: Keys without which there is no step.
 _NEEDED = ("model", "loss", "data", "optimizer", "precision")
@@ -74,55 +69,6 @@ def _shorten_data(config: DictConfig) -> None:
     if str(dataset.get("_target_", "")).startswith("steptrace.workloads.") and "length" in dataset:
         batches = _STEPS * int((config.get("step") or {}).get("accumulate", 1))
         config.data.dataset.length = min(int(dataset["length"]), batches * int(config.data.batch_size))
-
-
-def predict_callable(target: str) -> Prediction:
-    """Predict the second call of `module:function`, a training step that takes no arguments and uses "cuda".
-
-    The module is imported with the virtual device in place, so it may build its model at import. The current folder
-    is searched first, as by `python -m`.
-
-    Raises:
-        PredictError: there is no such function, or it cannot be run on the virtual device.
-    """
-    module_name, _, function_name = target.partition(":")
-    if not module_name or not function_name:
-        raise PredictError("not a function's address", where=target, expected="module:function")
-
-    def load() -> Step:
-        try:
-            step: Step = getattr(importlib.import_module(module_name), function_name)
-        except (ModuleNotFoundError, AttributeError) as error:
-            raise PredictError(
-                f"no such function ({error})",
-                where=target,
-                expected="module:function, importable from here",
-            ) from error
-        _check_takes_nothing(step, function_name, where=target)
-        return step
-
-    # The module is imported as a program without arguments: those of this process are not meant for it.
-    with replaced(sys, "argv", [module_name]), _importable(["."]):
-        return _predict_second(load, where=target)
-
-
-def _check_takes_nothing(step: object, name: str, *, where: str) -> None:
-    """Refuse what cannot be called without arguments, before it is."""
-    if not callable(step):
-        raise PredictError(f"{name} is no function", where=where, expected=_A_STEP)
-    try:
-        parameters = inspect.signature(step).parameters.values()
-    except (TypeError, ValueError):
-        return  # compiled code may not tell
-    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in optional]
-    if needed:
-        raise PredictError(
-            f"{name} needs arguments ({', '.join(needed)})",
-            where=where,
-            expected=_A_STEP,
-            next_step="name one that makes them and calls it",
-        )
 
 
 def _predict_second(load: Callable[[], Step], *, where: str) -> Prediction:
