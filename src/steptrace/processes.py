@@ -2,14 +2,15 @@
 
 import contextlib
 import ctypes
+import gc
 import os
 import signal
 import sys
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from types import FrameType
-from typing import Any, Final, Self
+from typing import Any, Final, NoReturn, Self
 
 import psutil
 
@@ -43,9 +44,24 @@ class Children:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
-    def start(self, command: Sequence[str], *, last: signal.Signals = signal.SIGKILL, **options: Any) -> psutil.Popen:
-        """Start a command, which gets the signal `last` if this process is killed; `options` are those of Popen."""
-        self._started.append(psutil.Popen(command, preexec_fn=partial(die_with, os.getpid(), last), **options))
+    def start(
+        self,
+        command: Sequence[str],
+        *,
+        last: signal.Signals = signal.SIGKILL,
+        instead: Callable[[], NoReturn] | None = None,
+        **options: Any,
+    ) -> psutil.Popen:
+        """Start a command.
+
+        Args:
+            command: the program and its arguments.
+            last: the signal that the child gets if this process is killed.
+            instead: called in the child in the place of the command, and ends it.
+            options: those of `subprocess.Popen`.
+        """
+        begin = partial(_begin, os.getpid(), last, instead)
+        self._started.append(psutil.Popen(command, preexec_fn=begin, **options))
         return self._started[-1]
 
     def all(self) -> set[psutil.Process]:
@@ -68,6 +84,15 @@ class Children:
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         self.signals.append(number)
+
+
+def _begin(parent: int, last: signal.Signals, instead: Callable[[], NoReturn] | None) -> None:
+    """In a child, before its program: its input and output are set."""
+    die_with(parent, last)
+    if instead is not None:
+        os.closerange(3, 1 << 16)  # Popen waits until one of them is closed
+        gc.enable()
+        instead()
 
 
 def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:

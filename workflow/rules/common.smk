@@ -6,6 +6,7 @@ from pathlib import Path
 
 from steptrace.config.gpus import visible_gpus
 from steptrace.root import ROOT
+from steptrace.train import forked
 from steptrace.workflow.rules import ALL_CORES, CHECKS, ENDING, names
 from steptrace.workflow.start import begin, take_lock
 
@@ -24,6 +25,7 @@ if GPUS_HERE:
 # Where commands find things. Not params: a moved checkout or environment is no reason to run anything again.
 os.environ |= {
     "STEPTRACE_PYTHON": sys.executable,
+    "STEPTRACE_FORKED": f"{sys.executable} -IS {forked.__file__}",
     "STEPTRACE_SCRIPTS": str(ROOT / "workflow" / "scripts"),
     "STEPTRACE_EXTENSION": str(ROOT / "ext" / "giou"),
     "STEPTRACE_TIMEOUT_S": str((PLAN.settings.timeout_minutes or 0) * 60),
@@ -40,3 +42,5 @@ wildcard_constraints:
 
 onstart:
     take_lock(RULES, gpus_here=GPUS_HERE)
+    if GPUS_HERE and RULES.on_cpu():
+        forked.start_server()

@@ -29,7 +29,7 @@ for study in STUDIES:
             shell:
                 """
                 run=results/{wildcards.study}/{wildcards.variant}/run{wildcards.repeat}
-                exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise --out $run {params.takes} --expect run.json \
+                exec $STEPTRACE_FORKED steptrace.train.supervise --out $run {params.takes} --expect run.json \
                     --timeout $STEPTRACE_TIMEOUT_S -- "$STEPTRACE_PYTHON" {params.trains} \
                     results/{wildcards.study}/{wildcards.variant}/config.yaml --out $run --repeat {wildcards.repeat}
                 """
@@ -58,7 +58,7 @@ for study in STUDIES:
                 code=PLAN.code(modules=["steptrace.workflow.checks"]),
             shell:
                 """
-                exec "$STEPTRACE_PYTHON" -m steptrace.workflow.checks {params.what} results/{wildcards.study} --out {output} \
+                exec $STEPTRACE_FORKED steptrace.workflow.checks {params.what} results/{wildcards.study} --out {output} \
                     --gpus {resources.gpu} --at-once {threads} --timeout $STEPTRACE_TIMEOUT_S --keys {params.variants:q} \
                     >{log} 2>&1
                 """

@@ -2,15 +2,16 @@
 
 import sys
 
-from torch.distributed.elastic.multiprocessing.errors import record as told_to_torchrun
+from torch.distributed.elastic.multiprocessing.errors import record
 
-from steptrace.train.main import main
+from steptrace.train import main as program
 
 
-@told_to_torchrun
-def _start() -> None:
-    sys.exit(main())
+@record
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; an error is left for torchrun, and for the supervisor."""
+    return program.main(arguments)
 
 
 if __name__ == "__main__":
-    _start()
+    sys.exit(main())

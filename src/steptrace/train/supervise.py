@@ -31,6 +31,7 @@ from steptrace.documents.run import LOG_FILE, RunStatus, Status
 from steptrace.processes import Children, in_words
 from steptrace.record import OUT_OF_MEMORY, write_status
 from steptrace.train.devices import Lease, take_devices
+from steptrace.train.forked import forked_program
 
 _POLL_S: Final = 0.05
 #: Lines of the log in a status, and characters of each.
@@ -116,6 +117,7 @@ class _Run:
             try:
                 self.child = children.start(
                     job.command,
+                    instead=forked_program(job.command, environment),
                     env=environment,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
