@@ -91,6 +91,9 @@ def _begin(parent: int, last: signal.Signals, instead: Callable[[], NoReturn] | 
     die_with(parent, last)
     if instead is not None:
         os.closerange(3, 1 << 16)  # Popen waits until one of them is closed
+        for number in _ENDING:
+            if callable(signal.getsignal(number)):  # a new program begins without handlers
+                signal.signal(number, signal.SIG_DFL)
         gc.enable()
         instead()
 

@@ -3,11 +3,12 @@
     python -IS forked.py MODULE ARGUMENTS...    as `python -m MODULE ARGUMENTS...`, by the server if there is one
 
 A call of the workflow starts the server. A job (this file as a program) has it fork a process that runs MODULE with the
-job's environment, folder and output; what MODULE starts of `PROGRAMS` is forked in turn. When the job ends,
-its fork gets SIGTERM; when the workflow or the server ends, the kernel ends all forks. Results are the same without it.
+job's environment, folder and output; what MODULE starts of `PROGRAMS` is forked in turn. When the job, the server or
+the workflow ends, the fork gets SIGTERM. Results are the same without it.
 """
 
 import atexit
+import contextlib
 import fcntl
 import importlib
 import json
@@ -67,7 +68,7 @@ def _serve(listening: int) -> NoReturn:
 def _do(job: socket.socket, server: int) -> NoReturn:
     from steptrace.processes import die_with
 
-    die_with(server)
+    die_with(server, signal.SIGTERM)
     request, files, *_ = socket.recv_fds(job, 1 << 20, 3)
     (module, *arguments), folder, environment = json.loads(request)
     job.send(b"started")
@@ -76,7 +77,9 @@ def _do(job: socket.socket, server: int) -> NoReturn:
     for number, file in enumerate(files):
         os.dup2(file, number)
     os.chdir(folder)
-    job.send(b"%d" % _run(module, arguments, environment))
+    code = b"%d" % _run(module, arguments, environment)
+    with contextlib.suppress(OSError):  # the job has ended
+        job.send(code)
     os._exit(0)
 
 
@@ -105,16 +108,16 @@ def _run(module: str, arguments: Sequence[str], environment: Mapping[str, str]) 
 
 
 def _job(command: Sequence[str]) -> NoReturn:
-    server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    server, parent, started = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET), os.getppid(), b""
     try:
         server.connect(os.environ.get(VARIABLE, ""))
         socket.send_fds(server, [json.dumps([command, str(Path.cwd()), dict(os.environ)]).encode()], [0, 1, 2])
-        started = bool(server.recv(100))
+        started = server.recv(100)
     except OSError:
-        started = False
-    if not started:
+        pass
+    if not started and os.getppid() == parent:
         os.execv(sys.executable, [sys.executable, "-m", *command])
-    sys.exit(int(server.recv(100) or 1))
+    sys.exit(int((started and server.recv(100)) or 1))
 
 
 if __name__ == "__main__":
