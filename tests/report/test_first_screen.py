@@ -183,3 +183,16 @@ def test_advice_begins_with_what_to_do_and_where_and_the_rest_is_folded(study_bu
     assert second == "Replace both."
     assert "<p>It is read later.</p>" in screen
     assert "samples per step: 32" in screen
+
+
+def test_a_verdict_that_is_missing_is_explained_below_the_table(make_study: Any, study_builder: Any) -> None:
+    screen = first_screen(load_study(make_study("single")))
+    assert ">no verdict<" in screen
+    assert "two runs" in screen[screen.index("</table>") :]
+    noise = {"iqr_over_median": 0.4, "warnings": ["no verdict: IQR/median is 40%, above 25%"]}
+    study_builder.comparison["baseline"] = "base"
+    study_builder.add("base", [30.0, 30.0], ratio={"value": 1.0, "verdict": "baseline"}, baseline="base")
+    study_builder.add("odd", [20.0, 20.0], ratio=ratio(1.5, 1.2, 1.8, None), baseline="base", noise=noise)
+    assert "No verdict: IQR/median is 40%, above 25%: <code>odd</code>." in first_screen(
+        load_study(study_builder.write())
+    )

@@ -26,7 +26,8 @@ HOSTILE = r"""<img src=x onerror="alert('a')"> & {{ 7 * 7 }} \1 $x_1$"""
 
 
 def text_of(fragment: str) -> str:
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", fragment))
+    whole = re.sub(r'<span class="nowrap">(\w+:\d+)</span>', r"\1", fragment)
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", whole))
 
 
 def row(table: str, variant: str) -> list[str]:
@@ -462,3 +463,16 @@ def test_variants_with_the_baseline_s_syncs_are_named_in_one_sentence(study_buil
     page = sync_changes(load_study(study_builder.write()))
     assert page.count('<details class="block"') == 1
     assert "The same syncs as base (measured): same , alike ." in text_of(page)
+
+
+def test_a_line_s_number_stays_with_its_file() -> None:
+    """A narrow screen breaks a path at a slash or an underscore, and never within `losses.py:57`'s number."""
+    assert breakable("a/my_loss.py:57") == 'a/<wbr>my_<wbr>loss.<wbr><span class="nowrap">py:57</span>'
+    assert inline_code("see a/loss.py:57 and 3:4") == 'see a/loss.<span class="nowrap">py:57</span> and 3:4'
+    assert "nowrap" not in breakable("aten::add") + inline_code("at::native::f")
+
+
+@pytest.mark.parametrize("study", ["cpu", "gpu", "broken", "matrix", "single"])
+def test_sentences_are_parted_by_spaces(make_study: MakeStudy, study: str) -> None:
+    page = re.sub(r"<title>.*?</title>|</?(?:span|b|code|a|wbr)\b[^>]*>", "", all_parts(make_study(study)))
+    assert re.findall(r"[a-z)%][.;:][A-Z][a-z]+", re.sub(r"<[^>]+>", "\n", page)) == []

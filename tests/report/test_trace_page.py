@@ -8,8 +8,10 @@ import pytest
 from builders import TraceBuilder
 from documents import fill
 from recorded import recorded
+from report.test_report_estimate import an_estimate
 from steptrace.analysis import summarize
 from steptrace.documents.column import subjects_of
+from steptrace.documents.estimate import Estimate
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.errors import RecordError
 from steptrace.report.trace import page as trace_page
@@ -145,6 +147,7 @@ def written(tmp_path: Path, *traces: Json) -> str:
 
 def text_of(page: str) -> str:
     body = page[page.index("<main") :].replace("<wbr>", "")
+    body = re.sub(r'<span class="nowrap">(\w+:\d+)</span>', r"\1", body)
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", body))
 
 
@@ -190,7 +193,7 @@ def test_sections_stand_in_the_order_of_the_subjects_and_explain_their_figures(t
 def test_a_trace_without_gpu_work_measures_none_of_it(tmp_path: Path) -> None:
     words = text_of(written(tmp_path, without_gpu()))
     assert "No GPU activity in this trace: its GPU figures were not measured." in words
-    assert "GPU busy not measured" in words
+    assert "GPU busy" not in words  # one sentence says it of all figures of a GPU
     absent = words[words.index("Not shown: ") :]
     assert "Kernels, GPU time (the trace holds no GPU activity)" in absent
     assert "Launches, Queues (no GPU activity has its launch in the trace)" in absent
@@ -343,7 +346,7 @@ def test_several_traces_begin_with_what_costs_most_in_any(tmp_path: Path) -> Non
         ("Rank 1", "both"),
         ("Rank 1", "severe"),
     ]
-    assert words.index("What to do first") < words.index("Launches found")
+    assert words.index("What to do first") < words.index("GPU work with its launch")
     for target in re.findall(r'href="#([^"]+)"', page):
         assert f'id="{target}"' in page
     assert trace_page.in_words(summary_of(first, second)) == (
@@ -401,3 +404,16 @@ def test_a_column_without_any_value_is_left_out_with_a_sentence_on_figures(tmp_p
     assert "Call Kind Launches Activities Host GPU Short cudaMemcpyAsync copy 2 2 9.00 µs 5.00 µs 2" in words
     assert "copy to the device" not in words  # copies go any way
     assert "0 in every row: Queueing, Latency, Slow and Excess." in words
+
+
+def test_a_page_without_a_gpu_begins_with_what_was_measured_and_what_is_predicted(tmp_path: Path) -> None:
+    raw = {**without_gpu(), "unprofiled_step_ns": 750_000}
+    words = text_of(written(tmp_path, raw))
+    assert "A step takes 750 µs on this CPU (median); GPU figures were not measured." in words
+    assert "All figures but the unprofiled step time come from" in words
+    for heading in ("GPU busy", "Kernels per step", "GPU work with its launch"):
+        assert heading not in words[: words.index("Overview")]
+    (view,) = build(summary_of(raw))
+    predicted = {"total": 3, "sites": [], "unknown": []}
+    said = trace_page.headline(view, (predicted, [fill(Estimate, an_estimate(0.12, 0.48))]))
+    assert said.endswith("Predicted for a GPU: 3 syncs per step, 120 µs to 480 µs on H100.")

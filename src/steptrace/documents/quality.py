@@ -24,7 +24,8 @@ class Quality(Document, frozen=True):
 
     steps: Annotated[int, field("Steps counted.")]
     launch_coverage: Annotated[
-        float | None, column("Launches found", "Share of GPU activities whose launching call is in the trace.")
+        float | None,
+        column("GPU work with its launch", "Share of GPU activities whose launching call is in the trace."),
     ]
     warnings: Annotated[tuple[str, ...], field("The reader's notes and the checks that failed.")]
     checks: Annotated[tuple[QualityCheck, ...], field("Every check.")]

@@ -14,7 +14,7 @@ from steptrace.documents.summary import Summary
 from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.window import Window, window_of
 from steptrace.format import duration, number, size_bytes
-from steptrace.format import whole_percent as percent
+from steptrace.format import share as percent
 from steptrace.limits import MODERATE_SHARE, NOISE_FLOOR, OVERHEAD_HIGH, OVERHEAD_MODERATE
 
 #: Below this share hidden, communication and computation run one after the other.

@@ -8,7 +8,7 @@ from steptrace.documents.labels import OptimizerCall
 from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.window import Window
 from steptrace.format import duration, number
-from steptrace.format import whole_percent as percent
+from steptrace.format import share as percent
 from steptrace.limits import MODERATE_SHARE, NOISE_FLOOR
 
 #: Below this share of 16 bits or less the TensorFlow Profiler reports it.

@@ -8,7 +8,7 @@ from steptrace.documents.copies import Copy
 from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.window import Window
 from steptrace.format import bandwidth, duration, number, plural
-from steptrace.format import whole_percent as percent
+from steptrace.format import share as percent
 from steptrace.limits import HIGH_SHARE, MODERATE_SHARE, NOISE_FLOOR
 
 

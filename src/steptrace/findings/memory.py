@@ -10,7 +10,7 @@ from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.waiting import BUSY_PCT
 from steptrace.findings.window import Window
 from steptrace.format import count, place, size_bytes
-from steptrace.format import whole_percent as percent
+from steptrace.format import share as percent
 from steptrace.limits import COUNTER_AGREES
 
 #: Shares of a device's memory at its peak: above the one it is nearly full, below the other half of it is unused.

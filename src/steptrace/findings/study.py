@@ -16,7 +16,7 @@ from steptrace.findings.replacements import counter_check, replacement
 from steptrace.findings.verdict import verdict_of
 from steptrace.findings.waiting import place, source_of
 from steptrace.format import plural
-from steptrace.format import whole_percent as percent
+from steptrace.format import share as percent
 from steptrace.limits import MODERATE_SHARE, PROFILER_OVERHEAD
 from steptrace.stats import IQR_REFUSED, IQR_WARNING
 

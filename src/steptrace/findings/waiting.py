@@ -16,7 +16,7 @@ from steptrace.findings.replacements import counter_check, replacement
 from steptrace.findings.window import Window
 from steptrace.format import duration, number, plural
 from steptrace.format import place as code_place
-from steptrace.format import whole_percent as percent
+from steptrace.format import share as percent
 from steptrace.limits import MODERATE_SHARE, NOISE_FLOOR, OVERHEAD_HIGH, OVERHEAD_MODERATE
 
 #: Kernels shorter than this can end before the host has launched the next: a launch costs it 3-10 microseconds.

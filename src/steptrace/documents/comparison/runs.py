@@ -80,7 +80,7 @@ class RatioToBaseline(Document, frozen=True):
             "Faster or slower only if the interval excludes 1 and the effect exceeds the noise floor; "
             "same only if the whole interval lies within the floor, and the floor is at most 10 %; "
             "otherwise undecided. A claim must also survive a correction for the number of variants. One "
-            "run gives no verdict.",
+            "run of either side, steps whose IQR is above 25 % of the median, and a simulated GPU give no verdict.",
         ),
     ]
 

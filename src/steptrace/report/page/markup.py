@@ -30,6 +30,9 @@ _BACKTICKS = re.compile(r"`([^`]+)`")
 _FIRST_WORD = re.compile(r"[a-z](?=[a-z-]*(?:[ ,]|: ))")
 _SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z`])")
 _BREAK_AFTER = re.compile(r"([_./=-])(?=[^\s])")
+#: What of a place in a program stays on one line: the end of the file's name with the line's number.
+_FILE_LINE = re.compile(r"(?<=[.>])\w+:\d+(?![\w:])")
+_UNBROKEN = r'<span class="nowrap">\g<0></span>'
 
 
 class Html(Markup):
@@ -40,8 +43,8 @@ class Html(Markup):
 
 
 def inline_code(text: str) -> Markup:
-    """Escaped text with `backticks` turned into code."""
-    return Markup(_BACKTICKS.sub(r"<code>\1</code>", str(escape(text))))
+    """Escaped text with `backticks` turned into code; no line break within the end of `folder/file.py:123`."""
+    return Markup(_FILE_LINE.sub(_UNBROKEN, _BACKTICKS.sub(r"<code>\1</code>", str(escape(text)))))
 
 
 def sentence(text: str) -> str:
@@ -50,8 +53,8 @@ def sentence(text: str) -> str:
 
 
 def breakable(name: str) -> Markup:
-    """A name that may break after its underscores, dots, hyphens and slashes, and nowhere else."""
-    return Markup(_BREAK_AFTER.sub(r"\1<wbr>", str(escape(name))))
+    """A name that may break after its underscores, dots, hyphens and slashes, and never within `py:123`."""
+    return Markup(_FILE_LINE.sub(_UNBROKEN, _BREAK_AFTER.sub(r"\1<wbr>", str(escape(name)))))
 
 
 def anchor(variant: VariantResult) -> str:

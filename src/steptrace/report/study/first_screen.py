@@ -24,6 +24,8 @@ from steptrace.report.study.model import (
     variants_shown,
     verdict_words,
 )
+from steptrace.report.study.variants import warnings
+from steptrace.stats import IQR_REFUSED
 
 
 def first_screen(study: Comparison) -> Html:
@@ -59,7 +61,16 @@ def first_screen(study: Comparison) -> Html:
         estimate_leads=leads(study),
         launched=next(f for f in STEP_FIGURES if f.name == ("kernels_per_step" if of_gpu else "operators_per_step")),
         more=len(study.findings) - len(items),
+        no_verdict=_no_verdict(study),
     )
+
+
+def _no_verdict(study: Comparison) -> list[str]:
+    """Why variants have no verdict; nothing where all have one."""
+    without = [v for v in study.measured if v.verdict is None and not v.is_baseline]
+    reasons = [text for text in warnings(study) if "no verdict" in text.lower()]
+    needs = f"two runs of each side, and steps whose IQR is at most {fmt.setting(IQR_REFUSED)} of the median"
+    return (reasons or [f"No verdict: it takes {needs}."]) if without else []
 
 
 def all_findings(study: Comparison) -> Html:

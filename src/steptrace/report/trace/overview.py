@@ -91,7 +91,8 @@ def _placement(trace: TraceSummary) -> list[tuple[str, str, str]]:
         facts = []
     if placement.device_ns is not None:
         facts.append((f"GPU work of operators{per_step}", fmt.duration_ns(placement.device_ns / steps), ""))
-    launch_nothing = f"{fmt.plural(round(placement.ops_host / steps, 2), 'operator')} without a launch"
+    without = " without a launch" if trace.gpu.activities else " that compute or copy"
+    launch_nothing = f"{fmt.count(round(placement.ops_host / steps, 2))} operators{without}"
     name = "Host time without GPU work" if trace.gpu.activities else "Host time of operators"
     return [*facts, (f"{name}{per_step}", fmt.duration_ns(placement.host_ns / steps), launch_nothing)]
 

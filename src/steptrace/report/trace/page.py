@@ -19,7 +19,7 @@ from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.files import write_text
 from steptrace.findings.quality import FEW_STEPS
 from steptrace.findings.window import window_of
-from steptrace.limits import PROFILER_OVERHEAD
+from steptrace.limits import PROFILER_OVERHEAD, SLOW_PROFILE
 from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import legend_of
 from steptrace.report.draw.cells import parts_cell
@@ -68,7 +68,8 @@ def page_html(
         if predicted is not None:
             shown = [("predicted", _PREDICTED), *shown]
             body = _predicted(*predicted) + body
-        return page(f"{title} – steptrace", _intro(title, traces, shown, warnings, _first(traces, ())) + body, shown)
+        intro = _intro(title, traces, shown, warnings, _first(traces, ()), predicted)
+        return page(f"{title} – steptrace", intro + body, shown)
     together = [] if ranks is None else rank_sections(ranks)
     toc = [("ranks", "All traces"), *((id_, heading) for id_, heading, _ in together)]
     found = () if ranks is None else ranks.findings
@@ -117,6 +118,14 @@ def _predicted(prediction: Mapping[str, Any], estimates: Sequence[Estimate]) -> 
     )  # fmt: skip
 
 
+def _in_a_sentence(prediction: Mapping[str, Any], estimates: Sequence[Estimate]) -> str:
+    """Syncs and step time on a GPU, as predicted."""
+    times = [f"{band} on {one.gpu}" for one in estimates if (band := _band(one.step_ms)) is not None]
+    total = prediction["total"]
+    syncs = f"{fmt.count(total)} sync{'' if total == 1 else 's'} per step"
+    return f"Predicted for a GPU: {', '.join([syncs, *times])}."
+
+
 def _band(band: Band | None) -> str | None:
     return None if band is None else f"{fmt.duration_ms(band[0], 2)} to {fmt.duration_ms(band[1], 2)}"
 
@@ -148,11 +157,17 @@ def first_of_all(traces: Sequence[TraceView], together: Sequence[Finding]) -> di
     return {"items": chosen, "more": len(found) - len(chosen), "anchor": anchor}
 
 
-def headline(view: TraceView) -> str:
-    """What the trace says, in one sentence made from its data: shares of the steps, or of the GPU's span without."""
+def headline(view: TraceView, predicted: Predicted | None = None) -> str:
+    """The result of a trace in a sentence: shares of the steps, or of the GPU's span without any.
+
+    Without a GPU the step time, if unprofiled steps were timed, and what is predicted for a GPU.
+    """
     trace = view.trace
     if not view.has_gpu:
-        return "No GPU activity in this trace: its GPU figures were not measured."
+        measured = "No GPU activity in this trace: its GPU figures were not measured."
+        if trace.unprofiled_step_ns is not None:
+            measured = f"A step takes {_unprofiled(trace)} on this CPU (median); GPU figures were not measured."
+        return measured if predicted is None else f"{measured} {_in_a_sentence(*predicted)}"
     over = ("the step" if len(trace.steps) == 1 else "the steps") if trace.steps else "the GPU's span"
     parts = dict(overview_parts(trace.overview))
     idle = {cause: parts.get(f"idle_{cause}", 0.0) for cause in draw.IDLE_CAUSES}
@@ -195,7 +210,8 @@ def caution(view: TraceView) -> list[str]:
         cautions.append("Python stacks were recorded, which slows the host: time unprofiled steps first")
     if (slower := _slower(trace)) is not None:
         times = f"A profiled step took {fmt.multiple(slower)} the time of an unprofiled one"
-        cautions.append(f"{times}: shares describe the profiled steps")
+        most = "most of the time below is the profiler's" if slower >= SLOW_PROFILE else "part of it is the profiler's"
+        cautions.append(f"{times}: {most}")
     if trace.training is False:
         cautions.append("Neither a backward pass nor an optimizer step is in the trace: probably inference")
     return [f"{text}." for text in cautions]
@@ -234,11 +250,18 @@ def _unprofiled(trace: TraceSummary) -> str:
 
 
 def _intro(
-    title: str, traces: Sequence[TraceView], toc: Sequence[tuple[str, str]], warnings: Sequence[str], to_do: Html
+    title: str,
+    traces: Sequence[TraceView],
+    toc: Sequence[tuple[str, str]],
+    warnings: Sequence[str],
+    to_do: Html,
+    predicted: Predicted | None = None,
 ) -> Html:
     first, trace = traces[0], traces[0].trace
     # Without steps nothing can be said of one: such figures are left out, not "not measured".
     shown = [f for f in STEP_FIGURES if not f.name.endswith("_per_step") or any(view.trace.steps for view in traces)]
+    shown = [f for f in shown if any(view.has_gpu or getattr(view.trace, f.name) is not None for view in traces)]
+    coverage = trace.quality.launch_coverage
     facts: list[tuple[str, str | None]] = [("Device", _devices(traces)), ("Traces", str(len(traces)))]
     profiled = "Profiled step" if len(trace.steps) == 1 else "Profiled step, median"
     if len(traces) == 1:
@@ -249,17 +272,18 @@ def _intro(
             *([("Unprofiled step, median", _unprofiled(trace))] if trace.unprofiled_step_ns is not None else ()),
             (profiled, fmt.duration_ms(first.step_ms) if trace.steps else None),
             *((f.heading, fmt.with_unit(getattr(trace, f.name), f.unit)) for f in shown),
-            ("Launches found", fmt.share(trace.quality.launch_coverage)),
+            *([("GPU work with its launch", fmt.share(coverage))] if coverage is not None and coverage < 1 else ()),
         ]
-    said = headline(first) if len(traces) == 1 else None
-    # What the headline says need not be said twice.
+    sentence = headline(first, predicted) if len(traces) == 1 else None
+    # What the headline has need not stand there twice.
     warned = [[text for text in v.trace.quality.warnings if v.has_gpu or not text.startswith(_NO_GPU)] for v in traces]
     care = [(view.title, texts) for view, texts in zip(traces, warned, strict=True) if texts]
     return render(
         "trace/_intro",
         traces=traces,
         title=title,
-        headline=said,
+        headline=sentence,
+        unprofiled=len(traces) == 1 and trace.unprofiled_step_ns is not None,
         goes=_where_it_goes(trace) if len(traces) == 1 else None,
         caution=caution(first) if len(traces) == 1 else (),
         device=device_of_traces(
