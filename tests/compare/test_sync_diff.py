@@ -4,8 +4,8 @@ from typing import Any
 
 from documents import fill
 from steptrace.compare.against_baseline import basis_of, sync_diff
-from steptrace.documents.comparison import PredictedSite, SyncCounts, SyncDiff
-from steptrace.documents.syncs import SyncSite
+from steptrace.documents.comparison import SyncCounts, SyncDiff
+from steptrace.documents.syncs import PredictedSite, SyncSite
 
 
 def site(line: int, label: str, count: float = 1, **figures: Any) -> PredictedSite:

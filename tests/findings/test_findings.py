@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from documents import fill
 from steptrace import findings
 from steptrace.analysis.input import verdict_on
-from steptrace.documents.comparison import Comparison, PredictedSite
+from steptrace.documents.comparison import Comparison
+from steptrace.documents.syncs import PredictedSite
 from steptrace.findings import STUDY_RULES, Finding, find, with_findings
 from steptrace.findings.replacements import WORDS, counter_check, replacement
 

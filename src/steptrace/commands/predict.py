@@ -20,9 +20,8 @@ from steptrace.commands.output import columns, show, warn
 from steptrace.commands.predicted import Followed, follow
 from steptrace.commands.run import add_limits
 from steptrace.compare.gates import described, over_budget
-from steptrace.documents.comparison import PredictedSite
 from steptrace.documents.estimate import Estimate
-from steptrace.documents.syncs import Place
+from steptrace.documents.syncs import predicted_site
 from steptrace.engine.kinds import kinds_by_count, to_show_period
 from steptrace.errors import ConfigError
 from steptrace.estimate import Gpu, gpu_named
@@ -233,7 +232,7 @@ def _over(found: Sequence[Followed], budget: int, allow: Sequence[str], given: s
     """One line for each program that makes more syncs than it may, naming the places; `given` is what was asked for."""
     lines = []
     for entry in found:
-        sites = over_budget(map(_site, entry.prediction["sites"] if entry.prediction else ()), allow)
+        sites = over_budget(map(predicted_site, entry.prediction["sites"] if entry.prediction else ()), allow)
         total = sum(site.count_per_step or 0 for site in sites)
         if total > budget:
             beyond = " beyond those allowed" if allow else ""
@@ -242,12 +241,6 @@ def _over(found: Sequence[Followed], budget: int, allow: Sequence[str], given: s
                 f"{given or entry.name}: {fmt.plural(total, 'sync')} per step{beyond}, at most {budget}{places}"
             )
     return lines
-
-
-def _site(site: dict[str, Any]) -> PredictedSite:
-    """A site of prediction.json as comparison.json has it."""
-    named = {name: site.get(name) for name in (*Place.__struct_fields__, "kind", "program_file", "program_line")}
-    return PredictedSite(**named, count_per_step=site["count"])
 
 
 def text_of(name: str, prediction: dict[str, Any]) -> list[str]:
@@ -320,7 +313,7 @@ def _instead(sites: Sequence[dict[str, Any]]) -> list[str]:
 
     places: dict[str, list[str]] = {}
     for site in _most_first(sites):
-        if advice := replacement(_site(site)):
+        if advice := replacement(predicted_site(site)):
             places.setdefault(advice, []).append(_place(site))
     lines = [f"    {', '.join(dict.fromkeys(of))}: {advice}" for advice, of in places.items()]
     return ["  instead:", *lines] if lines else []

@@ -18,14 +18,14 @@ from typing import Any, Final, Literal
 from steptrace.compare.load import Measured, Variant
 from steptrace.documents.comparison import (
     Difference,
-    PredictedSite,
     SyncCounts,
     SyncDiff,
     WaterfallPart,
 )
 from steptrace.documents.comparison.syncs import SyncChange
+from steptrace.documents.join import pairs
 from steptrace.documents.overview import Overview
-from steptrace.documents.syncs import Place, SyncSite
+from steptrace.documents.syncs import Place, Site
 from steptrace.format import NS_PER_MS
 from steptrace.stats import Estimate, Ratio, difference, typical
 
@@ -33,9 +33,6 @@ _HERE: Final = ("file", "line", "function", "op", "label", "kind", "phase")
 _MOVED: Final = ("op", "label", "kind", "phase")
 
 Basis = Literal["measured", "predicted"]
-Site = PredictedSite | SyncSite
-#: A place on both sides; None where one has no such site.
-Pair = tuple[Site | None, Site | None]
 
 
 def basis_of(baseline: SyncCounts, variant: SyncCounts) -> Basis | None:
@@ -54,22 +51,9 @@ def sync_diff(basis: Basis, baseline: Sequence[Site], variant: Sequence[Site]) -
     for both sides the count per step and, where measured, blocked time and exposed idle per step; 0 where a side has no
     such site. What changes in number comes first, the most expensive foremost.
     """
-    rows = [_row(before, after, basis) for before, after in _pairs(baseline, variant)]
+    matched = pairs(baseline, variant, attrgetter(*_HERE), attrgetter(*_MOVED))
+    rows = [_row(before, after, basis) for before, after in matched]
     return SyncDiff(basis=basis, sites=tuple(sorted(rows, key=_order)))
-
-
-def _pairs(before: Sequence[Site], after: Sequence[Site]) -> list[Pair]:
-    """The sites of both sides, matched."""
-    left, right = list(before), list(after)
-    pairs: list[Pair] = []
-    for place_of in (attrgetter(*_HERE), attrgetter(*_MOVED)):
-        for site in list(left):
-            match = next((other for other in right if place_of(site) == place_of(other)), None)
-            if match is not None:
-                pairs.append((site, match))
-                left.remove(site)
-                right.remove(match)
-    return [*pairs, *((site, None) for site in left), *((None, site) for site in right)]
 
 
 def _row(before: Site | None, after: Site | None, basis: Basis) -> SyncChange:

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from steptrace.compare.load import Measured, Variant, error_of, error_without_process
 from steptrace.documents.base import convert
 from steptrace.documents.column import over_runs
-from steptrace.documents.comparison import Equivalence, PredictedSite, SyncCounts, UnknownPlace
+from steptrace.documents.comparison import Equivalence, SyncCounts, UnknownPlace
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.run import Communication
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import TraceSummary
-from steptrace.documents.syncs import Place
+from steptrace.documents.syncs import Place, predicted_site
 from steptrace.errors import RecordError
 from steptrace.files import read_versioned
 from steptrace.format import NS_PER_MS
@@ -33,7 +33,6 @@ PREDICTION_FILE: Final = "prediction.json"
 NOT_MEASURED: Final[Literal["not measured"]] = "not measured"
 
 _PLACE = Place.__struct_fields__
-_PREDICTED = (*_PLACE, "kind", "program_file", "program_line")
 
 _Item = TypeVar("_Item")
 
@@ -108,10 +107,7 @@ def sync_figures(variant: Variant, trace: TraceSummary | None) -> tuple[dict[str
             predicted_batch_size=prediction.get("batch_size"),
             warned_per_step=_warned(variant),
         ),
-        "predicted_sites": tuple(
-            PredictedSite(**{name: site.get(name) for name in _PREDICTED}, count_per_step=site.get("count"))
-            for site in prediction.get("sites") or ()
-        ),
+        "predicted_sites": tuple(predicted_site(site) for site in prediction.get("sites") or ()),
         "predicted_unknown": tuple(
             UnknownPlace(**{name: place.get(name) for name in (*_PLACE, "reason")}, count_per_step=place.get("count"))
             for place in prediction.get("unknown") or ()

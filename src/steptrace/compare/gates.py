@@ -21,13 +21,11 @@ from msgspec.structs import replace
 
 from steptrace import format as fmt
 from steptrace.documents.base import read
-from steptrace.documents.comparison import Comparison, GateOutcome, PredictedSite, VariantResult
-from steptrace.documents.comparison.syncs import BATCH_COPY, is_batch_copy
+from steptrace.documents.comparison import Comparison, GateOutcome, VariantResult
 from steptrace.documents.figures import EVERY_VARIANT, value_at
-from steptrace.documents.syncs import SyncSite
+from steptrace.documents.syncs import BATCH_COPY, Site, is_batch_copy
 from steptrace.errors import ConfigError, RecordError
 
-Site = PredictedSite | SyncSite
 #: study -> variant (`*`: every one) -> dotted key of the variant in comparison.json -> limits.
 Gates = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]
 Limits = Mapping[str, Any]
@@ -87,14 +85,14 @@ def over_budget(sites: Iterable[Site], allow: Sequence[str]) -> list[Site]:
 
 def described(site: Site) -> str:
     """A site in one line: `losses.py:38 in forward, torch.unique(target): 1 d2h copy in backward`."""
-    if is_batch_copy(site):
+    if is_batch_copy(site.file, site.label, site.kind):
         place = BATCH_COPY
     elif site.file is None:
         place = f"no line of the program, label '{site.label}'" if site.label else "no line of the program"
     else:
         place = fmt.place(site.file, site.line, site.function)
-        if isinstance(site, PredictedSite) and site.program_place:
-            place = f"{site.program_place} (in {place})"
+        if site.program is not None:
+            place = f"{fmt.place(*site.program)} (in {place})"
     function = f" in {site.function}" if site.function else ""
     code = f", `{site.code}`" if site.code else ""
     phase = " in backward" if site.phase == "backward" else ""
@@ -104,9 +102,7 @@ def described(site: Site) -> str:
 def _allows(entry: str, site: Site) -> bool:
     if site.file is None:
         return False
-    places = [(site.file, site.line)]
-    if isinstance(site, PredictedSite) and site.program_file is not None:
-        places.append((site.program_file, site.program_line))
+    places = [(site.file, site.line), *([] if site.program is None else [site.program])]
     match = _LINE.fullmatch(entry)
     if match is not None:
         return any(line == int(match["line"]) and _is_end(match["file"], file) for file, line in places)

@@ -1,7 +1,8 @@
 """Rows of two traces, or of two variants, side by side: an outer join by their keys, figures per step."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 from steptrace.documents.base import Document
@@ -9,6 +10,7 @@ from steptrace.documents.column import Column, Key, columns_of
 from steptrace.limits import NOISE_FLOOR
 
 _Row = TypeVar("_Row", bound=Document)
+_Any = TypeVar("_Any")
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,25 @@ class Change(Generic[_Row]):
         return any(abs(b - a) > NOISE_FLOOR * max(abs(a), abs(b)) for a, b in self.figures.values())
 
 
+#: A row of each side, None where one has none.
+Pair = tuple[_Any | None, _Any | None]
+
+
+def pairs(a: Iterable[_Any], b: Iterable[_Any], *levels: Callable[[_Any], object]) -> list[Pair[_Any]]:
+    """The rows of both sides, matched one to one by the first level's value; of the rest by the next; then the rest."""
+    left, right, matched = list(a), list(b), list[Pair[_Any]]()
+    for level in levels:
+        waiting: dict[object, list[_Any]] = {}
+        for row in reversed(right):
+            waiting.setdefault(level(row), []).append(row)
+        each = [(row, rows.pop() if (rows := waiting.get(level(row))) else None) for row in left]
+        matched += [pair for pair in each if pair[1] is not None]
+        left = [row for row, other in each if other is None]
+        used = {id(other) for _, other in each}
+        right = [row for row in right if id(row) not in used]
+    return [*matched, *((row, None) for row in left), *((None, row) for row in right)]
+
+
 def join(a: Side[_Row], b: Side[_Row]) -> list[Change[_Row]]:
     """All rows of both sides, matched: those that change most first, by the first time declared, else the first total.
 
@@ -52,9 +73,8 @@ def join(a: Side[_Row], b: Side[_Row]) -> list[Change[_Row]]:
     columns = columns_of(type(rows[0]))
     keys = [column for column in columns if column.is_key and not column.local]
     totals = [column for column in columns if column.total]
-    sides = [(_grouped(side.rows, keys), side.steps or 1) for side in (a, b)]
-    order = dict.fromkeys(key for groups, _ in sides for key in groups)
-    changes = [_change(key, [(groups.get(key, []), steps) for groups, steps in sides], totals) for key in order]
+    left, right = (_grouped(side.rows, keys).items() for side in (a, b))
+    changes = [_change(pair, (a.steps or 1, b.steps or 1), totals) for pair in pairs(left, right, itemgetter(0))]
     ranked = next((column.name for column in totals if column.unit == "ns"), totals[0].name if totals else "")
     return sorted(changes, key=lambda change: -_difference(change.figures.get(ranked, (0, 0))))
 
@@ -66,14 +86,14 @@ def _grouped(rows: Sequence[_Row], keys: Sequence[Column]) -> dict[Key, list[_Ro
     return groups
 
 
-def _change(key: Key, sides: Sequence[tuple[list[_Row], int]], totals: Sequence[Column]) -> Change[_Row]:
+def _change(pair: Pair[tuple[Key, list[_Row]]], steps: tuple[int, int], totals: Sequence[Column]) -> Change[_Row]:
+    sides = rows_a, rows_b = [[] if side is None else side[1] for side in pair]
     figures: dict[str, tuple[float, float]] = {}
     for column in totals:
-        values = [[column.of(row) for row in rows] for rows, _ in sides]
+        values = [[column.of(row) for row in rows] for rows in sides]
         if not any(value is None for side in values for value in side):
-            a, b = (sum(side) / steps for side, (_, steps) in zip(values, sides, strict=True))
-            figures[column.name] = (a, b)
-    (rows_a, _), (rows_b, _) = sides
+            figures[column.name] = (sum(values[0]) / steps[0], sum(values[1]) / steps[1])
+    key = next(side[0] for side in pair if side is not None)
     return Change(key, rows_a[0] if rows_a else None, rows_b[0] if rows_b else None, figures)
 
 

@@ -1,6 +1,7 @@
 """What is said of syncs: where the host waits for the GPU, for how long, and what removing them saves at most."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
 
 from steptrace.documents.base import Document, field
 from steptrace.documents.column import column, key
@@ -18,13 +19,24 @@ class Place(Document, frozen=True):
     code: Annotated[str | None, field("Text of the line.", runs="none")]
 
 
-class SyncSite(Place, frozen=True):
+class Site(Place, frozen=True):
+    """Syncs of one kind at one place, traced or predicted."""
+
+    kind: Annotated[str | None, key("Kind", "The call that waits, or `d2h_copy`, `h2d_copy`.")]
+    count_per_step: Annotated[float | None, column("Per step", "Syncs per step.")]
+
+    @property
+    def program(self) -> tuple[str, int | None] | None:
+        """File and line of the program that lead to a predicted sync in a library; None without such a line."""
+        return None
+
+
+class SyncSite(Site, frozen=True):
     """The counted syncs of one kind at one place.
 
     A sync is a host operation after which the host goes on only once queued GPU work is complete.
     """
 
-    kind: Annotated[str, key("Kind", "The call, or `d2h_copy`, `h2d_copy`.")]
     count: Annotated[int, column("Syncs", "Syncs in all steps.", total=True)]
     blocked_ns: Annotated[
         int,
@@ -45,7 +57,6 @@ class SyncSite(Place, frozen=True):
             total=True,
         ),
     ]
-    count_per_step: Annotated[float | None, column("Per step", "Syncs per step.")]
     blocked_ns_per_step: Annotated[
         float | None,
         column(
@@ -82,6 +93,38 @@ class SyncSite(Place, frozen=True):
             "ns",
         ),
     ]
+
+
+class PredictedSite(Site, frozen=True):
+    """Predicted synchronisations at one place."""
+
+    program_file: Annotated[
+        str | None, field("Of a sync in a library: file of the program's line that leads there.")
+    ] = None
+    program_line: Annotated[int | None, field("That line.")] = None
+
+    @property
+    def program(self) -> tuple[str, int | None] | None:
+        """File and line of the program that lead to a sync in a library; None without such a line."""
+        return None if self.program_file is None else (self.program_file, self.program_line)
+
+
+def predicted_site(site: Mapping[str, Any]) -> PredictedSite:
+    """A site of prediction.json."""
+    names = [name for name in PredictedSite.__struct_fields__ if name != "count_per_step"]
+    return PredictedSite(**{name: site.get(name) for name in names}, count_per_step=site.get("count"))
+
+
+#: What a page and a message call the one place without a line of the program that everybody can name: the training loop
+#: is the pipeline's, so no frame of the program is on the stack where a batch goes to the device; its labels tell.
+BATCH_COPY: Final = "the loop's copy of the batch"
+#: The labels of the loop: of the whole part, and of the copy alone.
+_LABELS: Final = ("data", "copy data")
+
+
+def is_batch_copy(file: str | None, label: str | None, kind: str | None) -> bool:
+    """Whether a sync is that copy: a copy to the device under the loop's label, without a line of the program."""
+    return file is None and label in _LABELS and kind == "h2d_copy"
 
 
 class Syncs(Document, frozen=True):

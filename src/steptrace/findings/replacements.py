@@ -5,9 +5,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Final
 
-from steptrace.documents.comparison import PredictedSite
-from steptrace.documents.comparison.syncs import is_batch_copy
-from steptrace.documents.syncs import SyncSite
+from steptrace.documents.syncs import Site, is_batch_copy
 
 #: The texts: `operators` and `kinds` by name, `special` ones, and `counter_checks`.
 WORDS: Final[dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
@@ -38,7 +36,7 @@ _INSIDE: Final = {
 _READ: Final = re.compile(r"\.(item|tolist)\(")
 
 
-def operation(site: PredictedSite | SyncSite) -> str:
+def operation(site: Site) -> str:
     """The operator that the program called: a boolean index looks for its true elements by `aten::nonzero`.
 
     The operators of `unique` read the number of distinct values as `item` does, under its name.
@@ -49,7 +47,7 @@ def operation(site: PredictedSite | SyncSite) -> str:
     return "aten::index" if op == "aten::nonzero" and "[" in code and "nonzero" not in code else op
 
 
-def replacement(site: PredictedSite | SyncSite) -> str | None:
+def replacement(site: Site) -> str | None:
     """The usual replacement of the operation at a site; None if there is no usual one."""
     kind = site.kind or ""
     special = _special(site)
@@ -59,9 +57,9 @@ def replacement(site: PredictedSite | SyncSite) -> str | None:
     return entry or next((text for name, text in WORDS["kinds"].items() if kind.endswith(name)), None)
 
 
-def _special(site: PredictedSite | SyncSite) -> str | None:
+def _special(site: Site) -> str | None:
     """The name of the text for a site whose operator alone does not say what to change."""
-    if is_batch_copy(site):
+    if is_batch_copy(site.file, site.label, site.kind):
         return "batch_copy"
     if _is_ddp_timing(site):
         return "ddp_timing"
@@ -81,11 +79,11 @@ def _indexes_from_host(code: str) -> bool:
     return _SUBSCRIPT.search(code) is not None and _EXPLICIT_COPY.search(code) is None
 
 
-def _is_ddp_timing(site: PredictedSite | SyncSite) -> bool:
+def _is_ddp_timing(site: Site) -> bool:
     return site.label == _DDP_LABEL and (site.kind or "").endswith("EventSynchronize")
 
 
-def counter_check(site: PredictedSite | SyncSite) -> str:
+def counter_check(site: Site) -> str:
     """How to find out that the replacement does not pay at this site."""
     op, checks = operation(site), WORDS["counter_checks"]
     if _is_ddp_timing(site):

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, PredictedSite, RunResult, VariantResult
+from steptrace.documents.comparison import Comparison, RunResult, VariantResult
 from steptrace.documents.comparison.runs import ProcessError
 from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS
+from steptrace.documents.syncs import PredictedSite
 from steptrace.findings.data import input_claim
 from steptrace.findings.model import Match, Rule, per_variant, rule
 from steptrace.findings.replacements import counter_check, replacement

@@ -5,12 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from steptrace.documents.comparison import PredictedSite
-from steptrace.documents.comparison.syncs import BATCH_COPY, is_batch_copy
 from steptrace.documents.finding import Source
 from steptrace.documents.idle import HostGap, HostGaps
 from steptrace.documents.launches import Launches
-from steptrace.documents.syncs import SyncSite
+from steptrace.documents.syncs import BATCH_COPY, Site, is_batch_copy
 from steptrace.findings.model import WORDS, Match, Rule, Thresholds, rule
 from steptrace.findings.replacements import counter_check, replacement
 from steptrace.findings.window import Window
@@ -119,22 +117,21 @@ def _sync_sites(window: Window) -> Iterator[Match]:
         )
 
 
-def place(site: PredictedSite | SyncSite) -> str:
+def place(site: Site) -> str:
     """A site's line, or its label without a line."""
-    if isinstance(site, PredictedSite) and site.program_place:
-        return f"{site.program_place} (in {site.file}:{site.line})"
+    if site.program is not None:
+        return f"{code_place(*site.program)} (in {site.file}:{site.line})"
     if site.file is not None:
         return code_place(site.file, site.line, site.function)
-    if is_batch_copy(site):
+    if is_batch_copy(site.file, site.label, site.kind):
         return BATCH_COPY
     return f"a place labelled '{site.label}'" if site.label else "a place without a source line"
 
 
-def source_of(site: PredictedSite | SyncSite) -> Source | None:
+def source_of(site: Site) -> Source | None:
     """The line of a site; of a predicted one in a library the program's."""
-    if isinstance(site, PredictedSite) and site.program_file is not None and site.program_line is not None:
-        return Source(file=site.program_file, line=site.program_line)
-    return None if site.file is None or site.line is None else Source(file=site.file, line=site.line)
+    file, line = site.program or (site.file, site.line)
+    return None if file is None or line is None else Source(file=file, line=line)
 
 
 def _syncs_together(window: Window) -> Iterator[Match]:

@@ -16,7 +16,7 @@ from steptrace.documents.comparison.runs import (
     Verdict,
     WaterfallPart,
 )
-from steptrace.documents.comparison.syncs import PredictedSite, SyncCounts, SyncDiff, UnknownPlace
+from steptrace.documents.comparison.syncs import SyncCounts, SyncDiff, UnknownPlace
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.finding import Finding
 from steptrace.documents.memory import DeviceMemory
@@ -25,7 +25,7 @@ from steptrace.documents.ranks import Ranks
 from steptrace.documents.run import Communication, Environment, RunMemory, is_simulated
 from steptrace.documents.step_figures import StepFigures
 from steptrace.documents.summary import TraceSummary
-from steptrace.documents.syncs import SyncSite
+from steptrace.documents.syncs import PredictedSite, SyncSite
 
 
 def key_of(override: str) -> str:

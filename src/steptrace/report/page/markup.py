@@ -12,10 +12,10 @@ import jinja2
 from markupsafe import Markup, escape
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import PredictedSite, VariantResult
-from steptrace.documents.comparison.syncs import BATCH_COPY, SyncChange, is_batch_copy
+from steptrace.documents.comparison import VariantResult
+from steptrace.documents.comparison.syncs import SyncChange
 from steptrace.documents.finding import Finding, Source
-from steptrace.documents.syncs import Place, SyncSite
+from steptrace.documents.syncs import BATCH_COPY, Place, Site, is_batch_copy
 from steptrace.report.draw.bars import PART_NAMES
 from steptrace.report.page.definitions import definitions
 
@@ -78,7 +78,7 @@ def gain(finding: Finding) -> str:
     return f"saves at most {fmt.duration_ns(cost)} per step" + ("" if share is None else f" ({fmt.share(share)})")
 
 
-def place(at: Place | Source | SyncSite) -> str | None:
+def place(at: Place | Source) -> str | None:
     """`file:line` with the last two folders of a long path."""
     return None if at.file is None else short_place(at.file, at.line, getattr(at, "function", None))
 
@@ -89,9 +89,9 @@ def short_place(file: str, line: int | None, function: str | None = None) -> str
     return fmt.place(file if len(parts) <= 3 else "…/" + "/".join(parts[-3:]), line, function)
 
 
-def unplaced(site: PredictedSite | SyncChange | SyncSite) -> str:
+def unplaced(site: Site | SyncChange) -> str:
     """What stands in for a sync's place that has no line of the program."""
-    return BATCH_COPY if is_batch_copy(site) else "line unknown"
+    return BATCH_COPY if is_batch_copy(site.file, site.label, site.kind) else "line unknown"
 
 
 class Anchors:

@@ -9,8 +9,7 @@ from markupsafe import Markup
 from steptrace import format as fmt
 from steptrace.documents.base import Document
 from steptrace.documents.column import Column, keys_of, shown_columns
-from steptrace.documents.comparison import PredictedSite
-from steptrace.documents.syncs import SyncSite
+from steptrace.documents.syncs import Site
 from steptrace.report.page.definitions import Definition
 from steptrace.report.page.markup import Anchors, Html, breakable, inline_code, place, render, short_place, unplaced
 
@@ -68,7 +67,7 @@ def listing(
     return Explained(html, meanings(type(rows[0]), columns, (labels[0] if labels else columns[0].heading).lower()))
 
 
-def site_table(sites: Sequence[SyncSite | PredictedSite], anchor: str, *, per_step: bool = True) -> Explained:
+def site_table(sites: Sequence[Site], anchor: str, *, per_step: bool = True) -> Explained:
     """Where the host waits, the costliest site first; of predicted ones, whose cost nobody knows, the most frequent."""
     figures = ("count", "blocked_ns", "exposed_idle_ns", "ceiling_ns")
     names = [f"{name}_per_step" if per_step else name for name in figures]
@@ -147,6 +146,6 @@ def _text(row: Document, column: Column, value: object) -> str | Markup:
 
 
 def _place_text(row: Any) -> str:
-    if isinstance(row, PredictedSite) and row.program_file is not None:
-        return f"{short_place(row.program_file, row.program_line)} (in {place(row)})"
-    return place(row) or (unplaced(row) if isinstance(row, SyncSite | PredictedSite) else "line unknown")
+    if isinstance(row, Site) and row.program is not None:
+        return f"{short_place(*row.program)} (in {place(row)})"
+    return place(row) or (unplaced(row) if isinstance(row, Site) else "line unknown")
