@@ -25,6 +25,7 @@ from recorded import TRACES, needs_traces
 from steptrace.analysis import load_trace, queues, summarize_trace
 from steptrace.analysis.common import launches
 from steptrace.analysis.kernels.measure import kernel_table
+from steptrace.limits import EXCESS_DELAY_NS, SLOW_LAUNCH_NS
 from steptrace.trace.columns import row_numbers
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace, launched_at
@@ -144,8 +145,8 @@ def test_launches_queues_and_kernels_agree_with_hta(name: str) -> None:
 
     times = launches.launch_times(_seen_by_hta(name, whole, _LAUNCHES_OF_HTA), device)
     short = (times["device_ns"] < times["host_ns"]).sum()
-    slow = times["host_ns"] > launches.SLOW_LAUNCH_NS
-    late = times["delay_ns"] > launches.EXCESS_DELAY_NS
+    slow = times["host_ns"] > SLOW_LAUNCH_NS
+    late = times["delay_ns"] > EXCESS_DELAY_NS
     counts = {"n": len(times), "short_kernels_any": short, "runtime_outliers": slow.sum()}
     counts |= {"launch_delay_outliers": late.sum()}
     lines += [f"launches.{key}: HTA {hta['launches'][key]}, here {n}" for key, n in counts.items()

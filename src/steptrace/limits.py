@@ -18,5 +18,11 @@ MOST_RESIDUAL: Final = 0.10
 #: high (the TensorFlow Profiler's thresholds).
 OVERHEAD_MODERATE: Final = 0.03
 OVERHEAD_HIGH: Final = 0.15
+#: A call longer than the first is a slow launch; a launch latency longer than the second is an excess delay; a gap of a
+#: stream shorter than the third, before work that was already queued, is the GPU's own start-up. All three are Holistic
+#: Trace Analysis's, whose documentation gives 30 ns for the last, but whose code compares microseconds.
+SLOW_LAUNCH_NS: Final = 50_000
+EXCESS_DELAY_NS: Final = 100_000
+KERNEL_WAIT_BELOW_NS: Final = 30_000
 #: Below this share of the events at which the allocator's counter fits the recorded blocks, allocations are missing.
 COUNTER_AGREES: Final = 0.99

@@ -14,12 +14,13 @@ import pandas as pd
 from steptrace import intervals
 from steptrace.analysis.common.annotations import annotation_of_kernels
 from steptrace.analysis.common.busy import activity
-from steptrace.analysis.common.division import CAUSES, KERNEL_WAIT_BELOW_NS, first_work, gap_causes, gpu_division
+from steptrace.analysis.common.division import CAUSES, first_work, gap_causes, gpu_division
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.common.rows import plain, rows
 from steptrace.documents.idle import HostCall, HostGap, HostGaps, Idle, IdleEnding, IdleGap, StreamIdle
 from steptrace.documents.table import frame_of, validate
 from steptrace.intervals import Ints, Spans
+from steptrace.limits import KERNEL_WAIT_BELOW_NS
 from steptrace.trace import columns
 from steptrace.trace.events import MISSING
 from steptrace.trace.model import Trace, launched_at, launching_op, on_training, once

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from steptrace.documents.summary import Summary, TraceSummary
     from steptrace.documents.syncs import SyncSite
 
-_NS_PER_MS: Final = 1e6
 #: Lines with a sync that the terminal shows.
 _MOST_LINES: Final = 12
 _SEVERAL: Final = 2
@@ -41,7 +40,7 @@ class Measured:
 
 def median_ms(one: Measured) -> float:
     """The median time of a run's timed steps in ms."""
-    return float(statistics.median(row["step_ns"] for row in one.timed)) / _NS_PER_MS
+    return float(statistics.median(row["step_ns"] for row in one.timed)) / fmt.NS_PER_MS
 
 
 def spread(times: Sequence[float]) -> tuple[float, float]:
@@ -53,14 +52,14 @@ def spread(times: Sequence[float]) -> tuple[float, float]:
 def wait_ms(measured: Sequence[Measured]) -> float | None:
     """The mean wait for data; None in a program without a DataLoader."""
     waits = [row["wait_ns"] for one in measured for row in one.timed if row["batches"]]
-    return statistics.mean(waits) / _NS_PER_MS if waits else None
+    return statistics.mean(waits) / fmt.NS_PER_MS if waits else None
 
 
 def timing(measured: Sequence[Measured]) -> list[str]:
     """The step time with its spread, what a step consists of, and the wait for data."""
     medians = [median_ms(one) for one in measured]
     first = measured[0]
-    steps = [row["step_ns"] / _NS_PER_MS for one in measured for row in one.timed]
+    steps = [row["step_ns"] / fmt.NS_PER_MS for one in measured for row in one.timed]
     low, high = spread(steps)
     where = first.record.environment.gpu or "CPU"
     ranks = first.record.world_size

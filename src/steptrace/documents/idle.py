@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 from steptrace.documents.base import Document, field
 from steptrace.documents.column import column, key
 from steptrace.documents.overview import Parts
+from steptrace.format import duration
+from steptrace.limits import KERNEL_WAIT_BELOW_NS
 
 
 class StreamIdle(Document, frozen=True):
@@ -15,7 +17,9 @@ class StreamIdle(Document, frozen=True):
     host_wait_ns: Annotated[
         int, column("Host wait", "Before work launched after the previous one had ended.", "ns", total=True)
     ]
-    kernel_wait_ns: Annotated[int, column("Kernel wait", "Of the others, gaps under 30 µs.", "ns", total=True)]
+    kernel_wait_ns: Annotated[
+        int, column("Kernel wait", f"Of the others, gaps under {duration(KERNEL_WAIT_BELOW_NS)}.", "ns", total=True)
+    ]
     other_ns: Annotated[int, column("Other", "The rest.", "ns", total=True)]
 
 

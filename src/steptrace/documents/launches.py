@@ -4,6 +4,8 @@ from typing import Annotated
 
 from steptrace.documents.base import Document, field
 from steptrace.documents.column import column, key
+from steptrace.format import duration
+from steptrace.limits import EXCESS_DELAY_NS, SLOW_LAUNCH_NS
 
 
 class Distribution(Document, frozen=True):
@@ -45,8 +47,10 @@ class LaunchCall(Document, frozen=True):
     ]
     latency_median_ns: Annotated[float, field("Median launch latency.", "ns")]
     short_kernels: Annotated[int, column("Short", "Launches whose work takes less time than the call.", total=True)]
-    slow_launches: Annotated[int, column("Slow", "Calls that took more than 50 µs.", total=True)]
-    excess_delays: Annotated[int, column("Excess", "Launches with more than 100 µs of launch latency.", total=True)]
+    slow_launches: Annotated[int, column("Slow", f"Calls that took more than {duration(SLOW_LAUNCH_NS)}.", total=True)]
+    excess_delays: Annotated[
+        int, column("Excess", f"Launches with more than {duration(EXCESS_DELAY_NS)} of launch latency.", total=True)
+    ]
 
 
 class LaunchOperator(Document, frozen=True):
@@ -74,8 +78,10 @@ class LaunchOperator(Document, frozen=True):
         ),
     ]
     short_kernels: Annotated[int, column("Short", "Launches whose work takes less time than the call.", total=True)]
-    slow_launches: Annotated[int, column("Slow", "Calls of more than 50 µs.", total=True)]
-    excess_delays: Annotated[int, column("Excess", "Launches with more than 100 µs of latency.", total=True)]
+    slow_launches: Annotated[int, column("Slow", f"Calls of more than {duration(SLOW_LAUNCH_NS)}.", total=True)]
+    excess_delays: Annotated[
+        int, column("Excess", f"Launches with more than {duration(EXCESS_DELAY_NS)} of latency.", total=True)
+    ]
 
 
 class Launches(Document, frozen=True):
@@ -91,8 +97,12 @@ class Launches(Document, frozen=True):
     short_kernels: Annotated[
         int, column("Short kernels", "Launches whose work takes less time than the call.", total=True)
     ]
-    slow_launches: Annotated[int, column("Slow launches", "Calls of more than 50 µs.", total=True)]
-    excess_delays: Annotated[int, column("Excess delays", "Launches with more than 100 µs of latency.", total=True)]
+    slow_launches: Annotated[
+        int, column("Slow launches", f"Calls of more than {duration(SLOW_LAUNCH_NS)}.", total=True)
+    ]
+    excess_delays: Annotated[
+        int, column("Excess delays", f"Launches with more than {duration(EXCESS_DELAY_NS)} of latency.", total=True)
+    ]
     host_ns: Annotated[Distribution | None, field("Length of the calls.")]
     device_ns: Annotated[Distribution | None, field("Time of their work.")]
     delay_ns: Annotated[Distribution | None, field("From a call's end to its work's start.")]

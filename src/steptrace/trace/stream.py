@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, Final, cast
 
 from isal import igzip, isal_zlib
 
+from steptrace import format as fmt
 from steptrace.errors import TraceError, TruncatedTraceError
 from steptrace.trace.bounds import path_text
 from steptrace.trace.decode import decode_object, scan
@@ -110,7 +111,7 @@ class EventStream:
     def _append(self, buffer: bytes, more: bytes) -> bytes:
         if len(buffer) > max(LARGEST_TEXT, 4 * self._chunk):
             raise TraceError(
-                f"an event, or the text around the events, is longer than {LARGEST_TEXT >> 20} MiB",
+                f"an event, or the text around the events, is longer than {fmt.size_bytes(LARGEST_TEXT)}",
                 where=self.path,
                 expected="a Kineto trace (JSON)",
             )

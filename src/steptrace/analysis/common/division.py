@@ -18,13 +18,10 @@ from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.launches import waits_for_event
 from steptrace.analysis.common.steps import HOST_PARTS, labelled_parts, unlabelled_parts
 from steptrace.intervals import Ints, Spans
+from steptrace.limits import KERNEL_WAIT_BELOW_NS
 from steptrace.trace.columns import map_names, row_numbers, spans_of, start_end, take
 from steptrace.trace.model import Trace, launched_at, on_training, once
 from steptrace.trace.names import LOADER_LABEL
-
-#: A shorter gap before work that was already queued is the GPU's own start-up. HTA's documentation gives 30 ns, but its
-#: code compares microseconds.
-KERNEL_WAIT_BELOW_NS: Final = 30_000
 
 #: The causes of a GPU's idle time, in order of precedence.
 CAUSES: Final = ("sync", "loader", "host", "dependency", "unknown")

@@ -19,13 +19,10 @@ from steptrace.documents.column import key
 from steptrace.documents.launches import Distribution, LaunchCall, Launches, LaunchOperator
 from steptrace.documents.table import frame_of, validate
 from steptrace.intervals import Ints
+from steptrace.limits import EXCESS_DELAY_NS, SLOW_LAUNCH_NS
 from steptrace.trace import names as naming
 from steptrace.trace.columns import Mask, ended_before, map_names, references, row_numbers, texts
 from steptrace.trace.model import Trace, once
-
-#: A call longer than this is a slow launch; a launch latency longer than that an excess delay. HTA's thresholds.
-SLOW_LAUNCH_NS = 50_000
-EXCESS_DELAY_NS = 100_000
 
 #: How many operators summary.json lists.
 MOST = 20

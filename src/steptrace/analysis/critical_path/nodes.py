@@ -16,9 +16,10 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.division import KERNEL_WAIT_BELOW_NS, loader_spans
+from steptrace.analysis.common.division import loader_spans
 from steptrace.analysis.critical_path.waits import Work, work_of
 from steptrace.intervals import Ints, Spans
+from steptrace.limits import KERNEL_WAIT_BELOW_NS
 from steptrace.trace.columns import Mask, map_names, row_numbers, start_end, take
 from steptrace.trace.model import Trace
 

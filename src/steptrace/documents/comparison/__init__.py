@@ -26,6 +26,8 @@ from steptrace.documents.run import Communication, Environment, RunMemory, is_si
 from steptrace.documents.step_figures import StepFigures
 from steptrace.documents.summary import TraceSummary
 from steptrace.documents.syncs import PredictedSite, SyncSite
+from steptrace.format import setting
+from steptrace.limits import NOISE_FLOOR, PROFILER_OVERHEAD
 
 
 def key_of(override: str) -> str:
@@ -47,8 +49,8 @@ class Method(Document, frozen=True):
         float,
         column(
             "Noise floor",
-            "The smallest effect that counts: 1 %, or, where a study runs its baseline twice, the far end "
-            "of the interval of that pair's ratio.",
+            f"The smallest effect that counts: {setting(NOISE_FLOOR)}, or, where a study runs its baseline twice, the "
+            "far end of the interval of that pair's ratio.",
         ),
     ]
     noise_floor_source: Annotated[str, field("`default`, or `A/A pair`.")]
@@ -85,8 +87,8 @@ class VariantResult(StepFigures, frozen=True):
         float | None,
         column(
             "Profiled / unprofiled",
-            "Step time in the profiled window over the unprofiled one. Above 1.10 the trace figures "
-            "describe a step that the profiler has changed.",
+            "Step time in the profiled window over the unprofiled one. Above "
+            f"{PROFILER_OVERHEAD:.2f} the trace figures describe a step that the profiler has changed.",
         ),
     ]
     synchronised_sections_ms: Annotated[

@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from steptrace.documents.base import Document, field
 from steptrace.documents.column import column
+from steptrace.format import setting
+from steptrace.limits import HIGH_SHARE, MODERATE_SHARE
 
 Verdict = Literal["baseline", "faster", "slower", "same", "undecided"]
 Status = Literal["ok", "failed", "oom", "killed", "not run"]
@@ -127,8 +129,8 @@ class LoaderWait(Document, frozen=True):
         InputVerdict | None,
         column(
             "Input-bound",
-            "Moderately input-bound if waiting for data counts for 5 % of the step time or more, highly from 20 % on: "
-            "the thresholds of the TensorFlow Profiler.",
+            f"Moderately input-bound if waiting for data counts for {setting(MODERATE_SHARE)} of the step time or "
+            f"more, highly from {setting(HIGH_SHARE)} on: the thresholds of the TensorFlow Profiler.",
         ),
     ]
     traced_share: Annotated[float | None, field("The same by the profiled window alone.")]

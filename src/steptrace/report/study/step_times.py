@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from steptrace.documents.comparison import Comparison, RunResult
 from steptrace.errors import RecordError
+from steptrace.format import NS_PER_MS
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study import step_charts as draw
 from steptrace.report.study.model import RunSteps, variants_shown
@@ -59,7 +60,7 @@ def _read_steps(path: Path, variant: str, run: RunResult) -> RunSteps:
             columns = file.read(columns=["phase", "step", "step_ns"]).to_pydict()
         order = np.argsort(columns["step"], kind="stable")
         phase = np.array(columns["phase"])[order]
-        ms = np.array(columns["step_ns"], dtype=np.float64)[order] / 1e6
+        ms = np.array(columns["step_ns"], dtype=np.float64)[order] / NS_PER_MS
     except (OSError, pa.ArrowInvalid, KeyError) as error:
         raise RecordError(f"step times cannot be read ({error})", where=path, next_step="run the study again") from None
     unprofiled = phase != "profiled"

@@ -38,6 +38,7 @@ def waterfall(study: Comparison) -> Html | None:
         many=len(shown) > _MANY,
         left_out=known - len(shown),
         names=CATEGORY_NAMES,
+        floor=NOISE_FLOOR,
         confidence=study.method.confidence,
     )
 
@@ -79,7 +80,9 @@ def waterfall_figure(parts: Sequence[WaterfallPart], total: Difference) -> Inlin
     labels = [
         (
             _name(part),
-            "below 1 %" if is_insignificant(part, total) and part.category != "small" else fmt.signed_ns(part.delta_ns),
+            f"below {fmt.setting(NOISE_FLOOR)}"
+            if is_insignificant(part, total) and part.category != "small"
+            else fmt.signed_ns(part.delta_ns),
         )
         for part in parts
     ]
@@ -152,5 +155,5 @@ def _name(part: WaterfallPart) -> str:
     if part.category == "residual":  # its explanation stands in the table; here it would run across the lines
         return part.category
     if part.category == "small":
-        return "others, each below 1 %"
+        return f"others, each below {fmt.setting(NOISE_FLOOR)}"
     return CATEGORY_NAMES.get(part.category, part.category)

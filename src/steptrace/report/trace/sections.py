@@ -139,7 +139,11 @@ def syncs(view: TraceView, spot: Spot) -> Parts | None:
         for at, ns, part in cheap[:_MOST_CHEAP]
     ]
     named += [f"{len(cheap) - _MOST_CHEAP} more"] if len(cheap) > _MOST_CHEAP else []
-    return [head, table, note(f"Sites worth under 1 % of a step are not listed as findings: {'; '.join(named)}.")]
+    return [
+        head,
+        table,
+        note(f"Sites worth under {fmt.setting(NOISE_FLOOR)} of a step are not listed as findings: {'; '.join(named)}."),
+    ]
 
 
 def sync_cost(trace: TraceSummary) -> str:
