@@ -23,7 +23,7 @@ from steptrace.terminal import printable
 
 #: Of Snakemake's messages below a warning, by how they begin.
 _SHOWN: Final = ("Nothing to be done", "Unlocking", "Will exit", "Trying to restart")
-#: Of its errors: they repeat that a job has failed, which has been said with its reason.
+#: Of its errors: they repeat that a job has failed, which is already printed with its reason.
 _REPEATED: Final = (
     "Exiting because a job execution failed",
     "WorkflowError:\nAt least one job did not complete",
@@ -46,7 +46,7 @@ class LogHandler(LogHandlerBase):
         self._not_written: list[str] = []
         self._started, self._total, self._done = 0.0, 0, 0
         self._stream = sys.stdout if self.common_settings.stdout else sys.stderr
-        # Read next, a Snakefile is not told of a dry run, which must change nothing; a logger is.
+        # Read next, a Snakefile cannot see a dry run, which must change nothing; a logger is.
         os.environ["STEPTRACE_DRY_RUN"] = "1" if self.common_settings.dryrun else ""
         if self.common_settings.dryrun and self._quiet("RULES"):
             # Or Snakemake would prepare what it says of each job, which takes longer than finding out what to run.
@@ -54,7 +54,7 @@ class LogHandler(LogHandlerBase):
 
     @property
     def has_filter(self) -> bool:
-        """False where everything is said as Snakemake says it."""
+        """False where Snakemake's own messages are kept."""
         settings = self.common_settings
         whole = settings.dryrun and not self._quiet("PROGRESS")
         return not (settings.verbose or settings.printshellcmds or whole)

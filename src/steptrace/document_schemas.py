@@ -63,12 +63,12 @@ def _said(kind: type[Document]) -> tuple[str, str]:
 
 def rule_table() -> str:
     """The rules of findings as a table for docs/findings.md, those on the same cause in one row."""
-    found: dict[str, tuple[Rule[Any], list[str]]] = {}
+    by_name: dict[str, tuple[Rule[Any], list[str]]] = {}
     for what, rules in (("trace", TRACE_RULES), ("ranks", RANK_RULES), ("study", STUDY_RULES)):
         for rule in rules:
-            found.setdefault(rule.name, (rule, []))[1].append(what)
+            by_name.setdefault(rule.name, (rule, []))[1].append(what)
     head = ("Rule", "Looks at", "Fires when", "Source of the thresholds", "Advice", "Counter-check", "Study")
-    return table(head, [_row(rule, where) for rule, where in found.values()])
+    return table(head, [_row(rule, where) for rule, where in by_name.values()])
 
 
 def _row(rule: Rule[Any], where: list[str]) -> tuple[str, ...]:

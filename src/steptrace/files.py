@@ -80,14 +80,14 @@ def read_versioned(path: Path) -> dict[str, Any]:
     return content
 
 
-def check_version(found: object, path: Path, known: int = _VERSION) -> None:
+def check_version(version: object, path: Path, expected: int = _VERSION) -> None:
     """Refuse a file of another version than this steptrace reads.
 
     Raises:
-        RecordError: it is not `known`.
+        RecordError: it is not `expected`.
     """
-    if type(found) is not int or found != known:
-        what = f"file is of version {str(found)[:20]}, and this steptrace reads version {known}"
+    if type(version) is not int or version != expected:
+        what = f"file is of version {str(version)[:20]}, and this steptrace reads version {expected}"
         raise RecordError(f"{what}: make it again, or use the steptrace that wrote it", where=path)
 
 
@@ -130,8 +130,8 @@ def private_folder(folder: Path) -> Path:
     return folder
 
 
-def _on_one_line(found: re.Match[str]) -> str:
-    return f"[{' '.join(found[1].split())}]"
+def _on_one_line(match: re.Match[str]) -> str:
+    return f"[{' '.join(match[1].split())}]"
 
 
 def missing_file(path: Path) -> RecordError:

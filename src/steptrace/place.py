@@ -44,7 +44,7 @@ def can_agree() -> bool:
 def agreed(value: int) -> int:
     """Rank 0's value, on every rank; all must ask for it, between the same two steps.
 
-    It travels through the store by which the ranks have found each other: a collective would need a device, and a
+    It travels through the store by which the ranks have met: a collective would need a device, and a
     place in the order of the program's own.
     """
     rank = place().rank

@@ -113,7 +113,7 @@ def write_op_lines(run_dir: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
 
 
 def write_sources(run_dir: Path, texts: Mapping[str, str]) -> Path:
-    """Write `sources.json`, the text of each file as the run found it, into `run_dir` and return its path."""
+    """Write `sources.json`, the text of each file as it was in the run, into `run_dir` and return its path."""
     return write_json(run_dir / SOURCES_FILE, {VERSION_KEY: _SOURCES_VERSION, "files": texts})
 
 

@@ -36,7 +36,7 @@ LARGEST_SAME: Final = 0.10
 #: IQR/median of a variant's steps: above the first a warning, above the second no verdict (torch.utils.benchmark).
 IQR_WARNING: Final = 0.10
 IQR_REFUSED: Final = 0.25
-#: Change of step time over a run, by Theil-Sen slope, above which the run is said to drift.
+#: Change of step time over a run, by Theil-Sen slope, above which the run counts as drifting.
 DRIFT_WARNING: Final = 0.05
 #: Degrees of freedom that the study's mean variance counts in a decision.
 PRIOR_DF: Final = 12.0
@@ -146,11 +146,11 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
 
 
 def verdict(ratio: Ratio, adjusted_p: float | None, floor: float) -> Verdict | None:
-    """What may be said of a variant, given its p-value after correction; None if there is no interval.
+    """The verdict on a variant, given its p-value after correction; None if there is no interval.
 
     `faster` and `slower` need an interval that excludes 1, an effect above the noise floor and a corrected p-value
     below 0.05; `same` needs the whole interval within the floor, and a floor of at most `LARGEST_SAME`: on a machine
-    where identical variants differ by more, two variants that look alike have not been told apart, no more.
+    where identical variants differ by more, two variants that look alike are undecided, no more.
     """
     if ratio.low is None or ratio.high is None:
         return None
@@ -167,8 +167,8 @@ def noise_floor(identical: Sequence[Ratio]) -> float | None:
 
     The observed difference alone would be no floor: by luck it can be 0.
     """
-    known = ((ratio.low, ratio.high) for ratio in identical)
-    return max((max(high, 1 / low) - 1 for low, high in known if low is not None and high is not None), default=None)
+    ends = ((ratio.low, ratio.high) for ratio in identical)
+    return max((max(high, 1 / low) - 1 for low, high in ends if low is not None and high is not None), default=None)
 
 
 def _repeated(logs: Mapping[str, Mapping[int, float]]) -> list[str]:

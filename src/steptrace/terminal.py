@@ -9,4 +9,4 @@ _COMMANDS: Final = re.compile("(\x1b\\[(?:0|1|31|32|33)m)|[\x00-\x08\x0b-\x1f\x7
 
 def printable(text: str) -> str:
     """The text with every character that commands a terminal written as its escape, such as `\\x1b`; colours stay."""
-    return _COMMANDS.sub(lambda found: found[1] or found[0].encode("unicode_escape").decode(), text)
+    return _COMMANDS.sub(lambda match: match[1] or match[0].encode("unicode_escape").decode(), text)

@@ -266,9 +266,7 @@ def test_warnings_and_differing_environments_are_told(make_study: MakeStudy) -> 
     spread, profiler = warnings(load_study(make_study("cpu")))
     assert spread == "Interquartile range is 12 % of the median: `where`."
     assert profiler == "A profiled step took 1.21× the time of an unprofiled one: `ignore_index`."
-    assert warnings(load_study(make_study("gpu"))) == [
-        "The runs did not all take place in the same environment; they differ in: Driver."
-    ]
+    assert warnings(load_study(make_study("gpu"))) == ["The runs' environments differ in: Driver."]
 
 
 def test_a_warning_of_several_variants_is_said_once_with_the_range_of_its_numbers(study_builder: Any) -> None:

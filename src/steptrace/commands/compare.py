@@ -59,7 +59,7 @@ def _read(path: Path) -> "Comparison":
     from steptrace.documents.comparison import Comparison
 
     file = path / "comparison.json" if path.is_dir() else path
-    studies = sorted(found.parent for found in path.glob("*/comparison.json")) if path.is_dir() else []
+    studies = sorted(file.parent for file in path.glob("*/comparison.json")) if path.is_dir() else []
     if studies and not file.exists():
         raise RecordError(
             "a folder of several studies' results",

@@ -58,19 +58,19 @@ def with_batch(command: Sequence[str], batch: int | None) -> list[str]:
     return [word if batch is None else word.replace(_PLACE, str(batch)) for word in command]
 
 
-def as_json(found: Sequence[Estimate]) -> list[dict[str, Any]]:
+def as_json(listed: Sequence[Estimate]) -> list[dict[str, Any]]:
     """Plain data for `--json`."""
-    rows: list[dict[str, Any]] = msgspec.to_builtins(found)
+    rows: list[dict[str, Any]] = msgspec.to_builtins(listed)
     return rows
 
 
-def table(found: Sequence[Estimate], *, ranks: int = 1) -> list[str]:
+def table(listed: Sequence[Estimate], *, ranks: int = 1) -> list[str]:
     """The lines of the table, and under it why a row has no figure and what no rule covers; `ranks` of the program."""
-    lines = ["  estimated, not measured:", *columns(_HEAD, [_row(one) for one in found])]
-    lines += [f"    {_name(one)}: not estimated: {one.reason}" for one in found if one.reason is not None]
+    lines = ["  estimated, not measured:", *columns(_HEAD, [_row(one) for one in listed])]
+    lines += [f"    {_name(one)}: not estimated: {one.reason}" for one in listed if one.reason is not None]
     if ranks > 1:
         lines.append(f"    of the first of {ranks} ranks; collectives between them are not estimated")
-    for one in found[:1]:
+    for one in listed[:1]:
         lines += [
             f"    without a rule: {missing.name}, {missing.calls:g}x, {fmt.percent(missing.share_pct)} of the GPU work"
             f"{_place(missing.file, missing.line)}: {missing.reason}"

@@ -1,4 +1,4 @@
-"""`steptrace predict`: the syncs that a training step would make on CUDA, found without a GPU.
+"""`steptrace predict`: the syncs that a training step would make on CUDA, predicted without a GPU.
 
 This process does not import torch: see `steptrace.commands.predicted`.
 """
@@ -228,10 +228,10 @@ def study_programs(study: str, folder: Path) -> tuple[str, dict[str, str]]:
     return kind, {name: str(file) for name, file in files.items()}
 
 
-def _over(found: Sequence[Followed], budget: int, allow: Sequence[str], given: str | None) -> list[str]:
+def _over(followed: Sequence[Followed], budget: int, allow: Sequence[str], given: str | None) -> list[str]:
     """One line for each program that makes more syncs than it may, naming the places; `given` is what was asked for."""
     lines = []
-    for entry in found:
+    for entry in followed:
         sites = over_budget(map(predicted_site, entry.prediction["sites"] if entry.prediction else ()), allow)
         total = sum(site.count_per_step or 0 for site in sites)
         if total > budget:

@@ -1,4 +1,4 @@
-"""`steptrace run -- COMMAND`: starts any program that trains with PyTorch, measures its steps, says what it found."""
+"""`steptrace run -- COMMAND`: starts any program that trains with PyTorch, measures its steps, prints the result."""
 
 import argparse
 import shlex
@@ -129,7 +129,7 @@ class _Predicted:
     estimates: list[Estimate]
 
     def lines(self, command: str) -> list[str]:
-        """What is said of it."""
+        """It as lines of text."""
         from steptrace.commands.predict import text_of
 
         ranks = len(self.prediction.get("by_rank") or ())
@@ -157,7 +157,7 @@ def _prepared(out: Path) -> Path:
 
 
 def _say(measured: Sequence[Measured], out: Path, arguments: argparse.Namespace, predicted: _Predicted | None) -> None:
-    """Write summary.json and the page, and say what was found."""
+    """Write summary.json and the page, and print the result."""
     first, command = measured[0], shlex.join(arguments.program)
     lines = [f"steptrace: {command}", *timing(measured)]
     document: dict[str, Any] = {

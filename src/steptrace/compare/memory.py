@@ -69,7 +69,7 @@ def _fit(entries: Sequence[VariantResult]) -> MemoryFit | None:
 
 
 def _record(run: Run) -> RunMemory | None:
-    """What a run wrote of its memory, if it ended in a way that can be told of."""
+    """What a run wrote of its memory, if it ended so that there is any."""
     if run.status not in ("ok", "oom"):
         return None
     try:

@@ -23,7 +23,7 @@ from steptrace.stats import Ratio, holm, ratios, verdict
 def compare(study_dir: Path, *, estimate_gpus: Sequence[str] = ()) -> Comparison:
     """Compare the variants of a study by what lies in `results/<study>/`.
 
-    Runs that failed or are missing are told of, not left out. The same files give the same result. `findings` is
+    Runs that failed or are missing are listed, not left out. The same files give the same result. `findings` is
     empty: `steptrace.findings.with_findings` fills it.
 
     Args:

@@ -131,10 +131,10 @@ def _step(a: Side, b: Side) -> tuple[Pair, dict[str, Pair]]:
     """The mean step of each side, or the whole trace, and its parts, where both have the same kind."""
     sides = [_parts(side) for side in (a, b)]
     lengths = [sum(trace.window_ns for trace in side.traces) / (side.steps or len(side.traces)) for side in (a, b)]
-    known = [side for side in sides if side is not None]
-    if len(known) < 2 or known[0][0] != known[1][0]:
+    present = [side for side in sides if side is not None]
+    if len(present) < 2 or present[0][0] != present[1][0]:
         return Pair(a=lengths[0], b=lengths[1]), {}
-    (_, left), (_, right) = known
+    (_, left), (_, right) = present
     names = dict.fromkeys([*left, *right])
     parts = {name: Pair(a=left.get(name, 0.0), b=right.get(name, 0.0)) for name in names}
     return Pair(a=sum(left.values()), b=sum(right.values())), parts

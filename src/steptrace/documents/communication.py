@@ -1,4 +1,4 @@
-"""What is said of communication of one rank."""
+"""Figures of communication of one rank."""
 
 from typing import Annotated, Literal
 
@@ -29,7 +29,7 @@ class CollectiveName(Document, frozen=True):
             total=True,
         ),
     ]
-    bytes: Annotated[int | None, column("Bytes", "Bytes, if said for all.", "B", total=True)]
+    bytes: Annotated[int | None, column("Bytes", "Bytes, if the trace has them for all.", "B", total=True)]
     hidden_pct: Annotated[float | None, column("Hidden", "Share of its own length under computation.", "%")]
 
 
@@ -65,7 +65,7 @@ class AllReduce(Document, frozen=True):
 
     source: Annotated[Literal["gpu", "host"], field("Where they ran.")]
     count: Annotated[int, field("How many.")]
-    bytes: Annotated[int | None, field("Bytes; null unless said for all.", "B")]
+    bytes: Annotated[int | None, field("Bytes; null unless the trace has them for all.", "B")]
     measured_ns: Annotated[int, field("Union of their spans.", "ns")]
     exposed_ns: Annotated[int | None, field("Of that, not hidden by computation.", "ns")]
     overlap: Annotated[float | None, field("Share that computation hid.")]

@@ -1,4 +1,4 @@
-"""What is said of copies."""
+"""Figures of copies."""
 
 from typing import Annotated
 

@@ -84,8 +84,8 @@ def gate_figures() -> Mapping[str, tuple[str, ...]]:
     `*` stands for names that the program gives (its labels), and `per_step` for the count that was measured, else
     predicted.
     """
-    found = figures_of(VariantResult)
-    return found | {"syncs": (*found["syncs"], "per_step")}
+    figures = figures_of(VariantResult)
+    return figures | {"syncs": (*figures["syncs"], "per_step")}
 
 
 #: The variant that stands for all.

@@ -1,4 +1,4 @@
-"""What is said of gaps by kernel: before which kernels the GPU waits."""
+"""Figures of gaps by kernel: before which kernels the GPU waits."""
 
 from typing import Annotated
 

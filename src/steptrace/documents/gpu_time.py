@@ -1,4 +1,4 @@
-"""What is said of where the time of GPUs and of steps went."""
+"""Where the time of GPUs and of steps went."""
 
 from typing import Annotated
 

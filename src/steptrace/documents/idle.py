@@ -1,4 +1,4 @@
-"""What is said of idle time: its causes, what ended it, and what the host did meanwhile."""
+"""Figures of idle time: its causes, what ended it, and what the host did meanwhile."""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""What is said of waiting for data."""
+"""Figures of waiting for data."""
 
 from typing import Annotated, Literal
 

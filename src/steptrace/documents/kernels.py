@@ -1,4 +1,4 @@
-"""What is said of kernels: their times, number formats and recurring sequences."""
+"""Figures of kernels: their times, number formats and recurring sequences."""
 
 from typing import Annotated
 
@@ -57,7 +57,7 @@ class KernelFormat(Document, frozen=True):
     ]
     by: Annotated[
         str | None,
-        column("Known from", "Where that is known from: the kernel's `name` or its operator's input `types`."),
+        column("Source", "Where that comes from: the kernel's `name` or its operator's input `types`."),
     ]
     tensor_core: Annotated[str, column("Tensor cores", "Whether it runs on tensor cores: `yes`, `no` or `unknown`.")]
     eligible: Annotated[bool, field("Whether its arithmetic is such as tensor cores do.")]

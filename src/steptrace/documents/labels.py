@@ -1,4 +1,4 @@
-"""What is said of labels that the program set, and calls of optimizers."""
+"""Figures of labels that the program set, and calls of optimizers."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What is said of launches."""
+"""Figures of launches."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What is said of memory."""
+"""Figures of memory."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What is said of the first look: where a step goes, the operators that take it, and where these run."""
+"""The first look: where a step goes, the operators that take it, and where these run."""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""What is said of where in the program time goes, and of what the critical path is made."""
+"""Where in the program time goes, and what the critical path is made of."""
 
 from typing import Annotated
 

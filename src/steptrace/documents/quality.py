@@ -1,4 +1,4 @@
-"""What is said of how far a trace can be trusted."""
+"""How far a trace can be trusted."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What is said of queues: how much work was waiting in front of each stream."""
+"""Figures of queues: how much work was waiting in front of each stream."""
 
 from typing import Annotated
 

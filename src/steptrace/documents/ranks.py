@@ -1,4 +1,4 @@
-"""What is said of several ranks together."""
+"""Figures of several ranks together."""
 
 from typing import Annotated
 
@@ -35,7 +35,7 @@ class RankCollectives(Document, frozen=True):
         int,
         column(
             "Matching",
-            "A collective is found on several ranks by its process group and number. One that the host "
+            "A collective is matched across ranks by its process group and number. One that the host "
             "carries out (gloo) is the n-th of its size in its step, as ranks must ask for them in one "
             "order. Where a trace holds no numbers, by time: the ranks' activities have an instant in "
             "common and end together.",
@@ -99,7 +99,7 @@ class RankWait(Document, frozen=True):
         int | None, column("Uncertainty", "Half the width of what the offset is the median of.", "ns")
     ]
     collectives: Annotated[int, column("Collectives", "Its collectives.")]
-    matched: Annotated[int, column("Matched", "Those found on another rank too.")]
+    matched: Annotated[int, column("Matched", "Those that ran on another rank, too.")]
     last: Annotated[int, column("Last to arrive", "Of the matched: it was the last to arrive.")]
     wait_ns: Annotated[
         int | None,

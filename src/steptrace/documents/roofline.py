@@ -1,4 +1,4 @@
-"""What is said of operators against the data sheet of the GPU they ran on."""
+"""Figures of operators against the data sheet of the GPU they ran on."""
 
 from typing import Annotated
 

@@ -75,7 +75,7 @@ class RunRecord(File, frozen=True, kw_only=True):
     environment: Annotated[Environment, field("Where it ran.")]
     peak_allocated_bytes: Annotated[int | None, field("Highest of the whole training.", "B")]
     peak_reserved_bytes: Annotated[int | None, field("Highest of the whole training.", "B")]
-    nvml: Annotated[dict[str, float] | None, field("What NVML said of the GPU during the timed steps.")]
+    nvml: Annotated[dict[str, float] | None, field("NVML's figures of the GPU during the timed steps.")]
     traces: Annotated[tuple[str, ...], field("The trace files, one a rank.")]
     config: Annotated[dict[str, Any], field("The composed configuration.")]
     warnings: Annotated[tuple[str, ...], field("What was asked for and could not be measured, a sentence each.")] = ()

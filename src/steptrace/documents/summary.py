@@ -50,7 +50,7 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     overview: Annotated[Overview | None, subject("Overview", "the trace holds neither GPU activity nor labelled steps")]
     placement: Placement | None
     precision: Precision | None
-    findings: Annotated[tuple[Finding, ...], field("What rules found.", runs="none")] = ()
+    findings: Annotated[tuple[Finding, ...], field("Findings of the rules.", runs="none")] = ()
     idle: Annotated[Idle, subject("Why the GPU is idle", "the trace holds fewer than two GPU activities")]
     host_gaps: HostGaps | None
     syncs: Annotated[Syncs, subject("Where the host waits", "the trace holds no call into a GPU's runtime")]

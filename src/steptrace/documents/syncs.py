@@ -1,4 +1,4 @@
-"""What is said of syncs: where the host waits for the GPU, for how long, and what removing them saves at most."""
+"""Figures of syncs: where the host waits for the GPU, for how long, and what removing them saves at most."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final

@@ -1,4 +1,4 @@
-"""What is said of the picture of a step."""
+"""The picture of a step."""
 
 from typing import Annotated
 

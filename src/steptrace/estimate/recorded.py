@@ -34,8 +34,8 @@ _GPUS: Final = (
 
 def gpu_of_driver(name: str | None) -> Gpu | None:
     """The data sheet of a GPU by the name that its driver gives it; None of one that is not known."""
-    known = next((ours for theirs, ours in _GPUS if theirs in (name or "")), None)
-    return None if known is None else gpu_named(known)
+    model = next((ours for theirs, ours in _GPUS if theirs in (name or "")), None)
+    return None if model is None else gpu_named(model)
 
 
 def recorded_call(name: str, types: str, sizes: str, strides: str) -> OperatorCalls | None:

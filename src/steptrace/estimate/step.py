@@ -95,23 +95,23 @@ def estimate_step(followed: FollowedStep, gpu: Gpu, *, peaks: Mapping[int, int] 
     kernels = [work for work in works if work.rule is not HOST_COPY]
     of_kernels = sum(work.middle for work in kernels)
     covered = sum(work.middle for work in kernels if work.rule.not_covered is None) / of_kernels if kernels else 0.0
-    known = covered >= LEAST_COVERED
+    enough = covered >= LEAST_COVERED
     step_s, busy = step_time(gpu_s, host_s, syncs=syncs)
     return Estimate(
         gpu=gpu.name,
         batch=followed.batch,
-        step_ms=_ms(step_s) if known else None,
-        gpu_ms=_ms(gpu_s) if known else None,
+        step_ms=_ms(step_s) if enough else None,
+        gpu_ms=_ms(gpu_s) if enough else None,
         host_ms=_ms(host_s) if works else None,
-        gpu_busy_pct=(_round(100 * busy[0]), _round(100 * busy[1])) if known else None,
-        limited_by=limit(works, gpu_s, host_s, syncs=syncs) if known else None,
+        gpu_busy_pct=(_round(100 * busy[0]), _round(100 * busy[1])) if enough else None,
+        limited_by=limit(works, gpu_s, host_s, syncs=syncs) if enough else None,
         launches=count,
         syncs=syncs,
         peak_memory_bytes=peak_memory_bytes,
         fits=None if peak_memory_bytes is None else fits(peak_memory_bytes, gpu),
         largest_batch=largest_batch(peaks or {}, gpu),
         covered_pct=_round(100 * covered),
-        reason=None if known else _reason(works, covered),
+        reason=None if enough else _reason(works, covered),
         not_estimated=tuple(_listed(works, lambda work: work.rule.not_covered, total, steps)),
         assumed=tuple(_listed(works, lambda work: _ASSUMED if work.rule is HOST_COPY else None, total, steps)),
     )

@@ -17,7 +17,7 @@ from steptrace.limits import COUNTER_AGREES
 FULL_SHARE, UNUSED_SHARE = 0.90, 0.50
 #: Of the allocator's free memory, what is not in its largest free block; and its free memory of all it reserved.
 FRAGMENTED, FREE_SHARE = 0.50, 0.10
-#: What a step leaves behind from where it is told; of how many steps; and in how many a full device is urgent.
+#: What a step leaves behind at least where it is reported; of how many steps; and in how many a full device is urgent.
 LEFT_BYTES, MOST_STEPS, SOON_STEPS = 4096, 0.75, 1000
 #: With fewer steps a buffer that still fills looks the same: nothing more is concluded from them.
 ENOUGH_STEPS: Final = 4

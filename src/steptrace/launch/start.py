@@ -32,7 +32,7 @@ _GRACE_S: Final = 60.0
 #: Seconds that a program has to end by itself after an interrupt.
 _INTERRUPT_S: Final = 10.0
 ADVICE: Final = (
-    "steps are found at calls of torch.optim's optimizers: call steptrace.step() at the end of each step "
+    "steps are counted at calls of torch.optim's optimizers: call steptrace.step() at the end of each step "
     "where the program updates its weights in another way"
 )
 NO_STEP: Final = "no training step was seen"

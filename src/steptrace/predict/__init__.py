@@ -1,4 +1,4 @@
-"""Which syncs one training step would make on a CUDA device, found without one.
+"""Which syncs one training step would make on a CUDA device, predicted without one.
 
 from steptrace.predict import predict_syncs
 

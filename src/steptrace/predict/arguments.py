@@ -122,9 +122,9 @@ def _without_question(func: Any) -> Callable[..., Any] | None:
     questions = [name for name in asked if name in func.__globals__]
     if not questions:
         return None
-    known = _Globals(func.__globals__, dict.fromkeys(questions, lambda *_: False))
-    known["__builtins__"] = func.__globals__["__builtins__"]
-    copy = FunctionType(func.__code__, known, func.__name__, func.__defaults__, func.__closure__)
+    names = _Globals(func.__globals__, dict.fromkeys(questions, lambda *_: False))
+    names["__builtins__"] = func.__globals__["__builtins__"]
+    copy = FunctionType(func.__code__, names, func.__name__, func.__defaults__, func.__closure__)
     copy.__kwdefaults__ = func.__kwdefaults__
     return copy
 

@@ -30,7 +30,7 @@ def device(index: int = 0) -> torch.device:
 
 
 def set_active(active: bool) -> None:  # noqa: FBT001 - a setter
-    """Say whether the device is there to be found (`is_available`)."""
+    """Say whether the device is there (`is_available`)."""
     global _active
     _active = active
 

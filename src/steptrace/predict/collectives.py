@@ -1,4 +1,4 @@
-"""Collectives during a prediction: the ranks of a job talk by gloo, and are told that it is the backend they asked for.
+"""Collectives during a prediction: the ranks of a job talk by gloo, and see it as the backend they asked for.
 
 Each rank has one virtual device, whatever index it names. With NCCL a collective is a kernel: the host waits only in
 a barrier. With gloo it waits while values pass through its memory, how often is not known.

@@ -118,7 +118,7 @@ def _training_step(config: DictConfig) -> Step:
     model = model.to(device).train()
     step = config.get("step") or {}
     if step.get("compile"):
-        model = torch.compile(model)  # the eager step is followed, and that it is another one is said
+        model = torch.compile(model)  # the eager step is followed, and a note tells that it is another one
     loss = build_loss(config, device)
     extend_rules([*declared_rules(model), *declared_rules(loss)])
     training = Training(

@@ -1,4 +1,4 @@
-"""Shapes of an operator's results by PyTorch's meta kernels. Many are Python and slow, so what they said is kept."""
+"""Shapes of an operator's results by PyTorch's meta kernels. Many are Python and slow, so their results are kept."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final

@@ -117,8 +117,8 @@ class Syncs:
     @property
     def unknown(self) -> list[Unknown]:
         """What could not be judged: the total may be higher by these."""
-        found = dict.fromkeys(self._lasting, 1) | self._unknown
-        return [replace(place, count=count) for place, count in found.items()]
+        places = dict.fromkeys(self._lasting, 1) | self._unknown
+        return [replace(place, count=count) for place, count in places.items()]
 
     @property
     def assumed(self) -> list[Assumed]:

@@ -37,7 +37,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Rule:
-    """One row: `count(call)` syncs of one kind, or None where the count cannot be told.
+    """One row: `count(call)` syncs of one kind, or None where there is no count.
 
     `op` is the operator's name without namespace if it is one of ATen's ("nonzero" stands for all its overloads,
     "fill_.Tensor" for one), else with it ("my_library::nms").
@@ -56,7 +56,7 @@ def declared_rules(program: object) -> list[Rule]:
     Raises:
         PredictError: a row lacks something, or names an unknown kind.
     """
-    found = []
+    rules = []
     for row in getattr(program, "predict_rules", ()):
         try:
             syncs, kind = int(row["syncs"]), row.get("kind", "stream")
@@ -69,8 +69,8 @@ def declared_rules(program: object) -> list[Rule]:
             ) from error
         if kind not in KINDS:
             raise PredictError(f"unknown kind {kind!r}", where=type(program).__name__, expected=", ".join(KINDS))
-        found.append(rule)
-    return found
+        rules.append(rule)
+    return rules
 
 
 def once(_: Call) -> int:

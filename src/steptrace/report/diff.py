@@ -33,13 +33,13 @@ Topic = tuple[str, str, list[str], list[tuple[RowChange, list[str]]]]
 
 def topics(diff: Diff) -> list[Topic]:
     """Every topic with its columns' headings and its rows in words."""
-    found = []
+    tables = []
     for topic, heading, columns in TOPICS:
         rows = diff.rows(topic)
         shown = [column for column in columns if any(column[0] in row.figures for row in rows)]
         cells = [(row, [_pair(row.figures.get(name), unit) for name, _, unit in shown]) for row in rows]
-        found.append((topic, heading, [words for _, words, _ in shown], cells))
-    return found
+        tables.append((topic, heading, [words for _, words, _ in shown], cells))
+    return tables
 
 
 def totals(diff: Diff) -> list[tuple[str, str]]:

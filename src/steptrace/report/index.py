@@ -1,4 +1,4 @@
-"""The index: what each study and each imported trace found, and where its page is."""
+"""The index: the result of each study and each imported trace, and where its page is."""
 
 import os
 from collections.abc import Sequence
@@ -58,13 +58,13 @@ def _problems(study: Comparison) -> tuple[str, ...]:
     """What must not be overlooked, in a word or two each; a study is only ok where there is none of it."""
     answers = {variant.equivalence.status for variant in study.variants}
     whole = all(variant.status == "ok" and variant.runs_ok == len(variant.runs) for variant in study.variants)
-    found = {
+    problems = {
         "incomplete": not whole,
         "gates broken": broken_gates(study) > 0,
         "answer differs": "differs" in answers,
         "answer not checked": "failed" in answers,
     }
-    return tuple(word for word, holds in found.items() if holds)
+    return tuple(word for word, holds in problems.items() if holds)
 
 
 def load_imported(summaries: Sequence[Path | str], pages: Path | str) -> tuple[IndexEntry, ...]:
@@ -104,5 +104,5 @@ def _busy(traces: Sequence[TraceSummary]) -> str:
 
 
 def index(studies: Sequence[IndexEntry], traces: Sequence[IndexEntry] = ()) -> Html:
-    """All studies and imported traces with what each found, and the way to its page."""
+    """All studies and imported traces with the result of each, and the way to its page."""
     return render("index", studies=studies, traces=traces)

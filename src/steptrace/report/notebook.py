@@ -75,7 +75,7 @@ def render_study(comparison: Path, out: Path) -> None:
     """Write a study's page, and beside it the notebook (.ipynb) that it is made of.
 
     Args:
-        comparison: the study's comparison.json; the runs' steps.parquet are found beside it.
+        comparison: the study's comparison.json; the runs' steps.parquet lie beside it.
         out: the page, one HTML file.
 
     Raises:

@@ -130,7 +130,7 @@ class ExecutingLines:
         `op`.
         """
         code, by_code = self._parsed(frame)
-        defined = {c: known and definition(known) for c, known in by_code.items()}
+        defined = {c: frame_of and definition(frame_of) for c, frame_of in by_code.items()}
         number: dict[Frame, int] = {}
         if not self._recorded:
             place = np.full(len(self._trace.frames["name"].cat.categories) + 1, -1, dtype=np.int64)

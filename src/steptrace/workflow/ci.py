@@ -27,9 +27,9 @@ def summary(comparisons: Sequence[Comparison], verdict: Verdict) -> str:
     head = "all runs ended well" if len(verdict.gates) == skipped else held
     lines = [f"## steptrace: {head if verdict.status == 'pass' else 'not passed'}", ""]
     if verdict.status == "fail":
-        told = explain(verdict).splitlines()
-        lines += ["```", *(fmt.clipped(line, _MOST_LETTERS) for line in told[:_MOST_LINES])]
-        lines += [f"... {len(told) - _MOST_LINES} more lines in results/verdict.json"] * (len(told) > _MOST_LINES)
+        reasons = explain(verdict).splitlines()
+        lines += ["```", *(fmt.clipped(line, _MOST_LETTERS) for line in reasons[:_MOST_LINES])]
+        lines += [f"... {len(reasons) - _MOST_LINES} more lines in results/verdict.json"] * (len(reasons) > _MOST_LINES)
         lines += ["```", ""]
     for study in comparisons:
         lines += _study(study)

@@ -50,5 +50,5 @@ def _make_empty(folder: Path) -> None:
 
 def _traces(run_dir: Path) -> list[Path]:
     """The traces of a run that ended well."""
-    found = sorted(run_dir.glob("trace*.json.gz"))
-    return found if found and read_status(run_dir).status == "ok" else []
+    traces = sorted(run_dir.glob("trace*.json.gz"))
+    return traces if traces and read_status(run_dir).status == "ok" else []

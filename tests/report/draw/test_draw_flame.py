@@ -118,7 +118,7 @@ def test_a_click_widens_a_box_and_a_search_marks_boxes(page: Path) -> None:
         assert abs(restored["width"] - before["width"]) < 1
         graph.get_by_role("searchbox").fill("aten::mm")
         assert (
-            graph.locator("svg.flame > svg.found").count()
+            graph.locator("svg.flame > svg.hit").count()
             == graph.locator("svg.flame > svg.op", has_text="aten::mm").count()
         )
         assert "boxes" in graph.locator(".flame-bar").inner_text()

@@ -51,7 +51,7 @@ class LaunchTime(Document, frozen=True):
     device_ns: Annotated[int, field("Time in which its work ran: the union of its activities.", "ns")]
     delay_ns: Annotated[int, field("From the call's end to its work's start; 0 if that came first.", "ns")]
     queueing_ns: Annotated[int, field("The part of the delay with earlier work of the stream still to finish.", "ns")]
-    dependency_ns: Annotated[int, field("The rest, if the stream had been told to wait for an event.", "ns")]
+    dependency_ns: Annotated[int, field("The rest, if the stream had to wait for an event.", "ns")]
     latency_ns: Annotated[int, field("The rest, if not: the stream was free, the work had not begun.", "ns")]
 
 

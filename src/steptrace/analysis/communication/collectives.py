@@ -33,7 +33,7 @@ ELEMENT_BYTES = {
 
 
 _Collective = Annotated[str, field("`all_reduce`, ..., or the kernel's short name where nothing says it.")]
-_Group = Annotated[str | None, field("Process group, null if not said.")]
+_Group = Annotated[str | None, field("Process group, null if not in the trace.")]
 
 
 class CollectiveTime(Document, frozen=True):
@@ -47,7 +47,7 @@ class CollectiveTime(Document, frozen=True):
     ts: Annotated[int, field("Start.", "ns")]
     dur_ns: Annotated[int, field("Length, waiting for other ranks included.", "ns")]
     exposed_ns: Annotated[int, field("Of its length, without a compute kernel running.", "ns")]
-    bytes: Annotated[int | None, field("The larger of what this rank gives and gets; null if not said.", "B")]
+    bytes: Annotated[int | None, field("The larger of what this rank gives and gets; null if not in the trace.", "B")]
 
 
 class HostCollective(Document, frozen=True):
@@ -65,7 +65,7 @@ class HostCollective(Document, frozen=True):
             "Of its length, without an operator on a thread that does training work; null if none is recorded.", "ns"
         ),
     ]
-    bytes: Annotated[int | None, field("What this rank gives; null if not said.", "B")]
+    bytes: Annotated[int | None, field("What this rank gives; null if not in the trace.", "B")]
 
 
 class MatchedCollective(Document, frozen=True):

@@ -47,7 +47,7 @@ class LaneRow(Document, frozen=True):
 
 class BoxRow(Document, frozen=True):
     """One box of the picture of a step: an event, or several of one kind, each too short to be seen, that stand too
-    close to be told apart. Times count from the start of the time shown."""
+    close to be distinguished. Times count from the start of the time shown."""
 
     lane: Annotated[int, field("Row of `timeline_lanes`.")]
     level: Annotated[int, field("Row of boxes within the lane, 0 at the top.")]

@@ -39,7 +39,7 @@ class RunResult(Document, frozen=True):
     median_ms: Annotated[float | None, field("Median step time.", "ms")]
     p95_ms: Annotated[float | None, field("95th percentile of the step time.", "ms")]
     steps: Annotated[int | None, field("Steps that count.")]
-    warmup_left_out: Annotated[int | None, field("Leading timed steps found to be warm-up.")]
+    warmup_left_out: Annotated[int | None, field("Leading timed steps that count as warm-up.")]
     error: Annotated[ProcessError | None, field("How it failed.")]
 
 

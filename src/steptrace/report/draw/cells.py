@@ -42,8 +42,8 @@ class Scale:
         if not self.log:
             return ticks(self.low, self.high, 5)
         powers = [10.0**n for n in range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)]
-        found = [power * factor for power in powers for factor in (1, 2, 5) if self.low <= power * factor <= self.high]
-        return found if len(found) <= 6 else [tick for tick in found if math.isclose(math.log10(tick) % 1, 0)]
+        values = [power * factor for power in powers for factor in (1, 2, 5) if self.low <= power * factor <= self.high]
+        return values if len(values) <= 6 else [tick for tick in values if math.isclose(math.log10(tick) % 1, 0)]
 
 
 def interval_cell(

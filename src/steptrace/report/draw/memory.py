@@ -68,11 +68,11 @@ def memory_curve(entry: DeviceMemory, title: str, step: tuple[int, int] | None =
 
 
 def category_bars(rows: Sequence[tuple[str, Mapping[str, float]]], alt: str) -> InlineSvg | None:
-    """One stacked bar a row of bytes by category on a common scale, with a legend; None where nothing is known."""
+    """One stacked bar a row of bytes by category on a common scale, with a legend; None without any."""
     used = [name for name in CATEGORIES if any(sizes.get(name) for _, sizes in rows)]
     if not used:
         return None
-    shown, told = [], [alt]
+    shown, sentences = [], [alt]
     for label, sizes in rows:
         pieces = [
             Piece(sizes[name], colour, f"{word} {fmt.size_bytes(sizes[name])}")
@@ -80,8 +80,8 @@ def category_bars(rows: Sequence[tuple[str, Mapping[str, float]]], alt: str) -> 
             if sizes.get(name)
         ]
         shown.append(Bar(label, fmt.size_bytes(sum(sizes.values())), pieces))
-        told.append(f"{label}: {', '.join(piece.tip for piece in pieces) or 'nothing known'}.")
-    return bars(shown, [(*CATEGORIES[name], 1.0) for name in used], " ".join(told))
+        sentences.append(f"{label}: {', '.join(piece.tip for piece in pieces) or 'not recorded'}.")
+    return bars(shown, [(*CATEGORIES[name], 1.0) for name in used], " ".join(sentences))
 
 
 def fit_chart(fit: MemoryFit) -> InlineSvg:
@@ -112,5 +112,5 @@ def fit_chart(fit: MemoryFit) -> InlineSvg:
         if index == len(peaks) - 1 or at(peaks[index + 1][0], 0)[0] - x >= _LABEL:
             drawing.text((max(x, _LABEL / 2), y - 13), word, anchor="middle")
             drawing.text((x, floor + 12), str(size), anchor="middle")
-    told = ", ".join(f"{fmt.size_bytes(peak)} at {size}" for size, peak in peaks)
-    return drawing.svg(f"Peak against batch size: {told}.")
+    words = ", ".join(f"{fmt.size_bytes(peak)} at {size}" for size, peak in peaks)
+    return drawing.svg(f"Peak against batch size: {words}.")

@@ -43,8 +43,8 @@ def quoted(value: str) -> Markup:
 
 def legend(names: Mapping[str, str], used: Iterable[str]) -> list[str]:
     """The keys of those kinds of box that are used, in the order of `names`."""
-    found = set(used)
-    return [f'<span class="key {kind}">{name}</span>' for kind, name in names.items() if kind in found]
+    shown = set(used)
+    return [f'<span class="key {kind}">{name}</span>' for kind, name in names.items() if kind in shown]
 
 
 def text(place: str, words: str) -> str:

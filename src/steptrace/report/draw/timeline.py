@@ -134,7 +134,7 @@ def _lane(boxes: list[_Box], place: tuple[int, int], pointed_from: int) -> str:
     kinds: defaultdict[str, list[_Box]] = defaultdict(list)
     for box in sorted(boxes, key=lambda box: (-box.width, box.x, box.level)):
         kinds[box.kind].append(box)
-    groups = (element("g", f'class="{escape(kind)}"', _drawn(found, pointed_from)) for kind, found in kinds.items())
+    groups = (element("g", f'class="{escape(kind)}"', _drawn(drawn, pointed_from)) for kind, drawn in kinds.items())
     frame = f'y="{top}" width="100%" height="{height}" viewBox="0 0 {_UNITS} {height}" preserveAspectRatio="none"'
     return element("svg", frame, "".join(groups))
 
@@ -168,7 +168,7 @@ def _top(box: _Box) -> int:
 
 def _names(lane_kind: str, boxes: list[_Box], top: int) -> list[str]:
     """The names of the boxes that have room for one; a sync's may run on to the next."""
-    found = []
+    names = []
     ends = [*(box.x for box in boxes[1:]), _UNITS]
     for box, next_x in zip(boxes, ends, strict=True):
         room = max(box.width, next_x - box.x) if lane_kind == "syncs" else box.width
@@ -176,8 +176,8 @@ def _names(lane_kind: str, boxes: list[_Box], top: int) -> list[str]:
         if room < min(_NAMED, (len(name) + 1) * _LETTER) or box.height < _BOX - 3:
             continue
         place = f'x="{box.x / 100:g}%" y="{top + box.level * _PITCH}" width="{room / 100:g}%" height="{_BOX}"'
-        found.append(element("svg", place, text('x="4" y="12"', name)))
-    return found
+        names.append(element("svg", place, text('x="4" y="12"', name)))
+    return names
 
 
 def _name(box: _Box) -> str:

@@ -58,9 +58,9 @@ FORMAT_NAMES: Final = {
 _SMALLEST_SHARE: Final = 0.0005
 
 
-def formats_shown(found: Sequence[Precision | None]) -> list[str]:
+def formats_shown(precisions: Sequence[Precision | None]) -> list[str]:
     """The number formats worth a column: 16, 32 bits and unknown always, the others where any kernel has them."""
-    shares = [pair for item in found if item is not None for pair in item.shares.items()]
+    shares = [pair for item in precisions if item is not None for pair in item.shares.items()]
     used = {name for name, share in shares if share >= _SMALLEST_SHARE}
     return [name for name in FORMAT_NAMES if name in ("bits16", "bits32", "unknown") or name in used]
 

@@ -43,7 +43,7 @@ def listing(
     Args:
         rows: in their order.
         names: columns to show; without any all that have a heading, but a local key only if rows differ in it.
-        most: so many rows are shown, and how many there are is said.
+        most: so many rows are shown, and their number stands below.
         anchor: with it each row can be linked to, by this and its place in the program.
         words: what a page says in the place of some names.
         labels: a heading and a name for each row, where rows do not name themselves.
@@ -71,9 +71,9 @@ def site_table(sites: Sequence[Site], anchor: str, *, per_step: bool = True) -> 
     """Where the host waits, the costliest site first; of predicted ones, whose cost nobody knows, the most frequent."""
     figures = ("count", "blocked_ns", "exposed_idle_ns", "ceiling_ns")
     names = [f"{name}_per_step" if per_step else name for name in figures]
-    known = {column.name for column in shown_columns(type(sites[0]))}
+    shown = {column.name for column in shown_columns(type(sites[0]))}
     ranked = sorted(sites, key=lambda site: [-(getattr(site, name, 0) or 0) for name in (names[2], names[1], names[0])])
-    columns = ("file", "op", "kind", "label", "phase", *(name for name in names if name in known))
+    columns = ("file", "op", "kind", "label", "phase", *(name for name in names if name in shown))
     return listing(ranked, columns, anchor=anchor)
 
 

@@ -19,15 +19,15 @@ def communication(study: Comparison) -> Html | None:
     rows = [v for v in study.variants if v.communication is not None]
     if not rows:
         return None
-    found = {v.name: v.communication for v in rows if v.communication is not None}
+    by_name = {v.name: v.communication for v in rows if v.communication is not None}
     return render(
         "study/communication",
         rows=rows,
-        first=next(iter(found.values())),
-        alone=[variant.name for variant in study.measured if variant.name not in found],
-        sizes=sorted({tried.bytes for entry in found.values() for tried in entry.bandwidths}),
+        first=next(iter(by_name.values())),
+        alone=[variant.name for variant in study.measured if variant.name not in by_name],
+        sizes=sorted({tried.bytes for entry in by_name.values() for tried in entry.bandwidths}),
         rates={
-            name: {tried.bytes: tried.bus_bytes_per_s for tried in entry.bandwidths} for name, entry in found.items()
+            name: {tried.bytes: tried.bus_bytes_per_s for tried in entry.bandwidths} for name, entry in by_name.items()
         },
         bars=communication_bars(rows),
         sentences=_sentences(rows),

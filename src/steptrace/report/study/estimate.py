@@ -42,8 +42,8 @@ def estimate(study: Comparison) -> Html:
 
 
 def _rows(study: Comparison, gpu: str) -> tuple[list[EstimateRow], InlineSvg | None]:
-    found = [(variant, one) for variant in study.variants if (one := estimate_of(variant, gpu)) is not None]
-    ends = [end for _, one in found for end in one.step_ms or () if end > 0]
+    estimates = [(variant, one) for variant in study.variants if (one := estimate_of(variant, gpu)) is not None]
+    ends = [end for _, one in estimates for end in one.step_ms or () if end > 0]
     scale = Scale.of(ends) if ends else None
     rows = [
         EstimateRow(
@@ -55,7 +55,7 @@ def _rows(study: Comparison, gpu: str) -> tuple[list[EstimateRow], InlineSvg | N
             memory=_memory(one),
             measured=_against_measured(study, variant, one),
         )
-        for variant, one in found
+        for variant, one in estimates
     ]
     return rows, None if scale is None else _axis(scale)
 

@@ -39,7 +39,7 @@ def first_screen(study: Comparison) -> Html:
     lengths = {variant.name: sum(part.ms for part in parts[variant.name]) for variant in shown}
     # One that is mostly the profiler's would make the others too short to read: it is as long as theirs, and marked.
     longest = max((lengths[v.name] for v in shown if _slower(v) is None), default=max(lengths.values(), default=0.0))
-    labels = list(dict.fromkeys(part.label for found in parts.values() for part in found if part.ms))
+    labels = list(dict.fromkeys(part.label for of_step in parts.values() for part in of_step if part.ms))
     traced = has_traced_syncs(study)
     of_gpu = any(variant.kernels_per_step is not None for variant in study.variants)
     return render(
@@ -119,8 +119,8 @@ def _row(
     times, drawn, total = variant.step_ms, None, sum(part.ms for part in parts)
     if times is not None and scale is not None:
         look = "base" if variant.is_baseline else variant.verdict or "none"
-        said = "the baseline" if look == "base" else verdict_words(variant)
-        alt = f"{variant.name}: {fmt.duration_ms(times.median)}, {said}"
+        verdict = "the baseline" if look == "base" else verdict_words(variant)
+        alt = f"{variant.name}: {fmt.duration_ms(times.median)}, {verdict}"
         ends = against_baseline(variant, medians)
         drawn = interval_cell(scale, times.median, ends, medians.get(variant.baseline), look, alt)
     bar = parts_cell(parts, max(longest, total)) if total else None

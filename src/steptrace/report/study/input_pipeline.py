@@ -14,14 +14,14 @@ def input_pipeline(study: Comparison) -> Html | None:
 
     None if no variant is input-bound and no pass timed the parts of loading: the study is about something else.
     """
-    known = [variant for variant in study.variants if variant.input is not None]
-    timed = [variant for variant in known if variant.input is not None and variant.input.breakdown_ms]
+    with_input = [variant for variant in study.variants if variant.input is not None]
+    timed = [variant for variant in with_input if variant.input is not None and variant.input.breakdown_ms]
     bound = [
-        variant for variant in known if variant.input is not None and variant.input.verdict in ("moderate", "high")
+        variant for variant in with_input if variant.input is not None and variant.input.verdict in ("moderate", "high")
     ]
     if not timed and not bound:
         return None
-    waits = [v.input.wait_ms for v in known if v.input is not None and v.input.wait_ms is not None]
+    waits = [v.input.wait_ms for v in with_input if v.input is not None and v.input.wait_ms is not None]
     parts = (
         [part for part, ms in _loading(timed[0]).items() if any(_loading(v)[part] is not None for v in timed)]
         if timed
@@ -29,12 +29,12 @@ def input_pipeline(study: Comparison) -> Html | None:
     )
     return render(
         "study/input_pipeline",
-        variants=known,
-        wait_chart=_waits(known),
+        variants=with_input,
+        wait_chart=_waits(with_input),
         loading_chart=_parts(timed) if timed else None,
-        has_idle=any(variant.input is not None and variant.input.idle_part is not None for variant in known),
+        has_idle=any(variant.input is not None and variant.input.idle_part is not None for variant in with_input),
         parts=parts,
-        loading={variant.name: _loading(variant) for variant in known},
+        loading={variant.name: _loading(variant) for variant in with_input},
         unit=fmt.unit_for_ms(waits),
         parts_unit=fmt.unit_for_ms([ms for v in timed for ms in _loading(v).values() if ms is not None]),
     )
@@ -49,11 +49,11 @@ def _waits(variants: list[VariantResult]) -> InlineSvg | None:
     """A bar a variant: the mean step time, of which the waiting that counts, and that which a busy GPU hides."""
     rows = []
     for variant in variants:
-        found = variant.input
-        if found is None or found.wait_ms is None or found.counted_ms is None or found.step_ms is None:
+        waits = variant.input
+        if waits is None or waits.wait_ms is None or waits.counted_ms is None or waits.step_ms is None:
             continue
-        rest = max(found.step_ms - found.wait_ms, 0.0)  # a step by CUDA events can be shorter than the host's wait
-        named = {"waiting": found.counted_ms, "hidden_wait": found.wait_ms - found.counted_ms, "rest": rest}
+        rest = max(waits.step_ms - waits.wait_ms, 0.0)  # a step by CUDA events can be shorter than the host's wait
+        named = {"waiting": waits.counted_ms, "hidden_wait": waits.wait_ms - waits.counted_ms, "rest": rest}
         rows.append((variant.name, [Part(name, ms) for name, ms in named.items()]))
     return stacked_bars(rows, "ms per unprofiled step, mean") if rows else None
 

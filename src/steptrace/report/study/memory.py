@@ -27,13 +27,13 @@ def memory(study: Comparison) -> Html | None:
     fits = study.memory_fit
     drawn = {variant.name for variant in variants_shown(study)}
     curves = [(v.name, _curve(v)) for v in variants if v.name in drawn]
-    bars = category_bars([(name, found.by_category) for name, found in measured], "Bytes at the peak by category.")
-    on_cpu = any(found.device_type == "cpu" for _, found in measured)
+    bars = category_bars([(name, entry.by_category) for name, entry in measured], "Bytes at the peak by category.")
+    on_cpu = any(entry.device_type == "cpu" for _, entry in measured)
     return render(
         "study/memory",
         variants=variants,
         on_cpu=on_cpu,
-        incomplete=[name for name, found in measured if not found.complete],
+        incomplete=[name for name, entry in measured if not entry.complete],
         ran_out=[_ran_out(study, v, v.memory) for v in variants if v.memory is not None and v.memory.oom is not None],
         names={name: word for name, (word, _) in CATEGORIES.items()},
         bars=bars,
@@ -113,7 +113,7 @@ def _fit(fit: MemoryFit) -> dict[str, Any]:
     trust = "two sizes, so no residual" if residual is None else f"residual {fmt.share(residual)}"
     if fit.largest_batch is None:
         bent = (residual or 0) > MOST_RESIDUAL or fit.per_sample_bytes <= 0
-        outcome = "the capacity is not known"
+        outcome = "the capacity is unknown"
         if bent:
             outcome = "peak memory is not linear in batch size, so there is no prediction"
     else:

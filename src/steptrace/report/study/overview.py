@@ -17,7 +17,7 @@ def overview(study: Comparison) -> Html:
     """The overview of a study."""
     kind = parts_kind(study)
     parts = {variant.name: step_parts(variant) for variant in study.variants}
-    labels = list(dict.fromkeys(part.label for found in parts.values() for part in found))
+    labels = list(dict.fromkeys(part.label for of_step in parts.values() for part in of_step))
     precisions = [None if variant.trace is None else variant.trace.precision for variant in study.variants]
     has_gpu = any(precision is not None and precision.shares for precision in precisions)
     slower = max((v.profiled_over_unprofiled or 0 for v in study.variants), default=0)
@@ -29,8 +29,8 @@ def overview(study: Comparison) -> Html:
         formats=formats_shown(precisions),
         format_names=FORMAT_NAMES,
         labels=labels,
-        unit=fmt.unit_for_ms(part.ms for found in parts.values() for part in found),
-        cells={name: {part.label: part.ms for part in found} for name, found in parts.items()},
+        unit=fmt.unit_for_ms(part.ms for of_step in parts.values() for part in of_step),
+        cells={name: {part.label: part.ms for part in of_step} for name, of_step in parts.items()},
         top_operators=top_operators(study),
         slower=slower if slower > PROFILER_OVERHEAD else None,
     )
@@ -43,15 +43,15 @@ def top_operators(study: Comparison) -> list[tuple[str, int, Html | str]]:
     """
     baseline = next((v for v in study.variants if v.name == study.baseline), None)
     best = min(study.measured, key=lambda variant: study.medians_ms[variant.name], default=None)
-    found = {v.name: v.overview for v in (baseline, best) if v is not None and v.overview is not None}
-    return [(name, of.steps, operator_table(of).html) for name, of in found.items() if of.operators]
+    overviews = {v.name: v.overview for v in (baseline, best) if v is not None and v.overview is not None}
+    return [(name, of.steps, operator_table(of).html) for name, of in overviews.items() if of.operators]
 
 
 def launches(study: Comparison) -> Html:
     """The figures per step, bytes of a batch and of the peak; where measured, the synchronised sections."""
     cells = {variant.name: variant.synchronised_sections_ms or {} for variant in study.variants}
-    labels = list(dict.fromkeys(label for found in cells.values() for label in found))
-    times = [ms for found in cells.values() for ms in found.values()]
+    labels = list(dict.fromkeys(label for by_label in cells.values() for label in by_label))
+    times = [ms for by_label in cells.values() for ms in by_label.values()]
     times += study.medians_ms.values()
     # Others stand in the table of variants; of those that no variant has there is nothing to show.
     of_steps = [
@@ -98,13 +98,13 @@ def _section_table(title: str, parts: Mapping[str, Sequence[Part]]) -> dict[str,
 
     A cell is None where a variant has no such section, and "not measured" where it has no sections at all.
     """
-    labels = list(dict.fromkeys(part.label for found in parts.values() for part in found))
+    labels = list(dict.fromkeys(part.label for of_variant in parts.values() for part in of_variant))
     if not labels:
         return None
-    longest = max(part.ms for found in parts.values() for part in found)
+    longest = max(part.ms for of_variant in parts.values() for part in of_variant)
     cells: dict[tuple[str, str], float | str | None] = {}
-    for name, found in parts.items():
-        times = {part.label: part.ms for part in found}
+    for name, of_variant in parts.items():
+        times = {part.label: part.ms for part in of_variant}
         cells.update({(name, label): times.get(label) if times else fmt.NOT_MEASURED for label in labels})
     many = len(parts) > MANY
     names = list(parts)

@@ -31,11 +31,11 @@ MOST_LISTED = 40
 
 def provenance(study: Comparison, comparison: Path | str) -> Html:
     """Environment, runs, digests, and the exact commands that make this again."""
-    known = {} if study.environment is None else asdict(study.environment)
+    facts = {} if study.environment is None else asdict(study.environment)
     environment = [
         (environment_name(key), _environment_value(key, value), key in study.environments_differ)
-        for key, value in known.items()
-        if known["gpu"] is not None or key not in _OF_A_GPU
+        for key, value in facts.items()
+        if facts["gpu"] is not None or key not in _OF_A_GPU
     ]
     runs = [
         (variant.name, run)
@@ -81,7 +81,7 @@ def study_command(study: Comparison, *, in_checkout: bool) -> str:
 
 
 def _in_checkout(comparison: Path) -> bool:
-    """Whether results/ lies in a checkout, as far as can be told from where the comparison was found."""
+    """Whether results/ lies in a checkout, as far as the comparison's place shows."""
     parents = comparison.resolve().parents
     return len(parents) <= 2 or (parents[2] / "Snakefile").is_file()
 

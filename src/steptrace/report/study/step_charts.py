@@ -18,7 +18,7 @@ from steptrace.report.draw.drawing import ONE_LINE, WIDTH, Drawing, label_height
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.study.model import RunSteps, verdict_words
 
-#: Colour and shape of a verdict's mark: told apart by shape as well.
+#: Colour and shape of a verdict's mark: they differ in shape as well.
 VERDICT_MARKS: Final[dict[str | None, tuple[str, str]]] = {
     "faster": ("blue", "up"),
     "slower": ("vermillion", "down"),
@@ -190,11 +190,11 @@ def _ratio_limits(rows: Sequence[RatioToBaseline]) -> tuple[float, float]:
 def _ratio_ticks(low: float, high: float) -> list[float]:
     """Familiar ratios within the limits, none closer to its neighbour than its text is wide."""
     span = math.log(high / low)
-    found: list[float] = [1.0]
+    shown: list[float] = [1.0]
     for tick in sorted((t for t in _RATIO_TICKS if low <= t <= high), key=lambda t: abs(math.log(t))):
-        if all(abs(math.log(tick / other)) > 0.11 * span for other in found):
-            found.append(float(tick))
-    return sorted(found)
+        if all(abs(math.log(tick / other)) > 0.11 * span for other in shown):
+            shown.append(float(tick))
+    return sorted(shown)
 
 
 def steps_in_order(study: Comparison, steps: Sequence[RunSteps]) -> InlineSvg:

@@ -32,25 +32,25 @@ def step_times(study: Comparison, comparison: Path | str) -> Html:
 
 
 def load_steps(study: Comparison, comparison: Path | str) -> tuple[RunSteps, ...]:
-    """The step times of every run that ended well and whose steps.parquet is found, in the study's order.
+    """The step times of every run that ended well and whose steps.parquet is there, in the study's order.
 
     Args:
         study: the comparison.
         comparison: its file. Steps are looked for beside it, so that a results folder can be moved or copied, and never
             below the working directory, where another run of the same name may lie.
     """
-    found = []
+    runs = []
     for variant in study.variants:
         for run in variant.runs:
             path = _steps_path(Path(comparison).parent, variant.name, run)
             if run.status == "ok" and path is not None:
-                found.append(_read_steps(path, variant.name, run))
-    return tuple(found)
+                runs.append(_read_steps(path, variant.name, run))
+    return tuple(runs)
 
 
 def _steps_path(folder: Path, variant: str, run: RunResult) -> Path | None:
     candidates = [folder / variant / f"run{run.repeat}", folder.joinpath(*Path(run.path).parts[-2:])]
-    return next((found / "steps.parquet" for found in candidates if (found / "steps.parquet").is_file()), None)
+    return next((path for place in candidates if (path := place / "steps.parquet").is_file()), None)
 
 
 def _read_steps(path: Path, variant: str, run: RunResult) -> RunSteps:
@@ -66,6 +66,6 @@ def _read_steps(path: Path, variant: str, run: RunResult) -> RunSteps:
     unprofiled = phase != "profiled"
     left_out = phase == "warmup"
     first_timed = int(np.argmax(phase == "timed")) if bool((phase == "timed").any()) else len(phase)
-    # Steps of the timed phase that the comparison found to be warm-up still.
+    # Steps of the timed phase that count as warm-up still in the comparison.
     left_out[first_timed : first_timed + (run.warmup_left_out or 0)] = True
     return RunSteps(variant, run.repeat, ms[unprofiled], left_out[unprofiled])

@@ -19,13 +19,13 @@ def syncs(study: Comparison) -> Html:
 
 def sync_sites(study: Comparison) -> Html:
     """Where the host waits for the device: measured sites, or predicted ones, called so."""
-    found = blocks(study)
-    shown = [(names, variant, _table(variant)) for names, variant in found[:MOST_BLOCKS]]
+    every = blocks(study)
+    shown = [(names, variant, _table(variant)) for names, variant in every[:MOST_BLOCKS]]
     return render(
         "study/sync_sites",
         study=study,
         blocks=shown,
-        left_out=sum(len(names) for names, _ in found[MOST_BLOCKS:]),
+        left_out=sum(len(names) for names, _ in every[MOST_BLOCKS:]),
         meanings=max((table.meanings for _, _, table in shown), key=len, default=()),
         many=len(study.variants) > MANY,
     )
@@ -40,12 +40,12 @@ def _table(variant: VariantResult) -> Explained:
 
 def blocks(study: Comparison) -> list[tuple[list[str], VariantResult]]:
     """The variants, each under its name; of many, those for which the same is predicted under all of their names."""
-    found: dict[object, tuple[list[str], VariantResult]] = {}
+    by_content: dict[object, tuple[list[str], VariantResult]] = {}
     for variant in study.variants:
         alone = len(study.variants) <= MANY or variant.syncs.measured_per_step is not None
         key = variant.name if alone else (variant.syncs, variant.predicted_sites, variant.predicted_unknown)
-        found.setdefault(key, ([], variant))[0].append(variant.name)
-    return list(found.values())
+        by_content.setdefault(key, ([], variant))[0].append(variant.name)
+    return list(by_content.values())
 
 
 #: More variants than this start folded.
@@ -54,7 +54,7 @@ _MANY = 4
 
 def sync_changes(study: Comparison) -> Html:
     """Which syncs every variant gains and loses."""
-    known = [variant for variant in study.variants if variant.sync_diff is not None]
+    compared = [variant for variant in study.variants if variant.sync_diff is not None]
     shown = [variant for variant in variants_shown(study) if variant.sync_diff is not None]
     kept = [variant for variant in shown if variant.sync_diff is not None and not changed(variant.sync_diff)]
     return render(
@@ -62,7 +62,7 @@ def sync_changes(study: Comparison) -> Html:
         study=study,
         shown=[variant for variant in shown if variant not in kept],
         kept=kept,
-        left_out=len(known) - len(shown),
+        left_out=len(compared) - len(shown),
         many=len(shown) > _MANY,
         changed_of=changed,
     )

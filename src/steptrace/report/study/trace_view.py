@@ -34,13 +34,13 @@ class StepView:
 
 def trace_view(study: Comparison, comparison: Path | str) -> Html | None:
     """One picture a variant, all to the same scale of time; None if no run left one."""
-    found = [view for variant in study.variants if (view := step_view(Path(comparison), variant)) is not None]
-    if not found:
+    views = [view for variant in study.variants if (view := step_view(Path(comparison), variant)) is not None]
+    if not views:
         return None
-    found.sort(key=lambda view: view.variant.name != study.baseline)
+    views.sort(key=lambda view: view.variant.name != study.baseline)
     chosen = variants_shown(study, _MOST)
-    shown = [view for view in found if view.variant in chosen]
-    rest = [view for view in found if view.variant not in chosen]
+    shown = [view for view in views if view.variant in chosen]
+    rest = [view for view in views if view.variant not in chosen]
     scale = max(view.timeline.span_ns for view in shown)
     most = max(_POINTED_AT_LEAST, min(MOST_POINTED, _POINTED_IN_ALL // len(shown)))
     return render(

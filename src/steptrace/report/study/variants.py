@@ -38,22 +38,22 @@ def needs_a_look(study: Comparison) -> bool:
     return any(map(endings, study.variants)) or any(gate.outcome == "broken" for gate in study.gates)
 
 
-def errors_to_reference(found: Equivalence) -> list[tuple[str, float | None, float, bool]]:
+def errors_to_reference(check: Equivalence) -> list[tuple[str, float | None, float, bool]]:
     """What was held against the reference: its name, relative error, tolerance, and whether it is out of it."""
-    return [(name, error, most, error is None or error > most) for name, error, most in found.held if most is not None]
+    return [(name, error, most, error is None or error > most) for name, error, most in check.held if most is not None]
 
 
 def endings(variant: VariantResult) -> list[tuple[str, ProcessError]]:
     """The errors of a variant's runs and of its equivalence check; runs that ended in the same way stand together."""
-    found: dict[ProcessError, list[str]] = {}
+    repeats_of: dict[ProcessError, list[str]] = {}
     for run in variant.runs:
         error = run.error
         # A run that never started left neither an end nor a message.
         if error is not None and (error.status != "not run" or error.error or error.log_tail):
-            found.setdefault(error, []).append(str(run.repeat))
+            repeats_of.setdefault(error, []).append(str(run.repeat))
     named = [
         (f"{'Run' if len(repeats) == 1 else 'Runs'} {fmt.enumeration(repeats)}", error)
-        for error, repeats in found.items()
+        for error, repeats in repeats_of.items()
     ]
     check = variant.equivalence.failure
     return [*named, *([("Equivalence check", check)] if check is not None else [])]
@@ -75,18 +75,18 @@ def warnings(study: Comparison) -> list[str]:
             texts.append(f"a profiled step took {fmt.multiple(times)} the time of an unprofiled one")
         for text in texts:
             kinds.setdefault(_NUMBER.sub("#", text), {})[variant.name] = text.rstrip(".")
-    found = [f"{sentence(_merged(list(texts.values())))}: {_who(list(texts), study)}." for texts in kinds.values()]
+    sentences = [f"{sentence(_merged(list(texts.values())))}: {_who(list(texts), study)}." for texts in kinds.values()]
     if len(samples := samples_per_step(study)) > 1:
-        found.append(
+        sentences.append(
             "The variants' steps take different numbers of samples, "
             f"{fmt.count(samples[0])} to {fmt.count(samples[-1])}: "
             "ratio and verdict compare steps; samples per second stand below each step time."
         )
-    found += _measured_differently(study)
+    sentences += _measured_differently(study)
     if study.environments_differ:
         names = [environment_name(key) for key in study.environments_differ]
-        found.append(f"The runs did not all take place in the same environment; they differ in: {', '.join(names)}.")
-    return found
+        sentences.append(f"The runs' environments differ in: {', '.join(names)}.")
+    return sentences
 
 
 def _measured_differently(study: Comparison) -> list[str]:
@@ -98,9 +98,9 @@ def _measured_differently(study: Comparison) -> list[str]:
     if len(ways) < 2:
         return []
     return [
-        f"Measured differently from the others: {_who([v.name for v in found], study)}, by "
-        f"{fmt.enumeration([f'`{text}`' for text in settings])}{_timed_steps(found)}."
-        for settings, found in ways.items()
+        f"Measured differently from the others: {_who([v.name for v in measured], study)}, by "
+        f"{fmt.enumeration([f'`{text}`' for text in settings])}{_timed_steps(measured)}."
+        for settings, measured in ways.items()
         if settings
     ]
 

@@ -28,7 +28,7 @@ def waterfall(study: Comparison) -> Html | None:
     ]
     if not shown:
         return None
-    known = sum(bool(v.waterfall and v.step_difference is not None) for v in study.variants)
+    divided = sum(bool(v.waterfall and v.step_difference is not None) for v in study.variants)
     kind = "gpu" if any(part.category == "compute" for v, _ in shown for part in v.waterfall) else "host"
     return render(
         "study/waterfall",
@@ -36,7 +36,7 @@ def waterfall(study: Comparison) -> Html | None:
         simulated=study.on_simulated_gpu,
         kind=kind,
         many=len(shown) > _MANY,
-        left_out=known - len(shown),
+        left_out=divided - len(shown),
         names=CATEGORY_NAMES,
         floor=NOISE_FLOOR,
         confidence=study.method.confidence,

@@ -37,7 +37,7 @@ def _device_memory(entry: DeviceMemory) -> list[Explained]:
     notes = []
     if not entry.complete:
         notes.append(
-            note("What the program held before the trace began is not known: the peak is of what it allocated in it.")
+            note("Memory that the program held before the trace began is not in the trace: the peak is without it.")
         )
     if entry.counter_agrees is not None and entry.counter_agrees < COUNTER_AGREES:
         agrees = fmt.share(entry.counter_agrees)

@@ -69,7 +69,7 @@ def _titles(traces: Sequence[TraceSummary]) -> list[str]:
     by_rank = len(traces) > 1 and len(set(ranks)) == len(ranks)
     longest = max(len(path.parts) for path in paths)
     names = next(
-        (found for n in range(1, longest) if len(set(found := _last(paths, n))) == len(paths)), _last(paths, longest)
+        (short for n in range(1, longest) if len(set(short := _last(paths, n))) == len(paths)), _last(paths, longest)
     )
     return [
         f"Rank {trace.rank}" if by_rank and trace.rank is not None else name

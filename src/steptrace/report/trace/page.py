@@ -72,14 +72,14 @@ def page_html(
         return page(f"{title} – steptrace", intro + body, shown)
     together = [] if ranks is None else rank_sections(ranks)
     toc = [("ranks", "All traces"), *((id_, heading) for id_, heading, _ in together)]
-    found = () if ranks is None else ranks.findings
-    toc += [("findings", "Findings on all ranks")] if found else []
+    on_ranks = () if ranks is None else ranks.findings
+    toc += [("findings", "Findings on all ranks")] if on_ranks else []
     toc += [(f"trace-{i}", view.title) for i, view in enumerate(traces)]
     overview = render("trace/_ranks", traces=traces, figures=STEP_FIGURES, chart=span_chart(traces))
     overview += Markup("").join(_section(id_, heading, parts) for id_, heading, parts in together)
-    if found:
+    if on_ranks:
         heading = "Findings on all ranks together"
-        overview += render("trace/_findings", findings=findings(found), level=2, id="findings", heading=heading)
+        overview += render("trace/_findings", findings=findings(on_ranks), level=2, id="findings", heading=heading)
     each = [
         render(
             "trace/_block",
@@ -92,7 +92,7 @@ def page_html(
     ]
     return page(
         f"{title} – steptrace",
-        _intro(title, traces, toc, warnings, _first(traces, found)) + overview + Markup("").join(each),
+        _intro(title, traces, toc, warnings, _first(traces, on_ranks)) + overview + Markup("").join(each),
         toc,
     )
 
@@ -135,9 +135,9 @@ def _first(traces: Sequence[TraceView], together: Sequence[Finding]) -> Html:
     text = _nothing_to_advise(traces)
     if len(traces) > 1:
         return render("trace/_first", text=text, **first_of_all(traces, together))
-    found = traces[0].trace.findings
-    chosen = recommended(found)
-    return render("trace/_first", text=text, items=chosen, more=len(found) - len(chosen), anchor="findings")
+    every = traces[0].trace.findings
+    chosen = recommended(every)
+    return render("trace/_first", text=text, items=chosen, more=len(every) - len(chosen), anchor="findings")
 
 
 def _nothing_to_advise(traces: Sequence[TraceView]) -> str:
@@ -149,12 +149,12 @@ def _nothing_to_advise(traces: Sequence[TraceView]) -> str:
 
 def first_of_all(traces: Sequence[TraceView], together: Sequence[Finding]) -> dict[str, Any]:
     """What to do first on several traces: each rule once, where it is severest and dearest, and whose it is."""
-    found = [*together, *(replace(item, variant=view.title) for view in traces for item in view.trace.findings)]
-    ranked = sorted(found, key=lambda item: (SEVERITIES.index(item.severity), -(item.cost_ns_per_step or 0)))
+    every = [*together, *(replace(item, variant=view.title) for view in traces for item in view.trace.findings)]
+    ranked = sorted(every, key=lambda item: (SEVERITIES.index(item.severity), -(item.cost_ns_per_step or 0)))
     chosen = recommended(ranked)
     places = {view.title: f"trace-{i}-findings" for i, view in enumerate(traces)}
     anchor = places.get(chosen[0].variant, "findings") if chosen and chosen[0].variant else "findings"
-    return {"items": chosen, "more": len(found) - len(chosen), "anchor": anchor}
+    return {"items": chosen, "more": len(every) - len(chosen), "anchor": anchor}
 
 
 def headline(view: TraceView, predicted: Predicted | None = None) -> str:
@@ -258,7 +258,7 @@ def _intro(
     predicted: Predicted | None = None,
 ) -> Html:
     first, trace = traces[0], traces[0].trace
-    # Without steps nothing can be said of one: such figures are left out, not "not measured".
+    # Without steps there is no figure of one: such figures are left out, not "not measured".
     shown = [f for f in STEP_FIGURES if not f.name.endswith("_per_step") or any(view.trace.steps for view in traces)]
     shown = [f for f in shown if any(view.has_gpu or getattr(view.trace, f.name) is not None for view in traces)]
     coverage = trace.quality.launch_coverage

@@ -84,13 +84,13 @@ def timeline(view: TraceView, spot: Spot) -> Parts | None:
     svg = timeline_figure(picture) if spot.alone else timeline_figure(picture, most=_FEW)
     length = fmt.duration_ns(picture.span_ns)
     if picture.step is None:
-        said = f"The trace from its first event to its last, {length}: it marks no steps."
+        sentence = f"The trace from its first event to its last, {length}: it marks no steps."
     else:
         which = (
             "the only profiled one" if len(view.trace.steps) == 1 else f"the median of {len(view.trace.steps)} steps"
         )
-        said = f"Step {picture.step}, {which}: {length}."
-    html = render("trace/timeline", text=said, svg=svg, left_out=picture.left_out)
+        sentence = f"Step {picture.step}, {which}: {length}."
+    html = render("trace/timeline", text=sentence, svg=svg, left_out=picture.left_out)
     terms = definitions(["Timeline.step", "Lane.events", "Lane.kind", "Idle.by_cause"])
     return [Explained(html, terms)]
 

@@ -42,14 +42,14 @@ for (const graph of document.querySelectorAll(".flame-graph")) {
   back.addEventListener("click", () => zoom(boxes[0]));
   input.addEventListener("input", () => {
     const wanted = input.value.trim().toLowerCase();
-    const found = boxes.filter((box) => wanted && box.title.split("\n")[0].toLowerCase().includes(wanted));
-    for (const box of boxes) box.node.classList.toggle("found", found.includes(box));
-    // Boxes inside found ones are counted with them.
+    const hits = boxes.filter((box) => wanted && box.title.split("\n")[0].toLowerCase().includes(wanted));
+    for (const box of boxes) box.node.classList.toggle("hit", hits.includes(box));
+    // Boxes inside hits are counted with them.
     let share = 0;
-    for (const box of found) {
-      const held = found.some((other) => other.y < box.y && other.x <= box.x + 1e-5 && other.x + other.width >= box.x + box.width - 1e-5);
+    for (const box of hits) {
+      const held = hits.some((other) => other.y < box.y && other.x <= box.x + 1e-5 && other.x + other.width >= box.x + box.width - 1e-5);
       if (!held) share += box.width;
     }
-    note.textContent = wanted ? `${found.length} boxes, ${share.toFixed(1)} %` : "";
+    note.textContent = wanted ? `${hits.length} boxes, ${share.toFixed(1)} %` : "";
   });
 }

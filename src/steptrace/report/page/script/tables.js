@@ -79,8 +79,8 @@ const copy = async (text, tools) => {
 
 const addTools = (table, heads, count) => {
   const tools = Object.assign(document.createElement("div"), { className: "table-tools" });
-  const said = document.createElement("span");
-  said.setAttribute("role", "status");
+  const status = document.createElement("span");
+  status.setAttribute("role", "status");
   if (count >= FILTER_FROM) {
     const filter = Object.assign(document.createElement("input"), { type: "search", placeholder: "Filter rows" });
     filter.setAttribute("aria-label", "Filter the rows of this table");
@@ -90,16 +90,16 @@ const addTools = (table, heads, count) => {
         row.classList.toggle("filtered", row.cells.length === heads.length && !row.innerText.toLowerCase().includes(wanted)
           && !row.textContent.toLowerCase().includes(wanted));
       }
-      said.textContent = wanted ? `${shownRows(table, heads).length} of ${count} rows` : "";
+      status.textContent = wanted ? `${shownRows(table, heads).length} of ${count} rows` : "";
     });
     tools.append(filter);
   }
   for (const [name, made] of [["Markdown", asMarkdown], ["CSV", asCsv]]) {
     const button = Object.assign(document.createElement("button"), { type: "button", textContent: `Copy as ${name}` });
-    button.addEventListener("click", async () => { said.textContent = await copy(made(table, heads), tools); });
+    button.addEventListener("click", async () => { status.textContent = await copy(made(table, heads), tools); });
     tools.append(button);
   }
-  tools.append(said);
+  tools.append(status);
   (table.closest(".scroll") ?? table).after(tools);
 };
 
