@@ -110,6 +110,16 @@ def test_syncs_that_differ_between_steps_are_a_warning(study: Any, trace_of: Cal
     assert only_variant(study)["noise"]["warnings"] == ["syncs differ between steps: 6 to 7"]
 
 
+def test_predicted_syncs_that_differ_between_steps_are_a_mean_and_a_warning(study: Any) -> None:
+    study.add_runs("base", [20.0] * 3)
+    prediction = {"total": 0.5, "sites": [], "unknown": [], "by_step": [0, 1, 0, 1]}
+    write_json(study.path / "base" / "prediction.json", prediction)
+    base = only_variant(study)
+    assert base["syncs"]["predicted_per_step"] == 0.5
+    words = "2 of 4 steps (one every 2): 0 syncs; 2 of 4 steps (one every 2): 1 sync"
+    assert f"predicted syncs differ between steps: {words}" in base["noise"]["warnings"]
+
+
 def test_sync_sites_are_medians_of_the_runs_and_a_site_of_one_run_alone_is_left_out(
     study: Any, trace_of: Callable[..., dict[str, Any]]
 ) -> None:

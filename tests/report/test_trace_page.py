@@ -151,6 +151,40 @@ def text_of(page: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", body))
 
 
+def test_kinds_of_steps_stand_on_the_page_with_mean_and_median(tmp_path: Path) -> None:
+    usual = {
+        "kind": "usual",
+        "steps": 15,
+        "of": 16,
+        "median_ns": 12_000_000,
+        "share": 0.2,
+        "comes": "mostly",
+        "syncs": 11,
+    }
+    long = {
+        "kind": "long",
+        "steps": 1,
+        "of": 16,
+        "median_ns": 710_000_000,
+        "share": 0.8,
+        "comes": "once",
+        "syncs": None,
+    }
+    times = {"unprofiled_step_ns": 12_000_000, "unprofiled_mean_ns": 55_625_000}
+    words = text_of(written(tmp_path, trace(step_kinds=[usual, long], **times)))
+    assert "Unprofiled step, median 12.0 ms Unprofiled step, mean 55.6 ms" in words
+    assert "usual 15 16 12.0 ms 20 % mostly 11" in words
+    assert "long 1 16 710 ms 80 % once not measured" in words
+    assert "Unprofiled step, mean" not in text_of(written(tmp_path, trace(**times)))
+
+
+def test_a_prediction_whose_steps_differ_says_so_on_the_page(tmp_path: Path) -> None:
+    prediction = {"total": 3.5, "sites": [], "unknown": [], "by_step": [2, 2, 2, 8]}
+    trace_page.write(summary_of(trace()), tmp_path / "report.html", predicted=(prediction, []))
+    words = text_of((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert "3.50 syncs per step in the mean: 3 of 4 steps: 2 syncs; 1 of 4 steps: 8 syncs." in words
+
+
 def test_one_trace_tells_where_its_time_goes(tmp_path: Path) -> None:
     page = written(tmp_path, trace())
     words = text_of(page)

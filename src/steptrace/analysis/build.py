@@ -27,6 +27,7 @@ from steptrace.analysis.overview import overview, step_figures
 from steptrace.analysis.program import program
 from steptrace.analysis.quality import quality
 from steptrace.analysis.queues import queue_lengths
+from steptrace.analysis.step_kinds import mean_ns, step_kinds
 from steptrace.analysis.syncs import syncs
 from steptrace.analysis.tables import OF_SUBJECTS, write_all, write_tables
 from steptrace.analysis.timeline.measure import shown_timeline
@@ -114,6 +115,8 @@ def _repeated_ranks(traces: list[Trace]) -> str | None:
 def summarize_trace(trace: Trace) -> TraceSummary:
     """One entry of `traces` in summary.json."""
     device, capture = trace.device, capture_of(trace.path)
+    unprofiled = capture.unprofiled if capture else None
+    steps, syncs_of_steps = rows(step_times(trace, device), StepTime), syncs(trace)
     plain: dict[str, Any] = step_figures(trace, device) | {
         one.name: rows(OF_SUBJECTS[one.name](trace), one.kind)
         for one in subjects_of(TraceSummary)
@@ -129,19 +132,23 @@ def summarize_trace(trace: Trace) -> TraceSummary:
         device_name=trace.meta.device_name(device),
         compute_major=trace.meta.compute_major(device),
         window_ns=trace.window[1] - trace.window[0],
-        unprofiled_step_ns=capture.unprofiled.median_ns if capture and capture.unprofiled else None,
+        unprofiled_step_ns=unprofiled.median_ns if unprofiled else None,
+        unprofiled_mean_ns=mean_ns(unprofiled),
+        step_kinds=step_kinds(
+            unprofiled, [step.dur_ns for step in steps], None if device is None else syncs_of_steps.by_step
+        ),
         quality=quality(trace),
         gpu=gpu_time(trace, device),
         devices=device_times(trace),
         temporal=rows(temporal_breakdown(trace), TemporalRow),
-        steps=rows(step_times(trace, device), StepTime),
+        steps=steps,
         sections=rows(section_medians(trace, device), Section),
         idle=idle(trace),
         host_gaps=None if device is None else host_gaps(trace, device),
         input=input_wait(trace, device),
         kernels=() if device is None else rows(kernel_table(trace, device), KernelName),
         kernel_types=() if device is None else rows(kernel_types(trace, device), KernelType),
-        syncs=syncs(trace),
+        syncs=syncs_of_steps,
         launches=launches(trace),
         collectives=collectives(trace),
         all_reduce=all_reduce(trace, device),

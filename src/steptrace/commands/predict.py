@@ -22,7 +22,7 @@ from steptrace.commands.run import add_limits
 from steptrace.compare.gates import described, over_budget
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.syncs import predicted_site
-from steptrace.engine.kinds import kinds_by_count, to_show_period
+from steptrace.engine.kinds import counts_in_words, to_show_period
 from steptrace.errors import ConfigError
 from steptrace.estimate import Gpu, gpu_named
 from steptrace.launch.settings import LaunchSettings
@@ -278,15 +278,7 @@ def text_of(name: str, prediction: dict[str, Any]) -> list[str]:
 
 def _kinds(steps: Sequence[int], warmup: Sequence[int]) -> list[str]:
     """Which steps make how many syncs where they differ, and what the warm-up showed alone."""
-    kinds = kinds_by_count(steps)
-    lines = []
-    if len(kinds) > 1:
-        of = [
-            f"{kind.steps} of {kind.of} steps{'' if kind.every is None else f' (one every {kind.every})'}: "
-            f"{fmt.plural(kind.typical, 'sync')}"
-            for kind in kinds
-        ]
-        lines.append(f"  {'; '.join(of)}")
+    lines = [f"  {words}"] if (words := counts_in_words(steps)) else []
     if warmup and steps and max(warmup) > _MANY_TIMES * max(1, *steps):  # else it is what a start costs
         more = to_show_period(len(warmup) + len(steps))
         lines.append(

@@ -21,6 +21,7 @@ from steptrace.documents.run import Communication
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import TraceSummary
 from steptrace.documents.syncs import Place, predicted_site
+from steptrace.engine.kinds import counts_in_words
 from steptrace.errors import RecordError
 from steptrace.files import read_versioned
 from steptrace.format import NS_PER_MS
@@ -99,6 +100,8 @@ def sync_figures(variant: Variant, trace: TraceSummary | None) -> tuple[dict[str
     elif len(by_step) > 1:
         warnings.append(f"syncs differ between steps: {min(by_step)} to {max(by_step)}")
     prediction, problem = _prediction(variant.path)
+    if words := counts_in_words(prediction.get("by_step") or ()):
+        warnings.append(f"predicted syncs differ between steps: {words}")
     return {
         "syncs": SyncCounts(
             measured_per_step=trace.syncs.per_step if trace is not None and trace.gpu.activities else None,

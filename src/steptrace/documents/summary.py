@@ -22,6 +22,7 @@ from steptrace.documents.queues import Queue
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.roofline import OperatorRoofline
 from steptrace.documents.step_figures import StepFigures
+from steptrace.documents.step_kinds import StepKind
 from steptrace.documents.syncs import Syncs
 from steptrace.documents.timeline import Timeline
 
@@ -46,10 +47,14 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     unprofiled_step_ns: Annotated[
         int | None, field("Median of the unprofiled steps before it, from the record beside it; null without.", "ns")
     ]
+    unprofiled_mean_ns: Annotated[int | None, field("Mean of the same steps.", "ns")] = None
 
     overview: Annotated[Overview | None, subject("Overview", "the trace holds neither GPU activity nor labelled steps")]
     placement: Placement | None
     precision: Precision | None
+    step_kinds: Annotated[
+        tuple[StepKind, ...], subject("Kinds of steps", "no step before the trace took much longer than the others")
+    ] = ()
     findings: Annotated[tuple[Finding, ...], field("Findings of the rules.", runs="none")] = ()
     idle: Annotated[Idle, subject("Why the GPU is idle", "the trace holds fewer than two GPU activities")]
     host_gaps: HostGaps | None

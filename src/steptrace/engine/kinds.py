@@ -1,6 +1,6 @@
 """Steps grouped by what they do: a validation, a log or a rollout every n-th step makes steps of another kind.
 
-Standard library only: the engine groups a program's steps while it runs, and the commands for their words.
+Needs nothing but the standard library: the engine groups steps while the program runs, the commands for their words.
 """
 
 import math
@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
+
+from steptrace import format as fmt
 
 #: The first steps of a program do more than others: what is compiled, tuned and allocated for good.
 FIRST_STEPS: Final = 3
@@ -71,6 +73,19 @@ def kinds_by_count(counts: Sequence[int]) -> tuple[Kind, ...]:
     """Steps with the same count, the most frequent first."""
     numbers = {count: [i for i, other in enumerate(counts) if other == count] for count in counts}
     return tuple(_kind(counts, numbers[count]) for count in sorted(numbers, key=lambda count: -len(numbers[count])))
+
+
+def counts_in_words(counts: Sequence[int]) -> str:
+    """How many steps make how many syncs; empty where all make the same."""
+    kinds = kinds_by_count(counts)
+    if len(kinds) == 1:
+        return ""
+    of = (
+        f"{kind.steps} of {kind.of} steps{'' if kind.every is None else f' (one every {kind.every})'}: "
+        f"{fmt.plural(kind.typical, 'sync')}"
+        for kind in kinds
+    )
+    return "; ".join(of)
 
 
 def _kind(values: Sequence[float], numbers: Sequence[int]) -> Kind:

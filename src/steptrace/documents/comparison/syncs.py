@@ -19,7 +19,9 @@ class SyncCounts(Document, frozen=True):
             "on a virtual device.",
         ),
     ]
-    predicted_per_step: Annotated[int | None, field("Predicted without one.")]
+    predicted_per_step: Annotated[
+        float | None, field("Predicted without one; of a program the mean of the steps followed.")
+    ]
     predicted_not_judged: Annotated[int | None, field("Operations that the prediction cannot judge.")]
     predicted_batch_size: Annotated[int | None, field("Batch size of the prediction.")]
     warned_per_step: Annotated[float | None, field("Warned of by PyTorch's own check.")]

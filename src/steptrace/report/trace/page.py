@@ -16,6 +16,7 @@ from steptrace.documents.finding import SEVERITIES, Finding
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import Summary, TraceSummary
+from steptrace.engine.kinds import counts_in_words
 from steptrace.files import write_text
 from steptrace.findings.quality import FEW_STEPS
 from steptrace.findings.window import window_of
@@ -115,6 +116,7 @@ def _predicted(prediction: Mapping[str, Any], estimates: Sequence[Estimate]) -> 
     return render(
         "trace/predicted", heading=_PREDICTED, total=prediction["total"], sites=sites, rows=rows, ranks=ranks,
         assumed=prediction.get("assumed") or (), unknown=prediction["unknown"],
+        kinds=counts_in_words(prediction.get("by_step") or ()),
     )  # fmt: skip
 
 
@@ -270,6 +272,7 @@ def _intro(
             ("Rank", None if trace.rank is None else str(trace.rank)),
             ("Steps", str(len(trace.steps))),
             *([("Unprofiled step, median", _unprofiled(trace))] if trace.unprofiled_step_ns is not None else ()),
+            *([("Unprofiled step, mean", fmt.duration_ns(trace.unprofiled_mean_ns))] if trace.step_kinds else ()),
             (profiled, fmt.duration_ms(first.step_ms) if trace.steps else None),
             *((f.heading, fmt.with_unit(getattr(trace, f.name), f.unit)) for f in shown),
             *([("GPU work with its launch", fmt.share(coverage))] if coverage is not None and coverage < 1 else ()),

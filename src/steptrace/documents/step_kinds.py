@@ -1,0 +1,30 @@
+"""What is said of steps that differ: usual ones, and those that take much longer now and then."""
+
+from typing import Annotated, Literal
+
+from steptrace.documents.base import Document
+from steptrace.documents.column import column, key
+
+
+class StepKind(Document, frozen=True):
+    """The unprofiled steps of one kind: a validation, a rollout or a checkpoint makes some much longer than most."""
+
+    kind: Annotated[
+        Literal["usual", "long"],
+        key("Kind of step", "`long`: at least twice the median, where such steps lift the mean by more than a tenth."),
+    ]
+    steps: Annotated[int, column("Steps", "How many of the timed steps are of this kind.", total=True)]
+    of: Annotated[int, column("Of", "All timed steps.", total=True)]
+    median_ns: Annotated[int, column("Median", "Median time of these steps.", "ns")]
+    share: Annotated[float, column("Share of the time", "Of the time of all timed steps, 0 to 1.", "share")]
+    comes: Annotated[
+        str,
+        column("Comes", "How often, as far as these steps show: `every 16 steps`, `once`, `irregularly`, `mostly`."),
+    ]
+    syncs: Annotated[
+        float | None,
+        column(
+            "Syncs",
+            "Median of the profiled steps that are nearest to this kind in time; null where none is, or without a GPU.",
+        ),
+    ]
