@@ -17,71 +17,67 @@ class Distribution(Document, frozen=True):
     max: Annotated[int, column("Longest", "Largest.", "ns")]
 
 
+#: What is said of the launches of a call, and of those of an operator.
+_Launches = Annotated[int, column("Launches", "Launches.", total=True)]
+_Host = Annotated[int, column("Host", "Summed length of the calls.", "ns", total=True)]
+_Gpu = Annotated[int, column("GPU", "Summed time of their work.", "ns", total=True)]
+_Delay = Annotated[int, field("Summed delay.", "ns")]
+_Queueing = Annotated[
+    int,
+    column("Queueing", "The part of the delay while earlier work of the stream was still to finish.", "ns", total=True),
+]
+_Dependency = Annotated[int, field("Summed waiting for events.", "ns")]
+_Latency = Annotated[
+    int,
+    column(
+        "Latency",
+        "What is left of the delay without queueing and waiting for events: the stream was free.",
+        "ns",
+        total=True,
+    ),
+]
+_Short = Annotated[int, column("Short", "Launches whose work takes less time than the call.", total=True)]
+_Slow = Annotated[int, column("Slow", f"Calls of more than {duration(SLOW_LAUNCH_NS)}.", total=True)]
+_Excess = Annotated[
+    int, column("Excess", f"Launches with more than {duration(EXCESS_DELAY_NS)} of latency.", total=True)
+]
+
+
 class LaunchCall(Document, frozen=True):
     """The launches of one GPU by one call."""
 
     call: Annotated[str, key("Call", "Name of the call.")]
     kind: Annotated[str, key("Kind", "`kernel`, `graph`, `copy` or `set`.")]
-    count: Annotated[int, column("Launches", "Launches.", total=True)]
+    count: _Launches
     activities: Annotated[int, column("Activities", "GPU activities they caused.", total=True)]
-    host_ns: Annotated[int, column("Host", "Summed length of the calls.", "ns", total=True)]
+    host_ns: _Host
     host_median_ns: Annotated[float, field("Median length of a call.", "ns")]
-    device_ns: Annotated[int, column("GPU", "Summed time of their work.", "ns", total=True)]
+    device_ns: _Gpu
     device_median_ns: Annotated[float, field("Median time of a launch's work.", "ns")]
-    delay_ns: Annotated[int, field("Summed delay.", "ns")]
-    queueing_ns: Annotated[
-        int,
-        column(
-            "Queueing", "The part of the delay while earlier work of the stream was still to finish.", "ns", total=True
-        ),
-    ]
-    dependency_ns: Annotated[int, field("Summed waiting for events.", "ns")]
-    latency_ns: Annotated[
-        int,
-        column(
-            "Latency",
-            "What is left of the delay without queueing and waiting for events: the stream was free.",
-            "ns",
-            total=True,
-        ),
-    ]
+    delay_ns: _Delay
+    queueing_ns: _Queueing
+    dependency_ns: _Dependency
+    latency_ns: _Latency
     latency_median_ns: Annotated[float, field("Median launch latency.", "ns")]
-    short_kernels: Annotated[int, column("Short", "Launches whose work takes less time than the call.", total=True)]
-    slow_launches: Annotated[int, column("Slow", f"Calls that took more than {duration(SLOW_LAUNCH_NS)}.", total=True)]
-    excess_delays: Annotated[
-        int, column("Excess", f"Launches with more than {duration(EXCESS_DELAY_NS)} of launch latency.", total=True)
-    ]
+    short_kernels: _Short
+    slow_launches: _Slow
+    excess_delays: _Excess
 
 
 class LaunchOperator(Document, frozen=True):
     """The launches of one operator."""
 
     op: Annotated[str, key("Operator", "Operator.")]
-    count: Annotated[int, column("Launches", "Launches.", total=True)]
-    host_ns: Annotated[int, column("Host", "Summed length of the calls.", "ns", total=True)]
-    device_ns: Annotated[int, column("GPU", "Summed time of their work.", "ns", total=True)]
-    delay_ns: Annotated[int, field("Summed delay.", "ns")]
-    queueing_ns: Annotated[
-        int,
-        column(
-            "Queueing", "The part of the delay while earlier work of the stream was still to finish.", "ns", total=True
-        ),
-    ]
-    dependency_ns: Annotated[int, field("Summed waiting for events.", "ns")]
-    latency_ns: Annotated[
-        int,
-        column(
-            "Latency",
-            "What is left of the delay without queueing and waiting for events: the stream was free.",
-            "ns",
-            total=True,
-        ),
-    ]
-    short_kernels: Annotated[int, column("Short", "Launches whose work takes less time than the call.", total=True)]
-    slow_launches: Annotated[int, column("Slow", f"Calls of more than {duration(SLOW_LAUNCH_NS)}.", total=True)]
-    excess_delays: Annotated[
-        int, column("Excess", f"Launches with more than {duration(EXCESS_DELAY_NS)} of latency.", total=True)
-    ]
+    count: _Launches
+    host_ns: _Host
+    device_ns: _Gpu
+    delay_ns: _Delay
+    queueing_ns: _Queueing
+    dependency_ns: _Dependency
+    latency_ns: _Latency
+    short_kernels: _Short
+    slow_launches: _Slow
+    excess_delays: _Excess
 
 
 class Launches(Document, frozen=True):

@@ -7,6 +7,22 @@ import msgspec
 from steptrace.documents.base import Document, field
 from steptrace.documents.column import column, key
 
+#: What is said of the GPU time of a line, and of an operator.
+_Activities = Annotated[int, column("Activities", "GPU activities.", total=True)]
+_GpuTime = Annotated[
+    int, column("GPU time", "Lengths of the activities launched inside, summed over streams.", "ns", total=True)
+]
+_Backward = Annotated[
+    int,
+    column(
+        "Of it backward",
+        "Of that, work of the backward pass: it stands at the forward operator whose gradient it computes.",
+        "ns",
+        total=True,
+    ),
+]
+_Share = Annotated[float, column("Share", "Of all GPU time.", "share")]
+
 
 class LineTime(Document, frozen=True):
     """GPU time of one line: the first Python frame around a launch that is neither PyTorch's nor steptrace's.
@@ -18,40 +34,20 @@ class LineTime(Document, frozen=True):
     line: Annotated[int | None, key("", "Line; of backward work that of the forward operator.", local=True)]
     function: Annotated[str | None, key("", "Function.")]
     code: Annotated[str | None, field("Text of the line.")]
-    kernels: Annotated[int, column("Activities", "GPU activities.", total=True)]
-    device_ns: Annotated[
-        int, column("GPU time", "Lengths of the activities launched inside, summed over streams.", "ns", total=True)
-    ]
-    backward_ns: Annotated[
-        int,
-        column(
-            "Of it backward",
-            "Of that, work of the backward pass: it stands at the forward operator whose gradient it computes.",
-            "ns",
-            total=True,
-        ),
-    ]
-    share: Annotated[float, column("Share", "Of all GPU time.", "share")]
+    kernels: _Activities
+    device_ns: _GpuTime
+    backward_ns: _Backward
+    share: _Share
 
 
 class OperatorTime(Document, frozen=True):
     """GPU time by innermost operator."""
 
     op: Annotated[str | None, key("Operator", "Operator; null for work that none launched.")]
-    kernels: Annotated[int, column("Activities", "GPU activities.", total=True)]
-    device_ns: Annotated[
-        int, column("GPU time", "Lengths of the activities launched inside, summed over streams.", "ns", total=True)
-    ]
-    backward_ns: Annotated[
-        int,
-        column(
-            "Of it backward",
-            "Of that, work of the backward pass: it stands at the forward operator whose gradient it computes.",
-            "ns",
-            total=True,
-        ),
-    ]
-    share: Annotated[float, column("Share", "Of all GPU time.", "share")]
+    kernels: _Activities
+    device_ns: _GpuTime
+    backward_ns: _Backward
+    share: _Share
 
 
 class FlameBox(Document, frozen=True):
