@@ -11,6 +11,8 @@ Frames of PyTorch, steptrace, the standard library and built-ins are left out, e
 steps; their time belongs to the box below.
 """
 
+from typing import Annotated
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -18,8 +20,8 @@ from numpy.typing import NDArray
 from steptrace.analysis.common.call_tree import call_tree, depths, device_time_by, kernel_nodes, levels
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.common.rows import rows
-from steptrace.analysis.common.tables_paths import FlameRow
 from steptrace.compiled import compiled
+from steptrace.documents.base import Document, field
 from steptrace.documents.program import Flame, FlameBox, LineTime, OperatorTime, Program
 from steptrace.documents.table import frame_of
 from steptrace.intervals import Ints
@@ -35,6 +37,24 @@ MOST_BOXES = 1200
 _Boxes = tuple[Rows, NDArray[np.int8], Rows, list[str]]
 
 _KINDS = ("root", "thread", "frame", "annotation", "op", "call", "backward", "compute", "comm", "memory")
+
+
+class FlameRow(Document, frozen=True):
+    """One box of a flame graph: all events with the same chain of names above them. Parents stand before children."""
+
+    name: Annotated[str, field("Name shown.")]
+    kind: Annotated[
+        str,
+        field(
+            "`root`, `thread`, `frame`, `annotation`, `op`, `call`, `backward`, or a kernel's class: `compute`, "
+            "`comm`, `memory`."
+        ),
+    ]
+    parent: Annotated[int | None, field("Row of this table.")]
+    depth: Annotated[int, field("Number of boxes below it.")]
+    calls: Annotated[int, field("Events merged into it.")]
+    ns: Annotated[int, field("Its width: host time, or the summed lengths of GPU activities.", "ns")]
+    self_ns: Annotated[int, field("Width not covered by the boxes on it.", "ns")]
 
 
 @once

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from steptrace import format as fmt
@@ -161,8 +160,7 @@ def _earlier(file: str) -> tuple[Comparison | None, str | None]:
 
 def machines_differ(before: Comparison, now: Comparison) -> list[str]:
     """In what the machines of two results differ, one phrase a fact; the scale is of the machine."""
-    sides = [{"scale": side.scale, **(msgspec.to_builtins(side.environment) or {})} for side in (before, now)]
-    old, new = ({key: side.get(key) for key in ("scale", *MACHINE)} for side in sides)
+    old, new = ({key: side.conditions.get(key) for key in ("scale", *MACHINE)} for side in (before, now))
     return [f"{key} {_word(old[key])}, here {_word(new[key])}" for key in old if old[key] != new[key]]
 
 

@@ -12,8 +12,6 @@ from itertools import pairwise
 from operator import ne
 from typing import Any, Final
 
-import msgspec
-
 from steptrace import format as fmt
 from steptrace import stats
 from steptrace.documents.compared import Change, ComparedResults, Difference, Result, VariantChange
@@ -151,7 +149,7 @@ def _differing(a: VariantResult, b: VariantResult) -> Iterator[Difference]:
 
 
 def _environment(a: Comparison, b: Comparison) -> Iterator[Difference]:
-    sides = [{"scale": side.scale, **(msgspec.to_builtins(side.environment) or {})} for side in (a, b)]
+    sides = [a.conditions, b.conditions]
     for key in dict.fromkeys([*sides[0], *sides[1]]):
         values = [side.get(key) for side in sides]
         if values[0] != values[1]:

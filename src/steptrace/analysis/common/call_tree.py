@@ -9,15 +9,16 @@ GPU work belongs to the call that launched it. Nothing here recurses: a subtree 
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from pandas.api.types import union_categoricals
 
-from steptrace.analysis.common.tables_paths import CallName, CallTreeRow, KernelOrigin
 from steptrace.compiled import compiled
+from steptrace.documents.base import Document, field
+from steptrace.documents.column import key
 from steptrace.documents.table import frame_of, names_of, validate
 from steptrace.intervals import Ints
 from steptrace.trace.columns import Mask, Rows, counted, pick, references, row_numbers, take, text
@@ -27,6 +28,59 @@ from steptrace.trace.source import SITE_COLUMNS, sites_of
 #: The kinds of events in the order in which they nest where they start and end together, and their tables.
 KINDS = {"frame": "frames", "annotation": "annotations", "op": "ops", "call": "launches"}
 FRAME, ANNOTATION, OP, CALL = range(4)
+
+
+_KIND = "`frame` (Python), `annotation` (`record_function`), `op` or `call` (into the GPU's runtime)."
+
+
+class CallTreeRow(Document, frozen=True):
+    """One event of a host thread in its place in the thread's call tree: a parent stands before its children, and the
+    `size` rows from a row on are its subtree. Device times are sums over all streams."""
+
+    kind: Annotated[str, key("", _KIND)]
+    row: Annotated[int, key("", "Row of the kind's own table (`frames`, `annotations`, `ops`, `launches`).")]
+    name: Annotated[str, field("Name as in that table.")]
+    thread: Annotated[int, field("Row of `threads`.")]
+    parent: Annotated[int | None, field("Row of this table: the event around it.")]
+    depth: Annotated[int, field("Number of events around it.")]
+    size: Annotated[int, field("Number of events in its subtree, itself included.")]
+    ts: Annotated[int, field("Start.", "ns")]
+    host_ns: Annotated[int, field("Length, cut off where the event around it ends.", "ns")]
+    host_self_ns: Annotated[int, field("Length without the events directly inside.", "ns")]
+    kernels: Annotated[int | None, field("GPU activities launched inside; null without a GPU.")]
+    device_ns: Annotated[int | None, field("Their lengths, summed; null without a GPU.", "ns")]
+    device_self_ns: Annotated[
+        int | None, field("What of it no operator, label or frame further in launched; null without a GPU.", "ns")
+    ]
+    forward: Annotated[int | None, field("Row of this table: the forward operator of a backward one.")]
+
+
+class KernelOrigin(Document, frozen=True):
+    """Where in the program each GPU activity comes from, in the order of `kernels`."""
+
+    kernel: Annotated[int, key("", "Row of `kernels`.")]
+    node: Annotated[int | None, field("Row of `call_tree`: the call that launched it.")]
+    op: Annotated[str | None, field("Innermost operator around the launch.")]
+    label: Annotated[str | None, field("Innermost `record_function` label.")]
+    phase: Annotated[str | None, field("`backward`, or the outermost label if that is a part of the step.")]
+    file: Annotated[str | None, field("File of the first frame that is neither PyTorch's nor steptrace's.")]
+    line: Annotated[int | None, field("Line in `file`; of backward work that of the forward operator.")]
+    function: Annotated[str | None, field("Function that the line stands in.")]
+    code: Annotated[str | None, field("Text of the line, where the file is known.")]
+
+
+class CallName(Document, frozen=True):
+    """All events of one kind and name; of those inside one of the same kind and name only the outer ones count, except
+    in `calls` and the `self` times."""
+
+    kind: Annotated[str, key("", _KIND)]
+    name: Annotated[str, key("", "Name.")]
+    calls: Annotated[int, field("Number of events.")]
+    host_ns: Annotated[int, field("Their lengths, summed.", "ns")]
+    host_self_ns: Annotated[int, field("... without the events directly inside.", "ns")]
+    kernels: Annotated[int | None, field("GPU activities launched inside; null without a GPU.")]
+    device_ns: Annotated[int | None, field("Their lengths, summed; null without a GPU.", "ns")]
+    device_self_ns: Annotated[int | None, field("... launched by nothing further in.", "ns")]
 
 
 @once

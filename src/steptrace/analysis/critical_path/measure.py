@@ -17,18 +17,43 @@ The classes of the parts:
 The share of a class is its part of the path, not the possible saving: without it other paths would become critical.
 """
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import msgspec
 import numpy as np
 import pandas as pd
 
-from steptrace.analysis.common.tables_paths import PathOfStep, PathPart
 from steptrace.analysis.critical_path.nodes import CLASSES, Nodes, Steps, nodes_of
-from steptrace.documents.base import Document
+from steptrace.documents.base import Document, field
+from steptrace.documents.column import key
 from steptrace.documents.program import ClassOfPath, CriticalPath
 from steptrace.documents.table import frame_of, validate
 from steptrace.trace.columns import references, text
 from steptrace.trace.model import Trace, once
+
+
+class PathPart(Document, frozen=True):
+    """One part of a step's critical path. A step's parts follow each other without a gap from its start to its end, so
+    that their lengths add up to the step's exactly."""
+
+    step: Annotated[int | None, field("Row of `steps`; null where the trace has none and all of it counts.")]
+    ts: Annotated[int, field("Start.", "ns")]
+    dur: Annotated[int, field("Length.", "ns")]
+    class_: Annotated[str, field("What the path is in: see `steptrace.analysis.critical_path.measure`.")] = (
+        msgspec.field(name="class")
+    )
+    thread: Annotated[int | None, field("Row of `threads`, of a part on the host.")]
+    kernel: Annotated[int | None, field("Row of `kernels`: the activity, or the one waited for or to start.")]
+
+
+class PathOfStep(Document, frozen=True):
+    """One class of the critical path of one step."""
+
+    step: Annotated[int | None, key("", "Row of `steps`; null where the trace has none and all of it counts.")]
+    class_: Annotated[str, key("", "See `steptrace.analysis.critical_path.measure`.")] = msgspec.field(name="class")
+    span_ns: Annotated[int, field("Length of the step, and of its path.", "ns")]
+    path_ns: Annotated[int, field("Length of the path's parts in the class; they add up to `span_ns`.", "ns")]
+
 
 _KINDS: Final[dict[str, type[Document]]] = {"critical_path": PathPart, "critical_steps": PathOfStep}
 _ON_GPU = ("compute", "comm", "memory", "launch", "queue", "sync")

@@ -14,7 +14,7 @@ without touching their elements are counted separately, since a GPU would not ru
 """
 
 from itertools import combinations, groupby
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,8 @@ from steptrace.analysis.common.call_tree import call_tree, inside_same, kernel_n
 from steptrace.analysis.common.kernel_names import short_name, short_names
 from steptrace.analysis.common.rows import records
 from steptrace.analysis.common.steps import is_own_operator
-from steptrace.analysis.common.tables_paths import SequenceRow
+from steptrace.documents.base import Document, field
+from steptrace.documents.column import key
 from steptrace.documents.kernels import KernelName, KernelType, Sequence, SequenceEntry
 from steptrace.documents.overview import Placement
 from steptrace.documents.table import frame_of, validate
@@ -70,6 +71,19 @@ def kernel_types(trace: Trace, device: int) -> pd.DataFrame:
             if ns := intervals.measure(together):
                 rows.append({"classes": " + ".join(classes), "ns": ns, "busy_share": ns / busy})
     return frame_of(KernelType, rows)
+
+
+class SequenceRow(Document, frozen=True):
+    """One sequence of GPU activities, in order of their start, that every call of a name counted here launched."""
+
+    kind: Annotated[str, key("", "`op` or `annotation`.")]
+    name: Annotated[str, key("", "The operator or label.")]
+    length: Annotated[int, field("Number of activities in the sequence.")]
+    count: Annotated[int, field("Number of calls that launched exactly this sequence.")]
+    kernel_ns: Annotated[int, field("Lengths of the activities, summed over all calls.", "ns")]
+    span_ns: Annotated[int, field("From the first one's start to the last one's end, summed over all calls.", "ns")]
+    host_ns: Annotated[int, field("Lengths of the calls on the host, summed.", "ns")]
+    kernels: Annotated[str, key("", "Names of the activities, one a line.")]
 
 
 #: A sequence has at least two activities.

@@ -2,6 +2,8 @@
 
 from typing import Annotated, Any, Literal
 
+from msgspec.structs import asdict
+
 from steptrace.documents.base import Document, File, field
 from steptrace.documents.column import column
 from steptrace.documents.comparison.runs import (
@@ -234,6 +236,11 @@ class Comparison(File, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
     gates: tuple[GateOutcome, ...] = ()
     measured_at: Annotated[str | None, field("When its last measured run started (ISO 8601).")] = None
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        """The scale, and the facts of the environment by name, which another result of the study may have otherwise."""
+        return {"scale": self.scale, **({} if self.environment is None else asdict(self.environment))}
 
     @property
     def measured(self) -> tuple[VariantResult, ...]:
