@@ -11,9 +11,6 @@ SLOW_PROFILE: Final = 2.0
 #: From these shares of the step time on, waiting for data is moderate or high (the TensorFlow Profiler's thresholds).
 MODERATE_SHARE: Final = 0.05
 HIGH_SHARE: Final = 0.20
-#: Peaks of memory whose distance from the line through batch sizes is a larger share of them are not linear: nothing is
-#: predicted.
-MOST_RESIDUAL: Final = 0.10
 #: From these shares of a step on, communication that nothing hides, and a GPU that waits for the host, are moderate or
 #: high (the TensorFlow Profiler's thresholds).
 OVERHEAD_MODERATE: Final = 0.03

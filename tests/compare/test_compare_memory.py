@@ -1,4 +1,4 @@
-"""Memory of the variants side by side, those that ran out of it, and the line through batch sizes."""
+"""Memory of the variants side by side, and those that ran out of it."""
 
 from typing import Any
 
@@ -87,36 +87,17 @@ def test_figures_are_medians_of_the_device_that_trained(folder, add):
     assert memory.oom is None
 
 
-def test_variants_that_differ_in_the_batch_alone_are_on_one_line(folder, add, status_of):
-    folder.make_study([{"name": name} for name in ("base", "b16", "b32", "other", "too_large")], repeats=1)
+def test_a_variant_that_ran_out_of_memory_has_its_record(folder, add, status_of):
+    folder.make_study([{"name": name} for name in ("base", "too_large")], repeats=1)
     add("base", 8, [100])
-    add("b16", 16, [180])
-    add("b32", 32, [340])
-    add("other", 64, [77], {"seed": 1})
     ran_out(folder, status_of, "too_large", 128)
-    found = compare(folder.path)
-    (fit,) = found["memory_fit"]
-    assert fit["variants"] == ["base", "b16", "b32", "too_large"]
-    assert fit["out_of_memory"] == ["too_large"]
-    assert (round(fit["fixed_bytes"]), round(fit["per_sample_bytes"])) == (20 * MIB, 10 * MIB)
-    assert fit["residual"] == pytest.approx(0, abs=1e-9)
-    assert (fit["largest_batch"], fit["failed_batch"]) == (98, 128)
-    variant = found["variants"][-1]
+    variant = compare(folder.path)["variants"][-1]
     assert (variant["memory"]["batch_size"], variant["trace"]) == (128, None)
     assert variant["memory"]["oom"]["requested_bytes"] == 5 * MIB
     assert [run["status"] for run in variant["runs"]] == ["oom"]
 
 
-def test_peaks_without_what_was_held_before_are_on_no_line(folder, add):
-    folder.make_study([{"name": "base"}, {"name": "b16"}], repeats=1)
-    add("base", 8, [100], complete=False)
-    add("b16", 16, [180], complete=False)
-    assert compare(folder.path)["memory_fit"] == []
-
-
 def test_without_allocations_there_is_no_memory(folder, trace_of):
     folder.make_study([{"name": "base"}], repeats=1)
     folder.add_run("base", 0, [10.0] * 20, summary=trace_of(memory=None))
-    found = compare(folder.path)
-    assert found["variants"][0]["memory"] is None
-    assert found["memory_fit"] == []
+    assert compare(folder.path)["variants"][0]["memory"] is None

@@ -12,7 +12,7 @@ from steptrace.compare.estimates import estimates
 from steptrace.compare.explain import communication, equivalence, figures, ranks_of, sync_figures, trace_of
 from steptrace.compare.input import input_figures
 from steptrace.compare.load import Run, Study, Variant, first_measured, load_study
-from steptrace.compare.memory import memory_fits, memory_of
+from steptrace.compare.memory import memory_of
 from steptrace.compare.timing import Timing, compare_times, on_simulated_gpu, run_medians
 from steptrace.documents.comparison import Comparison, Equivalence, RunResult, VariantResult
 from steptrace.estimate import gpu_named
@@ -52,7 +52,6 @@ def compare(study_dir: Path, *, estimate_gpus: Sequence[str] = ()) -> Comparison
         environments_differ=tuple(_environments_differ(study)),
         method=method,
         variants=tuple(variants),
-        memory_fit=tuple(memory_fits(study, variants)),
         measured_at=_measured_at(study),
     )
     return replace(comparison, alike=alike(study, comparison))

@@ -178,28 +178,6 @@ class VariantResult(StepFigures, frozen=True):
         return self.equivalence.status not in ("differs", "failed")
 
 
-class MemoryFit(Document, frozen=True):
-    """A line through the peaks of variants that differ in the batch size alone."""
-
-    variants: Annotated[tuple[str, ...], field("The variants.")]
-    out_of_memory: Annotated[tuple[str, ...], field("Those that ran out of memory.")]
-    peaks: Annotated[tuple[tuple[int, float], ...], field("Batch size and peak (B).")]
-    fixed_bytes: Annotated[float, field("Peak at batch size 0.", "B")]
-    per_sample_bytes: Annotated[float, field("Peak per sample.", "B")]
-    residual: Annotated[float | None, field("Largest distance of a peak from the line.")]
-    capacity_bytes: Annotated[float | None, field("What was to be had.", "B")]
-    largest_batch: Annotated[
-        int | None,
-        column(
-            "Largest batch",
-            "A line through the peaks at two or more batch sizes, all else equal: peak = fixed + per "
-            "sample x batch. The largest batch is what of it fits the capacity; the residual is the "
-            "largest relative distance of a measured peak from the line.",
-        ),
-    ]
-    failed_batch: Annotated[int | None, field("The smallest that ran out.")]
-
-
 class GateOutcome(Document, frozen=True):
     """One gate and how it was judged."""
 
@@ -226,7 +204,6 @@ class Comparison(File, frozen=True, kw_only=True):
     environments_differ: Annotated[tuple[str, ...], field("Keys that are not the same in all runs.")]
     method: Method
     variants: tuple[VariantResult, ...]
-    memory_fit: tuple[MemoryFit, ...]
     alike: Annotated[
         tuple[str, ...],
         field(

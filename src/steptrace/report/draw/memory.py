@@ -1,10 +1,9 @@
-"""The figures of memory: a device's curve with its peak, what held the bytes at a peak, peaks against batch sizes."""
+"""The figures of memory: a device's curve with its peak, and what held the bytes at a peak."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import MemoryFit
 from steptrace.documents.memory import DeviceMemory
 from steptrace.report.draw.bars import Bar, Piece, bars
 from steptrace.report.draw.drawing import WIDTH, Drawing
@@ -23,9 +22,6 @@ CATEGORIES: Final = {
 }
 
 _TOP, _PLOT, _FOOT = 26.0, 120.0, 22.0
-_FIT_PLOT, _LABEL = 170.0, 62.0
-#: A predicted batch that exceeds the largest measured one by a larger factor is written, not drawn.
-_REACH: Final = 6
 
 
 def memory_curve(entry: DeviceMemory, title: str, step: tuple[int, int] | None = None) -> InlineSvg | None:
@@ -72,45 +68,13 @@ def category_bars(rows: Sequence[tuple[str, Mapping[str, float]]], alt: str) -> 
     used = [name for name in CATEGORIES if any(sizes.get(name) for _, sizes in rows)]
     if not used:
         return None
-    shown, sentences = [], [alt]
+    drawn, texts = [], [alt]
     for label, sizes in rows:
         pieces = [
             Piece(sizes[name], colour, f"{word} {fmt.size_bytes(sizes[name])}")
             for name, (word, colour) in CATEGORIES.items()
             if sizes.get(name)
         ]
-        shown.append(Bar(label, fmt.size_bytes(sum(sizes.values())), pieces))
-        sentences.append(f"{label}: {', '.join(piece.tip for piece in pieces) or 'not recorded'}.")
-    return bars(shown, [(*CATEGORIES[name], 1.0) for name in used], " ".join(sentences))
-
-
-def fit_chart(fit: MemoryFit) -> InlineSvg:
-    """Measured peaks against the batch size with the line through them, and the capacity where it is near."""
-    peaks, capacity, largest = fit.peaks, fit.capacity_bytes or 0, fit.largest_batch or 0
-    near = 0 < largest <= _REACH * peaks[-1][0]
-    right = 1.1 * max(peaks[-1][0], largest if near else 0)
-    fixed, slope = fit.fixed_bytes, fit.per_sample_bytes
-    top = 1.1 * max(peaks[-1][1], capacity if near else 0, fixed + slope * right)
-    floor = _TOP + _FIT_PLOT
-
-    def at(size: float, peak: float) -> tuple[float, float]:
-        return WIDTH * size / right, floor - _FIT_PLOT * max(peak, 0) / top
-
-    drawing = Drawing(floor + _FOOT)
-    drawing.line((0, floor), (WIDTH, floor))
-    drawing.line(at(0, fixed), at(right, fixed + slope * right), "blue", width=1.5)
-    if near and capacity:
-        x, y = at(largest, capacity)
-        drawing.line((0, y), (WIDTH, y), "vermillion", dash="5 4")
-        drawing.line((x, y), (x, floor), "vermillion", dash="2 3")
-        drawing.text((0, y - 10), f"capacity {fmt.size_bytes(capacity)}")
-        drawing.text((x, floor + 12), f"{largest} should fit", anchor="end")
-    for index, (size, peak) in enumerate(peaks):
-        (x, y), word = at(size, peak), fmt.size_bytes(peak)
-        drawing.dot((x, y), "blue", radius=4, tip=f"{size}: {word}")
-        # The largest has its label; of the others those that leave room for the next.
-        if index == len(peaks) - 1 or at(peaks[index + 1][0], 0)[0] - x >= _LABEL:
-            drawing.text((max(x, _LABEL / 2), y - 13), word, anchor="middle")
-            drawing.text((x, floor + 12), str(size), anchor="middle")
-    words = ", ".join(f"{fmt.size_bytes(peak)} at {size}" for size, peak in peaks)
-    return drawing.svg(f"Peak against batch size: {words}.")
+        drawn.append(Bar(label, fmt.size_bytes(sum(sizes.values())), pieces))
+        texts.append(f"{label}: {', '.join(piece.tip for piece in pieces) or 'not recorded'}.")
+    return bars(drawn, [(*CATEGORIES[name], 1.0) for name in used], " ".join(texts))

@@ -1,13 +1,11 @@
-"""The section "Memory" of a study's page: peaks and what held them, what ran out, and the batch that should fit."""
+"""The section "Memory" of a study's page: peaks and what held them, and what ran out."""
 
-from math import ceil
 from typing import Any, Final
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, MemoryFit, VariantResult
+from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.documents.run import RunMemory
-from steptrace.limits import MOST_RESIDUAL
-from steptrace.report.draw.memory import CATEGORIES, category_bars, fit_chart, memory_curve
+from steptrace.report.draw.memory import CATEGORIES, category_bars, memory_curve
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.markup import Html, render
 from steptrace.report.study.model import variants_shown
@@ -15,7 +13,14 @@ from steptrace.report.study.model import variants_shown
 #: More curves than this start folded.
 _MANY: Final = 4
 #: A host's memory of which less is used is no matter.
-_SMALL_PART = 0.05
+_SMALL_PART: Final = 0.05
+#: What to try where memory ran out, the surest first.
+_ADVICE: Final = (
+    "A smaller batch: `data.batch_size=N`; `steptrace predict --gpu GPU --batch 8,16` estimates the largest that fits.",
+    "Gradient accumulation (`step.accumulate=K`): K smaller batches go into each optimizer step.",
+    "Activation checkpointing (`torch.utils.checkpoint`): keeps fewer activations, for about a third more work.",
+    "A 16-bit format (`precision=bf16`), unless it is in use: about half the activations.",
+)
 
 
 def memory(study: Comparison) -> Html | None:
@@ -24,7 +29,6 @@ def memory(study: Comparison) -> Html | None:
     if not variants or all(map(_says_nothing, variants)):
         return None
     measured = [(v.name, v.device_memory) for v in variants if v.device_memory is not None]
-    fits = study.memory_fit
     drawn = {variant.name for variant in variants_shown(study)}
     curves = [(v.name, _curve(v)) for v in variants if v.name in drawn]
     bars = category_bars([(name, entry.by_category) for name, entry in measured], "Bytes at the peak by category.")
@@ -34,12 +38,11 @@ def memory(study: Comparison) -> Html | None:
         variants=variants,
         on_cpu=on_cpu,
         incomplete=[name for name, entry in measured if not entry.complete],
-        ran_out=[_ran_out(study, v, v.memory) for v in variants if v.memory is not None and v.memory.oom is not None],
+        ran_out=[_ran_out(v, v.memory) for v in variants if v.memory is not None and v.memory.oom is not None],
         names={name: word for name, (word, _) in CATEGORIES.items()},
         bars=bars,
         curves=[(name, curve) for name, curve in curves if curve is not None],
         many=len(curves) > _MANY,
-        fits=[_fit(fit) for fit in fits],
     )
 
 
@@ -61,10 +64,9 @@ def _says_nothing(variant: VariantResult) -> bool:
     return entry.capacity_bytes is not None and entry.peak_allocated_bytes < _SMALL_PART * entry.capacity_bytes
 
 
-def _ran_out(study: Comparison, variant: VariantResult, memory: RunMemory) -> dict[str, Any]:
+def _ran_out(variant: VariantResult, memory: RunMemory) -> dict[str, Any]:
     """One variant that ran out of memory: what happened in a sentence, and what to do."""
-    fit = next((fit for fit in study.memory_fit if variant.name in fit.variants), None)
-    return {"name": variant.name, "sentence": _sentence(variant, memory), "advice": _advice(memory.batch_size, fit)}
+    return {"name": variant.name, "sentence": _sentence(variant, memory), "advice": _ADVICE}
 
 
 def _sentence(variant: VariantResult, memory: RunMemory) -> str:
@@ -78,49 +80,3 @@ def _sentence(variant: VariantResult, memory: RunMemory) -> str:
     room = fmt.size_bytes(memory.capacity_bytes)
     taken = "" if used is None else f"; {fmt.size_bytes(used)} of {room} were taken after it"
     return f"{who} ran out of memory at a batch of {fmt.count(memory.batch_size)}: it {asked}{taken}."
-
-
-def _advice(batch: int, fit: MemoryFit | None) -> list[str]:
-    """What to try, the surest first."""
-    largest = None if fit is None else fit.largest_batch
-    if fit is not None and largest and largest < batch:
-        parts = ceil(batch / largest)
-        part = ceil(batch / parts)
-        sizes = fmt.enumeration([fmt.count(size) for size, _ in fit.peaks])
-        smaller = (
-            f"A smaller batch: {fmt.count(largest)} should fit, by the line through the peaks at batches of {sizes}."
-        )
-        accumulated = (
-            f"Gradient accumulation: `step.accumulate={parts}` with `data.batch_size={part}` makes steps of "
-            f"{fmt.count(parts * part)} samples with the memory of the smaller batch."
-        )
-    else:
-        smaller = "A smaller batch: `data.batch_size=N`."
-        accumulated = "Gradient accumulation (`step.accumulate=K`): K smaller batches go into each optimizer step."
-    checkpointing = (
-        "Activation checkpointing (`torch.utils.checkpoint`; in the study `memory`, `model.checkpointed=true`): keeps "
-        "fewer activations and computes them again, for about a third more work."
-    )
-    narrow = "A 16-bit format (`precision=bf16`), unless it is in use: about half the activations."
-    return [smaller, accumulated, checkpointing, narrow]
-
-
-def _fit(fit: MemoryFit) -> dict[str, Any]:
-    """A line with its chart and the sentence on what it predicts."""
-    fixed = fit.fixed_bytes
-    line = f"peak = {fmt.size_bytes(fit.per_sample_bytes)} × batch {'-+'[fixed >= 0]} {fmt.size_bytes(abs(fixed))}"
-    residual = fit.residual
-    trust = "two sizes, so no residual" if residual is None else f"residual {fmt.share(residual)}"
-    if fit.largest_batch is None:
-        bent = (residual or 0) > MOST_RESIDUAL or fit.per_sample_bytes <= 0
-        outcome = "the capacity is unknown"
-        if bent:
-            outcome = "peak memory is not linear in batch size, so there is no prediction"
-    else:
-        holds = (
-            f"should hold a batch of {fmt.count(fit.largest_batch)}" if fit.largest_batch else "hold no batch at all"
-        )
-        outcome = f"{fmt.size_bytes(fit.capacity_bytes)} {holds}"
-        if fit.failed_batch is not None:
-            outcome += f"; {fmt.count(fit.failed_batch)} ran out of memory"
-    return {"chart": fit_chart(fit), "sentence": f"{line} ({trust}): {outcome}."}
