@@ -6,7 +6,9 @@ Host syncs: predicted, warned of by PyTorch, and read from the trace. Launches a
 and allocated. Libraries' workspaces, which no estimate has, are switched off.
 
 Each study's variants train one after the other on the stand-in device, in one process, and are predicted in another.
-Variants that need several processes or torch.compile are left out.
+Variants of several ranks train one at a time, and rank 0's figures count. How many elements masks select is computed,
+which the device does not: it is told what the predictions counted, where that is one number. Variants that need
+torch.compile are left out.
 """
 
 import json
@@ -22,6 +24,7 @@ from omegaconf import OmegaConf
 from steptrace.analysis.build import summarize
 from steptrace.commands.named_study import named_study
 from steptrace.estimate import estimate_prediction, gpu_named
+from steptrace.workflow.rules import launcher
 
 WITHOUT_WORKSPACES = {"CUBLAS_WORKSPACE_CONFIG": ":0:0", "CUBLASLT_WORKSPACE_SIZE": "0"}
 
@@ -47,12 +50,12 @@ def small(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def configs_of(study: str, folder: Path) -> list[Path]:
-    """A small configuration of each variant that one process can run as it is written."""
+    """A small configuration of each variant that needs no compiler."""
     written = []
     for variant in named_study(study, folder / "cache", expected="a study", changes={"scale": "gpu"}).variants:
         config = variant.composed.config
         compiled = config["step"]["compile"] or "compiled" in variant.name
-        if config["distributed"]["world_size"] == 1 and not compiled:
+        if not compiled:
             written.append(folder / variant.name / "config.yaml")
             written[-1].parent.mkdir(parents=True)
             names = {"study": study, "variant": variant.name, "digest": variant.digest}
@@ -68,10 +71,30 @@ def predict(configs: list[str]) -> int:
 
 
 def train(configs: list[str]) -> int:
-    """Train each configuration on the device that PyTorch has."""
+    """Train each configuration on the devices that PyTorch has: those of one rank here, the others by `torchrun`."""
     from steptrace.train.main import main
 
-    return max(main([path, "--out", str(Path(path).parent / "run0"), "--repeat", "0"]) for path in configs)
+    codes = [0]
+    for path in configs:
+        ranks = OmegaConf.load(path).distributed.world_size
+        options = [path, "--out", str(Path(path).parent / "run0"), "--repeat", "0"]
+        if ranks == 1:
+            codes.append(main(options))
+        else:
+            command = [sys.executable, *launcher(ranks).split(), "-m", "steptrace.train", *options]
+            devices = {"FAKECUDA_DEVICES": str(ranks)}
+            codes.append(subprocess.run(command, check=True, env={**os.environ, **devices}).returncode)
+    return max(codes)
+
+
+def selected(prediction: Path) -> set[int]:
+    """How many elements masks selected in the steps that a prediction followed."""
+    calls = json.loads(prediction.read_text())["operator_calls"]
+    return {
+        call["outputs"][0]["shape"][0]
+        for call in calls
+        if call["name"].startswith("aten.index.") and call["inputs"][-1]["dtype"] == "bool"
+    }
 
 
 class Found(NamedTuple):
@@ -89,15 +112,18 @@ class Found(NamedTuple):
 def table(study: str, folder: Path) -> dict[str, Found]:
     """What was found, by variant."""
     configs = configs_of(study, folder)
+    settings = {**os.environ, **WITHOUT_WORKSPACES}
     for part in ("predict", "train"):
-        command = [sys.executable, __file__, f"--{part}", *configs]
-        subprocess.run(command, check=True, stdout=sys.stderr, env={**os.environ, **WITHOUT_WORKSPACES})
+        subprocess.run([sys.executable, __file__, f"--{part}", *configs], check=True, stdout=sys.stderr, env=settings)
+        counts = {count for config in configs for count in selected(config.with_name("prediction.json"))}
+        if len(counts) == 1:
+            settings["FAKECUDA_COMPUTED_SIZE"] = str(counts.pop())
     found = {}
     for config in configs:
         run = config.parent / "run0"
         prediction = json.loads((config.parent / "prediction.json").read_text())
         warned = json.loads((run / "warned_syncs.json").read_text())["per_step"]
-        (trace,) = summarize([run])[0].traces
+        trace = summarize([run])[0].traces[0]
         estimate = estimate_prediction(prediction, gpu_named("H100"))
         found[config.parent.name] = Found(
             prediction["total"],

@@ -27,7 +27,7 @@ _WHOLE: Final = ("bool", "int32", "int16", "int8", "uint8")
 #: Operators with a rule of their own that may have no tensor on the GPU.
 _WITHOUT_INPUTS: Final = ("randperm", "_to_copy")
 _WITHOUT_BIAS: Final = 2
-_LARGE_MASK: Final = 65536
+_TILE: Final = 4096
 _MANY_ROWS: Final = 65536
 _SHORT_ROW: Final = 2112
 
@@ -80,7 +80,8 @@ def _batch_norm(call: OperatorCalls) -> int:
 
 
 def _nonzero(flags: TensorSpec) -> int:
-    return _LAUNCHES["nonzero"] - (len(flags.shape) == 1 and elements(flags) < _LARGE_MASK)
+    """CUB counts up to a tile of them in one kernel."""
+    return _LAUNCHES["nonzero"] - (len(flags.shape) == 1) + (elements(flags) > _TILE)
 
 
 def _indexed(call: OperatorCalls) -> int:

@@ -13,7 +13,7 @@ import msgspec
 from steptrace.documents.operators import OperatorCalls, TensorSpec
 from steptrace.estimate.flop import flop
 from steptrace.estimate.gpus import Gpu, gpu_named
-from steptrace.estimate.rules import ATTENTION, ELEMENTWISE, NORMALISATION, OPERATORS, STRIDED, rule_of
+from steptrace.estimate.rules import ATTENTION, ELEMENTWISE, NORMALISATION, OPERATORS, REDUCTION, STRIDED, rule_of
 
 _TYPES: Final = {
     "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16", "long int": "int64",
@@ -21,8 +21,6 @@ _TYPES: Final = {
 }  # fmt: skip
 _LIST: Final = msgspec.json.Decoder(list[str | list[str]])
 _SIZES: Final = msgspec.json.Decoder(list[list[int]])
-#: Results as large as the first input, of operators that are no reductions.
-_SAME_SIZE: Final = ("softmax", "_norm", "batch_norm")
 #: What occurs in the name that a driver gives a GPU, and its data sheet; the first that fits.
 _GPUS: Final = (
     ("H200", "H200"), ("H100 PCIe", "H100-PCIe"), ("H100", "H100"), ("A100 80GB", "A100-80"),
@@ -99,8 +97,8 @@ def _output(name: str, inputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]
     rule = rule_of(call, first.dtype)
     if rule is ATTENTION:
         return (first,) if flop(name, [one.shape for one in inputs]) else None
-    if rule is NORMALISATION:
-        return (first,) if any(part in name for part in _SAME_SIZE) else ()
+    if rule in (NORMALISATION, REDUCTION):
+        return (first,) if rule is NORMALISATION else ()
     if rule not in (ELEMENTWISE, STRIDED):
         return None
     largest = max((one for one in inputs), key=lambda one: math.prod(one.shape))

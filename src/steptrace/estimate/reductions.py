@@ -51,6 +51,16 @@ def layout(given: TensorSpec, made: TensorSpec) -> Layout:
     return Layout(split=shared_by > 1, per_thread=_up(per_thread, shared_by))
 
 
+def reads_in_turn(given: TensorSpec, made: Sequence[TensorSpec]) -> tuple[int, int]:
+    """How often a thread reads values and waits for them, least and most; of a trace, over any of the dimensions."""
+    shape = given.shape
+    results = [made[0].shape] if made else [(), shape[:-1], *(shape[place:] for place in range(1, len(shape)))]
+    turns = [
+        _up(layout(given, TensorSpec(shape=one, strides=(), dtype=given.dtype)).per_thread, _VECTOR) for one in results
+    ]
+    return min(turns), max(turns)
+
+
 def _block(wide: int, high: int, most: int) -> tuple[int, int]:
     """Threads of a block in both directions, for so much work in each."""
     wide, high = (min(1 << (max(size, 1).bit_length() - 1), most) for size in (wide, high))

@@ -17,6 +17,8 @@ from steptrace.estimate.layout import has_gaps
 
 #: Seconds that any kernel takes, lowest and highest: the shortest ones in traces.
 KERNEL_FLOOR: Final = (1.5e-6, 4e-6)
+#: Seconds that a thread of a reduction waits for the values it asks for at once, from the GPU's cache or its memory.
+READ_LATENCY: Final = (0.2e-6, 0.8e-6)
 _FLASH_FLOOR: Final = (6e-6, 12e-6)
 
 
@@ -63,7 +65,11 @@ def _rule(name: str, *, arithmetic: Shares | None = None, memory: Shares | None 
 
 
 ELEMENTWISE: Final = _rule("elementwise", arithmetic=_judged(0.5, 0.9))
-NORMALISATION: Final = _rule("normalisation and reduction", arithmetic=_judged(0.3, 0.9))
+NORMALISATION: Final = _rule("normalisation", arithmetic=_judged(0.3, 0.9))
+#: No kernels of it were published. At best it reads as an elementwise operator does, at worst as a normalisation does.
+REDUCTION: Final = Rule(
+    "reduction", _judged(0.3, 0.9), _judged(NORMALISATION.memory.kernel[0], ELEMENTWISE.memory.kernel[1])
+)
 PRODUCT: Final = _rule("matrix product")
 BATCHED_PRODUCT: Final = _rule("batched matrix product")
 CONVOLUTION: Final = _rule("convolution", memory=_judged(0.36, 0.9))
@@ -99,7 +105,8 @@ _BATCHED: Final = frozenset(("bmm", "baddbmm", "addbmm"))
 _CONVOLUTIONS: Final = frozenset(OPERATORS["convolution"]["names"])
 _ATTENTION: Final = tuple(OPERATORS["attention"]["starts"])
 _NORMALISATIONS: Final = tuple(OPERATORS["normalisation"]["parts"])
-_REDUCTIONS: Final = frozenset(OPERATORS["normalisation"]["names"])
+_REDUCTIONS: Final = frozenset(OPERATORS["reduction"]["names"])
+_REDUCTION_PARTS: Final = tuple(OPERATORS["reduction"]["parts"])
 _IRREGULAR: Final = frozenset(OPERATORS["irregular"]["names"])
 _IRREGULAR_STARTS: Final = tuple(OPERATORS["irregular"]["starts"])
 _COPIES: Final = frozenset(("_to_copy", "copy_", "_copy_from", "_pin_memory", "_local_scalar_dense"))
@@ -134,8 +141,10 @@ def rule_of(call: OperatorCalls, arithmetic: str) -> Rule:
         return BATCHED_PRODUCT if name in _BATCHED else PRODUCT
     if name in _IRREGULAR or name.startswith(_IRREGULAR_STARTS):
         return IRREGULAR
-    if name in _REDUCTIONS or any(part in name for part in _NORMALISATIONS):
+    if any(part in name for part in _NORMALISATIONS):
         return NORMALISATION
+    if name in _REDUCTIONS or any(part in name for part in _REDUCTION_PARTS):
+        return REDUCTION
     return STRIDED if any(map(has_gaps, call.inputs)) else ELEMENTWISE
 
 

@@ -12,10 +12,13 @@ from steptrace.estimate.gpus import Gpu
 from steptrace.estimate.launches import launches
 from steptrace.estimate.lists import is_of_lists, lists_of
 from steptrace.estimate.memory import fits, largest_batch
+from steptrace.estimate.reductions import reads_in_turn
 from steptrace.estimate.rules import (
     HOST_COPY,
     NO_ARITHMETIC,
     POWER_LIMITED,
+    READ_LATENCY,
+    REDUCTION,
     Rule,
     arithmetic_of,
     base_name,
@@ -131,14 +134,16 @@ def work_of(call: OperatorCalls, gpu: Gpu, *, tf32: bool = False) -> Work | None
     slowest = gpu.flops("float32") if misaligned(call) else arithmetic
     flop_low, flop_high = (call.flop / rate if rate else 0.0 for rate in (arithmetic, slowest))
     bytes_s = moved / (gpu.pcie_gbs * 1e9 if rule is HOST_COPY else gpu.bandwidth)
+    turns = reads_in_turn(call.inputs[0], call.outputs) if rule is REDUCTION and call.inputs else (0, 0)
+    waits = (turns[0] * READ_LATENCY[0], turns[1] * READ_LATENCY[1])
     bands = []
     for of_flop, of_bytes in (
         (rule.arithmetic.kernel, rule.memory.kernel),
         (rule.arithmetic.typical, rule.memory.typical),
     ):
         slow = _slowest_share(of_flop, gpu)
-        low = count * rule.floor[0] + max(flop_low / of_flop[1], bytes_s / of_bytes[1])
-        high = count * rule.floor[1] + max(flop_high / slow, bytes_s / of_bytes[0])
+        low = count * rule.floor[0] + max(flop_low / of_flop[1], bytes_s / of_bytes[1], waits[0])
+        high = count * rule.floor[1] + max(flop_high / slow, bytes_s / of_bytes[0], waits[1])
         bands.append((low, high))
     by_flop, by_bytes = flop_low / rule.arithmetic.typical[1], bytes_s / rule.memory.typical[1]
     what = "arithmetic" if by_flop > by_bytes else "memory"
@@ -166,6 +171,8 @@ def moved_bytes(call: OperatorCalls) -> int:
     inputs: Sequence[TensorSpec] = call.inputs
     if name in _OUTPUT_ONLY:
         inputs = inputs[1:]
+    if name == "native_layer_norm_backward":  # one kernel for the input's gradient, one for those of weight and bias
+        inputs = (*inputs, *inputs[:2])
     written = sum(map(_bytes, call.outputs))
     if is_of_lists(name) and not call.outputs:
         share = lists_of(call)
