@@ -376,5 +376,5 @@ def test_what_was_assumed_is_named_with_its_line() -> None:
 
 def test_an_estimate_of_several_ranks_is_of_one() -> None:
     estimate = estimate_step(FollowedStep([]), gpu_named("H100"))
-    assert "    of the first of 2 ranks; collectives between them are not estimated" in table([estimate], ranks=2)
+    assert "    rank 0 of 2; collectives are not estimated" in table([estimate], ranks=2)
     assert not [line for line in table([estimate]) if "ranks" in line]

@@ -69,18 +69,20 @@ def table(listed: Sequence[Estimate], *, ranks: int = 1) -> list[str]:
     lines = ["  estimated, not measured:", *columns(_HEAD, [_row(one) for one in listed])]
     lines += [f"    {_name(one)}: not estimated: {one.reason}" for one in listed if one.reason is not None]
     if ranks > 1:
-        lines.append(f"    of the first of {ranks} ranks; collectives between them are not estimated")
+        lines.append(f"    rank 0 of {ranks}; collectives are not estimated")
     for one in listed[:1]:
         lines += [
-            f"    without a rule: {missing.name}, {missing.calls:g}x, {fmt.percent(missing.share_pct)} of the GPU work"
-            f"{_place(missing.file, missing.line)}: {missing.reason}"
+            f"    not covered: {missing.name}, {missing.calls:g}x per step, "
+            f"{fmt.percent(missing.share_pct)} of the GPU work{_place(missing.file, missing.line)}: {missing.reason}"
             for missing in one.not_estimated[:_LISTED]
         ]
         if len(one.not_estimated) > _LISTED:
             lines.append(f"    and {len(one.not_estimated) - _LISTED} more in --json")
         if one.assumed:
             share = sum(copy.share_pct for copy in one.assumed)
-            lines.append(f"    assumed: copies, {fmt.percent(share)} of the GPU work: {one.assumed[0].reason}")
+            lines.append(
+                f"    assumed: copies with the host, {fmt.percent(share)} of the GPU work, {one.assumed[0].reason}"
+            )
     return lines
 
 

@@ -11,7 +11,7 @@ Band = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class NotEstimated:
-    """An operator that no rule with a measured error covers, or a copy whose time is assumed.
+    """An operator that no rule covers, or a copy whose time is assumed.
 
     Attributes:
         name: operator with its overload.
@@ -37,9 +37,9 @@ class Estimate:
     Attributes:
         gpu: its name.
         batch: samples per step, where known.
-        step_ms: at least the GPU's work or the host's, whichever is longer; with syncs at most both.
+        step_ms: at least the longer of GPU work and host work; with syncs at most their sum.
         gpu_ms: work of the GPU.
-        host_ms: launches of the host; data loading is not in it.
+        host_ms: the host's launches, without data loading.
         gpu_busy_pct: GPU work / step.
         limited_by: `arithmetic`, `memory`, `launches`, `syncs` or `undecided`.
         launches: kernels, copies and fills that the host launches per step.
@@ -49,8 +49,8 @@ class Estimate:
         largest_batch: that fits; None unless two batches were followed.
         covered_pct: share of the estimated work of GPU kernels, without copies, that rules with a measured error cover.
         reason: why there is no step time.
-        not_estimated: what no rule covers.
-        assumed: copies between host and GPU, which are in the GPU's work at an assumed share of PCIe's data sheet.
+        not_estimated: operators that no rule covers.
+        assumed: copies between host and GPU, counted as GPU work at an assumed share of PCIe's data sheet.
     """
 
     gpu: str

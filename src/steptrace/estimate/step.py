@@ -35,7 +35,7 @@ LEAST_COVERED: Final = 0.9
 _SYNCS_MATTER: Final = 0.2
 #: From this share of the GPU's work on, arithmetic or memory is what limits it.
 _MOST: Final = 0.6
-_ASSUMED: Final = "0.2 to 0.85 of PCIe's data sheet, which no measurement stands behind"
+_ASSUMED: Final = "taken at 20 to 85 % of PCIe's data sheet rate, not measured"
 _OUTPUT_ONLY: Final = frozenset(("zero_", "fill_", "copy_", "random_", "uniform_", "normal_", "bernoulli_"))
 
 

@@ -66,7 +66,10 @@ def estimated_sentence(study: Comparison, gpu: str) -> str:
         if missing:
             return f"No fastest variant can be named for {gpu}: {fmt.enumeration(missing)} cannot be estimated."
         if all_alike(study, gpu):
-            return f"The estimate for {gpu} is the same for all variants; data loading is not in it."
+            return (
+                f"All variants have the same estimate for {gpu}. "
+                "Data loading and communication between ranks are not included."
+            )
         return f"The estimate for {gpu} cannot tell the variants apart: their bands overlap."
     others = len(estimated_fastest(study, gpu)) - 1
     baseline = times.get(best.baseline)
