@@ -197,7 +197,7 @@ def test_variant_that_differs_and_is_faster_says_so_in_the_claim(verdict: str, *
     assert finding.severity == "high"
     assert finding.evidence == (
         "relative error of the loss: 0.25, allowed 1e-05",
-        "relative error of the loss's gradient by the predictions: not finite, allowed 0.0001",
+        "relative error of the gradient with respect to the predictions: not finite, allowed 0.0001",
     )
 
 
@@ -208,7 +208,7 @@ def test_network_that_differs_lists_errors_of_predictions_and_parameters() -> No
     (finding,) = findings_of(equivalence=result, ratio={"verdict": "same"})
     assert finding.evidence[2:] == (
         "relative error of the predictions: 0.5, allowed 1e-05",
-        "relative error of the gradient by the parameters: not finite, allowed 0.001",
+        "relative error of the gradient with respect to the parameters: not finite, allowed 0.001",
     )
 
 

@@ -154,7 +154,7 @@ def test_what_is_not_on_the_critical_path_saves_nothing_and_is_not_recommended(t
     host, reduces = find_in_trace(entry)
     assert (host.rule, reduces.rule) == ("host_bound", "missing_overlap")
     assert (reduces.severity, reduces.cost_ns_per_step) == ("info", 0)
-    assert reduces.evidence[-1] == "the host bounds the step: no GPU work is on its critical path"
+    assert reduces.evidence[-1] == "the host sets the step time: no GPU work is on the critical path"
     assert recommended([host, reduces]) == [host]
     assert host.claim.endswith("the longest gap is 12 µs before a launch by aten::add")
 
@@ -263,9 +263,9 @@ def test_empty_last_step_is_named_in_the_claim(tmp_path: Path) -> None:
     builder = busy()
     builder.step(3, 3 * MS, 40 * US)
     (finding,) = found(entry_of(builder, tmp_path), "poor_trace")
-    assert finding.claim.startswith("1 of 4 steps launched no GPU work: figures a step are means with step 3 (40 µs)")
+    assert finding.claim.startswith("1 of 4 steps launched no GPU work: means per step include step 3 (40 µs)")
     assert "contradicts" not in finding.claim
-    assert "Stop the profiler with the last step" in finding.advice
+    assert "Stop the profiler right after the last step" in finding.advice
 
 
 def test_places_that_cost_together_are_named_with_one_figure() -> None:

@@ -135,7 +135,7 @@ def test_what_failed_is_said_and_without_its_baseline_nothing_is_compared() -> N
     ("parts", "words"),
     [
         ({"loss": -3.0, "forward": -1.0, "residual": 0.4}, "loss 3.00 ms, forward 1.00 ms."),  # no word of a residual
-        ({"loss": -4.0, "backward": 0.5}, "loss 4.00 ms. Longer: backward 500 µs."),
+        ({"loss": -4.0, "backward": 0.5}, "loss 4.00 ms. It takes longer for: backward 500 µs."),
         ({"idle_sync": -4.0, "compute": 0.2}, "GPU idle (sync) 4.00 ms."),
         ({"loss": -4.0, "residual": -4.4}, None),
         ({"loss": 1.0}, None),
@@ -144,7 +144,7 @@ def test_what_failed_is_said_and_without_its_baseline_nothing_is_compared() -> N
 def test_the_parts_by_which_a_variant_is_faster_are_named(parts: dict[str, float], words: str | None) -> None:
     waterfall = [{"category": name, "delta_ms": delta} for name, delta in parts.items()]
     found = verdict_of(study(variant("fast", 1.4, "faster", waterfall=waterfall, step_difference={"delta_ms": -4.0})))
-    assert (f"Saved per profiled step: {words}" in found.details) == (words is not None)
+    assert (f"A profiled step saves: {words}" in found.details) == (words is not None)
 
 
 @pytest.mark.parametrize(("calls", "listed"), [(100, True), (4000, False)])

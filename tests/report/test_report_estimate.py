@@ -72,7 +72,7 @@ def test_without_a_gpu_headline_and_advice_follow_the_estimates(estimated: Any) 
     words = "On H100 `fast` is estimated to be the fastest: 5.0 ms to 9.0 ms per step instead of 20 ms to 30 ms."
     assert (found.sentence, found.use, found.tone) == (words, "fast", "good")
     assert found.advice.startswith("Use `fast`.")
-    assert "This is estimated for H100; measure it there: `snakemake" in found.advice
+    assert "This is estimated for H100; measure on a GPU: `snakemake" in found.advice
 
 
 def test_a_baseline_that_is_estimated_to_be_the_fastest_is_kept(estimated: Any) -> None:

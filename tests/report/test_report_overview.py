@@ -133,7 +133,7 @@ def test_a_trace_s_page_begins_with_its_overview(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("apart", "work", "rate", "says"),
     [
-        (1_500_000, 100_000, "1.25 ms", "of it 250 µs between steps"),
+        (1_500_000, 100_000, "1.25 ms", "250 µs of it between steps"),
         (1_000_000, 600_000, "1.25 ms", "steps overlap by 250 µs each on average"),
         (1_000_000, 100_000, "1.00 ms", None),
     ],

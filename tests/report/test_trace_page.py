@@ -182,13 +182,13 @@ def test_a_prediction_whose_steps_differ_says_so_on_the_page(tmp_path: Path) -> 
     prediction = {"total": 3.5, "sites": [], "unknown": [], "by_step": [2, 2, 2, 8]}
     trace_page.write(summary_of(trace()), tmp_path / "report.html", predicted=(prediction, []))
     words = text_of((tmp_path / "report.html").read_text(encoding="utf-8"))
-    assert "3.50 syncs per step in the mean: 3 of 4 steps: 2 syncs; 1 of 4 steps: 8 syncs." in words
+    assert "3.50 syncs per step on average: 3 of 4 steps: 2 syncs; 1 of 4 steps: 8 syncs." in words
 
 
 def test_one_trace_tells_where_its_time_goes(tmp_path: Path) -> None:
     page = written(tmp_path, trace())
     words = text_of(page)
-    assert "GPU busy 70 % of the steps; 20 % of the steps: idle after a sync; 2 syncs per step." in words
+    assert "GPU busy 70 % of the step time; idle after a sync 20 %; 2 syncs per step." in words
     assert "idle after a sync 20 %" in words  # the bar below it
     assert "a/b.py:7 in f aten::item d2h_copy loss 2 600 µs 2.00 ms" in words
     assert "k&lt;float&gt; compute 3 900 µs" in words
@@ -304,7 +304,7 @@ def test_the_headline_takes_its_shares_from_the_parts_of_the_steps(tmp_path: Pat
     }
     shown = trace(gpu_busy_pct=1.0, overview={**trace()["overview"], "parts_ns": parts})
     words = text_of(written(tmp_path, shown))
-    assert "GPU busy 1.0 % of the steps; 95 % of the steps: waiting for the host; 2 syncs" in words
+    assert "GPU busy 1.0 % of the step time; waiting for the host 95 %; 2 syncs" in words
 
 
 def test_the_first_screen_says_what_the_record_is_of(tmp_path: Path) -> None:
@@ -359,7 +359,7 @@ def test_findings_stand_behind_the_overview_and_what_has_nothing_to_show_in_one_
     assert "Bandwidth over time" not in words
     assert "1 sync outside the steps is not counted." in words
     assert "a/b.py:7 saves at most 50.0 µs (0.5 % of a step)" in words
-    assert "In the steps the GPU is idle for 6.00 ms." in words
+    assert "Within the steps it is idle for 6.00 ms." in words
 
 
 def test_what_saves_nothing_is_not_to_be_done_first(tmp_path: Path) -> None:
@@ -451,3 +451,13 @@ def test_a_page_without_a_gpu_begins_with_what_was_measured_and_what_is_predicte
     predicted = {"total": 3, "sites": [], "unknown": []}
     said = trace_page.headline(view, (predicted, [fill(Estimate, an_estimate(0.12, 0.48))]))
     assert said.endswith("Predicted for a GPU: 3 syncs per step, 120 µs to 480 µs on H100.")
+
+
+def test_the_idle_time_after_syncs_and_what_they_cost_stand_in_one_sentence(tmp_path: Path) -> None:
+    syncs = {**trace()["syncs"], "blocked_ns": 1_200_000, "ceiling_ns": 1_000_000, "caused_idle_ns": 4_000_000}
+    words = text_of(written(tmp_path, trace(syncs=syncs)))
+    assert "idle after a sync 20 % (of which the syncs cost at most 5.0 %)" in words
+    assert (
+        "2 syncs a step block the host for 600 µs; without them a step is at most 500 µs (5.0 %) shorter. "
+        "The GPU is idle for 2.00 ms (20 %) after them: the rest of that time the host needs to launch the next work"
+    ) in words

@@ -35,10 +35,9 @@ class Finding(Document, frozen=True):
         int | None,
         column(
             "Saves at most",
-            "An upper bound on what a perfect remedy saves in the profile. Findings are ranked by it, "
-            "those of a trace by severity first; errors lead, and predicted syncs follow right after high "
-            "costs. Costs do not add up, since one instant can have several causes, and removing one may "
-            "expose the next. A share is of the step, or of the whole trace where it marks no steps.",
+            "An upper bound on what a perfect remedy saves. Bounds do not add up: one instant can have several causes, "
+            "and removing one may expose the next. The list is sorted by severity, then by this bound; what to do "
+            "first by the bound. A share is of the step, or of the whole trace where it marks no steps.",
             "ns",
         ),
     ]

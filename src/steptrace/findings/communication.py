@@ -30,7 +30,7 @@ def _exposed(window: Window) -> Iterator[Match]:
     rows = () if window.entry.collectives is None else window.entry.collectives.by_name
     yield Match(
         severity=_severity(window, exposed_ns),
-        claim=f"for {percent(window.share(exposed_ns))} of the time the rank only communicates",
+        claim=f"communication that no computation hides takes {percent(window.share(exposed_ns))} of the time",
         evidence=(
             f"{duration(exposed_ns)} of {duration(window.step_ns)} {window.per} that no computation hides",
             *(_by_name(row, window) for row in sorted(rows, key=lambda row: -(row.exposed_ns or 0))[:3]),

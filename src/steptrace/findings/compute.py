@@ -35,8 +35,8 @@ def _tensor_cores(window: Window) -> Iterator[Match]:
     wide = precision.eligible_16_ns < (without + using) / 2
     yield Match(
         severity="warning",
-        claim=f"{percent(1 - share)} of the time of matrix products, convolutions and attention is not spent on tensor "
-        "cores" + (", but in 32 bits" if wide else ""),
+        claim=f"matrix products, convolutions and attention run on tensor cores for {percent(share)} of their time"
+        + (", else in 32 bits" if wide else ""),
         evidence=(
             (
                 f"{duration(window.per_step(using))} {window.per} on tensor cores, "
@@ -64,8 +64,8 @@ def _bf16_fits(window: Window) -> Iterator[Match]:
     tf32_ns, matrix_ns = precision.tf32_ns, precision.tensor_core_eligible_ns
     yield Match(
         severity="info",
-        claim=f"{_only(narrow / (narrow + wide))} kernel time is in 16 bits or less, {duration(window.per_step(wide))} "
-        f"{window.per} in 32",
+        claim=f"{_only(narrow / (narrow + wide))} kernel time is in 16 bits or less; {duration(window.per_step(wide))} "
+        f"{window.per} in 32 bits",
         evidence=(
             f"matrix products, convolutions and attention take {duration(window.per_step(matrix_ns))} {window.per}"
             + (f", in 32 bits with TF32 {duration(window.per_step(tf32_ns))}" if tf32_ns else ""),

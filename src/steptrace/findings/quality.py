@@ -34,7 +34,7 @@ def _poor_trace(window: Window) -> Iterator[Match]:
         if evidence:
             yield Match(severity="warning", claim=claim, evidence=evidence, advice=advice)
     if _EMPTY in failed:
-        claim = f"{failed[_EMPTY]}: figures a step are means with {_empty_steps(window)}"
+        claim = f"{failed[_EMPTY]}: means per step include {_empty_steps(window)}"
         yield Match(severity="warning", claim=claim, evidence=(failed[_EMPTY],), advice=_LAST_STEP)
 
 
@@ -45,7 +45,7 @@ def _empty_steps(window: Window) -> str:
 
 
 _EMPTY: Final = "steps with GPU work"
-_LAST_STEP: Final = "Stop the profiler with the last step: the one that its last step() begins stays empty."
+_LAST_STEP: Final = "Stop the profiler right after the last step: its last step() call begins a step that stays empty."
 #: Each kind of defect: the claim, the advice, and its checks. Other rules use other checks.
 _DEFECTS: Final = (
     (
@@ -62,7 +62,7 @@ _DEFECTS: Final = (
         "launches with their GPU work",
     ),
     (
-        "the trace contradicts itself: what rests on the order of host and GPU work is doubtful",
+        "the trace contradicts itself: figures that depend on the order of host and GPU work are doubtful",
         "Record again; if it stays, with a newer PyTorch and driver.",
         "GPU work after its launch",
         "one activity of a stream at a time",

@@ -20,7 +20,7 @@ _CAUSES: Final[Mapping[str, tuple[str, str]]] = {
         "Make the input contiguous once where it is made, or change the order of its dimensions.",
     ),
     "tiny": (
-        "at the data sheet's figures a call would take less than the start of a kernel",
+        "a call has less work than the start of a kernel takes",
         "Let one kernel do the work of many: a larger batch, a fused operator, or torch.compile.",
     ),
 }
@@ -43,7 +43,7 @@ def _slow_kernels(window: Window) -> Iterator[Match]:
             *(
                 f"{row.name} of {row.inputs}: {number(window.per_step(row.count))} calls {window.per} take "
                 f"{duration(window.per_step(row.ns))}, "
-                f"by an estimate at most {duration(window.per_step(row.slowest_ns))}"
+                f"an estimate gives at most {duration(window.per_step(row.slowest_ns))}"
                 for row in slow[:_MOST]
             ),
             *(why for why, _ in causes),

@@ -21,7 +21,10 @@ from steptrace.format import share as percent
 from steptrace.limits import MODERATE_SHARE, PROFILER_OVERHEAD
 from steptrace.stats import IQR_REFUSED, IQR_WARNING
 
-_IN_WORDS: Final = {"gradient": "loss's gradient by the predictions", "parameters": "gradient by the parameters"}
+_IN_WORDS: Final = {
+    "gradient": "gradient with respect to the predictions",
+    "parameters": "gradient with respect to the parameters",
+}
 
 
 def _differs(variant: VariantResult) -> Iterator[Match]:

@@ -72,7 +72,7 @@ def _estimated_advice(study: Comparison, best: VariantResult | None, gpus: list[
     """What to do by the estimates; `best` is the fastest variant on all of these GPUs."""
     if len(study.variants) < 2:
         return "", None
-    measure = f"measure it there: {_on_gpu(study)}."
+    measure = f"measure on a GPU: {_on_gpu(study)}."
     if best is not None and best.can_be_used:
         what = f"Keep `{best.name}`." if best.is_baseline else f"Use `{best.name}`.{_changes(study, best)}"
         lines = "" if best.is_baseline else _lines_without_sync(best)
@@ -80,8 +80,8 @@ def _estimated_advice(study: Comparison, best: VariantResult | None, gpus: list[
     fewest = _fewest_syncs(study)
     if fewest is not None:
         least, counts = fewest
-        return f"{_try(study, least, counts)} No estimate tells what that saves, so {measure}", least.name
-    return f"No estimate tells the variants apart, so {measure}", None
+        return f"{_try(study, least, counts)} The estimates overlap, so {measure}", least.name
+    return f"The estimates overlap, so {measure}", None
 
 
 def _named(study: Comparison, name: str) -> VariantResult | None:
@@ -195,10 +195,10 @@ def _why(chosen: VariantResult | None) -> str:
     )[:_MOST_NAMED]
     if not saved or abs(residual) >= -total:
         return ""
-    words = ", ".join(f"{_part(part.category)} {fmt.duration_ms(-part.delta_ms)}" for part in saved)
+    shorter = ", ".join(f"{_part(part.category)} {fmt.duration_ms(-part.delta_ms)}" for part in saved)
     longer = [part for part in parts if part.delta_ms >= -total * _LEAST_PART]
     more = ", ".join(f"{_part(part.category)} {fmt.duration_ms(part.delta_ms)}" for part in longer)
-    return f"Saved per profiled step: {words}." + (f" Longer: {more}." if more else "")
+    return f"A profiled step saves: {shorter}." + (f" It takes longer for: {more}." if more else "")
 
 
 def _operators(study: Comparison, chosen: VariantResult | None) -> str:
@@ -233,7 +233,7 @@ def _syncs(study: Comparison) -> str:
         return "Syncs were neither measured nor predicted."
     values = set(counts.values())
     unjudged = sum(bool(v.predicted_unknown) for v in study.variants) if source == "predicted" else 0
-    left = f" ({fmt.plural(unjudged, 'variant')} not judged in every part)" if unjudged else ""
+    left = f" (some operators of {fmt.plural(unjudged, 'variant')} were not judged)" if unjudged else ""
     if len(values) == 1:
         return f"Syncs per step, {source}: {fmt.count(values.pop())} in every variant{left}."
     if len(counts) > 2 * _MOST_NAMED:

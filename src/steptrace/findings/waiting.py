@@ -192,7 +192,7 @@ def _host_bound(window: Window) -> Iterator[Match]:
         claim=f"host-bound: the GPU waits {why}",
         evidence=(
             _idle_in_words(window, wait),
-            f"{number(count)} launches {window.per}, half of them with {duration(wait.kernel_ns)} of GPU work or more",
+            f"{number(count)} launches {window.per}, the median with {duration(wait.kernel_ns)} of GPU work",
             *([f"the host meanwhile spends {wait.in_words}"] if wait.parts else []),
             *(named or _longest_endings(window)),
         ),
@@ -220,8 +220,8 @@ def _many_launches(window: Window, wait: _Wait, bound: str, advice: str | None) 
         evidence=(
             _idle_in_words(window, wait),
             f"{number(kernels)} kernels {window.per}",
-            f"half of all launches cause at most {duration(wait.kernel_ns)} of GPU work",
-            f"{launches.short_kernels} of {launches.count} launching calls took longer than their work took the GPU",
+            f"the median launch has {duration(wait.kernel_ns)} of GPU work",
+            f"{launches.short_kernels} of {launches.count} launching calls took longer than their GPU work",
             *_longest_endings(window),
         ),
         cost_ns_per_step=idle_ns,

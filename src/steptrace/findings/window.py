@@ -85,7 +85,8 @@ class Window:
         most_ns = self.gpu_on_path_ns
         if most_ns is None or match.cost_ns_per_step is None or match.cost_ns_per_step <= most_ns:
             return match
-        why = f"the host bounds the step: {duration(most_ns) if most_ns else 'no'} GPU work is on its critical path"
+        work = f"{duration(most_ns)} of" if most_ns else "no"
+        why = f"the host sets the step time: {work} GPU work is on the critical path"
         return replace(match, severity="info", cost_ns_per_step=most_ns, evidence=(*match.evidence, why))
 
 

@@ -73,7 +73,7 @@ def _rate_note(trace: TraceSummary) -> str | None:
     if between == 0:
         return None
     each = fmt.duration_ns(abs(between) / trace.overview.steps)
-    return f"of it {each} between steps" if between > 0 else f"steps overlap by {each} each on average"
+    return f"{each} of it between steps" if between > 0 else f"steps overlap by {each} each on average"
 
 
 def _placement(trace: TraceSummary) -> list[tuple[str, str, str]]:
@@ -101,7 +101,7 @@ def _precision(trace: TraceSummary) -> list[tuple[str, str, str]]:
     of = trace.precision
     if of is None or not of.shares:
         return []
-    facts = [(FORMAT_NAMES[name].capitalize(), fmt.share(of.shares.get(name)), "") for name in formats_shown([of])]
+    facts = [(f"Kernel time, {FORMAT_NAMES[name]}", fmt.share(of.shares.get(name)), "") for name in formats_shown([of])]
     if of.tf32_share:
         facts.append(("TF32, within 32-bit", fmt.share(of.tf32_share), ""))
     if of.tensor_core_share is None:

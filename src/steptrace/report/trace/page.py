@@ -170,7 +170,7 @@ def headline(view: TraceView, predicted: Predicted | None = None) -> str:
         if trace.unprofiled_step_ns is not None:
             measured = f"A step takes {_unprofiled(trace)} on this CPU (median); GPU figures were not measured."
         return measured if predicted is None else f"{measured} {_in_a_sentence(*predicted)}"
-    over = ("the step" if len(trace.steps) == 1 else "the steps") if trace.steps else "the GPU's span"
+    over = "the step time" if trace.steps else "the GPU's span"
     parts = dict(overview_parts(trace.overview))
     idle = {cause: parts.get(f"idle_{cause}", 0.0) for cause in draw.IDLE_CAUSES}
     busy = trace.gpu_busy_pct
@@ -178,9 +178,8 @@ def headline(view: TraceView, predicted: Predicted | None = None) -> str:
     if any(idle.values()):
         cause = max(idle, key=lambda name: idle[name])
         share = idle[cause] / sum(parts.values())
-        clauses.append(
-            f"{fmt.share(share)} of {over}: {draw.PART_NAMES[f'idle_{cause}']}{_removable(trace, cause, share)}"
-        )
+        name = draw.PART_NAMES[f"idle_{cause}"]
+        clauses.append(f"{name} {fmt.share(share)}{_removable(trace, f'idle_{cause}', share)}")
     if trace.syncs.per_step is not None:
         syncs = "sync" if trace.syncs.per_step == 1 else "syncs"
         clauses.append(f"{fmt.count(trace.syncs.per_step)} {syncs} per step")
@@ -192,7 +191,7 @@ def headline(view: TraceView, predicted: Predicted | None = None) -> str:
 def _removable(trace: TraceSummary, cause: str, idle: float) -> str:
     """How much of the idle time after syncs goes with them, where that is less."""
     window, ceiling_ns = window_of(trace), trace.syncs.ceiling_ns
-    if cause.removeprefix("step_") != "sync" or ceiling_ns is None:
+    if cause != "idle_sync" or ceiling_ns is None:
         return ""
     share = window.share(window.per_step(ceiling_ns))
     return f" (of which the syncs cost at most {fmt.share(share)})" if share < idle else ""

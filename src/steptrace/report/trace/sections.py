@@ -104,8 +104,8 @@ def idle(view: TraceView, _: Spot) -> Parts | None:
     divided = trace.overview
     parts = divided.parts_ns if divided is not None and divided.kind == "gpu" and divided.steps else {}
     in_steps = fmt.duration_ns(sum(ns for name, ns in parts.items() if name.startswith("idle_")))
-    caption = "Between the GPU's first and last work." + (
-        f" In the steps the GPU is idle for {in_steps}." if parts else ""
+    caption = "From the GPU's first to its last work." + (
+        f" Within the steps it is idle for {in_steps}." if parts else ""
     )
     causes_svg = stacked_bars([("idle time", causes)], "ms") if any(part.ms for part in causes) else None
     no_gap = [note("The GPU has no idle gaps.")] if trace.idle.gaps == 0 else []
