@@ -35,8 +35,8 @@ def test_another_trace_and_a_changed_copy_have_answers_of_their_own() -> None:
     assert _double(replace(one, kernels=two.kernels), 1) == _double(two, 1) == 4
 
 
-def test_a_trace_goes_to_another_process_without_what_was_computed_of_it() -> None:
+def test_a_trace_goes_to_another_process_with_what_was_computed_of_it() -> None:
     trace = _trace(1)
-    _double(trace, 1)
-    assert pickle.loads(pickle.dumps(trace)).derived == {}
-    assert trace.derived
+    _CALLS.clear()
+    assert _double(trace, 1) == _double(pickle.loads(pickle.dumps(trace)), 1)
+    assert _CALLS == [1]
