@@ -77,7 +77,7 @@ def test_the_tutorial_s_script_waits_where_the_tutorial_says(tmp_path: Path) -> 
             [sys.executable, "-m", "steptrace.cli", *shlex.split(command)[2:]],
             cwd=tmp_path, capture_output=True, text=True, check=True,
         )  # fmt: skip
-        shown = [line for line in done.stdout.splitlines() if not re.match(r"Train Epoch|  operators: ", line)]
+        shown = [line for line in done.stdout.splitlines() if not re.match(r"Train Epoch|  operators per step: ", line)]
         assert shown == expected
     (budget,) = re.findall(r"^steptrace (predict --budget .*)$", _text("docs/tutorial-program.md"), re.MULTILINE)
     command = [sys.executable, "-m", "steptrace.cli", *shlex.split(budget)]

@@ -211,8 +211,8 @@ def test_a_study_is_all_its_variants_as_a_gpu_would_train_them(
     printed = capsys.readouterr().out
     assert "where: 2 syncs per step predicted (batch of 4)" in printed
     assert "  2      d2h_copy  aten::nonzero  backward  -      own.py:3  x.nonzero()\n" in printed
-    assert "lib::nms at own.py:3 (1x): a custom operator" in printed
-    assert "operators: 9 (loss 7)" in printed
+    assert "lib::nms at own.py:3 (1 per step): a custom operator" in printed
+    assert "operators per step: 9, of these 7 in loss" in printed
 
 
 def test_a_study_s_configs_are_those_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,7 +370,7 @@ def test_what_was_assumed_is_named_with_its_line() -> None:
     place |= {"program_file": None, "program_line": None}
     prediction = {"total": 0, "sites": (), "unknown": (), "operators": 3, "operators_per_section": {}}
     lines = text_of("train.py", {**prediction, "assumed": [place]})
-    assert "    aten::nonzero at train.py:7 (1x): a size was not computed" in lines
+    assert "    aten::nonzero at train.py:7 (1 per step): a size was not computed" in lines
     assert not [line for line in text_of("train.py", prediction) if "assumed" in line]
 
 

@@ -290,6 +290,14 @@ def test_with_findings_changes_findings_only() -> None:
             WORDS["special"]["mask_backward"],
         ),
         ({"op": "aten::_local_scalar_dense", "code": "loss.item()"}, REPLACEMENTS["aten::_local_scalar_dense"]),
+        (
+            {"op": "aten::_to_copy", "kind": "h2d_copy", "code": "packed = pack_padded_sequence(embedded, lengths)"},
+            WORDS["special"]["lengths"],
+        ),
+        (
+            {"op": "aten::_to_copy", "kind": "h2d_copy", "code": "pack_padded_sequence(words.to(device), lengths)"},
+            REPLACEMENTS["aten::_to_copy"],
+        ),
     ],
 )
 def test_every_operation_has_its_usual_replacement(changes: dict[str, Any], advice: str | None) -> None:

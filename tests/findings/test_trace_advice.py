@@ -11,8 +11,9 @@ from builders import TraceBuilder
 from documents import fill
 from steptrace.analysis import summarize
 from steptrace.documents.summary import TraceSummary
-from steptrace.findings import RANK_RULES, TRACE_RULES, Finding, find_in_trace
+from steptrace.findings import RANK_RULES, TRACE_RULES, Finding, find_in_trace, with_trace_findings
 from steptrace.report.page.findings import recommended
+from steptrace.report.trace.page import in_words
 
 US, MS = 1_000, 1_000_000
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -156,6 +157,7 @@ def test_what_is_not_on_the_critical_path_saves_nothing_and_is_not_recommended(t
     assert (reduces.severity, reduces.cost_ns_per_step) == ("info", 0)
     assert reduces.evidence[-1] == "the host sets the step time: no GPU work is on the critical path"
     assert recommended([host, reduces]) == [host]
+    assert recommended([reduces]) == []
     assert host.claim.endswith("the longest gap is 12 µs before a launch by aten::add")
 
 
@@ -173,6 +175,42 @@ def test_with_python_stacks_the_first_advice_is_to_profile_without_them(tmp_path
     assert reduces.cost_ns_per_step == 5 * 8 * US
     (timed, _) = find_in_trace(replace(entry, unprofiled_step_ns=MS))
     assert timed.advice.startswith("Let less Python run")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.0004, 0.009])
+def test_nothing_is_advised_that_saves_less_than_a_hundredth_of_a_step(share: float) -> None:
+    made = {"claim": "c", "evidence": [], "advice": "a", "counter_check": "c", "source": None, "variant": None}
+    item = {**made, "severity": "info", "cost_ns_per_step": 90, "cost_share": share}
+    little, enough = (fill(Finding, item | {"rule": "r", "cost_share": s}) for s in (share, 0.011))
+    assert (recommended([little]), recommended([little, enough])) == ([], [enough])
+
+
+def test_options_of_the_profiler_are_no_advice(tmp_path: Path) -> None:
+    """`--profile 1` leaves a trace of one step, which is a caution and nothing to change in the program."""
+    builder = TraceBuilder()
+    builder.step(0, 0, MS)
+    builder.kernel(0, 0, MS)
+    path = builder.write(tmp_path / "made.json")
+    summary = with_trace_findings(summarize([path])[0])
+    assert [item.rule for item in summary.traces[0].findings] == ["too_few_steps"]
+    assert recommended(summary.traces[0].findings) == []
+    words = in_words(summary)
+    assert "First:" not in words
+    assert "One step only; it may be untypical." in words
+
+
+def test_the_form_of_an_optimizer_on_a_cpu_is_no_advice(tmp_path: Path) -> None:
+    """On a GPU PyTorch chooses foreach by itself."""
+    builder = TraceBuilder()
+    for step in range(3):
+        builder.step(step, step * MS, MS)
+        builder.label("Optimizer.step#AdamW.step", step * MS + 10 * US, 900 * US)
+        for number in range(30):
+            builder.op("aten::addcdiv_", step * MS + (11 + 20 * number) * US, 19 * US)
+    entry = entry_of(builder, tmp_path)
+    (row,) = entry.optimizer or ()
+    assert (row.kernels, row.operators) == (None, 90)
+    assert "single_tensor_optimizer" not in [item.rule for item in find_in_trace(entry)]
 
 
 def test_what_costs_most_is_recommended_first_whatever_its_severity() -> None:

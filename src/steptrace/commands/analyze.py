@@ -86,13 +86,16 @@ def _excerpt_in_words(excerpt: "Excerpt") -> str:
     return f"{excerpt.path}: step {excerpt.step}, {excerpt.events:,} events, {excerpt.size:,} bytes{without}"
 
 
-def write_analysis(traces: Sequence[str | Path], out: Path, *, counters: bool = False) -> "Summary":
+def write_analysis(
+    traces: Sequence[str | Path], out: Path, *, counters: bool = False, on_gpu: bool = True
+) -> "Summary":
     """Write summary.json and the tables of some traces to `out`, say their warnings, and return the summary.
 
     Args:
         traces: files, or folders of them.
         out: a folder, made if missing.
         counters: also write traces with counters.
+        on_gpu: whether GPU work is expected; elsewhere its absence is no warning.
 
     Raises:
         SteptraceError: a trace cannot be read, or `out` cannot be written.
@@ -123,6 +126,8 @@ def write_analysis(traces: Sequence[str | Path], out: Path, *, counters: bool = 
         warn(warning)
     for entry in summary.traces:
         for warning in entry.quality.warnings:
+            if not on_gpu and not entry.gpu.activities and warning.startswith("no GPU activity"):
+                continue
             print(f"{entry.path}: warning: {warning}", file=sys.stderr)  # noqa: T201
     return summary
 

@@ -261,24 +261,28 @@ def text_of(name: str, prediction: dict[str, Any]) -> list[str]:
     if prediction["unknown"]:
         lines.append("  not judged, so there may be more:")
         lines += [
-            f"    {u['op']} at {_place(u)} ({round(u['count'], 2):g}x): {u['reason']}" for u in prediction["unknown"]
+            f"    {u['op']} at {_place(u)} ({round(u['count'], 2):g} per step): {u['reason']}"
+            for u in prediction["unknown"]
         ]
     if prediction.get("assumed"):
-        lines.append("  values and sizes that were assumed, behind which counts may differ:")
+        lines.append("  assumed, not computed: counts after these lines may differ:")
         lines += [
-            f"    {a['op']} at {_place(a)} ({round(a['count'], 2):g}x): {a['reason']}" for a in prediction["assumed"]
+            f"    {a['op']} at {_place(a)} ({round(a['count'], 2):g} per step): {a['reason']}"
+            for a in prediction["assumed"]
         ]
     ranks = prediction.get("by_rank") or ()
     if len(set(ranks)) > 1:
         lines.append(f"  of rank 0; syncs of all ranks: {', '.join(f'{count:g}' for count in ranks)}")
-    sections = ", ".join(f"{label} {count:g}" for label, count in prediction["operators_per_section"].items())
-    lines.append(f"  operators: {prediction['operators']:g}" + (f" ({sections})" if sections else ""))
+    sections = ", ".join(f"{count:g} in {label}" for label, count in prediction["operators_per_section"].items())
+    lines.append(f"  operators per step: {prediction['operators']:g}" + (f", of these {sections}" if sections else ""))
     return lines
 
 
 def _kinds(steps: Sequence[int], warmup: Sequence[int]) -> list[str]:
     """Which steps make how many syncs where they differ, and what the warm-up showed alone."""
     lines = [f"  {words}"] if (words := counts_in_words(steps)) else []
+    if words and steps.count(min(steps, key=steps.count)) == 1:
+        lines.append(f"  one step does not show how often such a step comes: --steps {to_show_period(len(steps))}")
     if warmup and steps and max(warmup) > _MANY_TIMES * max(1, *steps):  # else it is what a start costs
         more = to_show_period(len(warmup) + len(steps))
         lines.append(

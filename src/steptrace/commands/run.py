@@ -175,7 +175,7 @@ def _say(measured: Sequence[Measured], out: Path, arguments: argparse.Namespace,
     if traces:
         from steptrace.commands.analyze import write_analysis
 
-        summary = write_analysis(traces, out)
+        summary = write_analysis(traces, out, on_gpu=first.record.device == "cuda")
         document["summary"] = out / "summary.json"
         kinds = kinds_by_time(timed_ns(first))
         on_gpu = first.record.device == "cuda"

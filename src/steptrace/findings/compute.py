@@ -125,14 +125,15 @@ def _single_tensor(window: Window) -> Iterator[Match]:
         cost_ns = _ceiling(window, row)
         together = row.foreach + row.fused > 0 or "fused" in row.optimizer.lower()
         # Operators on the host alone (step counters) are no update of parameters on the GPU.
-        elsewhere = row.kernels is not None and row.kernels < row.most_common_count
-        # On a CPU PyTorch does the same by itself, and no launches are saved.
-        least = MODERATE_SHARE if row.kernels is None else NOISE_FLOOR
-        if together or elsewhere or each < ONE_BY_ONE or window.share(cost_ns) < least:
+        elsewhere = (row.kernels or 0) < row.most_common_count
+        if row.kernels is None:  # on a CPU PyTorch's default is this form, and no launches are saved
             continue
-        evidence = [f"{row.most_common} is called {number(each)} times in each {row.label}"]
-        if row.kernels is not None:
-            evidence.append(f"{number(row.kernels / row.count)} kernels in each")
+        if together or elsewhere or each < ONE_BY_ONE or window.share(cost_ns) < NOISE_FLOOR:
+            continue
+        evidence = [
+            f"{row.most_common} is called {number(each)} times in each {row.label}",
+            f"{number(row.kernels / row.count)} kernels in each",
+        ]
         if row.single_tensor:
             evidence.append("the Python frames are those of PyTorch's single-tensor implementation")
         yield Match(
@@ -183,7 +184,7 @@ OPTIMIZER_RULES: Final[tuple[Rule[Window], ...]] = (
     rule(
         "single_tensor_optimizer",
         _single_tensor,
-        {"calls": ONE_BY_ONE, "least": NOISE_FLOOR, "on_host": MODERATE_SHARE},
+        {"calls": ONE_BY_ONE, "least": NOISE_FLOOR},
     ),
     rule("gradients_zeroed", _zeroed_gradients),
 )

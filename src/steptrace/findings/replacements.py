@@ -66,6 +66,8 @@ def _special(site: Site) -> str | None:
     code = site.code or ""
     if site.kind == "h2d_copy" and (site.op in _INDEXING or (site.op in _COPIES and _indexes_from_host(code))):
         return "from_host"
+    if site.kind == "h2d_copy" and "pack_padded_sequence(" in code and _EXPLICIT_COPY.search(code) is None:
+        return "lengths"
     if site.phase == "backward" and site.kind == "d2h_copy" and (site.op in _INDEXING or operation(site) in _INDEXING):
         return "mask_backward"
     if site.op in _VALUES:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS, SEVERITIES, Finding
+from steptrace.limits import NOISE_FLOOR
 from steptrace.report.page.markup import Html, render
 
 #: How many recommendations stand at the top; the section `Findings` has all.
@@ -13,12 +14,12 @@ MOST_FINDINGS: Final = 3
 _MOST_SHOWN: Final = 3
 #: Findings shown in full under one rule and advice; of others only the variants are named.
 _MOST_SHOWN_IN_FULL: Final = 6
-#: A share below this is written as "0.0 %".
-_READS_ZERO: Final = 0.0005
 #: Rules about how something was measured: they stand behind the others.
 ABOUT_THE_METHOD: Final = frozenset(
     {"noise", "profiler_overhead", "environments_differ", "too_few_steps", "poor_trace"}
 )
+#: Of these, what only the profiler's own options change: no advice on the program.
+_OF_THE_PROFILER: Final = frozenset({"profiler_overhead", "too_few_steps"})
 
 
 def findings(items: Sequence[Finding], prefix: str = "") -> Html:
@@ -60,12 +61,13 @@ def method_last(items: Sequence[Finding]) -> list[Finding]:
     return sorted(items, key=lambda item: item.rule in ABOUT_THE_METHOD)
 
 
-def _saves_nothing(item: Finding) -> bool:
-    return item.cost_ns_per_step == 0 or (item.cost_share is not None and item.cost_share < _READS_ZERO)
+def _saves_too_little(item: Finding) -> bool:
+    """Whether following it saves at most so little of a step that it cannot be measured."""
+    return item.cost_ns_per_step == 0 or (item.cost_share is not None and item.cost_share < NOISE_FLOOR)
 
 
 def recommended(findings: Sequence[Finding]) -> list[Finding]:
-    """What to do first, one finding of each rule; what can save nothing only where nothing else is.
+    """What to do first, one finding of each rule; none that saves less than 1 % of a step.
 
     A study's answer leads, and behind it stands only what remains in the variant that it names, and in the study as a
     whole.
@@ -73,8 +75,9 @@ def recommended(findings: Sequence[Finding]) -> list[Finding]:
     answer = next((item for item in findings if item.rule == ANSWER), None)
     if answer is not None and answer.variant is not None:
         findings = [item for item in findings if item.variant in (answer.variant, None)]
-    candidates = [item for item in findings if item.rule not in ABOUT_THE_METHOD] or findings
-    candidates = [item for item in candidates if not _saves_nothing(item)] or candidates
+    candidates = [item for item in findings if item.rule not in ABOUT_THE_METHOD]
+    candidates = candidates or [item for item in findings if item.rule not in _OF_THE_PROFILER]
+    candidates = [item for item in candidates if not _saves_too_little(item)]
     by_rule: dict[str, Finding] = {}
     for item in _in_order(candidates):
         by_rule.setdefault(item.rule, item)

@@ -143,9 +143,11 @@ def _first(traces: Sequence[TraceView], together: Sequence[Finding]) -> Html:
 
 
 def _nothing_to_advise(traces: Sequence[TraceView]) -> str:
-    """Why nothing is advised: nothing was measured on a GPU, or no finding came of it."""
+    """Why nothing is advised: nothing was measured on a GPU, or no finding is worth it."""
     if not any(view.has_gpu for view in traces):
         return "No findings from the host's times. Syncs, idle time and kernels need a GPU and were not measured."
+    if any(view.trace.findings for view in traces):
+        return "Nothing to change in the program that would save 1 % of a step."
     return "No findings."
 
 
