@@ -57,7 +57,7 @@ def load_trace(path: Path) -> Trace:
     Raises:
         TraceError: the trace, or a file recorded beside it, cannot be read.
     """
-    return with_records(read_trace(path), path)
+    return with_records(read_trace(path))
 
 
 def summarize(paths: Iterable[str | Path], *, tables: Path | None = None) -> tuple[Summary, list[Trace]]:

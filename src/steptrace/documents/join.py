@@ -10,7 +10,7 @@ from steptrace.documents.column import Column, Key, columns_of
 from steptrace.limits import NOISE_FLOOR
 
 _Row = TypeVar("_Row", bound=Document)
-_Any = TypeVar("_Any")
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,14 @@ class Change(Generic[_Row]):
 
 
 #: A row of each side, None where one has none.
-Pair = tuple[_Any | None, _Any | None]
+Pair = tuple[_Item | None, _Item | None]
 
 
-def pairs(a: Iterable[_Any], b: Iterable[_Any], *levels: Callable[[_Any], object]) -> list[Pair[_Any]]:
+def pairs(a: Iterable[_Item], b: Iterable[_Item], *levels: Callable[[_Item], object]) -> list[Pair[_Item]]:
     """The rows of both sides, matched one to one by the first level's value; of the rest by the next; then the rest."""
-    left, right, matched = list(a), list(b), list[Pair[_Any]]()
+    left, right, matched = list(a), list(b), list[Pair[_Item]]()
     for level in levels:
-        waiting: dict[object, list[_Any]] = {}
+        waiting: dict[object, list[_Item]] = {}
         for row in reversed(right):
             waiting.setdefault(level(row), []).append(row)
         each = [(row, rows.pop() if (rows := waiting.get(level(row))) else None) for row in left]

@@ -131,17 +131,17 @@ def load_source_lines(trace: Path) -> SourceLines:
     return SourceLines(op_lines, recorded)
 
 
-def with_records(trace: Trace, path: Path) -> Trace:
+def with_records(trace: Trace) -> Trace:
     """The trace with what a run recorded beside its file: source lines, and the memory held between two steps.
 
     Raises:
         TraceError: a file of source lines cannot be read.
     """
     try:
-        memory = read_memory(path.parent)
+        memory = read_memory(trace.path.parent)
     except RecordError:
         memory = None  # another file of that name
-    return replace(trace, lines=load_source_lines(path), memory_record=memory)
+    return replace(trace, lines=load_source_lines(trace.path), memory_record=memory)
 
 
 def sites_of(trace: Trace, events: pd.DataFrame, lines: SourceLines | None = None) -> pd.DataFrame:
