@@ -120,3 +120,12 @@ def test_on_a_phone_advice_is_a_line_each_until_it_is_opened(visit: Any, study_o
     assert summary.bounding_box()["height"] > 30
     wide = opened(visit, study_of(5), LAPTOP)
     assert wide.locator(".first details p").first.is_visible()
+
+
+def test_print_shows_what_to_do_first_with_its_reason(visit: Any, study_of: Callable[[int], Path]) -> None:
+    """On paper nothing can be unfolded."""
+    tab = opened(visit, study_of(5), PHONE)
+    tab.emulate_media(media="print")
+    assert tab.locator(".first details[open]").count() == 0
+    claims = tab.locator(".first details > p:first-of-type")
+    assert claims.evaluate_all("all => all.map((p) => p.getBoundingClientRect().height > 5)") == [True] * claims.count()

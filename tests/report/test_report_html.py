@@ -434,7 +434,7 @@ def test_a_page_of_200_variants_stays_small(study_builder: Any, tmp_path: Path) 
     render_study(study_builder.write(), page)
     assert page.stat().st_size < 1_000_000
     words = text_of(page.read_text())
-    assert "variant_000 and 198 more with the same: 6 per step predicted" in words
+    assert "variant_000 and 198 more: 6 per step predicted" in words
     assert "variant_007 6 per step predicted" in words
     assert "480 more runs ended well" in words
 
@@ -448,7 +448,7 @@ def test_of_many_variants_with_one_finding_the_first_are_told_of_and_the_others_
     study_builder.add("v0", [20.0])
     page = text_of(findings(load_study(study_builder.write()).findings))
     assert page.count(": uneven ") == 6
-    assert "The same of v6 , v7 , v8 , with figures of their own" in page
+    assert "Also v6 , v7 , v8 : figures in comparison.json." in page
 
 
 def test_variants_with_the_baseline_s_syncs_are_named_in_one_sentence(study_builder: Any) -> None:

@@ -74,7 +74,7 @@ def _estimated_advice(study: Comparison, best: VariantResult | None, gpus: list[
         return "", None
     measure = f"measure on a GPU: {_on_gpu(study)}."
     if best is not None and best.can_be_used:
-        what = f"Keep `{best.name}`." if best.is_baseline else f"Use `{best.name}`.{_changes(study, best)}"
+        what = f"Keep `{best.name}`." if best.is_baseline else _use(study, best)
         lines = "" if best.is_baseline else _lines_without_sync(best)
         return f"{what}{lines} This is estimated for {fmt.enumeration(gpus)}; {measure}", best.name
     fewest = _fewest_syncs(study)
@@ -290,7 +290,7 @@ def _advice(study: Comparison, chosen: VariantResult | None) -> tuple[str, str |
     without_gpu = study.environment is not None and study.environment.gpu is None
     fewest = _fewest_syncs(study)
     if chosen is not None and chosen.can_be_used:
-        advice = f"Use `{chosen.name}`.{_changes(study, chosen)}{_lines_without_sync(chosen)}"
+        advice = f"{_use(study, chosen)}{_lines_without_sync(chosen)}"
         note = f" These are CPU timings: on a GPU another variant may be the fastest. Run it there: {on_gpu}."
         return advice + (note if without_gpu else ""), chosen.name
     if without_gpu and fewest is not None:
@@ -313,7 +313,7 @@ def _try(study: Comparison, least: VariantResult, counts: Mapping[str, float]) -
     """Which variant has the fewest syncs, and how to get it."""
     return (
         f"On a GPU try `{least.name}`: {fmt.plural(counts[least.name], 'sync')} per step instead of "
-        f"{fmt.count(counts[least.baseline])}.{_changes(study, least)}"
+        f"{fmt.count(counts[least.baseline])}.{f' It is {changes}.' if (changes := _changes(study, least)) else ''}"
     )
 
 
@@ -328,8 +328,14 @@ def _fewest_syncs(study: Comparison) -> tuple[VariantResult, Mapping[str, float]
     return least, counts
 
 
+def _use(study: Comparison, variant: VariantResult) -> str:
+    """Which variant to use, and what it changes, in one sentence: it is what a reader sees first."""
+    changes = _changes(study, variant)
+    return f"Use `{variant.name}`: {changes}." if changes else f"Use `{variant.name}`."
+
+
 def _changes(study: Comparison, variant: VariantResult) -> str:
-    """What to change in a training like the baseline's; how the two were measured is none of it."""
+    """The variant as its baseline with changes; how the two were measured is none of them."""
     baseline = _named(study, variant.baseline)
     if baseline is None:
         return ""
@@ -339,9 +345,9 @@ def _changes(study: Comparison, variant: VariantResult) -> str:
         t for t in baseline.overrides if t not in variant.overrides and key_of(t) not in keys and not is_measuring(t)
     ]
     if not (new or old):
-        return f" Its configuration is that of `{baseline.name}`."
-    words = [_codes(new)] * bool(new) + [f"without {_codes(old)}"] * bool(old)
-    return f" To get it from `{baseline.name}`: {', '.join(words)}."
+        return f"the same configuration as `{baseline.name}`"
+    words = [f"with {_codes(new)}"] * bool(new) + [f"without {_codes(old)}"] * bool(old)
+    return f"`{baseline.name}` {', '.join(words)}"
 
 
 def _codes(texts: Sequence[str]) -> str:

@@ -75,7 +75,10 @@ def _no_verdict(study: Comparison) -> list[str]:
 
 def all_findings(study: Comparison) -> Html:
     """Every finding but the answer, which the first screen gives."""
-    return findings([item for item in study.findings if item.rule != ANSWER])
+    shown = findings([item for item in study.findings if item.rule != ANSWER])
+    if not leads(study) or not any(item.cost_ns_per_step for item in study.findings):
+        return shown
+    return Html(render("page/note", text="Costs are of this machine's CPU steps, not of a GPU's.") + shown)
 
 
 def _scale(shown: Sequence[VariantResult], medians: Mapping[str, float]) -> Scale | None:
