@@ -18,6 +18,7 @@ import statistics
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from estimate_shares import SUM, Kernel, call, gpu_of, read_kernels
@@ -160,7 +161,7 @@ def table(rows: list[tuple[str, str, float, float, float]]) -> str:
 
 
 def of_trace(path: Path) -> Iterator[tuple[str, str, float, float, float]]:
-    """The same of the operators of a trace, all calls of one class together."""
+    """The same of the operators of a trace: of each class, and of all where none computes in TF32."""
     trace = read_trace(path)
     gpu = gpu_of_driver(trace.meta.device_name(trace.devices[0]))
     classes: dict[str, tuple[list[OperatorCalls], list[float]]] = defaultdict(lambda: ([], []))
@@ -172,6 +173,10 @@ def of_trace(path: Path) -> Iterator[tuple[str, str, float, float, float]]:
                 calls, times = classes[work.rule.name]
                 calls.append(work.call)
                 times.append(row.ns / 1e6)
+        if not any(row.tf32 for row in calls_with_sizes(trace).itertuples(index=False)):
+            every = zip(*classes.values(), strict=True)
+            calls, times = (list(chain.from_iterable(lists)) for lists in every)
+            classes["all of these"] = (calls, times)
         for name, (calls, times) in sorted(classes.items()):
             estimate = estimate_step(FollowedStep(calls, tf32="TF32" in name), gpu)
             assert estimate.gpu_ms is not None
@@ -195,8 +200,9 @@ def articles() -> str:
     for study in dict.fromkeys(row[0] for row in ARTICLES):
         with tempfile.TemporaryDirectory() as folder:
             wanted = [row[1] for row in ARTICLES if row[0] == study]
-            programs = {name: path for name, path in study_programs(study, Path(folder)).items() if name in wanted}
-            followed = {one.name: one.prediction for one in follow("config", programs, Path(folder), [])}
+            kind, files = study_programs(study, Path(folder))
+            programs = {name: path for name, path in files.items() if name in wanted}
+            followed = {one.name: one.prediction for one in follow(kind, programs, Path(folder), [])}
         for _, variant, name, ms, phases, what in (row for row in ARTICLES if row[0] == study):
             prediction = followed[variant]
             assert prediction is not None, variant
