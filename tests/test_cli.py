@@ -33,7 +33,7 @@ def _analyze(out: Path, *traces: Path) -> dict[str, Any]:
 def test_summary_of_one_trace(tmp_path: Path) -> None:
     path = _two_steps().write(tmp_path / "trace.json.gz")
     summary = _analyze(tmp_path / "new" / "out", path)
-    assert summary["schema_version"] == 2
+    assert summary["schema_version"] == 3
     (entry,) = summary["traces"]
     assert entry["path"] == str(path)
     assert len(entry["sha256"]) == 64
@@ -227,7 +227,7 @@ def test_an_excerpt_holds_one_step(tmp_path: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["a.json", "b.json", "--excerpt", "x.json.gz"], "an excerpt is of one trace file"),
+        (["a.json", "b.json", "--excerpt", "x.json.gz"], "--excerpt needs one trace file"),
         (["a.json", "--step", "1"], "next: add --excerpt"),
     ],
 )

@@ -83,7 +83,7 @@ def test_a_process_that_cannot_be_captured_is_refused_with_the_reason(
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("")
     assert "not an empty folder" in refused([pid, "--out", str(tmp_path / "full")], capsys)
-    assert "cannot be asked, or written" in refused([pid, "--out", str(tmp_path / "full/file/out")], capsys)
+    assert "cannot be written to" in refused([pid, "--out", str(tmp_path / "full/file/out")], capsys)
 
     def refuse(*_: int) -> None:
         raise PermissionError

@@ -260,5 +260,5 @@ def test_a_file_in_the_working_directory_adds_a_gpu(tmp_path: Path, monkeypatch:
         with pytest.raises(ConfigError, match=words):
             gpu_named("Mine")
     (tmp_path / "gpus.toml").write_text(f"[Mine]\n{figures.replace('500', '0')}")
-    with pytest.raises(ConfigError, match="bandwidth_gbs is no number above 0"):
+    with pytest.raises(ConfigError, match="bandwidth_gbs is not a number above 0"):
         gpu_named("Mine")

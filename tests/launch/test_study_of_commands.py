@@ -178,7 +178,7 @@ def test_a_ref_does_not_run_again_for_an_edit(planned: Callable[..., Plan], fold
         ("{{ref: faster}}", "{{patch: gone.patch}}", "the patch cannot be read"),
         ("cwd: repository", "cwd: nowhere", "there is no such folder"),
         ("{{ref: faster}}", "{{overrides: [loss=where]}}", "unknown field `overrides`"),
-        ("variants:", "matrix: {{rate: [1]}}\nvariants:", "'rate' is nowhere in the command"),
+        ("variants:", "matrix: {{rate: [1]}}\nvariants:", "the command does not use the matrix's 'rate'"),
         ("variants:", "reference: [loss=where]\nvariants:", "a study of commands has no reference"),
         ("steps: 4", "steps: 1", "at `program.steps`"),
         ("steps: 4", "ranks: 0", "at `program.ranks`"),
@@ -269,4 +269,4 @@ def test_predict_follows_the_commands_of_a_study(
     assert estimate["covered_pct"] == 100
     assert [copy["file"] for copy in estimate["assumed"]] == ["train.py"]
     assert steptrace_main(["predict", "--batch", "8", "own"]) == 2
-    assert "--batch says nothing to a study of commands" in capsys.readouterr().err
+    assert "--batch does not apply to a study of commands" in capsys.readouterr().err

@@ -79,7 +79,7 @@ def test_one_run_has_no_intervals(study_builder: Any) -> None:
 def test_a_waterfall_of_mostly_residual_is_left_out(study_builder: Any) -> None:
     parts = [entry("loss", 5, 5.1), entry("residual", 5, 12)]
     assert waterfall(study_with(study_builder, waterfall=parts)) is None
-    assert "Not measured" in text_of(sync_changes(study_with(study_builder, waterfall=[])))
+    assert "Not compared" in text_of(sync_changes(study_with(study_builder, waterfall=[])))
 
 
 def test_a_measured_sync_diff_has_counts_and_times(study_builder: Any) -> None:

@@ -50,9 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the figures and the page, say in short what they hold, and return the exit code."""
     out: Path = arguments.out
     if arguments.excerpt is not None and len(arguments.trace) > 1:
-        raise SteptraceError("an excerpt is of one trace file", where=arguments.excerpt, next_step="name one trace")
+        raise SteptraceError("--excerpt needs one trace file", where=arguments.excerpt, next_step="name one trace")
     if arguments.step is not None and arguments.excerpt is None:
-        raise SteptraceError("--step chooses the excerpt's step", next_step="add --excerpt FILE.json.gz")
+        raise SteptraceError("--step needs --excerpt", next_step="add --excerpt FILE.json.gz")
     summary = write_analysis(arguments.trace, out, counters=arguments.counters)
     lines: list[str] = []
     if not arguments.no_report:

@@ -123,7 +123,7 @@ def post(process: Process, folder: Path, settings: Settings) -> Request:
         folder.mkdir(parents=True, exist_ok=True)
         process.post(request)
     except OSError as error:
-        raise CaptureError(f"it cannot be asked, or written to ({error.strerror})", where=folder) from error
+        raise CaptureError(f"its folder cannot be written to ({error.strerror})", where=folder) from error
     return request
 
 

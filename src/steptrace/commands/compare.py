@@ -35,7 +35,7 @@ def add(command: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compare, write what was asked for, print, and return the exit code."""
     if len(arguments.results) < 2:
-        raise ConfigError("one result is named", expected="two or more: steptrace compare BEFORE NOW")
+        raise ConfigError("only one result is given", expected="two or more: steptrace compare BEFORE NOW")
     from steptrace.compare.results import compare_results
     from steptrace.documents.base import write
     from steptrace.files import write_text

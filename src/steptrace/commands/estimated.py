@@ -49,7 +49,7 @@ def check_batches(command: Sequence[str], batches: Sequence[int]) -> None:
         )
     if holds and not batches:
         raise ConfigError(
-            f"{_PLACE} in the command stands for nothing", where=shlex.join(command), next_step="add --batch N[,N]"
+            f"{_PLACE} in the command is not replaced", where=shlex.join(command), next_step="add --batch N[,N]"
         )
 
 

@@ -139,7 +139,7 @@ def _of_kinds(trace: "TraceSummary", kinds: Sequence[Kind]) -> str:
     counts = trace.syncs.by_step or ()
     if len(set(counts)) < _SEVERAL:
         return ""
-    text = f" in the mean of the {len(counts)} profiled steps ({', '.join(map(str, counts))})"
+    text = f" on average over the {len(counts)} profiled steps ({', '.join(map(str, counts))})"
     of_kinds = per_step(kinds, [step.dur_ns for step in trace.steps], counts)
     if len(kinds) < _SEVERAL or None in of_kinds:
         return text

@@ -95,7 +95,7 @@ def add(command: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Predict, print, and return the exit code."""
     if arguments.allow and arguments.budget is None:
-        raise ConfigError("--allow without --budget has nothing to allow", next_step="add --budget N")
+        raise ConfigError("--allow needs --budget", next_step="add --budget N")
     gpus = [gpu_named(name) for name in arguments.gpu]  # before anything is followed
     if "--" not in arguments.given and len(arguments.target) == 1:
         study = arguments.target[0]
@@ -118,14 +118,14 @@ def _follow_study(study: str, arguments: argparse.Namespace) -> dict[int | None,
     given = next((name for name, default in _OF_PROGRAMS.items() if getattr(arguments, name) != default), None)
     if given is not None:
         option = f"--{given.replace('_', '-')}"
-        raise ConfigError(f"{option} says nothing to a study", where=study, expected="a program, after --")
+        raise ConfigError(f"{option} is for programs, not for studies", where=study, expected="a program, after --")
     by_batch: dict[int | None, list[Followed]] = {}
     for batch in arguments.batch or (None,):
         with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
             kind, programs = study_programs(study, Path(scratch))
             if kind == "command" and batch is not None:
                 step = "write it in the study's command, or: steptrace predict --batch N -- COMMAND, with {batch} in it"
-                raise ConfigError("--batch says nothing to a study of commands", where=study, next_step=step)
+                raise ConfigError("--batch does not apply to a study of commands", where=study, next_step=step)
             of_batch = [] if batch is None else ["--batch-size", str(batch)]
             by_batch[batch] = follow(kind, programs, Path(scratch), of_batch)
     return by_batch

@@ -87,7 +87,7 @@ def filled(
     for key, value in values.items():
         if f"{{{key}}}" not in " ".join([*command, *environment.values()]):
             step = f"write {{{key}}} where its value goes, such as --{key}={{{key}}}"
-            raise ConfigError(f"the matrix's '{key}' is nowhere in the command", where=where, next_step=step)
+            raise ConfigError(f"the command does not use the matrix's '{key}'", where=where, next_step=step)
         # Other braces, and `{seed}`, stay as they are.
         command = [word.replace(f"{{{key}}}", value) for word in command]
         environment = {name: text.replace(f"{{{key}}}", value) for name, text in environment.items()}

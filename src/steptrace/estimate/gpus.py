@@ -83,5 +83,5 @@ def _read(path: Path) -> dict[str, Gpu]:
         for key in ("fp32_tflops", "half_tflops", "bandwidth_gbs", "memory_gb", "pcie_gbs"):
             figure = getattr(gpu, key)
             if not isinstance(figure, int | float) or figure <= 0:
-                raise ConfigError(f"{gpu.name}.{key} is no number above 0", where=path, expected="the data sheet's")
+                raise ConfigError(f"{gpu.name}.{key} is not a number above 0", where=path, expected="the data sheet's")
     return gpus
