@@ -2,8 +2,11 @@
 
 import io
 import pickle
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -153,3 +156,56 @@ def test_data_parallel_over_several_gpus_says_that_it_cannot_be_followed(monkeyp
         model = nn.DataParallel(nn.Linear(4, 2)).to("cuda")
         with pytest.raises(RuntimeError, match="start a process for each GPU"):
             model(torch.randn(4, 4))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_scripted_module_is_saved_from_the_device_and_loaded_to_it(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.BatchNorm1d(4))
+    with predict_syncs() as syncs:
+        scripted = torch.jit.script(model.cuda())
+        syncs.reset()
+        torch.jit.save(scripted, str(tmp_path / "model.pt"))
+        assert {site.kind for site in syncs.sites} == {"d2h_copy"}
+        scripted.save(tmp_path / "again.pt")
+        loaded = torch.jit.load(str(tmp_path / "model.pt"), map_location="cuda")
+        assert {tensor.device.type for tensor in loaded.state_dict().values()} == {"cuda"}
+        assert [parameter.requires_grad for parameter in loaded.parameters()] == [True] * 4
+        assert loaded(torch.ones(2, 3, device="cuda")).shape == (2, 4)
+    on_host = torch.jit.load(str(tmp_path / "again.pt"))
+    assert {tensor.device.type for tensor in on_host.state_dict().values()} == {"cpu"}
+
+
+def test_tensors_are_exchanged_by_dlpack() -> None:
+    with predict_syncs() as syncs:
+        values = torch.arange(6.0, device="cuda")
+        shared = torch.from_dlpack(values)
+        assert (shared.device, shared.shape, syncs.total) == (values.device, values.shape, 0)
+        with pytest.raises(RuntimeError, match="Unsupported device in DLTensor"):  # as of CUDA
+            np.from_dlpack(values)
+
+
+def test_nested_tensors_of_the_jagged_layout_are_followed() -> None:
+    with predict_syncs():
+        layer = nn.Linear(4, 5).cuda()
+        parts = [torch.ones(2, 4), torch.ones(3, 4)]
+        nested = torch.nested.nested_tensor(parts, layout=torch.jagged, device="cuda")
+        out = layer(nested)
+        assert (nested.device.type, out.shape[0], out.shape[2]) == ("cuda", 2, 5)
+        out.values().sum().backward()
+        assert layer.weight.grad is not None
+        assert layer.weight.grad.shape == (5, 4)
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        lambda: torch.nested.nested_tensor([torch.ones(2, 4)], device="cuda"),
+        lambda: torch.export.export(nn.Linear(3, 4).cuda(), (torch.ones(2, 3, device="cuda"),)),
+    ],
+)
+def test_what_cannot_be_followed_says_that_it_is_a_limit_of_the_prediction(limit: Callable[[], object]) -> None:
+    with (
+        predict_syncs(),
+        pytest.raises(NotImplementedError, match="steptrace predict cannot follow"),
+    ):
+        limit()

@@ -22,7 +22,7 @@ from torch.utils import _foreach_utils
 from torch.utils.data import dataloader
 
 from steptrace.errors import PredictError
-from steptrace.predict import backend, collectives, cuda_api, execution, legacy, substitutes, tensor
+from steptrace.predict import backend, collectives, cuda_api, execution, legacy, scripted, substitutes, tensor
 from steptrace.predict.arguments import Reroute, virtual_device
 from steptrace.predict.places import running_line, stack_of
 from steptrace.predict.recorder import Syncs
@@ -338,6 +338,7 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
             **stack.enter_context(_default_device()),
             **collectives.replacements(),
             **tensor.replacements(),
+            **scripted.replacements(),
             **_labelled(recorder),
             **_batches(recorder),
             **_warnings(),

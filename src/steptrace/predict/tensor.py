@@ -40,6 +40,7 @@ _PARTS = {
 
 #: What operators nest tensors in; called millions of times, a union of types would be made each time.
 _NESTED = (list, tuple)
+_MAKE_WRAPPER: Any = Tensor._make_wrapper_subclass
 _Storage: Any = torch.storage._StorageBase
 
 
@@ -80,7 +81,7 @@ class VirtualTensor(Tensor):
         """Wrap a CPU tensor; `gpu` is the index of its virtual GPU. The memory of a view counts as another's."""
         layout = inner.layout
         has_strides = layout is torch.strided or layout is torch.sparse_coo
-        wrapper: VirtualTensor = Tensor._make_wrapper_subclass(
+        wrapper: VirtualTensor = _MAKE_WRAPPER(
             cls,
             inner.size(),
             strides=inner.stride() if has_strides else None,
@@ -269,6 +270,15 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
     def pin_memory(self: Tensor, _device: object = None) -> Tensor:
         return self if is_pinned(self) else mark_pinned(self.clone())
 
+    def make_wrapper(*args: Any, **named: Any) -> Any:
+        """A subclass around tensors, such as a nested tensor, on the device that C++ can find."""
+
+        def found_by_cpp(value: Any) -> Any:
+            on_cuda = isinstance(value, torch.device) and value.type == "cuda"
+            return backend.device(index_of(value)) if on_cuda else value
+
+        return _MAKE_WRAPPER(*map(found_by_cpp, args), **{name: found_by_cpp(value) for name, value in named.items()})
+
     def moved(self: Any, *, device: Any, non_blocking: bool = False) -> Any:
         """Copy a storage to another device, as `torch.load` does with each that it has read."""
         if torch.device(device).type != "cuda":
@@ -283,6 +293,7 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
 
     return {
         (_Storage, "to"): moved,
+        (Tensor, "_make_wrapper_subclass"): staticmethod(make_wrapper),
         (torch, "is_storage"): lambda value: isinstance(value, VirtualStorage) or is_storage(value),
         (Tensor, "pin_memory"): pin_memory,
         (Tensor, "is_pinned"): lambda self, _device=None: is_pinned(self),
