@@ -13,7 +13,8 @@ from steptrace.documents.base import write
 from steptrace.documents.summary import Summary
 from steptrace.errors import RecordError
 from steptrace.report.index import index, load_imported, load_index
-from steptrace.report.study.model import load_study, step_parts
+from steptrace.report.page.overview import overview_parts
+from steptrace.report.study.model import load_study
 from steptrace.report.study.overview import sections_of_loss
 from steptrace.report.study.step_times import load_steps
 
@@ -84,7 +85,7 @@ def test_a_steps_file_without_a_column_is_one_clear_error(make_study: MakeStudy)
 
 def test_the_parts_of_a_step_are_the_gpus_where_there_is_one(make_study: MakeStudy) -> None:
     gpu, cpu = load_study(make_study("gpu")), load_study(make_study("cpu"))
-    labels = [[part.label for part in step_parts(s.variants[0])] for s in (gpu, cpu)]
+    labels = [[part.label for part in overview_parts(s.variants[0].overview)] for s in (gpu, cpu)]
     assert labels[0] == ["compute", "exposed_comm", "exposed_memory", "idle"]
     assert labels[1] == ["data", "forward", "loss", "backward", "optimizer"]
 

@@ -15,8 +15,8 @@ from steptrace.report import study as sections
 from steptrace.report.draw.bars import stacked_bars
 from steptrace.report.notebook import render_study
 from steptrace.report.page.markup import breakable, inline_code, sentence
+from steptrace.report.page.overview import overview_parts
 from steptrace.report.study import findings, load_study, step_charts, sync_changes
-from steptrace.report.study.model import step_parts
 from steptrace.report.study.step_times import load_steps
 from steptrace.report.study.variants import endings, errors_to_reference, warnings
 
@@ -342,7 +342,7 @@ def test_charts_keep_their_text_and_say_what_they_show(make_study: MakeStudy) ->
         step_charts.step_times(study, load_steps(study, path)),
         step_charts.ratios(study),
         step_charts.steps_in_order(study, load_steps(study, path)),
-        stacked_bars([(v.name, step_parts(v)) for v in study.variants], "ms"),
+        stacked_bars([(v.name, overview_parts(v.overview)) for v in study.variants], "ms"),
     ]
     for chart in charts:
         assert chart.startswith("<svg class=")

@@ -9,7 +9,6 @@ from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.report.draw.bars import PART_NAMES, Part, stacked_bars
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.markup import page, render
-from steptrace.report.page.overview import labelled
 
 #: How many rows of a topic the page lists, and the terminal; diff.json has all.
 #: A larger multiple says less than the two figures.
@@ -107,7 +106,7 @@ def _chart(diff: Diff) -> InlineSvg | None:
     if not diff.parts_ns:
         return None
     sides: list[tuple[str, Sequence[Part]]] = [
-        (name, labelled([(part, (getattr(pair, side) or 0) / fmt.NS_PER_MS) for part, pair in diff.parts_ns.items()]))
+        (name, [Part(part, (getattr(pair, side) or 0) / fmt.NS_PER_MS) for part, pair in diff.parts_ns.items()])
         for name, side in (("A", "a"), ("B", "b"))
     ]
     return stacked_bars(sides, f"ms per profiled {_unit(diff)}, mean")

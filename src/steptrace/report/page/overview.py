@@ -65,12 +65,12 @@ def formats_shown(precisions: Sequence[Precision | None]) -> list[str]:
     return [name for name in FORMAT_NAMES if name in ("bits16", "bits32", "unknown") or name in used]
 
 
-def overview_parts(overview: Overview | None) -> tuple[tuple[str, float], ...]:
-    """The parts of a step in ms, or of a trace without steps those of the whole trace."""
+def overview_parts(overview: Overview | None) -> tuple[Part, ...]:
+    """The parts of a step, or of a trace without steps those of the whole trace."""
     if overview is None:
         return ()
     scale = (overview.steps or 1) * NS_PER_MS
-    return tuple((name, ns / scale) for name, ns in overview.parts_ns.items())
+    return tuple(Part(name, ns / scale) for name, ns in overview.parts_ns.items())
 
 
 def operator_table(overview: Overview) -> Explained:
@@ -80,11 +80,6 @@ def operator_table(overview: Overview) -> Explained:
     return listing(overview.operators[:MOST], columns)
 
 
-def parts_chart(parts: Sequence[tuple[str, float]], title: str) -> InlineSvg | None:
+def parts_chart(parts: Sequence[Part], title: str) -> InlineSvg | None:
     """One bar of a trace's parts; None without any."""
-    return draw.stacked_bars([(title, labelled(parts))], "ms") if parts else None
-
-
-def labelled(parts: Sequence[tuple[str, float]]) -> tuple[Part, ...]:
-    """Named times in ms as parts of a chart."""
-    return tuple(Part(name, ms) for name, ms in parts)
+    return draw.stacked_bars([(title, parts)], "ms") if parts else None

@@ -15,12 +15,12 @@ from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page import overview
 from steptrace.report.page.findings import findings, recommended
 from steptrace.report.page.markup import Html, render
+from steptrace.report.page.overview import overview_parts
 from steptrace.report.study.estimate import estimate
 from steptrace.report.study.model import (
     has_traced_syncs,
     machine,
     samples_per_step,
-    step_parts,
     variants_shown,
     verdict_words,
 )
@@ -31,7 +31,7 @@ from steptrace.stats import IQR_REFUSED
 def first_screen(study: Comparison) -> Html:
     """Title, question and verdict; each variant's step time, syncs and parts; what to do first."""
     shown = variants_shown(study)
-    parts = {variant.name: step_parts(variant) for variant in shown}
+    parts = {variant.name: overview_parts(variant.overview) for variant in shown}
     medians = study.medians_ms
     scale = _scale(shown, medians)
     # What a CPU's step would save says nothing of the GPU that is estimated.

@@ -13,8 +13,6 @@ import numpy.typing as npt
 
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison, VariantResult
-from steptrace.report.draw.bars import Part
-from steptrace.report.page.overview import labelled, overview_parts
 
 #: Parts of a step on the host, as the training loop labels them, in the order they run.
 STEP_SECTIONS: tuple[str, ...] = ("data", "forward", "loss", "backward", "optimizer")
@@ -70,11 +68,6 @@ def parts_kind(study: Comparison) -> Literal["gpu", "host"] | None:
     """Whose parts the steps' charts show: the GPU's where any was traced, else the host's."""
     kinds = {variant.overview.kind for variant in study.variants if variant.overview is not None}
     return "gpu" if "gpu" in kinds else "host" if kinds else None
-
-
-def step_parts(variant: VariantResult) -> tuple[Part, ...]:
-    """The parts of a variant's profiled step; none without a trace that marks steps."""
-    return labelled(overview_parts(variant.overview))
 
 
 def has_traced_syncs(study: Comparison) -> bool:

@@ -9,14 +9,14 @@ from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.limits import PROFILER_OVERHEAD
 from steptrace.report.draw.bars import Part
 from steptrace.report.page.markup import Html, render
-from steptrace.report.page.overview import FORMAT_NAMES, formats_shown, operator_table
-from steptrace.report.study.model import MANY, STEP_SECTIONS, parts_kind, step_parts
+from steptrace.report.page.overview import FORMAT_NAMES, formats_shown, operator_table, overview_parts
+from steptrace.report.study.model import MANY, STEP_SECTIONS, parts_kind
 
 
 def overview(study: Comparison) -> Html:
     """The overview of a study."""
     kind = parts_kind(study)
-    parts = {variant.name: step_parts(variant) for variant in study.variants}
+    parts = {variant.name: overview_parts(variant.overview) for variant in study.variants}
     labels = list(dict.fromkeys(part.label for of_step in parts.values() for part in of_step))
     precisions = [None if variant.trace is None else variant.trace.precision for variant in study.variants]
     has_gpu = any(precision is not None and precision.shares for precision in precisions)

@@ -27,7 +27,7 @@ from steptrace.report.draw.cells import parts_cell
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.findings import findings, recommended
 from steptrace.report.page.markup import Html, gain, page, render, sentence
-from steptrace.report.page.overview import device_of_traces, labelled, overview_parts
+from steptrace.report.page.overview import device_of_traces, overview_parts
 from steptrace.report.page.table import Explained
 from steptrace.report.trace.charts import span_chart
 from steptrace.report.trace.model import TraceView, build
@@ -173,7 +173,7 @@ def headline(view: TraceView, predicted: Predicted | None = None) -> str:
             measured = f"A step takes {_unprofiled(trace)} on this CPU (median); GPU figures were not measured."
         return measured if predicted is None else f"{measured} {_in_a_sentence(*predicted)}"
     over = "the step time" if trace.steps else "the GPU's span"
-    parts = dict(overview_parts(trace.overview))
+    parts = {part.label: part.ms for part in overview_parts(trace.overview)}
     idle = {cause: parts.get(f"idle_{cause}", 0.0) for cause in draw.IDLE_CAUSES}
     busy = trace.gpu_busy_pct
     clauses = ["GPU busy: not measured" if busy is None else f"GPU busy {fmt.percent(busy)} of {over}"]
@@ -307,7 +307,7 @@ _NO_GPU: Final = "no GPU activity"
 
 def _where_it_goes(trace: TraceSummary) -> tuple[InlineSvg, list[tuple[str, str]]] | None:
     """A bar of the step's parts, and each part's colour with its name and share; None where they are not known."""
-    parts = [part for part in labelled(overview_parts(trace.overview)) if part.ms]
+    parts = [part for part in overview_parts(trace.overview) if part.ms]
     total = sum(part.ms for part in parts)
     named = zip(parts, legend_of(part.label for part in parts), strict=True)
     words = [
