@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import forked_python
 from snakemake_calls import run_snakemake
 from steptrace.cli import main as steptrace_main
 from steptrace.config.plan import Plan, make_plan
@@ -215,7 +214,7 @@ def test_a_branch_and_a_patch_against_main(planned: Callable[..., Plan], folder:
     """Syncs 1 -> 0, the line named, the answer the same; gates, and going on after a run is lost."""
     fix = git(folder / "repository", "diff", "main", "faster")
     (folder / "fix.patch").write_text(f"{fix}\n")
-    planned(STUDY + PATCHED, python=str(forked_python.interpreter(folder / "python")))
+    planned(STUDY + PATCHED, python=sys.executable)
     workflow = folder / "config" / "workflow.yaml"
     workflow.write_text(f"studies: [speed]\nrepeats: 1\nscale: cpu\n{GATES}")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
