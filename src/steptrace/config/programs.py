@@ -1,7 +1,7 @@
 """A study whose variants are commands: what `program:` in config/study/NAME.yaml comes to for one variant.
 
-A variant adds arguments or environment variables, or takes the program's code from another place: a git ref, or the
-last commit with a patch. The code that the program executes, the settings it names, and the packages beside its
+A variant adds arguments or environment variables, or takes the program's code from a git ref. The code that the program
+executes, the settings it names, and the packages beside its
 interpreter are part of the configuration, so that its digest changes with them.
 """
 
@@ -57,14 +57,13 @@ class ProgramVariant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     arguments: list[str] = []
     env: Environment = {}
     ref: Text | None = None
-    patch: Text | None = None
     hypothesis: str | None = None
     scales: Annotated[list[Text], Meta(min_length=1)] | None = None
 
     def in_words(self) -> tuple[str, ...]:
         """What it changes, as pages name it."""
-        places = [f"{key} {value}" for key, value in (("ref", self.ref), ("patch", self.patch)) if value]
-        return (*places, *(f"{name}={value}" for name, value in self.env.items()), *self.arguments)
+        ref = [f"ref {self.ref}"] if self.ref else []
+        return (*ref, *(f"{name}={value}" for name, value in self.env.items()), *self.arguments)
 
 
 def filled(
@@ -101,27 +100,25 @@ def compose_program(
 
     Args:
         program: the variant's program, as `filled` returns it.
-        variant: the variant's own part, with a git ref or patch.
+        variant: the variant's own part.
         code: digests of code.
         scale: its name.
         workdir: what the study's paths are relative to.
         where: the file and variant, for messages.
 
     Raises:
-        ConfigError: a folder, ref or patch that is not there.
+        ConfigError: a folder or ref that is not there.
     """
     command, environment = words(program.command), {name: str(value) for name, value in program.env.items()}
     cwd = workdir / program.cwd
     if not cwd.is_dir():
         raise ConfigError("there is no such folder", where=where, next_step=f"correct program.cwd ({cwd})")
     source: dict[str, Any] = {"cwd": program.cwd}
-    if variant.ref or variant.patch:
-        source["commit"] = _commit(cwd, variant.ref or "HEAD", where)
+    if variant.ref:
+        source["commit"] = _commit(cwd, variant.ref, where)
     else:
         python_path = environment.get("PYTHONPATH", "")
         source["files"] = _code_of(code, command, cwd.resolve(), python_path, workdir.resolve())
-    if variant.patch:
-        source |= {"patch": variant.patch, "patch_digest": _of_patch(workdir / variant.patch, where)}
     return {
         "program": {"command": command, "env": environment, **source, "packages": _packages(command[0])},
         "seed": program.seed,
@@ -151,13 +148,6 @@ def _commit(cwd: Path, ref: str, where: str) -> str:
             f"there is no commit '{ref}'", where=where, expected=f"a branch, tag or commit of the repository at {cwd}"
         )
     return commit.decode().strip()
-
-
-def _of_patch(patch: Path, where: str) -> str:
-    try:
-        return hashlib.sha256(patch.read_bytes()).hexdigest()
-    except OSError as error:
-        raise ConfigError(f"the patch cannot be read ({error.strerror})", where=where, expected=str(patch)) from error
 
 
 def _code_of(code: Code, command: Sequence[str], cwd: Path, python_path: str, workdir: Path) -> str:

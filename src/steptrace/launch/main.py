@@ -162,14 +162,13 @@ def folder_of(program: Mapping[str, Any]) -> Path:
     """The working directory of a program as its configuration names it; a worktree is made if it is missing.
 
     Raises:
-        LaunchError: git cannot make the worktree, or the patch does not apply.
+        LaunchError: git cannot make the worktree.
     """
     cwd = Path(program["cwd"]).resolve()
     if "commit" not in program:
         return cwd
     root = Path(_git(cwd, "rev-parse", "--show-toplevel"))
-    patch = program.get("patch_digest", "")[:12]
-    tree = (WORKTREES / f"{root.name}-{program['commit'][:12]}{f'-{patch}' if patch else ''}").resolve()
+    tree = (WORKTREES / f"{root.name}-{program['commit'][:12]}").resolve()
     tree.parent.mkdir(parents=True, exist_ok=True)
     ready = tree.with_name(f"{tree.name}.ready")
     with tree.with_name(f"{tree.name}.lock").open("w") as lock:
@@ -179,8 +178,6 @@ def folder_of(program: Mapping[str, Any]) -> Path:
             if tree.is_dir():
                 _git(root, "worktree", "remove", "--force", str(tree))
             _git(root, "worktree", "add", "--detach", str(tree), program["commit"])
-            if patch:
-                _git(tree, "apply", str(Path(program["patch"]).resolve()))
             ready.touch()
     return tree / cwd.relative_to(root)
 
