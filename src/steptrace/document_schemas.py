@@ -1,18 +1,19 @@
 """What of the docs is made from the types of the documents: `python -m steptrace.document_schemas docs`.
 
 The JSON Schemas in `schemas/`, from the structs in `documents`; in `metrics.md` the table of what a trace's page says,
-in `findings.md` that of the rules.
+in `findings.md` that of the rules, in `config/README.md` that of a configuration's keys.
 """
 
 import inspect
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from steptrace.config.schema import MOST, RootConfig
 from steptrace.documents.base import Document
 from steptrace.documents.column import columns_of, subjects_of
 from steptrace.documents.compared import ComparedResults
@@ -78,10 +79,47 @@ def _row(rule: Rule[Any], where: list[str]) -> tuple[str, ...]:
     return f"`{rule.name}`", ", ".join(where), condition, rule.basis, rule.advice, rule.counter_check, study
 
 
+def key_table() -> str:
+    """The keys of a configuration, for config/README.md."""
+    rows = []
+    for name, kind in keys():
+        default = kind.get("default")
+        cell = f"`{default if isinstance(default, str) else json.dumps(default)}`" if "default" in kind else ""
+        rows.append((f"`{name}`", " or ".join(map(_takes, kind.get("anyOf", [kind]))), cell, kind["description"]))
+    return table(("key", "takes", "default", "meaning"), rows)
+
+
+def keys() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every key of a configuration that is no section, dotted, with what JSON Schema says of it."""
+    sections = msgspec.json.schema(RootConfig)["$defs"]
+
+    def below(section: str, prefix: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        for name, kind in sections[section]["properties"].items():
+            reference = kind.get("$ref") or kind.get("allOf", [{}])[0].get("$ref")
+            if reference is None:
+                yield f"{prefix}{name}", kind
+            else:
+                yield from below(reference.rpartition("/")[2], f"{prefix}{name}.")
+
+    yield from below("RootConfig", "")
+
+
+def _takes(kind: dict[str, Any]) -> str:
+    """What a key accepts in words, such as `integer of at least 1`."""
+    if "enum" in kind:
+        return " or ".join(value or "null" for value in kind["enum"])
+    text = str(kind["type"])
+    for limit, words in (("minimum", "of at least"), ("exclusiveMinimum", "above"), ("maximum", "and at most")):
+        if kind.get(limit) not in (None, MOST):
+            text += f" {words} {kind[limit]:g}"
+    return text
+
+
 #: By page and place what is made: from the comment `<!-- PLACE: made by ... -->` to the next `<!-- end -->`.
 TABLES: Final[dict[tuple[str, str], Callable[[], str]]] = {
     ("metrics.md", "subjects of a trace"): subject_table,
     ("findings.md", "rules"): rule_table,
+    ("../config/README.md", "keys"): key_table,
 }
 
 

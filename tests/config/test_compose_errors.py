@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from steptrace.config.compose import compose
-from steptrace.config.schema import keys
 from steptrace.config.targets import check_allowed
+from steptrace.document_schemas import keys
 from steptrace.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]

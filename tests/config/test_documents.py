@@ -71,13 +71,6 @@ def test_the_study_of_one_s_own_is_complete(own_study: Plan, copy: Path) -> None
         assert yaml.safe_load((folder / variant / EQUIVALENCE_FILE).read_text())["status"] == "same"
 
 
-def test_the_table_of_keys_is_the_schema_s() -> None:
-    from steptrace.config.schema import key_table
-
-    update = "put the output of `python -c 'from steptrace.config.schema import key_table; print(key_table())'` there"
-    assert key_table() in (ROOT / "config" / "README.md").read_text(), update
-
-
 @pytest.mark.parametrize("name", ["workflow", "study"])
 def test_the_tables_of_both_files_name_every_key_and_default(name: str) -> None:
     from steptrace.config.settings import Settings

@@ -5,8 +5,6 @@ and values out of their limits. What a model, loss, dataset or optimizer takes i
 mappings with a `_target_`.
 """
 
-import json
-from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal, get_type_hints
 
 import msgspec
@@ -205,41 +203,3 @@ def defaults(section: type[msgspec.Struct] = RootConfig) -> dict[str, Any]:
         else:
             values[field.name] = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
     return values
-
-
-def key_table() -> str:
-    """The table of all keys in config/README.md."""
-    lines = ["| key | takes | default | meaning |", "|---|---|---|---|"]
-    for name, kind in keys():
-        default = kind.get("default", "")
-        cell = f"`{default if isinstance(default, str) else json.dumps(default)}`" if "default" in kind else ""
-        lines.append(
-            f"| `{name}` | {' or '.join(map(_takes, kind.get('anyOf', [kind])))} | {cell} | {kind['description']} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def keys() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every key that is no section, dotted, with what JSON Schema says of it."""
-    sections = msgspec.json.schema(RootConfig)["$defs"]
-
-    def below(section: str, prefix: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        for name, kind in sections[section]["properties"].items():
-            reference = kind.get("$ref") or kind.get("allOf", [{}])[0].get("$ref")
-            if reference is None:
-                yield f"{prefix}{name}", kind
-            else:
-                yield from below(reference.rpartition("/")[2], f"{prefix}{name}.")
-
-    yield from below("RootConfig", "")
-
-
-def _takes(kind: dict[str, Any]) -> str:
-    """What a key accepts in words, such as `integer of at least 1`."""
-    if "enum" in kind:
-        return " or ".join(value or "null" for value in kind["enum"])
-    text = str(kind["type"])
-    for limit, words in (("minimum", "of at least"), ("exclusiveMinimum", "above"), ("maximum", "and at most")):
-        if kind.get(limit) not in (None, MOST):
-            text += f" {words} {kind[limit]:g}"
-    return text
