@@ -85,7 +85,8 @@ def _do(job: socket.socket, server: int) -> NoReturn:
 
 def forked_program(command: Sequence[str], environment: Mapping[str, str]) -> Callable[[], NoReturn] | None:
     """What a child of this process runs in the place of one of `PROGRAMS`; None for others, or without PyTorch here."""
-    can = "torch" in sys.modules and [*command[:2]] == [sys.executable, "-m"] and command[2] in PROGRAMS
+    has_torch = os.environ.get(VARIABLE, "0") != "0" and "torch" in sys.modules  # a fork of the server, nothing else
+    can = has_torch and [*command[:2]] == [sys.executable, "-m"] and command[2] in PROGRAMS
     return (lambda: os._exit(_run(PROGRAMS[command[2]], command[3:], environment))) if can else None
 
 
