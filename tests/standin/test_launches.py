@@ -29,7 +29,6 @@ OTHERS = {
     "box_loss_with_products": "the gradient of a product depends on zeros among the values",
     "ssd": "what a mask selects is computed",
     "llama": "the virtual device takes the gradient of SiLU apart",
-    "timm_convnext": "cuDNN's convolutions keep the channels last",
 }
 #: A step that holds less is a matter of some blocks of 512 bytes.
 LEAST_PEAK = 2**20

@@ -10,7 +10,7 @@ import pytest
 EXTENSION = Path(__file__).parents[2] / "ext" / "giou" / "python"
 #: What the article's four stages of a loss are known to make, see docs/syncs.md.
 MASKED_LOSS = {"boolean_mask": 6, "where": 4, "sort": 3, "ignore_index": 0}
-#: cuDNN's convolutions keep the channels last, those of the virtual device do not.
+#: Behind a group norm the virtual device keeps the channels last, where CUDA copies to and fro.
 CONVERTED = {"channels_last"}
 #: A study of two ranks. What they send each other, and copy for it, is in no estimate: one process alone compares.
 RANKS, ALONE = "all_reduce", "one_process"

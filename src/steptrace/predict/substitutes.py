@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.library import Library
 
-from steptrace.predict import attention, backend
+from steptrace.predict import attention, backend, convolution
 from steptrace.predict.tensor import is_virtual, map_tensors
 
 _ATEN = torch.ops.aten
@@ -89,6 +89,7 @@ SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     _ATEN._thnn_fused_gru_cell_backward.default: _gru_backward,
     _ATEN._amp_foreach_non_finite_check_and_unscale_.default: _unscale,
     **attention.SUBSTITUTES,
+    **convolution.SUBSTITUTES,
 }
 
 
