@@ -90,25 +90,14 @@ def test_the_page_is_named_and_said_in_short(tmp_path: Path, capsys: pytest.Capt
     assert lines[-2:] == [str(tmp_path / "out" / name) for name in ("report.html", "summary.json")]
 
 
-@pytest.mark.parametrize("killed", [False, True])
-def test_what_an_earlier_call_made_goes_and_nothing_else(tmp_path: Path, *, killed: bool) -> None:
+def test_what_an_earlier_call_made_is_replaced_as_a_whole(tmp_path: Path) -> None:
     inputs = [_two_steps(rank).write(tmp_path / "in" / f"{rank}.json") for rank in (0, 1)]
     out = tmp_path / "out"
     assert main(["analyze", *map(str, inputs), "--out", str(out), "--counters"]) == 0
-    mine = [out / "tables" / "trace1" / "mine.txt", out / "tables" / "notes.txt", out / "counters" / "trace.txt"]
-    for file in mine:
-        file.write_text("mine")
-    if killed:  # after its tables were moved
-        (out / "summary.json").unlink()
-        (out / "report.html").unlink()
-        mine += [out / "tables" / "trace1" / "mine.parquet", out / "counters" / "trace1.json.gz"]
-        for file in mine[-2:]:
-            file.write_text("mine")
+    (out / "notes.txt").write_text("mine")
     assert main(["analyze", str(inputs[0]), "--out", str(out), "--no-report"]) == 0
     left = {str(file.relative_to(out)) for file in out.rglob("*") if file.is_file()}
-    assert {name for name in left if not name.startswith("tables/trace0/")} == {
-        "summary.json", *(str(file.relative_to(out)) for file in mine),
-    }  # fmt: skip
+    assert {name for name in left if not name.startswith("tables/trace0/")} == {"summary.json", "notes.txt"}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a file that cannot be read is found in /proc")
@@ -337,18 +326,21 @@ def test_everything_but_training_imports_without_torch() -> None:
     assert "steptrace.analysis" in done.stdout.split()
 
 
-@pytest.mark.parametrize("link", ["tables", "tables/trace0", "tables/trace0/kernels.parquet", "counters"])
-def test_nothing_is_written_through_a_link_in_the_folder(
-    tmp_path: Path, link: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("name", ["tables", "counters"])
+@pytest.mark.parametrize("kind", ["folder", "link"])
+def test_a_folder_of_somebody_else_s_is_neither_removed_nor_written_to(
+    tmp_path: Path, name: str, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = _two_steps().write(tmp_path / "in" / "trace.json")
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
+    elsewhere = tmp_path / "out" / name if kind == "folder" else tmp_path / "elsewhere"
+    elsewhere.mkdir(parents=True)
     (elsewhere / "precious").write_text("mine")
-    (tmp_path / "out" / link).parent.mkdir(parents=True)
-    (tmp_path / "out" / link).symlink_to(elsewhere / "precious" if link.endswith("parquet") else elsewhere)
+    if kind == "link":
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / name).symlink_to(elsewhere)
+    (tmp_path / "out" / "summary.json").write_text("{}")  # another program's
     assert main(["analyze", str(trace), "--out", str(tmp_path / "out"), "--counters"]) == 2
-    assert f"{tmp_path / 'out' / link}: is a link" in capsys.readouterr().err
+    assert f"{tmp_path / 'out' / name}: is there, and not from an earlier" in capsys.readouterr().err
     assert [path.read_text() for path in elsewhere.iterdir()] == ["mine"]
 
 

@@ -5,7 +5,6 @@ import gc
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -112,12 +111,11 @@ def write_analysis(
             line.say(f"reading {', '.join(map(str, traces))}")
             summary, read = summarize(traces, tables=tables)
             summary = with_trace_findings(summary)
-            _refuse_links(out)
-            _remove_earlier(out)
-            for file in tables.glob("*/*"):
-                place = out / "tables" / file.relative_to(tables)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                file.replace(place)
+            if (out / "tables").exists():  # of an earlier call, see below: so are these
+                for folder in ("tables", "counters"):
+                    shutil.rmtree(out / folder, ignore_errors=True)
+                (out / "report.html").unlink(missing_ok=True)
+            tables.rename(out / "tables")
         if counters:
             write_counters(read, out / "counters")
         text = msgspec.json.format(msgspec.json.encode(summary), indent=1)
@@ -132,25 +130,26 @@ def write_analysis(
     return summary
 
 
-def _refuse_links(out: Path) -> None:
-    """Raise `SteptraceError` for a link where tables and counters go: it would lead the writing to another place."""
-    patterns = ("tables", "tables/*", "tables/*/*", "counters", "counters/*")
-    for path in (path for pattern in patterns for path in out.glob(pattern)):
-        if path.is_symlink():
-            raise SteptraceError(
-                "is a link, which is not written through",
-                where=path,
-                expected="a folder that only this command writes to",
-                next_step="remove it, or name another folder",
-            )
-
-
 @contextmanager
 def _new_folder(out: Path) -> Iterator[Path]:
-    """A folder in `out` for what is not whole yet; afterwards it is gone, and so is `out` if it is new and empty."""
-    missing = [folder for folder in (out, *out.parents) if not folder.exists()]
-    out.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=".tables.", dir=out))
+    """A folder in `out` for what is not whole yet; afterwards it is gone, and so is `out` if it is empty.
+
+    Raises:
+        SteptraceError: what would be replaced in `out` is not from an earlier call.
+    """
+    from steptrace.documents.base import is_present
+    from steptrace.documents.summary import Summary
+
+    replaced = [out / name for name in ("tables", "counters") if os.path.lexists(out / name)]
+    if replaced and (not is_present(out / "summary.json", Summary) or any(path.is_symlink() for path in replaced)):
+        raise SteptraceError(
+            "is there, and not from an earlier `steptrace analyze`",
+            where=replaced[0],
+            next_step="remove it, or name another folder",
+        )
+    folder = out / f".tables.{os.getpid()}"
+    missing = [parent for parent in (out, *out.parents) if not parent.exists()]
+    folder.mkdir(parents=True)
     try:
         yield folder
     finally:
@@ -158,25 +157,3 @@ def _new_folder(out: Path) -> Iterator[Path]:
         for made in missing:
             with suppress(OSError):
                 made.rmdir()
-
-
-def _remove_earlier(out: Path) -> None:
-    """Remove what an earlier call wrote and this one may not write again; other files stay.
-
-    Without summary.json the earlier call was killed: then a file's own content tells whether steptrace wrote it.
-    """
-    from steptrace.analysis.counters import has_counters
-    from steptrace.documents.table import is_versioned
-
-    complete = (out / "summary.json").exists()
-    ours = {"tables/trace*/*.parquet": is_versioned, "tables/ranks/*.parquet": is_versioned}
-    for pattern, is_ours in {**ours, "counters/trace*.json.gz": has_counters}.items():
-        for file in list(out.glob(pattern)):
-            if complete or is_ours(file):
-                file.unlink()
-    page = out / "report.html"
-    if page.is_file() and b'name="generator" content="steptrace"' in page.read_bytes():
-        page.unlink()
-    for folder in (*out.glob("tables/*"), out / "tables", out / "counters"):
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
