@@ -10,6 +10,7 @@ the workflow ends, the fork gets SIGTERM. Results are the same without it.
 import atexit
 import contextlib
 import fcntl
+import gc
 import importlib
 import json
 import os
@@ -54,6 +55,7 @@ def start_server() -> None:
 def _serve(listening: int) -> NoReturn:
     for module in ("torch._dynamo", "torch.profiler", "steptrace.workflow.checks", *PROGRAMS.values()):
         importlib.import_module(module)
+    gc.freeze()  # or each fork's collections would look at, and so copy, what it shares
     jobs, server = socket.socket(fileno=listening), os.getpid()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
     while True:
