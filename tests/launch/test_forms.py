@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import forked_python
 from steptrace.errors import LaunchError
 from steptrace.launch.start import Launched, Limits, require_steps
 
@@ -77,7 +78,7 @@ def test_two_ranks_under_torchrun(launched: Launch) -> None:
 
 def test_a_shell_script_and_a_module_are_commands_too(launched: Launch, tmp_path: Path) -> None:
     script = tmp_path / "train.sh"
-    python = sys.executable
+    python = forked_python.interpreter(tmp_path / "python")
     script.write_text(f'cd "{FORMS.parent}"\nexec "{python}" -m forms loader\n')
     assert launched(command=["sh", str(script)]).complete
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import forked_python
 from steptrace.cli import main
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
@@ -51,8 +52,8 @@ def test_two_ranks_under_torchrun_that_ask_for_nccl(capfd, form: str, total: flo
     assert list(places(found)) == (["dist.barrier()"] if form == "ddp" else [FSDP_LINE])
 
 
-def test_a_program_that_starts_its_ranks_itself_gets_as_many_gpus_as_are_asked_for(capfd) -> None:
-    program = [sys.executable, str(DISTRIBUTED), "spawned", sys.executable]
+def test_a_program_that_starts_its_ranks_itself_gets_as_many_gpus_as_are_asked_for(capfd, tmp_path) -> None:
+    program = [sys.executable, str(DISTRIBUTED), "spawned", str(forked_python.interpreter(tmp_path / "python"))]
     assert main(["predict", "--json", "--steps", "3", "--devices", "2", "--", *program]) == 0
     found = json.loads(capfd.readouterr().out)
     assert (found["total"], found["by_rank"], found["unknown"]) == (1, [1, 1], [])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import forked_python
 from snakemake_calls import run_snakemake
 from steptrace.cli import main as steptrace_main
 from steptrace.config.plan import Plan, make_plan
@@ -210,7 +211,7 @@ gates:
 @pytest.mark.workflow
 def test_a_branch_against_main(planned: Callable[..., Plan], folder: Path) -> None:
     """Syncs 1 -> 0, the line named, the answer the same; gates, and going on after a run is lost."""
-    planned()
+    planned(python=str(forked_python.interpreter(folder / "python")))
     workflow = folder / "config" / "workflow.yaml"
     workflow.write_text(f"studies: [speed]\nrepeats: 1\nscale: cpu\n{GATES}")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}

@@ -13,6 +13,7 @@ from unittest import mock
 
 import pytest
 
+import forked_python
 from snakemake_calls import run_snakemake
 from steptrace.cli import main
 
@@ -91,7 +92,8 @@ def test_a_new_folder_runs_its_study(installed: Path, tmp_path: Path) -> None:
     text = study.read_text()
     assert "cpu: [" in text
     study.write_text(text.replace("cpu: [", f"cpu: {short}data.persistent_workers=false, "))
-    path = f"{Path(sys.executable).parent}{os.pathsep}"  # the study of a command finds its `python` there
+    # The study of a command finds its `python` on the path.
+    path = f"{forked_python.interpreter(tmp_path / 'python').parent}{os.pathsep}"
     ran = _run(
         "-m", "snakemake", "--cores", "2", "--config", "repeats=1", "scale=cpu",
         python=installed, cwd=folder, path=path,
