@@ -3,10 +3,13 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from documents import fill
+from steptrace.documents.finding import PREDICTED_SYNCS, Finding
 from steptrace.findings.estimated import estimated_winner
 from steptrace.findings.verdict import verdict_of
-from steptrace.report.study import first_screen, load_study
+from steptrace.report.study import all_findings, first_screen, load_study
 
 
 def an_estimate(low: float | None, high: float | None = None, gpu: str = "H100") -> dict[str, Any]:
@@ -42,6 +45,20 @@ def test_without_a_gpu_estimates_lead_and_cpu_times_fold(estimated: Any) -> None
     assert "1.00 GiB, fits" in screen
     assert "On H100 <code>fast</code> is estimated to be the fastest: 5.0 ms to 9.0 ms per step" in screen
     assert screen.count('class="on-scale estimated"') == 2
+
+
+@pytest.mark.parametrize("gpu", [None, "NVIDIA H100 80GB HBM3"])
+def test_findings_on_cpu_steps_fold_where_an_estimate_leads(estimated: Any, gpu: str | None) -> None:
+    study = estimated({"base": (20, 30), "fast": (5, 9)}, gpu=gpu)
+    rules = {"noise": None, "input_bound": 10**6, PREDICTED_SYNCS: None}
+    items = tuple(
+        fill(Finding, {"rule": rule, "severity": "warning", "claim": rule, "cost_ns_per_step": cost, "variant": "base"})
+        for rule, cost in rules.items()
+    )
+    page = all_findings(replace(study, findings=items))
+    folded = page.find("CPU check: 2 findings")
+    assert (folded == -1) == (gpu is not None)
+    assert gpu or page.index("predicted syncs") < folded < page.index("input bound")
 
 
 @pytest.mark.parametrize(

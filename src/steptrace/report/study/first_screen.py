@@ -13,7 +13,7 @@ from steptrace.report.draw.bars import Part, legend_of
 from steptrace.report.draw.cells import Scale, axis_cell, interval_cell, parts_cell
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page import overview
-from steptrace.report.page.findings import findings, recommended
+from steptrace.report.page.findings import ABOUT_THE_METHOD, findings, recommended
 from steptrace.report.page.markup import Html, render
 from steptrace.report.page.overview import overview_parts
 from steptrace.report.study.estimate import estimate
@@ -74,11 +74,15 @@ def _no_verdict(study: Comparison) -> list[str]:
 
 
 def all_findings(study: Comparison) -> Html:
-    """Every finding but the answer, which the first screen gives."""
-    shown = findings([item for item in study.findings if item.rule != ANSWER])
-    if not leads(study) or not any(item.cost_ns_per_step for item in study.findings):
-        return shown
-    return Html(render("page/note", text="Costs are of this machine's CPU steps, not of a GPU's.") + shown)
+    """Every finding but the answer, which the first screen gives; where an estimate leads, those on CPU steps fold."""
+    items = [item for item in study.findings if item.rule != ANSWER]
+    on_cpu = [item for item in items if item.cost_ns_per_step is not None or item.rule in ABOUT_THE_METHOD]
+    if not leads(study) or not on_cpu:
+        return findings(items)
+    title = f"CPU check: {fmt.plural(len(on_cpu), 'finding')} on this machine's steps, which say nothing of a GPU"
+    folded = render("page/folded", title=title, body=findings(on_cpu))
+    others = [item for item in items if item not in on_cpu]
+    return Html(findings(others) + folded) if others else folded
 
 
 def _scale(shown: Sequence[VariantResult], medians: Mapping[str, float]) -> Scale | None:
