@@ -40,6 +40,7 @@ def estimated(study_builder: Any) -> Any:
 def test_without_a_gpu_estimates_lead_and_cpu_times_fold(estimated: Any) -> None:
     screen = first_screen(estimated({"base": (20, 30), "fast": (5, 9)}))
     assert screen.index("Estimated for H100") < screen.index("CPU check")
+    assert "no GPU: estimated for H100" in screen
     assert "5.0 ms to 9.0 ms" in screen
     assert "80 to 100 %" in screen
     assert "1.00 GiB, fits" in screen
@@ -85,7 +86,9 @@ def test_with_a_gpu_its_measured_times_lead_and_the_ratio_to_the_band_is_shown(e
 
 
 def test_without_a_gpu_headline_and_advice_follow_the_estimates(estimated: Any) -> None:
-    found = verdict_of(estimated({"base": (20, 30), "fast": (5, 9)}))
+    study = estimated({"base": (20, 30), "fast": (5, 9)})
+    found = verdict_of(study)
+    assert first_screen(study).count("is estimated to be the fastest") == 1
     words = "On H100 `fast` is estimated to be the fastest: 5.0 ms to 9.0 ms per step instead of 20 ms to 30 ms."
     assert (found.sentence, found.use, found.tone) == (words, "fast", "good")
     assert found.advice.startswith("Use `fast`: `base` with `loss=fast`.")

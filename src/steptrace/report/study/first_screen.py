@@ -6,7 +6,7 @@ from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.documents.finding import ANSWER
 from steptrace.documents.step_figures import STEP_FIGURES
-from steptrace.findings.estimated import leads
+from steptrace.findings.estimated import estimated_gpus, leads
 from steptrace.findings.verdict import verdict_of
 from steptrace.limits import SLOW_PROFILE
 from steptrace.report.draw.bars import Part, legend_of
@@ -56,13 +56,20 @@ def first_screen(study: Comparison) -> Html:
         legend=legend_of(labels),
         traced=traced,
         items=items,
-        device=overview.device_of_study(study),
+        device=_device(study),
         estimated=estimate(study),
         estimate_leads=leads(study),
         launched=next(f for f in STEP_FIGURES if f.name == ("kernels_per_step" if of_gpu else "operators_per_step")),
         more=len(study.findings) - len(items),
         no_verdict=_no_verdict(study),
     )
+
+
+def _device(study: Comparison) -> overview.DeviceNote | None:
+    """Whose figures lead."""
+    if leads(study):
+        return overview.DeviceNote(f"no GPU: estimated for {fmt.enumeration(estimated_gpus(study))}", "warning")
+    return overview.device_of_study(study)
 
 
 def _no_verdict(study: Comparison) -> list[str]:
