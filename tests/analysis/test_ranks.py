@@ -185,7 +185,7 @@ def _eight_ranks(folder: Path, delayed: int, delay_us: int) -> None:
 
 
 @needs_traces
-@pytest.mark.parametrize("delayed", [5, 2])
+@pytest.mark.parametrize("delayed", [5, pytest.param(2, marks=pytest.mark.slow)])
 def test_eight_ranks_make_one_report_that_names_the_straggler(tmp_path: Path, delayed: int) -> None:
     folder = tmp_path / "traces"
     folder.mkdir()

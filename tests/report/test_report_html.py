@@ -66,7 +66,9 @@ def all_parts(path: Path) -> str:
 def test_a_cpu_study_says_what_it_did_not_measure(make_study: MakeStudy) -> None:
     cells = row(sections.variants(load_study(make_study("cpu"))), "boolean_mask")
     assert cells[5] == "6 predicted"
-    assert "Without a GPU its use is not measured." in text_of(sections.variants(load_study(make_study("cpu"))))
+    assert "Without a GPU, GPU utilisation is not measured." in text_of(
+        sections.variants(load_study(make_study("cpu")))
+    )
     assert cells[1].startswith("12.4 ms")
     assert cells[3:5] == ["1, by definition", "baseline"]
     shown = text_of(sections.variants(load_study(make_study("cpu"))))

@@ -233,7 +233,7 @@ def test_a_trace_without_gpu_work_measures_none_of_it(tmp_path: Path) -> None:
     assert "Launches, Queues (no GPU activity has its launch in the trace)" in absent
     assert "Memory (the trace holds no allocations; the profiler records them with profile_memory=True )" in absent
     assert "## &lt;i&gt;fwd&lt;/i&gt; ## 2 8.00 ms 7.00 ms" in words
-    assert "Not measured: " in words  # below the table, whose columns without any value are left out
+    assert "Left out, not measured: " in words  # below the table, whose columns without any value are left out
     assert "Excess delays" not in words
     assert "0 ns" not in words
 
@@ -355,7 +355,7 @@ def test_findings_stand_behind_the_overview_and_what_has_nothing_to_show_in_one_
     assert "Labels (the trace holds no label)" in words[words.index("Not shown:") :]
     assert "All 10 checks passed" in words
     assert "1 B 50.0 µs" in words
-    assert "Not measured: Mean, Median and Highest." in words
+    assert "Left out, not measured: Mean, Median and Highest." in words
     assert "Bandwidth over time" not in words
     assert "1 sync outside the steps is not counted." in words
     assert "a/b.py:7 saves at most 50.0 µs (0.5 % of a step)" in words
@@ -437,7 +437,7 @@ def test_a_column_without_any_value_is_left_out_with_a_sentence_on_figures(tmp_p
     words = text_of(written(tmp_path, raw))
     assert "Call Kind Launches Activities Host GPU Short cudaMemcpyAsync copy 2 2 9.00 µs 5.00 µs 2" in words
     assert "copy to the device" not in words  # copies go any way
-    assert "0 in every row: Queueing, Latency, Slow and Excess." in words
+    assert "Left out, 0 in every row: Queueing, Latency, Slow and Excess." in words
 
 
 def test_a_page_without_a_gpu_begins_with_what_was_measured_and_what_is_predicted(tmp_path: Path) -> None:

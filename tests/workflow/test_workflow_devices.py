@@ -19,7 +19,7 @@ def overlap(one, other):
     return max(one[1], other[1]) < min(one[2], other[2])
 
 
-@pytest.mark.parametrize(("visible", "most"), [("0", 1), ("3,5", 2)])
+@pytest.mark.parametrize(("visible", "most"), [pytest.param("0", 1, marks=pytest.mark.slow), ("3,5", 2)])
 def test_one_training_per_gpu(new_project, visible, most):
     project = new_project
     project.edit("config/workflow.yaml", "scale: cpu", "scale: gpu")
@@ -36,6 +36,7 @@ def test_one_training_per_gpu(new_project, visible, most):
         assert not (overlap(one, other) and one[3] == other[3])
 
 
+@pytest.mark.slow
 def test_a_training_for_more_gpus_than_there_are_fails_alone(new_project):
     project = new_project
     project.edit("config/workflow.yaml", "scale: cpu", "scale: gpu")

@@ -20,6 +20,7 @@ def test_a_step_that_cannot_be_followed_fails_nothing_and_is_not_tried_in_vain(p
     assert "Nothing to be done" in project.run().stdout
 
 
+@pytest.mark.slow
 def test_what_only_a_cpu_run_does_is_no_reason_to_predict_anew(project):
     """A prediction follows the variant at the scale of a GPU: only what changes that variant counts."""
     project.edit(

@@ -37,6 +37,7 @@ def test_first_run_runs_each_part_once_and_interleaves_the_repeats(finished):
     assert log.rstrip().splitlines()[-1].endswith("reports/index.html")
 
 
+@pytest.mark.slow
 def test_a_study_has_its_page_before_the_next_one_begins(new_project):
     study = (new_project.folder / "config/study/tiny.yaml").read_text().replace("  other: [seed=1]\n", "")
     new_project.write("config/study/alone.yaml", study)
@@ -103,6 +104,7 @@ def test_one_changed_override_runs_one_variant(project):
     assert all("/other/" in line for line in trained)
 
 
+@pytest.mark.slow
 def test_a_narrowed_call_keeps_the_other_studies_in_the_index(project):
     study = (project.folder / "config/study/tiny.yaml").read_text().replace("  other: [seed=1]\n", "")
     project.write("config/study/alone.yaml", study)
@@ -114,12 +116,14 @@ def test_a_narrowed_call_keeps_the_other_studies_in_the_index(project):
     assert "Nothing to be done" in project.run("--config", "studies=[alone]", "repeats=1").stdout
 
 
+@pytest.mark.slow
 def test_more_repeats_keep_the_earlier_ones(project):
     assert project.run("--config", "repeats=3").returncode == 0
     trained = [line for line in project.ran() if line.startswith("train")]
     assert sorted(trained) == ["train results/tiny/other/run2", "train results/tiny/plain/run2"]
 
 
+@pytest.mark.slow
 def test_a_users_own_folder_counts_by_content(project):
     project.write("plugins/mine.py", "class Loss:\n    def __init__(self, mode): ...\n")
     project.edit(

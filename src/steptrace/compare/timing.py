@@ -254,5 +254,5 @@ def _uneven(variant: Variant, spread: float | None) -> list[str]:
     outliers = sum(run.times.outliers for run in variant.measured)
     steps = sum(len(run.times.counted) for run in variant.measured)
     if outliers > _OUTLIERS_WARNING * steps:
-        texts.append(f"{outliers} of {steps} steps are outliers (modified z-score above 3.5); they count")
+        texts.append(f"{outliers} of {steps} steps are outliers (modified z-score above 3.5); they are not left out")
     return texts

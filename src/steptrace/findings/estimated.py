@@ -76,7 +76,11 @@ def estimated_sentence(study: Comparison, gpu: str) -> str:
     instead = "" if baseline is None or best.is_baseline else f" instead of {_words(baseline)}"
     wrong = ", but it computes something else" if best.equivalence.status == "differs" else ""
     what = f"to be faster than `{best.baseline}`" if others else "to be the fastest"
-    alike = f" {fmt.plural(others, 'other variant')} may be as fast: the bands overlap." if others else ""
+    alike = (
+        f" {fmt.plural(others, 'other variant')} may be as fast, as the bands overlap; it is the simplest."
+        if others
+        else ""
+    )
     return f"On {gpu} `{best.name}` is estimated {what}{wrong}: {_words(times[best.name])} per step{instead}.{alike}"
 
 

@@ -112,8 +112,8 @@ def _with_values(rows: Sequence[Document], columns: Sequence[Column]) -> tuple[l
     empty += [column for column in columns[1:] if column.is_key and values.get(column.name) == {None}]
     figures = [column for column in empty if column.is_number and not column.is_key]
     by_value = {
-        "Not measured": [column.heading for column in figures if None in values[column.name]],
-        "0 in every row": [column.heading for column in figures if None not in values[column.name]],
+        "Left out, not measured": [column.heading for column in figures if None in values[column.name]],
+        "Left out, 0 in every row": [column.heading for column in figures if None not in values[column.name]],
     }
     named = [f"{what}: {fmt.enumeration(headings)}." for what, headings in by_value.items() if headings]
     return [column for column in columns if column not in empty], " ".join(named)
