@@ -61,6 +61,7 @@ def test_without_a_variant_that_needs_it_nothing_is_built(with_kernel, planned):
     assert "extension" not in planned(with_kernel.run("-n"))
 
 
+@pytest.mark.slow
 def test_a_compiler_s_complaint_is_kept_whole_and_stops_nothing_else(with_kernel, planned):
     with_kernel.write("ext/giou/csrc/giou.cpp", "#error\n")
     result = with_kernel.run()
