@@ -11,7 +11,7 @@ from steptrace.errors import ConfigError
 from steptrace.estimate import FollowedStep, estimate_step, gpu_named, largest_batch
 from steptrace.estimate.launches import launches
 from steptrace.estimate.rules import PRODUCT
-from steptrace.estimate.step import step_time, work_of
+from steptrace.estimate.step import ideal_s, step_time, work_of
 
 
 def tensor(*shape: int, dtype: str = "float32") -> TensorSpec:
@@ -73,6 +73,20 @@ def test_syncs_limit_where_host_and_gpu_take_about_as_long() -> None:
     even = [add(2_500_000, calls=1000)]
     assert estimate(even, "H100", syncs=5).limited_by == "syncs"
     assert estimate(even, "H100").limited_by == "undecided"
+
+
+def test_operators_of_one_line_without_a_rule_are_one_row() -> None:
+    sorts = [call("aten.sort.default", [tensor(size)], [tensor(size)], line=7) for size in (10**7, 2 * 10**7)]
+    (missing,) = estimate([*sorts, add(64)], "H100", steps=2).not_estimated
+    assert (missing.calls, missing.line) == (1, 7)
+    assert missing.share_pct > 99
+
+
+def test_an_operator_without_a_rule_that_moves_next_to_nothing_is_covered_by_the_shortest_kernel() -> None:
+    small = call("aten.index.Tensor", [tensor(64, 10), tensor(60, dtype="int64")], [tensor(60, 10)])
+    result = estimate([small], "H100")
+    assert (result.covered_pct, result.not_estimated) == (100, ())
+    assert ideal_s(small, gpu_named("H100")) is None
 
 
 @pytest.mark.parametrize("syncs", [0, 1, 5])

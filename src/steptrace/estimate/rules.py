@@ -93,6 +93,8 @@ def _not_covered(reason: str) -> Rule:
 COLLECTIVE: Final = _not_covered("a collective")
 CUSTOM: Final = _not_covered("a custom operator")
 IRREGULAR: Final = _not_covered("no measurements of such operators")
+#: One that moves so little that even a tenth of the bandwidth would not make it longer than the shortest kernel.
+SHORT: Final = Rule("too short for a rule", *_OTHERS)
 NO_ARITHMETIC: Final = _not_covered("the data sheet has no figure for its type")
 #: Copies between host and device: `memory` is an assumed share of PCIe's data sheet. A copy of pageable memory is
 #: slower, and a sync.

@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from steptrace.documents.estimate import Band, Estimate, NotEstimated
 from steptrace.documents.operators import OperatorCalls, TensorSpec
@@ -15,10 +15,12 @@ from steptrace.estimate.memory import fits, largest_batch
 from steptrace.estimate.reductions import reads_in_turn
 from steptrace.estimate.rules import (
     HOST_COPY,
+    IRREGULAR,
     NO_ARITHMETIC,
     POWER_LIMITED,
     READ_LATENCY,
     REDUCTION,
+    SHORT,
     Rule,
     arithmetic_of,
     base_name,
@@ -94,10 +96,10 @@ def estimate_step(followed: FollowedStep, gpu: Gpu, *, peaks: Mapping[int, int] 
     gpu_s = _sum(works, steps)
     count = sum(work.launches * work.call.calls for work in works) / steps
     host_s = (count * HOST_PER_LAUNCH[0], count * HOST_PER_LAUNCH[1])
-    total = sum(work.middle for work in works)
+    total = _middle(works)
     kernels = [work for work in works if work.rule is not HOST_COPY]
-    of_kernels = sum(work.middle for work in kernels)
-    covered = sum(work.middle for work in kernels if work.rule.not_covered is None) / of_kernels if kernels else 0.0
+    of_kernels = _middle(kernels)
+    covered = _middle(work for work in kernels if work.rule.not_covered is None) / of_kernels if kernels else 0.0
     enough = covered >= LEAST_COVERED
     step_s, busy = step_time(gpu_s, host_s, syncs=syncs)
     return Estimate(
@@ -134,6 +136,8 @@ def work_of(call: OperatorCalls, gpu: Gpu, *, tf32: bool = False) -> Work | None
     slowest = gpu.flops("float32") if misaligned(call) else arithmetic
     flop_low, flop_high = (call.flop / rate if rate else 0.0 for rate in (arithmetic, slowest))
     bytes_s = moved / (gpu.pcie_gbs * 1e9 if rule is HOST_COPY else gpu.bandwidth)
+    if rule is IRREGULAR and bytes_s / rule.memory.kernel[0] <= count * rule.floor[0]:
+        rule = SHORT
     turns = reads_in_turn(call.inputs[0], call.outputs) if rule is REDUCTION and call.inputs else (0, 0)
     waits = (turns[0] * READ_LATENCY[0], turns[1] * READ_LATENCY[1])
     bands = []
@@ -158,7 +162,7 @@ def _slowest_share(shares: Band, gpu: Gpu) -> float:
 def ideal_s(call: OperatorCalls, gpu: Gpu, *, tf32: bool = False) -> float | None:
     """Seconds of one call at the data sheet's figures; None of what launches nothing or has no rule."""
     work = work_of(call, gpu, tf32=tf32)
-    if work is None or work.rule.not_covered is not None:
+    if work is None or work.rule is SHORT or work.rule.not_covered is not None:
         return None
     arithmetic = gpu.flops(arithmetic_of(call, gpu, tf32=tf32)) if call.flop else None
     rate = gpu.pcie_gbs * 1e9 if work.rule is HOST_COPY else gpu.bandwidth
@@ -205,9 +209,9 @@ def limit(works: Sequence[Work], gpu_s: Band, host_s: Band, *, syncs: float) -> 
         return "launches"
     if gpu_s[0] <= host_s[1]:
         return "undecided"
-    total = sum(work.middle for work in works)
+    total = _middle(works)
     for what in ("arithmetic", "memory"):
-        if sum(work.middle for work in works if work.limited_by == what) >= _MOST * total:
+        if _middle(work for work in works if work.limited_by == what) >= _MOST * total:
             return what
     return "undecided"
 
@@ -232,18 +236,21 @@ def _sum(works: Sequence[Work], steps: int) -> Band:
 def _listed(
     works: Sequence[Work], reason: Callable[[Work], str | None], total: float, steps: int
 ) -> Iterable[NotEstimated]:
-    """The operators for which there is a reason to list them, those with most of the GPU's work first."""
-    for work in sorted(works, key=lambda work: -work.middle):
+    """The operators of each line for which there is a reason to list them, those with most of the GPU's work first."""
+    of_lines: dict[tuple[Any, ...], list[Work]] = defaultdict(list)
+    for work in works:
         why = reason(work)
         if why is not None:
-            yield NotEstimated(
-                name=work.call.name,
-                reason=why,
-                share_pct=_round(100 * work.middle / total),
-                calls=work.call.calls / steps,
-                file=work.call.file,
-                line=work.call.line,
-            )
+            of_lines[work.call.name, why, work.call.file, work.call.line].append(work)
+    for (name, why, file, line), same in sorted(of_lines.items(), key=lambda item: -_middle(item[1])):
+        calls = sum(work.call.calls for work in same) / steps
+        yield NotEstimated(
+            name=name, reason=why, share_pct=_round(100 * _middle(same) / total), calls=calls, file=file, line=line
+        )
+
+
+def _middle(works: Iterable[Work]) -> float:
+    return sum(work.middle for work in works)
 
 
 def _reason(works: Sequence[Work], covered: float) -> str:
