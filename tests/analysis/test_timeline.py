@@ -24,17 +24,9 @@ EVENTS = st.lists(
 )
 
 
-def tables_of(trace: Trace) -> dict[str, pd.DataFrame]:
-    device = trace.devices[0] if trace.devices else None
-    gaps = {} if device is None else {"idle_gaps": idle_gaps(trace, device)}
-    return {**timeline(trace, device), **gaps}
-
-
 def boxes_of(trace: Trace, lane: str) -> list[tuple[object, ...]]:
-    tables = tables_of(trace)
-    names = tables["timeline_lanes"]["name"]
-    found = tables["timeline"].assign(lane_name=[names[number] for number in tables["timeline"]["lane"]])
-    rows = found[found["lane_name"] == lane]
+    lanes, boxes = timeline(trace, trace.device)
+    rows = boxes[[lanes[number].name == lane for number in boxes["lane"]]]
     return list(rows[["level", "kind", "name", "start_ns", "dur_ns"]].itertuples(index=False, name=None))
 
 
@@ -57,7 +49,7 @@ def slow_merge(events: list[Event], shorter_than: int) -> list[tuple[object, ...
 
 @given(EVENTS, st.integers(1, 14))
 @example([(0, 0, "a", 0, 12), (0, 0, "a", 1, 2), (0, 0, "a", 9, 10)], 3)
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_boxes_are_those_of_a_slow_merge(events: list[Event], shorter_than: int) -> None:
     table = pd.DataFrame(
         {
@@ -96,17 +88,16 @@ def made_traces(draw: st.DrawFn) -> Trace:
 
 
 @given(made_traces())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 def test_every_event_of_the_time_shown_is_in_one_box(trace: Trace) -> None:
-    tables = tables_of(trace)
-    lanes, boxes, time = tables["timeline_lanes"], tables["timeline"], shown_time(trace)
+    (lanes, boxes), time = timeline(trace, trace.device), shown_time(trace)
     span = time.end - time.start
     assert (boxes["start_ns"] >= 0).all()
     assert (boxes["start_ns"] + boxes["dur_ns"] <= span).all()
     assert (boxes["time_ns"] >= 0).all()
 
     def count(kind: str) -> tuple[int, int]:
-        numbers = lanes.loc[lanes["kind"] == kind, "lane"]
+        numbers = [number for number, lane in enumerate(lanes) if lane.kind == kind]
         found = boxes[boxes["lane"].isin(numbers)]
         return int(found["events"].sum()), int(found["time_ns"].sum())
 
@@ -122,18 +113,16 @@ def test_every_event_of_the_time_shown_is_in_one_box(trace: Trace) -> None:
     assert count("host") == slowly(shown)
     assert count("stream") == slowly(trace.kernels)
     assert count("calls") == slowly(trace.launches)
-    assert count("idle") == slowly(tables.get("idle_gaps", trace.kernels))
+    assert count("idle") == slowly(trace.kernels if trace.device is None else idle_gaps(trace, trace.device))
 
 
 def test_a_step_with_a_sync_shows_threads_calls_the_wait_the_gaps_and_the_stream() -> None:
     builder = TraceBuilder()
     for index in range(3):
         training_step(builder, index, index * 1_000_000, sync=True)
-    tables = tables_of(builder.trace())
-    lanes = tables["timeline_lanes"]
-    assert list(lanes["kind"]) == ["host", "calls", "syncs", "idle", "stream"]
-    assert lanes["name"][0] == "host, training thread (100)"
-    assert lanes["name"][4] == "GPU 0, stream 7"
+    lanes, boxes = timeline(builder.trace(), 0)
+    assert [lane.kind for lane in lanes] == ["host", "calls", "syncs", "idle", "stream"]
+    assert (lanes[0].name, lanes[4].name) == ("host, training thread (100)", "GPU 0, stream 7")
     time = shown_time(builder.trace())
     assert (time.step, time.start, time.end, time.host_end) == (1, 1_000_000, 2_000_000, 2_000_000)
     labels = [box for box in boxes_of(builder.trace(), "host, training thread (100)") if box[0] == 0]
@@ -142,8 +131,7 @@ def test_a_step_with_a_sync_shows_threads_calls_the_wait_the_gaps_and_the_stream
         (0, "section", "forward", 100_000, 300_000),
     ]
     assert boxes_of(builder.trace(), "syncs") == [(0, "sync", "model.py:10 aten::_local_scalar_dense", 205_000, 22_000)]
-    kinds = set(tables["timeline"]["kind"])
-    assert {"compute", "memory", "launch", "op", "idle_sync"} <= kinds
+    assert {"compute", "memory", "launch", "op", "idle_sync"} <= set(boxes["kind"])
     stream = boxes_of(builder.trace(), "GPU 0, stream 7")
     assert stream[-1] == (0, "compute", "gemm", 520_000, 100_000)
 
@@ -193,8 +181,7 @@ def test_collectives_are_communication_on_the_host_too() -> None:
     assert boxes_of(builder.trace(), "host, training thread (100)") == [
         (0, "comm", "c10d::allreduce_", 100_000, 90_000)
     ]
-    kinds = tables_of(builder.trace())["timeline"]["kind"]
-    assert list(kinds) == ["comm", "comm"]
+    assert list(timeline(builder.trace(), None)[1]["kind"]) == ["comm", "comm"]
 
 
 def test_without_steps_the_whole_trace_is_shown() -> None:
@@ -214,8 +201,6 @@ def test_a_trace_of_steps_alone_has_no_picture() -> None:
     builder = TraceBuilder()
     builder.step(0, 0, 100_000)
     trace = builder.trace()
-    tables = tables_of(trace)
-    assert len(tables["timeline"]) == len(tables["timeline_lanes"]) == 0
     assert shown_timeline(trace, trace.device) is None
 
 
@@ -230,7 +215,7 @@ def test_of_many_streams_the_busiest_have_boxes_and_the_others_are_named() -> No
     assert found.left_out == ("GPU 0, stream 8", "GPU 0, stream 9")
 
 
-def dense_trace(events: int = 6_000) -> Trace:
+def dense_trace(events: int = 3_000) -> Trace:
     """One step with this many operators on each of two threads, launches, and kernels on eight streams."""
     builder = TraceBuilder()
     builder.step(0, 0, events * 10_000)
@@ -246,9 +231,9 @@ def dense_trace(events: int = 6_000) -> Trace:
 
 def test_a_dense_step_keeps_its_numbers_of_boxes_and_bytes(tmp_path: Path) -> None:
     trace = dense_trace()
-    tables = tables_of(trace)
-    assert MOST_BOXES / 4 < len(tables["timeline"]) <= MOST_BOXES
-    assert tables["timeline"]["events"].sum() == tables["timeline_lanes"]["events"].sum()
+    lanes, boxes = timeline(trace, trace.device)
+    assert MOST_BOXES / 4 < len(boxes) <= MOST_BOXES
+    assert boxes["events"].sum() == sum(len(lane.events) for lane in lanes)
     found = shown_timeline(trace, trace.device)
     assert found is not None
     assert write(tmp_path / "timeline.json", found).stat().st_size < 60_000
@@ -261,7 +246,7 @@ def test_an_event_that_can_be_seen_is_never_merged() -> None:
         builder.op("aten::mm", row * 2_000, 1_500)  # longer than a thousandth of the step, close together
     for row in range(40):
         builder.op("aten::add", 500_000 + row * 500, 300)
-    boxes = tables_of(builder.trace())["timeline"]
+    _, boxes = timeline(builder.trace(), None)
     cells = CELL * 1_000 // 500
     assert list(boxes["events"]) == [*[1] * 40, 8, cells, cells]  # the first cell begins before the first of them
     assert list(boxes["time_ns"])[-1] == cells * 300

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from steptrace.analysis.common.annotations import annotation_times, section_medians
-from steptrace.analysis.common.gpu_time import device_times, gpu_time, step_times, temporal_breakdown
+from steptrace.analysis.common.gpu_time import gpu_time, step_times, temporal_breakdown
 from steptrace.analysis.common.launches import launches
 from steptrace.analysis.common.rows import rows
 from steptrace.analysis.common.steps import is_training
@@ -139,7 +139,6 @@ def summarize_trace(trace: Trace) -> TraceSummary:
         ),
         quality=quality(trace),
         gpu=gpu_time(trace, device),
-        devices=device_times(trace),
         temporal=rows(temporal_breakdown(trace), TemporalRow),
         steps=steps,
         sections=rows(section_medians(trace, device), Section),

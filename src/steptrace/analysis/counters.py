@@ -21,7 +21,6 @@ from steptrace.trace.model import Trace
 from steptrace.trace.stream import EventStream
 
 _BYTES_PER_GB = 1e9
-_QUEUE_LENGTH = "queue length, stream "
 
 
 def write_counters(traces: Sequence[Trace], out: Path) -> list[Path]:
@@ -36,21 +35,12 @@ def write_counters(traces: Sequence[Trace], out: Path) -> list[Path]:
     return written
 
 
-def has_counters(path: Path) -> bool:
-    """Whether `write_counters` wrote this file: its first events are counters."""
-    try:
-        with igzip.open(path, "rb") as file:  # type: ignore[no-untyped-call]
-            return f'"name":"{_QUEUE_LENGTH}'.encode() in file.read(1 << 20)
-    except (OSError, EOFError):
-        return False
-
-
 def counter_events(trace: Trace) -> Iterator[bytes]:
     """The counters as events of the trace's own clock, one track a stream and one a kind of copy, by GPU."""
     base = trace.meta.file_base_ns
     for key, rows in queue_lengths(trace).groupby(["device", "stream"], sort=True):
         device, stream = cast("tuple[int, int]", key)
-        yield from _track(f"{_QUEUE_LENGTH}{stream}", device, base, rows["ts"], rows["length"])
+        yield from _track(f"queue length, stream {stream}", device, base, rows["ts"], rows["length"])
     for key, rows in copy_rates(trace).groupby(["device", "kind"], sort=True):
         device, kind = cast("tuple[int, str]", key)
         rate = rows["bytes_per_second"] / _BYTES_PER_GB

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from steptrace.analysis.common.busy import activity, sm_weighted_ns
-from steptrace.analysis.common.call_tree import call_names, device_time_by
+from steptrace.analysis.common.call_tree import call_tree, device_time_by
 from steptrace.analysis.common.division import gpu_division, gpu_window, host_division
 from steptrace.analysis.common.rows import rows
 from steptrace.analysis.common.steps import disjoint_steps, is_own_operator
@@ -62,10 +62,11 @@ def top_operators(trace: Trace, device: int | None) -> pd.DataFrame:
     All GPU time gets a row, communication under the operator that launched it, work without one under null, so shares
     are of all GPU time. Operators without GPU work follow; wrappers of the autograd engine are left out.
     """
-    calls = call_names(trace)
-    ops = calls[(calls["kind"] == "op").to_numpy(dtype=bool)].astype({"name": object}).set_index("name")
-    own = [name for name in ops.index if is_own_operator(name)]
-    names: list[str | None] = own
+    tree = call_tree(trace)
+    by_name = tree[(tree["kind"] == "op").to_numpy()].groupby("name", observed=True)["host_self_ns"]
+    ops = pd.DataFrame({"calls": by_name.size(), "host_self_ns": by_name.sum()}).rename(index=str)
+    own = [name for name in map(str, ops.index) if is_own_operator(name)]
+    names: list[str | None] = [*own]
     device_ns: list[int] | None = None
     if device is not None:
         by_operator = device_time_by(trace, ["op"])

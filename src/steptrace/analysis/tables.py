@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from steptrace.analysis.common.annotations import annotation_times, section_medians, section_times
-from steptrace.analysis.common.call_tree import call_names, call_tree, kernel_origins
+from steptrace.analysis.common.call_tree import call_tree, kernel_origins
 from steptrace.analysis.common.gpu_time import step_times, temporal_breakdown
-from steptrace.analysis.common.launches import launch_calls, launch_times
+from steptrace.analysis.common.launches import launch_times
 from steptrace.analysis.communication.collectives import collective_times, host_collectives
 from steptrace.analysis.copies import copies, copy_rates
 from steptrace.analysis.critical_path.measure import critical_paths
@@ -34,7 +34,6 @@ from steptrace.analysis.quality import quality_checks
 from steptrace.analysis.queues import queue_lengths, queues
 from steptrace.analysis.roofline import roofline
 from steptrace.analysis.syncs import sync_costs, sync_sites
-from steptrace.analysis.timeline.measure import timeline
 from steptrace.compiled import trim_heap
 from steptrace.documents.table import with_version
 from steptrace.trace.model import Trace, forget, lean
@@ -51,13 +50,11 @@ OF_SUBJECTS: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
 #: may be asked for in any order; those that take the most memory are written first.
 OF_TRACE: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
     "call_tree": call_tree,
-    "call_names": call_names,
     "flame_device": device_flame,
     "flame_host": host_flame,
     "sequences": kernel_sequences,
     "kernel_origins": kernel_origins,
-    "critical_path": lambda trace: critical_paths(trace)["critical_path"],
-    "critical_steps": lambda trace: critical_paths(trace)["critical_steps"],
+    "critical_path": lambda trace: critical_paths(trace)[0],
     "quality_checks": quality_checks,
     "temporal": temporal_breakdown,
     "idle_by_stream": idle_by_stream,
@@ -77,8 +74,6 @@ OF_DEVICE: Final[Mapping[str, Callable[[Trace, int | None], pd.DataFrame]]] = {
     "input_waits": input_waits,
     "annotation_times": annotation_times,
     "optimizer_calls": optimizer_calls,
-    "timeline_lanes": lambda trace, device: timeline(trace, device)["timeline_lanes"],
-    "timeline": lambda trace, device: timeline(trace, device)["timeline"],
 }
 #: Those that a trace without GPU work does not have.
 OF_GPU: Final[Mapping[str, Callable[[Trace, int], pd.DataFrame]]] = {
@@ -87,7 +82,6 @@ OF_GPU: Final[Mapping[str, Callable[[Trace, int], pd.DataFrame]]] = {
     "kernel_types": kernel_types,
     "kernel_formats": kernel_formats,
     "launch_times": launch_times,
-    "launch_calls": launch_calls,
     "collective_times": collective_times,
 }
 

@@ -26,12 +26,6 @@ class GpuTime(Document, frozen=True):
     overlap_pct: Annotated[float | None, column("Overlap", "Overlap as a share of communication.", "%")]
 
 
-class DeviceTime(GpuTime, frozen=True):
-    """The same of one of a trace's GPUs."""
-
-    device: Annotated[int, key("GPU", "GPU.", local=True)]
-
-
 class StepTime(Document, frozen=True):
     """One step; GPU figures are null without a GPU."""
 

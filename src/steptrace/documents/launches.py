@@ -51,14 +51,11 @@ class LaunchCall(Document, frozen=True):
     count: _Launches
     activities: Annotated[int, column("Activities", "GPU activities they caused.", total=True)]
     host_ns: _Host
-    host_median_ns: Annotated[float, field("Median length of a call.", "ns")]
     device_ns: _Gpu
-    device_median_ns: Annotated[float, field("Median time of a launch's work.", "ns")]
     delay_ns: _Delay
     queueing_ns: _Queueing
     dependency_ns: _Dependency
     latency_ns: _Latency
-    latency_median_ns: Annotated[float, field("Median launch latency.", "ns")]
     short_kernels: _Short
     slow_launches: _Slow
     excess_delays: _Excess

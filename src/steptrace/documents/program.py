@@ -92,7 +92,10 @@ class ClassOfPath(Document, frozen=True):
     step's start. Its parts follow each other without a gap and add up to the step exactly.
     """
 
-    class_: Annotated[str, key("Class", "Class, as the table `critical_steps` has them.")] = msgspec.field(name="class")
+    class_: Annotated[
+        str,
+        key("Class", "What the path is in, as in the table `critical_path`."),
+    ] = msgspec.field(name="class")
     path_ns: Annotated[int | None, column("On the path", "On the path.", "ns")]
     share: Annotated[float | None, column("Share", "Of the step.", "share")]
 

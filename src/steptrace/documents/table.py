@@ -61,7 +61,6 @@ def _fitting(frame: "pd.DataFrame", kind: type[Document]) -> "pd.DataFrame":
         if str(dtype) != column.dtype or column.dtype not in _COMPLETE:
             _validate_column(frame[column.name], column, f"{kind.__name__}.{column.name}")
     return frame
-    return frame
 
 
 def frame_of(
@@ -160,16 +159,6 @@ def read_table(path: Path) -> "pd.DataFrame":
         check_table_version(file.schema_arrow.metadata or {}, path)
         frame: pd.DataFrame = file.read().to_pandas()
         return frame
-
-
-def is_versioned(path: Path) -> bool:
-    """Whether a file is a table with a version, as every table of steptrace is."""
-    from pyarrow import ArrowException, parquet
-
-    try:
-        return _VERSION_KEY in (parquet.read_schema(path).metadata or {})
-    except (OSError, ArrowException):
-        return False
 
 
 def check_table_version(metadata: Mapping[bytes, bytes], path: Path) -> None:

@@ -44,7 +44,6 @@ class Timeline(Document, frozen=True):
             "drawn, whichever step launched it. The profiler makes it longer than it is without.",
         ),
     ]
-    from_ns: Annotated[int, field("Start of the time shown.", "ns")]
     span_ns: Annotated[int, field("Its length.", "ns")]
     host_ns: Annotated[int | None, field("Length of the step on the host.", "ns")]
     events: Annotated[int, field("Events in that time.")]

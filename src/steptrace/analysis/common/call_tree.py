@@ -19,7 +19,7 @@ from pandas.api.types import union_categoricals
 from steptrace.compiled import compiled
 from steptrace.documents.base import Document, field
 from steptrace.documents.column import key
-from steptrace.documents.table import frame_of, names_of, validate
+from steptrace.documents.table import frame_of, validate
 from steptrace.intervals import Ints
 from steptrace.trace.columns import Mask, Rows, counted, pick, references, row_numbers, take, text
 from steptrace.trace.model import Trace, once
@@ -30,14 +30,11 @@ KINDS = {"frame": "frames", "annotation": "annotations", "op": "ops", "call": "l
 FRAME, ANNOTATION, OP, CALL = range(4)
 
 
-_KIND = "`frame` (Python), `annotation` (`record_function`), `op` or `call` (into the GPU's runtime)."
-
-
 class CallTreeRow(Document, frozen=True):
     """One event of a host thread in its place in the thread's call tree: a parent stands before its children, and the
     `size` rows from a row on are its subtree. Device times are sums over all streams."""
 
-    kind: Annotated[str, key("", _KIND)]
+    kind: Annotated[str, key("", "`frame` (Python), `annotation` (label), `op` or `call` (into the GPU's runtime).")]
     row: Annotated[int, key("", "Row of the kind's own table (`frames`, `annotations`, `ops`, `launches`).")]
     name: Annotated[str, field("Name as in that table.")]
     thread: Annotated[int, field("Row of `threads`.")]
@@ -67,20 +64,6 @@ class KernelOrigin(Document, frozen=True):
     line: Annotated[int | None, field("Line in `file`; of backward work that of the forward operator.")]
     function: Annotated[str | None, field("Function that the line stands in.")]
     code: Annotated[str | None, field("Text of the line, where the file is known.")]
-
-
-class CallName(Document, frozen=True):
-    """All events of one kind and name; of those inside one of the same kind and name only the outer ones count, except
-    in `calls` and the `self` times."""
-
-    kind: Annotated[str, key("", _KIND)]
-    name: Annotated[str, key("", "Name.")]
-    calls: Annotated[int, field("Number of events.")]
-    host_ns: Annotated[int, field("Their lengths, summed.", "ns")]
-    host_self_ns: Annotated[int, field("... without the events directly inside.", "ns")]
-    kernels: Annotated[int | None, field("GPU activities launched inside; null without a GPU.")]
-    device_ns: Annotated[int | None, field("Their lengths, summed; null without a GPU.", "ns")]
-    device_self_ns: Annotated[int | None, field("... launched by nothing further in.", "ns")]
 
 
 @once
@@ -205,34 +188,6 @@ def device_time_by(trace: Trace, keys: list[str]) -> pd.DataFrame:
     table = work.groupby(keys, dropna=False, sort=True).sum().reset_index()
     table["share"] = table["device_ns"] / max(int(dur.sum()), 1)
     return table.sort_values("device_ns", ascending=False, kind="stable").reset_index(drop=True)
-
-
-@once
-def call_names(trace: Trace) -> pd.DataFrame:
-    """The call tree by kind and name: the table `call_names`, the most device time first, then the most host time."""
-    tree = call_tree(trace)
-    kinds, names = tree["kind"].cat.categories, tree["name"].cat.categories
-    key = tree["kind"].cat.codes.to_numpy().astype(np.int32) * max(len(names), 1) + tree["name"].cat.codes.to_numpy()
-    outer = ~inside_same(key, tree["size"].to_numpy())
-    calls = np.bincount(key, minlength=len(kinds) * len(names))
-    present = np.flatnonzero(calls)
-    kind, name = np.divmod(present, max(len(names), 1))
-    table = pd.DataFrame({"kind": text(kind, kinds), "name": text(name, names), "calls": calls[present]})
-    for column in ("host_self_ns", "device_self_ns"):
-        table[column] = _sums(tree[column], key, len(calls))[present]
-    for column in ("host_ns", "kernels", "device_ns"):
-        table[column] = _sums(tree[column][outer], key[outer], len(calls))[present]
-    table = table.sort_values(["device_ns", "host_ns"], ascending=False, kind="stable").reset_index(drop=True)
-    return validate(table[names_of(CallName)], CallName)
-
-
-def _sums(values: "pd.Series[int]", key: Ints, count: int) -> Any:
-    """The sum of a column's values by key; all null for a nullable column without any value."""
-    sums = np.zeros(count, dtype=np.int64)
-    nullable = isinstance(values.array, pd.arrays.IntegerArray)
-    missing = nullable and len(values) > 0 and bool(values.isna().all())
-    np.add.at(sums, key, values.to_numpy(dtype=np.int64, na_value=0) if nullable else values.to_numpy())
-    return pd.arrays.IntegerArray(sums, np.full(count, missing)) if nullable else sums
 
 
 def inside_same(key: Ints, size: Ints) -> Mask:

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from msgspec.structs import asdict
 
 from steptrace import intervals
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.division import BUSY, gpu_division
-from steptrace.documents.gpu_time import DeviceTime, GpuTime, TemporalRow
+from steptrace.documents.gpu_time import GpuTime, TemporalRow
 from steptrace.documents.table import frame_of, validate
 from steptrace.intervals import Ints
 from steptrace.trace.columns import counted, start_end, unmeasured
@@ -54,11 +53,6 @@ def gpu_time(trace: Trace, device: int | None) -> GpuTime:
     ns = {name: int(of[0]) for name, of in _all_times(trace, device, np.array([start]), np.array([end])).items()}
     overlap_pct = 100.0 * ns["comm_compute_overlap_ns"] / ns["comm_ns"] if ns["comm_ns"] else None
     return GpuTime(activities=gpu.count, span_ns=end - start, **ns, overlap_pct=overlap_pct)
-
-
-def device_times(trace: Trace) -> tuple[DeviceTime, ...]:
-    """The same of each GPU."""
-    return tuple(DeviceTime(device=device, **asdict(gpu_time(trace, device))) for device in trace.devices)
 
 
 @once

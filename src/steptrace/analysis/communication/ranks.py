@@ -133,7 +133,7 @@ def rank_kernels(traces: dict[int, Trace]) -> pd.DataFrame:
         return frame_of(RankKernel)
     every = pd.concat(parts, ignore_index=True)
     groups = every.groupby(["class", "name"], sort=True)
-    over_ranks = {f"{of}_{how}_ns": (f"{of}_ns", how) for of in ("sum", "mean") for how in ("min", "median", "max")}
+    over_ranks = {f"mean_{how}_ns": ("mean_ns", how) for how in ("min", "median", "max")}
     table = groups.agg(ranks=("rank", "size"), count=("count", "sum"), sum_ns=("sum_ns", "sum"), **over_ranks)
     table["slowest_rank"] = every.loc[groups["mean_ns"].idxmax().to_numpy(), "rank"].to_numpy()
     # Short names that are unique on one rank may not be unique on all together.

@@ -17,7 +17,7 @@ The classes of the parts:
 The share of a class is its part of the path, not the possible saving: without it other paths would become critical.
 """
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -25,7 +25,6 @@ import pandas as pd
 
 from steptrace.analysis.critical_path.nodes import CLASSES, Nodes, Steps, nodes_of
 from steptrace.documents.base import Document, field
-from steptrace.documents.column import key
 from steptrace.documents.program import ClassOfPath, CriticalPath
 from steptrace.documents.table import frame_of, validate
 from steptrace.trace.columns import references, text
@@ -46,50 +45,34 @@ class PathPart(Document, frozen=True):
     kernel: Annotated[int | None, field("Row of `kernels`: the activity, or the one waited for or to start.")]
 
 
-class PathOfStep(Document, frozen=True):
-    """One class of the critical path of one step."""
-
-    step: Annotated[int | None, key("", "Row of `steps`; null where the trace has none and all of it counts.")]
-    class_: Annotated[str, key("", "See `steptrace.analysis.critical_path.measure`.")] = msgspec.field(name="class")
-    span_ns: Annotated[int, field("Length of the step, and of its path.", "ns")]
-    path_ns: Annotated[int, field("Length of the path's parts in the class; they add up to `span_ns`.", "ns")]
-
-
-_KINDS: Final[dict[str, type[Document]]] = {"critical_path": PathPart, "critical_steps": PathOfStep}
 _ON_GPU = ("compute", "comm", "memory", "launch", "queue", "sync")
 
 
 @once
-def critical_paths(trace: Trace) -> dict[str, pd.DataFrame]:
-    """The tables `critical_path` (its parts) and `critical_steps` (time per class).
+def critical_paths(trace: Trace) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The table `critical_path`, and of each step and class `step`, `class`, `span_ns` and `path_ns`.
 
     A trace without steps is taken as one. Without host events there is no path, and both are empty.
     """
     nodes = nodes_of(trace)
-    tables = {name: frame_of(kind) for name, kind in _KINDS.items()} if nodes is None else _tables(*nodes)
-    for table in tables.values():
-        table["class"] = text(table["class"].to_numpy(dtype=np.int64), pd.Index(list(CLASSES), dtype=object))
-        step = table["step"].to_numpy(dtype=np.int64)
-        table["step"] = references(step if len(trace.steps) else np.full(len(step), -1))
-    return {name: validate(table, _KINDS[name]) for name, table in tables.items()}
-
-
-def _tables(nodes: Nodes, steps: Steps) -> dict[str, pd.DataFrame]:
-    """The two tables, with each class as its index in `CLASSES`."""
-    path = _parts(nodes, steps)
-    spent = np.zeros((len(steps.begin), len(CLASSES)), dtype=np.int64)
+    if nodes is None:
+        return frame_of(PathPart), pd.DataFrame({"step": [], "class": [], "span_ns": [], "path_ns": []})
+    steps, path = nodes[1], _parts(*nodes)
+    count = len(steps.begin)
+    spent = np.zeros((count, len(CLASSES)), dtype=np.int64)
     np.add.at(spent, (path["step"].to_numpy(), path["class"].to_numpy()), path["dur"].to_numpy())
-    return {
-        "critical_path": path.assign(**{name: references(path[name].to_numpy()) for name in ("thread", "kernel")}),
-        "critical_steps": pd.DataFrame(
-            {
-                "step": np.repeat(np.arange(len(steps.begin)), len(CLASSES)),
-                "class": np.tile(np.arange(len(CLASSES)), len(steps.begin)),
-                "span_ns": np.repeat(steps.end - steps.begin, len(CLASSES)),
-                "path_ns": spent.reshape(-1),
-            }
-        ),
-    }
+    by_class = pd.DataFrame(
+        {
+            "step": np.repeat(np.arange(count), len(CLASSES)),
+            "class": np.tile(np.array(CLASSES, dtype=object), count),
+            "span_ns": np.repeat(steps.end - steps.begin, len(CLASSES)),
+            "path_ns": spent.reshape(-1),
+        }
+    )
+    links = {name: references(path[name].to_numpy()) for name in ("thread", "kernel")}
+    step = references(path["step"].to_numpy() if len(trace.steps) else np.full(len(path), -1))
+    of = text(path["class"].to_numpy(dtype=np.int64), pd.Index(list(CLASSES), dtype=object))
+    return validate(path.assign(step=step, **{"class": of}, **links), PathPart), by_class
 
 
 def _parts(nodes: Nodes, steps: Steps) -> pd.DataFrame:
@@ -123,7 +106,7 @@ def critical_path(trace: Trace) -> CriticalPath | None:
 
     Means of the parts still add up to the mean step. None without a path. Classes of GPU work are None without a GPU.
     """
-    steps, gpu = critical_paths(trace)["critical_steps"], trace.device is not None
+    (_, steps), gpu = critical_paths(trace), trace.device is not None
     if len(steps) == 0:
         return None
     spans = steps.drop_duplicates("step")["span_ns"]

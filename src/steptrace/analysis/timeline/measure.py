@@ -14,18 +14,14 @@ are dense. Longer events stay alone. With more than `MOST_BOXES` boxes, the leng
 until there are fewer.
 """
 
-from typing import Annotated
-
 import numpy as np
 import pandas as pd
 
 from steptrace.analysis.idle import idle_gaps
 from steptrace.analysis.syncs import sync_costs
-from steptrace.analysis.timeline.lanes import Shown, lanes_of, shown_time
-from steptrace.documents.base import Document, field
-from steptrace.documents.column import key
-from steptrace.documents.table import frame_of
-from steptrace.documents.timeline import Lane, Timeline
+from steptrace.analysis.timeline.lanes import Lane, Shown, lanes_of, shown_time
+from steptrace.documents.timeline import Lane as ShownLane
+from steptrace.documents.timeline import Timeline
 from steptrace.trace.model import Trace, once
 
 #: Events shorter than this part of the time shown are indistinguishable in a picture.
@@ -33,53 +29,23 @@ RESOLUTION = 1000
 MOST_BOXES = 1000
 CELL = 8
 _LONGEST_NAME = 100
-
-
-class LaneRow(Document, frozen=True):
-    """One lane of the picture of a step, from top to bottom."""
-
-    lane: Annotated[int, key("", "Its number.")]
-    kind: Annotated[str, field("`host` (a thread), `calls` (into the GPU's runtime), `syncs`, `idle` or `stream`.")]
-    name: Annotated[str, field("What stands at it.")]
-    events: Annotated[int, field("Events in the time shown.")]
-    shown: Annotated[bool, field("Whether it has boxes: of many threads and streams those with the most time do.")]
-
-
-class BoxRow(Document, frozen=True):
-    """One box of the picture of a step: an event, or several of one kind, each too short to be seen, that stand too
-    close to be distinguished. Times count from the start of the time shown."""
-
-    lane: Annotated[int, field("Row of `timeline_lanes`.")]
-    level: Annotated[int, field("Row of boxes within the lane, 0 at the top.")]
-    kind: Annotated[
-        str,
-        field(
-            "`section` (label), `loader`, `op`, `launch`, `call`, `sync`, `compute`, `comm`, `memory`, or "
-            "`idle_` with the cause."
-        ),
-    ]
-    name: Annotated[str, field("Name of the event, of several the longest's.")]
-    start_ns: Annotated[int, field("Start, cut off at the start of the time shown.", "ns")]
-    dur_ns: Annotated[int, field("From its start to the end of its last event.", "ns")]
-    events: Annotated[int, field("How many events it stands for.")]
-    time_ns: Annotated[int, field("Sum of their lengths within the time shown.", "ns")]
+_BOX = ("lane", "level", "kind", "name", "start_ns", "dur_ns", "events", "time_ns")
 
 
 @once
-def timeline(trace: Trace, device: int | None) -> dict[str, pd.DataFrame]:
-    """The tables `timeline_lanes` and `timeline`; both are empty without events. Without GPU work `device` is None."""
+def timeline(trace: Trace, device: int | None) -> tuple[list[Lane], pd.DataFrame]:
+    """The lanes and the boxes of those that are shown: see `merge`; without GPU work `device` is None.
+
+    Times of boxes count from the start of the time shown; `lane` is the place in the list.
+    """
     lanes = lanes_of(trace, device, sync_costs(trace, device), None if device is None else idle_gaps(trace, device))
-    rows = [
-        {"lane": number, "kind": lane.kind, "name": lane.name, "events": len(lane.events), "shown": lane.shown}
-        for number, lane in enumerate(lanes)
-    ]
     drawn = [lane.events.assign(lane=number) for number, lane in enumerate(lanes) if lane.shown]
-    boxes = _boxes(drawn, shown_time(trace))
-    return {"timeline_lanes": frame_of(LaneRow, rows), "timeline": frame_of(BoxRow, boxes)}
+    return lanes, _boxes(drawn, shown_time(trace)) if drawn else pd.DataFrame({name: [] for name in _BOX})
 
 
 def merge(events: pd.DataFrame, shorter_than: int) -> pd.DataFrame:
-    """The boxes of events: the columns of the table `timeline`, start and end in the events' time.
+    """The boxes of events: `lane`, `level`, `kind`, `name` of the longest, `start_ns`, `dur_ns` to the end of the last,
+    how many `events`, and `time_ns`, their summed length.
 
     Two neighbours of one lane, level and kind share a box if both are shorter than `shorter_than`, the gap between the
     second and the short ones before it is, too, and both start in the same cell of `CELL * shorter_than`.
@@ -112,8 +78,6 @@ def merge(events: pd.DataFrame, shorter_than: int) -> pd.DataFrame:
 
 
 def _boxes(lanes: list[pd.DataFrame], time: Shown) -> pd.DataFrame:
-    if not lanes:
-        return frame_of(BoxRow)
     events = pd.concat(lanes, ignore_index=True)
     shorter_than = max((time.end - time.start) // RESOLUTION, 1)
     boxes = merge(events, shorter_than)
@@ -125,29 +89,28 @@ def _boxes(lanes: list[pd.DataFrame], time: Shown) -> pd.DataFrame:
 
 
 def shown_timeline(trace: Trace, device: int | None) -> Timeline | None:
-    """The tables' content for summary.json; None without events.
+    """The picture for summary.json, 20 to 50 kB; None without events.
 
-    Its 20 to 50 kB are all that a page needs, so a page can be made without the tables. Boxes are columns, lane by
-    lane; `what` is the index in `names` and `kinds`.
+    Boxes are columns, lane by lane; `what` is the index in `names` and `kinds`.
     """
-    lanes, boxes = timeline(trace, device).values()
-    if len(boxes) == 0:
+    lanes, boxes = timeline(trace, device)
+    if boxes.empty:
         return None
     time = shown_time(trace)
     what, pairs = pd.factorize(pd.MultiIndex.from_frame(boxes[["kind", "name"]]))
     columns = boxes[["start_ns", "dur_ns", "level", "events", "time_ns"]].assign(what=what)
     shown = []
-    for lane in lanes[lanes["shown"].to_numpy()].itertuples():
-        own = columns[(boxes["lane"] == lane.lane).to_numpy()]
-        values = {str(name): tuple(values.tolist()) for name, values in own.items()}
-        shown.append(Lane(kind=str(lane.kind), name=str(lane.name), **values))
+    for number, lane in enumerate(lanes):
+        if lane.shown:
+            own = columns[(boxes["lane"] == number).to_numpy()]
+            values = {str(name): tuple(values.tolist()) for name, values in own.items()}
+            shown.append(ShownLane(kind=lane.kind, name=lane.name, **values))
     return Timeline(
         step=None if time.step is None else int(trace.steps["index"].iloc[time.step]),
-        from_ns=time.start,
         span_ns=time.end - time.start,
         host_ns=None if time.host_end is None else time.host_end - time.start,
-        events=int(lanes["events"].sum()),
-        left_out=tuple(str(name) for name in lanes.loc[~lanes["shown"], "name"]),
+        events=sum(len(lane.events) for lane in lanes),
+        left_out=tuple(lane.name for lane in lanes if not lane.shown),
         kinds=tuple(str(kind) for kind, _ in pairs),
         names=tuple(str(name)[:_LONGEST_NAME] for _, name in pairs),
         lanes=tuple(shown),
