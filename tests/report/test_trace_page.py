@@ -453,6 +453,23 @@ def test_a_page_without_a_gpu_begins_with_what_was_measured_and_what_is_predicte
     assert said.endswith("Predicted for a GPU: 3 syncs per step, 120 µs to 480 µs on H100.")
 
 
+def test_without_a_gpu_the_lines_of_predicted_syncs_are_what_to_do_first(tmp_path: Path) -> None:
+    site = {"kind": "d2h_copy", "phase": "forward", "label": None, "file": "train.py", "function": "main"}
+    sites = [
+        {**site, "op": "aten::_local_scalar_dense", "line": 17, "code": "total += loss.item()", "count": 1},
+        {**site, "op": "aten::nonzero", "line": 13, "code": "index = mask.nonzero()", "count": 2},
+    ]
+    prediction = {"total": 3, "sites": sites, "unknown": []}
+    out = tmp_path / "report.html"
+    trace_page.write(summary_of({**without_gpu(), "findings": []}), out, predicted=(prediction, []))
+    words = text_of(out.read_text(encoding="utf-8"))
+    first = words[words.index("What to do first") : words.index("All findings")]
+    assert first.index("2 syncs per step predicted, at train.py:13.") < first.index("1 sync per step predicted, at")
+    assert "Keep the value on the device" in first
+    trace_page.write(summary_of({**trace(), "findings": []}), out, predicted=(prediction, []))
+    assert "syncs per step predicted, at" not in text_of(out.read_text(encoding="utf-8"))  # a GPU measured them
+
+
 def test_the_idle_time_after_syncs_and_what_they_cost_stand_in_one_sentence(tmp_path: Path) -> None:
     syncs = {**trace()["syncs"], "blocked_ns": 1_200_000, "ceiling_ns": 1_000_000, "caused_idle_ns": 4_000_000}
     words = text_of(written(tmp_path, trace(syncs=syncs)))

@@ -296,7 +296,7 @@ def _most_first(sites: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     by_line: Counter[str] = Counter()
     for site in sites:
         by_line[_place(site)] += site["count"]
-    ranked = [place for place, _ in by_line.most_common()]
+    ranked = [line for line, _ in by_line.most_common()]
     return sorted(sites, key=lambda site: ranked.index(_place(site)))
 
 
@@ -305,13 +305,11 @@ def _instead(sites: Sequence[dict[str, Any]]) -> list[str]:
     if not sites:
         return []
     # Imports pandas and pyarrow, which takes a second that `--help` has no use for.
-    from steptrace.findings.replacements import replacement
+    from steptrace.findings.predicted import by_replacement
+    from steptrace.findings.waiting import place
 
-    places: dict[str, list[str]] = {}
-    for site in _most_first(sites):
-        if advice := replacement(predicted_site(site)):
-            places.setdefault(advice, []).append(_place(site))
-    lines = [f"    {', '.join(dict.fromkeys(of))}: {advice}" for advice, of in places.items()]
+    groups = by_replacement(predicted_site(site) for site in _most_first(sites))
+    lines = [f"    {', '.join(dict.fromkeys(map(place, of)))}: {advice}" for advice, of in groups.items()]
     return ["  instead:", *lines] if lines else []
 
 

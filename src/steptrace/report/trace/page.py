@@ -16,8 +16,10 @@ from steptrace.documents.finding import SEVERITIES, Finding
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import Summary, TraceSummary
+from steptrace.documents.syncs import predicted_site
 from steptrace.engine.kinds import counts_in_words
 from steptrace.files import write_text
+from steptrace.findings.predicted import predicted_findings
 from steptrace.findings.quality import FEW_STEPS
 from steptrace.findings.window import window_of
 from steptrace.limits import PROFILER_OVERHEAD, SLOW_PROFILE
@@ -25,7 +27,7 @@ from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import legend_of
 from steptrace.report.draw.cells import parts_cell
 from steptrace.report.draw.svg import InlineSvg
-from steptrace.report.page.findings import findings, recommended
+from steptrace.report.page.findings import MOST_FINDINGS, findings, recommended
 from steptrace.report.page.markup import Html, gain, page, render, sentence
 from steptrace.report.page.overview import device_of_traces, overview_parts
 from steptrace.report.page.table import Explained
@@ -69,7 +71,7 @@ def page_html(
         if predicted is not None:
             shown = [("predicted", _PREDICTED), *shown]
             body = _predicted(*predicted) + body
-        intro = _intro(title, traces, shown, warnings, _first(traces, ()), predicted)
+        intro = _intro(title, traces, shown, warnings, _first(traces, (), predicted), predicted)
         return page(f"{title} – steptrace", intro + body, shown)
     together = [] if ranks is None else rank_sections(ranks)
     toc = [("ranks", "All traces"), *((id_, heading) for id_, heading, _ in together)]
@@ -111,13 +113,17 @@ def _predicted(prediction: Mapping[str, Any], estimates: Sequence[Estimate]) -> 
         }
         for one in estimates
     ]
-    sites = sorted(prediction["sites"], key=lambda site: -site["count"])
+    sites = _most_first(prediction["sites"])
     ranks = len(prediction.get("by_rank") or ())
     return render(
         "trace/predicted", heading=_PREDICTED, total=prediction["total"], sites=sites, rows=rows, ranks=ranks,
         assumed=prediction.get("assumed") or (), unknown=prediction["unknown"],
         kinds=counts_in_words(prediction.get("by_step") or ()),
     )  # fmt: skip
+
+
+def _most_first(sites: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return sorted(sites, key=lambda site: -site["count"])
 
 
 def _in_a_sentence(prediction: Mapping[str, Any], estimates: Sequence[Estimate]) -> str:
@@ -132,12 +138,16 @@ def _band(band: Band | None) -> str | None:
     return None if band is None else f"{fmt.duration_ms(band[0], 2)} to {fmt.duration_ms(band[1], 2)}"
 
 
-def _first(traces: Sequence[TraceView], together: Sequence[Finding]) -> Html:
-    """What to do first, or that there is nothing."""
+def _first(traces: Sequence[TraceView], together: Sequence[Finding], predicted: Predicted | None = None) -> Html:
+    """What to do first, or that there is nothing. Without a GPU predicted syncs lead."""
     text = _nothing_to_advise(traces)
     if len(traces) > 1:
         return render("trace/_first", text=text, **first_of_all(traces, together))
     every = traces[0].trace.findings
+    if predicted is not None and not traces[0].has_gpu:
+        syncs = list(predicted_findings(map(predicted_site, _most_first(predicted[0]["sites"]))))
+        chosen = [*syncs, *recommended(every)][:MOST_FINDINGS]
+        return render("trace/_first", text=text, items=chosen, more=0, anchor="predicted" if syncs else "findings")
     chosen = recommended(every)
     return render("trace/_first", text=text, items=chosen, more=len(every) - len(chosen), anchor="findings")
 
