@@ -70,8 +70,9 @@ class Children:
 
     def end(self, but: Collection[psutil.Process] = ()) -> None:
         """End all of them but some children, with what those have started: a request first, then by force."""
-        kept = {process for child in but for process in (child, *child.children(recursive=True))}
-        tree = {*self._started, *self.all()} - kept  # those started keep their return codes
+        tree = {*self._started, *self.all()}  # those started keep their return codes
+        # Looked up after `tree`, which so has none of the processes that a kept child starts meanwhile.
+        tree -= {process for child in but for process in (child, *child.children(recursive=True))}
         for act in (psutil.Process.terminate, psutil.Process.kill):
             for process in tree:
                 with contextlib.suppress(psutil.Error):

@@ -89,6 +89,22 @@ def test_a_program_that_ends_early_leaves_what_was_timed(tmp_path):
     assert "trace" not in made.record
 
 
+def test_the_profiled_window_takes_one_of_the_long_steps_that_come_regularly(tmp_path, monkeypatch):
+    """Every fifth step takes 600 ms, the others 20."""
+    now, skipped = [0], []
+    monkeypatch.setattr(Clock, "now", lambda _: now[0])
+
+    def make_step(number):
+        now[0] += 600 if number % 5 == 0 else 20
+        return plain_step(number)
+
+    window = Settings(steps=2, warmup=1, stacks=False, shapes=False, memory=False)
+    made = measurement(tmp_path, 4, 12, window, progress=lambda phase, *_: skipped.append("before" in phase))
+    assert go_through(made, make_step) == 4 + 12 + 1 + 3 + 1
+    assert any(skipped)
+    assert [row["step_ns"] for row in made.record["rows"] if row["phase"] == "profiled"] == [20, 600]
+
+
 @pytest.mark.parametrize(("graphs", "warning"), [(0, []), (1, ["a graph"]), (2, ["2 graphs"])])
 def test_compiling_while_steps_are_timed_is_a_warning(tmp_path, monkeypatch, graphs, warning):
     made_so_far = iter([3, 3 + graphs])

@@ -221,10 +221,6 @@ def no_room():
     plain(after=after)
 
 
-def rollouts():  # each fifth step follows what takes much longer than a step
-    plain(after=lambda step: time.sleep(0.6 if step % 5 == 4 else 0.02))
-
-
 def slow():
     plain(after=lambda step: say(step) or sys.stdout.flush() or time.sleep(0.1))
 

@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -12,8 +11,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from documents import fill
 from steptrace.cli import main
-from steptrace.commands.measured import on_gpu_command, spread
+from steptrace.commands.measured import Measured, on_gpu_command, spread, timing
+from steptrace.documents.run import RunRecord
+from steptrace.launch.start import Launched
 from steptrace.record import read_run, read_steps
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
@@ -24,7 +26,8 @@ FORMS = Path(__file__).with_name("forms.py")
 def test_a_program_leaves_what_a_run_of_ours_leaves(tmp_path: Path, capfd) -> None:
     out = tmp_path / "out"
     options = ["--steps", "5", "--warmup", "3", "--profile", "2", "--out", str(out)]
-    assert main(["run", *options, "--", sys.executable, str(FORMS), "loader"]) == 0
+    argument = os.fsdecode(b"caf\xe9")  # Latin-1 in a UTF-8 environment
+    assert main(["run", *options, "--", sys.executable, str(FORMS), "loader", argument]) == 0
     record, steps = read_run(out / "run0"), read_steps(out / "run0")
     assert steps.groupby("phase", sort=False).size().to_dict() == {"warmup": 2, "timed": 5, "profiled": 2}
     assert (steps["step_ns"] > 0).all()
@@ -32,7 +35,10 @@ def test_a_program_leaves_what_a_run_of_ours_leaves(tmp_path: Path, capfd) -> No
     assert (steps["loader_wait_ns"] > 0).all()
     assert (record.world_size, record.device, record.traces, record.warnings) == (1, "cpu", ("trace.json.gz",), ())
     assert record.config["data"] == {"batch_size": 16}
-    assert record.config["program"]["command"] == [sys.executable, str(FORMS), "loader"]
+    assert record.config["program"]["command"] == [sys.executable, str(FORMS), "loader", "caf?"]
+    (trace,) = json.loads((out / "summary.json").read_text())["traces"]
+    timed = steps[steps["phase"] == "timed"]["step_ns"]
+    assert trace["unprofiled_step_ns"] == pytest.approx(timed.median(), abs=1)
     lines = pd.read_parquet(out / "run0" / "op_lines.parquet")
     own = lines[lines["file"].fillna("").str.endswith("forms.py")]
     text = FORMS.read_text().splitlines()
@@ -41,8 +47,9 @@ def test_a_program_leaves_what_a_run_of_ours_leaves(tmp_path: Path, capfd) -> No
         "loss = nn.functional.mse_loss(model(inputs), targets)"
     }
     assert set(lines["phase"].dropna()) >= {"data", "backward", "optimizer"}
-    assert (out / "report.html").is_file()
-    assert (out / "summary.json").is_file()
+    page = (out / "report.html").read_text()
+    assert "Unprofiled step, median" in page
+    assert f"<title>{sys.executable} {FORMS} loader &#39;caf?&#39; – steptrace</title>" in page
     assert not (out / "probe").exists()
     said = capfd.readouterr().out
     assert "each step: 1 backward pass, 1 batch, 16 samples; optimizer steps seen in all: SGD 1" in said
@@ -55,7 +62,9 @@ def test_a_program_is_followed_once_more_for_a_gpu_that_is_not_there(tmp_path: P
     out = tmp_path / "out"
     options = ["--steps", "2", "--warmup", "1", "--profile", "1", "--gpu", "H100,L4", "--json", "--out", str(out)]
     assert main(["run", *options, "--", sys.executable, str(FORMS), "loader"]) == 0
-    predicted = json.loads(capfd.readouterr().out)["predicted"]
+    document = json.loads(capfd.readouterr().out)
+    assert sum(kind["steps"] for kind in document["kinds"]) == 2
+    predicted = document["predicted"]
     assert [row["gpu"] for row in predicted["estimate"]] == ["H100", "L4"]
     assert all(row["launches"] > 0 for row in predicted["estimate"])
     page = (out / "report.html").read_text()
@@ -143,40 +152,23 @@ def test_a_program_of_anybody_s_can_be_captured_while_it_runs(tmp_path: Path) ->
     assert not list((tmp_path / "control").iterdir())
 
 
-def test_the_page_tells_unprofiled_from_profiled_steps_of_any_command(tmp_path: Path, capfd) -> None:
-    out = tmp_path / "out"
-    options = ["--steps", "4", "--warmup", "2", "--profile", "2", "--out", str(out)]
-    argument = os.fsdecode(b"caf\xe9")  # Latin-1 in a UTF-8 environment
-    assert main(["run", *options, "--", sys.executable, str(FORMS), "loader", argument]) == 0
-    assert read_run(out / "run0").config["program"]["command"][-1] == "caf?"
-    timed = read_steps(out / "run0").query("phase == 'timed'")["step_ns"]
-    (trace,) = json.loads((out / "summary.json").read_text())["traces"]
-    assert trace["unprofiled_step_ns"] == pytest.approx(timed.median(), rel=0.01)
-    page = (out / "report.html").read_text()
-    assert "Unprofiled step, median" in page
-    assert f"<title>{sys.executable} {FORMS} loader &#39;caf?&#39; – steptrace</title>" in page
-    assert "  Of profiled steps (" in capfd.readouterr().out
+def measured(*steps_ns: int) -> Measured:
+    row = {"phase": "timed", "wait_ns": 0, "batches": 0, "backwards": 1, "samples": 0}
+    rank = {"state": "complete", "optimizers": [("SGD", 12)], "rows": [row | {"step_ns": ns} for ns in steps_ns]}
+    launched = Launched(0, None, (rank,), Path("probe"), started=1, failures=())
+    return Measured(launched, fill(RunRecord, {"world_size": 1}), Path("run0"))
 
 
-def test_long_steps_that_come_regularly_are_told_with_their_share_and_one_is_profiled(tmp_path: Path, capfd) -> None:
-    out = tmp_path / "out"
-    options = ["--steps", "12", "--warmup", "4", "--profile", "2", "--no-report", "--out", str(out), "--json"]
-    assert main(["run", *options, "--", sys.executable, str(FORMS), "rollouts"]) == 0
-    document = json.loads(capfd.readouterr().out)
-    usual, long = document["kinds"]
-    assert (long["every"], long["of"]) == (5, usual["steps"] + long["steps"])
-    assert long["typical"] >= 6e8
-    assert long["share"] > 0.5
-    (trace,) = json.loads((out / "summary.json").read_text())["traces"]
-    steps_ns = [step["dur_ns"] for step in trace["steps"]]
-    assert max(steps_ns) >= 6e8 > min(steps_ns)
-    assert main(["run", *options[:-1], "--", sys.executable, str(FORMS), "rollouts"]) == 0
-    shown = capfd.readouterr()
-    assert re.search(r"\d of 12 steps \(one every 5\): median 6\d\d ms, \d+ % of the time", shown.out)
-    assert " (median; mean " in shown.out
-    last_status = [line for line in shown.err.splitlines() if line.startswith("steptrace: warm-up")][-1]
-    assert "warm-up 4/4, timed 12/12, before the profiled steps " in last_status
-    assert last_status.endswith("profiled 4/4, watched 1/1")
+def test_long_steps_are_printed_with_their_period_and_their_share_of_the_time() -> None:
+    usual, long = 20_000_000, 600_000_000
+    (step, first, second, *_) = timing([measured(*([usual] * 4 + [long]) * 2)])
+    assert step == "  step 20.0 ms (median; mean 136 ms), 5 % to 95 %: 20.0 to 600 ms (10 timed steps, CPU)"
+    assert first == "    8 of 10 steps: median 20.0 ms, 12 % of the time"
+    assert second == "    2 of 10 steps (one every 5): median 600 ms, 88 % of the time"
+    once = "    one long step does not tell how often it comes: --steps 24"
+    assert timing([measured(*[usual] * 5, long)])[3] == once
+    irregular = [usual, long, long, *[usual] * 7, long, *[usual] * 9]
+    assert timing([measured(*irregular)])[3] == "    the long ones come at no regular distance"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

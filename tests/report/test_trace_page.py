@@ -388,6 +388,15 @@ def test_several_traces_begin_with_what_costs_most_in_any(tmp_path: Path) -> Non
     )
 
 
+def test_the_terminal_tells_profiled_from_unprofiled_steps(tmp_path: Path) -> None:
+    raw = trace(findings=[a_finding("info", "dear", 9_000_000)], unprofiled_step_ns=8_000_000)
+    assert trace_page.in_words(summary_of(raw)).splitlines()[1:3] == [
+        "Of profiled steps (10.0 ms each, unprofiled 8.00 ms):",
+        "First: it is dear",
+    ]
+    assert "Unprofiled step, median" in written(tmp_path, raw)
+
+
 def test_traces_that_repeat_a_rank_go_by_their_files(tmp_path: Path) -> None:
     raw = [trace(path=f"{folder}/one.json.gz") for folder in ("a", "b")]
     assert [view.title for view in build(summary_of(*raw))] == ["a/one.json.gz", "b/one.json.gz"]
