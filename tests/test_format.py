@@ -132,8 +132,8 @@ def test_a_clipped_name_keeps_both_of_its_ends() -> None:
 
 
 def test_an_interval_that_says_nothing_is_called_so() -> None:
-    assert fmt.step_time(3.2, 0.0000254, 419628.0) == ("3.20 ms", "wider than 100×")
-    assert fmt.ratio_interval(0.00001, 201692.81) == "wider than 100×"
+    assert fmt.step_time(3.2, 0.0000254, 419628.0) == ("3.20 ms", "too noisy to compare")
+    assert fmt.ratio_interval(0.00001, 201692.81) == "too noisy to compare"
     assert fmt.ratio_interval(0.1, 9.0) == "0.10 to 9.00"
 
 

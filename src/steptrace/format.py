@@ -17,7 +17,7 @@ NS_PER_MS = 1e6
 
 #: An interval whose ends are further apart than this says nothing: two runs that differ have such ones.
 WIDEST = 100.0
-TOO_WIDE = f"wider than {WIDEST:g}×"
+TOO_WIDE = "too noisy to compare"
 
 
 def significant(value: float, digits: int = 3) -> str:

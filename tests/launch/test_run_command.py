@@ -162,7 +162,7 @@ def measured(*steps_ns: int) -> Measured:
 def test_long_steps_are_printed_with_their_period_and_their_share_of_the_time() -> None:
     usual, long = 20_000_000, 600_000_000
     (step, first, second, *_) = timing([measured(*([usual] * 4 + [long]) * 2)])
-    assert step == "  step 20.0 ms (median; mean 136 ms), 5 % to 95 %: 20.0 to 600 ms (10 timed steps, CPU)"
+    assert step == "  step 20.0 ms (median; mean 136 ms), 5 % to 95 %: 20.0 ms to 600 ms (10 timed steps, CPU)"
     assert first == "    8 of 10 steps: median 20.0 ms, 12 % of the time"
     assert second == "    2 of 10 steps (one every 5): median 600 ms, 88 % of the time"
     once = "    one long step does not tell how often it comes: --steps 24"

@@ -65,8 +65,8 @@ def timing(measured: Sequence[Measured]) -> list[str]:
     ranks = first.record.world_size
     median, mean = statistics.median(medians), statistics.mean(steps)
     apart = f" (median; mean {fmt.duration_ms(mean)})" if max(mean, median) > DIFFERENT * min(mean, median) else ""
-    step_ms, most_ms = fmt.step_time(median, low, high)
-    head = f"  step {step_ms}{apart}, 5 % to 95 %: {most_ms}"
+    range_ms = f"{fmt.duration_ms(low)} to {fmt.duration_ms(high)}"
+    head = f"  step {fmt.duration_ms(median)}{apart}, 5 % to 95 %: {range_ms}"
     runs = f"{len(measured)} runs, " if len(measured) > 1 else ""
     lines = [f"{head} ({runs}{len(steps)} timed steps, {where}{f', {ranks} ranks' if ranks > 1 else ''})"]
     if len(measured) > 1:
