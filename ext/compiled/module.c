@@ -3,9 +3,6 @@
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
 
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +10,7 @@
 #include "scan.h"
 
 /* Goes up with whatever the Python side must know: as VERSION of steptrace.compiled. */
-#define VERSION 5
+#define VERSION 6
 
 typedef struct {
     PyObject_HEAD
@@ -365,17 +362,6 @@ static PyObject *py_nearest(PyObject *self, PyObject *args)
     return release(a, widths, made ? NULL : "rows of one length in a forest are expected");
 }
 
-/* Gives free memory back to the system where the C library keeps it otherwise. */
-static PyObject *py_trim(PyObject *self, PyObject *args)
-{
-    (void)self;
-    (void)args;
-#ifdef __GLIBC__
-    malloc_trim(0);
-#endif
-    Py_RETURN_NONE;
-}
-
 static PyObject *py_call_tree(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -442,7 +428,6 @@ static PyMethodDef METHODS[] = {
     {"nesting_parents", py_nesting_parents, METH_VARARGS, "nesting_parents(group, start, end, parent): fills `parent`."},
     {"enclosing", py_enclosing, METH_VARARGS, "enclosing(group, start, end, query_group, time, found): fills `found`."},
     {"nearest", py_nearest, METH_VARARGS, "nearest(parent, wanted, row): fills `row`."},
-    {"trim", py_trim, METH_NOARGS, "trim(): gives free memory back to the system."},
     {"call_tree", py_call_tree, METH_VARARGS,
      "call_tree(thread, ts, dur of each table; kind, row, thread, parent, depth, size, ts, host, own): fills the latter."},
     {"inside_same", py_inside_same, METH_VARARGS, "inside_same(key, size, inside, keys): fills `inside`."},

@@ -14,12 +14,7 @@ except ImportError as error:
 compiled = _compiled
 
 #: As VERSION of ext/compiled/module.c: an editable install may hold what an earlier state of the sources gave.
-VERSION: Final = 5
+VERSION: Final = 6
 
 if getattr(compiled, "VERSION", None) != VERSION:
     raise ImportError(f"steptrace._compiled was built from other sources than these; {_BUILD}")
-
-
-def trim_heap() -> None:
-    """Give free memory back to the system, which the C library keeps otherwise, in case what is needed next fits in."""
-    compiled.trim()

@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from steptrace.analysis.common.steps import is_training
 from steptrace.analysis.communication import ranks as across_ranks
 from steptrace.analysis.communication.all_reduce import all_reduce, reduce_passes
 from steptrace.analysis.communication.collectives import collectives
-from steptrace.analysis.copies import copy_rates, series
+from steptrace.analysis.copies import series
 from steptrace.analysis.critical_path.measure import critical_path
 from steptrace.analysis.idle import host_gaps, idle
 from steptrace.analysis.input import input_wait
@@ -26,7 +27,6 @@ from steptrace.analysis.optimizer import optimizer_calls
 from steptrace.analysis.overview import overview, step_figures
 from steptrace.analysis.program import program
 from steptrace.analysis.quality import quality
-from steptrace.analysis.queues import queue_lengths
 from steptrace.analysis.step_kinds import mean_ns, step_kinds
 from steptrace.analysis.syncs import syncs
 from steptrace.analysis.tables import OF_SUBJECTS, write_all, write_tables
@@ -40,12 +40,12 @@ from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.trace.bounds import path_text
 from steptrace.trace.find import find_traces
 from steptrace.trace.link import read_trace
-from steptrace.trace.model import Trace, forget, lean
+from steptrace.trace.model import Trace
 from steptrace.trace.parallel import read_each
 from steptrace.trace.source import with_records
 
 #: Tables that neither `write_counters` nor the comparison of ranks reads.
-_NOT_COMPARED = ("ops", "launches", "frames", "memory", "syncs")
+_NOT_COMPARED = ("ops", "frames", "memory", "syncs")
 
 #: How many labels summary.json lists; the table `annotation_times` has all.
 MOST_LABELS = 100
@@ -97,10 +97,10 @@ def _summarize(path: Path, folders: dict[Path, Path] | None) -> tuple[Trace, Tra
     trace = load_trace(path)
     if folders is None:
         return trace, summarize_trace(trace)
-    trace = write_tables(trace, folders[path])
+    write_tables(trace, folders[path])
     summary = summarize_trace(trace)
-    forget(trace, queue_lengths, copy_rates, but=True)
-    return lean(trace, *_NOT_COMPARED), summary
+    light = replace(trace, **{name: getattr(trace, name).iloc[:0].copy() for name in _NOT_COMPARED})
+    return light, summary
 
 
 def _repeated_ranks(traces: list[Trace]) -> str | None:

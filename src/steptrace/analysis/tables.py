@@ -1,17 +1,11 @@
-"""Every table of one trace, as a function of the trace, and writing them as Parquet files.
-
-Files are written a slice of rows at a time, so that no long table is ever copied whole.
-"""
+"""Every table of one trace, as a function of the trace, and writing them as Parquet files."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from steptrace.analysis.common.annotations import annotation_times, section_medians, section_times
 from steptrace.analysis.common.call_tree import call_tree, kernel_origins
@@ -34,9 +28,8 @@ from steptrace.analysis.quality import quality_checks
 from steptrace.analysis.queues import queue_lengths, queues
 from steptrace.analysis.roofline import roofline
 from steptrace.analysis.syncs import sync_costs, sync_sites
-from steptrace.compiled import trim_heap
-from steptrace.documents.table import with_version
-from steptrace.trace.model import Trace, forget, lean
+from steptrace.documents.table import write_table
+from steptrace.trace.model import Trace
 from steptrace.trace.rows import TABLES
 
 #: Tables that are a subject of `TraceSummary`, by its name.
@@ -47,7 +40,7 @@ OF_SUBJECTS: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
     "roofline": roofline,
 }
 #: Every table by name, but the trace's own and the allocators' memory. A trace remembers what it has computed, so they
-#: may be asked for in any order; those that take the most memory are written first.
+#: may be asked for in any order.
 OF_TRACE: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
     "call_tree": call_tree,
     "flame_device": device_flame,
@@ -85,13 +78,6 @@ OF_GPU: Final[Mapping[str, Callable[[Trace, int], pd.DataFrame]]] = {
     "collective_times": collective_times,
 }
 
-#: Columns of the trace's own tables that nothing reads once they are written.
-_ONLY_WRITTEN: Final = {
-    "ops": ["external_id", "sequence"],
-    "launches": ["correlation", "external_id"],
-    "kernels": ["correlation"],
-}
-
 
 def tables_of(trace: Trace) -> dict[str, Callable[[], pd.DataFrame]]:
     """The tables that a trace has, but its own and the allocators' memory: by name what computes it."""
@@ -103,60 +89,17 @@ def tables_of(trace: Trace) -> dict[str, Callable[[], pd.DataFrame]]:
     return {**of_trace, **of_device, **of_gpu}
 
 
-def write_tables(trace: Trace, folder: Path) -> Trace:
-    """Write every table to `folder/<name>.parquet`; return the trace without what no figure needs any more."""
+def write_tables(trace: Trace, folder: Path) -> None:
+    """Write every table to `folder/<name>.parquet`."""
     if len(trace.memory):
         write_all({"memory_blocks": memory_blocks(trace), **memory_tables(trace)}, folder)
-        forget(trace, memory_blocks)
     write_all({name: getattr(trace, name) for name in TABLES}, folder)
-    columns = {name: getattr(trace, name).drop(columns=names) for name, names in _ONLY_WRITTEN.items()}
-    trace = lean(trace, "memory", **columns)
-    trim_heap()
     for name, table in tables_of(trace).items():
         write_all({name: table()}, folder)
-        if name == "kernel_origins":
-            forget(trace, call_tree)  # the last table that asks for it
-    return lean(trace, "frames")
-
-
-#: Rows of a row group.
-_ROWS: Final = 1 << 16
 
 
 def write_all(tables: Mapping[str, pd.DataFrame], folder: Path) -> None:
-    """Write tables to `folder/<name>.parquet`, whole numbers as int64, however narrow they are in memory.
-
-    Only texts are dictionary-encoded: for times this would double the cost of writing.
-    """
+    """Write tables to `folder/<name>.parquet`."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
-        texts = [str(column) for column, dtype in table.dtypes.items() if dtype.kind not in "iufb"]
-        first = _wide(table if len(table) <= _ROWS else _telling(table, texts))
-        whole = pa.Table.from_pandas(first, preserve_index=False)
-        schema = whole.schema.with_metadata(with_version(whole.schema.metadata))
-        with pq.ParquetWriter(folder / f"{name}.parquet", schema, use_dictionary=texts) as file:
-            slices = (table.iloc[begin : begin + _ROWS] for begin in range(0, len(table), _ROWS))
-            for part in [whole] if len(table) <= _ROWS else (_arrow(rows, schema) for rows in slices):
-                file.write_table(part)
-
-
-def _telling(table: pd.DataFrame, texts: list[str]) -> pd.DataFrame:
-    """A few rows to infer the types from: the first row, and each text column's first row with a value."""
-    return table.iloc[sorted({0, *(int(table[name].notna().to_numpy().argmax()) for name in texts)})]
-
-
-def _arrow(rows: pd.DataFrame, schema: pa.Schema) -> pa.Table:
-    """Rows of a table with the types of a schema."""
-    columns = zip(rows.items(), schema, strict=True)
-    return pa.Table.from_arrays(
-        [pa.array(column, type=field.type, from_pandas=True) for (_, column), field in columns], schema=schema
-    )
-
-
-def _wide(rows: pd.DataFrame) -> pd.DataFrame:
-    narrow: list[tuple[str, Any]] = [
-        (str(name), np.int64 if isinstance(dtype, np.dtype) else "Int64")
-        for name, dtype in rows.dtypes.items()
-        if dtype.kind == "i" and dtype.itemsize < 8
-    ]
-    return rows.assign(**{name: rows[name].astype(dtype) for name, dtype in narrow}) if narrow else rows
+        write_table(table, folder / f"{name}.parquet")

@@ -133,17 +133,17 @@ def _validate_column(values: "pd.Series[Any]", column: Column, where: str) -> No
 
 
 def write_table(frame: "pd.DataFrame", path: Path) -> None:
-    """Write a frame as parquet, without its index, with the version of tables in the metadata."""
+    """Write a frame as parquet, without its index, with the version of tables in the metadata.
+
+    Only texts are dictionary-encoded: for times this would double the cost of writing.
+    """
     import pyarrow as pa
     from pyarrow import parquet
 
     table = pa.Table.from_pandas(frame, preserve_index=False)
-    parquet.write_table(table.replace_schema_metadata(with_version(table.schema.metadata)), path)
-
-
-def with_version(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes]:
-    """The metadata of a table with the version of tables."""
-    return {**(metadata or {}), _VERSION_KEY: b"%d" % _VERSION}
+    texts = [str(name) for name, dtype in frame.dtypes.items() if dtype.kind not in "iufb"]
+    metadata = {**(table.schema.metadata or {}), _VERSION_KEY: b"%d" % _VERSION}
+    parquet.write_table(table.replace_schema_metadata(metadata), path, use_dictionary=texts)
 
 
 def read_table(path: Path) -> "pd.DataFrame":

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -117,24 +117,13 @@ def once(compute: Callable[Concatenate[Trace, Rest], Result]) -> Callable[Concat
 
     @functools.wraps(compute)
     def remembered(trace: Trace, /, *args: Rest.args, **kwargs: Rest.kwargs) -> Result:
-        key = (_name(compute), args, tuple(kwargs.items()))
+        key = (f"{compute.__module__}.{compute.__qualname__}", args, tuple(kwargs.items()))
         if key not in trace.derived:
             trace.derived[key] = compute(trace, *args, **kwargs)
         result: Result = trace.derived[key]
         return result
 
     return remembered
-
-
-def _name(function: Callable[..., Any]) -> str:
-    return f"{function.__module__}.{function.__qualname__}"
-
-
-def forget(trace: Trace, *functions: Callable[..., Any], but: bool = False) -> None:
-    """Remove the results of some functions of `once`, or (`but`) all others, from memory."""
-    names = [*map(_name, functions)]
-    for key in [key for key in trace.derived if (key[0] in names) != but]:
-        del trace.derived[key]
 
 
 @once
@@ -172,14 +161,6 @@ def median_step(trace: Trace) -> int | None:
     rows = working if len(working) else np.arange(len(trace.steps))
     by_time = np.argsort(trace.steps["dur"].to_numpy()[rows], kind="stable")
     return int(rows[by_time[(len(rows) - 1) // 2]])
-
-
-def lean(trace: Trace, *emptied: str, **tables: pd.DataFrame) -> Trace:
-    """The trace without the rows of some tables, and with others in place of its own; cached results stay."""
-    changed: dict[str, Any] = {name: getattr(trace, name).iloc[:0].copy() for name in emptied} | tables
-    copy = replace(trace, **changed)
-    copy.derived.update(trace.derived)
-    return copy
 
 
 def check(trace: Trace) -> Trace:
