@@ -236,11 +236,9 @@ def plural(number: float, noun: str, nouns: str | None = None) -> str:
 
 
 def duration(ns: float) -> str:
-    """A time in a sentence: three digits without needless zeros; milliseconds from 0.1 on, microseconds likewise."""
-    for unit, least, size in (("s", 1e9, 1e9), ("ms", 1e5, 1e6), ("µs", 1e2, 1e3)):
-        if abs(ns) >= least:
-            return f"{number(ns / size)} {unit}"
-    return f"{number(ns)} ns"
+    """A time in a sentence: as `duration_ns`, without needless zeros."""
+    figure, unit = duration_ns(ns).split(" ")
+    return f"{figure.rstrip('0').rstrip('.') if '.' in figure else figure} {unit}"
 
 
 def whole_percent(value: float) -> str:

@@ -26,7 +26,6 @@ def test_counts_and_bytes_stand_side_by_side(study_builder):
     wanted = ["Operators per step", "Kernels per step", "Inputs copied", "Targets copied", "Peak GPU memory"]
     assert [loop[name] for name in wanted] == ["8,685", "not measured", "256 KiB", "500 B", "not measured"]
     assert [fused[name] for name in wanted] == ["108", "19", "not measured", "not measured", "1.00 MiB"]
-    assert "so the two counts differ" in launches(study)  # other numbers, so it says why
 
 
 def test_synchronised_sections_stand_beside_the_unprofiled_step(study_builder):

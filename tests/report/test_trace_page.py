@@ -188,13 +188,13 @@ def test_a_prediction_whose_steps_differ_says_so_on_the_page(tmp_path: Path) -> 
 def test_one_trace_tells_where_its_time_goes(tmp_path: Path) -> None:
     page = written(tmp_path, trace())
     words = text_of(page)
-    assert "GPU busy 70 % of the step time; idle after a sync 20 %; 2 syncs per step." in words
+    assert "GPU busy 70 % of the profiled step; idle 20 % after a sync; 2 syncs per step." in words
     assert "idle after a sync 20 %" in words  # the bar below it
     assert "a/b.py:7 in f aten::item d2h_copy loss 2 600 µs 2.00 ms" in words
     assert "k&lt;float&gt; compute 3 900 µs" in words
     assert "loss 1 3.00 ms" in words
     assert "4 10.0 ms 6.00 ms 1.00 ms 3.00 ms" in words
-    assert "after a sync aten::add loss 2 4.00 ms 3.00 ms" in words
+    assert "sync aten::add loss 2 4.00 ms 3.00 ms" in words
     assert "unknown lost not measured none" in words
     assert "cudaGraphLaunch graph 40 41 9.00 µs" in words
     assert "7 40 2 20.0 ms 1.50 1 4 9 5.00 ms" in words
@@ -304,7 +304,7 @@ def test_the_headline_takes_its_shares_from_the_parts_of_the_steps(tmp_path: Pat
     }
     shown = trace(gpu_busy_pct=1.0, overview={**trace()["overview"], "parts_ns": parts})
     words = text_of(written(tmp_path, shown))
-    assert "GPU busy 1.0 % of the step time; waiting for the host 95 %; 2 syncs" in words
+    assert "GPU busy 1.0 % of the profiled step; idle 95 % because nothing was launched; 2 syncs" in words
 
 
 def test_the_first_screen_says_what_the_record_is_of(tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_the_first_screen_says_what_the_record_is_of(tmp_path: Path) -> None:
     words = text_of(written(tmp_path, few))
     before = words[: words.index("What to do first")]
     assert "One step only; it may be untypical." in before
-    assert "Python stacks were recorded, which slows the host: time unprofiled steps first." in before
+    assert "Python stacks were recorded: they slow the host, so idle time is an upper bound." in before
     assert "probably inference" in before
     many = text_of(written(tmp_path, trace(steps=[step] * 3, training=True, unprofiled_step_ns=9_000_000, **stacks)))
     for said in ("untypical", "Python stacks were", "probably inference"):
@@ -359,7 +359,7 @@ def test_findings_stand_behind_the_overview_and_what_has_nothing_to_show_in_one_
     assert "Bandwidth over time" not in words
     assert "1 sync outside the steps is not counted." in words
     assert "a/b.py:7 saves at most 50.0 µs (0.5 % of a step)" in words
-    assert "Within the steps it is idle for 6.00 ms." in words
+    assert "idle per step 3.00 ms" in words
 
 
 def test_what_saves_nothing_is_not_to_be_done_first(tmp_path: Path) -> None:
@@ -453,7 +453,7 @@ def test_a_page_without_a_gpu_begins_with_what_was_measured_and_what_is_predicte
     raw = {**without_gpu(), "unprofiled_step_ns": 750_000}
     words = text_of(written(tmp_path, raw))
     assert "A step takes 750 µs on this CPU (median); GPU figures were not measured." in words
-    assert "All figures but the unprofiled step time come from" in words
+    assert "All figures but the unprofiled step time were recorded under the profiler" in words
     for heading in ("GPU busy", "Kernels per step", "GPU work with its launch"):
         assert heading not in words[: words.index("Overview")]
     (view,) = build(summary_of(raw))

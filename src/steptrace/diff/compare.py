@@ -201,7 +201,7 @@ def _notes(a: Side, b: Side) -> Iterator[str]:
         profiled = _step(a, b)[0]
         ratio = (profiled.b or 1.0) / (profiled.a or 1.0) / (after / before)
         if not 1 / PROFILER_OVERHEAD < ratio < PROFILER_OVERHEAD:
-            yield "profiled and unprofiled steps differ by different ratios: trust proportions, not durations"
+            yield "the profiler slows one side more than the other: compare unprofiled step times"
 
 
 def _alike(own: Side, other: Side) -> float:

@@ -19,7 +19,9 @@ class GpuTime(Document, frozen=True):
     exposed_comm_ns: Annotated[
         int | None, column("Exposed communication", "Communication that no compute hides.", "ns")
     ]
-    exposed_memory_ns: Annotated[int | None, column("Exposed memory", "Copies and sets that no kernel hides.", "ns")]
+    exposed_memory_ns: Annotated[
+        int | None, column("Exposed copies and memsets", "Copies and sets that no kernel hides.", "ns")
+    ]
     comm_compute_overlap_ns: Annotated[
         int | None, column("Communication hidden", "Communication and compute at once.", "ns")
     ]
@@ -29,7 +31,7 @@ class GpuTime(Document, frozen=True):
 class StepTime(Document, frozen=True):
     """One step; GPU figures are null without a GPU."""
 
-    index: Annotated[int, key("Step", "The N of `ProfilerStep#N`.")]
+    index: Annotated[int, key("ProfilerStep", "The profiler's number of the step.")]
     start_ns: Annotated[int, field("Start.", "ns")]
     dur_ns: Annotated[int, column("Length", "Length, up to the end of the last work launched in it.", "ns")]
     host_dur_ns: Annotated[int, column("On the host", "Length on the host.", "ns")]
@@ -38,20 +40,22 @@ class StepTime(Document, frozen=True):
     exposed_comm_ns: Annotated[
         int | None, column("Exposed communication", "Communication that no compute hides.", "ns")
     ]
-    exposed_memory_ns: Annotated[int | None, column("Exposed memory", "Copies and sets that no kernel hides.", "ns")]
+    exposed_memory_ns: Annotated[
+        int | None, column("Exposed copies and memsets", "Copies and sets that no kernel hides.", "ns")
+    ]
     idle_ns: Annotated[int | None, column("Idle", "Its length without `busy_ns`.", "ns")]
 
 
 class TemporalRow(Document, frozen=True):
-    """Where one GPU's time went in one step, or (`step` null) from its first to its last activity.
+    """Where one GPU's time went in one step, or, in the row without a step, from its first to its last activity.
 
-    `compute_ns`, `exposed_comm_ns`, `exposed_memory_ns` and `idle_ns` add up to `span_ns` exactly.
+    Compute, the exposed parts and idle add up to the span exactly.
     """
 
     rank: Annotated[int | None, field("Rank of the trace, null if it does not say.")]
     device: Annotated[int, key("GPU", "GPU.", local=True)]
     step: Annotated[int | None, key("", "Row of `steps`; null for the whole trace.")]
-    index: Annotated[int | None, key("Step", "The N of `ProfilerStep#N`; null for the whole trace.")]
+    index: Annotated[int | None, key("ProfilerStep", "The profiler's number of the step; null for the whole trace.")]
     start_ns: Annotated[int, field("Start of the span.", "ns")]
     span_ns: Annotated[
         int, column("Span", "Length of the span: of a step, up to the end of the last work it launched.", "ns")
@@ -63,7 +67,9 @@ class TemporalRow(Document, frozen=True):
     exposed_comm_ns: Annotated[
         int, column("Exposed communication", "Time with a collective's kernel and no compute kernel.", "ns")
     ]
-    exposed_memory_ns: Annotated[int, column("Exposed memory", "Time with a memcpy or memset and no kernel.", "ns")]
+    exposed_memory_ns: Annotated[
+        int, column("Exposed copies and memsets", "Time with a memcpy or memset and no kernel.", "ns")
+    ]
     comm_compute_overlap_ns: Annotated[
         int, column("Communication hidden", "Time with a collective's and a compute kernel.", "ns")
     ]

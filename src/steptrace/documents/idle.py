@@ -15,10 +15,16 @@ class StreamIdle(Document, frozen=True):
     device: Annotated[int, key("GPU", "GPU.", local=True)]
     stream: Annotated[int, key("Idle by stream", "Stream.")]
     host_wait_ns: Annotated[
-        int, column("Host wait", "Before work launched after the previous one had ended.", "ns", total=True)
+        int,
+        column(
+            "Launched late",
+            "Gaps before work launched after the previous work had ended; HTA: host wait.",
+            "ns",
+            total=True,
+        ),
     ]
     kernel_wait_ns: Annotated[
-        int, column("Kernel wait", f"Of the others, gaps under {duration(KERNEL_WAIT_BELOW_NS)}.", "ns", total=True)
+        int, column("Short", f"Other gaps under {duration(KERNEL_WAIT_BELOW_NS)}; HTA: kernel wait.", "ns", total=True)
     ]
     other_ns: Annotated[int, column("Other", "The rest.", "ns", total=True)]
 
@@ -27,7 +33,7 @@ class IdleEnding(Document, frozen=True):
     """The gaps of one cause that activities of one operator ended."""
 
     cause: Annotated[str, key("Cause", "`sync`, `loader`, `host`, `dependency` or `unknown`.")]
-    op: Annotated[str | None, key("Operator whose work ended them", "The operator whose work ended them.")]
+    op: Annotated[str | None, key("Operator whose work came next", "The operator whose work ended the gaps.")]
     label: Annotated[str | None, key("Label", "The innermost label that launched it.")]
     gaps: Annotated[int, column("Gaps", "How many.", total=True)]
     idle_ns: Annotated[int, column("Idle", "Their summed length.", "ns", total=True)]
@@ -60,9 +66,9 @@ class Idle(Document, frozen=True):
         Parts | None,
         column(
             "Cause of idle",
-            "Time of the GPU, not of the host. Each idle gap of a device has one: a sync (the "
-            "host was blocked in one when the GPU ran dry, or for half of the gap), waiting for the "
-            "loader, waiting for the host to launch, a stream or event dependency, or unknown; tested in "
+            "Time of the GPU, not of the host. Each gap in a GPU's work has one cause: a sync (the "
+            "host was blocked in one when the GPU ran dry, or for half of the gap), the host waited for data, "
+            "the host had launched nothing, a stream or event dependency, or unknown; tested in "
             "this order. A gap that ends with work launched before the sync began is not the sync's.",
             "ns",
         ),

@@ -41,7 +41,7 @@ class KernelType(Document, frozen=True):
 
     classes: Annotated[str, key("At once", "The classes, joined by ` + `: `compute`, `comm + memory`, and so on.")]
     ns: Annotated[int, column("Time", "Time in which these ran and no others.", "ns", total=True)]
-    busy_share: Annotated[float, column("Share of busy time", "Of the GPU's busy time, 0 to 1.", "share")]
+    busy_share: Annotated[float, column("Share of busy time", "Of the GPU's busy time.", "share")]
 
 
 class KernelFormat(Document, frozen=True):

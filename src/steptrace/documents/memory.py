@@ -7,7 +7,7 @@ from steptrace.documents.column import column, key
 
 
 class AtPeak(Document, frozen=True):
-    """A row of `memory_at_peak` or `memory_kept`."""
+    """Blocks of one origin: live at the peak, or kept by the steps until the window ends."""
 
     category: Annotated[
         str,

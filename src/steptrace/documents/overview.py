@@ -36,7 +36,7 @@ class TopOperator(Document, frozen=True):
         ),
     ]
     share: Annotated[
-        float, column("Share", "Of all GPU time, or, without a GPU, of all operators' own host time; 0 to 1.", "share")
+        float, column("Share", "Of all GPU time, or, without a GPU, of all operators' own host time.", "share")
     ]
 
 
@@ -59,9 +59,7 @@ class Overview(Document, frozen=True):
             runs="mean",
         ),
     ]
-    device_compute_share: Annotated[
-        float | None, column("Device compute", "Share of the window in which the GPU computed.", "share")
-    ]
+    device_compute_share: Annotated[float | None, field("Share of the window in which the GPU computed.", "share")]
     operators: Annotated[
         tuple[TopOperator, ...], field("The operators with the most time of their own.", runs="none")
     ] = ()
@@ -71,27 +69,10 @@ class Placement(Document, frozen=True):
     """Operators of the steps by where they ran."""
 
     ops_total: Annotated[int, field("`ops_device` + `ops_host` + `ops_view`.")]
-    ops_device: Annotated[
-        int,
-        column(
-            "Operators on the GPU",
-            "Share of the operators that compute or copy something which launched work on the GPU "
-            "themselves. Views and allocations are left out, so this count differs from the operators "
-            "that a program calls. By time: GPU time of the operators' launches, and host time of "
-            "operators that stay on the host.",
-        ),
-    ]
+    ops_device: Annotated[int, field("Launched work on the GPU themselves.")]
     ops_host: Annotated[int, field("Worked on the host, by at least half of their time.")]
     ops_view: Annotated[int, field("Views and allocations.")]
-    device_ns: Annotated[
-        int | None,
-        column(
-            "GPU work of operators / Host time without GPU work",
-            "Per step: GPU time of everything that operators launched, and host time of the operators "
-            "that launch nothing. Copies that no operator launched count in neither.",
-            "ns",
-        ),
-    ]
+    device_ns: Annotated[int | None, field("GPU time of everything that operators launched.", "ns")]
     host_ns: Annotated[int, field("Host time of operators that are neither, without what they called.", "ns")]
     view_ns: Annotated[int, field("Host time of views.", "ns")]
 

@@ -23,12 +23,12 @@ class OperatorRoofline(Document, frozen=True):
     roofline_pct: Annotated[float, column("Of roofline", "Ideal in percent of the GPU time.", "%")]
     slowest_ns: Annotated[
         int,
-        column("Slowest expected", "The highest of the band in which such operators are estimated.", "ns", total=True),
+        column("Expected at most", "The upper end of the estimate for such operators.", "ns", total=True),
     ]
     because: Annotated[
         str,
         column(
-            "Known cause",
+            "Likely cause",
             "`multiple of 8`: rows of 16-bit matrices are none long; `strided`: inputs have gaps or are broadcast; "
             "`tiny`: at the data sheet's figures they would take less time than a kernel's start.",
         ),

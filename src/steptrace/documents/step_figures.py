@@ -28,8 +28,9 @@ class StepFigures(Document, frozen=True):
     sm_weighted_pct: Annotated[
         float | None,
         column(
-            "Multiprocessors busy",
-            "GPU busy, each kernel weighted by the share of multiprocessors that its blocks can occupy.",
+            "Multiprocessors in use",
+            "GPU busy, where a kernel counts only with the share of the GPU's multiprocessors that its blocks can "
+            "occupy: lower than GPU busy where kernels are too small to fill the GPU.",
             "%",
         ),
     ]

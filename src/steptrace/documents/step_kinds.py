@@ -16,7 +16,7 @@ class StepKind(Document, frozen=True):
     steps: Annotated[int, column("Steps", "How many of the timed steps are of this kind.", total=True)]
     of: Annotated[int, column("Of", "All timed steps.", total=True)]
     median_ns: Annotated[int, column("Median", "Median time of these steps.", "ns")]
-    share: Annotated[float, column("Share of the time", "Of the time of all timed steps, 0 to 1.", "share")]
+    share: Annotated[float, column("Share of the time", "Of the time of all timed steps.", "share")]
     comes: Annotated[
         str,
         column("Comes", "How often, as far as these steps show: `every 16 steps`, `once`, `irregularly`, `mostly`."),

@@ -58,7 +58,7 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     findings: Annotated[tuple[Finding, ...], field("Findings of the rules.", runs="none")] = ()
     idle: Annotated[Idle, subject("Why the GPU is idle", "the trace holds fewer than two GPU activities")]
     host_gaps: HostGaps | None
-    syncs: Annotated[Syncs, subject("Where the host waits", "the trace holds no call into a GPU's runtime")]
+    syncs: Annotated[Syncs, subject("Syncs", "the trace holds no call into a GPU's runtime")]
     input: Annotated[Input, subject("Waiting for data", "the trace holds no label of a data loader")]
     kernels: Annotated[tuple[KernelName, ...], subject("Kernels", NO_GPU)]
     kernel_types: tuple[KernelType, ...]
@@ -70,7 +70,7 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     gpu: Annotated[GpuTime, subject("GPU time", NO_GPU, folded=True)]
     gaps_before: Annotated[
         tuple[GapBefore, ...],
-        subject("Before which kernels the GPU waits", "the trace holds no gap between GPU activities", folded=True),
+        subject("Idle before each kernel", "the trace holds no gap between GPU activities", folded=True),
     ]
     roofline: Annotated[
         tuple[OperatorRoofline, ...],

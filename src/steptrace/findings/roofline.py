@@ -37,13 +37,12 @@ def _slow_kernels(window: Window) -> Iterator[Match]:
     causes = [_CAUSES[cause] for cause in dict.fromkeys(row.because for row in slow[:_MOST]) if cause in _CAUSES]
     yield Match(
         severity="info",
-        claim=f"{worst.name} reaches {number(worst.roofline_pct)} % of what the GPU's data sheet allows, and takes "
+        claim=f"{worst.name} runs at {number(worst.roofline_pct)} % of the speed in the GPU's data sheet, and takes "
         f"{duration(window.per_step(worst.ns))} {window.per}",
         evidence=(
             *(
                 f"{row.name} of {row.inputs}: {number(window.per_step(row.count))} calls {window.per} take "
-                f"{duration(window.per_step(row.ns))}, "
-                f"an estimate gives at most {duration(window.per_step(row.slowest_ns))}"
+                f"{duration(window.per_step(row.ns))}; expected at most {duration(window.per_step(row.slowest_ns))}"
                 for row in slow[:_MOST]
             ),
             *(why for why, _ in causes),

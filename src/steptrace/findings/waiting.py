@@ -183,13 +183,13 @@ def _host_bound(window: Window) -> Iterator[Match]:
     named = [_gap_in_words(row) for row in gaps.gaps[:_NAMED]]
     advice = _without_stacks_first(window, _LOOK_AT_GAPS)
     if in_calls:
-        why = f"for long calls into the GPU's runtime: {_longest_call(window, gaps.gaps)}"
+        why = f"during long calls into the GPU's runtime: {_longest_call(window, gaps.gaps)}"
         advice = _LATE_RETURN if late else _FIRST_CALL
     else:
-        why = f"while the host does not launch{_longest_gap(window, gaps.gaps, ', longest for ')}"
+        why = f"because nothing was launched{_longest_gap(window, gaps.gaps, '; the longest gap is ')}"
     yield Match(
         severity="warning" if window.share(idle_ns) >= OVERHEAD_HIGH else "info",
-        claim=f"host-bound: the GPU waits {why}",
+        claim=f"host-bound: the GPU is idle {why}",
         evidence=(
             _idle_in_words(window, wait),
             f"{number(count)} launches {window.per}, the median with {duration(wait.kernel_ns)} of GPU work",
@@ -211,12 +211,12 @@ def _many_launches(window: Window, wait: _Wait, bound: str, advice: str | None) 
     idle_ns, launches = wait.idle_ns, wait.launches
     kernels = window.entry.kernels_per_step or window.per_step(launches.activities)
     share, whole = percent(window.share(idle_ns)), "a step" if window.steps else "the trace"
-    meanwhile = f", which meanwhile spends {wait.in_words}" if wait.parts else ""
+    meanwhile = f"; the host meanwhile spends {wait.in_words}" if wait.parts else ""
     gaps = () if window.entry.host_gaps is None else window.entry.host_gaps.gaps
     longest = _longest_gap(window, gaps, "; the longest gap is ")
     return Match(
         severity="warning" if window.share(idle_ns) >= OVERHEAD_HIGH else "info",
-        claim=f"{bound}: for {share} of {whole} the GPU waits for the host{meanwhile}{longest}",
+        claim=f"{bound}: for {share} of {whole} the GPU is idle because nothing was launched{meanwhile}{longest}",
         evidence=(
             _idle_in_words(window, wait),
             f"{number(kernels)} kernels {window.per}",
@@ -230,7 +230,7 @@ def _many_launches(window: Window, wait: _Wait, bound: str, advice: str | None) 
 
 
 def _idle_in_words(window: Window, wait: _Wait) -> str:
-    return f"GPU idle {duration(wait.idle_ns)} of {duration(window.step_ns)} {window.per} because nothing was launched"
+    return f"GPU idle for that reason: {duration(wait.idle_ns)} of {duration(window.step_ns)} {window.per}"
 
 
 def _longest(window: Window, gaps: Sequence[HostGap]) -> tuple[int, str, HostGap]:
@@ -293,7 +293,7 @@ _LAUNCH_BOUND: Final[Thresholds] = {
 }
 
 _NO_STACKS: Final = (
-    "First profile without Python stacks (`with_stack=False`): stacks slow the host down, so the wait may be the "
+    "Profile again without Python stacks (`with_stack=False`): they slow the host, so part of the idle time is the "
     "profiler's."
 )
 _LAUNCH_LESS: Final = WORDS["launch_bound"]["advice"]

@@ -16,8 +16,7 @@ from steptrace.format import duration
 WHOLE: Final = "in the whole trace"
 
 _BUSY: Final = ("compute", "exposed_memory", "exposed_comm")
-#: Classes of the critical path on the GPU, and the share of a step from which on a GPU that waits for the host is bound
-#: by it.
+#: Classes of the critical path on the GPU. A GPU with nothing to do for this share of a step is bound by the host.
 _GPU_CLASSES: Final = ("queue", "compute", "comm", "memory")
 _HOST_BOUND: Final = 0.5
 
@@ -59,20 +58,30 @@ class Window:
         return self.entry.program.stacks and self.entry.unprofiled_step_ns is None
 
     @property
+    def host_bound(self) -> bool:
+        """Whether the GPU is idle for half of the step or more because nothing was launched."""
+        return self.share(self.parts.get("idle_host", 0.0)) >= _HOST_BOUND
+
+    @property
     def gpu_on_path_ns(self) -> float | None:
         """GPU work on the critical path of a step that the host bounds: shorter GPU work saves no more.
 
-        None where the GPU waits for the host for less than half of the step, or where the profiler may be the reason:
-        the path knows no full queue, so that of a step that the GPU bounds can lie on the host, too.
+        None where the host does not bound the step: the path knows no full queue, so that of a step that the GPU bounds
+        can lie on the host, too.
         """
         path = self.entry.critical_path
-        if path is None or self.host_may_be_slowed or self.share(self.parts.get("idle_host", 0.0)) < _HOST_BOUND:
+        if path is None or not self.host_bound:
             return None
         on_gpu = [row.path_ns for row in path.classes if row.class_ in _GPU_CLASSES]
         return None if None in on_gpu else float(sum(ns for ns in on_gpu if ns is not None))
 
     def find(self, rule: "Rule[Window]") -> Iterator[Finding]:
-        """A rule's findings; costs get their share of the step, and are for one step only where there are steps."""
+        """A rule's findings; costs get their share of the step, and are for one step only where there are steps.
+
+        None on GPU work where the host bounds the step and Python stacks may be the reason: its cost is not known then.
+        """
+        if rule.gpu_work and self.host_bound and self.host_may_be_slowed:
+            return
         for match in rule.find(self):
             match = self._on_path(match) if rule.gpu_work else match
             cost, share = match.cost_ns_per_step, match.cost_share

@@ -66,6 +66,10 @@ def _saves_too_little(item: Finding) -> bool:
     return item.cost_ns_per_step == 0 or (item.cost_share is not None and item.cost_share < NOISE_FLOOR)
 
 
+def _unpriced(item: Finding) -> bool:
+    return item.cost_ns_per_step is None and item.cost_share is None and item.rule != ANSWER
+
+
 def recommended(findings: Sequence[Finding]) -> list[Finding]:
     """What to do first, one finding of each rule; none that saves less than 1 % of a step.
 
@@ -78,6 +82,7 @@ def recommended(findings: Sequence[Finding]) -> list[Finding]:
     candidates = [item for item in findings if item.rule not in ABOUT_THE_METHOD]
     candidates = candidates or [item for item in findings if item.rule not in _OF_THE_PROFILER]
     candidates = [item for item in candidates if not _saves_too_little(item)]
+    candidates = [item for item in candidates if item.severity != "info" or not _unpriced(item)] or candidates
     by_rule: dict[str, Finding] = {}
     for item in _in_order(candidates):
         by_rule.setdefault(item.rule, item)
@@ -86,11 +91,12 @@ def recommended(findings: Sequence[Finding]) -> list[Finding]:
 
 def _in_order(findings: Sequence[Finding]) -> list[Finding]:
     """The answer and errors, then what costs most; predicted syncs follow the high costs, and the rest is last."""
-    unpriced = [item for item in findings if item.cost_ns_per_step is None and item.cost_share is None]
-    priced = [item for item in findings if item not in unpriced]
+    answers = [item for item in findings if item.rule == ANSWER]
+    unpriced = [item for item in findings if _unpriced(item)]
+    priced = [item for item in findings if item not in unpriced and item not in answers]
     priced.sort(key=lambda item: -(item.cost_ns_per_step or item.cost_share or 0))
     high = max((at for at, item in enumerate(priced, start=1) if item.severity == "high"), default=0)
-    leading = [item for item in unpriced if item.rule == ANSWER or item.severity == "high"]
-    predicted = [item for item in unpriced if item.rule == PREDICTED_SYNCS and item not in leading]
-    others = [item for item in unpriced if item not in leading and item not in predicted]
-    return [*leading, *priced[:high], *predicted, *priced[high:], *others]
+    errors = [item for item in unpriced if item.severity == "high"]
+    predicted = [item for item in unpriced if item.rule == PREDICTED_SYNCS and item not in errors]
+    others = [item for item in unpriced if item not in errors and item not in predicted]
+    return [*answers, *errors, *priced[:high], *predicted, *priced[high:], *others]

@@ -8,32 +8,27 @@ from steptrace.report.page.definitions import definitions
 from steptrace.report.page.markup import render
 from steptrace.report.page.overview import (
     FORMAT_NAMES,
-    MOST,
     formats_shown,
     operator_table,
     overview_parts,
     parts_chart,
 )
-from steptrace.report.page.table import Explained, listing
+from steptrace.report.page.table import Explained
 from steptrace.report.trace.model import TraceView
+from steptrace.report.trace.parts import note
 
-_TERMS = (
-    "Overview.parts_ns", "Overview.device_compute_share", "Placement.ops_device", "Placement.device_ns",
-    "TopOperator.host_self_ns", "Precision.kernel_ns", "Precision.tensor_core_ns",
-)  # fmt: skip
+_TERMS = ("Overview.parts_ns", "TopOperator.host_self_ns", "Precision.kernel_ns", "Precision.tensor_core_ns")
 
 
 def overview(view: TraceView, *, alone: bool) -> list[Explained]:
     """Where a step goes, in one chart, figures and the names that take most of it."""
     trace = view.trace
     together = f" of {len(trace.steps)} steps together" if len(trace.steps) > 1 else ""
-    chart = parts_chart(overview_parts(trace.overview), "step" if trace.steps else "GPU's span")
+    # The page of one trace begins with this chart.
+    chart = None if alone else parts_chart(overview_parts(trace.overview), "step" if trace.steps else "GPU's span")
     tables = []
     if trace.overview is not None and trace.overview.operators:
         tables.append((f"Top operators{together}", operator_table(trace.overview).html))
-    if trace.kernels:
-        kernels = listing(trace.kernels[:MOST], ("short_name", "count", "sum_ns", "share")).html
-        tables.append((f"Top kernels{together}", kernels))
     html = render(
         "trace/overview",
         facts=_facts(view),
@@ -42,7 +37,7 @@ def overview(view: TraceView, *, alone: bool) -> list[Explained]:
         tables=tables,
         alone=alone,
     )
-    return [Explained(html, definitions(_TERMS))]
+    return [Explained(html, definitions(_TERMS)), *_placement(trace)]
 
 
 def _facts(view: TraceView) -> list[tuple[str, Markup]]:
@@ -54,10 +49,7 @@ def _facts(view: TraceView) -> list[tuple[str, Markup]]:
         facts.append(("Profiled step, mean from start to next start", fmt.duration_ns(step_ns), rate or ""))
     elif step_ns is None and view.has_gpu:
         facts.append(("GPU's span", fmt.duration_ns(trace.gpu.span_ns), "no steps marked"))
-    if view.has_gpu:
-        share = None if trace.overview is None else trace.overview.device_compute_share
-        facts.append(("Device compute", fmt.share(share), ""))
-    placed = [_noted(*fact) for fact in [*facts, *_placement(trace), *_precision(trace)]]
+    placed = [_noted(*fact) for fact in [*facts, *_precision(trace)]]
     return [(heading, text) for heading, text in placed]
 
 
@@ -76,25 +68,27 @@ def _rate_note(trace: TraceSummary) -> str | None:
     return f"{each} of it between steps" if between > 0 else f"steps overlap by {each} each on average"
 
 
-def _placement(trace: TraceSummary) -> list[tuple[str, str, str]]:
-    placement = trace.placement
-    if placement is None or not placement.ops_total:
+def _placement(trace: TraceSummary) -> list[Explained]:
+    """How many operators launched work on the GPU, computed on the host, or made a view, and their time."""
+    of, steps = trace.placement, max(len(trace.steps), 1)
+    if of is None or not of.ops_total:
         return []
-    working = placement.ops_device + placement.ops_host
-    steps = max(len(trace.steps), 1)
-    computing, views = (fmt.count(round(count / steps, 2)) for count in (working, placement.ops_view))
-    on_device = fmt.count(round(placement.ops_device / steps, 2))
-    of = f"{on_device} of {computing} that compute or copy; {views} others only make views"
-    per_step = " per step" if trace.steps else ""
-    facts = [("Operators on the GPU", fmt.share(placement.device_share), of)]
-    if not trace.gpu.activities:
-        facts = []
-    if placement.device_ns is not None:
-        facts.append((f"GPU work of operators{per_step}", fmt.duration_ns(placement.device_ns / steps), ""))
-    without = " without a launch" if trace.gpu.activities else " that compute or copy"
-    launch_nothing = f"{fmt.count(round(placement.ops_host / steps, 2))} operators{without}"
-    name = "Host time without GPU work" if trace.gpu.activities else "Host time of operators"
-    return [*facts, (f"{name}{per_step}", fmt.duration_ns(placement.host_ns / steps), launch_nothing)]
+    kinds = [("Launch work on the GPU", of.ops_device, of.device_ns)] if trace.gpu.activities else []
+    kinds += [
+        ("Compute or copy on the host", of.ops_host, of.host_ns),
+        ("Views and allocations", of.ops_view, of.view_ns),
+    ]
+    facts = []
+    for name, calls, ns in kinds:
+        words = fmt.count(round(calls / steps, 2))
+        facts.append((name, words if ns is None else f"{words}, {fmt.duration_ns(ns / steps)}"))
+    per = " per step" if trace.steps else ""
+    body = render("page/facts", facts=facts)
+    body += note(
+        f"Calls{per}, and the GPU time of those that launch work, else their own host time. Operators that others call "
+        "count here, too."
+    ).html
+    return [Explained(render("page/folded", title="Where operators run", body=body))]
 
 
 def _precision(trace: TraceSummary) -> list[tuple[str, str, str]]:

@@ -22,7 +22,7 @@ from steptrace.files import write_text
 from steptrace.findings.predicted import predicted_findings
 from steptrace.findings.quality import FEW_STEPS
 from steptrace.findings.window import window_of
-from steptrace.limits import PROFILER_OVERHEAD, SLOW_PROFILE
+from steptrace.limits import NOISE_FLOOR, PROFILER_OVERHEAD, SLOW_PROFILE
 from steptrace.report.draw import bars as draw
 from steptrace.report.draw.bars import legend_of
 from steptrace.report.draw.cells import parts_cell
@@ -182,7 +182,7 @@ def headline(view: TraceView, predicted: Predicted | None = None) -> str:
         if trace.unprofiled_step_ns is not None:
             measured = f"A step takes {_unprofiled(trace)} on this CPU (median); GPU figures were not measured."
         return measured if predicted is None else f"{measured} {_in_a_sentence(*predicted)}"
-    over = "the step time" if trace.steps else "the GPU's span"
+    over = "the profiled step" if trace.steps else "the GPU's span"
     parts = {part.label: part.ms for part in overview_parts(trace.overview)}
     idle = {cause: parts.get(f"idle_{cause}", 0.0) for cause in draw.IDLE_CAUSES}
     busy = trace.gpu_busy_pct
@@ -190,14 +190,31 @@ def headline(view: TraceView, predicted: Predicted | None = None) -> str:
     if any(idle.values()):
         cause = max(idle, key=lambda name: idle[name])
         share = idle[cause] / sum(parts.values())
-        name = draw.PART_NAMES[f"idle_{cause}"]
-        clauses.append(f"{name} {fmt.share(share)}{_removable(trace, f'idle_{cause}', share)}")
+        clauses.append(f"idle {fmt.share(share)} {_IDLE[cause]}{_removable(trace, f'idle_{cause}', share)}")
     if trace.syncs.per_step is not None:
         syncs = "sync" if trace.syncs.per_step == 1 else "syncs"
-        clauses.append(f"{fmt.count(trace.syncs.per_step)} {syncs} per step")
+        clauses.append(f"{fmt.count(trace.syncs.per_step)} {syncs} per step{_cheap(trace)}")
     elif view.sync_count is not None:
         clauses.append(f"{fmt.plural(view.sync_count, 'sync')} in the whole trace")
     return "; ".join(clauses) + "."
+
+
+#: Why a GPU is idle, in a sentence.
+_IDLE: Final = {
+    "sync": "after a sync",
+    "loader": "while the host waits for data",
+    "host": "because nothing was launched",
+    "dependency": "for a stream or event dependency",
+    "unknown": "for an unknown reason",
+}
+
+
+def _cheap(trace: TraceSummary) -> str:
+    """That the syncs cost next to nothing, where that is so."""
+    window, ceiling_ns = window_of(trace), trace.syncs.ceiling_ns
+    if not trace.syncs.count or ceiling_ns is None or window.share(window.per_step(ceiling_ns)) >= NOISE_FLOOR:
+        return ""
+    return f", worth under {fmt.setting(NOISE_FLOOR)} of it"
 
 
 def _removable(trace: TraceSummary, cause: str, idle: float) -> str:
@@ -220,7 +237,7 @@ def caution(view: TraceView) -> list[str]:
             "One step only; it may be untypical" if count == 1 else f"{count} steps only; they may be untypical"
         )
     if trace.program.stacks and trace.unprofiled_step_ns is None:
-        cautions.append("Python stacks were recorded, which slows the host: time unprofiled steps first")
+        cautions.append("Python stacks were recorded: they slow the host, so idle time is an upper bound")
     if (slower := _slower(trace)) is not None:
         times = f"A profiled step took {fmt.multiple(slower)} the time of an unprofiled one"
         most = "most of the time below is the profiler's" if slower >= SLOW_PROFILE else "part of it is the profiler's"

@@ -23,6 +23,7 @@ from steptrace.report.draw.flame import flame
 from steptrace.report.draw.timeline import timeline_figure
 from steptrace.report.page.definitions import definitions
 from steptrace.report.page.markup import place, render, unplaced
+from steptrace.report.page.overview import overview_parts
 from steptrace.report.page.table import Explained, facts, listing, site_table
 from steptrace.report.trace import charts
 from steptrace.report.trace.memory import memory
@@ -32,8 +33,16 @@ from steptrace.report.trace.parts import Parts, chart, folded, note
 
 #: Causes of idle time in a table.
 _CAUSES: Final = {cause: PART_NAMES[cause] for cause in IDLE_CAUSES}
+#: Likely causes of slow operators in a table.
+_SLOW: Final = {
+    "multiple of 8": "sizes no multiple of 8",
+    "strided": "strided inputs",
+    "tiny": "too little work a call",
+}
 #: So many sites without a finding are named.
 _MOST_CHEAP: Final = 5
+#: So many kernels stand open; the others fold.
+_KERNELS: Final = 8
 #: Tooltips in a picture of one of several traces: what keeps the page small.
 _FEW: Final = 120
 #: Of one of several traces a flame graph's boxes below this share are left out, for the same reason.
@@ -59,21 +68,18 @@ def section(view: TraceView, subject: Subject, spot: Spot) -> Parts | None:
 
 
 def gpu(view: TraceView, _: Spot) -> Parts | None:
-    """Where the GPU's time went, over its span and step by step."""
+    """Where the GPU's time went, step by step, or over its span where the trace marks no steps."""
     trace = view.trace
     if not view.has_gpu:
         return None
     steps = [row for row in trace.temporal if row.step is not None]
+    if steps:
+        return [chart(charts.profiled_steps(trace.steps), "Step by step"), listing(steps, most=60)]
     names = ["span_ns", "activities", "compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns", "overlap_pct"]
     if trace.gpu.activities == 1:  # idle time lies between activities
         names.remove("idle_ns")
-    shown = [name for name in names if getattr(trace.gpu, name) is not None]
-    return [
-        chart(charts.span_chart([view]), "The GPU's span", "From its first to its last work."),
-        chart(charts.profiled_steps(trace.steps) if trace.steps else None, "Step by step"),
-        facts(trace.gpu, shown),
-        *folded("By step", steps, most=60),
-    ]
+    span = chart(charts.span_chart([view]), "The GPU's span", "From its first to its last work.")
+    return [span, facts(trace.gpu, [name for name in names if getattr(trace.gpu, name) is not None])]
 
 
 def timeline(view: TraceView, spot: Spot) -> Parts | None:
@@ -89,33 +95,26 @@ def timeline(view: TraceView, spot: Spot) -> Parts | None:
         which = (
             "the only profiled one" if len(view.trace.steps) == 1 else f"the median of {len(view.trace.steps)} steps"
         )
-        sentence = f"Step {picture.step}, {which}: {length}."
+        sentence = f"ProfilerStep#{picture.step}, {which}: {length}."
     html = render("trace/timeline", text=sentence, svg=svg, left_out=picture.left_out)
     terms = definitions(["Timeline.step", "Lane.events", "Lane.kind", "Idle.by_cause"])
     return [Explained(html, terms)]
 
 
 def idle(view: TraceView, _: Spot) -> Parts | None:
-    """Why the GPU was idle, and what ended the gaps."""
+    """Why the GPU was idle within the steps, or within its span, and where the longest gaps are."""
     trace = view.trace
     if trace.gpu.activities < 2:
         return None
-    causes = [Part(cause, (trace.idle.by_cause or {}).get(cause, 0) / fmt.NS_PER_MS) for cause in IDLE_CAUSES]
-    divided = trace.overview
-    parts = divided.parts_ns if divided is not None and divided.kind == "gpu" and divided.steps else {}
-    in_steps = fmt.duration_ns(sum(ns for name, ns in parts.items() if name.startswith("idle_")))
-    caption = "From the GPU's first to its last work." + (
-        f" Within the steps it is idle for {in_steps}." if parts else ""
-    )
-    causes_svg = stacked_bars([("idle time", causes)], "ms") if any(part.ms for part in causes) else None
-    no_gap = [note("The GPU has no idle gaps.")] if trace.idle.gaps == 0 else []
+    causes = [part for part in overview_parts(trace.overview) if part.label.startswith("idle_") and part.ms]
+    svg = stacked_bars([("idle per step" if trace.steps else "idle", causes)], "ms") if causes else None
     streams = sorted(trace.idle.by_stream, key=lambda row: -row.host_wait_ns)
     return [
-        Explained(chart(causes_svg, "By cause, whole device", caption).html, definitions(["Idle.by_cause"])),
-        *no_gap,
-        *folded("First kernel after each gap", trace.idle.ended_by, words=_CAUSES),
-        *([listing(streams)] if streams else []),
-        *folded("The longest gaps", trace.idle.longest, words=_CAUSES),
+        Explained(chart(svg, "By cause").html, definitions(["Idle.by_cause"])),
+        *([] if causes else [note("The GPU has no idle gaps.")]),
+        *folded("Idle before each operator's work", trace.idle.ended_by, words=_CAUSES),
+        *folded("The longest gaps between GPU work", trace.idle.longest, words=_CAUSES),
+        *folded("Idle by stream, from the first to the last GPU work", streams),
     ]
 
 
@@ -208,7 +207,9 @@ def kernels(view: TraceView, _: Spot) -> Parts | None:
     trace = view.trace
     if not trace.kernels:
         return None
-    return [listing(trace.kernels, most=25), *folded("Classes of kernels at once", trace.kernel_types)]
+    first, rest = trace.kernels[:_KERNELS], trace.kernels[_KERNELS:]
+    more = folded(fmt.plural(len(rest), "more kernel"), rest, most=25)
+    return [listing(first), *more, *folded("Classes of kernels at once", trace.kernel_types)]
 
 
 def communication(view: TraceView, _: Spot) -> Parts | None:
@@ -235,11 +236,11 @@ def program(view: TraceView, spot: Spot) -> Parts | None:
         return None
     caption = "Only threads that do training work."
     host_html = render("page/flame", svg=host, title="Host time by call", caption=caption) if host else ""
+    lines = any(row.code for row in of.by_line or ())
     no_lines = "By line: not measured, because the trace holds no Python frames."
     return [
-        *folded("GPU time by line", of.by_line or ()),
+        *folded(f"GPU time by {'line' if lines else 'function, at the line of its def'}", of.by_line or ()),
         *([note(no_lines)] if device and not of.by_line else []),
-        *folded("GPU time by operator", of.by_operator or ()),
         Explained(render("page/flame", svg=device, title="GPU time by call", caption="") if device else ""),
         Explained(
             render("page/folded", title="Host time by call", body=host_html) if host else "",
@@ -265,8 +266,8 @@ def critical_path(view: TraceView, _: Spot) -> Parts | None:
         else f"All of the trace, {length}."
     )
     return [
-        chart(stacked_bars([(title, parts)], unit), "What the time was spent on", over),
-        listing(path.classes, words=words),
+        chart(stacked_bars([(title, parts)], unit), "On the critical path", over),
+        listing([row for row in path.classes if row.path_ns], words=words),
     ]
 
 
@@ -281,7 +282,7 @@ def launches(view: TraceView, _: Spot) -> Parts | None:
     measured = {name: row for name, row in each.items() if row is not None}
     names = ("count", "activities", "unlinked", "short_kernels", "slow_launches", "excess_delays")
     return [
-        facts(of, names),
+        facts(of, [name for name in names if getattr(of, name)]),
         listing(list(measured.values()), labels=("Per launch", list(measured))),
         *folded("By call", of.by_call),
         *folded("By operator", of.by_op),
@@ -349,6 +350,7 @@ SECTIONS: Final[dict[str, Callable[[TraceView, Spot], Parts | None]]] = {
     "launches": launches,
     "queues": queues,
     "copies": copies,
+    "roofline": lambda view, _: [listing(rows, most=20, words=_SLOW)] if (rows := view.trace.roofline) else None,
     "memory": lambda view, _: memory(view),
     "quality": quality,
 }
