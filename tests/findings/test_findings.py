@@ -43,7 +43,7 @@ def healthy_variant() -> dict[str, Any]:
 
 def waiting(share: float, **changes: Any) -> dict[str, Any]:
     """What a step of 20 ms waits for its data."""
-    parts = {"fetch": 7.0, "transform": 0.6, "collate": 0.4, "pin": None, "copy": None}
+    parts = {"fetch": 7.6, "collate": 0.4, "pin": None, "copy": None}
     times = {"wait_ms": 20 * share, "counted_ms": 20 * share, "step_ms": 20.0}
     return times | {"idle_part": None, "share": share, "verdict": verdict_on(share), "breakdown_ms": parts} | changes
 

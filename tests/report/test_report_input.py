@@ -9,7 +9,7 @@ from steptrace.report.study.model import load_study
 from steptrace.report.trace.model import TraceView
 from steptrace.report.trace.sections import Spot, waiting_for_data
 
-PARTS = {"fetch": 14.0, "transform": 1.5, "collate": 0.5, "pin": None, "copy": None}
+PARTS = {"fetch": 15.5, "collate": 0.5, "pin": None, "copy": None}
 
 
 def waiting(share, step_ms, **changes):
@@ -40,10 +40,10 @@ def test_waits_verdicts_and_parts_stand_side_by_side(study_builder):
     page = input_pipeline(load_study(study_builder.write()))
     assert page is not None
     head, *body = rows(page)
-    assert head[1:] == ["Input-bound", "Share of the step", "Wait", "Fetch", "Transform", "Collate"]
+    assert head[1:] == ["Input-bound", "Share of the step", "Wait", "Fetch", "Collate"]
     assert body == [
-        ["workers_ 0", "highly input-bound", "40 %", "16.0", "14.0", "1.50", "0.500"],
-        ["offline", "not input-bound", "4.0 %", "1.00", "14.0", "1.50", "0.500"],
+        ["workers_ 0", "highly input-bound", "40 %", "16.0", "15.5", "0.500"],
+        ["offline", "not input-bound", "4.0 %", "1.00", "15.5", "0.500"],
     ]
     assert page.count("<svg") == 2
     for term in ("Waiting for data", "Input-bound", "Parts of loading"):

@@ -75,7 +75,7 @@ OVERRIDES = [
     "model=timed", "loss=timed", "data=random_images", "data.dataset.classes=4", "data.batch_size=2", "data.pool=2",
     "data.num_workers=0", "data.prefetch_factor=null", "data.persistent_workers=false", "data.pin_memory=true",
     "data.non_blocking=true", "scale.warmup_steps=3", f"scale.timed_steps={STEPS}", "scale.section_steps=0",
-    "scale.input_steps=0", "scale.nvml_period_s=null", "profile=light", f"profile.active={STEPS}",
+    "scale.input_steps=0", "profile=light", f"profile.active={STEPS}",
     f"python_path=[{Path(__file__).parent}]",
 ]  # fmt: skip
 

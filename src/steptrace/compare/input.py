@@ -21,7 +21,7 @@ from steptrace.format import NS_PER_MS
 from steptrace.record import read_rows
 
 #: The parts of loading a batch, in the order a batch goes through them.
-PARTS: Final = ("fetch", "transform", "collate", "pin", "copy")
+PARTS: Final = ("fetch", "collate", "pin", "copy")
 
 
 def input_figures(variant: Variant) -> LoaderWait | None:
@@ -69,21 +69,16 @@ def _on_gpu(run: Measured) -> bool:
 
 
 def _breakdown(variant: Variant) -> LoadingParts | None:
-    """Milliseconds a batch in each part of loading; `fetch` is without the transform. None without such a pass."""
+    """Milliseconds a batch in each part of loading; None without such a pass."""
     tables = []
     for run in variant.runs:
         with suppress(RecordError):  # an extra: the wait stands without it
             rows = read_rows(run.path, InputOfRun) if run.measured is not None else None
-            tables += [] if rows is None else [_parts(rows)]
+            tables += [] if rows is None else [rows]
     if not tables:
         return None
-    by_run = {part: [_median_ms(table[part]) for table in tables] for part in PARTS}
+    by_run = {part: [_median_ms(table[f"{part}_ns"]) for table in tables] for part in PARTS}
     return LoadingParts(**{part: median_of(medians, lambda ms: ms) for part, medians in by_run.items()})
-
-
-def _parts(batches: pd.DataFrame) -> pd.DataFrame:
-    fetch_ns = batches["fetch_ns"] - batches["transform_ns"].fillna(0)
-    return pd.DataFrame({"fetch": fetch_ns, **{part: batches[f"{part}_ns"] for part in PARTS[1:]}})
 
 
 def _median_ms(values: "pd.Series[Any]") -> float | None:

@@ -135,10 +135,6 @@ class ScaleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Positive | None,
         Meta(description="device memory in MiB above which the training counts as out of memory; null for all of it"),
     ] = None
-    nvml_period_s: Annotated[
-        Annotated[float, Meta(ge=0.01, le=MOST)] | None,
-        Meta(description="seconds between samples of the GPU's state; null for none"),
-    ] = 0.1
 
 
 class ProfileConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -36,12 +36,7 @@ class InputOfRun(Document, frozen=True):
     batch: Annotated[int, key("", "Index of the batch within the pass, from 0.")]
     worker: Annotated[int | None, field("Worker process that loaded it; null for the main process.")]
     wait_ns: Annotated[int, field("Host time spent in the loader's `__next__` for it.", "ns")]
-    fetch_ns: Annotated[
-        int, field("Time in the data set, for all samples of the batch, `transform_ns` included.", "ns")
-    ]
-    transform_ns: Annotated[
-        int | None, field("Time in the data set's `transform` or `transforms`; null if it has none.", "ns")
-    ]
+    fetch_ns: Annotated[int, field("Time in the data set, for all samples of the batch.", "ns")]
     collate_ns: Annotated[int, field("Time in the collate function.", "ns")]
     pin_ns: Annotated[int | None, field("Time to copy it to pinned memory; null if the loader does not pin.", "ns")]
     copy_ns: Annotated[

@@ -53,7 +53,6 @@ class MeasureSettings:
             the warm-up so far, how many fit.
         ours: the training is a study's own. Its first step begins when `phases()` does, and an error in a watched step
             is thrown into the phases instead of ending the program, so compiled code is watched as far as it goes.
-        nvml_period_s: how often NVML is asked while steps are timed; None: never.
     """
 
     out: Path
@@ -62,7 +61,6 @@ class MeasureSettings:
     window: Settings | None
     at_most_s: float | None = None
     ours: bool = False
-    nvml_period_s: float | None = 0.1
 
 
 class Measurement:
@@ -146,7 +144,7 @@ class Measurement:
         clock.synchronize()
         self._between("warmup")
         graphs = compilations()
-        with _nvml(self._settings.nvml_period_s) as sampler:
+        with _nvml() as sampler:
             planned, number = self._settings.steps, 0
             steps = min(planned, max(self._that_fit(), LEAST_TIMED)) if self._several else planned
             start, ends_at = clock.now(), self._ends_at()
@@ -277,15 +275,15 @@ def _clock() -> Clock:
     return Clock(on_gpu=bool(torch.cuda.is_initialized()))  # type: ignore[no-untyped-call]
 
 
-def _nvml(period_s: float | None) -> Any:
+def _nvml() -> Any:
     """A sampler of the GPU in use; None where there is none, or its package is missing in the program's environment."""
-    if period_s is None or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return nullcontext()
     try:
         from steptrace.engine.nvml import NvmlSampler
     except ImportError:
         return nullcontext()
-    return NvmlSampler(torch.device("cuda", torch.cuda.current_device()), period_s)
+    return NvmlSampler(torch.device("cuda", torch.cuda.current_device()))
 
 
 def _has_compiled() -> bool:

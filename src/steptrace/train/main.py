@@ -146,7 +146,6 @@ def measure(
         profiled if explained else None,
         at_most_s=scale.get("at_most_s"),
         ours=True,
-        nvml_period_s=scale.nvml_period_s,
     )
     measurement = Measurement(settings, between=passes.between, progress=_Progress(parts.ranks))
     barrier(parts.ranks)  # else the first step would include the wait for a later rank

@@ -101,8 +101,7 @@ class Noise(Document, frozen=True):
 class LoadingParts(Document, frozen=True):
     """Loading one batch by itself."""
 
-    fetch: Annotated[float | None, field("Fetch, without the transform.", "ms")]
-    transform: Annotated[float | None, field("Transform.", "ms")]
+    fetch: Annotated[float | None, field("Fetch.", "ms")]
     collate: Annotated[float | None, field("Collate.", "ms")]
     pin: Annotated[float | None, field("Pin.", "ms")]
     copy: Annotated[float | None, field("Copy to the device.", "ms")]
@@ -139,7 +138,7 @@ class LoaderWait(Document, frozen=True):
         column(
             "Parts of loading",
             "From a pass of its own over some batches, timed where the work is done; medians per batch. "
-            "Fetch is the time in the data set without its transform, collate makes a batch of samples, "
+            "Fetch is the time in the data set with its transforms, collate makes a batch of samples, "
             "pin copies it to pinned memory, copy to the device. With workers they run beside the step "
             "and beside each other: only the wait costs.",
         ),

@@ -33,7 +33,6 @@ _PARTS: dict[str, tuple[str, str]] = {
     "hidden_wait": ("sky", "waiting under a busy GPU"),
     "rest": ("rule", "rest of the step"),
     "fetch": ("blue", "fetch"),
-    "transform": ("sky", "transform"),
     "collate": ("green", "collate"),
     "pin": ("orange", "pin"),
     "copy": ("purple", "copy to the device"),
