@@ -6,6 +6,7 @@ warning.
 """
 
 import threading
+from collections.abc import Callable
 from statistics import fmean
 from typing import Any, Final
 
@@ -79,7 +80,7 @@ class NvmlSampler:
                 return
 
 
-_QUERIES: Final = {
+_QUERIES: Final[dict[str, Callable[[Any], float]]] = {
     "utilisation": lambda handle: float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu),
     "throttled": lambda handle: float(bool(pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle) & _THROTTLED)),
     # Counted, not compared by id: in a container NVML's process ids are the host's.

@@ -5,12 +5,14 @@ caching allocator enforces it; on a CPU the kernel does, by RLIMIT_DATA, which c
 libraries' included, so that an allocation beyond it fails with torch's own error.
 """
 
+import re
 import resource
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import psutil
 import torch
@@ -18,15 +20,18 @@ from msgspec.structs import replace
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from steptrace.documents.run import RunMemory
+from steptrace.documents.run import OutOfMemory, RunMemory
 from steptrace.engine.held import held_bytes
-from steptrace.record import MEMORY_FILE, write_memory
+from steptrace.record import MEMORY_FILE, OUT_OF_MEMORY, write_memory
 from steptrace.train.loop import Training, tensors_of, train_step
-from steptrace.train.out_of_memory import is_out_of_memory, is_refusal, mapped_bytes, out_of_memory
 
-_MIB = 2**20
-#: Share of the limit above which a library's failure is counted as out of memory.
-_NEARLY_FULL = 0.7
+_MIB: Final = 2**20
+#: Most characters of an error's message in the record.
+_LONGEST: Final = 500
+_TRIED: Final = re.compile(r"[Tt]ried to allocate ([\d.]+) (bytes|B|KiB|MiB|GiB)")
+_UNITS: Final = {"bytes": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+#: An error of oneDNN, which names no cause: under a limit it is counted as out of memory.
+_REFUSED: Final = re.compile(r"could not (create|execute|initialize) a ")
 
 
 @dataclass
@@ -67,11 +72,6 @@ class MemoryWatch:
             held={},
         )
 
-    def end_limit(self) -> None:
-        """Lift the process's limit; that of a GPU's allocator stays."""
-        if self.device.type == "cpu":
-            lift_limit()
-
     def measure(self) -> RunMemory:
         """Train for one more step, and count its tensors: at the end of its passes, and after it."""
         assert self.training is not None
@@ -99,18 +99,15 @@ class MemoryWatch:
         size = before - torch.cuda.memory_allocated(self.device)
         return replace(memory, held=memory.held | {"workspaces": size})
 
-    @property
-    def is_full(self) -> bool:
-        """Whether the process's limit is nearly reached; a library's error need not be out of memory."""
-        mapped = mapped_bytes()
-        if self.capacity_source != "limit" or self.base_bytes is None or mapped is None:
-            return False
-        return mapped - self.base_bytes > _NEARLY_FULL * self.capacity_bytes
-
     def ran_out(self, error: BaseException) -> RunMemory:
         """The record of a training that ran out of memory: the memory held, and the failed allocation."""
-        free, largest = free_blocks(self.device) if self.device.type == "cuda" else (None, None)
-        oom = out_of_memory(error, self.device, self.base_bytes)
+        on_gpu, mapped = self.device.type == "cuda", _mapped_bytes()
+        free, largest = free_blocks(self.device) if on_gpu else (None, None)
+        used = torch.cuda.memory_allocated(self.device) if on_gpu else None
+        if not on_gpu and mapped is not None and self.base_bytes is not None:
+            used = max(mapped - self.base_bytes, 0)
+        message = next(iter(str(error).splitlines()), "") or type(error).__name__
+        oom = OutOfMemory(message[:_LONGEST], requested_bytes(str(error)), used)
         return replace(self.empty(), held=self.held_bytes(), free_bytes=free, largest_free_bytes=largest, oom=oom)
 
 
@@ -131,22 +128,17 @@ def watched_memory(config: DictConfig, device: torch.device, out: Path | None) -
             yield watch
         except Exception as error:
             plain = is_out_of_memory(error)
-            if not plain and not (is_refusal(error) and watch.is_full):
+            if not plain and not (source == "limit" and _REFUSED.search(str(error))):
                 raise
             lift_limit()
             if out is not None:
-                _tell(out, watch, error)
+                try:
+                    write_memory(out, watch.ran_out(error))
+                except Exception as problem:  # must not replace the training's own error
+                    sys.stderr.write(f"{MEMORY_FILE} was left out: {type(problem).__name__}: {problem}\n")
             if not plain:
                 raise MemoryError(f"within {limit} MiB: {error}") from error
             raise
-
-
-def _tell(out: Path, watch: MemoryWatch, error: BaseException) -> None:
-    """Write memory.json; a failure to write must not replace the training's own error."""
-    try:
-        write_memory(out, watch.ran_out(error))
-    except Exception as problem:
-        sys.stderr.write(f"{MEMORY_FILE} was left out: {type(problem).__name__}: {problem}\n")
 
 
 @contextmanager
@@ -166,7 +158,7 @@ def _limited_device(device: torch.device, limit_bytes: int | None) -> Generator[
 def _limited_process(limit_bytes: int | None) -> Generator[int | None]:
     """Limit this process's private memory; yields its bytes at the start, None if the system does not give them."""
     _load_what_any_training_needs()
-    base = mapped_bytes()
+    base = _mapped_bytes()
     if limit_bytes is None or base is None:
         yield base
         return
@@ -220,3 +212,25 @@ def _total(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     return int(psutil.virtual_memory().total)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception is an out-of-memory error: torch's, Python's, or one that wraps such a message."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or bool(
+        OUT_OF_MEMORY.search(f"{type(error).__name__}: {error}")
+    )
+
+
+def requested_bytes(message: str) -> int | None:
+    """The requested bytes by the error's message; None if it does not give them."""
+    match = _TRIED.search(message)
+    return round(float(match[1]) * _UNITS[match[2]]) if match else None
+
+
+def _mapped_bytes() -> int | None:
+    """This process's private writable memory, as RLIMIT_DATA counts it; None without it in /proc."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:")), None)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 from torch.utils.data.distributed import DistributedSampler
 from yaml import YAMLError
 
+from steptrace.config.schema import RootConfig
 from steptrace.errors import ConfigError, TrainError
 from steptrace.train.arrangement import Precision, arranged
 from steptrace.train.distributed import ALONE, SEED_STRIDE, DistInfo, data_parallel, threads_of
@@ -30,24 +31,7 @@ from steptrace.train.loop import Batch, Training
 from steptrace.train.prefetch import prefetched
 
 #: Top-level keys of a resolved config.
-_KEYS = (
-    "study",
-    "variant",
-    "digest",
-    "seed",
-    "device",
-    "model",
-    "loss",
-    "data",
-    "optimizer",
-    "precision",
-    "step",
-    "distributed",
-    "scale",
-    "profile",
-    "equivalence",
-    "python_path",
-)
+_KEYS: Final = ("study", "variant", "digest", *RootConfig.__struct_fields__)
 
 
 def read_config(path: Path, needed: Sequence[str] = _KEYS) -> DictConfig:

@@ -14,7 +14,7 @@ from steptrace.train import passes
 from steptrace.train.arrangement import check_compiled
 from steptrace.train.distributed import barrier
 from steptrace.train.loop import Training
-from steptrace.train.memory import MemoryWatch
+from steptrace.train.memory import MemoryWatch, lift_limit
 from steptrace.train.setup import build_loader
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class StudyPasses:
             loader = build_loader(self._config, parts.device, self._config.seed, parts.ranks)
             self._tables.append((InputOfRun, passes.measure_input(parts, loader, scale.input_steps)))
         self.memory = self._watch.measure()
-        self._watch.end_limit()  # the profiler's memory does not count as the training's
+        lift_limit()  # the profiler's memory does not count as the training's
 
     def write(self, folder: Path) -> None:
         """Write sections.parquet and input.parquet, if measured."""

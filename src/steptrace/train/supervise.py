@@ -41,9 +41,6 @@ _LONGEST: Final = 500
 _EXCEPTION: Final = re.compile(
     r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Timeout|Missing)\b(: .*)?\Z|error: |\S+:\d+:\d+: (fatal )?error: "
 )
-#: A rank's line, and errors of a rank that lost another one: such a rank is not the cause.
-_OF_RANK: Final = re.compile(r"\[rank(\d+)\]: ?(.*)")
-_LOST: Final = re.compile(r"Connection (closed|reset) by|Broken pipe|ncclRemoteError|remote process exited|DistNetwork")
 #: Signals of a program's own crash; others come from outside.
 _CRASHES: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
@@ -173,11 +170,7 @@ class _Run:
         return "killed" if killed else "failed", error
 
     def _error(self, code: int | None, lines: Sequence[str]) -> str:
-        """The first error of a rank, else torchelastic's, else the log's last line."""
-        raised = [match.groups() for line in lines if (match := _OF_RANK.match(line)) and _EXCEPTION.match(match[2])]
-        for rank, error in raised:
-            if not _LOST.search(error):
-                return f"rank {rank}: {error}"
+        """The error of the rank that failed first, by torchelastic's file, else the log's last line."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, IndexError):
             message = json.loads(self._errors.read_text(encoding="utf-8"))["message"]
             return str(message if isinstance(message, str) else message["message"]).strip().splitlines()[0]
