@@ -15,7 +15,7 @@ class Call(Document, frozen=True):
     """One call."""
 
     name: Annotated[str | None, field("Name.")]
-    ns: Annotated[int | None, field("Length.", "ns")]
+    ns: Annotated[int | None, field("Length.")]
     count: Annotated[int, key("", "How many.")]
     share: Annotated[float | None, field("Of all.")]
     whole: Annotated[bool, field("Whether all are there.")]

@@ -95,7 +95,6 @@ def trace(**changes: object) -> Json:
         ],
         "operators_per_step": 412.0,
         "kernels_per_step": 21.0,
-        "devices": [{"device": 0}],
         "temporal": [_temporal(None), _temporal(4), _temporal(5)],
         "kernel_types": [{"classes": "compute", "ns": 12_000_000, "busy_share": 0.9}],
         "collectives": None,
@@ -130,7 +129,7 @@ def without_gpu() -> Json:
     return trace(
         gpu=gpu, device=None, device_name=None, gpu_busy_pct=None, sm_weighted_pct=None, syncs=syncs, kernels=[],
         idle={"by_stream": [], "by_cause": None, "gaps": None, "ended_by": [], "longest": []}, steps=[],
-        kernels_per_step=None, quality={"launch_coverage": None, "checks": []}, devices=[], temporal=[],
+        kernels_per_step=None, quality={"launch_coverage": None, "checks": []}, temporal=[],
         kernel_types=[], launches=None, queues=[], copies=[], series=None, overview=None,
         annotations=[{**trace()["annotations"][0], "kernels": None, "device_ns": None, "device_self_ns": None}],
     )  # fmt: skip

@@ -53,8 +53,8 @@ class FlameRow(Document, frozen=True):
     parent: Annotated[int | None, field("Row of this table.")]
     depth: Annotated[int, field("Number of boxes below it.")]
     calls: Annotated[int, field("Events merged into it.")]
-    ns: Annotated[int, field("Its width: host time, or the summed lengths of GPU activities.", "ns")]
-    self_ns: Annotated[int, field("Width not covered by the boxes on it.", "ns")]
+    ns: Annotated[int, field("Its width: host time, or the summed lengths of GPU activities.")]
+    self_ns: Annotated[int, field("Width not covered by the boxes on it.")]
 
 
 @once

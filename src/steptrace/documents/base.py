@@ -1,11 +1,11 @@
-"""What every document is: a frozen struct whose fields carry their meaning and unit; reading and checking one.
+"""What every document is: a frozen struct whose fields carry their meaning; reading and checking one.
 
 A document that is a file of its own (`File`) says which version it is of; a file of another version is refused. To
 change a document so that files of before no longer fit, give `schema_version` the next number as default.
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -25,13 +25,24 @@ _Document = TypeVar("_Document", bound=Document)
 Runs = Literal["median", "mean", "same", "none"]
 
 
-def field(doc: str, unit: str | None = None, *, runs: Runs | None = None) -> msgspec.Meta:
-    """The meaning of a field and its unit, for `Annotated`; both stand in the JSON Schema.
+def field(doc: str, *, runs: Runs | None = None) -> msgspec.Meta:
+    """The meaning of a field, for `Annotated` and the JSON Schema; its unit is in its name (`unit_of`).
 
     `runs` is for `documents.column.over_runs`; without it the type decides.
     """
-    extra = {"column": {"runs": runs}} if runs else None
-    return msgspec.Meta(description=doc, extra_json_schema={"unit": unit} if unit else None, extra=extra)
+    return msgspec.Meta(description=doc, extra={"column": {"runs": runs}} if runs else None)
+
+
+_UNITS: Final = {
+    **{"bytes_per_second": "B/s", "bytes_per_s": "B/s", "bytes": "B"},
+    **{"ns": "ns", "ts": "ns", "dur": "ns", "ms": "ms", "pct": "%"},
+}
+
+
+def unit_of(name: str) -> str | None:
+    """The unit that the end of a field's name gives: ns of `wait_ns`, B of `bytes_per_step`."""
+    name = name.removesuffix("_per_step")
+    return next((unit for end, unit in _UNITS.items() if name == end or name.endswith(f"_{end}")), None)
 
 
 class File(Document, frozen=True, kw_only=True):

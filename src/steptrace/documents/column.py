@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_
 
 import msgspec
 
-from steptrace.documents.base import Document, Runs
+from steptrace.documents.base import Document, Runs, unit_of
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Column:
 def column(
     heading: str, meaning: str, unit: str | None = None, *, runs: Runs | None = None, total: bool = False
 ) -> msgspec.Meta:
-    """Declare a figure, or words, that a page shows."""
+    """Declare a figure, or words, that a page shows; `unit` where the name does not say it."""
     return _meta(meaning, unit, heading=heading, runs=runs, total=total)
 
 
@@ -65,11 +65,7 @@ def key(heading: str, meaning: str, unit: str | None = None, *, local: bool = Fa
 
 
 def _meta(meaning: str, unit: str | None, **declared: Any) -> msgspec.Meta:
-    return msgspec.Meta(
-        description=meaning,
-        extra_json_schema={"unit": unit} if unit else None,
-        extra={"column": declared},
-    )
+    return msgspec.Meta(description=meaning, extra={"column": {**declared, "unit": unit} if unit else declared})
 
 
 _DTYPES: Final = {int: "int64", float: "float64", str: "string", bool: "bool"}
@@ -105,9 +101,8 @@ def _column(name: str, hint: Any, meta: msgspec.Meta) -> Column:
     kinds = get_args(plain) if get_origin(plain) not in (dict, tuple, Literal) else (plain,)
     values = [kind for kind in (kinds or (plain,)) if kind is not NoneType]
     dtype = "string" if get_origin(values[0]) is Literal else _DTYPES.get(values[0], "") if len(values) == 1 else ""
-    unit = (meta.extra_json_schema or {}).get("unit")
-    declared = (meta.extra or {}).get("column", {})
-    return Column(name, dtype, meta.description or "", unit, NoneType in kinds, **declared)
+    declared = {"unit": unit_of(name), **(meta.extra or {}).get("column", {})}
+    return Column(name, dtype, meta.description or "", nullable=NoneType in kinds, **declared)
 
 
 _Row = TypeVar("_Row", bound=Document)

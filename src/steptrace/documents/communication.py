@@ -15,22 +15,20 @@ class CollectiveName(Document, frozen=True):
     collective: Annotated[str, key("Collective", "`all_reduce`, ..., or the kernel's short name.")]
     group: Annotated[str | None, key("Process group", "Process group.")]
     count: Annotated[int, column("Calls", "How many.", total=True)]
-    sum_ns: Annotated[int, column("Sum", "Summed length.", "ns", total=True)]
-    mean_ns: Annotated[float, field("Mean length.", "ns")]
-    median_ns: Annotated[float, column("Median", "Median length.", "ns")]
-    max_ns: Annotated[int, column("Longest", "Longest.", "ns")]
+    sum_ns: Annotated[int, column("Sum", "Summed length.", total=True)]
+    mean_ns: Annotated[float, field("Mean length.")]
+    median_ns: Annotated[float, column("Median", "Median length.")]
+    max_ns: Annotated[int, column("Longest", "Longest.")]
     exposed_ns: Annotated[
         int | None,
         column(
             "Exposed",
-            "Time without a compute kernel on the GPU; of a host's collective (gloo) without an operator on a "
-            "training thread. Collectives that run at once each count theirs.",
-            "ns",
+            "Time without a compute kernel, on a host without an operator; concurrent ones each count theirs.",
             total=True,
         ),
     ]
-    bytes: Annotated[int | None, column("Bytes", "Bytes, if the trace has them for all.", "B", total=True)]
-    hidden_pct: Annotated[float | None, column("Hidden", "Share of its own length under computation.", "%")]
+    bytes: Annotated[int | None, column("Bytes", "Bytes, if the trace has them for all.", total=True)]
+    hidden_pct: Annotated[float | None, column("Hidden", "Share of its own length under computation.")]
 
 
 class CollectivesOfStep(Document, frozen=True):
@@ -38,8 +36,8 @@ class CollectivesOfStep(Document, frozen=True):
 
     index: Annotated[int, key("Step", "The N of `ProfilerStep#N`.")]
     count: Annotated[int, column("Collectives", "How many.")]
-    sum_ns: Annotated[int, column("Their time", "Summed length.", "ns")]
-    exposed_ns: Annotated[int | None, column("Exposed", "Of that, not hidden by computation.", "ns")]
+    sum_ns: Annotated[int, column("Their time", "Summed length.")]
+    exposed_ns: Annotated[int | None, column("Exposed", "Of that, not hidden by computation.")]
 
 
 class Collectives(Document, frozen=True):
@@ -55,9 +53,9 @@ class AllReduceOfStep(Document, frozen=True):
 
     index: Annotated[int, key("Step", "The N of `ProfilerStep#N`.")]
     count: Annotated[int, field("How many.")]
-    bytes: Annotated[int | None, field("Bytes.", "B")]
-    measured_ns: Annotated[int, field("Union of their spans, waiting for other ranks included.", "ns")]
-    exposed_ns: Annotated[int | None, field("Of that, not hidden by computation.", "ns")]
+    bytes: Annotated[int | None, field("Bytes.")]
+    measured_ns: Annotated[int, field("Union of their spans, waiting for other ranks included.")]
+    exposed_ns: Annotated[int | None, field("Of that, not hidden by computation.")]
 
 
 class AllReduce(Document, frozen=True):
@@ -65,14 +63,14 @@ class AllReduce(Document, frozen=True):
 
     source: Annotated[Literal["gpu", "host"], field("Where they ran.")]
     count: Annotated[int, field("How many.")]
-    bytes: Annotated[int | None, field("Bytes; null unless the trace has them for all.", "B")]
-    measured_ns: Annotated[int, field("Union of their spans.", "ns")]
-    exposed_ns: Annotated[int | None, field("Of that, not hidden by computation.", "ns")]
+    bytes: Annotated[int | None, field("Bytes; null unless the trace has them for all.")]
+    measured_ns: Annotated[int, field("Union of their spans.")]
+    exposed_ns: Annotated[int | None, field("Of that, not hidden by computation.")]
     overlap: Annotated[float | None, field("Share that computation hid.")]
     count_per_step: Annotated[float | None, field("Per step.")]
-    bytes_per_step: Annotated[float | None, field("Per step.", "B")]
-    measured_ns_per_step: Annotated[float | None, field("Per step.", "ns")]
-    exposed_ns_per_step: Annotated[float | None, field("Per step.", "ns")]
+    bytes_per_step: Annotated[float | None, field("Per step.")]
+    measured_ns_per_step: Annotated[float | None, field("Per step.")]
+    exposed_ns_per_step: Annotated[float | None, field("Per step.")]
     by_step: Annotated[tuple[AllReduceOfStep, ...], field("Each step.")]
 
 
@@ -80,8 +78,8 @@ class Redundant(Document, frozen=True):
     """All-reduces of gradients before the last pass of a step, over all steps."""
 
     count: Annotated[int, field("How many.")]
-    bytes: Annotated[int | None, field("Bytes.", "B")]
-    measured_ns: Annotated[int, field("Union of their spans.", "ns")]
+    bytes: Annotated[int | None, field("Bytes.")]
+    measured_ns: Annotated[int, field("Union of their spans.")]
 
 
 class ReducePasses(Document, frozen=True):

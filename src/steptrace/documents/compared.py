@@ -13,7 +13,7 @@ class Result(Document, frozen=True):
     file: Annotated[str, field("The file.")]
     measured_at: Annotated[str | None, field("When its last measured run started (ISO 8601).")]
     machine: Annotated[str, field("GPU, or processor, and scale.")]
-    step_ms: Annotated[dict[str, StepTimes | None], field("Step times by variant.", "ms")]
+    step_ms: Annotated[dict[str, StepTimes | None], field("Step times by variant.")]
 
 
 class Difference(Document, frozen=True):
@@ -32,16 +32,13 @@ class VariantChange(Document, frozen=True):
         RatioToBaseline | None,
         column(
             "A / B",
-            "Step time in A over that in B, both from unprofiled steps: above 1 means that B is faster. "
-            "Verdicts are made as within a study; runs of the two sessions are not paired.",
+            "Unprofiled step time in A over that in B: above 1, B is faster. Judged as within a study, unpaired.",
         ),
     ]
     differing: Annotated[
         tuple[Difference, ...],
         column(
-            "Other figures",
-            "Counts and words are listed where they differ; memory and shares of time, which have no "
-            "interval here, where they move by a tenth or more.",
+            "Other figures", "Counts and words that differ; memory and shares of time that move by a tenth or more."
         ),
     ]
     same_configuration: Annotated[bool, field("Whether both trained the same configuration.")]

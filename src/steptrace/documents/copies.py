@@ -12,9 +12,9 @@ class CopyRate(Document, frozen=True):
 
     device: Annotated[int, key("GPU", "GPU.", local=True)]
     kind: Annotated[str, key("Kind", "The copy as recorded, such as `Memcpy HtoD (Pinned -> Device)`, or `Memset`.")]
-    ts: Annotated[int, key("At", "Instant.", "ns", local=True)]
+    ts: Annotated[int, key("At", "Instant.", local=True)]
     running: Annotated[int, column("Running", "Copies under way.")]
-    bytes_per_second: Annotated[float, column("Rate", "Sum of their rates, each its bytes over its length.", "B/s")]
+    bytes_per_second: Annotated[float, column("Rate", "Sum of their rates, each its bytes over its length.")]
 
 
 class Copy(Document, frozen=True):
@@ -28,32 +28,29 @@ class Copy(Document, frozen=True):
     kind: Annotated[str, key("Kind", "The copy as recorded, or `Memset`.")]
     count: Annotated[int, column("Count", "How many.", total=True)]
     unsized: Annotated[
-        int,
-        column("Without bytes", "Of these, how many say no bytes or took no time: no part of the rates.", total=True),
+        int, column("Without bytes", "Of these, without bytes or length: no part of the rates.", total=True)
     ]
-    bytes: Annotated[
-        int | None, column("Bytes", "Bytes moved, of those that say; null where none does.", "B", total=True)
-    ]
-    ns: Annotated[int, column("Time", "Time with any of them running, each instant once.", "ns", total=True)]
+    bytes: Annotated[int | None, column("Bytes", "Bytes moved, of those that say; null where none does.", total=True)]
+    ns: Annotated[int, column("Time", "Time with any of them running, each instant once.", total=True)]
     mean_bytes_per_second: Annotated[
-        float | None, column("Mean", "Rate over the time that any that says its bytes ran.", "B/s")
+        float | None, column("Mean", "Rate over the time that any that says its bytes ran.")
     ]
-    median_bytes_per_second: Annotated[float | None, column("Median", "Rate not exceeded half of that time.", "B/s")]
-    max_bytes_per_second: Annotated[float | None, column("Highest", "Highest rate at any instant.", "B/s")]
-    median_bytes: Annotated[float | None, column("Median size", "Median size of one.", "B")]
+    median_bytes_per_second: Annotated[float | None, column("Median", "Rate not exceeded half of that time.")]
+    max_bytes_per_second: Annotated[float | None, column("Highest", "Highest rate at any instant.")]
+    median_bytes: Annotated[float | None, column("Median size", "Median size of one.")]
 
 
 class CopySeries(Document, frozen=True):
-    """The rate of one kind of copy, in equally long buckets."""
+    """The rate of one kind of copy in B/s, in equally long buckets."""
 
     kind: Annotated[str, field("Kind of copy.")]
-    mean: Annotated[tuple[float, ...], field("Mean rate.", "B/s")]
-    max: Annotated[tuple[float, ...], field("Highest rate.", "B/s")]
+    mean: Annotated[tuple[float, ...], field("Mean rate.")]
+    max: Annotated[tuple[float, ...], field("Highest rate.")]
 
 
 class Series(Document, frozen=True):
     """Queues and copies of the analysed GPU over time, small enough to draw."""
 
-    edges: Annotated[tuple[int, int], field("First and last instant of the buckets.", "ns")]
+    edges: Annotated[tuple[int, int], field("First and last instant of the buckets.")]
     queues: Annotated[tuple[QueueSeries, ...], field("The busiest streams.")]
     copies: Annotated[tuple[CopySeries, ...], field("The kinds with the most bytes.")]

@@ -22,9 +22,7 @@ class RowChange(Document, frozen=True):
         tuple[str, ...],
         column(
             "Same kernel",
-            "By its name; else by its name without numbers in template arguments and without parameters; "
-            "else by what it computes. Kernels alike on a level are added up, and the other side's name "
-            "stands below.",
+            "By name, else without numbers and parameters, else by what it computes; kernels alike are added up.",
         ),
     ]
     in_a: Annotated[bool, field("Whether A has it.")]
@@ -47,8 +45,8 @@ class Diff(File, frozen=True, kw_only=True):
     b: DiffSide
     cause: Annotated[str, field("What makes most of the difference, in a sentence.")]
     notes: Annotated[tuple[str, ...], field("What to be careful about.")]
-    step_ns: Annotated[Pair, field("Mean profiled step, or trace.", "ns")]
-    parts_ns: Annotated[dict[str, Pair], field("Its parts.", "ns")]
+    step_ns: Annotated[Pair, field("Mean profiled step, or trace.")]
+    parts_ns: Annotated[dict[str, Pair], field("Its parts.")]
     figures: Annotated[dict[str, Pair], field("Those of docs/metrics.md.")]
     not_measured: Annotated[tuple[str, ...], field("Topics that a side cannot show.")]
     kernels: tuple[RowChange, ...]

@@ -35,10 +35,8 @@ class Finding(Document, frozen=True):
         int | None,
         column(
             "Saves at most",
-            "An upper bound on what a perfect remedy saves. Bounds do not add up: one instant can have several causes, "
-            "and removing one may expose the next. The list is sorted by severity, then by this bound; what to do "
-            "first by the bound. A share is of the step, or of the whole trace where it marks no steps.",
-            "ns",
+            "Upper bound of what a perfect remedy saves. Bounds do not add up: one instant can have several causes. "
+            "Sorted by severity, then by bound. A share is of the step, or of a trace without steps.",
         ),
     ]
     source: Annotated[Source | None, field("Line of code, or rank.")]

@@ -17,16 +17,13 @@ class StreamIdle(Document, frozen=True):
     host_wait_ns: Annotated[
         int,
         column(
-            "Launched late",
-            "Gaps before work launched after the previous work had ended; HTA: host wait.",
-            "ns",
-            total=True,
+            "Launched late", "Gaps before work launched after the previous work had ended; HTA: host wait.", total=True
         ),
     ]
     kernel_wait_ns: Annotated[
-        int, column("Short", f"Other gaps under {duration(KERNEL_WAIT_BELOW_NS)}; HTA: kernel wait.", "ns", total=True)
+        int, column("Short", f"Other gaps under {duration(KERNEL_WAIT_BELOW_NS)}; HTA: kernel wait.", total=True)
     ]
-    other_ns: Annotated[int, column("Other", "The rest.", "ns", total=True)]
+    other_ns: Annotated[int, column("Other", "The rest.", total=True)]
 
 
 class IdleEnding(Document, frozen=True):
@@ -36,22 +33,22 @@ class IdleEnding(Document, frozen=True):
     op: Annotated[str | None, key("Operator whose work came next", "The operator whose work ended the gaps.")]
     label: Annotated[str | None, key("Label", "The innermost label that launched it.")]
     gaps: Annotated[int, column("Gaps", "How many.", total=True)]
-    idle_ns: Annotated[int, column("Idle", "Their summed length.", "ns", total=True)]
-    longest_ns: Annotated[int, column("Longest", "The longest.", "ns")]
+    idle_ns: Annotated[int, column("Idle", "Their summed length.", total=True)]
+    longest_ns: Annotated[int, column("Longest", "The longest.")]
 
 
 class IdleGap(Document, frozen=True):
     """One gap between two activities of a GPU, all its streams taken together, with its cause and what ended it."""
 
-    ts: Annotated[int, column("At", "Start of the gap.", "ns")]
-    dur: Annotated[int, column("Length", "Length.", "ns")]
+    ts: Annotated[int, column("At", "Start of the gap.")]
+    dur: Annotated[int, column("Length", "Length.")]
     cause: Annotated[str, column("Cause", "`sync`, `loader`, `host`, `dependency` or `unknown`.")]
     kernel: Annotated[int, field("Row of `kernels`: the activity that ended it.")]
     name: Annotated[str, column("Ended by", "Short name of that activity.")]
     stream: Annotated[int, field("Stream it ran on.")]
     launch: Annotated[int | None, field("Row of `launches`: the call that caused it.")]
     launched_after_ns: Annotated[
-        int | None, column("Launched after", "From the gap's start to the start of that call.", "ns")
+        int | None, column("Launched after", "From the gap's start to the start of that call.")
     ]
     op: Annotated[str | None, column("Operator", "The operator that made the call.")]
     label: Annotated[str | None, field("The innermost label that the call was made in.")]
@@ -83,15 +80,15 @@ class HostCall(Document, frozen=True):
 
     name: Annotated[str, field("Name of the call.")]
     count: Annotated[int, field("Calls.")]
-    ns: Annotated[int, field("Their time within the gap.", "ns")]
+    ns: Annotated[int, field("Their time within the gap.")]
 
 
 class HostGap(Document, frozen=True):
     """One gap in the GPU's work that only the host explains."""
 
     where: Annotated[Literal["before", "between", "after"], field("Before the GPU's first work, between, after it.")]
-    ts: Annotated[int, field("Start.", "ns")]
-    dur: Annotated[int, field("Length.", "ns")]
+    ts: Annotated[int, field("Start.")]
+    dur: Annotated[int, field("Length.")]
     op: Annotated[str | None, field("Operator whose work ended it.")]
     label: Annotated[str | None, field("Label whose work ended it.")]
     calls: Annotated[tuple[HostCall, ...], field("What the host called meanwhile.")]
@@ -100,10 +97,10 @@ class HostGap(Document, frozen=True):
 class HostGaps(Document, frozen=True):
     """The gaps that only the host explains, and the long calls in them."""
 
-    gap_ns: Annotated[int, field("All such gaps together.", "ns")]
-    long_call_ns: Annotated[int, field("Of these, in long calls into the GPU's runtime.", "ns")]
+    gap_ns: Annotated[int, field("All such gaps together.")]
+    long_call_ns: Annotated[int, field("Of these, in long calls into the GPU's runtime.")]
     gaps: Annotated[tuple[HostGap, ...], field("The longest.", runs="none")]
-    call_ns: Annotated[
-        int | None, field("Of `gap_ns`, with a training thread in any call into the GPU's runtime.", "ns")
-    ] = None
-    op_ns: Annotated[int | None, field("Of the rest, with one in an operator.", "ns")] = None
+    call_ns: Annotated[int | None, field("Of `gap_ns`, with a training thread in any call into the GPU's runtime.")] = (
+        None
+    )
+    op_ns: Annotated[int | None, field("Of the rest, with one in an operator.")] = None

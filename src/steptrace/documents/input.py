@@ -11,14 +11,13 @@ class InputWaitOfStep(Document, frozen=True):
 
     step: Annotated[int | None, key("", "Row of `steps`; null for a trace without steps.")]
     index: Annotated[int | None, key("Step", "The N of `ProfilerStep#N`; null for a trace without steps.")]
-    host_ns: Annotated[int, column("Length on the host", "Length of the step on the host, or of the trace.", "ns")]
+    host_ns: Annotated[int, column("Length on the host", "Length of the step on the host, or of the trace.")]
     waits: Annotated[int, column("Waits", "Waits that begin in it.")]
     wait_ns: Annotated[
-        int, column("Waiting", "Time in them, whoever's wait it is; side by side on two threads it counts once.", "ns")
+        int, column("Waiting", "Time in them, whoever's wait it is; side by side on two threads it counts once.")
     ]
     gpu_idle_wait_ns: Annotated[
-        int | None,
-        column("With the GPU idle", "Of that time, what the GPU had nothing to do in; null without a GPU.", "ns"),
+        int | None, column("With the GPU idle", "Of that time, what the GPU had nothing to do in; null without a GPU.")
     ]
 
 
@@ -27,13 +26,13 @@ class Input(Document, frozen=True):
 
     source: Annotated[Literal["loader", "section"] | None, field("What tells of waits: a DataLoader, or our label.")]
     steps: Annotated[int | None, field("Steps; null for a trace without.")]
-    window_ns: Annotated[int, field("Time of the steps, or of the trace.", "ns")]
+    window_ns: Annotated[int, field("Time of the steps, or of the trace.")]
     waits: Annotated[int | None, column("Waits", "Waits.", total=True)]
-    wait_ns: Annotated[int | None, column("Waiting, in all", "Time in them.", "ns", total=True)]
+    wait_ns: Annotated[int | None, column("Waiting, in all", "Time in them.", total=True)]
     gpu_idle_wait_ns: Annotated[
-        int | None, column("Waiting with the GPU idle", "Of that, with the GPU idle.", "ns", total=True)
+        int | None, column("Waiting with the GPU idle", "Of that, with the GPU idle.", total=True)
     ]
-    counted_ns: Annotated[int | None, field("What counts against the steps.", "ns")]
+    counted_ns: Annotated[int | None, field("What counts against the steps.")]
     share: Annotated[float | None, column("Share of the time", "`counted_ns` as a share of the window.", "share")]
     verdict: Annotated[Literal["none", "moderate", "high"] | None, column("Input-bound", "How much that is.")]
     threshold_moderate: Annotated[float, field("From this share on moderate.")]

@@ -20,19 +20,14 @@ class KernelName(Document, frozen=True):
         msgspec.field(name="class")
     )
     count: Annotated[int, column("Calls", "Activities.", total=True)]
-    sum_ns: Annotated[int, column("Sum", "Sum of their lengths.", "ns", total=True)]
-    mean_ns: Annotated[float, column("Mean", "Mean length.", "ns")]
-    median_ns: Annotated[float, column("Median", "Median length.", "ns")]
-    min_ns: Annotated[int, column("Shortest", "Shortest.", "ns")]
-    max_ns: Annotated[int, column("Longest", "Longest.", "ns")]
-    std_ns: Annotated[float | None, column("Std", "Standard deviation of the sample; null for one activity.", "ns")]
+    sum_ns: Annotated[int, column("Sum", "Sum of their lengths.", total=True)]
+    mean_ns: Annotated[float, column("Mean", "Mean length.")]
+    median_ns: Annotated[float, column("Median", "Median length.")]
+    min_ns: Annotated[int, column("Shortest", "Shortest.")]
+    max_ns: Annotated[int, column("Longest", "Longest.")]
+    std_ns: Annotated[float | None, column("Std", "Standard deviation of the sample; null for one activity.")]
     share: Annotated[
-        float,
-        column(
-            "Share of GPU time",
-            "Of the summed lengths of all activities; work on several streams at once counts on each.",
-            "share",
-        ),
+        float, column("Share of GPU time", "Of all activities' summed lengths; concurrent ones each count.", "share")
     ]
 
 
@@ -40,7 +35,7 @@ class KernelType(Document, frozen=True):
     """How long exactly this set of classes ran on a GPU at once; the rows add up to its busy time exactly."""
 
     classes: Annotated[str, key("At once", "The classes, joined by ` + `: `compute`, `comm + memory`, and so on.")]
-    ns: Annotated[int, column("Time", "Time in which these ran and no others.", "ns", total=True)]
+    ns: Annotated[int, column("Time", "Time in which these ran and no others.", total=True)]
     busy_share: Annotated[float, column("Share of busy time", "Of the GPU's busy time.", "share")]
 
 
@@ -56,14 +51,13 @@ class KernelFormat(Document, frozen=True):
         str, column("Format", "`bits8` (and narrower), `bits16`, `bits32`, `bits64`, `integer` or `unknown`.")
     ]
     by: Annotated[
-        str | None,
-        column("Source", "Where that comes from: the kernel's `name` or its operator's input `types`."),
+        str | None, column("Source", "Where that comes from: the kernel's `name` or its operator's input `types`.")
     ]
     tensor_core: Annotated[str, column("Tensor cores", "Whether it runs on tensor cores: `yes`, `no` or `unknown`.")]
     eligible: Annotated[bool, field("Whether its arithmetic is such as tensor cores do.")]
     tf32: Annotated[bool, column("TF32", "Whether its products are in TF32.")]
     count: Annotated[int, column("Calls", "Kernels.")]
-    ns: Annotated[int, column("Time", "Sum of their lengths.", "ns", total=True)]
+    ns: Annotated[int, column("Time", "Sum of their lengths.", total=True)]
 
 
 class Precision(Document, frozen=True):
@@ -73,27 +67,20 @@ class Precision(Document, frozen=True):
         Parts,
         column(
             "16-bit, 32-bit, unknown",
-            "Shares of the compute kernels' time by the narrowest floating-point format that a kernel's "
-            "name gives, or, where the name is silent, its operator's input types. bfloat16 is 16-bit; "
-            "TF32 is 32-bit. Kernels without either are unknown.",
-            "ns",
+            "Shares of compute kernels' time by the narrowest floating-point format in the kernel's name, else in its "
+            "operator's inputs. TF32 is 32-bit.",
         ),
     ]
-    from_types_ns: Annotated[int, field("Known from the operator's input types alone.", "ns")]
-    tf32_ns: Annotated[int, field("Of the 32-bit time, in TF32 products.", "ns")]
+    from_types_ns: Annotated[int, field("Known from the operator's input types alone.")]
+    tf32_ns: Annotated[int, field("Of the 32-bit time, in TF32 products.")]
     tensor_core_ns: Annotated[
         int,
-        column(
-            "Tensor cores",
-            "Of the kernel time of matrix products, convolutions and attention, the share of kernels that "
-            "by their name run on tensor (or matrix) cores.",
-            "ns",
-        ),
+        column("Tensor cores", "Of the time of matrix products, convolutions and attention: by name on tensor cores."),
     ]
-    tensor_core_eligible_ns: Annotated[int, field("Matrix work that tensor cores could do.", "ns")]
-    tensor_core_no_ns: Annotated[int, field("Of that, not on tensor cores.", "ns")]
-    tensor_core_unknown_ns: Annotated[int, field("Of that, no name tells.", "ns")]
-    eligible_16_ns: Annotated[int, field("Of the eligible, in 16 bits or fewer.", "ns")]
+    tensor_core_eligible_ns: Annotated[int, field("Matrix work that tensor cores could do.")]
+    tensor_core_no_ns: Annotated[int, field("Of that, not on tensor cores.")]
+    tensor_core_unknown_ns: Annotated[int, field("Of that, no name tells.")]
+    eligible_16_ns: Annotated[int, field("Of the eligible, in 16 bits or fewer.")]
     kernels: Annotated[tuple[KernelFormat, ...], field("The eligible kernels with the most time.", runs="none")] = ()
 
     @property
@@ -138,16 +125,15 @@ class Sequence(Document, frozen=True):
     name: Annotated[str, key("Name", "Operator or label.")]
     length: Annotated[int, column("Length", "Activities in the sequence.")]
     count: Annotated[int, column("Times", "Calls that launched exactly this sequence.", total=True)]
-    kernel_ns: Annotated[int, column("GPU time", "Lengths of the activities over all calls.", "ns", total=True)]
+    kernel_ns: Annotated[int, column("GPU time", "Lengths of the activities over all calls.", total=True)]
     span_ns: Annotated[
         int,
         column(
             "First to last",
-            "First start to last end over all calls: what exceeds the GPU time, a graph or fusing could save at most.",
-            "ns",
+            "First start to last end, over all calls: beyond the GPU time, what a graph or fusing saves at most.",
             total=True,
         ),
     ]
-    host_ns: Annotated[int, column("Host time", "Lengths of the calls on the host.", "ns", total=True)]
+    host_ns: Annotated[int, column("Host time", "Lengths of the calls on the host.", total=True)]
     kernels: Annotated[tuple[SequenceEntry, ...], column("Activities in order", "The activities.")]
     left_out: Annotated[int, field("Entries beyond the first that are listed.")]

@@ -11,10 +11,8 @@ class Section(Document, frozen=True):
 
     label: Annotated[str, key("Section", "The `record_function` label.")]
     count_per_step: Annotated[float, column("Per step", "Sections of the label.")]
-    host_ns_per_step: Annotated[float, column("Host time per step", "Host time in them.", "ns")]
-    device_ns_per_step: Annotated[
-        float | None, column("GPU time per step", "GPU time of what was launched in them.", "ns")
-    ]
+    host_ns_per_step: Annotated[float, column("Host time per step", "Host time in them.")]
+    device_ns_per_step: Annotated[float | None, column("GPU time per step", "GPU time of what was launched in them.")]
 
 
 class Label(Document, frozen=True):
@@ -22,19 +20,14 @@ class Label(Document, frozen=True):
 
     label: Annotated[str, key("Label", "The label; steps (`ProfilerStep#N`) are none.")]
     count: Annotated[int, column("Count", "How many, those inside one of their own label included.", total=True)]
-    host_ns: Annotated[int, column("Host time", "Host time in them, each instant of a thread once.", "ns", total=True)]
-    host_self_ns: Annotated[
-        int, column("Own host time", "Of that, outside other annotations within them.", "ns", total=True)
-    ]
-    kernels: Annotated[
-        int | None,
-        column("GPU activities", "GPU activities launched in them, annotations within included.", total=True),
-    ]
+    host_ns: Annotated[int, column("Host time", "Host time in them, each instant of a thread once.", total=True)]
+    host_self_ns: Annotated[int, column("Own host time", "Of that, outside other annotations within them.", total=True)]
+    kernels: Annotated[int | None, column("GPU activities", "Launched in them or in annotations within.", total=True)]
     device_ns: Annotated[
-        int | None, column("GPU time", "Time the GPU was busy with these, each instant once.", "ns", total=True)
+        int | None, column("GPU time", "Time the GPU was busy with these, each instant once.", total=True)
     ]
     device_self_ns: Annotated[
-        int | None, column("Own GPU time", "Of their work without annotations within.", "ns", total=True)
+        int | None, column("Own GPU time", "Of their work without annotations within.", total=True)
     ]
 
 
@@ -48,7 +41,7 @@ class OptimizerCall(Document, frozen=True):
     method: Annotated[str, field("`step` or `zero_grad`.")]
     optimizer: Annotated[str, field("Name of the optimizer's class.")]
     count: Annotated[int, column("Calls", "Calls, those inside one of the same label left out.", total=True)]
-    host_ns: Annotated[int, column("Host time", "Host time in them, each instant of a thread once.", "ns", total=True)]
+    host_ns: Annotated[int, column("Host time", "Host time in them, each instant of a thread once.", total=True)]
     operators: Annotated[int, column("Operators", "Operators called.", total=True)]
     foreach: Annotated[int, column("For many tensors", "Of these, on many tensors at once (`_foreach_`).", total=True)]
     fused: Annotated[int, column("Fused", "Of these, a whole update in one (their name says fused).", total=True)]
@@ -58,5 +51,5 @@ class OptimizerCall(Document, frozen=True):
     single_tensor: Annotated[int, field("Python frames `_single_tensor_...`; 0 too where no frames are recorded.")]
     kernels: Annotated[int | None, column("GPU activities", "GPU activities launched; null without a GPU.", total=True)]
     device_ns: Annotated[
-        int | None, column("GPU time", "Time the GPU was busy with these, each instant once.", "ns", total=True)
+        int | None, column("GPU time", "Time the GPU was busy with these, each instant once.", total=True)
     ]

@@ -19,23 +19,14 @@ class Distribution(Document, frozen=True):
 
 #: What is said of the launches of a call, and of those of an operator.
 _Launches = Annotated[int, column("Launches", "Launches.", total=True)]
-_Host = Annotated[int, column("Host", "Summed length of the calls.", "ns", total=True)]
-_Gpu = Annotated[int, column("GPU", "Summed time of their work.", "ns", total=True)]
-_Delay = Annotated[int, field("Summed delay.", "ns")]
+_Host = Annotated[int, column("Host", "Summed length of the calls.", total=True)]
+_Gpu = Annotated[int, column("GPU", "Summed time of their work.", total=True)]
+_Delay = Annotated[int, field("Summed delay.")]
 _Queueing = Annotated[
-    int,
-    column("Queueing", "The part of the delay while earlier work of the stream was still to finish.", "ns", total=True),
+    int, column("Queueing", "The part of the delay while earlier work of the stream was still to finish.", total=True)
 ]
-_Dependency = Annotated[int, field("Summed waiting for events.", "ns")]
-_Latency = Annotated[
-    int,
-    column(
-        "Latency",
-        "What is left of the delay without queueing and waiting for events: the stream was free.",
-        "ns",
-        total=True,
-    ),
-]
+_Dependency = Annotated[int, field("Summed waiting for events.")]
+_Latency = Annotated[int, column("Latency", "The rest of the delay, with the stream free.", total=True)]
 _Short = Annotated[int, column("Short", "Launches whose work takes less time than the call.", total=True)]
 _Slow = Annotated[int, column("Slow", f"Calls of more than {duration(SLOW_LAUNCH_NS)}.", total=True)]
 _Excess = Annotated[

@@ -25,7 +25,7 @@ class AtPeak(Document, frozen=True):
     function: Annotated[str | None, key("", "Function that the line stands in.")]
     code: Annotated[str | None, field("Text of the line, where the file is known.")]
     blocks: Annotated[int | None, column("Blocks", "Number of blocks; null where only their sum is known.")]
-    bytes: Annotated[int, column("Bytes", "Their bytes, summed.", "B")]
+    bytes: Annotated[int, column("Bytes", "Their bytes, summed.")]
 
 
 class DeviceMemory(Document, frozen=True):
@@ -37,35 +37,29 @@ class DeviceMemory(Document, frozen=True):
         int,
         column(
             "Peak allocated",
-            "The most bytes of live blocks at any instant of the profiled window, by the allocators' "
-            "events, with what was held before it: by the allocator's counter on a GPU, by the run's own "
-            "count of its tensors on a CPU. What a library takes by itself, or a loader worker shares, is "
-            "not seen. Reserved is what the allocator holds of the device.",
-            "B",
+            "Most bytes of live blocks in the profiled window, with those held before. Libraries' own allocations and "
+            "loader workers' are not seen.",
         ),
     ]
-    peak_reserved_bytes: Annotated[int | None, column("Peak reserved", "Most reserved; null on the host.", "B")]
-    peak_ts: Annotated[int, field("First instant of the peak.", "ns", runs="none")]
-    before_bytes: Annotated[int, column("Before the trace", "Held since before the trace, as far as known.", "B")]
+    peak_reserved_bytes: Annotated[int | None, column("Peak reserved", "Most reserved; null on the host.")]
+    peak_ts: Annotated[int, field("First instant of the peak.", runs="none")]
+    before_bytes: Annotated[int, column("Before the trace", "Held since before the trace, as far as known.")]
     complete: Annotated[bool, field("Whether that is known.")]
     counter_agrees: Annotated[float | None, field("Share of events whose counter is the sum of the live blocks.")]
-    capacity_bytes: Annotated[int | None, column("Capacity", "What was to be had.", "B")]
+    capacity_bytes: Annotated[int | None, column("Capacity", "What was to be had.")]
     capacity_source: Annotated[str | None, field("Who says so: `limit`, `device`, `machine`.")]
     headroom_bytes: Annotated[
         int | None,
         column(
             "Headroom",
-            "Capacity is the device's memory, on a CPU the machine's, or what scale.memory_limit_mb "
-            "grants. Headroom is capacity less the peak: the reserved one where there is a cache.",
-            "B",
+            "Capacity (of the device, the machine or scale.memory_limit_mb) less the peak, reserved where cached.",
         ),
     ]
     fragmentation: Annotated[
         float | None,
         column(
             "Fragmentation",
-            "1 - largest free block / free bytes of the caching allocator, at the end of a step's forward "
-            "pass. A CPU's allocator keeps no free blocks, so there is none.",
+            "1 - largest free block / free bytes of the caching allocator, after a forward pass; none on a CPU.",
             "share",
         ),
     ]
@@ -73,10 +67,9 @@ class DeviceMemory(Document, frozen=True):
         dict[str, int],
         column(
             "Category",
-            "A block released in the part of the step that allocated it is temporary (so is what "
-            "checkpointing computes again). Others go by that part: data: inputs; forward and loss: "
-            "activations; backward: gradients; optimizer: optimizer state. What was there before the "
-            "window is divided by the run's count, the rest unknown.",
+            "Released in the part of the step that allocated it: temporary. Else by that part: data: inputs; forward, "
+            "loss: activations; backward: gradients; optimizer: its state. Held before the window: by the run's "
+            "count, else unknown.",
             "B",
         ),
     ]
@@ -85,10 +78,8 @@ class DeviceMemory(Document, frozen=True):
         tuple[tuple[int, int, int | None], ...], field("Instant (ns), allocated, reserved (B), a point each.")
     ]
     growth_bytes: Annotated[
-        tuple[int, ...] | None,
-        field("What each step left behind, but a program's first and the window's last: see docs/memory.md.", "B"),
+        tuple[int, ...] | None, field("What each step left behind, without the first and last: see docs/memory.md.")
     ] = None
     kept: Annotated[
-        tuple[AtPeak, ...],
-        field("What of these steps is live when the window ends, by origin, largest first.", runs="none"),
+        tuple[AtPeak, ...], field("Of these, live at the window's end, by origin, largest first.", runs="none")
     ] = ()

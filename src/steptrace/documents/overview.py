@@ -13,27 +13,15 @@ class TopOperator(Document, frozen=True):
     """The operators of one name, by their own time: the GPU's where there is one, else the host's."""
 
     name: Annotated[str | None, key("Operator", "Operator; null for GPU work that none launched.")]
-    calls: Annotated[
-        int | None,
-        column("Calls", "Calls; null without an operator.", total=True),
-    ]
+    calls: Annotated[int | None, column("Calls", "Calls; null without an operator.", total=True)]
     host_self_ns: Annotated[
         int | None,
         column(
-            "Own host time",
-            "Time that the host spends in the operator itself, launching included, without those it calls.",
-            "ns",
-            total=True,
+            "Own host time", "Host time in the operator itself, launching included, without those it calls.", total=True
         ),
     ]
     device_self_ns: Annotated[
-        int | None,
-        column(
-            "GPU time",
-            "Length of the GPU work that it launched and no operator inside it; null without a GPU.",
-            "ns",
-            total=True,
-        ),
+        int | None, column("GPU time", "Length of GPU work that it launched itself; null without a GPU.", total=True)
     ]
     share: Annotated[
         float, column("Share", "Of all GPU time, or, without a GPU, of all operators' own host time.", "share")
@@ -45,21 +33,18 @@ class Overview(Document, frozen=True):
 
     kind: Annotated[Literal["gpu", "host"], field("Whether the parts are the GPU's, or the loop's sections.")]
     steps: Annotated[int, field("Steps; 0: the GPU's span is the window.")]
-    window_ns: Annotated[int, field("Length of the window.", "ns", runs="mean")]
-    step_ns: Annotated[float | None, field("Mean time of a step.", "ns", runs="mean")]
+    window_ns: Annotated[int, field("Length of the window.", runs="mean")]
+    step_ns: Annotated[float | None, field("Mean time of a step.", runs="mean")]
     parts_ns: Annotated[
         Parts,
         column(
             "Where a step goes",
-            "The window of all steps over their number, or the GPU's span where a trace marks none. Each "
-            "instant counts once, as computation, as a copy or communication that no computation hides, "
-            "or as idle time by its cause. Without a GPU it is host time between the labels that the "
-            "training loop sets; what none of them covers is other.",
-            "ns",
+            "All steps' window over their number, or the GPU's span. Each instant counts once: compute, else exposed "
+            "communication or copies, else idle by cause. Without a GPU: host time between the loop's labels.",
             runs="mean",
         ),
     ]
-    device_compute_share: Annotated[float | None, field("Share of the window in which the GPU computed.", "share")]
+    device_compute_share: Annotated[float | None, field("Share of the window in which the GPU computed.")]
     operators: Annotated[
         tuple[TopOperator, ...], field("The operators with the most time of their own.", runs="none")
     ] = ()
@@ -72,9 +57,9 @@ class Placement(Document, frozen=True):
     ops_device: Annotated[int, field("Launched work on the GPU themselves.")]
     ops_host: Annotated[int, field("Worked on the host, by at least half of their time.")]
     ops_view: Annotated[int, field("Views and allocations.")]
-    device_ns: Annotated[int | None, field("GPU time of everything that operators launched.", "ns")]
-    host_ns: Annotated[int, field("Host time of operators that are neither, without what they called.", "ns")]
-    view_ns: Annotated[int, field("Host time of views.", "ns")]
+    device_ns: Annotated[int | None, field("GPU time of everything that operators launched.")]
+    host_ns: Annotated[int, field("Host time of operators that are neither, without what they called.")]
+    view_ns: Annotated[int, field("Host time of views.")]
 
     @property
     def device_share(self) -> float | None:

@@ -10,16 +10,10 @@ from steptrace.documents.column import column, key
 #: What is said of the GPU time of a line, and of an operator.
 _Activities = Annotated[int, column("Activities", "GPU activities.", total=True)]
 _GpuTime = Annotated[
-    int, column("GPU time", "Lengths of the activities launched inside, summed over streams.", "ns", total=True)
+    int, column("GPU time", "Lengths of the activities launched inside, summed over streams.", total=True)
 ]
 _Backward = Annotated[
-    int,
-    column(
-        "Of it backward",
-        "Of that, work of the backward pass: it stands at the forward operator whose gradient it computes.",
-        "ns",
-        total=True,
-    ),
+    int, column("Of it backward", "Of that, backward work, counted at its forward operator.", total=True)
 ]
 _Share = Annotated[float, column("Share", "Of all GPU time.", "share")]
 
@@ -56,21 +50,21 @@ class FlameBox(Document, frozen=True):
     name: Annotated[str, field("Name shown.")]
     kind: Annotated[str, field("As the table `flame` has it.")]
     calls: Annotated[int, field("Events merged into it.")]
-    ns: Annotated[int, field("Its width.", "ns")]
+    ns: Annotated[int, field("Its width.")]
     parent: Annotated[int | None, field("Place in the list of the box below it.")]
 
 
 class Flame(Document, frozen=True):
     """A flame graph without its narrowest boxes."""
 
-    total_ns: Annotated[int, field("Width of the root.", "ns")]
+    total_ns: Annotated[int, field("Width of the root.")]
     boxes_left_out: Annotated[int, field("Boxes too narrow to be shown.")]
     boxes: Annotated[
         tuple[FlameBox, ...],
         column(
             "Flame graph",
-            "All events with the same chain of callers are one box, as wide as their time; callers above, "
-            "the widest to the left. PyTorch's own frames and the narrowest boxes are left out.",
+            "Events with the same callers are one box, as wide as their time, callers above; without PyTorch's own "
+            "frames.",
         ),
     ]
 
@@ -92,11 +86,10 @@ class ClassOfPath(Document, frozen=True):
     step's start. Its parts follow each other without a gap and add up to the step exactly.
     """
 
-    class_: Annotated[
-        str,
-        key("Class", "What the path is in, as in the table `critical_path`."),
-    ] = msgspec.field(name="class")
-    path_ns: Annotated[int | None, column("On the path", "On the path.", "ns")]
+    class_: Annotated[str, key("Class", "What the path is in, as in the table `critical_path`.")] = msgspec.field(
+        name="class"
+    )
+    path_ns: Annotated[int | None, column("On the path", "On the path.")]
     share: Annotated[float | None, column("Share", "Of the step.", "share")]
 
 
@@ -104,5 +97,5 @@ class CriticalPath(Document, frozen=True):
     """What the steps' time was spent on, one thing after the other."""
 
     steps: Annotated[int, field("Steps; 0: the whole trace.")]
-    span_ns: Annotated[int, field("Mean length of a step.", "ns")]
+    span_ns: Annotated[int, field("Mean length of a step.")]
     classes: Annotated[tuple[ClassOfPath, ...], field("By class.")]

@@ -11,7 +11,7 @@ class QueueLength(Document, frozen=True):
 
     device: Annotated[int, key("GPU", "GPU.", local=True)]
     stream: Annotated[int, key("Stream", "Stream.")]
-    ts: Annotated[int, key("At", "Instant.", "ns", local=True)]
+    ts: Annotated[int, key("At", "Instant.", local=True)]
     length: Annotated[int, column("Length", "Activities launched and not begun.")]
     launches: Annotated[int, column("Launches", "Launches with no activity begun: as `length`, a graph counting once.")]
 
@@ -25,28 +25,21 @@ class Queue(Document, frozen=True):
     device: Annotated[int, key("GPU", "GPU.", local=True)]
     stream: Annotated[int, key("Stream", "Stream.")]
     activities: Annotated[
-        int,
-        column("Activities", "Activities with a known launch: each enters and leaves the queue once.", total=True),
+        int, column("Activities", "Activities with a known launch: each enters and leaves the queue once.", total=True)
     ]
     unlinked: Annotated[
         int, column("Without launch", "Activities without a known launch: left out of the queue.", total=True)
     ]
-    span_ns: Annotated[int, column("Span", "Length of the series.", "ns", total=True)]
+    span_ns: Annotated[int, column("Span", "Length of the series.", total=True)]
     mean: Annotated[float | None, column("Mean", "Mean length over time; not measured for a series without length.")]
     median: Annotated[int | None, column("Median", "Length that the queue does not exceed half of the time.")]
     p95: Annotated[int | None, column("p95", "Length that the queue does not exceed 95 % of the time.")]
     max: Annotated[int, column("Longest", "Greatest length.")]
     empty_ns: Annotated[
-        int, column("Empty", "Time with nothing queued: the GPU depends on the host's next launch.", "ns", total=True)
+        int, column("Empty", "Time with nothing queued: the GPU depends on the host's next launch.", total=True)
     ]
     full_ns: Annotated[
-        int,
-        column(
-            "Full",
-            "Time with 1,024 launches or more queued, a graph counting as one: the host's next launch blocks.",
-            "ns",
-            total=True,
-        ),
+        int, column("Full", "Time with 1,024 launches or more queued: the host's next launch blocks.", total=True)
     ]
 
 

@@ -14,8 +14,8 @@ class Straggler(Document, frozen=True):
 
     rank: Annotated[int | None, field("Rank; null where the runs of a variant disagree.", runs="same")]
     share: Annotated[float, field("Of all waiting, what it caused.")]
-    caused_ns: Annotated[int, field("That waiting.", "ns")]
-    delay_ns: Annotated[int, field("How much sooner its collectives could have begun.", "ns")]
+    caused_ns: Annotated[int, field("That waiting.")]
+    delay_ns: Annotated[int, field("How much sooner its collectives could have begun.")]
 
 
 class MatchedName(Document, frozen=True):
@@ -24,7 +24,7 @@ class MatchedName(Document, frozen=True):
     collective: Annotated[str, key("Collective", "Collective.")]
     group: Annotated[str | None, key("Process group", "Process group.")]
     count: Annotated[int, column("Matched", "How many.")]
-    wait_ns: Annotated[int, column("Waited, all ranks", "Waiting in them, over the ranks.", "ns")]
+    wait_ns: Annotated[int, column("Waited, all ranks", "Waiting in them, over the ranks.")]
 
 
 class RankCollectives(Document, frozen=True):
@@ -35,10 +35,7 @@ class RankCollectives(Document, frozen=True):
         int,
         column(
             "Matching",
-            "A collective is matched across ranks by its process group and number. One that the host "
-            "carries out (gloo) is the n-th of its size in its step, as ranks must ask for them in one "
-            "order. Where a trace holds no numbers, by time: the ranks' activities have an instant in "
-            "common and end together.",
+            "By process group and number; on a host (gloo) by order of its size in the step; without numbers by time.",
         ),
     ]
     matched_by: Annotated[dict[str, int], field("How they were matched.")]
@@ -50,41 +47,33 @@ class RankAllReduce(Document, frozen=True):
 
     source: Annotated[str, field("`gpu` or `host`.")]
     count_per_step: Annotated[float | None, field("How many.")]
-    bytes_per_step: Annotated[float | None, field("Bytes.", "B")]
+    bytes_per_step: Annotated[float | None, field("Bytes.")]
     measured_ns_per_step: Annotated[
         float | None,
         column(
             "Measured, exposed, overlap",
-            "Measured: the time of a profiled step with an all-reduce under way, each instant once, "
-            "median over the ranks. Exposed: what of it no computation hid; on a GPU no compute kernel "
-            "ran, on a CPU no operator on the training's threads. Overlap: the hidden share. Waiting for "
-            "a later rank is part of both.",
-            "ns",
+            "Time of a profiled step with an all-reduce under way, waiting included, median over the ranks; the part "
+            "that no computation hid; the hidden share.",
         ),
     ]
-    exposed_ns_per_step: Annotated[float | None, field("Of that, not hidden by computation.", "ns")]
+    exposed_ns_per_step: Annotated[float | None, field("Of that, not hidden by computation.")]
     overlap: Annotated[float | None, field("Share that computation hid.")]
     wait_ns_per_step: Annotated[
         float | None,
         column(
             "Waited",
-            "From a rank's arrival in an all-reduce to that of the last rank, each instant once; mean "
-            "over the ranks. The straggler causes most of it, and is the same rank in every run.",
-            "ns",
+            "From a rank's arrival in an all-reduce to the last rank's, each instant once; mean over the ranks.",
         ),
     ]
     expected_ns: Annotated[
         int | None,
         column(
             "Expected all-reduce",
-            "Parameter bytes × 2(n−1)/n ÷ the bus bandwidth that the run measured by all-reduces alone, "
-            "for n ranks. The simpler formula is parameters × 4 bytes ÷ bandwidth. Known for runs "
-            "recorded here.",
-            "ns",
+            "Parameter bytes × 2(n−1)/n ÷ the run's measured bus bandwidth; simpler: parameters × 4 bytes ÷ bandwidth.",
         ),
     ]
-    simplified_ns: Annotated[int | None, field("parameters x 4 / measured bandwidth.", "ns")]
-    bus_bytes_per_s: Annotated[float | None, field("Measured bus bandwidth.", "B/s")]
+    simplified_ns: Annotated[int | None, field("parameters x 4 / measured bandwidth.")]
+    bus_bytes_per_s: Annotated[float | None, field("Measured bus bandwidth.")]
 
 
 class RankWait(Document, frozen=True):
@@ -93,23 +82,20 @@ class RankWait(Document, frozen=True):
 
     rank: Annotated[int, key("Rank", "Rank, or the trace's place in the list where traces do not say.")]
     clock_offset_ns: Annotated[
-        int | None, column("Clock offset", "Added to its times to align them; null if it shares nothing.", "ns")
+        int | None, column("Clock offset", "Added to its times to align them; null if it shares nothing.")
     ]
-    clock_spread_ns: Annotated[
-        int | None, column("Uncertainty", "Half the width of what the offset is the median of.", "ns")
-    ]
+    clock_spread_ns: Annotated[int | None, column("Uncertainty", "Half the width of what the offset is the median of.")]
     collectives: Annotated[int, column("Collectives", "Its collectives.")]
     matched: Annotated[int, column("Matched", "Those that ran on another rank, too.")]
     last: Annotated[int, column("Last to arrive", "Of the matched: it was the last to arrive.")]
     wait_ns: Annotated[
-        int | None,
-        column("Waited", "Its time in matched collectives before the last rank arrived, each instant once.", "ns"),
+        int | None, column("Waited", "Its time in matched collectives before the last rank arrived, each instant once.")
     ]
     caused_ns: Annotated[
-        int | None, column("Made others wait", "Other ranks' waiting where it was last, added up over the ranks.", "ns")
+        int | None, column("Made others wait", "Other ranks' waiting where it was last, added up over the ranks.")
     ]
     delay_ns: Annotated[
-        int | None, column("Delay", "How much sooner these could have begun without it: last less second-last.", "ns")
+        int | None, column("Delay", "How much sooner these could have begun without it: last less second-last.")
     ]
 
 
@@ -125,10 +111,10 @@ class RankKernel(Document, frozen=True):
     class_: Annotated[str, key("Class", "`compute`, `comm` or `memory`.")] = msgspec.field(name="class")
     ranks: Annotated[int, column("Ranks", "Ranks that ran it.")]
     count: Annotated[int, field("Times it ran, on all ranks.")]
-    sum_ns: Annotated[int, column("Time, all ranks", "Its time on all ranks.", "ns")]
-    mean_min_ns: Annotated[float, column("Least mean length", "Least mean length on a rank.", "ns")]
-    mean_median_ns: Annotated[float, column("Median", "Median over the ranks of its mean length.", "ns")]
-    mean_max_ns: Annotated[float, column("Greatest", "Greatest mean length on a rank.", "ns")]
+    sum_ns: Annotated[int, column("Time, all ranks", "Its time on all ranks.")]
+    mean_min_ns: Annotated[float, column("Least mean length", "Least mean length on a rank.")]
+    mean_median_ns: Annotated[float, column("Median", "Median over the ranks of its mean length.")]
+    mean_max_ns: Annotated[float, column("Greatest", "Greatest mean length on a rank.")]
     slowest_rank: Annotated[int, column("Slowest rank", "Rank with the greatest mean length.")]
 
 
@@ -140,9 +126,8 @@ class Ranks(Document, frozen=True):
         Straggler | None,
         column(
             "Straggler",
-            "The rank whose share of all waiting caused is more than half way from an even share to all "
-            "of it (three quarters with two ranks, little over half with many), by delays that stand out "
-            "of the clocks' uncertainty; none if there is no such rank.",
+            "The rank that causes clearly more waiting than an even share (3/4 of it with two ranks), beyond the "
+            "clocks' uncertainty.",
         ),
     ]
     waits: tuple[RankWait, ...]

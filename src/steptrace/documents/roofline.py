@@ -16,14 +16,11 @@ class OperatorRoofline(Document, frozen=True):
     name: Annotated[str, key("Operator", "The operator that launched the kernels.")]
     inputs: Annotated[str, key("Inputs", "Sizes and types of its inputs.")]
     count: Annotated[int, column("Calls", "Calls that launched something.", total=True)]
-    ns: Annotated[int, column("GPU time", "Time of their kernels.", "ns", total=True)]
-    ideal_ns: Annotated[
-        int, column("Ideal", "Their time at the data sheet's arithmetic or bandwidth.", "ns", total=True)
-    ]
-    roofline_pct: Annotated[float, column("Of roofline", "Ideal in percent of the GPU time.", "%")]
+    ns: Annotated[int, column("GPU time", "Time of their kernels.", total=True)]
+    ideal_ns: Annotated[int, column("Ideal", "Their time at the data sheet's arithmetic or bandwidth.", total=True)]
+    roofline_pct: Annotated[float, column("Of roofline", "Ideal in percent of the GPU time.")]
     slowest_ns: Annotated[
-        int,
-        column("Expected at most", "The upper end of the estimate for such operators.", "ns", total=True),
+        int, column("Expected at most", "The upper end of the estimate for such operators.", total=True)
     ]
     because: Annotated[
         str,

@@ -23,10 +23,10 @@ class Environment(Document, frozen=True):
     os: Annotated[str, field("Operating system.")]
     cpu: Annotated[str, field("Processor.")]
     cpu_count: Annotated[int, field("Cores that the run may use.")]
-    memory_bytes: Annotated[int, field("Memory of the machine.", "B")]
+    memory_bytes: Annotated[int, field("Memory of the machine.")]
     gpu: Annotated[str | None, field("Name of the GPU.")]
     gpu_count: Annotated[int, field("Visible GPUs.")]
-    gpu_memory_bytes: Annotated[int | None, field("Memory of the GPU.", "B")]
+    gpu_memory_bytes: Annotated[int | None, field("Memory of the GPU.")]
     driver: Annotated[str | None, field("Version of the GPU's driver.")]
     cuda: Annotated[str | None, field("CUDA version of PyTorch.")]
     python: Annotated[str, field("Version of Python.")]
@@ -56,7 +56,7 @@ class Status(File, frozen=True, kw_only=True):
     error: Annotated[str | None, field("The error in one line.")]
     log_tail: Annotated[tuple[str, ...], field("The end of its log.")]
     started_at: Annotated[str, field("When it started (ISO 8601).")]
-    wall_s: Annotated[float, field("How long it ran.", "s")]
+    wall_s: Annotated[float, field("How long it ran, in seconds.")]
     key: Annotated[str, field("Digests of the configuration and code that it ran; empty if it was given none.")] = ""
 
 
@@ -73,16 +73,13 @@ class RunRecord(File, frozen=True, kw_only=True):
     device: Annotated[str, field("Kind of device: `cpu` or `cuda`.")]
     clock: Annotated[str, field("What timed the steps.")]
     environment: Annotated[Environment, field("Where it ran.")]
-    peak_allocated_bytes: Annotated[int | None, field("Highest of the whole training.", "B")]
-    peak_reserved_bytes: Annotated[int | None, field("Highest of the whole training.", "B")]
+    peak_allocated_bytes: Annotated[int | None, field("Highest of the whole training.")]
+    peak_reserved_bytes: Annotated[int | None, field("Highest of the whole training.")]
     nvml: Annotated[dict[str, float] | None, field("NVML's figures of the GPU during the timed steps.")]
     traces: Annotated[tuple[str, ...], field("The trace files, one a rank.")]
     config: Annotated[dict[str, Any], field("The composed configuration.")]
     warnings: Annotated[tuple[str, ...], field("What was asked for and could not be measured, a sentence each.")] = ()
-    batch_bytes: Annotated[
-        dict[str, int] | None,
-        field("One batch's `inputs` and `targets` on the device; measured together with the sections.", "B"),
-    ] = None
+    batch_bytes: Annotated[dict[str, int] | None, field("One batch's `inputs` and `targets` on the device.")] = None
 
 
 class Bandwidth(Document, frozen=True):
@@ -92,31 +89,23 @@ class Bandwidth(Document, frozen=True):
     whatever the number of ranks, so that it can be held against the link's.
     """
 
-    bytes: Annotated[int, key("Message", "Its size.", "B")]
-    median_ns: Annotated[int, column("Time", "Median time on the slowest rank.", "ns")]
-    bus_bytes_per_s: Annotated[float, column("Bus bandwidth", "Bus bandwidth.", "B/s")]
+    bytes: Annotated[int, key("Message", "Its size.")]
+    median_ns: Annotated[int, column("Time", "Median time on the slowest rank.")]
+    bus_bytes_per_s: Annotated[float, column("Bus bandwidth", "Bus bandwidth.")]
 
 
 class Communication(File, frozen=True, kw_only=True):
     """What the ranks of a run have to tell each other, and how fast they can (communication.json)."""
 
-    world_size: Annotated[
-        int,
-        column(
-            "Step time of several ranks",
-            "That of the slowest rank, step by step. All ranks begin the timed block together.",
-        ),
-    ]
+    world_size: Annotated[int, column("Step time of several ranks", "The slowest rank's, step by step.")]
     backend: Annotated[str, field("Backend of torch.distributed.")]
     parameters: Annotated[int, field("Parameters with a gradient.")]
-    parameter_bytes: Annotated[int, field("Their bytes.", "B")]
+    parameter_bytes: Annotated[int, field("Their bytes.")]
     bucket_bytes: Annotated[
         tuple[int, ...] | None,
         column(
             "Buckets, all-reduces",
-            "PyTorch gathers gradients in buckets and reduces each as a whole: as many all-reduces a step "
-            "as buckets, unless a step takes several batches and each is reduced.",
-            "B",
+            "PyTorch reduces gradients bucket by bucket: as many all-reduces a step, without accumulation.",
         ),
     ]
     bandwidths: Annotated[tuple[Bandwidth, ...], field("Messages tried alone.")]
@@ -124,31 +113,26 @@ class Communication(File, frozen=True, kw_only=True):
         float,
         column(
             "Bus bandwidth",
-            "Measured at the end of every run by all-reduces alone: message size × 2(n−1)/n ÷ the median "
-            "time of the slowest rank. The expected time uses that of a message as large as all "
-            "gradients.",
-            "B/s",
+            "Message size × 2(n−1)/n ÷ median time of the slowest rank, all-reduces alone, for all gradients' size.",
         ),
     ]
     expected_ns: Annotated[
         int,
         column(
             "Expected",
-            "One all-reduce of all gradients: parameter bytes × 2(n−1)/n ÷ bus bandwidth, for n ranks. "
-            "The simpler formula beside it, parameters × 4 bytes ÷ bandwidth, leaves the factor out and "
-            "counts float32 whatever is sent.",
-            "ns",
+            "One all-reduce of all gradients: parameter bytes × 2(n−1)/n ÷ bus bandwidth; simpler without the factor, "
+            "in float32.",
         ),
     ]
-    simplified_ns: Annotated[int, field("The same as parameters x 4 / bandwidth.", "ns")]
+    simplified_ns: Annotated[int, field("The same as parameters x 4 / bandwidth.")]
 
 
 class OutOfMemory(Document, frozen=True):
     """How a run ran out of memory."""
 
     message: Annotated[str, field("The error.")]
-    requested_bytes: Annotated[int | None, field("Asked for.", "B")]
-    used_bytes: Annotated[int | None, field("Taken by then.", "B")]
+    requested_bytes: Annotated[int | None, field("Asked for.")]
+    used_bytes: Annotated[int | None, field("Taken by then.")]
 
 
 class RunMemory(File, frozen=True, kw_only=True):
@@ -156,16 +140,14 @@ class RunMemory(File, frozen=True, kw_only=True):
 
     device: Annotated[str, field("`cpu` or `cuda`.")]
     batch_size: Annotated[int, field("Batch size.")]
-    capacity_bytes: Annotated[int, field("What there was to be had.", "B")]
+    capacity_bytes: Annotated[int, field("What there was to be had.")]
     capacity_source: Annotated[str, field("`limit` (scale.memory_limit_mb), `device` or `machine`.")]
-    held: Annotated[dict[str, int], field("Bytes of tensors between two steps, by category.", "B")]
-    gradient_bytes: Annotated[int | None, field("Gradients of the parameters at the end of a backward pass.", "B")] = (
-        None
-    )
+    held: Annotated[dict[str, int], field("Bytes of tensors between two steps, by category.")]
+    gradient_bytes: Annotated[int | None, field("Gradients of the parameters at the end of a backward pass.")] = None
     free_bytes: Annotated[
-        int | None, field("Free in the caching allocator at the end of the forward pass; a CPU has none.", "B")
+        int | None, field("Free in the caching allocator at the end of the forward pass; a CPU has none.")
     ] = None
-    largest_free_bytes: Annotated[int | None, field("The largest free block then.", "B")] = None
+    largest_free_bytes: Annotated[int | None, field("The largest free block then.")] = None
     oom: Annotated[OutOfMemory | None, field("How it ran out.")] = None
 
     @property

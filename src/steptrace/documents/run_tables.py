@@ -11,12 +11,9 @@ class StepOfRun(Document, frozen=True):
 
     phase: Annotated[str, field("`warmup`, `timed` (unprofiled, the only source of step times) or `profiled`.")]
     step: Annotated[int, key("", "Index of the step within the run, from 0.")]
-    step_ns: Annotated[int, field("Time of the step: CUDA events on a GPU, the monotonic clock on a CPU.", "ns")]
+    step_ns: Annotated[int, field("Time of the step: CUDA events on a GPU, the monotonic clock on a CPU.")]
     loader_wait_ns: Annotated[
-        int | None,
-        field(
-            "Host time spent in the loader's `__next__` for this step; null in a program without a DataLoader.", "ns"
-        ),
+        int | None, field("Host time in the loader's `__next__` for this step; null without a DataLoader.")
     ]
     loss: Annotated[float | None, field("Loss of the step, read after the phase ended.")]
 
@@ -26,7 +23,7 @@ class SectionOfRun(Document, frozen=True):
 
     step: Annotated[int, key("", "Index of the step within the pass, from 0.")]
     section: Annotated[str, key("", "`copy data`, `forward`, `calc loss`, `backward` or `optimizer`.")]
-    section_ns: Annotated[int, field("Host time from synchronisation to synchronisation.", "ns")]
+    section_ns: Annotated[int, field("Host time from synchronisation to synchronisation.")]
 
 
 class InputOfRun(Document, frozen=True):
@@ -35,13 +32,12 @@ class InputOfRun(Document, frozen=True):
 
     batch: Annotated[int, key("", "Index of the batch within the pass, from 0.")]
     worker: Annotated[int | None, field("Worker process that loaded it; null for the main process.")]
-    wait_ns: Annotated[int, field("Host time spent in the loader's `__next__` for it.", "ns")]
-    fetch_ns: Annotated[int, field("Time in the data set, for all samples of the batch.", "ns")]
-    collate_ns: Annotated[int, field("Time in the collate function.", "ns")]
-    pin_ns: Annotated[int | None, field("Time to copy it to pinned memory; null if the loader does not pin.", "ns")]
+    wait_ns: Annotated[int, field("Host time spent in the loader's `__next__` for it.")]
+    fetch_ns: Annotated[int, field("Time in the data set, for all samples of the batch.")]
+    collate_ns: Annotated[int, field("Time in the collate function.")]
+    pin_ns: Annotated[int | None, field("Time to copy it to pinned memory; null if the loader does not pin.")]
     copy_ns: Annotated[
-        int | None,
-        field("Time to copy it to the device, from synchronisation to synchronisation; null on a CPU.", "ns"),
+        int | None, field("Time to copy it to the device, from synchronisation to synchronisation; null on a CPU.")
     ]
 
 
@@ -53,18 +49,11 @@ class OpLine(Document, frozen=True):
     op: Annotated[str, field("Name of the operator without its overload, as in a trace: `aten::index`.")]
     label: Annotated[str | None, field("Innermost `record_function` label around the call.")]
     phase: Annotated[
-        str | None,
-        field(
-            "`backward` within autograd's engine, or else the outermost label: data, forward, loss, backward or "
-            "optimizer."
-        ),
+        str | None, field("`backward` in autograd's engine, else the outermost label if a part of the step.")
     ]
     file: Annotated[
         str | None,
-        field(
-            "File of the first frame that is neither PyTorch's nor the pipeline's own, named as in a trace. In the "
-            "backward pass that of the forward operator; null where no such frame exists."
-        ),
+        field("File of the first frame outside PyTorch and steptrace, of backward work the forward operator's."),
     ]
     line: Annotated[int | None, field("Line of the call in `file`, from 1.")]
     function: Annotated[str | None, field("Name of the function that the line stands in.")]

@@ -19,10 +19,8 @@ class StepFigures(Document, frozen=True):
         float | None,
         column(
             "GPU busy",
-            "Share of the profiled time in which at least one kernel, copy or memset ran on the GPU. That time lasts "
-            "from the first step's start, or when work left over from earlier steps is done, to the end of the last "
-            "step's work; in a trace without steps it is the GPU's span.",
-            "%",
+            "Share of the profiled time, from the first step's start to the end of the last step's work, with a "
+            "kernel, copy or memset running. Without steps: of the GPU's span.",
         ),
     ]
     sm_weighted_pct: Annotated[
@@ -31,28 +29,20 @@ class StepFigures(Document, frozen=True):
             "Multiprocessors in use",
             "GPU busy, where a kernel counts only with the share of the GPU's multiprocessors that its blocks can "
             "occupy: lower than GPU busy where kernels are too small to fill the GPU.",
-            "%",
         ),
     ]
     operators_per_step: Annotated[
         float | None,
         column(
             "Operators per step",
-            "PyTorch operators that the program or a backward node calls in a profiled step; what an operator calls "
-            "inside counts with it. On a GPU most of them launch a kernel or several.",
+            "PyTorch operators that the program or a backward node calls; what they call inside counts with them.",
         ),
     ]
     kernels_per_step: Annotated[
-        float | None,
-        column(
-            "Kernels per step",
-            "Kernels that a profiled step launches on the GPU; copies and sets are none. A kernel whose launch is not "
-            "in the trace belongs to the step in which it starts.",
-        ),
+        float | None, column("Kernels per step", "Kernels that a profiled step launches, without copies and sets.")
     ]
     streams_per_step: Annotated[
-        float | None,
-        column("Streams per step", "GPU streams that a profiled step's work runs on."),
+        float | None, column("Streams per step", "GPU streams that a profiled step's work runs on.")
     ]
 
 

@@ -11,11 +11,11 @@ class StepKind(Document, frozen=True):
 
     kind: Annotated[
         Literal["usual", "long"],
-        key("Kind of step", "`long`: at least twice the median, where such steps lift the mean by more than a tenth."),
+        key("Kind of step", "`long`: at least twice the median, if such steps lift the mean by over a tenth."),
     ]
     steps: Annotated[int, column("Steps", "How many of the timed steps are of this kind.", total=True)]
     of: Annotated[int, column("Of", "All timed steps.", total=True)]
-    median_ns: Annotated[int, column("Median", "Median time of these steps.", "ns")]
+    median_ns: Annotated[int, column("Median", "Median time of these steps.")]
     share: Annotated[float, column("Share of the time", "Of the time of all timed steps.", "share")]
     comes: Annotated[
         str,
@@ -23,8 +23,5 @@ class StepKind(Document, frozen=True):
     ]
     syncs: Annotated[
         float | None,
-        column(
-            "Syncs",
-            "Median of the profiled steps that are nearest to this kind in time; null where none is, or without a GPU.",
-        ),
+        column("Syncs", "Median of the profiled steps nearest in time; null without any, or without a GPU."),
     ]

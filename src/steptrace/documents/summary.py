@@ -43,11 +43,11 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     device: Annotated[int | None, field("The analysed GPU; null without GPU work.", runs="same")]
     device_name: Annotated[str | None, field("Its name.")]
     compute_major: Annotated[int | None, field("Its compute capability's first number.", runs="same")]
-    window_ns: Annotated[int, field("First event to last.", "ns")]
+    window_ns: Annotated[int, field("First event to last.")]
     unprofiled_step_ns: Annotated[
-        int | None, field("Median of the unprofiled steps before it, from the record beside it; null without.", "ns")
+        int | None, field("Median of the unprofiled steps before it, from the record beside it; null without.")
     ]
-    unprofiled_mean_ns: Annotated[int | None, field("Mean of the same steps.", "ns")] = None
+    unprofiled_mean_ns: Annotated[int | None, field("Mean of the same steps.")] = None
 
     overview: Annotated[Overview | None, subject("Overview", "the trace holds neither GPU activity nor labelled steps")]
     placement: Placement | None
@@ -76,7 +76,7 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
         tuple[OperatorRoofline, ...],
         subject(
             "Operators against the data sheet",
-            "the trace holds no sizes of inputs, or the data sheet of its GPU is not known",
+            "the trace holds no sizes of inputs, or its GPU's data sheet is not known",
             folded=True,
         ),
     ]
@@ -127,7 +127,7 @@ class TraceExcerpt(Document, frozen=True):
     """The median step of a run's trace as a small trace of its own."""
 
     file: Annotated[str, field("Its file, beside the trace.")]
-    bytes: Annotated[int, field("Its size.", "B")]
+    bytes: Annotated[int, field("Its size.")]
     step: Annotated[int, field("The step that it shows.")]
     left_out: Annotated[tuple[str, ...], field("Categories of events that were left out.")]
 

@@ -40,57 +40,37 @@ class SyncSite(Site, frozen=True):
     count: Annotated[int, column("Syncs", "Syncs in all steps.", total=True)]
     blocked_ns: Annotated[
         int,
-        column(
-            "Host blocked, in all",
-            "Time that the host spends inside the waiting calls; the GPU may be busy meanwhile.",
-            "ns",
-            total=True,
-        ),
+        column("Host blocked, in all", "Host time in the waiting calls; the GPU may be busy meanwhile.", total=True),
     ]
     exposed_idle_ns: Annotated[
         int | None,
         column(
             "Exposed idle, in all",
-            "GPU idle time from the start of a sync to the first GPU work launched after it. A long block with none "
-            "of it costs nothing.",
-            "ns",
+            "GPU idle time from a sync's start to the first work launched after it; without any the sync costs "
+            "nothing.",
             total=True,
         ),
     ]
     blocked_ns_per_step: Annotated[
-        float | None,
-        column(
-            "Host blocked",
-            "Time per step that the host spends inside the waiting calls; the GPU may be busy meanwhile.",
-            "ns",
-        ),
+        float | None, column("Host blocked", "Host time in the waiting calls; the GPU may be busy meanwhile.")
     ]
     exposed_idle_ns_per_step: Annotated[
         float | None,
         column(
             "Exposed GPU idle",
-            "GPU idle time per step from the start of a sync to the first GPU work launched after it. A long block "
-            "with none of it costs nothing.",
-            "ns",
+            "GPU idle time from a sync's start to the first work launched after it; without any the sync costs "
+            "nothing.",
         ),
     ]
     ceiling_ns: Annotated[
-        int | None,
-        column(
-            "Saves at most, in all",
-            "Upper bound of what all steps save without these syncs: the time the host was blocked in them, and not "
-            "more than the busiest stream was idle from their start until a later wait by which all work launched "
-            "was done.",
-            "ns",
-        ),
+        int | None, column("Saves at most, in all", "Upper bound of what removing these saves, over all steps.")
     ]
     ceiling_ns_per_step: Annotated[
         float | None,
         column(
             "Saves at most",
-            "Upper bound of what a step saves without these syncs: the time the host was blocked in them, and not more "
-            "than the busiest stream was idle from their start until a later wait by which all work launched was done.",
-            "ns",
+            "Upper bound of what removing these saves: their blocked time, at most the busiest stream's idle time "
+            "until a later wait for all work.",
         ),
     ]
 
@@ -135,21 +115,15 @@ class Syncs(Document, frozen=True):
         float | None, column("Syncs per step", "Mean per step; not measured where nothing could have been seen.")
     ]
     by_step: Annotated[tuple[int, ...] | None, field("Each step's count.", runs="none")]
-    blocked_ns: Annotated[
-        int, column("Host blocked, in all", "Time the host was blocked in all steps.", "ns", total=True)
-    ]
+    blocked_ns: Annotated[int, column("Host blocked, in all", "Time the host was blocked in all steps.", total=True)]
     exposed_idle_ns: Annotated[
-        int | None,
-        column("Exposed GPU idle, in all", "GPU idle time exposed in all steps, each instant once.", "ns", total=True),
+        int | None, column("Exposed GPU idle, in all", "GPU idle time exposed, each instant once.", total=True)
     ]
     caused_idle_ns: Annotated[
-        int | None,
-        column(
-            "Caused by syncs, in all", "Of the exposed idle, what lies in gaps whose cause is a sync.", "ns", total=True
-        ),
+        int | None, column("Caused by syncs, in all", "Of the exposed idle, in gaps caused by a sync.", total=True)
     ]
     ceiling_ns: Annotated[
-        int | None, column("Saves at most, in all", "Upper bound of what all steps save without any of them.", "ns")
+        int | None, column("Saves at most, in all", "Upper bound of what all steps save without any of them.")
     ]
     by_kind: Annotated[dict[str, int], field("Counts by kind.")]
     outside_steps: Annotated[

@@ -19,12 +19,7 @@ if TYPE_CHECKING:  # imported where it is needed: reading a declaration does not
 _VERSION_KEY: Final = b"steptrace.schema_version"
 _VERSION: Final = 1
 #: The pandas dtypes that a column of a declared dtype may have.
-_KINDS: dict[str, str] = {
-    "int64": "iu",
-    "float64": "f",
-    "bool": "b",
-    "string": "OSUT",
-}
+_KINDS: dict[str, str] = {"int64": "iu", "float64": "f", "bool": "b", "string": "OSUT"}
 #: The dtypes that pandas and a declaration name alike; they hold no nulls.
 _COMPLETE: Final = ("int64", "bool")
 

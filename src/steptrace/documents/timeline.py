@@ -13,23 +13,20 @@ class Lane(Document, frozen=True):
         str,
         column(
             "Pale band",
-            "A sync, through all lanes: the host goes on at its end. Its cost is the idle time below it "
-            "and the time until the next launch reaches the GPU.",
+            "A sync, through all lanes: it costs the idle time below it and until the next launch reaches the GPU.",
         ),
     ]
     name: Annotated[str, field("What stands at it.")]
-    start_ns: Annotated[tuple[int, ...], field("Start of each box within the time shown.", "ns")]
-    dur_ns: Annotated[tuple[int, ...], field("Length of each box.", "ns")]
+    start_ns: Annotated[tuple[int, ...], field("Start of each box within the time shown.")]
+    dur_ns: Annotated[tuple[int, ...], field("Length of each box.")]
     level: Annotated[tuple[int, ...], field("Row of each box within the lane.")]
     events: Annotated[
         tuple[int, ...],
         column(
-            "Low box",
-            "Several events of one kind, each too short to be seen. Its height is the share of its length "
-            "that they fill.",
+            "Low box", "Several events of one kind, each too short to be seen; its height is the share that they fill."
         ),
     ]
-    time_ns: Annotated[tuple[int, ...], field("Their lengths, summed.", "ns")]
+    time_ns: Annotated[tuple[int, ...], field("Their lengths, summed.")]
     what: Annotated[tuple[int, ...], field("Place of each box's kind and name in `kinds` and `names`.")]
 
 
@@ -40,12 +37,11 @@ class Timeline(Document, frozen=True):
         int | None,
         column(
             "Picture of a step",
-            "The step of median time, or the whole trace where it marks none. All that ran in its time is "
-            "drawn, whichever step launched it. The profiler makes it longer than it is without.",
+            "The step of median time, or a whole trace without steps; all that ran meanwhile, slowed by the profiler.",
         ),
     ]
-    span_ns: Annotated[int, field("Its length.", "ns")]
-    host_ns: Annotated[int | None, field("Length of the step on the host.", "ns")]
+    span_ns: Annotated[int, field("Its length.")]
+    host_ns: Annotated[int | None, field("Length of the step on the host.")]
     events: Annotated[int, field("Events in that time.")]
     left_out: Annotated[tuple[str, ...], field("Lanes that are not drawn.")]
     kinds: Annotated[tuple[str, ...], field("Kinds of boxes.")]

@@ -8,8 +8,8 @@ from typing import Annotated, Final
 from steptrace.documents.base import Document, field
 from steptrace.documents.column import key
 
-_Ts = Annotated[int, field("Start.", "ns")]
-_Dur = Annotated[int, field("Length.", "ns")]
+_Ts = Annotated[int, field("Start.")]
+_Dur = Annotated[int, field("Length.")]
 _Thread = Annotated[int, field("Row of `threads`: where the host ran it.")]
 _Step = Annotated[int | None, field("Row of `steps`: the training step it belongs to, null outside them.")]
 
@@ -30,8 +30,8 @@ class StepRow(Document, frozen=True):
 
     index: Annotated[int, field("The N of `ProfilerStep#N`.")]
     ts: _Ts
-    dur: Annotated[int, field("Length, up to the end of the last GPU work launched in the step.", "ns")]
-    host_dur: Annotated[int, field("Length of the host's annotation alone.", "ns")]
+    dur: Annotated[int, field("Length, up to the end of the last GPU work launched in the step.")]
+    host_dur: Annotated[int, field("Length of the host's annotation alone.")]
     thread: _Thread
 
 
@@ -82,7 +82,7 @@ class KernelRow(Document, frozen=True):
     correlation: Annotated[int | None, field("Id of the launch that caused it.")]
     launch: Annotated[int | None, field("Row of `launches`: the call that caused it; one may cause many.")]
     step: _Step
-    bytes: Annotated[int | None, field("Bytes moved or set.", "B")]
+    bytes: Annotated[int | None, field("Bytes moved or set.")]
     blocks_per_sm: Annotated[float | None, field("Thread blocks per multiprocessor of the GPU.")]
 
 
@@ -104,10 +104,10 @@ class SyncRow(Document, frozen=True):
     """One host synchronisation: the host goes on only once queued GPU work is complete."""
 
     ts: _Ts
-    dur: Annotated[int, field("From the start of its first call to the end of its last.", "ns")]
+    dur: Annotated[int, field("From the start of its first call to the end of its last.")]
     thread: _Thread
     kind: Annotated[str, field("`d2h_copy`, `h2d_copy`, or the name of the waiting call.")]
-    blocked_ns: Annotated[int, field("Host time within its calls.", "ns")]
+    blocked_ns: Annotated[int, field("Host time within its calls.")]
     launch: Annotated[int, field("Row of `launches`: its first call.")]
     op: Annotated[int | None, field("Row of `ops`: the innermost operator around it.")]
     step: _Step
@@ -132,7 +132,7 @@ class AnnotationRow(Document, frozen=True):
     thread: _Thread
     name: Annotated[str, field("The label.")]
     parent: Annotated[int | None, field("Row of `annotations`: the label around it.")]
-    bytes: Annotated[int | None, field("What a host's collective is given, by PyTorch's label for it.", "B")]
+    bytes: Annotated[int | None, field("What a host's collective is given, by PyTorch's label for it.")]
     step: _Step
 
 
@@ -144,9 +144,9 @@ class MemoryRow(Document, frozen=True):
     device_type: Annotated[int, field("0 is the host, 1 a CUDA or ROCm device.")]
     device: Annotated[int | None, field("Index of the device, null for the host.")]
     address: Annotated[int | None, field("Address of the block.")]
-    bytes: Annotated[int, field("Bytes allocated, negative when released.", "B")]
-    allocated: Annotated[int | None, field("Bytes allocated on the device after it.", "B")]
-    reserved: Annotated[int | None, field("Bytes reserved from the device after it.", "B")]
+    bytes: Annotated[int, field("Bytes allocated, negative when released.")]
+    allocated: Annotated[int | None, field("Bytes allocated on the device after it.")]
+    reserved: Annotated[int | None, field("Bytes reserved from the device after it.")]
 
 
 #: The tables of a trace by name, and their kinds of rows.

@@ -41,13 +41,13 @@ class CallTreeRow(Document, frozen=True):
     parent: Annotated[int | None, field("Row of this table: the event around it.")]
     depth: Annotated[int, field("Number of events around it.")]
     size: Annotated[int, field("Number of events in its subtree, itself included.")]
-    ts: Annotated[int, field("Start.", "ns")]
-    host_ns: Annotated[int, field("Length, cut off where the event around it ends.", "ns")]
-    host_self_ns: Annotated[int, field("Length without the events directly inside.", "ns")]
+    ts: Annotated[int, field("Start.")]
+    host_ns: Annotated[int, field("Length, cut off where the event around it ends.")]
+    host_self_ns: Annotated[int, field("Length without the events directly inside.")]
     kernels: Annotated[int | None, field("GPU activities launched inside; null without a GPU.")]
-    device_ns: Annotated[int | None, field("Their lengths, summed; null without a GPU.", "ns")]
+    device_ns: Annotated[int | None, field("Their lengths, summed; null without a GPU.")]
     device_self_ns: Annotated[
-        int | None, field("What of it no operator, label or frame further in launched; null without a GPU.", "ns")
+        int | None, field("What of it no operator, label or frame further in launched; null without a GPU.")
     ]
     forward: Annotated[int | None, field("Row of this table: the forward operator of a backward one.")]
 

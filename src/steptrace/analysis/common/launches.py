@@ -47,12 +47,12 @@ class LaunchTime(Document, frozen=True):
     device: Annotated[int, key("", "GPU.")]
     stream: Annotated[int, field("Stream of its first activity.")]
     activities: Annotated[int, field("How many activities it caused.")]
-    host_ns: Annotated[int, field("Length of the call.", "ns")]
-    device_ns: Annotated[int, field("Time in which its work ran: the union of its activities.", "ns")]
-    delay_ns: Annotated[int, field("From the call's end to its work's start; 0 if that came first.", "ns")]
-    queueing_ns: Annotated[int, field("The part of the delay with earlier work of the stream still to finish.", "ns")]
-    dependency_ns: Annotated[int, field("The rest, if the stream had to wait for an event.", "ns")]
-    latency_ns: Annotated[int, field("The rest, if not: the stream was free, the work had not begun.", "ns")]
+    host_ns: Annotated[int, field("Length of the call.")]
+    device_ns: Annotated[int, field("Time in which its work ran: the union of its activities.")]
+    delay_ns: Annotated[int, field("From the call's end to its work's start; 0 if that came first.")]
+    queueing_ns: Annotated[int, field("The part of the delay with earlier work of the stream still to finish.")]
+    dependency_ns: Annotated[int, field("The rest, if the stream had to wait for an event.")]
+    latency_ns: Annotated[int, field("The rest, if not: the stream was free, the work had not begun.")]
 
 
 @once

@@ -44,10 +44,10 @@ class CollectiveTime(Document, frozen=True):
     group: _Group
     stream: Annotated[int, field("Stream it ran on.")]
     step: Annotated[int | None, field("Row of `steps`: the step that launched it, null outside them.")]
-    ts: Annotated[int, field("Start.", "ns")]
-    dur_ns: Annotated[int, field("Length, waiting for other ranks included.", "ns")]
-    exposed_ns: Annotated[int, field("Of its length, without a compute kernel running.", "ns")]
-    bytes: Annotated[int | None, field("The larger of what this rank gives and gets; null if not in the trace.", "B")]
+    ts: Annotated[int, field("Start.")]
+    dur_ns: Annotated[int, field("Length, waiting for other ranks included.")]
+    exposed_ns: Annotated[int, field("Of its length, without a compute kernel running.")]
+    bytes: Annotated[int | None, field("The larger of what this rank gives and gets; null if not in the trace.")]
 
 
 class HostCollective(Document, frozen=True):
@@ -57,15 +57,13 @@ class HostCollective(Document, frozen=True):
     collective: _Collective
     thread: Annotated[int, field("Row of `threads`: what carried it out.")]
     step: Annotated[int | None, field("Row of `steps`: the step it began in, null outside them.")]
-    ts: Annotated[int, field("Start.", "ns")]
-    dur_ns: Annotated[int, field("Length, waiting for other ranks included.", "ns")]
+    ts: Annotated[int, field("Start.")]
+    dur_ns: Annotated[int, field("Length, waiting for other ranks included.")]
     exposed_ns: Annotated[
         int | None,
-        field(
-            "Of its length, without an operator on a thread that does training work; null if none is recorded.", "ns"
-        ),
+        field("Of its length, without an operator on a thread that does training work; null if none is recorded."),
     ]
-    bytes: Annotated[int | None, field("What this rank gives; null if not in the trace.", "B")]
+    bytes: Annotated[int | None, field("What this rank gives; null if not in the trace.")]
 
 
 class MatchedCollective(Document, frozen=True):
@@ -79,9 +77,9 @@ class MatchedCollective(Document, frozen=True):
     kernel: Annotated[int | None, field("Row of that rank's `kernels`, null for a collective of the host.")]
     annotation: Annotated[int | None, field("Row of that rank's `annotations`, null for one of a GPU.")]
     step: Annotated[int | None, field("Row of that rank's `steps`.")]
-    start_ns: Annotated[int, field("Aligned start.", "ns")]
-    dur_ns: Annotated[int, field("Length.", "ns")]
-    wait_ns: Annotated[int, field("Before the last rank arrived.", "ns")]
+    start_ns: Annotated[int, field("Aligned start.")]
+    dur_ns: Annotated[int, field("Length.")]
+    wait_ns: Annotated[int, field("Before the last rank arrived.")]
     last: Annotated[bool, field("Whether this rank was the last to arrive.")]
 
 

@@ -36,8 +36,8 @@ class PathPart(Document, frozen=True):
     that their lengths add up to the step's exactly."""
 
     step: Annotated[int | None, field("Row of `steps`; null where the trace has none and all of it counts.")]
-    ts: Annotated[int, field("Start.", "ns")]
-    dur: Annotated[int, field("Length.", "ns")]
+    ts: Annotated[int, field("Start.")]
+    dur: Annotated[int, field("Length.")]
     class_: Annotated[str, field("What the path is in: see `steptrace.analysis.critical_path.measure`.")] = (
         msgspec.field(name="class")
     )

@@ -80,9 +80,9 @@ class SequenceRow(Document, frozen=True):
     name: Annotated[str, key("", "The operator or label.")]
     length: Annotated[int, field("Number of activities in the sequence.")]
     count: Annotated[int, field("Number of calls that launched exactly this sequence.")]
-    kernel_ns: Annotated[int, field("Lengths of the activities, summed over all calls.", "ns")]
-    span_ns: Annotated[int, field("From the first one's start to the last one's end, summed over all calls.", "ns")]
-    host_ns: Annotated[int, field("Lengths of the calls on the host, summed.", "ns")]
+    kernel_ns: Annotated[int, field("Lengths of the activities, summed over all calls.")]
+    span_ns: Annotated[int, field("From the first one's start to the last one's end, summed over all calls.")]
+    host_ns: Annotated[int, field("Lengths of the calls on the host, summed.")]
     kernels: Annotated[str, key("", "Names of the activities, one a line.")]
 
 

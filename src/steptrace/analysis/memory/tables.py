@@ -19,9 +19,9 @@ class MemoryBlock(_OnDevice, frozen=True):
     """One block of memory from its allocation to its release, as far as the trace holds them."""
 
     address: Annotated[int, field("Address of the block.")]
-    bytes: Annotated[int, field("Its size.", "B")]
-    ts: Annotated[int | None, field("When it was allocated; null if that was before the trace.", "ns")]
-    until: Annotated[int | None, field("When it was released; null if the trace does not hold it.", "ns")]
+    bytes: Annotated[int, field("Its size.")]
+    ts: Annotated[int | None, field("When it was allocated; null if that was before the trace.")]
+    until: Annotated[int | None, field("When it was released; null if the trace does not hold it.")]
     thread: Annotated[int | None, field("Row of `threads` that allocated it; null before the trace.")]
     op: Annotated[int | None, field("Row of `ops`: the innermost operator around the allocation.")]
     phase: Annotated[str | None, field("Part of the step it was allocated in; null outside of them.")]
@@ -31,22 +31,22 @@ class MemoryBlock(_OnDevice, frozen=True):
 class MemoryPoint(_OnDevice, frozen=True):
     """Bytes in use on one device, from this instant to the device's next row."""
 
-    ts: Annotated[int, key("", "Instant.", "ns")]
-    allocated: Annotated[int, field("Bytes of all live blocks, with what was there before the trace.", "B")]
-    reserved: Annotated[int | None, field("Bytes the allocator holds of the device; null on the host.", "B")]
+    ts: Annotated[int, key("", "Instant.")]
+    allocated: Annotated[int, field("Bytes of all live blocks, with what was there before the trace.")]
+    reserved: Annotated[int | None, field("Bytes the allocator holds of the device; null on the host.")]
 
 
 class MemoryPeak(_OnDevice, frozen=True):
     """The peak of one device."""
 
-    before: Annotated[int, field("Bytes held since before the trace, as far as known.", "B")]
+    before: Annotated[int, field("Bytes held since before the trace, as far as known.")]
     complete: Annotated[
         bool, field("Whether those bytes are known: by the allocator's counter or the run's memory.json.")
     ]
     agrees: Annotated[float | None, field("Share of events whose counter is the sum of the live blocks.")]
-    peak_ts: Annotated[int, field("First instant of the peak.", "ns")]
-    peak_allocated: Annotated[int, field("Bytes allocated at the peak.", "B")]
-    peak_reserved: Annotated[int | None, field("Most bytes reserved at any instant; null on the host.", "B")]
+    peak_ts: Annotated[int, field("First instant of the peak.")]
+    peak_allocated: Annotated[int, field("Bytes allocated at the peak.")]
+    peak_reserved: Annotated[int | None, field("Most bytes reserved at any instant; null on the host.")]
 
 
 class BlocksOnDevice(AtPeak, frozen=True):
@@ -66,6 +66,5 @@ class MemoryGrowth(_OnDevice, frozen=True):
         field(
             "Bytes it made that are live when the window ends, or what it added to the blocks that outlive a step "
             "where that is less: negative where more of older ones was released.",
-            "B",
         ),
     ]

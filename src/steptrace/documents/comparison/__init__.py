@@ -80,9 +80,7 @@ class VariantResult(StepFigures, frozen=True):
         float | None,
         column(
             "NVML utilisation",
-            "The figure that nvidia-smi shows, sampled during the unprofiled steps: the share of sampling "
-            "periods with any kernel running. High does not mean well used.",
-            "%",
+            "nvidia-smi's figure over the unprofiled steps: periods with any kernel. High is not well used.",
         ),
     ]
     profiled_over_unprofiled: Annotated[
@@ -97,27 +95,20 @@ class VariantResult(StepFigures, frozen=True):
         dict[str, float] | None,
         column(
             "Section, each by itself",
-            "Host time from one device synchronisation to the next, median over the steps of a pass of "
-            "its own. It puts each cost where it is caused, and makes the step slower than a real one.",
-            "ms",
+            "Median host time from sync to sync, in a pass of its own that is slower than a real step.",
         ),
     ]
     loader_wait_ms: Annotated[
-        float | None,
-        column("Loader wait", "Host time spent waiting for the loader's next batch, mean over unprofiled steps.", "ms"),
+        float | None, column("Loader wait", "Mean host time in the loader's next batch, over unprofiled steps.")
     ]
-    loader_wait_pct: Annotated[float | None, field("The same as a share of the step time.", "%")]
-    peak_allocated_bytes: Annotated[int | None, field("Highest of all runs, whole training.", "B")]
+    loader_wait_pct: Annotated[float | None, field("The same as a share of the step time.")]
+    peak_allocated_bytes: Annotated[int | None, field("Highest of all runs, whole training.")]
     batch_bytes: Annotated[
-        dict[str, int] | None,
-        column(
-            "Inputs and targets copied", "Bytes of the tensors of one batch, in the form in which they are copied.", "B"
-        ),
+        dict[str, int] | None, column("Inputs and targets copied", "Bytes of one batch's tensors as they are copied.")
     ]
     input: LoaderWait | None
     trace: Annotated[
-        TraceSummary | None,
-        field("Rank 0's trace: those of the runs as one, without its pictures; null without any."),
+        TraceSummary | None, field("Rank 0's trace: those of the runs as one, without its pictures; null without any.")
     ]
     ranks: Annotated[Ranks | None, field("What the ranks' traces say together, of all runs; null for one rank.")]
     memory: Annotated[RunMemory | None, field("What the runs had and held; `oom` of the first that ran out.")]
@@ -206,9 +197,7 @@ class Comparison(File, frozen=True, kw_only=True):
     variants: tuple[VariantResult, ...]
     alike: Annotated[
         tuple[str, ...],
-        field(
-            "Variants that are faster than the baseline and not shown to be slower than the fastest; simplest first."
-        ),
+        field("Variants faster than the baseline and not shown to be slower than the fastest; simplest first."),
     ] = ()
     findings: tuple[Finding, ...] = ()
     gates: tuple[GateOutcome, ...] = ()

@@ -36,28 +36,27 @@ class RunResult(Document, frozen=True):
     status: Annotated[Status, field("How it ended.")]
     seed: Annotated[int | None, field("Its seed.")]
     path: Annotated[str, field("Its folder.")]
-    median_ms: Annotated[float | None, field("Median step time.", "ms")]
-    p95_ms: Annotated[float | None, field("95th percentile of the step time.", "ms")]
+    median_ms: Annotated[float | None, field("Median step time.")]
+    p95_ms: Annotated[float | None, field("95th percentile of the step time.")]
     steps: Annotated[int | None, field("Steps that count.")]
     warmup_left_out: Annotated[int | None, field("Leading timed steps that count as warm-up.")]
     error: Annotated[ProcessError | None, field("How it failed.")]
 
 
 class StepTimes(Document, frozen=True):
-    """The unprofiled step time of a variant."""
+    """The unprofiled step time of a variant, in ms."""
 
     median: Annotated[
         float,
         column(
             "Step time",
-            "Median over unprofiled steps: CUDA events on a GPU, the monotonic clock on a CPU. The only "
-            "source of a claim about speed. p95 is the time that 95 % of the steps stay under.",
+            "Median over unprofiled steps, the only source of a claim about speed; 95 % of steps stay under p95.",
             "ms",
         ),
     ]
-    p95: Annotated[float, field("95th percentile of all steps.", "ms")]
-    low: Annotated[float | None, field("Lower end of the interval; null with one run.", "ms")]
-    high: Annotated[float | None, field("Upper end of the interval.", "ms")]
+    p95: Annotated[float, field("95th percentile of all steps.")]
+    low: Annotated[float | None, field("Lower end of the interval; null with one run.")]
+    high: Annotated[float | None, field("Upper end of the interval.")]
     runs: Annotated[int, field("Measured runs.")]
     steps: Annotated[int, field("Steps of all runs.")]
 
@@ -69,8 +68,7 @@ class RatioToBaseline(Document, frozen=True):
         float,
         column(
             "Ratio",
-            "Median of the baseline divided by the median of the variant: above 1 is faster. The interval "
-            "carries the variance between runs as well as within them.",
+            "Baseline's median over the variant's: above 1 is faster. The interval carries variance between runs.",
         ),
     ]
     low: Annotated[float | None, field("Lower end of the interval.")]
@@ -79,10 +77,9 @@ class RatioToBaseline(Document, frozen=True):
         Verdict | None,
         column(
             "Verdict",
-            "Faster or slower only if the interval excludes 1 and the effect exceeds the noise floor; "
-            "same only if the whole interval lies within the floor, and the floor is at most 10 %; "
-            "otherwise undecided. A claim must also survive a correction for the number of variants. One "
-            "run of either side, steps whose IQR is above 25 % of the median, and a simulated GPU give no verdict.",
+            "Faster or slower: the interval excludes 1 and the effect exceeds the noise floor, corrected for the "
+            "number of variants. Same: the whole interval is within the floor, of at most 10 %. Else undecided. One "
+            "run, an IQR above 25 % of the median, or a simulated GPU: no verdict.",
         ),
     ]
 
@@ -99,29 +96,27 @@ class Noise(Document, frozen=True):
 
 
 class LoadingParts(Document, frozen=True):
-    """Loading one batch by itself."""
+    """Loading one batch by itself, in ms."""
 
-    fetch: Annotated[float | None, field("Fetch.", "ms")]
-    collate: Annotated[float | None, field("Collate.", "ms")]
-    pin: Annotated[float | None, field("Pin.", "ms")]
-    copy: Annotated[float | None, field("Copy to the device.", "ms")]
+    fetch: Annotated[float | None, field("Fetch.")]
+    collate: Annotated[float | None, field("Collate.")]
+    pin: Annotated[float | None, field("Pin.")]
+    copy: Annotated[float | None, field("Copy to the device.")]
 
 
 class LoaderWait(Document, frozen=True):
     """Waiting for data in unprofiled steps."""
 
     workers: Annotated[int | None, field("Worker processes of the loader, by the configuration.")]
-    wait_ms: Annotated[float | None, field("Mean wait a step.", "ms")]
+    wait_ms: Annotated[float | None, field("Mean wait a step.")]
     counted_ms: Annotated[
         float | None,
         column(
             "Waiting for data",
-            "Host time in the loader's next-batch call. Against a step counts the part of it in which the "
-            "GPU had nothing to do; without a GPU all of it.",
-            "ms",
+            "Host time in the loader's next batch; on a GPU, only the part with the GPU idle counts.",
         ),
     ]
-    step_ms: Annotated[float | None, field("Mean step time.", "ms")]
+    step_ms: Annotated[float | None, field("Mean step time.")]
     idle_part: Annotated[float | None, field("Share of the wait with the GPU idle.")]
     share: Annotated[float | None, field("What counts, as a share of the step time.")]
     verdict: Annotated[
@@ -163,9 +158,8 @@ class Equivalence(Document, frozen=True):
         Literal["same", "differs", "not comparable", "failed", "not measured"],
         column(
             "Equivalence",
-            "Loss, its gradient by the predictions, the predictions, and the gradient by the parameters, "
-            "each compared on shared values and fixed seeds with a float64 reference of the study. A "
-            "variant outside what its number format and sizes allow differs: it computes something else.",
+            "Loss, predictions and gradients against a float64 reference on shared values and fixed seeds; outside "
+            "the tolerance of its number format a variant differs.",
         ),
     ]
     max_rel_err: Annotated[float | None, field("The larger of both errors.")] = None
@@ -189,21 +183,20 @@ class Equivalence(Document, frozen=True):
 class Difference(Document, frozen=True):
     """A variant's step time less its baseline's, or of one part of the step."""
 
-    delta_ns: Annotated[int, field("Difference.", "ns")]
-    delta_ms: Annotated[float, field("Difference.", "ms")]
+    delta_ns: Annotated[int, field("Difference.")]
+    delta_ms: Annotated[float, field("Difference.")]
     low: Annotated[
         float | None,
         column(
             "95 % interval",
-            "A part's is of the difference between the means over runs (t interval, Welch's or, where "
-            "rounds of runs differ, over the rounds): it carries the variance between runs. The whole "
-            "step's is the interval from which the verdict comes. One run on either side has none.",
+            "Of a part: of the difference of means over runs (t interval, Welch's or over rounds). Of the whole step: "
+            "the verdict's.",
             "ms",
         ),
     ]
-    high: Annotated[float | None, field("Upper end of its interval.", "ms")]
-    baseline_ns: Annotated[int, field("The baseline's.", "ns")]
-    variant_ns: Annotated[int, field("The variant's.", "ns")]
+    high: Annotated[float | None, field("Upper end of its interval.")]
+    baseline_ns: Annotated[int, field("The baseline's.")]
+    variant_ns: Annotated[int, field("The variant's.")]
 
 
 class WaterfallPart(Difference, frozen=True):
@@ -213,7 +206,6 @@ class WaterfallPart(Difference, frozen=True):
         str,
         column(
             "Residual",
-            "What the parts leave of the measured difference: the profiler slows one variant more than "
-            "the other, and parts are means where a step time is a median.",
+            "The difference that no part explains: the profiler slows variants unequally, and parts are means.",
         ),
     ]

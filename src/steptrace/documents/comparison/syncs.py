@@ -14,9 +14,7 @@ class SyncCounts(Document, frozen=True):
         float | None,
         column(
             "Syncs per step",
-            "Host operations inside a step after which the host goes on only once queued GPU work is "
-            "complete. Measured in the trace of a GPU run; predicted without a GPU by following the step "
-            "on a virtual device.",
+            "Host operations in a step that wait for queued GPU work: traced on a GPU, else predicted.",
         ),
     ]
     predicted_per_step: Annotated[
@@ -42,10 +40,10 @@ class SyncChange(Place, frozen=True):
     variant_line: Annotated[int | None, field("The variant's line where it differs.")]
     baseline_count_per_step: Annotated[float | None, field("Per step of the baseline.")]
     variant_count_per_step: Annotated[float | None, field("Per step of the variant.")]
-    baseline_blocked_ns_per_step: Annotated[float | None, field("Host blocked, baseline.", "ns")]
-    variant_blocked_ns_per_step: Annotated[float | None, field("Host blocked, variant.", "ns")]
-    baseline_exposed_idle_ns_per_step: Annotated[float | None, field("GPU idle exposed, baseline.", "ns")]
-    variant_exposed_idle_ns_per_step: Annotated[float | None, field("GPU idle exposed, variant.", "ns")]
+    baseline_blocked_ns_per_step: Annotated[float | None, field("Host blocked, baseline.")]
+    variant_blocked_ns_per_step: Annotated[float | None, field("Host blocked, variant.")]
+    baseline_exposed_idle_ns_per_step: Annotated[float | None, field("GPU idle exposed, baseline.")]
+    variant_exposed_idle_ns_per_step: Annotated[float | None, field("GPU idle exposed, variant.")]
 
 
 class SyncDiff(Document, frozen=True):
