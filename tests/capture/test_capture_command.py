@@ -14,7 +14,7 @@ from builders import TraceBuilder
 from steptrace.cli import main
 from steptrace.commands import capture
 from steptrace.engine.recording import Recording, Settings
-from steptrace.launch.control import ROOT_VARIABLE, Process, processes, start_of
+from steptrace.launch.control_folder import ROOT_VARIABLE, Process, processes, start_of
 
 
 @pytest.fixture(autouse=True)

@@ -8,17 +8,17 @@ import torch
 
 from steptrace.analysis.build import summarize
 from steptrace.engine.recording import Request, Settings
-from steptrace.launch import listen
-from steptrace.launch.control import ROOT_VARIABLE, processes
+from steptrace.launch import capture as capture_mode
+from steptrace.launch.control_folder import ROOT_VARIABLE, processes
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_each_step_of_a_capture_has_its_kernels(tmp_path, monkeypatch):
-    monkeypatch.setattr(listen, "_LOOK_NS", 0)
+    monkeypatch.setattr(capture_mode, "_LOOK_NS", 0)
     monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path / "control"))
     weights = torch.randn(256, 256, device="cuda")
-    listener = listen.Listener(str(tmp_path / "captures"))
+    listener = capture_mode.Listener(str(tmp_path / "captures"))
     listener.step()
     (entry,) = processes()
     assert entry.pid == os.getpid()

@@ -15,9 +15,9 @@ import torch
 from steptrace.documents.run import capture_of
 from steptrace.engine.recording import Request, Settings
 from steptrace.errors import CaptureError
-from steptrace.launch import listen
-from steptrace.launch.control import ROOT_VARIABLE, Process, processes
-from steptrace.launch.listen import Listener
+from steptrace.launch import capture as capture_mode
+from steptrace.launch.capture import Listener
+from steptrace.launch.control_folder import ROOT_VARIABLE, Process, processes
 
 SHORT = Settings(steps=1, warmup=1, stacks=False, shapes=False, memory=False)
 
@@ -27,7 +27,7 @@ def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The control folder of this test, looked into at each step."""
     root = tmp_path / "control"
     monkeypatch.setenv(ROOT_VARIABLE, str(root))
-    monkeypatch.setattr(listen, "_LOOK_NS", 0)
+    monkeypatch.setattr(capture_mode, "_LOOK_NS", 0)
     return root
 
 
@@ -222,7 +222,7 @@ def test_a_forked_child_does_not_end_what_its_parent_does(capture, entry):
 
 def test_the_record_has_the_times_of_unprofiled_steps_before_it(capture, entry, tmp_path, monkeypatch):
     now = [capture._ends[-1]]
-    monkeypatch.setattr(listen, "perf_counter_ns", lambda: now[0])
+    monkeypatch.setattr(capture_mode, "perf_counter_ns", lambda: now[0])
 
     def train(steps: int, step_ns: int) -> None:
         for _ in range(steps):

@@ -27,7 +27,7 @@ def timed(found: Launched) -> list[dict[str, object]]:
 
 def test_steps_are_found_in_all_forms() -> None:
     """Backward passes, whether it was skipped, and losses of each of six steps."""
-    script = Path(__file__).with_name("found.py")
+    script = Path(__file__).with_name("find_steps.py")
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, cwd=FORMS.parent)
     found = json.loads(done.stdout)
     one = [1, False, 1]

@@ -11,7 +11,7 @@ import torch
 from omegaconf import OmegaConf
 from torch.profiler import ProfilerActivity, profile
 
-from steptrace.place import agreed
+from steptrace.rank import from_rank_0
 from steptrace.train.bandwidth import bucket_bytes
 from steptrace.train.distributed import from_every_rank, process_group, ranks_of
 from steptrace.train.loop import train_step
@@ -57,7 +57,7 @@ def main(path, out):
             for key, value in changes.items():
                 OmegaConf.update(changed, key, value)
             answers[name] = answer(changed, ranks)
-        agreements = from_every_rank([agreed(5 + ranks.rank), agreed(7 - ranks.rank)], ranks)
+        agreements = from_every_rank([from_rank_0(5 + ranks.rank), from_rank_0(7 - ranks.rank)], ranks)
     answers["plain"]["agreements"] = agreements
     if ranks.rank == 0:
         Path(out).write_text(json.dumps(answers))

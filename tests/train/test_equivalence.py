@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from steptrace.errors import TrainError
-from steptrace.train.answers import drawn_alike, variant_answer
-from steptrace.train.arrangement import Precision
-from steptrace.train.cases import Case, verdict_on
 from steptrace.train.equivalence import cases_of, compare_on, main, relative_error
+from steptrace.train.outputs import same_dropout, variant_outputs
+from steptrace.train.precision import Precision
+from steptrace.train.verdict import Case, verdict_on
 from steptrace.workloads.segmentation import RandomMasks
 
 HELD = ("loss", "gradient", "predictions", "parameters")
@@ -222,10 +222,10 @@ def test_dropout_is_drawn_on_the_cpu_whatever_the_device():
     """Another device's generator gives other numbers for the same seed: nothing may depend on it."""
     model = torch.nn.Sequential(torch.nn.Dropout(0.5))
     values = torch.ones(1, 64)
-    with drawn_alike(model, 3):
+    with same_dropout(model, 3):
         torch.rand(5)  # what the device's generator has given meanwhile
         once = model(values)
-    with drawn_alike(model, 3):
+    with same_dropout(model, 3):
         assert torch.equal(model(values.double()).float(), once)
     assert set(once.unique().tolist()) == {0.0, 2.0}
     assert not torch.equal(model(values), once) or "forward" not in vars(model[0])
@@ -237,11 +237,11 @@ def test_a_gradient_that_overflows_when_scaled_is_backed_off(factor, finite):
     model = torch.nn.Linear(4, 4, bias=False)
     precision = Precision("cpu", torch.float16, tf32=False, grad_scaler=True)
     batch = (torch.ones(2, 4), torch.zeros(2))
-    answer = variant_answer(model, lambda output, _: factor * output.float().sum(), precision, batch, seed=0)
-    assert bool(answer.gradient[0].isfinite().all()) is finite
+    outputs = variant_outputs(model, lambda output, _: factor * output.float().sum(), precision, batch, seed=0)
+    assert bool(outputs.gradient[0].isfinite().all()) is finite
     if finite:
-        assert torch.equal(answer.gradient[0], torch.full((2, 4), factor))
-        assert torch.equal(answer.parameters, torch.full((16,), 2 * factor))
+        assert torch.equal(outputs.gradient[0], torch.full((2, 4), factor))
+        assert torch.equal(outputs.parameters, torch.full((16,), 2 * factor))
 
 
 def test_a_model_that_predicts_no_tensor_is_refused(compare):

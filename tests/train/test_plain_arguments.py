@@ -8,9 +8,9 @@ import pytest
 import torch
 from omegaconf import DictConfig
 
-from steptrace.train.cases import verdict_on
 from steptrace.train.equivalence import cases_of, compare_on
 from steptrace.train.setup import training
+from steptrace.train.verdict import verdict_on
 
 MakeConfig = Callable[..., DictConfig]
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from steptrace.errors import ConfigError, TrainError
-from steptrace.train.arrangement import Precision
+from steptrace.train.precision import Precision
 from steptrace.train.setup import _drawn_on, build_dataset, load_config, training
 from steptrace.workloads.segmentation import RandomMasks
 

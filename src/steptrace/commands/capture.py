@@ -17,7 +17,7 @@ from steptrace.commands.numbers import not_negative, positive, seconds
 from steptrace.commands.output import columns, progress, show
 from steptrace.engine.recording import WITH_TRACE, Request, Settings
 from steptrace.errors import CaptureError
-from steptrace.launch.control import Process, processes
+from steptrace.launch.control_folder import Process, processes
 
 _TIMEOUT_S: Final = 300.0
 _POLL_S: Final = 0.05

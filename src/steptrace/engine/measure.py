@@ -24,7 +24,7 @@ from steptrace.engine.recording import WITH_TRACE, Recording, Request, Settings
 from steptrace.engine.step_recorders import COMPILED, OpLineRecorder, SyncWatcher, summary, why_incomplete
 from steptrace.engine.steps import Step
 from steptrace.files import write_bytes
-from steptrace.place import agreed, can_agree, place
+from steptrace.rank import from_rank_0, ranks_can_talk, this_rank
 
 #: Resumed at the end of each step, with the step. Closed if the program ends early.
 Phases = Generator[None, Step, None]
@@ -187,11 +187,11 @@ class Measurement:
             return 0
         steps_ns = [clock.between_ns(start, end) for _, clock, start, end, _ in self._rows[FIRST_STEPS:]]
         recorded = range(window.warmup, window.warmup + window.steps)
-        return agreed(until_next(long_steps(steps_ns), len(steps_ns), recorded))
+        return from_rank_0(until_next(long_steps(steps_ns), len(steps_ns), recorded))
 
     def _watched(self) -> Phases:
         """One step under `OpLineRecorder`, and on a GPU some under `SyncWatcher`; rank 0 alone leaves their lines."""
-        first_rank = not place().rank
+        first_rank = not this_rank().rank
         if not self._settings.ours and _has_compiled():  # a mode would make the program's own compiled code fail
             self.warn(COMPILED)
             return
@@ -246,15 +246,15 @@ class Measurement:
 
     @property
     def _several(self) -> bool:
-        return (place().world_size or 1) > 1
+        return (this_rank().world_size or 1) > 1
 
     def _that_fit(self) -> int:
-        """How many steps fit into the limit, by the shortest so far; every rank gets rank 0's answer."""
-        if self._settings.at_most_s is None or not can_agree():
+        """How many steps fit into the limit, by the shortest so far; every rank gets rank 0's number."""
+        if self._settings.at_most_s is None or not ranks_can_talk():
             return sys.maxsize
         _clock().synchronize()
         shortest_ns = min((clock.between_ns(start, end) for _, clock, start, end, _ in self._rows), default=1)
-        return agreed(int(self._settings.at_most_s * 1e9 / max(shortest_ns, 1)))
+        return from_rank_0(int(self._settings.at_most_s * 1e9 / max(shortest_ns, 1)))
 
 
 def _plain(rows: Sequence[_Row]) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from typing import Any, Final
 import steptrace
 from steptrace.errors import CaptureError
 from steptrace.files import write_bytes
-from steptrace.place import Place, place
+from steptrace.rank import Rank, this_rank
 from steptrace.trace.written import export
 
 _LOG: Final = logging.getLogger("steptrace.capture")
@@ -68,9 +68,9 @@ class Request:
     settings: Settings
     asked_by: str = "command"
 
-    def files(self, place: Place) -> tuple[Path, Path]:
+    def files(self, rank: Rank) -> tuple[Path, Path]:
         """The trace and the record of a process; their names hold the rank in a job of several ranks."""
-        prefix = f"rank{place.rank}." if (place.world_size or 1) > 1 else ""
+        prefix = f"rank{rank.rank}." if (rank.world_size or 1) > 1 else ""
         return Path(self.folder) / f"{prefix}trace.json.gz", Path(self.folder) / f"{prefix}capture.json"
 
 
@@ -93,8 +93,8 @@ class Recording:
     """
 
     def __init__(self, request: Request, recent_ns: Callable[[], Sequence[int]] = tuple) -> None:
-        self._place = place()
-        self.trace, self._record_file = request.files(self._place)
+        self._rank = this_rank()
+        self.trace, self._record_file = request.files(self._rank)
         self._request, self._recent_ns, self._asked_at = request, recent_ns, _now()
         self._unprofiled: dict[str, Any] | None = None
         self._profiler: Any = None
@@ -223,7 +223,7 @@ class Recording:
             "asked": asdict(self._request.settings), "asked_by": self._request.asked_by,
             "started_at": self._asked_at, "ended_at": _now(),
             "pid": os.getpid(), "host": socket.gethostname(), "command": sys.orig_argv,
-            "rank": self._place.rank, "world_size": self._place.world_size,
+            "rank": self._rank.rank, "world_size": self._rank.world_size,
             "device": str(torch.cuda.get_device_name()) if torch and torch.cuda.is_initialized() else None,
             "python": platform.python_version(), "torch": str(torch.__version__) if torch else None,
             "steptrace": steptrace.__version__,

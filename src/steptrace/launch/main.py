@@ -2,7 +2,8 @@
 
     python -m steptrace.launch.main measure --config CONFIG --out RUNDIR --repeat K     run.json and what belongs to it
     python -m steptrace.launch.main predict --config CONFIG --out DIR                   prediction.json
-    python -m steptrace.launch.main answer --config CONFIG --reference CONFIG --out DIR equivalence.json
+    python -m steptrace.launch.main equivalence --config CONFIG --reference CONFIG --out DIR
+                                                                                        equivalence.json
 
 Errors end with a message and exit code 2. `{seed}` in a command is the study's seed, plus K in a run.
 """
@@ -25,17 +26,17 @@ import yaml
 
 from steptrace.errors import LaunchError, SteptraceError
 from steptrace.files import write_versioned
-from steptrace.launch.agree import verdict
+from steptrace.launch.compare_outputs import verdict
 from steptrace.launch.result import Named, prediction_of, write_results
 from steptrace.launch.settings import LaunchSettings, Mode
 from steptrace.launch.start import Launched, Limits, ended, launch, require_steps, why
 
 #: No limits here: the workflow has its own.
 _LIMITS: Final = Limits(first_step_s=None)
-#: The environment variable that identifies a workflow call; each call computes a baseline's answers once.
+#: The environment variable that identifies a workflow call; each call computes a baseline's outputs once.
 CALL_VARIABLE: Final = "STEPTRACE_CALL"
-#: File beside a baseline's configuration: its answers in the latest call.
-_KEPT: Final = ".{}.answers.json"
+#: File beside a baseline's configuration: its outputs in the latest call.
+_OUTPUTS_FILE: Final = ".{}.outputs.json"
 #: Folder of the worktrees, relative to the workflow's working directory.
 WORKTREES: Final = Path("results/.cache/worktrees")
 
@@ -43,7 +44,7 @@ WORKTREES: Final = Path("results/.cache/worktrees")
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(description="Measure, predict or compare a program of a study of commands.")
-    parser.add_argument("part", choices=("measure", "predict", "answer"))
+    parser.add_argument("part", choices=("measure", "predict", "equivalence"))
     parser.add_argument("--config", type=Path, required=True, help="resolved config of the variant (YAML)")
     parser.add_argument("--reference", type=Path, help="resolved config of the baseline, to compare with")
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")
@@ -56,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
         elif options.part == "predict":
             _predict(config, options.out)
         else:
-            _answer(config, options.reference, options.out)
+            _equivalence(config, options.reference, options.out)
     except SteptraceError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
@@ -95,11 +96,11 @@ def _predict(config: dict[str, Any], out: Path) -> None:
     write_versioned(out / "prediction.json", prediction)
 
 
-def _answer(config: dict[str, Any], baseline: Path, out: Path) -> None:
+def _equivalence(config: dict[str, Any], baseline: Path, out: Path) -> None:
     reference = _read(baseline)
-    own, other = _answers(config), _answers_once(reference, baseline.with_name(_KEPT.format(baseline.stem)))
+    own, other = _outputs(config), _outputs_once(reference, baseline.with_name(_OUTPUTS_FILE.format(baseline.stem)))
     equivalence = verdict(own, other)
-    if equivalence["status"] == "differs" and verdict(_answers(reference), other)["status"] != "same":
+    if equivalence["status"] == "differs" and verdict(_outputs(reference), other)["status"] != "same":
         equivalence = {
             "status": "not comparable",
             "reason": "the baseline's own results differ between two runs: it needs a fixed seed",
@@ -107,11 +108,11 @@ def _answer(config: dict[str, Any], baseline: Path, out: Path) -> None:
     write_versioned(out / "equivalence.json", equivalence)
 
 
-def _answers_once(config: dict[str, Any], kept: Path) -> list[dict[str, Any]]:
-    """The baseline's answers, computed by the first check of a workflow call and reused by the others."""
+def _outputs_once(config: dict[str, Any], kept: Path) -> list[dict[str, Any]]:
+    """The baseline's outputs, computed by the first check of a workflow call and reused by the others."""
     call = os.environ.get(CALL_VARIABLE)
     if call is None:
-        return _answers(config)
+        return _outputs(config)
     with kept.open("a+", encoding="utf-8") as file:
         with contextlib.suppress(OSError):  # without file locks several checks may compute them
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -119,17 +120,17 @@ def _answers_once(config: dict[str, Any], kept: Path) -> list[dict[str, Any]]:
         with contextlib.suppress(ValueError):  # cut off
             saved = json.loads(file.read() or "{}")
             if saved.get("call") == call:
-                return list(saved["answers"])
-        answers = _answers(config)
+                return list(saved["outputs"])
+        outputs = _outputs(config)
         file.truncate(0)
-        file.write(json.dumps({"call": call, "answers": answers}))
-        return answers
+        file.write(json.dumps({"call": call, "outputs": outputs}))
+        return outputs
 
 
-def _answers(config: dict[str, Any]) -> list[dict[str, Any]]:
-    launched = _once(config, "answer", warmup=0, steps=config["followed"]["compared_steps"])
-    answers: list[dict[str, Any]] = launched.ranks[0]["answers"]
-    return answers
+def _outputs(config: dict[str, Any]) -> list[dict[str, Any]]:
+    launched = _once(config, "outputs", warmup=0, steps=config["followed"]["compared_steps"])
+    outputs: list[dict[str, Any]] = launched.ranks[0]["outputs"]
+    return outputs
 
 
 def _once(config: dict[str, Any], mode: Mode, *, warmup: int, steps: int) -> Launched:

@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
-from steptrace.engine.held import held_bytes
 from steptrace.engine.measure import Measurement, MeasureSettings, Phases, peaks
 from steptrace.engine.recording import Settings
+from steptrace.engine.tensor_bytes import tensor_bytes
 from steptrace.launch.probe import Probe
 
 
@@ -40,7 +40,7 @@ def _held(optimizers: Iterable[Any]) -> dict[str, int]:
         tensors["gradients"] += [parameter.grad for parameter in parameters]
         for state in optimizer.state.values():
             tensors["optimizer_state"] += state.values() if isinstance(state, dict) else ()
-    return held_bytes({category: list(_local(values)) for category, values in tensors.items()})
+    return tensor_bytes({category: list(_local(values)) for category, values in tensors.items()})
 
 
 def _local(values: Iterable[Any]) -> Iterator[Tensor]:

@@ -24,8 +24,8 @@ from steptrace.engine.measure import Phases
 from steptrace.engine.steps import Step, StepFinder
 from steptrace.files import write_bytes
 from steptrace.launch.hooks import Hooks
-from steptrace.launch.settings import PROGRESS, UNWRITTEN, LaunchSettings, answer_file
-from steptrace.place import place
+from steptrace.launch.settings import PROGRESS, UNWRITTEN, LaunchSettings, rank_file
+from steptrace.rank import this_rank
 
 #: Seconds between two updates of the progress.
 _REPORT_S: Final = 1.0
@@ -108,7 +108,7 @@ class Probe:
 
     def save(self, state: str, error: str | None = None) -> None:
         """Write the record as it is now, over this process's earlier one; a complete record is never replaced."""
-        where = place()
+        where = this_rank()
         self.record |= {
             "state": state,
             "error": error,
@@ -124,7 +124,7 @@ class Probe:
             "torch": str(torch.__version__),
             "cuda": torch.version.cuda,
         }
-        file = Path(self.settings.out) / answer_file(where.rank or 0)
+        file = Path(self.settings.out) / rank_file(where.rank or 0)
         if state == "complete" or self._saved or not file.exists():
             try:
                 write_bytes(file, json.dumps(self.record).encode())
@@ -140,7 +140,7 @@ class Probe:
         """Write the first rank's progress for the launcher: at both ends of a phase, else at most once a second."""
         now = time.monotonic()
         self._counts[phase] = f"{done}/{total}"
-        if (0 < done < total and now - self._reported < _REPORT_S) or (place().rank or 0):
+        if (0 < done < total and now - self._reported < _REPORT_S) or (this_rank().rank or 0):
             return
         self._reported = now
         line = ", ".join(f"{name} {count}" for name, count in self._counts.items())
@@ -171,11 +171,11 @@ def install(settings: dict[str, Any]) -> None:
     if chosen.mode == "measure":
         from steptrace.launch.measure import measure as phases
     elif chosen.mode == "predict":
-        from steptrace.launch.follow import follow as phases
+        from steptrace.launch.predict import predict as phases
     elif chosen.mode == "capture":
-        from steptrace.launch.listen import listen as phases
+        from steptrace.launch.capture import capture as phases
     else:
-        from steptrace.launch.answer import answer as phases
+        from steptrace.launch.outputs import record_outputs as phases
     Probe(chosen, phases).install()
 
 

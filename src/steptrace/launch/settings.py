@@ -15,7 +15,7 @@ PROGRESS: Final = "progress"
 #: The file with the report of a bug in steptrace that made a prediction fail.
 FAULT: Final = "fault"
 
-Mode = Literal["measure", "predict", "answer", "capture"]
+Mode = Literal["measure", "predict", "outputs", "capture"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,6 @@ class LaunchSettings:
         return json.dumps(asdict(self))
 
 
-def answer_file(rank: int) -> str:
+def rank_file(rank: int) -> str:
     """The file with a rank's record."""
     return f"rank{rank}.json"

@@ -130,7 +130,7 @@ def launch(
         if child.poll() is not None and settings.mode == "capture":
             children.spare()  # a program that has ended by itself may have left a service
     (out / OVER).touch()
-    ranks = sorted(_answers(out), key=lambda record: record["rank"])
+    ranks = sorted(_records(out), key=lambda record: record["rank"])
     failures = tuple(file.read_text(encoding="utf-8") for file in sorted(out.glob("failed.*")))
     started = len(list(out.glob("started.*")))
     return Launched(child.returncode, stopped, tuple(ranks), out, started, failures)
@@ -238,9 +238,9 @@ def _follow(child: psutil.Popen, status: StatusLine, limits: Limits, signals: li
 
 
 def _is_measured(out: Path) -> bool:
-    answers = _answers(out)
-    return bool(answers) and len(answers) >= answers[0]["world_size"] and all(a["state"] != "partial" for a in answers)
+    records = _records(out)
+    return bool(records) and len(records) >= records[0]["world_size"] and all(a["state"] != "partial" for a in records)
 
 
-def _answers(out: Path) -> list[dict[str, Any]]:
+def _records(out: Path) -> list[dict[str, Any]]:
     return [json.loads(file.read_text(encoding="utf-8")) for file in out.glob("rank*[0-9].json")]

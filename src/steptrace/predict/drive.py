@@ -25,8 +25,8 @@ from steptrace.predict.fault import fault_report
 from steptrace.predict.recorder import Prediction
 from steptrace.predict.reroute import predict_syncs
 from steptrace.predict.rule import declared_rules
-from steptrace.train.arrangement import Precision, arranged
 from steptrace.train.loop import Training, train_step
+from steptrace.train.precision import Precision, prepared
 from steptrace.train.setup import build_loss, collate_of, read_config
 
 #: Keys without which there is no step.
@@ -116,7 +116,7 @@ def _training_step(config: DictConfig) -> Step:
     with device:  # weights without values cost nothing; on the host a billion of them take 15 s and 4 GB
         model = instantiate(config.model, _convert_="all")
     step = config.get("step") or {}
-    model = arranged(model.to(device).train(), {"channels_last": step.get("channels_last"), "compile": None})
+    model = prepared(model.to(device).train(), {"channels_last": step.get("channels_last"), "compile": None})
     if step.get("compile"):
         model = torch.compile(model)  # the eager step is followed, and a note tells that it is another one
     loss = build_loss(config, device)

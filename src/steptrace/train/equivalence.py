@@ -35,12 +35,12 @@ from torch import Tensor
 
 from steptrace.errors import SteptraceError, TrainError
 from steptrace.files import write_versioned
-from steptrace.train.answers import reference_answer, variant_answer, vector
-from steptrace.train.arrangement import Precision, arranged
-from steptrace.train.cases import Case, verdict_on
 from steptrace.train.loop import Batch
+from steptrace.train.outputs import reference_outputs, variant_outputs, vector
+from steptrace.train.precision import Precision, prepared
 from steptrace.train.setup import build_dataset, build_loss, collate_of, device_of, load_config, seed_everything
 from steptrace.train.tolerance import NetworkSize, gradient_tolerance, loss_tolerance
+from steptrace.train.verdict import Case, verdict_on
 
 EQUIVALENCE_FILE = "equivalence.json"
 
@@ -100,10 +100,10 @@ def compare_on(
     size = NetworkSize.of(model)
     device = device_of(config)
     precision = Precision.from_config(config.precision, device.type)
-    model = arranged(model.to(device), config.step)
-    got = variant_answer(model, build_loss(config, device), precision, batch, seed)
+    model = prepared(model.to(device), config.step)
+    got = variant_outputs(model, build_loss(config, device), precision, batch, seed)
     with size.watched(reference_model):
-        expected = reference_answer(reference_model.double(), build_loss(reference, CPU), batch, got, seed)
+        expected = reference_outputs(reference_model.double(), build_loss(reference, CPU), batch, got, seed)
     terms, dtype = sum(part.numel() for part in got.predictions), got.predictions[0].dtype
     given = config.precision.tolerance
     return Case(

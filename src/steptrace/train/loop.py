@@ -12,8 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.profiler import record_function
 
-from steptrace.train.arrangement import Precision
 from steptrace.train.distributed import ALONE, DistInfo
+from steptrace.train.precision import Precision
 
 #: What a loader yields: a batch of inputs and a batch of targets. Targets may be anything that `to_device` copies.
 Batch = tuple[Tensor, Any]

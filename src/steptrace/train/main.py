@@ -39,8 +39,8 @@ from steptrace.train.bandwidth import communication
 from steptrace.train.distributed import DistInfo, barrier, from_every_rank, process_group, ranks_of
 from steptrace.train.loop import Training, train_step
 from steptrace.train.memory import MemoryWatch, watched_memory
+from steptrace.train.passes import StudyPasses
 from steptrace.train.setup import device_of, load_config, training
-from steptrace.train.study_passes import StudyPasses
 
 _PROGRESS_PERIOD_S = 5.0
 

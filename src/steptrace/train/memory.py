@@ -21,7 +21,7 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from steptrace.documents.run import OutOfMemory, RunMemory
-from steptrace.engine.held import held_bytes
+from steptrace.engine.tensor_bytes import tensor_bytes
 from steptrace.record import MEMORY_FILE, OUT_OF_MEMORY, write_memory
 from steptrace.train.loop import Training, tensors_of, train_step
 
@@ -60,7 +60,7 @@ class MemoryWatch:
             "gradients": [parameter.grad for parameter in parameters if parameter.grad is not None],
             "optimizer_state": list(tensors_of(parts.optimizer.state)),
         }
-        return held_bytes(tensors, self.device)
+        return tensor_bytes(tensors, self.device)
 
     def empty(self) -> RunMemory:
         """A record without the figures of the training itself."""

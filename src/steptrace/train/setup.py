@@ -25,9 +25,9 @@ from yaml import YAMLError
 
 from steptrace.config.schema import RootConfig
 from steptrace.errors import ConfigError, TrainError
-from steptrace.train.arrangement import Precision, arranged
 from steptrace.train.distributed import ALONE, SEED_STRIDE, DistInfo, data_parallel, threads_of
 from steptrace.train.loop import Batch, Training
+from steptrace.train.precision import Precision, prepared
 from steptrace.train.prefetch import prefetched
 
 #: Top-level keys of a resolved config.
@@ -111,7 +111,7 @@ def training(config: DictConfig, seed: int, ranks: DistInfo = ALONE) -> Generato
     threads = threads_of(config, ranks)
     if threads is not None:
         torch.set_num_threads(threads)
-    model = arranged(_drawn_on(device, config, seed).train(), config.step)
+    model = prepared(_drawn_on(device, config, seed).train(), config.step)
     loss = build_loss(config, device)
     loader = build_loader(config, device, seed, ranks)
     model = data_parallel(model, config, ranks)

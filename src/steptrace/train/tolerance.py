@@ -28,7 +28,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from steptrace.train.arrangement import AUTOCAST_DTYPES
+from steptrace.train.precision import AUTOCAST_DTYPES
 
 #: Operations on the way from a prediction to a term of the loss.
 OPERATIONS: Final = 32

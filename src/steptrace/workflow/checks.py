@@ -32,7 +32,7 @@ _CANNOT_FOLLOW: Final = 2
 
 def _equivalence(variant: Path, reference: str, *, of_command: bool, gpus: int) -> Job:
     """Loss and gradient against the study's reference."""
-    module = ["steptrace.launch.main", "answer"] if of_command else ["steptrace.train.equivalence"]
+    module = ["steptrace.launch.main", "equivalence"] if of_command else ["steptrace.train.equivalence"]
     out = variant / "equivalence"
     files = ["--config", str(variant / "config.yaml"), "--reference", str(variant.parent / reference)]
     command = [sys.executable, "-m", *module, *files, "--out", str(out)]
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         job = _CHECKS[options.what](folder, references[variant], of_command="program" in config, gpus=options.gpus)
         jobs.append(Job(**{**vars(job), "key": key}))
     os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // options.at_once))
-    os.environ[CALL_VARIABLE] = f"{os.getpid()} {time.time()}"  # a baseline's answers are computed once for all
+    os.environ[CALL_VARIABLE] = f"{os.getpid()} {time.time()}"  # a baseline's outputs are computed once for all
     for job, status in supervise(jobs, at_once=options.at_once, timeout_s=options.timeout or None):
         name = job.out.relative_to(options.study.parent).as_posix()
         print(printable(f"{name}: {status.status} after {status.wall_s:.1f} s {status.error or ''}"), flush=True)  # noqa: T201

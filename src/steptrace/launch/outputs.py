@@ -21,17 +21,17 @@ _SEED: Final = 0
 _MATRIX: Final = 2
 
 
-def answer(probe: Probe) -> Phases:
+def record_outputs(probe: Probe) -> Phases:
     """Record each of the first steps."""
-    waiting: list[dict[str, Any]] = []
-    probe.record["answers"] = noted = []
-    probe.hooks.before_update = lambda optimizer: waiting.append(_gradients(optimizer))
+    gradients: list[dict[str, Any]] = []
+    probe.record["outputs"] = steps = []
+    probe.hooks.before_update = lambda optimizer: gradients.append(_gradients(optimizer))
     autocast = _watch_autocast()
     for _ in range(probe.settings.steps):
         step = yield
-        noted.append(_note(step, waiting))
-        noted[-1]["formats"] += sorted(autocast)
-        waiting.clear()
+        steps.append(_outputs(step, gradients))
+        steps[-1]["formats"] += sorted(autocast)
+        gradients.clear()
 
 
 def _watch_autocast() -> set[str]:
@@ -49,7 +49,7 @@ def _watch_autocast() -> set[str]:
     return formats
 
 
-def _note(step: Step, gradients: list[dict[str, Any]]) -> dict[str, Any]:
+def _outputs(step: Step, gradients: list[dict[str, Any]]) -> dict[str, Any]:
     losses = [float(loss) for loss in step.losses]
     formats = sorted({str(loss.dtype).removeprefix("torch.") for loss in step.losses})
     return {

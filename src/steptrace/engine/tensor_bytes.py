@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def held_bytes(tensors: Mapping[str, Iterable[Tensor]], device: torch.device | None = None) -> dict[str, int]:
+def tensor_bytes(tensors: Mapping[str, Iterable[Tensor]], device: torch.device | None = None) -> dict[str, int]:
     """Bytes of the storages of tensors by category, those on one type of device or on any.
 
     A storage that two categories share counts for the first. Sparse tensors have no single storage and do not count.

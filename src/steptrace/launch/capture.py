@@ -19,9 +19,9 @@ from typing import Final
 from steptrace.engine.measure import Phases
 from steptrace.engine.recording import Recording, Request
 from steptrace.errors import SteptraceError
-from steptrace.launch.control import Process, start_of
+from steptrace.launch.control_folder import Process, start_of
 from steptrace.launch.probe import Probe
-from steptrace.place import place
+from steptrace.rank import this_rank
 
 _LOG: Final = logging.getLogger("steptrace.capture")
 #: Seconds between two looks into the control folder.
@@ -32,7 +32,7 @@ _RETRY_NS: Final = 60_000_000_000
 _RECENT: Final = 64
 
 
-def listen(probe: Probe) -> Phases:
+def capture(probe: Probe) -> Phases:
     """Listen until the program ends; the parts of a step are labelled only during a capture."""
     yield
     # Not before the first step: only programs that train can be captured, and only now the rank is set.
@@ -52,7 +52,7 @@ class Listener:
 
     def __init__(self, folder: str) -> None:
         script = " ".join(sys.argv) if sys.argv and sys.argv[0] else Path(sys.executable).name
-        pid, where = os.getpid(), place()
+        pid, where = os.getpid(), this_rank()
         self._process = Process(
             pid, start_of(pid) or "", script, time.time(), folder, rank=where.rank, world_size=where.world_size
         )

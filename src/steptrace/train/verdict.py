@@ -1,4 +1,4 @@
-"""Errors of one answer against another, and the verdict: the content of equivalence.json. Imports no torch."""
+"""Errors of one output against another, and the verdict: the content of equivalence.json. Imports no torch."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Case:
-    """One batch or step on which two answers were compared: relative errors and their tolerances, by quantity.
+    """One batch or step on which two outputs were compared: relative errors and their tolerances, by quantity.
 
     Errors without a tolerance are reported, not enforced.
     """

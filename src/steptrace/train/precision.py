@@ -17,7 +17,7 @@ from steptrace.errors import ConfigError, TrainError
 _IMAGES: Final = 4
 
 
-def arranged(model: nn.Module, step: Mapping[str, Any]) -> nn.Module:
+def prepared(model: nn.Module, step: Mapping[str, Any]) -> nn.Module:
     """`model` by the config's `step` group: changed in place, and wrapped if it is compiled.
 
     With `channels_last` its convolutions' weights get that memory format, and so do its input images, at the start of

@@ -1,4 +1,4 @@
-"""Computes the answers of variant and reference on one batch, link by link of the chain in `equivalence.py`."""
+"""Computes the outputs of variant and reference on one batch, link by link of the chain in `equivalence.py`."""
 
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
@@ -12,8 +12,8 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from steptrace.errors import TrainError
-from steptrace.train.arrangement import Precision
 from steptrace.train.loop import Batch, to_device
+from steptrace.train.precision import Precision
 from steptrace.train.setup import seed_everything
 
 #: A gradient scale is halved at most this often before its gradients count as not finite: from 2^16 down to 1.
@@ -21,7 +21,7 @@ _SCALE_BACKOFFS = 16
 
 
 @dataclass(frozen=True)
-class Answer:
+class Outputs:
     """The variant's results, on the CPU: the loss, and the rest as one vector each.
 
     `parameters` is the gradient by the parameters in float32, given `gradient`, the one by the predictions.
@@ -34,13 +34,13 @@ class Answer:
     parameters: Tensor
 
 
-def variant_answer(model: nn.Module, loss: Any, precision: Precision, batch: Batch, seed: int) -> Answer:
+def variant_outputs(model: nn.Module, loss: Any, precision: Precision, batch: Batch, seed: int) -> Outputs:
     """Loss and gradient as the training loop computes them, on the model's device and in its precision."""
     device = next(model.parameters()).device
     inputs, targets = to_device(batch, device)
     precision.apply()
     buffers = [buffer.clone() for buffer in model.buffers()]
-    with precision.autocast(), drawn_alike(model, seed):
+    with precision.autocast(), same_dropout(model, seed):
         predictions, form = _predictions(model(inputs))
     # As GradScaler does: start high, and back off while the scaled gradient overflows.
     scale = 2.0**_SCALE_BACKOFFS if precision.grad_scaler else 1.0
@@ -52,17 +52,17 @@ def variant_answer(model: nn.Module, loss: Any, precision: Precision, batch: Bat
     Precision(device.type, None, tf32=False, grad_scaler=False).apply()
     for buffer, before in zip(model.buffers(), buffers, strict=True):
         buffer.copy_(before)  # the reference runs only once
-    with drawn_alike(model, seed):
+    with same_dropout(model, seed):
         exact, _ = _predictions(model(inputs))
     parameters = _of_parameters(model, exact, gradient)
-    return Answer(value.item(), value.dtype, _on_cpu(predictions), _on_cpu(gradient), parameters.float().cpu())
+    return Outputs(value.item(), value.dtype, _on_cpu(predictions), _on_cpu(gradient), parameters.float().cpu())
 
 
-def reference_answer(model: nn.Module, loss: Any, batch: Batch, variant: Answer, seed: int) -> Answer:
+def reference_outputs(model: nn.Module, loss: Any, batch: Batch, variant: Outputs, seed: int) -> Outputs:
     """The same of a float64 model on the CPU, for the variant's predictions and their gradient."""
     inputs, targets = (_double(part) for part in batch)
     plain = Precision("cpu", None, tf32=False, grad_scaler=False)
-    with drawn_alike(model, seed):
+    with same_dropout(model, seed):
         predictions, form = _predictions(model(inputs))
     if [part.shape for part in predictions] != [part.shape for part in variant.predictions]:
         raise TrainError(
@@ -72,7 +72,7 @@ def reference_answer(model: nn.Module, loss: Any, batch: Batch, variant: Answer,
         )
     value, gradient = _of_loss(loss, [part.double() for part in variant.predictions], form, targets, precision=plain)
     parameters = _of_parameters(model, predictions, [part.double() for part in variant.gradient])
-    return Answer(value.item(), value.dtype, _on_cpu(predictions), gradient, parameters)
+    return Outputs(value.item(), value.dtype, _on_cpu(predictions), gradient, parameters)
 
 
 def _predictions(output: Any) -> tuple[list[Tensor], Any]:
@@ -128,7 +128,7 @@ def vector(parts: Iterable[Tensor]) -> Tensor:
 
 
 @contextmanager
-def drawn_alike(model: nn.Module, seed: int) -> Generator[None]:
+def same_dropout(model: nn.Module, seed: int) -> Generator[None]:
     """Seed all generators, and run dropout's draws on the CPU: they differ between devices and formats.
 
     Only PyTorch's dropout modules are covered; calls of the function `dropout` still draw on their own device.

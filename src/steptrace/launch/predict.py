@@ -22,7 +22,7 @@ from steptrace.predict.fault import fault_report
 _NAMES_GPUS: Final = re.compile(r"device ordinal|\bgpus?\b|\bcuda:\d", re.IGNORECASE)
 
 
-def follow(probe: Probe) -> Phases:
+def predict(probe: Probe) -> Phases:
     """Count syncs over the steps after the warm-up."""
     collectives.machine.gpus = probe.settings.gpus
     manager = predict_syncs()

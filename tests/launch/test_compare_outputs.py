@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from steptrace.launch import main as launch_main
-from steptrace.launch.agree import verdict
+from steptrace.launch.compare_outputs import verdict
 from steptrace.launch.main import CALL_VARIABLE
 
 
-def answers(dtype: str = "float32") -> list[dict[str, Any]]:
+def outputs(dtype: str = "float32") -> list[dict[str, Any]]:
     gradient = {"optimizer": "SGD", "values": 100, "norm": 2.0, "projections": [2.0, -2.0] * 4}
     step = {"formats": [dtype], "samples": 8, "depth": 4, "terms": 64, "gradients": [gradient]}
     return [{"loss": 1.0, **copy.deepcopy(step)}, {"loss": 0.9, **copy.deepcopy(step)}]
 
 
 def test_equal_answers_are_the_same() -> None:
-    result = verdict(answers(), answers())
+    result = verdict(outputs(), outputs())
     assert (result["status"], result["max_rel_err"]) == ("same", 0)
 
 
@@ -28,39 +28,39 @@ def test_equal_answers_are_the_same() -> None:
     ("change", "status"), [(1e-7, "same"), (1e-4, "differs"), (float("nan"), "differs"), (float("inf"), "differs")]
 )
 def test_the_first_loss_is_held(change: float, status: str) -> None:
-    own = answers()
+    own = outputs()
     own[0]["loss"] += change
-    result = verdict(own, answers())
+    result = verdict(own, outputs())
     assert result["status"] == status
     assert json.loads(json.dumps(result, allow_nan=False)) == result
 
 
 def test_the_first_gradient_is_held_in_float32_alone() -> None:
-    own, coarse = answers(), answers("bfloat16")
+    own, coarse = outputs(), outputs("bfloat16")
     for step in (own[0], coarse[0]):
         step["gradients"][0]["projections"] = [2.1, -2.1] * 4
-    result = verdict(own, answers())
+    result = verdict(own, outputs())
     assert (result["status"], result["gradient_rel_err"]) == ("differs", pytest.approx(0.05))
-    assert verdict(coarse, answers())["status"] == "same"
-    assert verdict(coarse, answers())["tolerance"].keys() == {"loss"}
+    assert verdict(coarse, outputs())["status"] == "same"
+    assert verdict(coarse, outputs())["tolerance"].keys() == {"loss"}
 
 
 def test_later_losses_may_be_further_apart() -> None:
-    own = answers()
+    own = outputs()
     own[1]["loss"] *= 1 + 5e-6
-    assert verdict(own, answers())["status"] == "same"
+    assert verdict(own, outputs())["status"] == "same"
     own[1]["loss"] *= 1 + 5e-3
-    result = verdict(own, answers())
+    result = verdict(own, outputs())
     assert (result["status"], result["max_rel_err"]) == ("differs", pytest.approx(5e-3, rel=0.01))
     assert result["loss_rel_err"] == result["max_rel_err"] > result["tolerance"]["loss"]
     own[1]["loss"] = float("nan")
-    assert verdict(own, answers())["loss_rel_err"] is None
+    assert verdict(own, outputs())["loss_rel_err"] is None
 
 
 def test_a_later_step_without_one_loss_is_left_out() -> None:
-    own = answers()
+    own = outputs()
     own[1]["loss"] = None
-    result = verdict(own, answers())
+    result = verdict(own, outputs())
     assert (result["status"], [case["name"] for case in result["cases"]]) == ("same", ["step 1"])
 
 
@@ -73,18 +73,18 @@ def test_a_later_step_without_one_loss_is_left_out() -> None:
     ],
 )
 def test_what_cannot_be_compared_is_no_silent_same(change: dict[str, Any], reason: str) -> None:
-    own = answers()
+    own = outputs()
     own[0] |= change
-    result = verdict(own, answers())
+    result = verdict(own, outputs())
     assert result["status"] == "not comparable"
     assert reason in result["reason"]
-    assert verdict([], answers())["status"] == "not comparable"
+    assert verdict([], outputs())["status"] == "not comparable"
 
 
 def test_a_baseline_whose_loss_is_no_number_is_named_as_the_reason() -> None:
-    reference = answers()
+    reference = outputs()
     reference[0]["loss"] = float("nan")
-    result = verdict(answers(), reference)
+    result = verdict(outputs(), reference)
     assert (result["status"], result["reason"]) == (
         "not comparable", "the baseline's own loss is infinite or NaN",
     )  # fmt: skip
@@ -92,7 +92,7 @@ def test_a_baseline_whose_loss_is_no_number_is_named_as_the_reason() -> None:
 
 @pytest.mark.parametrize("wrong", [0, 1])
 def test_a_gradient_of_any_optimizer_that_is_no_number_differs(wrong: int) -> None:
-    own, reference = answers(), answers()
+    own, reference = outputs(), outputs()
     for step in (own[0], reference[0]):
         step["gradients"] = [copy.deepcopy(step["gradients"][0]) for _ in range(2)]
     own[0]["gradients"][wrong]["projections"][0] = float("nan")
@@ -106,7 +106,7 @@ def test_the_baseline_is_started_once_in_a_call_of_the_workflow(
 
     def once(config: dict[str, Any], *_: object, **__: object) -> SimpleNamespace:
         started.append(config["name"])
-        return SimpleNamespace(ranks=[{"answers": answers()}])
+        return SimpleNamespace(ranks=[{"outputs": outputs()}])
 
     monkeypatch.setattr(launch_main, "_once", once)
     for name in ("baseline", "other", "third"):
@@ -117,7 +117,7 @@ def test_the_baseline_is_started_once_in_a_call_of_the_workflow(
         (tmp_path / "study" / name / "equivalence").mkdir(parents=True, exist_ok=True)
         arguments = ["--config", f"{tmp_path / name}.yaml", "--reference", f"{tmp_path / baseline}.yaml"]
         out = tmp_path / "study" / name / "equivalence"
-        assert launch_main.main(["answer", *arguments, "--out", str(out)]) == 0
+        assert launch_main.main(["equivalence", *arguments, "--out", str(out)]) == 0
         assert json.loads((out / "equivalence.json").read_text())["status"] == "same"
 
     monkeypatch.setenv(CALL_VARIABLE, "1 0.5")
@@ -130,7 +130,7 @@ def test_the_baseline_is_started_once_in_a_call_of_the_workflow(
     monkeypatch.setenv(CALL_VARIABLE, "2 0.5")
     check("other")
     assert started[4:] == ["other", "baseline"]
-    (tmp_path / ".baseline.answers.json").write_text('{"call": "2 0.5", "ans')
+    (tmp_path / ".baseline.outputs.json").write_text('{"call": "2 0.5", "ans')
     check("third")
     assert started[6:] == ["third", "baseline"]
     monkeypatch.delenv(CALL_VARIABLE)

@@ -1,4 +1,4 @@
-"""channels_last and torch.compile: the model is arranged as asked, a run with each ends well, failures are told."""
+"""channels_last and torch.compile: the model is prepared as asked, a run with each ends well, failures are told."""
 
 import sys
 import types
@@ -11,9 +11,9 @@ from torch import nn
 from steptrace.engine.measure import compilations
 from steptrace.errors import TrainError
 from steptrace.record import read_run, read_steps
-from steptrace.train import arrangement
-from steptrace.train.arrangement import arranged, check_compiled
+from steptrace.train import precision
 from steptrace.train.main import main
+from steptrace.train.precision import check_compiled, prepared
 from steptrace.train.setup import training
 
 #: A model of one library call: the compiler has nothing to generate, which would take a C++ compiler half a minute.
@@ -36,7 +36,7 @@ def test_channels_last_orders_the_weights_and_the_images_and_changes_no_answer()
     expected = model(image)
     seen = []
     model[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    made = arranged(model, step_of(channels_last=True))
+    made = prepared(model, step_of(channels_last=True))
     torch.testing.assert_close(made(image), expected)
     assert seen[0].is_contiguous(memory_format=torch.channels_last)
     assert model[0].weight.is_contiguous(memory_format=torch.channels_last)
@@ -44,13 +44,13 @@ def test_channels_last_orders_the_weights_and_the_images_and_changes_no_answer()
 
 def test_what_is_no_batch_of_images_stays_as_it_is():
     model = nn.Linear(4, 3)
-    arranged(model, step_of(channels_last=True))
+    prepared(model, step_of(channels_last=True))
     assert model(torch.ones(2, 4)).shape == (2, 3)
 
 
 def test_by_default_nothing_is_arranged():
     model = nn.Conv2d(3, 4, 3)
-    assert arranged(model, step_of()) is model
+    assert prepared(model, step_of()) is model
     assert not model._forward_pre_hooks
 
 
@@ -87,7 +87,7 @@ def test_what_the_compiler_cannot_do_ends_the_training_with_its_message(make_con
 
 
 def test_a_model_that_ran_eagerly_all_the_same_is_no_compiled_variant(monkeypatch):
-    monkeypatch.setattr(arrangement, "compilations", lambda: 0)
+    monkeypatch.setattr(precision, "compilations", lambda: 0)
     check_compiled(step_of())
     with pytest.raises(TrainError, match="no graph"):
         check_compiled(step_of(compile="default"))

@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from steptrace.train.cases import Case, verdict_on
+from steptrace.train.verdict import Case, verdict_on
 
 #: Rounding operations per layer, as in `steptrace.train.tolerance`.
 _ROUNDINGS: Final = 3
@@ -24,21 +24,21 @@ _FLOAT32: Final = _ROUNDOFF["float32"]
 #: Factor on the loss's tolerance from one step to the next.
 _GROWTH: Final = 10.0
 
-Answer = Mapping[str, Any]
+Outputs = Mapping[str, Any]
 
 
-def verdict(answers: Sequence[Answer], reference: Sequence[Answer]) -> dict[str, Any]:
+def verdict(outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, Any]:
     """The content of equivalence.json: `same`, `differs` or `not comparable` with a `reason`."""
-    reason = _not_comparable(answers, reference)
+    reason = _not_comparable(outputs, reference)
     if reason is not None:
         return {"status": "not comparable", "reason": reason}
-    tolerance = _tolerance(answers[0], reference[0])
-    steps = enumerate(zip(answers, reference, strict=False))
+    tolerance = _tolerance(outputs[0], reference[0])
+    steps = enumerate(zip(outputs, reference, strict=False))
     with_loss = [(n, own, other) for n, (own, other) in steps if own["loss"] is not None and other["loss"] is not None]
     return verdict_on([_case(number, own, other, tolerance) for number, own, other in with_loss])
 
 
-def _case(number: int, own: Answer, other: Answer, tolerance: tuple[float, float | None]) -> Case:
+def _case(number: int, own: Outputs, other: Outputs, tolerance: tuple[float, float | None]) -> Case:
     """Compare one step with the same step of the reference."""
     errors = {"loss": _relative(own["loss"], other["loss"])}
     allowed = {"loss": tolerance[0] * _GROWTH**number}
@@ -49,10 +49,10 @@ def _case(number: int, own: Answer, other: Answer, tolerance: tuple[float, float
     return Case(f"step {number + 1}", own["loss"], other["loss"], errors, allowed)
 
 
-def _not_comparable(answers: Sequence[Answer], reference: Sequence[Answer]) -> str | None:
-    if not answers or not reference:
+def _not_comparable(outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> str | None:
+    if not outputs or not reference:
         return "the program made no training step"
-    own, other = answers[0], reference[0]
+    own, other = outputs[0], reference[0]
     if own["loss"] is None or other["loss"] is None:
         return "the program's backward passes do not start from a scalar, so its loss is unknown"
     if not math.isfinite(other["loss"]):
@@ -65,7 +65,7 @@ def _not_comparable(answers: Sequence[Answer], reference: Sequence[Answer]) -> s
     return None
 
 
-def _tolerance(own: Answer, other: Answer) -> tuple[float, float | None]:
+def _tolerance(own: Outputs, other: Outputs) -> tuple[float, float | None]:
     """Relative tolerances of the loss and of the gradients (None: not checked)."""
     formats = [name for step in (own, other) for name in step["formats"]]
     unit = max((_ROUNDOFF.get(name, _FLOAT32) for name in formats), default=_FLOAT32)

@@ -1,0 +1,55 @@
+"""This process's rank in its job, and numbers that all ranks share. For trainings: needs the standard library only."""
+
+import itertools
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any, Final
+
+#: Numbers the calls of `from_rank_0`.
+_CALLS: Final = itertools.count()
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Rank and number of ranks; None where the process is part of no job, or not yet."""
+
+    rank: int | None = None
+    world_size: int | None = None
+
+
+def _distributed() -> Any:
+    """The module torch.distributed once its group is initialised, else None."""
+    distributed: Any = sys.modules.get("torch.distributed")
+    return distributed if distributed and distributed.is_available() and distributed.is_initialized() else None
+
+
+def this_rank() -> Rank:
+    """This process's rank, as torch.distributed knows it, or else the launcher's environment variables.
+
+    Ask late: some frameworks start their first rank without these variables.
+    """
+    if (distributed := _distributed()) is not None:
+        return Rank(int(distributed.get_rank()), int(distributed.get_world_size()))
+    texts = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+    return Rank(*map(int, texts)) if all(text.isdecimal() for text in texts) else Rank()
+
+
+def ranks_can_talk() -> bool:
+    """Whether this process is alone, or the ranks can exchange values."""
+    return _distributed() is not None or (this_rank().world_size or 1) == 1
+
+
+def from_rank_0(value: int) -> int:
+    """Rank 0's value, on every rank; all must call it, between the same two steps.
+
+    It travels through the store by which the ranks have met: a collective would need a device, and a place in the order
+    of the program's own.
+    """
+    own, distributed = this_rank(), _distributed()
+    if distributed is None or own.world_size == 1:
+        return value
+    store, key = distributed.distributed_c10d._get_default_store(), f"steptrace/{next(_CALLS)}"
+    if own.rank == 0:
+        store.set(key, str(value))
+    return int(store.get(key))
