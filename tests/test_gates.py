@@ -231,9 +231,9 @@ def test_misspelt_key_is_refused_and_the_nearest_suggested(key: str, meant: str)
 @pytest.mark.parametrize(
     ("key", "told"),
     [
-        ("nothing.like.it", "known: batch_bytes, communication"),
+        ("nothing.like.it", "known: baseline, batch_bytes"),
         ("ratio", "known: ratio.value, ratio.low, ratio.high, ratio.verdict"),
-        ("memory", "known: memory.batch_size, memory.capacity_bytes"),
+        ("memory", "memory.device, memory.batch_size, memory.capacity_bytes"),
     ],
 )
 def test_unknown_key_is_refused_and_the_known_ones_listed(key: str, told: str) -> None:

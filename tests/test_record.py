@@ -95,8 +95,8 @@ def test_records_come_back_as_written(tmp_path: Path) -> None:
 
 
 def test_batches_of_the_input_pass_come_back_with_their_nulls(tmp_path: Path) -> None:
-    nullable = dict.fromkeys(("worker", "transform_ns", "pin_ns", "copy_ns"), "Int64")
-    row = {"batch": 0, "worker": 1, "wait_ns": 5, "fetch_ns": 9, "transform_ns": None, "collate_ns": 2}
+    nullable = dict.fromkeys(("worker", "pin_ns", "copy_ns"), "Int64")
+    row = {"batch": 0, "worker": 1, "wait_ns": 5, "fetch_ns": 9, "collate_ns": 2}
     batches = pd.DataFrame([row | {"pin_ns": None, "copy_ns": 3}]).astype(nullable)
     write_rows(tmp_path, InputOfRun, batches)
     pd.testing.assert_frame_equal(read_rows(tmp_path, InputOfRun), batches)

@@ -58,11 +58,11 @@ def test_whole_numbers_that_became_floats_are_whole_again() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"share": ["a"]}, r"Call.share: column holds string values"),
+        ({"share": ["a"]}, r"Call.share: column holds values of another type"),
         ({"count": [None]}, r"Call.count: column holds nulls"),
-        ({"count": [1.5]}, r"Call.count: column holds fractions"),
+        ({"count": [1.5]}, r"Call.count: column holds values of another type"),
         ({"whole": [None]}, r"Call.whole: column holds nulls"),
-        ({"whole": ["no"]}, r"Call.whole: column holds string values"),
+        ({"whole": ["no"]}, r"Call.whole: column holds values of another type"),
         ({"name": 1}, r"Call.name: column has dtype int64"),
         ({"more": 1}, r"unknown columns \['more'\]"),
     ],
@@ -74,7 +74,7 @@ def test_what_does_not_fit_is_refused(change: dict[str, object], says: str) -> N
 
 
 def test_a_row_with_another_column_is_refused() -> None:
-    with pytest.raises(SchemaError, match="a row has the columns name, ns, count, share, whole, more"):
+    with pytest.raises(SchemaError, match=r"unknown columns \['more'\]"):
         frame_of(Call, [_ROW, {**_ROW, "more": 1}])
 
 

@@ -70,52 +70,33 @@ def frame_of(
     """
     import pandas as pd
 
-    if not isinstance(data, pd.DataFrame):
-        columns = data if isinstance(data, Mapping) else _by_column(data, kind)
-        data = pd.DataFrame({n: pd.Series(v, dtype=object) if _is_loose(v) else v for n, v in columns.items()})
-    kinds = {str(name): dtype.kind for name, dtype in data.dtypes.items()}
-    dtypes = {
-        column.name: "Int64" if column.nullable and column.dtype == "int64" else column.dtype
+    if isinstance(data, Mapping):
+        loose = {n for n, v in data.items() if isinstance(v, list) or str(getattr(v, "dtype", "")) == "object"}
+        data = pd.DataFrame({n: pd.Series(v, dtype=object) if n in loose else v for n, v in data.items()})
+    elif not isinstance(data, pd.DataFrame):
+        data = pd.DataFrame(list(data), columns=None if data else names_of(kind), dtype=object)
+    cast = {
+        column.name: _cast(data[column.name], column, f"{kind.__name__}.{column.name}")
         for column in columns_of(kind)
-        if column.dtype != "string" and kinds.get(column.name) in (("O", "f") if column.dtype == "int64" else ("O",))
+        if column.name in data
+        and column.dtype != "string"
+        and data[column.name].dtype.kind in ("Of" if column.dtype == "int64" else "O")
     }
-    for column in columns_of(kind):
-        if column.name in dtypes:
-            _validate_values(data[column.name], column, f"{kind.__name__}.{column.name}")
-    return _fitting(data.astype(dtypes) if dtypes else data, kind)
+    return _fitting(data.assign(**cast) if cast else data, kind)
 
 
-def _by_column(rows: "Sequence[Mapping[str, Any]]", kind: type[Document]) -> dict[str, list[Any]]:
-    names = names_of(kind)
-    if odd := next((row for row in rows if row.keys() != {*names}), None):
-        raise SchemaError(f"a row has the columns {', '.join(odd)}", where=kind.__name__, expected=", ".join(names))
-    return {name: [row[name] for row in rows] for name in names}
+#: By declared dtype the pandas dtype that refuses what a cast would change.
+_SAFE: Final[dict[str, Any]] = {"int64": "Int64", "bool": "boolean", "float64": "float64"}
 
 
-#: Column dtype -> the types that `infer_dtype` may give for values to be cast to it.
-_TYPES: Final = {
-    "int64": ("integer", "floating"),
-    "float64": ("floating", "integer", "mixed-integer-float"),
-    "bool": ("boolean",),
-}
-
-
-def _validate_values(values: "pd.Series[Any]", column: Column, where: str) -> None:
-    """Refuse values that a cast would change: None into False, 1.5 into 1, "no" into True."""
-    from pandas.api.types import infer_dtype
-
-    present = values.dropna()
-    if len(present) < len(values) and not column.nullable:
-        raise SchemaError("column holds nulls", where=where, expected="a value in every row")
-    inferred = infer_dtype(present)
-    if inferred not in (*_TYPES[column.dtype], "empty"):
-        raise SchemaError(f"column holds {inferred} values", where=where, expected=column.dtype)
-    if column.dtype == "int64" and inferred == "floating" and bool((present % 1 != 0).any()):
-        raise SchemaError("column holds fractions", where=where, expected=column.dtype)
-
-
-def _is_loose(values: Any) -> bool:
-    return isinstance(values, list) or getattr(getattr(values, "dtype", None), "kind", "") == "O"
+def _cast(values: "pd.Series[Any]", column: Column, where: str) -> "pd.Series[Any]":
+    try:
+        safe: pd.Series[Any] = values.astype(_SAFE[column.dtype])
+    except (TypeError, ValueError) as error:
+        what = f"column holds values of another type ({error})"
+        raise SchemaError(what, where=where, expected=column.dtype) from error
+    _validate_column(safe, column, where)
+    return safe if column.nullable else safe.astype({"int64": int, "bool": bool}.get(column.dtype, float))
 
 
 def _validate_column(values: "pd.Series[Any]", column: Column, where: str) -> None:
