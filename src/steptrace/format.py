@@ -52,6 +52,11 @@ def duration_ms(value: float | None, digits: int = 3) -> str:
     return duration_ns(None if value is None else value * NS_PER_MS, digits)
 
 
+def band_ms(low: float, high: float) -> str:
+    """An estimate in milliseconds, from its low to its high end."""
+    return f"{duration_ms(low, 2)} to {duration_ms(high, 2)}"
+
+
 def rough_duration(seconds: float) -> str:
     """How long a person waits: "12 s", "4 min", "1 h 5 min"."""
     if seconds < 60:

@@ -124,6 +124,19 @@ def test_a_small_uncovered_share_is_listed_beside_the_figure() -> None:
     assert [missing.name for missing in result.not_estimated] == ["aten.sort.default"]
 
 
+def test_a_step_with_compiled_code_has_no_time_but_an_upper_bound() -> None:
+    eager = estimate([product(4096)], "H100", peak_memory_bytes=2**30)
+    compiled = estimate([product(4096)], "H100", peak_memory_bytes=2**30, compiled=[("train.py", 3), ("train.py", 3)])
+    assert compiled.uncompiled_ms == eager.step_ms
+    times = (compiled.step_ms, compiled.gpu_ms, compiled.host_ms, compiled.gpu_busy_pct, compiled.limited_by)
+    assert (times, compiled.launches, compiled.covered_pct) == ((None,) * 5, None, 0)
+    assert [(one.name, one.line) for one in compiled.not_estimated] == [("torch.compile", 3)]
+    assert compiled.fits
+    assert compiled.reason is not None
+    assert compiled.reason.startswith("compiled at train.py:3, ")
+    assert compiled.reason.endswith("; not compiled, a step takes at most 4.0 ms")
+
+
 def test_a_copy_from_the_host_is_assumed_and_not_covered_nor_missing() -> None:
     copy = call("aten._to_copy.default", [], [tensor(10**7)])
     result = estimate([copy, add(10**7)], "H100")

@@ -11,11 +11,14 @@ with predict_syncs() as syncs:
     model = torch.nn.Linear(4096, 4096, device="cuda")
     model(torch.ones(8192, 4096, device="cuda")).sum().backward()
     print(model.weight.grad.sum().item() * 0)
-estimate = syncs.estimate("H100")
+    estimate = syncs.estimate("H100")
+    torch.compile(model)
+compiled = syncs.estimate("H100")
 ideal_ms = 1e3 * 2 * 2 * 8192 * 4096**2 / (0.75 * 66.9e12)
 assert estimate.step_ms[0] < ideal_ms < estimate.step_ms[1], estimate
 assert (estimate.limited_by, estimate.syncs, estimate.fits) == ("arithmetic", 1, True), estimate
 assert estimate.peak_memory_bytes > 4 * (8192 * 4096 * 2 + 4096**2)
+assert (compiled.step_ms, compiled.uncompiled_ms) == (None, estimate.step_ms), compiled
 """
 
 

@@ -121,6 +121,23 @@ def test_a_variant_without_a_band_leaves_the_fastest_open(estimated: Any) -> Non
     assert found.sentence == "No fastest variant can be named for H100: `fast` cannot be estimated."
 
 
+def test_a_compiled_variant_has_no_step_time_and_no_winner_over_it(estimated: Any, study_builder: Any) -> None:
+    estimated({"base": (20, 30), "fast": (5, 9)})
+    missing = {"name": "torch.compile", "reason": "", "share_pct": 100, "calls": 1, "file": "t.py", "line": 3}
+    compiled = an_estimate(None) | {
+        "launches": None, "reason": "compiled at t.py:3", "not_estimated": [missing], "uncompiled_ms": [5, 9],
+    }  # fmt: skip
+    study_builder.add("compiled", [30.0, 30.0], baseline="base", estimates=[compiled])
+    study = load_study(study_builder.write())
+    assert verdict_of(study).sentence == (
+        "On H100 `fast` is estimated to be faster than `base`: 5.0 ms to 9.0 ms per step instead of 20 ms to 30 ms. "
+        "`compiled` cannot be estimated and may be faster."
+    )
+    screen = first_screen(study)
+    assert "not estimated: compiled" in screen
+    assert "1.00 GiB if not compiled, fits" in screen
+
+
 def test_with_a_gpu_the_verdict_is_of_what_was_measured(estimated: Any) -> None:
     found = verdict_of(estimated({"base": (20, 30), "fast": (5, 9)}, gpu="NVIDIA H100 80GB HBM3"))
     assert "estimated" not in found.sentence + found.advice

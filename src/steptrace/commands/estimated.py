@@ -8,9 +8,10 @@ import msgspec
 
 from steptrace import format as fmt
 from steptrace.commands.output import columns
-from steptrace.documents.estimate import Band, Estimate
+from steptrace.documents.estimate import Estimate
 from steptrace.errors import ConfigError
 from steptrace.estimate import Gpu, estimate_prediction
+from steptrace.findings.estimated import busy_words, memory_words, step_words
 
 _HEAD: Final = ("GPU", "batch", "step", "GPU work", "GPU busy", "limited by", "launches", "memory", "largest batch")
 _NONE: Final = "-"
@@ -87,24 +88,17 @@ def table(listed: Sequence[Estimate], *, ranks: int = 1) -> list[str]:
 
 
 def _row(one: Estimate) -> tuple[str, ...]:
-    memory = _NONE
-    if one.peak_memory_bytes is not None:
-        memory = f"{fmt.size_bytes(one.peak_memory_bytes)}, {'fits' if one.fits else 'does not fit'}"
     return (
         one.gpu,
         _NONE if one.batch is None else str(one.batch),
-        _times(one.step_ms),
-        _times(one.gpu_ms),
-        _NONE if one.gpu_busy_pct is None else f"{one.gpu_busy_pct[0]:.0f} to {one.gpu_busy_pct[1]:.0f} %",
+        step_words(one),
+        _NONE if one.gpu_ms is None else fmt.band_ms(*one.gpu_ms),
+        busy_words(one),
         one.limited_by or _NONE,
-        f"{one.launches:g}",
-        memory,
+        _NONE if one.launches is None else f"{one.launches:g}",
+        memory_words(one),
         _NONE if one.largest_batch is None else str(one.largest_batch),
     )
-
-
-def _times(band: Band | None) -> str:
-    return _NONE if band is None else f"{fmt.duration_ms(band[0], 2)} to {fmt.duration_ms(band[1], 2)}"
 
 
 def _name(one: Estimate) -> str:

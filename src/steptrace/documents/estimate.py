@@ -5,16 +5,18 @@ Plain dataclasses: a prediction, which can be asked for its estimate, runs in en
 
 from dataclasses import dataclass
 
+from steptrace.documents.operators import COMPILED
+
 #: A lowest and a highest value.
 Band = tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
 class NotEstimated:
-    """An operator that no rule covers, or a copy whose time is assumed.
+    """An operator that no rule covers, a call of torch.compile, or a copy whose time is assumed.
 
     Attributes:
-        name: operator with its overload.
+        name: operator with its overload; `torch.compile`.
         reason: why there is no rule, or what was assumed.
         share_pct: its share of the estimated GPU work, copies included.
         calls: per step.
@@ -34,6 +36,8 @@ class NotEstimated:
 class Estimate:
     """A step on one GPU; what depends on GPU work is None where under 90 % of its kernels' work is covered by rules.
 
+    Kernels of compiled code are not known: where a step has some, only its memory and `uncompiled_ms` are given.
+
     Attributes:
         gpu: its name.
         batch: samples per step, where known.
@@ -42,15 +46,17 @@ class Estimate:
         host_ms: the host's launches, without data loading.
         gpu_busy_pct: GPU work / step.
         limited_by: `arithmetic`, `memory`, `launches`, `syncs` or `undecided`.
-        launches: kernels, copies and fills that the host launches per step.
+        launches: kernels, copies and fills that the host launches per step; None with compiled code.
         syncs: predicted, per step.
-        peak_memory_bytes: peak of live storages as the caching allocator rounds them, without libraries' workspaces.
+        peak_memory_bytes: peak of live storages as the caching allocator rounds them, without libraries' workspaces;
+            of compiled code as if it were not compiled.
         fits: whether that fits.
         largest_batch: that fits; None unless two batches were followed.
         covered_pct: share of the estimated work of GPU kernels, without copies, that rules with a measured error cover.
         reason: why there is no step time.
         not_estimated: operators that no rule covers.
         assumed: copies between host and GPU, counted as GPU work at an assumed share of PCIe's data sheet.
+        uncompiled_ms: of a step with compiled code the step without torch.compile; its high end is an upper bound.
     """
 
     gpu: str
@@ -60,7 +66,7 @@ class Estimate:
     host_ms: Band | None
     gpu_busy_pct: Band | None
     limited_by: str | None
-    launches: float
+    launches: float | None
     syncs: float
     peak_memory_bytes: int | None
     fits: bool | None
@@ -69,3 +75,9 @@ class Estimate:
     reason: str | None
     not_estimated: tuple[NotEstimated, ...]
     assumed: tuple[NotEstimated, ...] = ()
+    uncompiled_ms: Band | None = None
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the step has compiled code."""
+        return any(one.name == COMPILED for one in self.not_estimated)

@@ -4,6 +4,10 @@ Plain dataclasses: a prediction runs in environments that have PyTorch alone.
 """
 
 from dataclasses import dataclass
+from typing import Final
+
+#: The name of compiled code among what a prediction could not judge: it is followed as if it were not compiled.
+COMPILED: Final = "torch.compile"
 
 
 @dataclass(frozen=True, kw_only=True)

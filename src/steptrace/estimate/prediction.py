@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from steptrace.documents.estimate import Estimate
-from steptrace.documents.operators import OperatorCalls, TensorSpec
+from steptrace.documents.operators import COMPILED, OperatorCalls, TensorSpec
 from steptrace.estimate.gpus import Gpu
 from steptrace.estimate.step import FollowedStep, estimate_step
 
@@ -18,6 +18,7 @@ def estimate_prediction(prediction: Mapping[str, Any], gpu: Gpu, *, peaks: Mappi
         batch=prediction.get("batch_size"),
         peak_memory_bytes=prediction["peak_memory_bytes"],
         tf32=prediction["tf32"],
+        compiled=[(one["file"], one["line"]) for one in prediction["unknown"] if one["op"] == COMPILED],
     )
     return estimate_step(followed, gpu, peaks=peaks)
 

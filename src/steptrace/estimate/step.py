@@ -3,11 +3,11 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from steptrace.documents.estimate import Band, Estimate, NotEstimated
-from steptrace.documents.operators import OperatorCalls, TensorSpec
+from steptrace.documents.operators import COMPILED, OperatorCalls, TensorSpec
 from steptrace.estimate.gpus import Gpu
 from steptrace.estimate.launches import launches
 from steptrace.estimate.lists import is_of_lists, lists_of
@@ -27,7 +27,7 @@ from steptrace.estimate.rules import (
     misaligned,
     rule_of,
 )
-from steptrace.format import whole_percent
+from steptrace.format import duration_ms, enumeration, place, whole_percent
 
 #: Seconds of the host per launch without a profiler, lowest and highest.
 HOST_PER_LAUNCH: Final = (5e-6, 15e-6)
@@ -78,6 +78,7 @@ class FollowedStep:
         batch: samples per step, where known.
         peak_memory_bytes: of live storages, where followed.
         tf32: whether the program lets float32 products be computed in TF32.
+        compiled: files and lines of calls of torch.compile, whose code was followed as if it were not compiled.
     """
 
     operators: Sequence[OperatorCalls]
@@ -86,6 +87,7 @@ class FollowedStep:
     batch: int | None = None
     peak_memory_bytes: int | None = None
     tf32: bool = False
+    compiled: Sequence[tuple[str | None, int | None]] = ()
 
 
 def estimate_step(followed: FollowedStep, gpu: Gpu, *, peaks: Mapping[int, int] | None = None) -> Estimate:
@@ -102,7 +104,7 @@ def estimate_step(followed: FollowedStep, gpu: Gpu, *, peaks: Mapping[int, int] 
     covered = _middle(work for work in kernels if work.rule.not_covered is None) / of_kernels if kernels else 0.0
     enough = covered >= LEAST_COVERED
     step_s, busy = step_time(gpu_s, host_s, syncs=syncs)
-    return Estimate(
+    estimate = Estimate(
         gpu=gpu.name,
         batch=followed.batch,
         step_ms=_ms(step_s) if enough else None,
@@ -119,6 +121,32 @@ def estimate_step(followed: FollowedStep, gpu: Gpu, *, peaks: Mapping[int, int] 
         reason=None if enough else _reason(works, covered),
         not_estimated=tuple(_listed(works, lambda work: work.rule.not_covered, total, steps)),
         assumed=tuple(_listed(works, lambda work: _ASSUMED if work.rule is HOST_COPY else None, total, steps)),
+    )
+    return _compiled(estimate, dict.fromkeys(followed.compiled)) if followed.compiled else estimate
+
+
+def _compiled(uncompiled: Estimate, places: Iterable[tuple[str | None, int | None]]) -> Estimate:
+    """The estimate of a step of which unknown parts are compiled at these places."""
+    lines = [place(file, line) for file, line in places if file is not None]
+    reason = f"compiled{f' at {enumeration(lines)}' if lines else ''}, and the kernels of compiled code are not known"
+    if uncompiled.step_ms is not None:
+        reason += f"; not compiled, a step takes at most {duration_ms(uncompiled.step_ms[1], 2)}"
+    calls = [
+        NotEstimated(name=COMPILED, reason="kernels not known", share_pct=100, calls=1, file=file, line=line)
+        for file, line in places
+    ]
+    return replace(
+        uncompiled,
+        step_ms=None,
+        gpu_ms=None,
+        host_ms=None,
+        gpu_busy_pct=None,
+        limited_by=None,
+        launches=None,
+        covered_pct=0,
+        reason=reason,
+        not_estimated=(*calls, *uncompiled.not_estimated),
+        uncompiled_ms=uncompiled.step_ms,
     )
 
 

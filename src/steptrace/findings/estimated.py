@@ -1,8 +1,35 @@
-"""Which variant of a study is estimated to be the fastest on GPUs that are not there."""
+"""Estimates for GPUs that are not there in words, and which variant of a study is estimated to be the fastest."""
+
+from typing import Final
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.documents.estimate import Band, Estimate
+
+_NONE: Final = "not estimated"
+
+
+def step_words(one: Estimate) -> str:
+    """The band of the step time, or that there is none."""
+    if one.step_ms is not None:
+        return fmt.band_ms(*one.step_ms)
+    return "not estimated: compiled" if one.is_compiled else _NONE
+
+
+def busy_words(one: Estimate) -> str:
+    """The band of GPU busy."""
+    if one.gpu_busy_pct is None:
+        return _NONE
+    low, high = (f"{end:.0f}" for end in one.gpu_busy_pct)
+    return f"{low} %" if low == high else f"{low} to {high} %"
+
+
+def memory_words(one: Estimate) -> str:
+    """Peak memory and whether it fits."""
+    if one.peak_memory_bytes is None:
+        return _NONE
+    form = " if not compiled" if one.is_compiled else ""
+    return f"{fmt.size_bytes(one.peak_memory_bytes)}{form}, {'fits' if one.fits else 'does not fit'}"
 
 
 def leads(study: Comparison) -> bool:
@@ -18,7 +45,7 @@ def leads(study: Comparison) -> bool:
 def all_alike(study: Comparison, gpu: str) -> bool:
     """Whether all variants have the same estimate on one GPU, as far as its digits go."""
     bands = _bands(study, gpu)
-    return len(bands) == len(study.variants) and len(set(map(_words, bands.values()))) == 1
+    return len(bands) == len(study.variants) and len({fmt.band_ms(*band) for band in bands.values()}) == 1
 
 
 def estimated_gpus(study: Comparison) -> list[str]:
@@ -32,15 +59,10 @@ def estimate_of(variant: VariantResult, gpu: str) -> Estimate | None:
 
 
 def estimated_fastest(study: Comparison, gpu: str) -> list[VariantResult]:
-    """The variants that may be the fastest, the simplest first: no other's band lies below theirs.
-
-    Empty where a variant has no estimate, or there is but one.
-    """
+    """The variants that may be the fastest, the simplest first: they have no band, or no other's lies below theirs."""
     times = _bands(study, gpu)
-    if len(times) < max(2, len(study.variants)):
-        return []
-    least = min(high for _, high in times.values())
-    may_be = [variant for variant in study.variants if times[variant.name][0] <= least]
+    least = min((high for _, high in times.values()), default=0.0)
+    may_be = [variant for variant in study.variants if variant.name not in times or times[variant.name][0] <= least]
     return sorted(may_be, key=lambda variant: len(variant.overrides))
 
 
@@ -52,17 +74,19 @@ def estimated_winner(study: Comparison, gpu: str) -> VariantResult | None:
     times, may_be = _bands(study, gpu), estimated_fastest(study, gpu)
     if len(may_be) == 1:
         return may_be[0]
-    faster = [v for v in may_be if v.baseline in times and times[v.baseline][0] > times[v.name][1]]
+    both = [v for v in may_be if v.name in times and v.baseline in times]
+    faster = [v for v in both if times[v.baseline][0] > times[v.name][1]]
     return next((variant for variant in faster if variant.can_be_used), next(iter(faster), None))
 
 
 def estimated_sentence(study: Comparison, gpu: str) -> str:
     """Which variant is estimated to be the fastest on one GPU, or why none is named."""
     times, best = _bands(study, gpu), estimated_winner(study, gpu)
+    words = {name: fmt.band_ms(*band) for name, band in times.items()}
+    missing = [f"`{variant.name}`" for variant in study.variants if variant.name not in times]
     if len(study.variants) == 1:
-        return f"Estimated for {gpu}: {next(map(_words, times.values()))}." if times else f"Not estimated for {gpu}."
+        return f"Estimated for {gpu}: {next(iter(words.values()))}." if words else f"Not estimated for {gpu}."
     if best is None:
-        missing = [f"`{variant.name}`" for variant in study.variants if variant.name not in times]
         if missing:
             return f"No fastest variant can be named for {gpu}: {fmt.enumeration(missing)} cannot be estimated."
         if all_alike(study, gpu):
@@ -71,23 +95,19 @@ def estimated_sentence(study: Comparison, gpu: str) -> str:
                 "Data loading and communication between ranks are not included."
             )
         return f"The estimate for {gpu} cannot tell the variants apart: their bands overlap."
-    others = len(estimated_fastest(study, gpu)) - 1
-    baseline = times.get(best.baseline)
-    instead = "" if baseline is None or best.is_baseline else f" instead of {_words(baseline)}"
+    may_be = len(estimated_fastest(study, gpu))
+    what = f"to be faster than `{best.baseline}`" if may_be > 1 else "to be the fastest"
     wrong = ", but it computes something else" if best.equivalence.status == "differs" else ""
-    what = f"to be faster than `{best.baseline}`" if others else "to be the fastest"
-    alike = (
-        f" {fmt.plural(others, 'other variant')} may be as fast, as the bands overlap; it is the simplest."
-        if others
-        else ""
-    )
-    return f"On {gpu} `{best.name}` is estimated {what}{wrong}: {_words(times[best.name])} per step{instead}.{alike}"
+    instead = "" if best.is_baseline or best.baseline not in words else f" instead of {words[best.baseline]}"
+    sentences = [f"On {gpu} `{best.name}` is estimated {what}{wrong}: {words[best.name]} per step{instead}."]
+    if others := may_be - 1 - len(missing):
+        other = fmt.plural(others, "other variant")
+        sentences.append(f"{other} may be as fast, as the bands overlap; it is the simplest.")
+    if missing:
+        sentences.append(f"{fmt.enumeration(missing)} cannot be estimated and may be faster.")
+    return " ".join(sentences)
 
 
 def _bands(study: Comparison, gpu: str) -> dict[str, Band]:
     estimates = {variant.name: estimate_of(variant, gpu) for variant in study.variants}
     return {name: one.step_ms for name, one in estimates.items() if one is not None and one.step_ms is not None}
-
-
-def _words(band: Band) -> str:
-    return f"{fmt.duration_ms(band[0], 2)} to {fmt.duration_ms(band[1], 2)}"

@@ -80,8 +80,8 @@ def _estimated_advice(study: Comparison, best: VariantResult | None, gpus: list[
     fewest = _fewest_syncs(study)
     if fewest is not None:
         least, counts = fewest
-        return f"{_try(study, least, counts)} The estimates overlap, so {measure}", least.name
-    return f"The estimates overlap, so {measure}", None
+        return f"{_try(study, least, counts)} The estimates do not decide, so {measure}", least.name
+    return f"The estimates do not decide, so {measure}", None
 
 
 def _named(study: Comparison, name: str) -> VariantResult | None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from steptrace.documents.estimate import Estimate
-from steptrace.documents.operators import OperatorCalls
+from steptrace.documents.operators import COMPILED, OperatorCalls
 from steptrace.engine.call_site import Site as ProgramSite
 from steptrace.engine.call_site import trace_file_name
 from steptrace.estimate import FollowedStep, estimate_step, gpu_named
@@ -151,6 +151,7 @@ class Syncs:
             syncs=self.total,
             peak_memory_bytes=self.peak_memory_bytes,
             tf32=torch.backends.cuda.matmul.allow_tf32,
+            compiled=[(place.file, place.line) for place in self.unknown if place.op == COMPILED],
         )
         return estimate_step(followed, gpu_named(gpu))
 

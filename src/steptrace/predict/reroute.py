@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.utils import _foreach_utils
 from torch.utils.data import dataloader
 
+from steptrace.documents.operators import COMPILED
 from steptrace.errors import PredictError
 from steptrace.predict import backend, collectives, cuda_api, execution, legacy, scripted, substitutes, tensor
 from steptrace.predict.arguments import Reroute, virtual_device
@@ -150,7 +151,7 @@ def _not_compiling(recorder: Syncs) -> Callable[..., Any]:
         """Leave a model as it is, and a function but for a note of its calls; a decorator with or without arguments."""
         if model is None:
             return compile
-        note = "torch.compile", "runs uncompiled here; compiled code may wait in fewer places, or more"
+        note = COMPILED, "runs uncompiled here; compiled code may wait in fewer places, or more"
         if not isinstance(model, FunctionType | MethodType):
             recorder.always_unknown(*note)
             return model

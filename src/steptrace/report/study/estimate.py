@@ -8,8 +8,17 @@ from dataclasses import dataclass
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
-from steptrace.documents.estimate import Band, Estimate
-from steptrace.findings.estimated import all_alike, estimate_of, estimated_gpus, estimated_sentence, leads
+from steptrace.documents.estimate import Estimate
+from steptrace.findings.estimated import (
+    all_alike,
+    busy_words,
+    estimate_of,
+    estimated_gpus,
+    estimated_sentence,
+    leads,
+    memory_words,
+    step_words,
+)
 from steptrace.report.draw.cells import Scale, axis_cell, interval_cell
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.markup import Html, render
@@ -21,10 +30,10 @@ class EstimateRow:
 
     variant: VariantResult
     estimate: Estimate
-    step: str | None
+    step: str
     bar: InlineSvg | None
-    busy: str | None
-    memory: str | None
+    busy: str
+    memory: str
     measured: str | None
 
 
@@ -49,10 +58,10 @@ def _rows(study: Comparison, gpu: str) -> tuple[list[EstimateRow], InlineSvg | N
         EstimateRow(
             variant=variant,
             estimate=one,
-            step=_times(one.step_ms),
+            step=step_words(one),
             bar=None if scale is None else _bar(variant, one, scale),
-            busy=None if one.gpu_busy_pct is None else _percent(one.gpu_busy_pct),
-            memory=_memory(one),
+            busy=busy_words(one),
+            memory=memory_words(one),
             measured=_against_measured(study, variant, one),
         )
         for variant, one in estimates
@@ -60,16 +69,11 @@ def _rows(study: Comparison, gpu: str) -> tuple[list[EstimateRow], InlineSvg | N
     return rows, None if scale is None else _axis(scale)
 
 
-def _percent(band: Band) -> str:
-    low, high = (f"{end:.0f}" for end in band)
-    return f"{low} %" if low == high else f"{low} to {high} %"
-
-
 def _bar(variant: VariantResult, one: Estimate, scale: Scale) -> InlineSvg | None:
     if one.step_ms is None or not one.step_ms[0]:
         return None
     middle = (one.step_ms[0] * one.step_ms[1]) ** 0.5
-    alt = f"{variant.name}: estimated {_times(one.step_ms)}"
+    alt = f"{variant.name}: estimated {step_words(one)}"
     return interval_cell(scale, middle, one.step_ms, None, "estimated", alt)
 
 
@@ -94,13 +98,3 @@ def _same_gpu(measured: str | None, estimated: str) -> bool:
     """Whether a device's own name is that of a data sheet: "NVIDIA H100 80GB HBM3" is an H100."""
     model = estimated.replace("RTX-", "RTX ").partition("-")[0]
     return measured is not None and f" {model} " in f" {measured.replace('-', ' ')} "
-
-
-def _times(band: Band | None) -> str | None:
-    return None if band is None else f"{fmt.duration_ms(band[0], 2)} to {fmt.duration_ms(band[1], 2)}"
-
-
-def _memory(one: Estimate) -> str | None:
-    if one.peak_memory_bytes is None:
-        return None
-    return f"{fmt.size_bytes(one.peak_memory_bytes)}, {'fits' if one.fits else 'does not fit'}"

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from steptrace import format as fmt
 from steptrace.documents.column import subjects_of
-from steptrace.documents.estimate import Band, Estimate
+from steptrace.documents.estimate import Estimate
 from steptrace.documents.finding import SEVERITIES, Finding
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.step_figures import STEP_FIGURES
@@ -19,6 +19,7 @@ from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.documents.syncs import predicted_site
 from steptrace.engine.kinds import counts_in_words
 from steptrace.files import write_text
+from steptrace.findings.estimated import busy_words, memory_words, step_words
 from steptrace.findings.predicted import predicted_findings
 from steptrace.findings.quality import FEW_STEPS
 from steptrace.findings.window import window_of
@@ -105,11 +106,9 @@ def _predicted(prediction: Mapping[str, Any], estimates: Sequence[Estimate]) -> 
     rows = [
         {
             "one": one,
-            "step": _band(one.step_ms),
-            "busy": None if one.gpu_busy_pct is None else f"{one.gpu_busy_pct[0]:.0f} to {one.gpu_busy_pct[1]:.0f} %",
-            "memory": None
-            if one.peak_memory_bytes is None
-            else f"{fmt.size_bytes(one.peak_memory_bytes)}, {'fits' if one.fits else 'does not fit'}",
+            "step": step_words(one),
+            "busy": busy_words(one),
+            "memory": memory_words(one),
         }
         for one in estimates
     ]
@@ -128,14 +127,10 @@ def _most_first(sites: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 def _in_a_sentence(prediction: Mapping[str, Any], estimates: Sequence[Estimate]) -> str:
     """Syncs and step time on a GPU, as predicted."""
-    times = [f"{band} on {one.gpu}" for one in estimates if (band := _band(one.step_ms)) is not None]
+    times = [f"{step_words(one)} on {one.gpu}" for one in estimates if one.step_ms is not None]
     total = prediction["total"]
     syncs = f"{fmt.count(total)} sync{'' if total == 1 else 's'} per step"
     return f"Predicted for a GPU: {', '.join([syncs, *times])}."
-
-
-def _band(band: Band | None) -> str | None:
-    return None if band is None else f"{fmt.duration_ms(band[0], 2)} to {fmt.duration_ms(band[1], 2)}"
 
 
 def _first(traces: Sequence[TraceView], together: Sequence[Finding], predicted: Predicted | None = None) -> Html:
