@@ -9,6 +9,7 @@ import msgspec
 from steptrace import format as fmt
 from steptrace.commands.output import columns
 from steptrace.documents.estimate import Estimate
+from steptrace.documents.operators import COMPILED
 from steptrace.errors import ConfigError
 from steptrace.estimate import Gpu, estimate_prediction
 from steptrace.findings.estimated import busy_words, memory_words, step_words
@@ -72,13 +73,14 @@ def table(listed: Sequence[Estimate], *, ranks: int = 1) -> list[str]:
     if ranks > 1:
         lines.append(f"    rank 0 of {ranks}; collectives are not estimated")
     for one in listed[:1]:
+        missing = [call for call in one.not_estimated if call.name != COMPILED]
         lines += [
-            f"    not covered: {missing.name}, {missing.calls:g}x per step, "
-            f"{fmt.percent(missing.share_pct)} of the GPU work{_place(missing.file, missing.line)}: {missing.reason}"
-            for missing in one.not_estimated[:_LISTED]
+            f"    not covered: {call.name}, {call.calls:g}x per step, "
+            f"{fmt.percent(call.share_pct)} of the GPU work{_place(call.file, call.line)}: {call.reason}"
+            for call in missing[:_LISTED]
         ]
-        if len(one.not_estimated) > _LISTED:
-            lines.append(f"    and {len(one.not_estimated) - _LISTED} more in --json")
+        if len(missing) > _LISTED:
+            lines.append(f"    and {len(missing) - _LISTED} more in --json")
         if one.assumed:
             share = sum(copy.share_pct for copy in one.assumed)
             lines.append(
