@@ -81,8 +81,7 @@ def _write_excerpt(arguments: argparse.Namespace) -> "Excerpt":
 
 
 def _excerpt_in_words(excerpt: "Excerpt") -> str:
-    without = f", without {' and '.join(excerpt.left_out)}" if excerpt.left_out else ""
-    return f"{excerpt.path}: step {excerpt.step}, {excerpt.events:,} events, {excerpt.size:,} bytes{without}"
+    return f"{excerpt.path}: step {excerpt.step}, {excerpt.events:,} events, {excerpt.size:,} bytes"
 
 
 def write_analysis(

@@ -129,7 +129,6 @@ class TraceExcerpt(Document, frozen=True):
     file: Annotated[str, field("Its file, beside the trace.")]
     bytes: Annotated[int, field("Its size.")]
     step: Annotated[int, field("The step that it shows.")]
-    left_out: Annotated[tuple[str, ...], field("Categories of events that were left out.")]
 
 
 class Summary(File, frozen=True, kw_only=True):
