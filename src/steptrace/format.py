@@ -187,8 +187,16 @@ def count(value: float | None) -> str:
 
 
 def with_unit(value: float | None, unit: str | None) -> str:
-    """A figure by the unit that its declaration names: "%", "share", "ns", "B", "B/s", or none for a count."""
-    of_unit = {"%": percent, "share": share, "ns": duration_ns, "B": size_bytes, "B/s": bandwidth, None: count}
+    """A figure by the unit that its declaration names: "%", "share", "ns", "ms", "B", "B/s", or none for a count."""
+    of_unit = {
+        "%": percent,
+        "share": share,
+        "ns": duration_ns,
+        "ms": duration_ms,
+        "B": size_bytes,
+        "B/s": bandwidth,
+        None: count,
+    }
     return of_unit[unit](value)
 
 

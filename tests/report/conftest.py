@@ -23,7 +23,7 @@ from steptrace.files import write_text
 from steptrace.report import diff as diff_page
 from steptrace.report import results as results_page
 from steptrace.report.notebook import render_index, render_study
-from steptrace.report.study.model import STEP_SECTIONS
+from steptrace.report.study.tables import STEP_SECTIONS
 from steptrace.report.trace import page as trace_page
 
 Json = dict[str, Any]

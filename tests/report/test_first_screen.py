@@ -59,7 +59,7 @@ def test_of_many_variants_the_baseline_and_those_that_differ_most_are_shown(stud
     assert names[-1] == "slow"
     assert f"{42 - MOST_ROWS} more in the" in first_screen(study)
     charts = step_times(study, path)
-    assert f"{42 - MOST_ROWS} more variants are not drawn" in charts
+    assert f"{42 - MOST_ROWS} more variants not drawn" in charts
     assert ">slow</text>" in charts
     assert ">same0</text>" not in charts
 

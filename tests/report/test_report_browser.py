@@ -54,7 +54,7 @@ def test_a_head_that_is_a_defined_term_shows_its_meaning_when_focused_and_hides_
     assert tab.locator("#tip").inner_text().startswith("Median over unprofiled steps")
     assert head.get_attribute("aria-describedby") == "tip"
     tab.locator("table.result th.term", has_text="Where a step goes").focus()
-    assert "the labels that the training loop sets" in tab.locator("#tip").inner_text()
+    assert "host time between the loop's labels" in tab.locator("#tip").inner_text()
     head.focus()
     tab.keyboard.press("Escape")
     assert not tab.locator("#tip").is_visible()

@@ -15,7 +15,6 @@ from steptrace.errors import RecordError
 from steptrace.report.index import index, load_imported, load_index
 from steptrace.report.page.overview import overview_parts
 from steptrace.report.study.model import load_study
-from steptrace.report.study.overview import sections_of_loss
 from steptrace.report.study.step_times import load_steps
 
 MakeStudy = Callable[[str], Path]
@@ -88,13 +87,6 @@ def test_the_parts_of_a_step_are_the_gpus_where_there_is_one(make_study: MakeStu
     labels = [[part.label for part in overview_parts(s.variants[0].overview)] for s in (gpu, cpu)]
     assert labels[0] == ["compute", "exposed_comm", "exposed_memory", "idle"]
     assert labels[1] == ["data", "forward", "loss", "backward", "optimizer"]
-
-
-def test_labels_of_pytorch_are_no_sections_of_the_loss(make_study: MakeStudy) -> None:
-    labels = [part.label for part in sections_of_loss(load_study(make_study("cpu")).variants[0].trace.sections)]
-    assert labels[:2] == ["create mask", "permute"]
-    assert not [label for label in labels if label.startswith("Optimizer")]
-    assert "copy data" not in labels
 
 
 def test_the_index_tells_what_each_study_found(make_study: MakeStudy) -> None:

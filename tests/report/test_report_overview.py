@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from markupsafe import Markup
 from msgspec.structs import replace
 
 from builders import TraceBuilder, training_step
 from steptrace.analysis import summarize
 from steptrace.findings import with_trace_findings
 from steptrace.report.page.findings import recommended
-from steptrace.report.study import first_screen, overview
+from steptrace.report.study import first_screen
 from steptrace.report.study.model import load_study
 from steptrace.report.trace import page as trace_page
 from steptrace.report.trace.model import build
@@ -45,43 +44,6 @@ TRACE: dict[str, Any] = {
 SEEN: dict[str, Any] = {"trace": TRACE}
 
 
-def cells(html: str, variant: str) -> list[str]:
-    """The texts of a variant's row in the first table that has one."""
-    row = next(part for part in html.split("<tr")[1:] if f">{variant}</th>" in part.replace("<wbr>", ""))
-    found = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL)
-    return [" ".join(Markup(cell.replace("<span", " <span")).striptags().split()) for cell in found]
-
-
-def test_a_gpu_study_shows_shares_formats_and_tensor_cores(study_builder: Any) -> None:
-    study_builder.add("boolean_mask", [100.0, 101.0], ratio={"value": 1.0, "verdict": "baseline"}, **SEEN)
-    html = overview(load_study(study_builder.write()))
-    assert cells(html, "boolean_mask")[2:] == [
-        "62 %", "30 %", "1.0 %", "7.0 %", "91 % 4.0 % unknown", "120 µs",
-    ]  # fmt: skip
-    assert "aten::<wbr>mm" in html or "aten::mm" in html.replace("<wbr>", "")
-    for term in ("Where a step goes", "16-bit, 32-bit, unknown"):
-        assert f"<dt>{term}</dt>" in html
-
-
-def test_a_variant_without_figures_says_so_beside_one_that_has_them(study_builder: Any) -> None:
-    study_builder.add("boolean_mask", [100.0, 101.0], ratio={"value": 1.0, "verdict": "baseline"}, **SEEN)
-    study_builder.fail("where", "failed", {"error": "CUDA error", "log_tail": []})
-    row = cells(overview(load_study(study_builder.write())), "where")
-    assert set(row[1:]) == {"not measured"}
-
-
-def test_a_cpu_study_claims_nothing_of_number_formats(make_study: MakeStudy) -> None:
-    html = overview(load_study(make_study("cpu")))
-    assert "were not measured" in html
-    assert "16-bit" not in html
-    assert "Tensor cores</th>" not in html
-
-
-def test_variants_without_an_overview_show_the_parts_of_their_trace_figures(make_study: MakeStudy) -> None:
-    html = overview(load_study(make_study("gpu")))
-    assert "Exposed copies" in html
-
-
 def test_the_first_recommendations_are_of_different_rules_and_lead_to_the_findings(study_builder: Any) -> None:
     study_builder.add("boolean_mask", [100.0], ratio={"value": 1.0, "verdict": "baseline"}, **SEEN)
     study_builder.comparison["findings"] = [
@@ -102,12 +64,6 @@ def test_the_first_recommendations_are_of_different_rules_and_lead_to_the_findin
     assert "Saves at most 9.00 ms per step" in html
     assert 'href="#findings"' in html
     assert "All findings" in html
-
-
-def test_names_from_data_are_escaped(study_builder: Any) -> None:
-    seen = {**TRACE, "overview": {**OVERVIEW, "operators": [{**OVERVIEW["operators"][0], "name": "<b>"}]}}
-    study_builder.add("boolean_mask", [100.0], ratio={"value": 1.0, "verdict": "baseline"}, trace=seen)
-    assert "<b>" not in overview(load_study(study_builder.write())).replace("<b></b>", "")
 
 
 def page_of(builder: TraceBuilder, folder: Path) -> str:

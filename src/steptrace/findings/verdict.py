@@ -232,8 +232,8 @@ def _syncs(study: Comparison) -> str:
     if not counts:
         return "Syncs were neither measured nor predicted."
     values = set(counts.values())
-    unjudged = sum(bool(v.predicted_unknown) for v in study.variants) if source == "predicted" else 0
-    left = f" (some operators of {fmt.plural(unjudged, 'variant')} were not judged)" if unjudged else ""
+    unjudged = [v for v in study.variants if v.predicted_unknown] if source == "predicted" else []
+    left = f" (not all operators of {_names(unjudged)} were judged)" if unjudged else ""
     if len(values) == 1:
         return f"Syncs per step, {source}: {fmt.count(values.pop())} in every variant{left}."
     if len(counts) > 2 * _MOST_NAMED:

@@ -28,27 +28,25 @@ class Section(NamedTuple):
     make: Callable[[Comparison, Path], Html | None]
 
 
+def _of_study(heading: str, make: Callable[[Comparison], Html | None]) -> Section:
+    return Section(heading, f"sections.{make.__name__}(study)", lambda study, _: make(study))
+
+
 #: What a reader needs, in this order.
-FIRST: Final = (
-    Section("Findings", "sections.all_findings(study)", lambda study, _: sections.all_findings(study)),
-    Section("Where the host waits", "sections.syncs(study)", lambda study, _: sections.syncs(study)),
-)
+FIRST: Final = (_of_study("Findings", sections.all_findings), _of_study("Syncs", sections.syncs))
 _TIMES: Final = Section("Step times", "sections.step_times(study, COMPARISON)", sections.step_times)
 _PROVENANCE: Final = Section("Provenance", "sections.provenance(study, COMPARISON)", sections.provenance)
-_VARIANTS: Final = Section("Variants", "sections.variants(study)", lambda study, _: sections.variants(study))
+_VARIANTS: Final = _of_study("Variants", sections.variants)
 #: The rest, folded.
 MORE: Final = (
-    Section("Where a step goes", "sections.overview(study)", lambda study, _: sections.overview(study)),
-    Section("Trace view", "sections.trace_view(study, COMPARISON)", sections.trace_view),
-    Section("Communication", "sections.communication(study)", lambda study, _: sections.communication(study)),
-    Section(
-        "From the baseline to each variant", "sections.waterfall(study)", lambda study, _: sections.waterfall(study)
-    ),
-    Section("Input pipeline", "sections.input_pipeline(study)", lambda study, _: sections.input_pipeline(study)),
-    Section("Memory", "sections.memory(study)", lambda study, _: sections.memory(study)),
-    Section("What a step launches", "sections.launches(study)", lambda study, _: sections.launches(study)),
-    Section("Inside the loss", "sections.loss_sections(study)", lambda study, _: sections.loss_sections(study)),
-    Section("Method", "sections.method(study)", lambda study, _: sections.method(study)),
+    _of_study("Where a step goes", sections.overview),
+    _of_study("From the baseline to each variant", sections.differences),
+    _of_study("Communication", sections.communication),
+    _of_study("Input pipeline", sections.input_pipeline),
+    _of_study("Memory", sections.memory),
+    _of_study("What a step launches", sections.launches),
+    _of_study("Time of each section", sections.section_times),
+    _of_study("Method", sections.method),
 )
 _READ: Final = """\
 from steptrace.report import study as sections

@@ -44,7 +44,7 @@ def test_ticks_are_round_values_within_the_limits(limits: tuple[float, float], e
 def test_the_longest_bar_fills_the_width_and_the_others_their_share() -> None:
     rows = [
         Bar("a", "3 ms", [Piece(1, "blue", "x"), Piece(2, "green", "y")]),
-        Bar("b", "1.5 ms", [Piece(1.5, "blue", "x")], mark=3),
+        Bar("b", "1.5 ms", [Piece(1.5, "blue", "x")]),
     ]
     root = ET.fromstring(bars(rows, [], "two bars", "ms"))
     boxes = [float(box.attrib[key]) for box in root.iter("rect") for key in ("x", "width")]

@@ -1,23 +1,16 @@
 """The picture of a step: bounded in shapes and bytes, true to the scale, safe with any name. Its section of a page."""
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from builders import TraceBuilder, training_step
-from documents import fill, plain
-from steptrace.analysis.timeline.measure import shown_timeline
-from steptrace.documents.base import write
-from steptrace.documents.summary import Summary
+from documents import fill
 from steptrace.documents.timeline import Timeline
 from steptrace.report.draw.drawing import ticks
 from steptrace.report.draw.timeline import KINDS, MAX_BYTES, timeline_figure
 from steptrace.report.page import definitions as defs
-from steptrace.report.study import trace_view
-from steptrace.report.study.model import load_study
 
 Json = dict[str, Any]
 
@@ -63,11 +56,6 @@ def test_boxes_stand_at_their_share_of_the_scale_and_say_their_times() -> None:
     own = str(timeline_figure(step))
     assert '<rect x="0" y="0" width="2500" height="16"><title>gemm\n250 µs from 0 ns</title></rect>' in own
     assert '<rect x="5000" y="0" width="1000"' in own
-    assert "after" not in own
-    half = str(timeline_figure(step, 2_000_000))
-    assert '<rect x="0" y="0" width="1250"' in half
-    assert '<rect class="after" x="50%" width="50%"' in half
-    assert timeline_figure(step, 10) == timeline_figure(step)  # never less than the step itself
 
 
 def test_narrow_boxes_are_one_path_and_wide_ones_carry_their_name() -> None:
@@ -120,71 +108,3 @@ def test_an_axis_has_at_most_eight_round_steps(scale: int) -> None:
     places = ticks(0, scale, 8)
     assert places[0] == 0
     assert len(places) <= 9
-
-
-def summary_of(*, gpu: bool, stretch: int = 1) -> Json:
-    builder = TraceBuilder()
-    if gpu:
-        training_step(builder)
-    else:
-        builder.step(0, 0, 1_000_000 * stretch)
-        builder.op("aten::mm", 0, 900_000 * stretch)
-    trace = builder.trace()
-    device = trace.devices[0] if gpu else None
-    return {"traces": [{"timeline": shown_timeline(trace, device)}]}
-
-
-def give(study: Path, variant: str, content: Json, *, excerpt: bool = True) -> None:
-    folder = study.parent / variant / "run0"
-    if excerpt:
-        (folder / "excerpt.json.gz").write_bytes(b"x" * 2_048)
-        told = {"file": "excerpt.json.gz", "bytes": 2_048, "step": 0, "left_out": ["python_function"]}
-        content = {**content, "trace_excerpt": told}
-    write(folder / "summary.json", fill(Summary, content))
-
-
-def test_a_study_without_traces_has_no_such_section(study_builder: Any) -> None:
-    study_builder.add("boolean_mask", [12.0])
-    assert trace_view(load_study(path := study_builder.write()), path) is None
-
-
-def test_all_pictures_of_a_study_have_one_scale_and_name_their_excerpt(study_builder: Any) -> None:
-    for name in ("where", "boolean_mask", "sort"):
-        study_builder.add(name, [12.0])
-    path = study_builder.write()
-    give(path, "where", summary_of(gpu=False))
-    give(path, "boolean_mask", summary_of(gpu=False, stretch=2))
-    give(path, "sort", summary_of(gpu=True), excerpt=False)
-    found = str(trace_view(load_study(path), path))
-    assert re.findall(r'<span class="variant">(\w+)', found) == ["boolean_mask", "where", "sort"]  # the baseline first
-    assert found.count('<details class="block" open>') == 3
-    assert found.count('<rect class="after" x="50%" width="50%"') == 2
-    assert 'href="../results/masked_loss/where/run0/excerpt.json.gz"' in found
-    assert "2.00 KiB, without python_function." in found
-    assert "sort/run0" not in found
-    for definition in defs.definitions(["Lane.kind", "Idle.by_cause", "Lane.events"]):
-        assert definition.meaning[:40] in found
-
-
-def test_without_a_gpu_nothing_is_said_of_syncs_and_gaps(study_builder: Any) -> None:
-    study_builder.add("boolean_mask", [12.0])
-    path = study_builder.write()
-    give(path, "boolean_mask", summary_of(gpu=False))
-    found = str(trace_view(load_study(path), path))
-    assert "host threads alone" in found
-    assert defs.definitions(["Lane.kind"])[0].meaning[:40] not in found
-
-
-def test_many_variants_are_folded_and_stay_below_one_and_a_half_megabytes(study_builder: Any) -> None:
-    names = [f"variant_{number}" for number in range(60)]
-    for name in names:
-        study_builder.add(name, [12.0])
-    path = study_builder.write()
-    content = {"traces": [{"timeline": plain(widest("a_long_name_of_a_kernel_that_goes_on_and_on", 1000))}]}
-    for name in names:
-        give(path, name, content)
-    found = str(trace_view(load_study(path), path))
-    assert found.count('<details class="block" open>') == 1
-    assert found.count('<svg class="timeline"') == 6
-    assert "54 more variants not drawn here, to keep the page small: variant_" in re.sub(r"<[^>]+>", "", found)
-    assert len(found.encode()) < 1_500_000

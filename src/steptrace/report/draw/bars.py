@@ -78,29 +78,26 @@ class Bar:
         name: what stands above it.
         note: what stands at the right of the name.
         pieces: what it is made of, from the left.
-        mark: where a dark mark stands, if anywhere.
     """
 
     name: str
     note: str
     pieces: Sequence[Piece]
-    mark: float | None = None
 
 
 def bars(rows: Sequence[Bar], legend: Iterable[tuple[str, str, float]], alt: str, unit: str | None = None) -> InlineSvg:
     """Stacked horizontal bars on a common scale under a legend of words and colours; with a unit an axis, too."""
     head = label_height((bar.name, bar.note) for bar in rows)
     row = head + _BAR + _GAP
-    longest = max((max(sum(p.length for p in bar.pieces), bar.mark or 0) for bar in rows), default=0.0) or 1.0
+    longest = max((sum(p.length for p in bar.pieces) for bar in rows), default=0.0) or 1.0
     lines = legend_lines(legend)
     top, floor = legend_height(lines), legend_height(lines) + row * len(rows)
     drawing = Drawing(floor + (38 if unit else 0))
     if unit:
         drawing.x_axis(top, floor, (0, longest), unit)
     for index, bar in enumerate(rows):
-        with drawing.of_variant(bar.name):
-            drawing.row_label(top + index * row, head, (bar.name, bar.note))
-            _draw_bar(drawing, bar, top + index * row + head, WIDTH / longest)
+        drawing.row_label(top + index * row, head, (bar.name, bar.note))
+        _draw_bar(drawing, bar, top + index * row + head, WIDTH / longest)
     drawing.legend(lines)
     return drawing.svg(alt)
 
@@ -112,9 +109,6 @@ def _draw_bar(drawing: Drawing, bar: Bar, top: float, scale: float) -> None:
         if width:
             drawing.rect((left, top), (width, _BAR), piece.colour, opacity=piece.opacity, tip=piece.tip)
         left += width
-    if bar.mark is not None:
-        x = scale * bar.mark
-        drawing.line((x, top - 3), (x, top + _BAR + 3), "ink", width=2)
 
 
 def stacked_bars(rows: Sequence[tuple[str, Sequence[Part]]], unit: str) -> InlineSvg:

@@ -1,9 +1,10 @@
 """Pictures in the cells of a table, one a row on a scale that all rows share; they are as wide as their column."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from steptrace import format as fmt
 from steptrace.report.draw.bars import PART_COLOURS, Part, words
 from steptrace.report.draw.drawing import ticks
 from steptrace.report.draw.svg import InlineSvg, element, image, text, title
@@ -61,14 +62,17 @@ def interval_cell(
     return image(f"on-scale {look}", f'width="100%" height="{_ROW}"', drawn, alt)
 
 
-def axis_cell(scale: Scale, labels: Iterable[tuple[float, str]], alt: str) -> InlineSvg:
-    """The axis below the rows."""
+def time_axis(scale: Scale) -> tuple[InlineSvg, str]:
+    """The axis of times in ms below the rows, and its unit and kind for the column's heading: "ms, log scale"."""
+    unit, size = fmt.unit_for_ms([scale.high])
     drawn = ""
-    for value, label in labels:
+    for value in scale.ticks():
         at = float(scale.place(value))
         anchor = "start" if at < 6 else "end" if at > 94 else "middle"
-        drawn += text(f'x="{at:g}%" y="14" text-anchor="{anchor}"', label)
-    return image("on-scale axis", f'width="100%" height="{_AXIS}"', drawn, alt)
+        drawn += text(f'x="{at:g}%" y="14" text-anchor="{anchor}"', f"{value / size:g}")
+    words = f"{unit}, log scale" if scale.log else unit
+    ends = f"{fmt.duration_ms(scale.low)} to {fmt.duration_ms(scale.high)}"
+    return image("on-scale axis", f'width="100%" height="{_AXIS}"', drawn, f"Axis in {words}, {ends}"), words
 
 
 def parts_cell(parts: Sequence[Part], longest: float) -> InlineSvg:

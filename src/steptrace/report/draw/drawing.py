@@ -5,10 +5,7 @@ properties.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-
-from markupsafe import escape
+from collections.abc import Iterable, Sequence
 
 from steptrace.report.draw.svg import InlineSvg, element, image, text, title
 
@@ -50,29 +47,10 @@ class Drawing:
         places += [f"H{_n(x)}V{_n(y)}" for x, y in points[1:]]
         self._add("path", f'd="{"".join(places)}V{_n(floor)}z" fill="{_colour(colour)}"{_opacity(opacity)}')
 
-    def strokes(self, xs: Iterable[float], heights: Point, colour: str) -> None:
-        """Vertical strokes between two heights, as one element: a page may hold thousands."""
-        foot, top = heights
-        places = "".join(f"M{_n(x)} {_n(foot)}V{_n(top)}" for x in xs)
-        self._add("path", f'd="{places}" stroke="{_colour(colour)}" stroke-width="0.9" stroke-opacity="0.75"')
-
     def curve(self, points: Sequence[Point], colour: str) -> None:
         """A line through points."""
         places = " ".join(f"{_n(x)},{_n(y)}" for x, y in points)
         self._add("polyline", f'points="{places}" fill="none" stroke="{_colour(colour)}" stroke-width="1.1"')
-
-    def mark(self, centre: Point, shape: str, colour: str, *, size: float, hollow: bool = False) -> None:
-        """A circle, a square, or a triangle that points up or down, from its centre to its edge `size` wide."""
-        (x, y), tall = centre, size if shape == "up" else -size
-        look = f'fill="{"none" if hollow else _colour(colour)}" stroke="{_colour(colour)}" stroke-width="1.6"'
-        if shape == "circle":
-            self._add("circle", f'cx="{_n(x)}" cy="{_n(y)}" r="{_n(size)}" {look}')
-        elif shape == "square":
-            corner = f'x="{_n(x - size)}" y="{_n(y - size)}"'
-            self._add("rect", f'{corner} width="{_n(2 * size)}" height="{_n(2 * size)}" {look}')
-        else:
-            corners = f"M{_n(x - size)} {_n(y + tall)}H{_n(x + size)}L{_n(x)} {_n(y - tall)}z"
-            self._add("path", f'd="{corners}" {look}')
 
     def text(self, place: Point, words: str, kind: str = "note", *, anchor: str = "start") -> None:
         """Words on a line whose middle is at a height; `kind` is "note", small and pale, or "name", bold."""
@@ -106,13 +84,6 @@ class Drawing:
             anchor = "start" if x < 8 else "end" if x > WIDTH - 8 else "middle"
             self.text((x, floor + 11), f"{value:g}", anchor=anchor)
         self.text((WIDTH / 2, floor + 28), words, anchor="middle")
-
-    @contextmanager
-    def of_variant(self, name: str) -> Iterator[None]:
-        """What is drawn inside goes when a reader hides this variant."""
-        before, self._parts = self._parts, []
-        yield
-        self._parts = [*before, element("g", f'data-variant="{escape(name)}"', "".join(self._parts))]
 
     def svg(self, alt: str) -> InlineSvg:
         """The drawing, with what it shows in words."""

@@ -64,28 +64,24 @@ class _Box:
         return min(_BOX, max(2, round(_BOX * self.time_ns / self.dur_ns)))
 
 
-def timeline_figure(
-    timeline: Timeline | None, scale_ns: int | None = None, most: int = MOST_POINTED
-) -> InlineSvg | None:
+def timeline_figure(timeline: Timeline | None, most: int = MOST_POINTED) -> InlineSvg | None:
     """The picture of a step; None if there is nothing to show.
 
     Args:
         timeline: `timeline` of a trace.
-        scale_ns: the time that the whole width stands for; the step's own length if that is not given or is longer.
         most: how many boxes have a tooltip, the widest ones.
     """
     if timeline is None or not timeline.lanes:
         return None
-    picture = _picture(timeline, scale_ns, most)
+    picture = _picture(timeline, most)
     while len(picture.encode()) > MAX_BYTES and most > 0:
         most = most * 3 // 4
-        picture = _picture(timeline, scale_ns, most)
+        picture = _picture(timeline, most)
     return picture
 
 
-def _picture(timeline: Timeline, scale_ns: int | None, most: int) -> InlineSvg:
-    span = timeline.span_ns
-    scale = max(scale_ns or span, span, 1)
+def _picture(timeline: Timeline, most: int) -> InlineSvg:
+    scale = max(timeline.span_ns, 1)
     lanes = [(lane, _boxes(timeline, lane, scale)) for lane in timeline.lanes]
     everything = [box for _, boxes in lanes for box in boxes]
     pointed_from = _widest_from(everything, most)
@@ -213,7 +209,7 @@ def _grid(scale: int, height: int) -> str:
 
 
 def _behind(timeline: Timeline, lanes: list[tuple[Lane, list[_Box]]], scale: int, height: int) -> str:
-    """What is drawn through all lanes: the time after the step, the host's end of the step, and the syncs."""
+    """What is drawn through all lanes: the host's end of the step, and the syncs."""
     parts = []
     for lane, boxes in lanes:
         if lane.kind == "syncs":
@@ -223,12 +219,8 @@ def _behind(timeline: Timeline, lanes: list[tuple[Lane, list[_Box]]], scale: int
                 )
                 for box in boxes
             ]
-    span, host = timeline.span_ns, timeline.host_ns
-    if span < scale:
-        share = 100 * span / scale
-        place = f'class="after" x="{share:.4g}%" width="{100 - share:.4g}%" y="0" height="{height}"'
-        parts.append(element("rect", place))
-    if host is not None and host < 0.995 * span:
+    host = timeline.host_ns
+    if host is not None and host < 0.995 * scale:
         share = 100 * host / scale
         place = f'class="left" x1="{share:.4g}%" x2="{share:.4g}%" y1="0" y2="{height}"'
         parts.append(element("line", place, title(f"the host left the step, {fmt.duration_ns(host)}")))

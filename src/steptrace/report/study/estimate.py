@@ -19,7 +19,7 @@ from steptrace.findings.estimated import (
     memory_words,
     step_words,
 )
-from steptrace.report.draw.cells import Scale, axis_cell, interval_cell
+from steptrace.report.draw.cells import Scale, interval_cell, time_axis
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.markup import Html, render
 
@@ -39,6 +39,7 @@ class EstimateRow:
 
 def estimate(study: Comparison) -> Html:
     """Estimated step time, GPU busy, limit, syncs and memory of every variant on each GPU; nothing without any."""
+    batches = sorted({one.batch for variant in study.variants for one in variant.estimates if one.batch is not None})
     return render(
         "study/estimate",
         tables=[
@@ -46,11 +47,13 @@ def estimate(study: Comparison) -> Html:
             for gpu in estimated_gpus(study)
         ],
         leads=leads(study),
+        batch=batches[0] if len(batches) == 1 else None,
+        band=fmt.band_ms,
         limits={"memory": "memory bandwidth"},
     )
 
 
-def _rows(study: Comparison, gpu: str) -> tuple[list[EstimateRow], InlineSvg | None]:
+def _rows(study: Comparison, gpu: str) -> tuple[list[EstimateRow], tuple[InlineSvg, str] | None]:
     estimates = [(variant, one) for variant in study.variants if (one := estimate_of(variant, gpu)) is not None]
     ends = [end for _, one in estimates for end in one.step_ms or () if end > 0]
     scale = Scale.of(ends) if ends else None
@@ -66,7 +69,7 @@ def _rows(study: Comparison, gpu: str) -> tuple[list[EstimateRow], InlineSvg | N
         )
         for variant, one in estimates
     ]
-    return rows, None if scale is None else _axis(scale)
+    return rows, None if scale is None else time_axis(scale)
 
 
 def _bar(variant: VariantResult, one: Estimate, scale: Scale) -> InlineSvg | None:
@@ -75,14 +78,6 @@ def _bar(variant: VariantResult, one: Estimate, scale: Scale) -> InlineSvg | Non
     middle = (one.step_ms[0] * one.step_ms[1]) ** 0.5
     alt = f"{variant.name}: estimated {step_words(one)}"
     return interval_cell(scale, middle, one.step_ms, None, "estimated", alt)
-
-
-def _axis(scale: Scale) -> InlineSvg:
-    unit, size = fmt.unit_for_ms([scale.high])
-    ticks = scale.ticks()
-    labels = [(tick, f"{tick / size:g}{f' {unit}' if tick == ticks[-1] else ''}") for tick in ticks]
-    ends = f"{fmt.duration_ms(scale.low)} to {fmt.duration_ms(scale.high)}"
-    return axis_cell(scale, labels, f"Estimated step time, {ends}")
 
 
 def _against_measured(study: Comparison, variant: VariantResult, one: Estimate) -> str | None:

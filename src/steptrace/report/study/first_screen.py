@@ -10,8 +10,7 @@ from steptrace.findings.estimated import estimated_gpus, leads
 from steptrace.findings.verdict import verdict_of
 from steptrace.limits import SLOW_PROFILE
 from steptrace.report.draw.bars import Part, legend_of
-from steptrace.report.draw.cells import Scale, axis_cell, interval_cell, parts_cell
-from steptrace.report.draw.svg import InlineSvg
+from steptrace.report.draw.cells import Scale, interval_cell, parts_cell, time_axis
 from steptrace.report.page import overview
 from steptrace.report.page.findings import ABOUT_THE_METHOD, findings, recommended
 from steptrace.report.page.markup import Html, render
@@ -52,7 +51,7 @@ def first_screen(study: Comparison) -> Html:
         rows=[_row(variant, parts[variant.name], longest, scale, medians) for variant in shown],
         left_out=len(study.variants) - len(shown),
         scale=scale,
-        axis=None if scale is None else _axis(scale),
+        axis=None if scale is None else time_axis(scale),
         legend=legend_of(labels),
         traced=traced,
         items=items,
@@ -114,14 +113,6 @@ def against_baseline(variant: VariantResult, medians: Mapping[str, float]) -> tu
     return baseline / ratio.high, baseline / ratio.low
 
 
-def _axis(scale: Scale) -> InlineSvg:
-    unit, size = fmt.unit_for_ms([scale.high])
-    ticks = scale.ticks()
-    labels = [(tick, f"{tick / size:g}{f' {unit}' if tick == ticks[-1] else ''}") for tick in ticks]
-    kind = "logarithmic" if scale.log else "linear"
-    return axis_cell(scale, labels, f"Step time, {kind}, {fmt.duration_ms(scale.low)} to {fmt.duration_ms(scale.high)}")
-
-
 def _row(
     variant: VariantResult,
     parts: Sequence[Part],
@@ -165,12 +156,20 @@ def _facts(study: Comparison) -> list[str]:
         f"scale {study.scale}",
         f"runs per variant: {_span(runs)}" if runs else None,
         f"timed steps per variant: {_span(steps)}" if steps else None,
-        f"samples per step: {_span(samples)}" if (samples := samples_per_step(study)) else None,
+        f"samples per step: {_span(samples)}{_estimated_samples(study)}"
+        if (samples := samples_per_step(study))
+        else None,
         f"PyTorch {environment.torch}" if environment is not None else None,
         f"steptrace {environment.steptrace}" if environment is not None else None,
         f"measured code at commit {commit(study)}" if commit(study) else None,
     ]
     return [fact for fact in facts if fact]
+
+
+def _estimated_samples(study: Comparison) -> str:
+    """How many the estimates are for, where that is another number."""
+    batches = {one.batch for variant in study.variants for one in variant.estimates if one.batch is not None}
+    return f" ({_span(sorted(batches))} in the estimate)" if batches - set(samples_per_step(study)) else ""
 
 
 def paragraphs(text: str) -> tuple[str, ...]:

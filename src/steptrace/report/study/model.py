@@ -4,45 +4,15 @@ Times are in the unit their name ends in; what was not measured is None.
 """
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
-
-import numpy as np
-import numpy.typing as npt
 
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison, VariantResult
 
-#: Parts of a step on the host, as the training loop labels them, in the order they run.
-STEP_SECTIONS: tuple[str, ...] = ("data", "forward", "loss", "backward", "optimizer")
 #: More variants than this do not fit a screen: the baselines and those that differ most stand for all.
 MOST_ROWS = 15
 #: More variants than this are rows of a table, never its columns, and their blocks start folded.
 MANY = 6
-
-
-@dataclass(frozen=True)
-class RunSteps:
-    """The step times of one run in milliseconds, in the order they ran.
-
-    `left_out` says per step whether it counts as warm-up; profiled steps are not among them.
-    """
-
-    variant: str
-    repeat: int
-    ms: npt.NDArray[np.float64]
-    left_out: npt.NDArray[np.bool_]
-
-    @property
-    def timed(self) -> npt.NDArray[np.float64]:
-        """The steps that the comparison rests on."""
-        return self.ms[~self.left_out]
-
-    @property
-    def warmup(self) -> npt.NDArray[np.float64]:
-        """The steps that were left out as warm-up."""
-        return self.ms[self.left_out]
 
 
 def load_study(path: Path | str) -> Comparison:
@@ -54,20 +24,9 @@ def load_study(path: Path | str) -> Comparison:
     return read(Path(path), Comparison)
 
 
-def code(name: str) -> str:
-    """A name in a sentence."""
-    return f"`{name}`"
-
-
 def samples_per_step(study: Comparison) -> tuple[int, ...]:
     """The different numbers of samples that the measured variants' steps take, ascending."""
     return tuple(sorted({v.samples_per_step for v in study.measured if v.samples_per_step is not None}))
-
-
-def parts_kind(study: Comparison) -> Literal["gpu", "host"] | None:
-    """Whose parts the steps' charts show: the GPU's where any was traced, else the host's."""
-    kinds = {variant.overview.kind for variant in study.variants if variant.overview is not None}
-    return "gpu" if "gpu" in kinds else "host" if kinds else None
 
 
 def has_traced_syncs(study: Comparison) -> bool:

@@ -106,8 +106,3 @@ def variant_command(study: Comparison, variant: VariantResult, *, of_program: bo
 def environment_name(key: str) -> str:
     """A key of the environment as a page says it."""
     return _ENVIRONMENT_NAMES.get(key, key.replace("_", " ").capitalize())
-
-
-def method(study: Comparison) -> Html:
-    """How the comparison was made."""
-    return render("study/method", study=study, method=study.method)

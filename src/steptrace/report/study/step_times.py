@@ -1,34 +1,68 @@
-"""The section "Step times": every step of every run, and the ratios with their intervals."""
+"""The section "Step times": every step of every run, in the order they ran."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec.structs import replace
 
+from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, RunResult
 from steptrace.errors import RecordError
 from steptrace.format import NS_PER_MS
+from steptrace.report.draw.drawing import ONE_LINE, WIDTH, Drawing, ticks
+from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.markup import Html, render
-from steptrace.report.study import step_charts as draw
-from steptrace.report.study.model import RunSteps, variants_shown
+from steptrace.report.study.model import variants_shown
+
+#: A line through more steps than this is drawn through the least and the greatest of each of so many groups; of many
+#: lines each has fewer, so that all together have no more than `_POINTS_IN_ALL`.
+_MOST_POINTS: Final = 200
+_FEWEST_POINTS: Final = 30
+_POINTS_IN_ALL: Final = 1_000
 
 
-def step_times(study: Comparison, comparison: Path | str) -> Html:
-    """Step times run by run, of the files beside comparison.json, and the ratios with their intervals."""
+@dataclass(frozen=True)
+class RunSteps:
+    """The step times of one run in milliseconds, in the order they ran.
+
+    `left_out` says per step whether it counts as warm-up; profiled steps are not among them.
+    """
+
+    variant: str
+    repeat: int
+    ms: npt.NDArray[np.float64]
+    left_out: npt.NDArray[np.bool_]
+
+    @property
+    def timed(self) -> npt.NDArray[np.float64]:
+        """The steps that the comparison rests on."""
+        return self.ms[~self.left_out]
+
+    @property
+    def warmup(self) -> npt.NDArray[np.float64]:
+        """The steps that were left out as warm-up."""
+        return self.ms[self.left_out]
+
+
+def step_times(study: Comparison, comparison: Path | str) -> Html | None:
+    """Every step of the files beside comparison.json, one line a run: warm-up, drift and outliers; None without any."""
     whole, study = study, replace(study, variants=tuple(variants_shown(study)))
     steps = load_steps(study, comparison)
-    has_ratio = not study.on_simulated_gpu and any(v.ratio is not None and not v.is_baseline for v in study.variants)
-    return render(
-        "study/step_times",
-        study=study,
-        left_out=len(whole.variants) - len(study.variants),
-        distribution=draw.step_times(study, steps) if any(run.timed.size for run in steps) else None,
-        ratios=draw.ratios(study) if has_ratio else None,
-        in_order=draw.steps_in_order(study, steps) if any(run.timed.size for run in steps) else None,
-        without_steps=sum(variant.runs_ok for variant in study.variants) - len(steps),
-    )
+    if not any(run.timed.size for run in steps):
+        return None
+    without_steps = sum(variant.runs_ok for variant in study.variants) - len(steps)
+    caption = "One line per run; warm-up is shaded."
+    if left_out := len(whole.variants) - len(study.variants):
+        caption += f" {fmt.plural(left_out, 'more variant')} not drawn."
+    if without_steps:
+        caption += f" {fmt.plural(without_steps, 'run')} without a steps.parquet not drawn."
+    return render("page/charts", figures=[(steps_in_order(study, steps), "Steps in the order they ran", caption)])
 
 
 def load_steps(study: Comparison, comparison: Path | str) -> tuple[RunSteps, ...]:
@@ -69,3 +103,55 @@ def _read_steps(path: Path, variant: str, run: RunResult) -> RunSteps:
     # Steps of the timed phase that count as warm-up still in the comparison.
     left_out[first_timed : first_timed + (run.warmup_left_out or 0)] = True
     return RunSteps(variant, run.repeat, ms[unprofiled], left_out[unprofiled])
+
+
+def steps_in_order(study: Comparison, steps: Sequence[RunSteps]) -> InlineSvg:
+    """Step times in the order the steps ran, one line a run: shows warm-up, drift and outliers."""
+    by_variant = {v.name: [s for s in steps if s.variant == v.name and s.timed.size] for v in study.variants}
+    shown = {name: runs for name, runs in by_variant.items() if runs}
+    block, plot = 118.0, 78.0
+    drawing = Drawing(block * len(shown) + 12)
+    most = min(max(_POINTS_IN_ALL // sum(map(len, shown.values())), _FEWEST_POINTS), _MOST_POINTS)
+    for index, (name, runs) in enumerate(shown.items()):
+        drawing.row_label(block * index, ONE_LINE, (name, _left_out_note(runs)))
+        _draw_order(drawing, runs, (block * index + ONE_LINE + 4, plot), most)
+    drawing.text((WIDTH / 2, block * len(shown) + 2), "step (warm-up shaded)", anchor="middle")
+    return drawing.svg("Step times in the order the steps ran, one line a run, per variant.")
+
+
+def _left_out_note(runs: Sequence[RunSteps]) -> str:
+    count = sum(run.warmup.size for run in runs)
+    return f"{count} warm-up steps left out" if count else ""
+
+
+def _draw_order(drawing: Drawing, runs: Sequence[RunSteps], place: tuple[float, float], most: int) -> None:
+    top, height = place
+    colours = ("blue", "orange", "green", "purple", "vermillion", "sky")
+    floor, left = top + height, 44.0
+    last = max(run.ms.size for run in runs)
+    highest = 1.05 * max(float(run.ms.max()) for run in runs)
+
+    def at(step: float, ms: float) -> tuple[float, float]:
+        return left + (WIDTH - left) * (step + 0.5) / last, floor - height * ms / highest
+
+    left_out = max(run.warmup.size for run in runs)
+    if left_out:
+        drawing.rect((left, top), (at(left_out - 0.5, 0)[0] - left, height), "band")
+    for ms in ticks(0, highest, 3):
+        y = at(0, ms)[1]
+        drawing.line((left, y), (WIDTH, y))
+        drawing.text((left - 5, y), fmt.duration_ms(ms, 2) if ms else "0", anchor="end")
+    for step in ticks(0, last - 1, 6):
+        if step == int(step):
+            drawing.text((at(step, 0)[0], floor + 9), f"{step:g}", anchor="middle")
+    for index, run in enumerate(runs):
+        drawing.curve([at(*point) for point in _outline(run.ms, most)], colours[index % len(colours)])
+
+
+def _outline(ms: npt.NDArray[np.float64], most: int) -> list[tuple[float, float]]:
+    """Steps with their times; of very many the least and the greatest of each group, in their order."""
+    if ms.size <= most:
+        return [(float(step), float(time)) for step, time in enumerate(ms)]
+    groups = np.array_split(np.arange(ms.size), most // 2)
+    kept = [sorted((int(group[ms[group].argmin()]), int(group[ms[group].argmax()]))) for group in groups]
+    return [(float(step), float(ms[step])) for step in dict.fromkeys(step for pair in kept for step in pair)]

@@ -1,4 +1,4 @@
-"""The sections "Where the host waits" and "Syncs gained and lost"."""
+"""The section "Syncs" of a study's page: where each variant syncs, and what changes against its baseline."""
 
 from typing import Final
 
@@ -13,22 +13,31 @@ MOST_BLOCKS: Final = 40
 
 
 def syncs(study: Comparison) -> Html:
-    """Where the host waits, and which syncs every variant gains and loses."""
+    """Where each variant syncs, and which syncs it gains and loses."""
     return Html(sync_sites(study) + sync_changes(study))
 
 
 def sync_sites(study: Comparison) -> Html:
-    """Where the host waits for the device: measured sites, or predicted ones, called so."""
+    """The sites of every variant: measured, or predicted and called so. Variants without any stand in one sentence."""
     every = blocks(study)
+    without = [variant for names, variant in every if _count(variant) == 0 and not variant.predicted_unknown]
+    every = [(names, variant) for names, variant in every if variant not in without]
     shown = [(names, variant, _table(variant)) for names, variant in every[:MOST_BLOCKS]]
     return render(
         "study/sync_sites",
         study=study,
         blocks=shown,
+        without=[name for names, variant in blocks(study) if variant in without for name in names],
         left_out=sum(len(names) for names, _ in every[MOST_BLOCKS:]),
         meanings=max((table.meanings for _, _, table in shown), key=len, default=()),
         many=len(study.variants) > MANY,
     )
+
+
+def _count(variant: VariantResult) -> float | None:
+    """Syncs per step as measured, else as predicted; None where neither is known."""
+    measured, predicted = variant.syncs.measured_per_step, variant.syncs.predicted_per_step
+    return predicted if measured is None else measured
 
 
 def _table(variant: VariantResult) -> Explained:
@@ -48,24 +57,10 @@ def blocks(study: Comparison) -> list[tuple[list[str], VariantResult]]:
     return list(by_content.values())
 
 
-#: More variants than this start folded.
-_MANY = 4
-
-
 def sync_changes(study: Comparison) -> Html:
-    """Which syncs every variant gains and loses."""
-    compared = [variant for variant in study.variants if variant.sync_diff is not None]
-    shown = [variant for variant in variants_shown(study) if variant.sync_diff is not None]
-    kept = [variant for variant in shown if variant.sync_diff is not None and not changed(variant.sync_diff)]
-    return render(
-        "study/sync_changes",
-        study=study,
-        shown=[variant for variant in shown if variant not in kept],
-        kept=kept,
-        left_out=len(compared) - len(shown),
-        many=len(shown) > _MANY,
-        changed_of=changed,
-    )
+    """The sites whose number of syncs differs from the baseline's, variant by variant; empty without any."""
+    shown = [(v, v.sync_diff, changed(v.sync_diff)) for v in variants_shown(study) if v.sync_diff is not None]
+    return render("study/sync_changes", study=study, shown=[one for one in shown if one[2]])
 
 
 def changed(diff: SyncDiff) -> list[SyncChange]:

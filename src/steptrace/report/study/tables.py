@@ -1,0 +1,346 @@
+"""The folded sections of a study's page: tables with a row for every variant, left out where nothing was measured.
+
+A column is a heading, a figure of a variant and its unit; one without any value is left out.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from markupsafe import Markup
+from msgspec.structs import asdict
+
+from steptrace import format as fmt
+from steptrace.documents.comparison import Comparison, VariantResult
+from steptrace.documents.step_figures import STEP_FIGURES
+from steptrace.limits import NOISE_FLOOR
+from steptrace.report.draw.bars import PART_NAMES
+from steptrace.report.draw.memory import CATEGORIES
+from steptrace.report.page.definitions import definitions
+from steptrace.report.page.markup import Html, breakable, render
+from steptrace.report.page.overview import FORMAT_NAMES, formats_shown, operator_table, overview_parts
+
+#: Parts of a step on the host, as the training loop labels them, in the order they run.
+STEP_SECTIONS: Final = ("data", "forward", "loss", "backward", "optimizer")
+#: Other labels that are none of a loss: the loop's, and PyTorch's own.
+_OTHER_LABELS: Final = (
+    "copy data", "Optimizer.", "enumerate(DataLoader)", "DistributedDataParallel.", "ProfilerStep#", "PyTorch Profiler",
+)  # fmt: skip
+#: A host's memory of which less is used decides nothing between variants.
+_SMALL_PART: Final = 0.05
+
+Value = float | str | None
+Unit = str | Callable[[float], str] | None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A column: the variants' figures by name; `unit` is one of `fmt.with_unit`, or makes words of a number."""
+
+    heading: str
+    values: Mapping[str, Value]
+    unit: Unit = None
+
+
+def table(variants: Sequence[VariantResult], figures: Sequence[Figure]) -> Html:
+    """Variants below each other with these figures of each; nothing without variants."""
+    kept = [figure for figure in figures if any(figure.values.get(v.name) is not None for v in variants)]
+    rows = [
+        ("", [{"text": breakable(v.name)}, *(_cell(figure.values.get(v.name), figure.unit) for figure in kept)])
+        for v in variants
+    ]
+    words = [any(isinstance(value, str) for value in figure.values.values()) for figure in kept]
+    heads = [("Variant", False), *((figure.heading, not is_text) for figure, is_text in zip(kept, words, strict=True))]
+    return render("page/table", heads=heads, rows=rows, most=len(rows), count=len(rows), silent="")
+
+
+def _cell(value: Value, unit: Unit) -> dict[str, object]:
+    if value is None:
+        text: str = Markup('<span class="null">{}</span>').format(fmt.NOT_MEASURED)
+    elif isinstance(value, str):
+        text = value
+    else:
+        text = unit(value) if callable(unit) else fmt.with_unit(value, unit)
+    return {"text": text, "sort": "" if value is None else value, "share": None}
+
+
+def _section(lead: str, tables: Sequence[tuple[str, Html]], terms: Sequence[str]) -> Html:
+    return render("study/tables", lead=lead, tables=tables, meanings=definitions(terms))
+
+
+def overview(study: Comparison) -> Html | None:
+    """Where a profiled step goes, in which number formats, and the operators with the most time."""
+    variants = [variant for variant in study.variants if variant.overview is not None]
+    if not variants:
+        return None
+    parts = {v.name: {part.label: part.ms for part in overview_parts(v.overview)} for v in variants}
+    labels = dict.fromkeys(label for of_variant in parts.values() for label in of_variant)
+    times = [
+        Figure("Step time, unprofiled", study.medians_ms, "ms"),
+        Figure("Loader wait, unprofiled", {v.name: v.loader_wait_ms for v in variants}, "ms"),
+        *(Figure(_name(label), {name: of.get(label) for name, of in parts.items()}, "ms") for label in labels),
+        Figure("Profiled step", {name: sum(of.values()) for name, of in parts.items()}, "ms"),
+    ]
+    precisions = {v.name: v.trace.precision for v in variants if v.trace is not None and v.trace.precision is not None}
+    formats = [
+        Figure(FORMAT_NAMES[format_], {name: of.shares.get(format_) for name, of in precisions.items()}, "share")
+        for format_ in formats_shown(list(precisions.values()))
+    ]
+    on_cores = {name: of.tensor_core_share for name, of in precisions.items()}
+    formats.append(Figure("On tensor cores, of matrix work", on_cores, "share"))
+    computed = [v for v in variants if v.name in precisions and precisions[v.name].shares]
+    tables = [("", table(variants, times))]
+    tables += [("Kernel time by number format", table(computed, formats))] if computed else []
+    terms = ["Overview.parts_ns", "VariantResult.loader_wait_ms", "TopOperator.host_self_ns"]
+    terms += ["Precision.kernel_ns", "Precision.tensor_core_ns"] if computed else []
+    return _section("", [*tables, *_top_operators(study)], terms)
+
+
+def _name(label: str) -> str:
+    return PART_NAMES.get(label, label).capitalize()
+
+
+def _top_operators(study: Comparison) -> list[tuple[str, Html]]:
+    """Those with the most time of the baseline, and of the variant with the least step time."""
+    baseline = next((v for v in study.variants if v.name == study.baseline), None)
+    best = min(study.measured, key=lambda variant: study.medians_ms[variant.name], default=None)
+    overviews = {v.name: v.overview for v in (baseline, best) if v is not None and v.overview is not None}
+    return [
+        (f"Top operators of {name}, {fmt.plural(of.steps, 'profiled step')}", Html(operator_table(of).html))
+        for name, of in overviews.items()
+        if of.operators
+    ]
+
+
+def differences(study: Comparison) -> Html | None:
+    """By which parts each variant's step time differs from its baseline's; None where the parts do not explain it."""
+    variants = [] if study.on_simulated_gpu else [variant for variant in study.variants if _is_explained(variant)]
+    if not variants:
+        return None
+    categories = dict.fromkeys(part.category for variant in variants for part in variant.waterfall)
+    whole = {v.name: v.step_difference.delta_ns for v in variants if v.step_difference is not None}
+    figures = [Figure("Step time", whole, fmt.signed_ns)]
+    figures += [Figure(_name(part), {v.name: _difference(v, part) for v in variants}, _signed) for part in categories]
+    lead = (
+        "Each variant's unprofiled step time less its baseline's, and the share of each part of a profiled step in it. "
+        f"The residual makes the parts add up. Parts that change by less than {fmt.setting(NOISE_FLOOR)} of the step "
+        "have no figure; comparison.json has all with their intervals."
+    )
+    return _section(lead, [("", table(variants, figures))], ["WaterfallPart.category"])
+
+
+def _is_explained(variant: VariantResult) -> bool:
+    """Whether the residual is at most half of the difference to the baseline."""
+    if not variant.waterfall or variant.step_difference is None:
+        return False
+    residual = sum(abs(part.delta_ns) for part in variant.waterfall if part.category == "residual")
+    return residual <= abs(variant.step_difference.delta_ns) / 2
+
+
+def _difference(variant: VariantResult, category: str) -> float | None:
+    part, total = next((p for p in variant.waterfall if p.category == category), None), variant.step_difference
+    if part is None or total is None or not (part.baseline_ns or part.variant_ns):
+        return None
+    least = NOISE_FLOOR * max(total.baseline_ns, total.variant_ns)
+    return part.delta_ns if abs(part.delta_ns) >= least else 0.0
+
+
+def _signed(ns: float) -> str:
+    return fmt.signed_ns(ns) if ns else f"under {fmt.setting(NOISE_FLOOR)}"
+
+
+def input_pipeline(study: Comparison) -> Html | None:
+    """Waits for data and the parts of loading; None if no variant is input-bound and no pass timed the parts."""
+    waits = {v.name: v.input for v in study.variants if v.input is not None}
+    loading = {name: asdict(of.breakdown_ms) for name, of in waits.items() if of.breakdown_ms is not None}
+    if not loading and not any(of.verdict in ("moderate", "high") for of in waits.values()):
+        return None
+    verdicts = {"none": "no", "moderate": "moderately", "high": "highly", None: None}
+    figures = [
+        Figure("Input-bound", {name: verdicts[of.verdict] for name, of in waits.items()}),
+        Figure("Share of the step", {name: of.share for name, of in waits.items()}, "share"),
+        Figure("Wait", {name: of.wait_ms for name, of in waits.items()}, "ms"),
+        Figure("Of it with the GPU idle", {name: of.idle_part for name, of in waits.items()}, "share"),
+        *(
+            Figure(f"{_name(part)}, a batch", {name: of[part] for name, of in loading.items()}, "ms")
+            for part in ("fetch", "collate", "pin", "copy")
+        ),
+    ]
+    lead = "Waits are means of unprofiled steps" + (
+        "; the parts of loading are medians of a separate pass, in the process that does the work." if loading else "."
+    )
+    terms = ["LoaderWait.counted_ms", "LoaderWait.verdict"] + (["LoaderWait.breakdown_ms"] if loading else [])
+    return _section(lead, [("", table([v for v in study.variants if v.name in waits], figures))], terms)
+
+
+def memory(study: Comparison) -> Html | None:
+    """Peaks, what held them, and how variants ran out of memory; None where a small part of a host's was used."""
+    variants = [v for v in study.variants if v.device_memory is not None or _ran_out(v)]
+    if not variants or all(map(_memory_decides_nothing, variants)):
+        return None
+    on_cpu = any(v.device_memory is not None and v.device_memory.device_type == "cpu" for v in variants)
+
+    entries = {v.name: v.device_memory for v in variants if v.device_memory is not None}
+
+    def figure(heading: str, name: str, unit: Unit = "B") -> Figure:
+        return Figure(heading, {variant: getattr(entry, name) for variant, entry in entries.items()}, unit)
+
+    figures = [
+        Figure("Batch", {v.name: v.memory.batch_size for v in variants if v.memory is not None}),
+        figure("Peak allocated", "peak_allocated_bytes"),
+        figure("Peak reserved", "peak_reserved_bytes"),
+        Figure(
+            "Capacity", {v.name: getattr(v.memory or v.device_memory, "capacity_bytes", None) for v in variants}, "B"
+        ),
+        figure("Headroom", "headroom_bytes"),
+        *([] if on_cpu else [figure("Fragmentation", "fragmentation", "share")]),
+    ]
+    at_peak = [
+        Figure(word.capitalize(), {name: entry.by_category.get(key) or None for name, entry in entries.items()}, "B")
+        for key, (word, _) in CATEGORIES.items()
+    ]
+    traced = [v for v in variants if v.name in entries]
+    incomplete = [name for name, entry in entries.items() if not entry.complete]
+    lead = [_out_of_memory(v) for v in variants if _ran_out(v)]
+    lead += [f"Without what was held before the profiled window: {fmt.enumeration(incomplete)}."] if incomplete else []
+    lead += ["Memory that libraries allocate themselves is not included."] if on_cpu else []
+    tables = [("", table(variants, figures))]
+    tables += [("Live at the peak", table(traced, at_peak))] if traced else []
+    terms = ["DeviceMemory.peak_allocated_bytes", "DeviceMemory.by_category", "DeviceMemory.headroom_bytes"]
+    return _section(" ".join(lead), tables, [*terms, *([] if on_cpu else ["DeviceMemory.fragmentation"])])
+
+
+def _ran_out(variant: VariantResult) -> bool:
+    return variant.memory is not None and variant.memory.oom is not None
+
+
+def _memory_decides_nothing(variant: VariantResult) -> bool:
+    entry = variant.device_memory
+    if entry is None or entry.device_type != "cpu" or _ran_out(variant):
+        return False
+    return entry.capacity_bytes is not None and entry.peak_allocated_bytes < _SMALL_PART * entry.capacity_bytes
+
+
+def _out_of_memory(variant: VariantResult) -> str:
+    """ "`a`: 2 of 3 runs ran out of memory at a batch of 64: 64 MiB asked for, 990 MiB of 1000 MiB taken." """
+    failed, memory = sum(run.status == "oom" for run in variant.runs), variant.memory
+    assert memory is not None  # it ran out
+    oom = memory.oom
+    asked = "" if oom is None or oom.requested_bytes is None else f": {fmt.size_bytes(oom.requested_bytes)} asked for"
+    used = "" if oom is None or oom.used_bytes is None else fmt.size_bytes(oom.used_bytes)
+    taken = f", {used} of {fmt.size_bytes(memory.capacity_bytes)} taken" if used else ""
+    return (
+        f"`{variant.name}`: {failed} of {fmt.plural(len(variant.runs), 'run')} ran out of memory at a batch of "
+        f"{fmt.count(memory.batch_size)}{asked}{taken}. `steptrace predict --gpu GPU --batch 8,16` estimates the "
+        "largest batch that fits."
+    )
+
+
+def communication(study: Comparison) -> Html | None:
+    """What all-reduces should take, what they took, and what hid them; None where no variant has several ranks."""
+    variants = [v for v in study.variants if v.communication is not None]
+    told = {v.name: v.communication for v in variants if v.communication is not None}
+    if not told:
+        return None
+    first = next(iter(told.values()))
+
+    reduced = {v.name: v.ranks.all_reduce for v in variants if v.ranks is not None}
+
+    def traced(heading: str, name: str, unit: Unit = "ns") -> Figure:
+        return Figure(heading, {variant: getattr(of, name, None) for variant, of in reduced.items()}, unit)
+
+    figures = [
+        Figure(
+            "Buckets", {name: None if of.bucket_bytes is None else len(of.bucket_bytes) for name, of in told.items()}
+        ),
+        traced("All-reduces", "count_per_step", None),
+        traced("Bytes", "bytes_per_step", "B"),
+        Figure("Expected", {name: of.expected_ns for name, of in told.items()}, "ns"),
+        Figure("Simpler formula", {name: of.simplified_ns for name, of in told.items()}, "ns"),
+        traced("Measured", "measured_ns_per_step"),
+        traced("Exposed", "exposed_ns_per_step"),
+        traced("Overlap", "overlap", "share"),
+        traced("Waited", "wait_ns_per_step"),
+        Figure("Straggler", {v.name: _straggler(v) for v in variants}),
+    ]
+    rates = {name: {tried.bytes: tried.bus_bytes_per_s for tried in of.bandwidths} for name, of in told.items()}
+    sizes = sorted({size for of_variant in rates.values() for size in of_variant})
+    by_size = [
+        Figure(fmt.size_bytes(size), {name: of.get(size) for name, of in rates.items()}, "B/s") for size in sizes
+    ]
+    alone = [variant.name for variant in study.measured if variant.name not in told]
+    lead = (
+        f"{first.world_size} ranks over {first.backend}; {fmt.count(first.parameters)} parameters, "
+        f"{fmt.size_bytes(first.parameter_bytes)} of gradients."
+        + (f" Without communication: {fmt.enumeration(alone)}." if alone else "")
+    )
+    terms = [
+        "Communication.expected_ns", "Communication.bus_bytes_per_s", "RankAllReduce.measured_ns_per_step",
+        "RankAllReduce.wait_ns_per_step", "Communication.bucket_bytes", "Communication.world_size",
+    ]  # fmt: skip
+    tables = [("All-reduces per profiled step", table(variants, figures))]
+    return _section(lead, [*tables, ("Bus bandwidth, by message size", table(variants, by_size))], terms)
+
+
+def _straggler(variant: VariantResult) -> str:
+    of = None if variant.ranks is None else variant.ranks.straggler
+    return "none" if of is None or of.rank is None else f"rank {of.rank}, {fmt.share(of.share)} of all waiting"
+
+
+def launches(study: Comparison) -> Html | None:
+    """Operators, kernels and bytes of a step."""
+    of_steps = [one for one in STEP_FIGURES if one.name.endswith("_per_step")]
+    figures = [Figure(one.heading, {v.name: getattr(v, one.name) for v in study.variants}) for one in of_steps]
+    figures += [
+        Figure(f"{name.capitalize()} copied", {v.name: (v.batch_bytes or {}).get(name) for v in study.variants}, "B")
+        for name in ("inputs", "targets")
+    ]
+    figures.append(Figure("Peak GPU memory", {v.name: v.peak_allocated_bytes for v in study.variants}, "B"))
+    if not any(value is not None for figure in figures for value in figure.values.values()):
+        return None
+    terms = [f"StepFigures.{one.name}" for one in of_steps]
+    lead = "From rank 0's profiled window."
+    return _section(lead, [("", table(study.variants, figures))], [*terms, "VariantResult.batch_bytes"])
+
+
+def section_times(study: Comparison) -> Html | None:
+    """The labelled sections of a step: synchronised ones, and those inside a loss on host and GPU."""
+    timed = {v.name: v.synchronised_sections_ms for v in study.variants if v.synchronised_sections_ms}
+    labels = dict.fromkeys(label for of_variant in timed.values() for label in of_variant)
+    each = [Figure(label.capitalize(), {name: of.get(label) for name, of in timed.items()}, "ms") for label in labels]
+    each.append(Figure("Step time, unprofiled", study.medians_ms, "ms"))
+    tables = (
+        [("Each section by itself, a device synchronisation around it", table(study.variants, each))] if timed else []
+    )
+    for title, name in (("Inside the loss, host time", "host"), ("Inside the loss, GPU time", "device")):
+        inside = {v.name: _inside_the_loss(v, f"{name}_ns_per_step") for v in study.variants}
+        labels = dict.fromkeys(label for of_variant in inside.values() for label in of_variant)
+        figures = [Figure(label, {one: of.get(label) for one, of in inside.items()}, "ns") for label in labels]
+        shown = [variant for variant in study.variants if inside[variant.name]]
+        tables += [(f"{title} per profiled step", table(shown, figures))] if shown else []
+    if not tables:
+        return None
+    return _section("", tables, ["VariantResult.synchronised_sections_ms"] if timed else [])
+
+
+def _inside_the_loss(variant: VariantResult, figure: str) -> dict[str, float]:
+    """The labels that are neither the training loop's nor PyTorch's, with their time in ns."""
+    rows = () if variant.trace is None else variant.trace.sections
+    times = {row.label: getattr(row, figure) for row in rows if not row.label.startswith(_OTHER_LABELS)}
+    return {label: ns for label, ns in times.items() if ns is not None and label not in STEP_SECTIONS}
+
+
+def method(study: Comparison) -> Html:
+    """How the comparison was made."""
+    of = study.method
+    facts = [
+        ("Interval", of.interval),
+        ("Confidence", fmt.setting(of.confidence)),
+        ("Noise floor", f"{fmt.setting(of.noise_floor)} ({of.noise_floor_source.replace('default', 'the default')})"),
+        ("Several candidates", of.correction or "no correction stated"),
+    ]
+    iqr = {v.name: v.noise.iqr_over_median for v in study.variants}
+    spread = [Figure("Interquartile range / median", iqr, "share")]
+    noisy = [variant for variant in study.variants if variant.noise.iqr_over_median is not None]
+    tables = [("Spread of the steps within runs", table(noisy, spread))] if noisy else []
+    return Html(render("page/facts", facts=facts) + _section("", tables, ["Method.noise_floor"]))

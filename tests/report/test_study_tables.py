@@ -1,0 +1,173 @@
+"""The folded sections of a study's page: a table with a row for every variant."""
+
+import re
+from typing import Any
+
+import pytest
+from markupsafe import Markup
+
+from report.conftest import traced
+from steptrace.report import study as sections
+from steptrace.report.study.model import load_study
+
+Json = dict[str, Any]
+MIB = 2**20
+MS = 10**6
+
+
+def rows(page: object, number: int = 0) -> list[list[str]]:
+    """The texts of a section's table, row by row."""
+    table = re.findall(r"<table.*?</table>", str(page), re.DOTALL)[number]
+    cells = (re.findall(r"<t[hd].*?</t[hd]>", row, re.DOTALL) for row in re.findall(r"<tr>.*?</tr>", table, re.DOTALL))
+    return [[" ".join(Markup(cell).striptags().split()) for cell in row] for row in cells]
+
+
+def section(builder: Any, name: str, *variants: Json) -> Any:
+    """A section of a study whose variants `a`, `b`, ... have these keys."""
+    for letter, fields in zip("abc", variants, strict=False):
+        builder.add(letter, [20.0, 20.0], **fields)
+    return getattr(sections, name)(load_study(builder.write()))
+
+
+def with_input(share: float | None, **changes: Any) -> Json:
+    wait_ms = None if share is None else share * 40
+    verdict = None if share is None else "high" if share >= 0.2 else "moderate" if share >= 0.05 else "none"
+    parts = {"fetch": 14.0, "collate": 0.5, "pin": None, "copy": None}
+    times = {"wait_ms": wait_ms, "counted_ms": wait_ms, "step_ms": 40.0, "idle_part": None, "share": share}
+    return {"input": times | {"verdict": verdict, "traced_share": share, "breakdown_ms": parts} | changes}
+
+
+def with_memory(**changes: Any) -> Json:
+    entry = {
+        "device_type": "cuda", "peak_allocated_bytes": 180 * MIB, "peak_reserved_bytes": 200 * MIB, "complete": True,
+        "capacity_bytes": 1000 * MIB, "headroom_bytes": 800 * MIB, "fragmentation": 0.25,
+        "by_category": {"parameters": 10 * MIB, "activations": 170 * MIB, "unknown": 0},
+    } | changes  # fmt: skip
+    record = {"device": entry["device_type"], "batch_size": 16, "capacity_bytes": 1000 * MIB}
+    return {"memory": record, "trace": {"memory": [entry]}}
+
+
+COMMUNICATION: Json = {
+    "communication": {
+        "world_size": 2, "backend": "gloo", "parameters": 1_000_000, "parameter_bytes": 4_000_000,
+        "bucket_bytes": [1_000_000] * 4, "expected_ns": 4 * MS, "simplified_ns": 4 * MS,
+        "bandwidths": [{"bytes": 4_000_000, "median_ns": 4 * MS, "bus_bytes_per_s": 1e9}],
+    },
+    "ranks": {"count": 2, "all_reduce": {"measured_ns_per_step": 5e6, "overlap": 0.8, "count_per_step": 4}},
+}  # fmt: skip
+
+
+def with_waterfall(**parts: float) -> Json:
+    """A step that takes 14 ms instead of 22, with these differences of its parts in ms."""
+
+    def difference(before: float, delta: float) -> Json:
+        sides = {"baseline_ns": round(before * MS), "variant_ns": round((before + delta) * MS)}
+        return {"delta_ns": round(delta * MS), "delta_ms": delta, "low": None, "high": None, **sides}
+
+    listed = [{"category": name, **difference(10, delta)} for name, delta in parts.items()]
+    return {"waterfall": listed, "step_difference": difference(22, -8)}
+
+
+PRECISION: Json = {
+    "kernel_ns": {"bits8": 0, "bits16": 62, "bits32": 30, "bits64": 0, "integer": 1, "unknown": 7},
+    "tensor_core_eligible_ns": 100, "tensor_core_ns": 91,
+}  # fmt: skip
+ON_GPU = traced(1, {"compute": 60.0, "idle_sync": 8.0}) | {"precision": PRECISION}
+SECTIONS = {"copy data": 0.05, "calc loss": 6.2}
+
+
+@pytest.mark.parametrize(
+    ("name", "variants", "head", "first"),
+    [
+        ("overview", [{"trace": ON_GPU}], ["Step time, unprofiled", "Loader wait, unprofiled", "Compute",
+         "Idle after a sync", "Profiled step"], [None, "120 µs", "60.0 ms", "8.00 ms", "68.0 ms"]),
+        ("differences", [with_waterfall(idle_sync=-7.5, compute=0.01, residual=-0.5)], ["Step time",
+         "Idle after a sync", "Compute", "Residual"], ["−8.00 ms", "−7.50 ms", "under 1 %", "−500 µs"]),
+        ("input_pipeline", [with_input(0.4)], ["Input-bound", "Share of the step", "Wait", "Fetch, a batch",
+         "Collate, a batch"], ["highly", "40 %", "16.0 ms", "14.0 ms", "500 µs"]),
+        ("input_pipeline", [with_input(0.1, idle_part=0.25, breakdown_ms=None)], ["Input-bound",
+         "Share of the step", "Wait", "Of it with the GPU idle"], ["moderately", "10 %", "4.00 ms", "25 %"]),
+        ("memory", [with_memory()], ["Batch", "Peak allocated", "Peak reserved", "Capacity", "Headroom",
+         "Fragmentation"], ["16", "180 MiB", "200 MiB", "1000 MiB", "800 MiB", "25 %"]),
+        ("communication", [COMMUNICATION], ["Buckets", "All-reduces", "Expected", "Simpler formula", "Measured",
+         "Overlap", "Straggler"], ["4", "4", "4.00 ms", "4.00 ms", "5.00 ms", "80 %", "none"]),
+        ("launches", [{"operators_per_step": 8685, "batch_bytes": {"inputs": 2**18, "targets": 500}}],
+         ["Operators per step", "Inputs copied", "Targets copied"], ["8,685", "256 KiB", "500 B"]),
+        ("section_times", [{"synchronised_sections_ms": SECTIONS}], ["Copy data", "Calc loss",
+         "Step time, unprofiled"], ["50.0 µs", "6.20 ms", None]),
+    ],
+)  # fmt: skip
+def test_the_figures_of_a_variant_stand_in_a_row_and_columns_without_any_are_left_out(
+    study_builder: Any, name: str, variants: list[Json], head: list[str], first: list[str | None]
+) -> None:
+    shown, row = rows(section(study_builder, name, *variants))
+    assert shown == ["Variant", *head]
+    assert [row[0], *(have if want is not None else None for have, want in zip(row[1:], first, strict=True))] == [
+        "a",
+        *first,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("overview", {}),
+        ("differences", {}),
+        ("differences", with_waterfall(loss=-0.5, residual=-7.5)),  # the residual explains nothing
+        ("input_pipeline", with_input(0.01, breakdown_ms=None)),
+        ("memory", {}),
+        ("memory", with_memory(device_type="cpu", peak_allocated_bytes=MIB)),  # a small part of a host's
+        ("communication", {}),
+        ("launches", {"operators_per_step": None}),
+        ("section_times", {}),
+    ],
+)
+def test_a_section_without_figures_is_left_out(study_builder: Any, name: str, fields: Json) -> None:
+    assert section(study_builder, name, fields) is None
+
+
+def test_a_variant_without_a_figure_says_so_beside_one_that_has_it(study_builder: Any) -> None:
+    _, _, other = rows(section(study_builder, "launches", {"kernels_per_step": 19}, {"operators_per_step": 108}))
+    assert other == ["b", "108", "not measured"]
+
+
+def test_number_formats_and_top_operators_follow_the_parts_of_a_step(study_builder: Any) -> None:
+    operator = {"name": "<b>", "calls": 8, "host_self_ns": 90_000, "device_self_ns": 6 * MS, "share": 0.8}
+    trace = {**ON_GPU, "overview": {**ON_GPU["overview"], "operators": [operator]}}
+    study_builder.comparison["baseline"] = "a"
+    page = section(study_builder, "overview", {"trace": trace})
+    assert rows(page, 1)[1] == ["a", "62 %", "30 %", "1.0 %", "7.0 %", "91 %"]
+    assert "Top operators of a, 1 profiled step" in page
+    assert "<b>" not in page
+
+
+def test_the_labels_inside_a_loss_have_their_times_on_the_host_and_the_gpu(study_builder: Any) -> None:
+    labels = [
+        {"label": name, "host_ns_per_step": 2e6, "device_ns_per_step": 1e6}
+        for name in ("loss", "mask", "Optimizer.step#SGD.step")
+    ]
+    page = section(study_builder, "section_times", {"trace": {"sections": labels}})
+    assert (rows(page), rows(page, 1)) == (
+        [["Variant", "mask"], ["a", "2.00 ms"]],
+        [["Variant", "mask"], ["a", "1.00 ms"]],
+    )
+
+
+def test_on_a_simulated_gpu_no_difference_is_explained(study_builder: Any) -> None:
+    study_builder.comparison["environment"] = {"gpu": "NVIDIA H100 (stand-in)"}
+    assert section(study_builder, "differences", with_waterfall(compute=-7.5)) is None
+
+
+def test_a_variant_that_ran_out_of_memory_says_at_which_batch(study_builder: Any) -> None:
+    failed = study_builder.fail("big", "oom", {"error": "out of memory", "log_tail": []})
+    oom = {"message": "out of memory", "requested_bytes": 64 * MIB, "used_bytes": 990 * MIB}
+    failed["memory"] = with_memory()["memory"] | {"batch_size": 256, "oom": oom}
+    page = sections.memory(load_study(study_builder.write()))
+    assert "<code>big</code>: 3 of 3 runs ran out of memory at a batch of 256: 64.0 MiB asked for, 990 MiB of" in page
+
+
+def test_a_study_without_communication_beside_one_with_it_is_named(study_builder: Any) -> None:
+    page = section(study_builder, "communication", COMMUNICATION, {})
+    assert "2 ranks over gloo" in page
+    assert "Without communication: b." in page
+    assert rows(page, 1) == [["Variant", "3.81 MiB"], ["a", "1.00 GB/s"]]
