@@ -1,5 +1,6 @@
 import json
 import math
+from itertools import islice
 
 import pytest
 import torch
@@ -108,12 +109,11 @@ def compare(make_config, tmp_path, monkeypatch):
     (tmp_path / "wrong_losses.py").write_text(WRONG)
     monkeypatch.syspath_prepend(tmp_path)
 
-    def compare_all(changes, model=None):
+    def compare_all(changes, model=None, cases=None):
         config = make_config(changes)
         own = {"model": model if isinstance(model, dict) else {"_target_": model}} if model else {}
         reference = make_config({**REFERENCE, **own})
-        cases = [compare_on(config, reference, *case) for case in cases_of(config)]
-        return verdict_on(cases)
+        return verdict_on([compare_on(config, reference, *case) for case in islice(cases_of(config), cases)])
 
     return compare_all
 
@@ -175,8 +175,8 @@ def test_float16_without_scaled_gradients_differs(compare):
     """Over 131,072 pixels the gradient's elements are below float16's normal numbers."""
     changes = {"precision.autocast": "fp16", "precision.tolerance": {"loss": None, "gradient": None}}
     changes |= {"data.dataset.image_size": 256, "equivalence.seeds": [0]}
-    assert compare({**changes, "precision.grad_scaler": True})["status"] == "same"
-    verdict = compare(changes)
+    assert compare({**changes, "precision.grad_scaler": True}, cases=1)["status"] == "same"
+    verdict = compare(changes, cases=1)
     assert verdict["status"] == "differs"
     assert verdict["gradient_rel_err"] > verdict["tolerance"]["gradient"]
 

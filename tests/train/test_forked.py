@@ -14,11 +14,13 @@ from msgspec.structs import asdict
 from steptrace.config.schema import ScaleConfig
 from steptrace.record import read_status, read_steps
 from steptrace.train import forked
+from steptrace.train.main import main
 
 JOB = [sys.executable, "-IS", forked.__file__, "steptrace.train.supervise"]
 HOLDER = """
 import os
 from steptrace.train import forked
+from steptrace.train.main import main
 forked.start_server()
 print(os.environ[forked.VARIABLE], flush=True)
 input()
@@ -96,24 +98,29 @@ def has_ended(process):
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_forked_run_is_that_of_a_process_of_its_own(server, config_of):
-    losses, is_fork = {}, {}
-    for out, address in (("forked", server[0]), ("own", "0")):
-        assert start(address, config_of(), out).wait(120) == 0
-        assert read_status(Path(out)).status == "ok", Path(out, "train.log").read_text()
-        losses[out] = read_steps(Path(out))["loss"].tolist()
-        is_fork[out] = "_serve" in Path("trains.txt").read_text()
-    assert losses["forked"] == losses["own"] != []
-    assert is_fork == {"forked": True, "own": False}
+def test_a_forked_run_trains_as_any_other(server, config_of):
+    assert start(server[0], config_of(), "forked").wait(120) == 0
+    assert read_status(Path("forked")).status == "ok", Path("forked", "train.log").read_text()
+    assert "_serve" in Path("trains.txt").read_text()
+    assert main([str(config_of()), "--out", "own"]) == 0
+    losses = [read_steps(Path(out))["loss"].tolist() for out in ("forked", "own")]
+    assert losses[0] == losses[1] != []
 
 
-def test_a_forked_run_fails_as_a_process_of_its_own_does(server, config_of):
-    for out, address in (("forked", server[0]), ("own", "0")):
-        assert start(address, config_of("Lost"), out).wait(120) == 0
-    forked_run, own = read_status(Path("forked")), read_status(Path("own"))
-    assert (forked_run.status, forked_run.exit_code, forked_run.error) == (own.status, own.exit_code, own.error)
-    assert forked_run.status == "failed"
-    assert "own_losses.Lost" in forked_run.error
+def test_without_a_server_a_job_is_a_process_of_its_own(folder):  # noqa: ARG001 - the working directory
+    program = [sys.executable, "-c", "import os; print(open(f'/proc/{os.getppid()}/cmdline').read())"]
+    command = [*JOB, "--out", "run", "--", *program]
+    subprocess.run(command, env={**os.environ, forked.VARIABLE: "0"}, check=True, timeout=60)
+    (line,) = read_status(Path("run")).log_tail
+    assert "steptrace.train.supervise" in line
+    assert "_serve" not in line
+
+
+def test_a_forked_run_that_fails(server, config_of):
+    assert start(server[0], config_of("Lost"), "run").wait(120) == 0
+    status = read_status(Path("run"))
+    assert (status.status, status.exit_code) == ("failed", 1)
+    assert "own_losses.Lost" in status.error
 
 
 def test_a_forked_run_that_a_signal_ends(server, endless):

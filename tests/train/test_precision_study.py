@@ -25,7 +25,7 @@ def study(tmp_path_factory):
 def test_a_variant_gives_the_same_answer(study, name):
     variant = next(variant for variant in study.variants if variant.name == name)
     config, reference = OmegaConf.create(variant.config), OmegaConf.create(study.references["reference.yaml"].config)
-    config.step.compile = None  # compiling takes a minute: tests/train/test_arrangement.py has a small one
+    config.step.compile = None  # compiling takes a minute: tests/train/test_model_form.py has a small one
     config.equivalence.seeds = [0]
     torch.set_num_threads(1)
     cases = [compare_on(config, reference, *case) for case in cases_of(config)]

@@ -15,7 +15,6 @@ from steptrace import deadline
 from steptrace.record import read_status
 from steptrace.train.devices import take_devices
 from steptrace.train.supervise import Job
-from steptrace.workflow.rules import launcher
 
 # The child's death signal is set between fork and exec. A supervisor has one thread, pytest's process may have more.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
@@ -88,23 +87,6 @@ def test_a_command_that_does_not_exist(out):
     subprocess.run([*MODULE, "--out", str(out), "--", "/no/such/program"], check=True)
     status = read_status(out)
     assert (status.status, status.error) == ("failed", "/no/such/program cannot be started: No such file or directory")
-
-
-def test_the_error_of_the_rank_that_failed_first_is_named(out, tmp_path):
-    program = tmp_path / "ranks.py"
-    program.write_text(
-        "import os, time\n"
-        "from torch.distributed.elastic.multiprocessing.errors import record\n"
-        "@record\n"
-        "def main():\n"
-        "    if os.environ['RANK'] == '1':\n"
-        "        raise ValueError('a label is out of range')\n"
-        "    time.sleep(60)\n"
-        "main()\n"
-    )
-    command = [*MODULE, "--out", str(out), "--", sys.executable, *launcher(2).split(), str(program)]
-    subprocess.run(command, check=True, timeout=120)
-    assert read_status(out).error == "ValueError: a label is out of range"
 
 
 def test_a_run_that_takes_too_long_is_stopped_with_its_line_and_all_that_it_started(out, tmp_path):
