@@ -11,7 +11,7 @@ from builders import AUTOGRAD, MAIN, TraceBuilder
 from documents import fill
 from steptrace.analysis import load_trace, summarize, summarize_trace
 from steptrace.analysis.memory.growth import memory_growth
-from steptrace.analysis.memory.measure import CATEGORIES, memory_at_peak, memory_blocks, memory_devices
+from steptrace.analysis.memory.measure import CATEGORIES, memory_at_peak, memory_blocks, memory_peaks
 from steptrace.analysis.memory.record import downsample
 from steptrace.documents.run import RunMemory
 from steptrace.record import write_memory
@@ -50,11 +50,11 @@ def step(builder: TraceBuilder, start: int = 0) -> None:
         builder.label(name, start + begin, end - begin)
 
 
-def tables(builder, held=None):
+def measured(builder, held=None):
+    """The blocks, the peak of the only device, and the blocks live at it by origin."""
     trace = builder.trace()
-    blocks = memory_blocks(trace)
-    devices, curve = memory_devices(trace, blocks, held or {})
-    return blocks, devices, curve, memory_at_peak(trace, blocks, devices, held or {}, SourceLines())
+    (peak,) = memory_peaks(trace, held or {})
+    return memory_blocks(trace), peak, memory_at_peak(trace, peak, (held or {}).get(peak.kind), SourceLines())
 
 
 def test_a_block_s_category_follows_from_where_it_is_allocated_and_released():
@@ -84,12 +84,11 @@ def test_a_block_s_category_follows_from_where_it_is_allocated_and_released():
         if event["name"] == "[memory]":
             builder.total[1] += event["args"]["Bytes"]
             event["args"]["Total Allocated"] = builder.total[1]
-    blocks, devices, _, _ = tables(builder)
+    blocks, peak, _ = measured(builder)
     found = dict(zip(blocks["address"], blocks["category"], strict=True))
     assert found == {address: category for address, (*_, category) in lives.items()} | {99: "unknown"}
     assert blocks.loc[blocks["address"] == 99, "ts"].isna().all()
-    assert devices["before"].tolist() == [5000]
-    assert devices["agrees"].tolist() == [1.0]
+    assert (peak.before, peak.agrees) == (5000, 1.0)
 
 
 def test_what_was_held_before_is_divided_by_the_run_s_memory_record():
@@ -97,10 +96,9 @@ def test_what_was_held_before_is_divided_by_the_run_s_memory_record():
     step(builder)
     builder.block(30, 100, 1)
     held = {1: {"parameters": 600, "gradients": 0, "optimizer_state": 300}}
-    _, devices, curve, at_peak = tables(builder, held)
-    row = devices.iloc[0]
-    assert (row["peak_allocated"], row["peak_reserved"], row["complete"]) == (1100, 1000, True)
-    assert curve["allocated"].tolist() == [1000, 1100]
+    _, peak, at_peak = measured(builder, held)
+    assert (peak.allocated, peak.reserved, peak.complete) == (1100, 1000, True)
+    assert peak.curve["allocated"].tolist() == [1000, 1100]
     sums = at_peak.groupby("category")["bytes"].sum().to_dict()
     assert sums == {"parameters": 600, "optimizer_state": 300, "unknown": 100, "activations": 100}
 
@@ -109,11 +107,10 @@ def test_the_host_s_counter_begins_with_the_profiler():
     builder = Memory()
     step(builder)
     builder.block(30, 100, 1, device=0)
-    _, devices, _, _ = tables(builder)
-    assert (devices["peak_allocated"].tolist(), devices["complete"].tolist()) == ([100], [False])
-    assert devices["peak_reserved"].isna().all()
-    _, devices, _, at_peak = tables(builder, {0: {"parameters": 40, "gradients": 0, "optimizer_state": 2}})
-    assert (devices["peak_allocated"].tolist(), devices["complete"].tolist()) == ([142], [True])
+    _, peak, _ = measured(builder)
+    assert (peak.allocated, peak.complete, peak.reserved) == (100, False, None)
+    _, peak, at_peak = measured(builder, {0: {"parameters": 40, "gradients": 0, "optimizer_state": 2}})
+    assert (peak.allocated, peak.complete) == (142, True)
     assert at_peak["bytes"].sum() == 142
 
 
@@ -125,7 +122,7 @@ def test_a_live_block_stands_at_its_outermost_operator_and_label():
     builder.op("aten::empty", 28, 4)
     builder.block(30, 64, 1)
     builder.block(31, 36, 2)
-    *_, at_peak = tables(builder)
+    *_, at_peak = measured(builder)
     row = at_peak.iloc[0]
     assert (row["op"], row["label"], row["category"], row["blocks"], row["bytes"]) == (
         "aten::linear", "forward", "activations", 2, 100
@@ -145,17 +142,16 @@ def test_a_trace_without_our_labels_goes_by_pytorch_s_own():
         builder.block(begin, 10, address + 1, tid=AUTOGRAD if 60 < begin < 90 else MAIN)
         builder.block(end, -10, address + 1)
     builder.events.sort(key=lambda event: event["ts"])
-    blocks, *_ = tables(builder)
+    blocks, *_ = measured(builder)
     assert blocks.sort_values("address")["category"].tolist() == [
         "inputs", "activations", "temporary", "gradients", "temporary", "temporary"
     ]  # fmt: skip
 
 
-def test_a_trace_without_allocations_has_no_tables():
+def test_a_trace_without_allocations_has_no_peak():
     builder = TraceBuilder()
     step(builder)
-    blocks, devices, curve, at_peak = tables(builder)
-    assert all(len(table) == 0 for table in (blocks, devices, curve, at_peak))
+    assert memory_peaks(builder.trace(), {}) == []
 
 
 class Life(NamedTuple):
@@ -189,17 +185,16 @@ def test_peak_curve_and_categories_are_those_of_a_replay(lives: list[Life], rest
     changes += [(life.end, -life.size, k) for k, life in enumerate(lives) if life.end is not None]
     for ts, size, k in sorted(changes):
         builder.block(ts, size, k + 1)
-    blocks, devices, curve, at_peak = tables(builder)
+    blocks, peak, at_peak = measured(builder)
 
     def level(t: int) -> int:
         return before + sum(size for ts, size, _ in changes if ts <= t)
 
     instants = sorted({0, *(ts for ts, *_ in changes)})
-    assert list(zip(curve["ts"], curve["allocated"], strict=True)) == [(t, level(t)) for t in instants]
-    row = devices.iloc[0]
-    assert row["peak_allocated"] == max(level(t) for t in instants)
-    assert row["peak_ts"] == min(t for t in instants if level(t) == row["peak_allocated"])
-    assert row["before"] == before
+    assert list(zip(peak.curve["ts"], peak.curve["allocated"], strict=True)) == [(t, level(t)) for t in instants]
+    assert peak.allocated == max(level(t) for t in instants)
+    assert peak.ts == min(t for t in instants if level(t) == peak.allocated)
+    assert peak.before == before
     # Blocks of before the trace that it never releases are a part of what only the counter knows.
     assert len(blocks) == sum(life.begin is not None or life.end is not None for life in lives)
 
@@ -208,7 +203,7 @@ def test_peak_curve_and_categories_are_those_of_a_replay(lives: list[Life], rest
 
     expected = dict.fromkeys(CATEGORIES, 0)
     for life in lives:
-        alive = (life.begin is None or life.begin <= row["peak_ts"]) and (life.end is None or life.end > row["peak_ts"])
+        alive = (life.begin is None or life.begin <= peak.ts) and (life.end is None or life.end > peak.ts)
         if not alive:
             continue
         if life.begin is None:
@@ -220,7 +215,7 @@ def test_peak_curve_and_categories_are_those_of_a_replay(lives: list[Life], rest
     expected["unknown"] += rest
     sums = at_peak.groupby("category")["bytes"].sum().to_dict()
     assert sums == {name: size for name, size in expected.items() if size}
-    assert at_peak["bytes"].sum() == row["peak_allocated"]
+    assert at_peak["bytes"].sum() == peak.allocated
 
 
 @given(_LIVES)
@@ -253,9 +248,8 @@ def test_what_steps_leave_behind_is_that_of_a_count_at_every_step_s_end(lives: l
         )
 
     # The first step has the number 0, of the last nothing is known.
-    expected = [min(grown_old(k + 1) - grown_old(k), stays(k)) for k in (1, 2)] if lives else []
-    assert growth["bytes"].tolist() == expected
-    assert growth["index"].tolist() == [1, 2][: len(expected)]
+    expected = [min(grown_old(k + 1) - grown_old(k), stays(k)) for k in (1, 2)]
+    assert growth == tuple(expected)
     assert kept["bytes"].sum() == stays(1) + stays(2)
 
 
@@ -264,7 +258,7 @@ def test_an_address_given_out_again_without_a_release_ends_the_first_block():
     step(builder)
     builder.block(30, 10, 1)
     builder.block(40, 20, 1)
-    blocks, *_ = tables(builder)
+    blocks, *_ = measured(builder)
     assert blocks["until"].tolist()[0] == 40
     assert blocks["bytes"].tolist() == [10, 20]
 
@@ -278,8 +272,8 @@ def test_a_counter_that_disagrees_is_told(lost):
         builder.total[1] += 7
     builder.block(40, 20, 2)
     builder.block(50, 5, 3)
-    _, devices, *_ = tables(builder)
-    assert devices["agrees"].iloc[0] == (pytest.approx(2 / 3) if lost else 1.0)
+    _, peak, _ = measured(builder)
+    assert peak.agrees == (pytest.approx(2 / 3) if lost else 1.0)
 
 
 def test_the_summary_takes_capacity_and_fragmentation_from_the_run_s_memory_record(tmp_path):

@@ -20,7 +20,6 @@ from steptrace.analysis.input import input_waits
 from steptrace.analysis.kernels.formats import kernel_formats
 from steptrace.analysis.kernels.measure import kernel_sequences, kernel_table, kernel_types
 from steptrace.analysis.memory.measure import memory_blocks
-from steptrace.analysis.memory.record import memory_tables
 from steptrace.analysis.optimizer import optimizer_calls
 from steptrace.analysis.overview import top_operators
 from steptrace.analysis.program import device_flame, host_flame
@@ -92,7 +91,7 @@ def tables_of(trace: Trace) -> dict[str, Callable[[], pd.DataFrame]]:
 def write_tables(trace: Trace, folder: Path) -> None:
     """Write every table to `folder/<name>.parquet`."""
     if len(trace.memory):
-        write_all({"memory_blocks": memory_blocks(trace), **memory_tables(trace)}, folder)
+        write_all({"memory_blocks": memory_blocks(trace)}, folder)
     write_all({name: getattr(trace, name) for name in TABLES}, folder)
     for name, table in tables_of(trace).items():
         write_all({name: table()}, folder)

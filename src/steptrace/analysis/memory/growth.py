@@ -16,9 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from steptrace.analysis.memory.measure import DEVICE, life, on_device, origins
-from steptrace.analysis.memory.tables import BlocksOnDevice, MemoryGrowth
-from steptrace.documents.table import frame_of
+from steptrace.analysis.memory.measure import life, origins
 from steptrace.intervals import Ints
 from steptrace.trace.events import MISSING
 from steptrace.trace.model import Trace
@@ -28,28 +26,24 @@ from steptrace.trace.source import SourceLines
 _VALUE_BYTES: Final = 512
 
 
-def memory_growth(trace: Trace, blocks: pd.DataFrame, lines: SourceLines | None) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The memory that each step added, and the origins of the blocks that stay (`memory_growth`, `memory_kept`).
+def memory_growth(
+    trace: Trace, blocks: pd.DataFrame, lines: SourceLines | None
+) -> tuple[tuple[int, ...], pd.DataFrame]:
+    """The bytes that each step added, and the origins of the blocks that stay; both empty without two steps.
 
     Args:
-        trace: the trace; without two steps both tables are empty.
-        blocks: its `memory_blocks`.
+        trace: the trace.
+        blocks: one device's `memory_blocks`.
         lines: the recorded source lines.
     """
     number = trace.steps["index"].to_numpy()
-    grown, kept = [], []
-    for kind, device in blocks[DEVICE].drop_duplicates().itertuples(index=False) if len(number) > 1 else ():
-        identity = {"device_type": kind, "device": device}
-        group = on_device(blocks[(blocks["bytes"] > _VALUE_BYTES).to_numpy()], kind, device)
-        born, stays, added = _left_behind(trace, group)
-        counts = np.append(number[:-1] > 0, False)
-        size = np.minimum(added, _sum_by(born[stays], group["bytes"].to_numpy()[stays], len(number)))[counts]
-        grown.append(pd.DataFrame({**identity, "index": number[counts], "bytes": size}).astype({"device": "Int64"}))
-        kept.append(origins(trace, group[stays & counts[born]], lines).assign(**identity))
-    return (
-        frame_of(MemoryGrowth, pd.concat(grown, ignore_index=True) if grown else ()),
-        frame_of(BlocksOnDevice, pd.concat(kept, ignore_index=True) if kept else ()),
-    )
+    if len(number) < 2:
+        return (), origins(trace, blocks.iloc[:0], lines)
+    blocks = blocks[(blocks["bytes"] > _VALUE_BYTES).to_numpy()]
+    born, stays, added = _left_behind(trace, blocks)
+    counts = np.append(number[:-1] > 0, False)
+    size = np.minimum(added, _sum_by(born[stays], blocks["bytes"].to_numpy()[stays], len(number)))[counts]
+    return tuple(size.tolist()), origins(trace, blocks[stays & counts[born]], lines)
 
 
 def _left_behind(trace: Trace, blocks: pd.DataFrame) -> tuple[Ints, NDArray[np.bool_], Ints]:

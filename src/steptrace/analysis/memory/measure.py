@@ -18,14 +18,16 @@ Memory that a library allocates without PyTorch, or that a loader worker shares,
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
 
 import numpy as np
 import pandas as pd
 
 from steptrace.analysis.common.series import steps_of
 from steptrace.analysis.common.steps import labelled_parts, unlabelled_parts
-from steptrace.analysis.memory.tables import BlocksOnDevice, MemoryBlock, MemoryPeak, MemoryPoint
+from steptrace.documents.base import Document, field
+from steptrace.documents.column import key
 from steptrace.documents.table import frame_of
 from steptrace.intervals import Ints
 from steptrace.trace.columns import counted, innermost, nearest, optional, references, row_numbers, start_end, texts
@@ -56,6 +58,41 @@ _OF_PHASE: Final = {
 }
 DEVICE: Final = ["device_type", "device"]
 HOST: Final = 0
+
+
+class MemoryBlock(Document, frozen=True):
+    """One block of memory from its allocation to its release, as far as the trace holds them."""
+
+    device_type: Annotated[int, key("", "0 is the host, 1 a CUDA or ROCm device.")]
+    device: Annotated[int | None, key("", "Index of the device, null for the host.")]
+    address: Annotated[int, field("Address of the block.")]
+    bytes: Annotated[int, field("Its size.")]
+    ts: Annotated[int | None, field("When it was allocated; null if that was before the trace.")]
+    until: Annotated[int | None, field("When it was released, in ns; null if the trace does not hold it.")]
+    thread: Annotated[int | None, field("Row of `threads` that allocated it; null before the trace.")]
+    op: Annotated[int | None, field("Row of `ops`: the innermost operator around the allocation.")]
+    phase: Annotated[str | None, field("Part of the step it was allocated in; null outside of them.")]
+    category: Annotated[str, field("As `AtPeak.category`.")]
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The peak of one device, and its curve: columns `ts`, `allocated`, `reserved` (null on the host).
+
+    `before` are the bytes held since before the trace, as far as known; `complete` says whether they are. `agrees` is
+    the share of events whose counter is the sum of the live blocks.
+    """
+
+    kind: int
+    device: int | None
+    blocks: pd.DataFrame
+    curve: pd.DataFrame
+    before: int
+    complete: bool
+    agrees: float | None
+    ts: int
+    allocated: int
+    reserved: int | None
 
 
 @once
@@ -100,66 +137,53 @@ def memory_blocks(trace: Trace) -> pd.DataFrame:
     return table.sort_values([*DEVICE, "ts", "address"], kind="stable", na_position="first", ignore_index=True)
 
 
-def memory_devices(trace: Trace, blocks: pd.DataFrame, held: Mapping[int, Held]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The peak of each device and its curve (tables `memory_devices` and `memory_curve`), the highest peak first.
+def memory_peaks(trace: Trace, held: Mapping[int, Held]) -> list[Peak]:
+    """The peak of each device, the highest first.
 
     On a GPU the bytes from before the trace come from the allocator's counter. The host's counter begins with the
     profiler, so there they come from `held`; without it the curve holds only allocations within the trace.
 
     Args:
         trace: the trace.
-        blocks: its `memory_blocks`.
         held: by device type the bytes held between two steps, from the run's memory.json.
     """
-    peaks: list[dict[str, Any]] = []
-    curves = []
-    events = trace.memory
-    keys: list[Any] = list(blocks[DEVICE].drop_duplicates().itertuples(index=False))
-    for kind, device in keys:
-        of_device, group = on_device(events, kind, device), on_device(blocks, kind, device)
+    blocks, peaks = memory_blocks(trace), []
+    for kind, index in blocks[DEVICE].drop_duplicates().itertuples(index=False):
+        of_device, group = _on_device(trace.memory, kind, index), _on_device(blocks, kind, index)
         instants, level = _level(group, trace.window[0])
         before, agrees = _before(of_device, instants, level, held.get(kind))
         level = level + (before or 0)
         reserved = _reserved(of_device, instants, on_host=kind == HOST)
         peak = int(np.argmax(level))
-        identity = {"device_type": kind, "device": device}
-        part = {**identity, "ts": instants, "allocated": level, "reserved": reserved}
-        curves.append(pd.DataFrame(part).astype({"device": "Int64"}))
         peaks.append(
-            {
-                **identity,
-                "before": int(before or 0) + int(group.loc[group["ts"].isna(), "bytes"].sum()),
-                "complete": before is not None,
-                "agrees": agrees,
-                "peak_ts": int(instants[peak]),
-                "peak_allocated": int(level[peak]),
-                "peak_reserved": None if pd.isna(reserved).all() else int(pd.Series(reserved).max()),
-            }
+            Peak(
+                kind=int(kind),
+                device=None if pd.isna(index) else int(index),
+                blocks=group,
+                curve=pd.DataFrame({"ts": instants, "allocated": level, "reserved": reserved}),
+                before=int(before or 0) + int(group.loc[group["ts"].isna(), "bytes"].sum()),
+                complete=before is not None,
+                agrees=agrees,
+                ts=int(instants[peak]),
+                allocated=int(level[peak]),
+                reserved=None if pd.isna(reserved).all() else int(pd.Series(reserved).max()),
+            )
         )
-    peaks.sort(key=lambda row: -row["peak_allocated"])
-    curve = pd.concat(curves, ignore_index=True) if curves else ()
-    return frame_of(MemoryPeak, peaks), frame_of(MemoryPoint, curve)
+    return sorted(peaks, key=lambda peak: -peak.allocated)
 
 
-def memory_at_peak(
-    trace: Trace, blocks: pd.DataFrame, devices: pd.DataFrame, held: Mapping[int, Held], lines: SourceLines | None
-) -> pd.DataFrame:
-    """The blocks live at each device's peak by origin, the most bytes first (table `memory_at_peak`)."""
-    parts = []
-    peaks: list[Any] = list(devices.itertuples())
-    for row in peaks:
-        alive = _alive(on_device(blocks, row.device_type, row.device), row.peak_ts)
-        rest = row.peak_allocated - int(alive["bytes"].sum())
-        recorded = pd.DataFrame(_by_memory_record(rest, held.get(row.device_type)), columns=["category", "bytes"])
-        part = _joined(recorded, origins(trace, alive, lines)).reindex(
-            columns=["category", *SITE_COLUMNS, "blocks", "bytes"]
-        )
-        part = part.sort_values("bytes", ascending=False, kind="stable")
-        parts.append(part.assign(device_type=row.device_type, device=row.device))
-    return frame_of(BlocksOnDevice, pd.concat(parts, ignore_index=True) if parts else ())
+def memory_at_peak(trace: Trace, peak: Peak, held: Held | None, lines: SourceLines | None) -> pd.DataFrame:
+    """The blocks live at a device's peak by origin, the most bytes first: columns of `AtPeak`."""
+    begin, end = life(peak.blocks)
+    # Without those released at that instant.
+    alive = peak.blocks[(begin <= peak.ts) & ((end == MISSING) | (end > peak.ts))]
+    recorded = _by_memory_record(peak.allocated - int(alive["bytes"].sum()), held)
+    table = _joined(pd.DataFrame(recorded, columns=["category", "bytes"]), origins(trace, alive, lines))
+    table = table.reindex(columns=["category", *SITE_COLUMNS, "blocks", "bytes"])
+    return table.sort_values("bytes", ascending=False, kind="stable", ignore_index=True)
 
 
-def on_device(table: pd.DataFrame, kind: Any, device: Any) -> pd.DataFrame:
+def _on_device(table: pd.DataFrame, kind: Any, device: Any) -> pd.DataFrame:
     """The rows of a table for one device."""
     same = row_numbers(table["device"]) == (-1 if pd.isna(device) else int(device))
     of_device: pd.DataFrame = table[(table["device_type"] == kind).to_numpy() & same]
@@ -226,13 +250,6 @@ def _reserved(events: pd.DataFrame, instants: Ints, *, on_host: bool) -> "pd.arr
         return counted(np.full(len(instants), -1, dtype=np.int64))  # type: ignore[no-any-return]
     place = np.searchsorted(counted_events["ts"].to_numpy(), instants, side="right") - 1
     return counted(row_numbers(counted_events["reserved"])[np.maximum(place, 0)])  # type: ignore[no-any-return]
-
-
-def _alive(blocks: pd.DataFrame, at: Any) -> pd.DataFrame:
-    """The blocks live at an instant, without those released at it."""
-    begin, end = life(blocks)
-    alive: pd.DataFrame = blocks[(begin <= at) & ((end == MISSING) | (end > at))]
-    return alive
 
 
 def life(blocks: pd.DataFrame) -> tuple[Ints, Ints]:
