@@ -93,17 +93,13 @@ MOST, MOST_ENTRIES = 20, 30
 
 
 @once
-def kernel_sequences(trace: Trace, *, name: str | None = None, minimum_length: int = MINIMUM_LENGTH) -> pd.DataFrame:
+def kernel_sequences(trace: Trace) -> pd.DataFrame:
     """The sequences under every operator and label: the table `sequences`, the most GPU time first.
 
-    Args:
-        trace: the trace.
-        name: only operators and labels whose name holds this text. Without it, a call is left out if its caller
-            launched exactly the same work.
-        minimum_length: the fewest activities a sequence has.
+    A call is left out if its caller launched exactly the same work.
     """
     tree = call_tree(trace)
-    calls = _calls(trace, tree, name)
+    calls = _calls(trace, tree)
     node, order = _work_by_call(trace)
     at_node = np.searchsorted(node, calls["row"].to_numpy())
     after_node = np.searchsorted(node, (calls["row"] + calls["size"]).to_numpy())
@@ -117,11 +113,10 @@ def kernel_sequences(trace: Trace, *, name: str | None = None, minimum_length: i
     first, stop = (np.searchsorted(launched, start + length) for length in (0, calls["host_ns"].to_numpy()))
     is_label &= stop - first != after_node - at_node  # a label with its own thread's work alone is like an operator
     first, stop = np.where(is_label, first, at_node), np.where(is_label, stop, after_node)
-    enough = np.flatnonzero((stop - first >= minimum_length) & (stop > first))
-    if name is None:
-        # Of nested calls with the same work the outermost, which is the first in the tree.
-        work = calls[["thread"]].assign(first=first, stop=stop, label=is_label).iloc[enough]
-        enough = enough[~work.duplicated().to_numpy()]
+    enough = np.flatnonzero((stop - first >= MINIMUM_LENGTH) & (stop > first))
+    # Of nested calls with the same work the outermost, which is the first in the tree.
+    work = calls[["thread"]].assign(first=first, stop=stop, label=is_label).iloc[enough]
+    enough = enough[~work.duplicated().to_numpy()]
     sequences: dict[tuple[Any, ...], list[int]] = {}
     kernels = trace.kernels
     codes = kernels["name"].cat.codes.to_numpy().astype(np.int32)
@@ -152,11 +147,9 @@ def most_frequent(sequences: pd.DataFrame) -> tuple[Sequence, ...]:
     return tuple(most)
 
 
-def _calls(trace: Trace, tree: pd.DataFrame, name: str | None) -> pd.DataFrame:
+def _calls(trace: Trace, tree: pd.DataFrame) -> pd.DataFrame:
     """The outermost calls of each operator and label; `row` is their row of the tree."""
     wanted = tree["kind"].isin(["op", "annotation"]).to_numpy() & ~marks_steps(tree)
-    if name is not None:
-        wanted = wanted & map_names(tree["name"], lambda text: name in text)
     kind, code = (tree[column].cat.codes.to_numpy().astype(np.int32) for column in ("kind", "name"))
     key = np.where(wanted, kind * (int(code.max(initial=0)) + 1) + code + 1, 0)
     outermost = wanted & ~inside_same(key, tree["size"].to_numpy())
