@@ -182,7 +182,7 @@ def test_without_a_control_folder_a_program_goes_on(tmp_path, control, caplog, h
     listener = Listener(str(tmp_path / "captures"))
     _train(listener, 3)
     listener.close()
-    assert caplog.text.count("`steptrace capture` does not reach this process") == 1
+    assert caplog.text.count("`steptrace capture` cannot reach this process") == 1
 
 
 def test_a_control_folder_that_vanishes_in_a_capture_is_survived(capture, entry, control, tmp_path, caplog):

@@ -2,7 +2,6 @@
 
 import atexit
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -208,17 +207,6 @@ def reads_and_raises():
 def os_exit():
     plain(5)
     os._exit(7)
-
-
-def no_room():
-    """From some step on no file can be written, as on a full disk."""
-
-    def after(step):
-        if step == 4:
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-
-    plain(after=after)
 
 
 def slow():

@@ -49,7 +49,7 @@ def test_a_program_that_failed_too_early_is_said_to_have_failed(tmp_path: Path) 
     with pytest.raises(LaunchError) as raised:
         write_results(launched, tmp_path / "run", Named(), {"command": ["python", "train.py"], "cwd": "/"})
     assert raised.value.what == "the program ended with exit code 1 after 1 step, before two were timed"
-    assert raised.value.next_step == "its own output says why"
+    assert raised.value.next_step == "see the program's own output"
 
 
 def test_each_line_with_a_sync_is_told_once() -> None:

@@ -100,7 +100,7 @@ def test_repeats_and_a_second_call_replace_what_was_there(tmp_path: Path, capfd)
     assert "medians of the runs: " in capfd.readouterr().out
     assert [read_run(out / f"run{k}").repeat for k in range(2)] == [0, 1]
     assert main(["run", "--out", str(out), "--", "true"]) == 2
-    assert "the probe was never loaded" in capfd.readouterr().err
+    assert "steptrace was not loaded into the program" in capfd.readouterr().err
     assert not (out / "run0").exists()
 
 

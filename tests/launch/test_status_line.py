@@ -22,11 +22,11 @@ def test_a_line_at_the_end_of_a_phase_and_while_a_step_is_waited_for(tmp_path, c
     line.look()
     (tmp_path / PROGRESS).write_text("warm-up 3/10")
     line.look()
-    assert lines == ["waiting for the first step since 31 s"]
+    assert lines == ["no step yet after 31 s"]
     (tmp_path / PROGRESS).write_text("warm-up 10/10, timed 0/30")
     line.look()
     (tmp_path / PROGRESS).write_text("warm-up 10/10, timed 12/30")
     line.look()
     clock[0] += 40
     line.look()
-    assert lines[1:] == ["warm-up 10/10, timed 0/30", "warm-up 10/10, timed 12/30, waiting for a step since 40 s"]
+    assert lines[1:] == ["warm-up 10/10, timed 0/30", "warm-up 10/10, timed 12/30, no step for 40 s"]

@@ -75,7 +75,7 @@ def test_the_status_of_a_run_that_ended_well(out):
         ("import os; os.abort()", ("failed", None, 6, "ended with SIGABRT")),
         ("raise MemoryError()", ("oom", 1, None, "MemoryError")),
         ("print('CUDA out of memory.'); raise RuntimeError('no')", ("oom", 1, None, "CUDA out of memory.")),
-        ("pass", ("failed", 0, None, "exit code 0, but without run.json")),
+        ("pass", ("failed", 0, None, "exit code 0, but it has not written run.json")),
     ],
 )
 def test_the_status_of_runs_that_failed_were_killed_or_left_no_result(out, code, expected):
@@ -104,7 +104,7 @@ def test_a_run_that_takes_too_long_is_stopped_with_its_line_and_all_that_it_star
     subprocess.run(command, check=True, timeout=120)
     status = read_status(out)
     assert status.status == "failed"
-    assert status.error == (f"stopped at the limit timeout_minutes, at {program}:7 in <module>")
+    assert status.error == (f"stopped at its time limit (timeout_minutes), at {program}:7 in <module>")
     assert gone(int(left.read_text()))
 
 
@@ -188,7 +188,7 @@ def test_a_device_belongs_to_one_child_at_a_time(locks, monkeypatch):
 def test_a_training_for_more_gpus_than_there_are_fails_before_it_begins(out, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     status = supervised(out, "open('began', 'w')", "--gpus", "2")
-    assert status.error == "the training needs 2 GPUs, but there are 1: use scale=cpu"
+    assert status.error == "GPUs needed: 2, available: 1; use scale=cpu"
     assert json.loads((out / "status.json").read_text())["exit_code"] is None
 
 

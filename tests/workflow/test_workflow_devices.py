@@ -47,4 +47,4 @@ def test_a_training_for_more_gpus_than_there_are_fails_alone(new_project):
     assert read_status(project.folder / "results/tiny/plain/run0").status == "ok"
     status = read_status(project.folder / "results/tiny/other/run0")
     assert status.status == "failed"
-    assert "needs 2 GPUs, but there are 1" in status.error
+    assert "GPUs needed: 2, available: 1" in status.error

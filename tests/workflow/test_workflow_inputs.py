@@ -52,7 +52,7 @@ def test_gpus_that_are_given_as_a_resource_need_not_be_here(new_project):
     arguments = ("--config", "scale=gpu", "repeats=1", "--resources", "gpu=1")
     result = new_project.run(*arguments, CUDA_VISIBLE_DEVICES="")
     assert result.returncode == 1  # here trainings fail instead, each by itself
-    assert "tiny/plain run0 failed: the training needs 1 GPUs, but there are 0: use scale=cpu" in result.stdout
+    assert "tiny/plain run0 failed: GPUs needed: 1, available: 0; use scale=cpu" in result.stdout
 
 
 def test_command_line_narrows(fresh, planned):

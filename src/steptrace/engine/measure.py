@@ -165,7 +165,7 @@ class Measurement:
 
     def _profiled(self, trace: Recording, window: Settings) -> Phases:
         for number in range(wait := self._until_long_step(window)):
-            yield from self._next("before the profiled steps", number, wait)
+            yield from self._next("skipped", number, wait)
         clock, recorded, done = _clock(), 0, 0
         self._label(True)
         trace.step(self._over)
@@ -306,8 +306,8 @@ def _recompiled(before: int) -> tuple[str, ...]:
     more = compilations() - before
     if more <= 0:
         return ()
-    graphs = "a graph" if more == 1 else f"{more} graphs"
-    return (f"torch.compile made {graphs} within the timed steps; use more warm-up steps",)
+    graphs = "1 graph" if more == 1 else f"{more} graphs"
+    return (f"torch.compile made {graphs} during the timed steps: use more warm-up steps",)
 
 
 def gpu() -> dict[str, Any] | None:

@@ -21,10 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from steptrace.engine.call_site import Site, calling_site, frames_from, trace_file_name
 
 #: The warning for a program with code from torch.compile, whose operators no dispatch mode sees.
-COMPILED = (
-    "its compiled part cannot be watched operator by operator, so operators there, and what runs after it, have no "
-    "source line"
-)
+COMPILED = "operators in code from torch.compile, and those after it, have no source line"
 #: PyTorch's name of the function that runs a backward pass.
 _ENGINE = "_engine_run_backward"
 

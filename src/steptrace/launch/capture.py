@@ -87,7 +87,7 @@ class Listener:
             self._process.recording = self.recording
             self._process.publish()
         except (OSError, SteptraceError) as error:  # never a reason for the program to fail
-            _LOG.warning("`steptrace capture` does not reach this process: %s; tried again in a minute", error)
+            _LOG.warning("`steptrace capture` cannot reach this process: %s; next try in a minute", error)
             self._look_at += _RETRY_NS
 
     def _accept(self, request: Request) -> None:

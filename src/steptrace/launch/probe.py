@@ -5,7 +5,6 @@ they are recorded, and the program runs on without the probe.
 """
 
 import atexit
-import errno
 import json
 import os
 import sys
@@ -24,7 +23,7 @@ from steptrace.engine.measure import Phases
 from steptrace.engine.steps import Step, StepFinder
 from steptrace.files import write_bytes
 from steptrace.launch.hooks import Hooks
-from steptrace.launch.settings import PROGRESS, UNWRITTEN, LaunchSettings, rank_file
+from steptrace.launch.settings import PROGRESS, LaunchSettings, rank_file
 from steptrace.rank import this_rank
 
 #: Seconds between two updates of the progress.
@@ -126,11 +125,9 @@ class Probe:
         }
         file = Path(self.settings.out) / rank_file(where.rank or 0)
         if state == "complete" or self._saved or not file.exists():
-            try:
+            with suppress(OSError):
                 write_bytes(file, json.dumps(self.record).encode())
                 self._saved = True
-            except OSError as error:
-                self.mark(f"{UNWRITTEN}.{error.errno or errno.EIO}")
 
     def label(self, on: bool) -> None:  # noqa: FBT001 - a switch
         """Switch the labels on the parts of a step on or off."""

@@ -88,7 +88,7 @@ def prediction_of(launched: Launched, command: str) -> dict[str, Any]:
     steps = len(prediction["by_step"])
     if not steps:
         too_few = "fewer --warmup and --steps, or a program that trains for more steps"
-        gap = "; a program that runs on CUDA or the CPU but not here is a gap of the prediction"
+        gap = "; if it runs on CUDA or a CPU, this is a gap in the prediction: please report it"
         its_output = why(launched)
         raise LaunchError(
             f"no step was followed to its end on the virtual device: {ended(launched)}",
@@ -156,7 +156,7 @@ def _warnings(launched: Launched) -> list[str]:
     warnings = list(first.get("warnings") or [])
     trace = first.get("trace")
     if trace is not None and trace["state"] != "recorded":
-        warnings.append(f"the profiled window is {trace['state']}: {trace['message']}")
+        warnings.append(f"no complete trace of the profiled steps: {trace['message']}")
     skipped = sum(row["skipped"] for row in first["rows"] if row["phase"] == "timed")
     if skipped:
         warnings.append(f"a gradient scaler has skipped {skipped} of the timed steps")

@@ -8,8 +8,6 @@ from typing import Final, Literal
 VARIABLE: Final = "STEPTRACE_LAUNCH"
 #: Once this file exists, newly started processes are left alone.
 OVER: Final = "over"
-#: Marks a record that could not be written: `NAME.errno.pid`.
-UNWRITTEN: Final = "unwritten"
 #: The file with the program's progress: `warm-up 10/10, timed 12/30`.
 PROGRESS: Final = "progress"
 #: The file with the report of a bug in steptrace that made a prediction fail.

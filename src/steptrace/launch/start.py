@@ -21,7 +21,7 @@ from typing import Any, Final, TextIO
 import psutil
 
 from steptrace.errors import LaunchError
-from steptrace.launch.settings import FAULT, OVER, UNWRITTEN, VARIABLE, LaunchSettings
+from steptrace.launch.settings import FAULT, OVER, VARIABLE, LaunchSettings
 from steptrace.launch.status import StatusLine
 from steptrace.processes import Children, in_words
 
@@ -32,13 +32,13 @@ _GRACE_S: Final = 60.0
 #: Seconds that a program has to end by itself after an interrupt.
 _INTERRUPT_S: Final = 10.0
 ADVICE: Final = (
-    "steps are counted at calls of torch.optim's optimizers: call steptrace.step() at the end of each step "
-    "where the program updates its weights in another way"
+    "steps are counted by calls of torch.optim optimizers: if the program updates its weights in another way, "
+    "call steptrace.step() at the end of each step"
 )
 NO_STEP: Final = "no training step was seen"
 #: The interpreter of a file that is not executable, by its suffix.
 _STARTERS: Final = {".py": "python", ".ipynb": "jupyter execute"}
-ITS_OUTPUT: Final = "its own output says why"
+ITS_OUTPUT: Final = "see the program's own output"
 _MORE_TIME: Final = "a larger --first-step-within, if its first step takes longer"
 _MORE_GPUS: Final = "; `steptrace predict --devices N` offers N GPUs to a program that starts its ranks itself"
 
@@ -146,29 +146,23 @@ def require_steps(launched: Launched) -> None:
     if failed is None and not launched.ranks and launched.failures:
         failed = launched.failures[0]
     if failed is not None:
-        raise LaunchError(f"the probe failed in the program: {failed.strip()}", where=ended(launched))
+        raise LaunchError(f"steptrace failed in the program: {failed.strip()}", where=ended(launched))
     if launched.ranks:
         return
     if launched.started == 0:
         raise LaunchError(
-            "the probe was never loaded",
+            "steptrace was not loaded into the program",
             where=ended(launched),
             expected="a Python that reads PYTHONPATH, on this machine",
-            next_step="look whether the command starts Python with -I, -E or -S, or runs in a container or on another "
-            f"machine; one that sets PYTHONPATH itself needs {_INJECT} first on it",
-        )
-    unwritten = next(launched.out.glob(f"{UNWRITTEN}.*"), None)
-    if unwritten is not None:
-        raise LaunchError(
-            f"the measurement could not be written ({os.strerror(int(unwritten.name.split('.')[1]))})",
-            where=launched.out,
-            next_step="free some space there, or name another folder with --out",
+            next_step="check whether the command starts Python with -I, -E or -S, or runs in a container or on another "
+            f"machine; a command that sets PYTHONPATH must put {_INJECT} first",
         )
     if any(launched.out.glob("stepped.*")):
         raise LaunchError(
-            "its process ended (by a signal, or os._exit) after its first step and left no record",
+            "its process made a step and left no record: it ended by a signal or os._exit, or could not write",
             where=ended(launched),
-            next_step="look at the program's own output; fewer --warmup and --steps may do",
+            expected=f"a program that ends by itself, and space in {launched.out.parent}",
+            next_step="see the program's own output, or try fewer --warmup and --steps",
         )
     if launched.stopped is not None and launched.stopped.startswith(NO_STEP):
         raise LaunchError(launched.stopped, where="the program was stopped", next_step=f"{_MORE_TIME}; {ADVICE}")

@@ -1,4 +1,4 @@
-"""A program's progress in one line: `warm-up 10/10, timed 12/30, waiting for a step since 40 s`."""
+"""A program's progress in one line: `warm-up 10/10, timed 12/30, no step for 40 s`."""
 
 import time
 from collections.abc import Callable
@@ -42,6 +42,6 @@ class StatusLine:
 
     def _line(self, waiting_s: float) -> str:
         if not self._text:
-            return f"waiting for the first step since {waiting_s:.0f} s"
-        waiting = f", waiting for a step since {waiting_s:.0f} s" if waiting_s >= _LONG_S else ""
+            return f"no step yet after {waiting_s:.0f} s"
+        waiting = f", no step for {waiting_s:.0f} s" if waiting_s >= _LONG_S else ""
         return f"{self._text}{waiting}"

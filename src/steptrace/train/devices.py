@@ -37,7 +37,7 @@ def take_devices(gpus: int, *, cpu: bool = False) -> Lease | None:
     names = ["cpu"] if cpu else visible_gpus()
     needed, taken, locks = 1 if cpu else gpus, list[str](), ExitStack()
     if needed > len(names):
-        return Lease(locks, {}, f"the training needs {needed} GPUs, but there are {len(names)}: use scale=cpu")
+        return Lease(locks, {}, f"GPUs needed: {needed}, available: {len(names)}; use scale=cpu")
     for name in names if needed else ():
         if len(taken) < needed:
             with contextlib.suppress(Timeout):

@@ -188,7 +188,7 @@ def _keep_trace(left: dict[str, Any], folder: Path, out: Path, ranks: DistInfo) 
     """Move the trace into the run's folder; raise without one."""
     trace = left["trace"]
     if trace["state"] != "recorded" or move_trace(folder / trace["file"], out, ranks.rank) is None:
-        raise TrainError(f"the profiled window is {trace['state']}: {trace['message']}", where=out)
+        raise TrainError(f"no trace of the profiled steps: {trace['message']}", where=out)
 
 
 class _Progress:

@@ -159,9 +159,9 @@ class _Run:
             return "failed", self._problem
         if self._is_late:
             where = deadline.stopped_at(lines)
-            return "failed", f"stopped at the limit timeout_minutes{f', at {where}' if where else ''}"
+            return "failed", f"stopped at its time limit (timeout_minutes){f', at {where}' if where else ''}"
         if code == 0:
-            return ("failed", f"exit code 0, but without {', '.join(missing)}") if missing else ("ok", None)
+            return ("failed", f"exit code 0, but it has not written {', '.join(missing)}") if missing else ("ok", None)
         error = self._error(code, lines)
         out_of_memory = next((line for line in (error, *reversed(lines)) if OUT_OF_MEMORY.search(line)), None)
         if out_of_memory is not None:
