@@ -23,7 +23,7 @@ FIRES = {
     "cpu_only": ["too_few_steps"],
     "event_sync": ["host_bound", "sync_bound", "sync_bound", "too_few_steps"],
     "h100_bert_small": ["host_bound", "unused_memory", "too_few_steps"],
-    "h100_vit": ["host_bound", "slow_kernels", "unused_memory", "too_few_steps"],
+    "h100_vit": ["host_bound", "unused_memory", "too_few_steps"],
     "mi250": ["host_bound", "sync_bound", "poor_trace", "too_few_steps"],
     "nccl": ["host_bound", "fp32_where_bf16_fits", "exposed_communication"],
     "rank_non_gpu": ["too_few_steps"],

@@ -79,7 +79,7 @@ def test_a_long_first_call_is_named_and_so_is_the_gap_before_the_first_work(tmp_
     for k in (1, 2):  # nothing else to wait for
         builder.kernel(k * MS - 5 * US, k * MS, 540 * US, "triton_poi_fused_0")
     (finding,) = found(entry_of(builder, tmp_path), "host_bound")
-    assert "long calls into the GPU's runtime: 530 µs in cudaFree before the first GPU work" in finding.claim
+    assert "the longest gap is 553 µs before the first GPU work, 530 µs of it in cudaFree" in finding.claim
     assert "a gap of 553 µs before the first GPU work: 530 µs in cudaFree" in finding.evidence
     assert "warm-up steps" in finding.advice
 
@@ -89,17 +89,15 @@ def test_a_wait_that_returned_late_is_no_first_call(tmp_path: Path) -> None:
     for k in (1, 2):
         builder.kernel(k * MS - 5 * US, k * MS, 540 * US, "triton_poi_fused_0")
     (finding,) = found(entry_of(builder, tmp_path), "host_bound")
-    assert "530 µs in cudaStreamSynchronize" in finding.claim
+    assert "530 µs of it in cudaStreamSynchronize" in finding.claim
     assert "came back late" in finding.advice
     assert "warm-up" not in finding.advice
 
 
 def test_gaps_without_a_call_are_named_by_what_ends_them(tmp_path: Path) -> None:
     (finding,) = found(entry_of(waiting("cudaFree", US), tmp_path), "host_bound")
-    assert finding.claim.endswith(
-        "because nothing was launched; the longest gap is 560 µs before a launch by aten::add"
-    )
-    assert finding.evidence[3:] == (
+    assert finding.claim.endswith("; the longest gap is 560 µs before a launch by aten::add")
+    assert finding.evidence[3:6] == (
         "a gap of 560 µs before a launch by aten::add, outside the GPU's runtime",
         "a gap of 560 µs before a launch by aten::add, outside the GPU's runtime",
         "a gap of 553 µs before the first GPU work, outside the GPU's runtime",
@@ -107,15 +105,15 @@ def test_gaps_without_a_call_are_named_by_what_ends_them(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("op", "call", "rule", "most", "advice"),
+    ("op", "call", "most", "advice"),
     [
-        (2, 1, "host_bound", "outside operators", "Let less Python run"),
-        (14, 1, "host_bound", "in operators", "Call fewer operators"),
-        (14, 12, "launch_bound", "in calls into the GPU's runtime", "Launch less"),
+        (2, 1, "outside operators", "Let less Python run"),
+        (14, 1, "in operators", "Call fewer operators"),
+        (14, 12, "in calls into the GPU's runtime", "Launch less"),
     ],
 )
-def test_what_the_host_does_while_the_gpu_waits_names_the_bound_and_orders_the_advice(
-    tmp_path: Path, op: int, call: int, rule: str, most: str, advice: str
+def test_the_advice_on_a_slow_host_follows_what_it_does_most(
+    tmp_path: Path, op: int, call: int, most: str, advice: str
 ) -> None:
     """Every 20 µs a kernel of 4 µs: of the 16 µs before it `op` in an operator, of which `call` in the launch."""
     builder = TraceBuilder()
@@ -128,10 +126,7 @@ def test_what_the_host_does_while_the_gpu_waits_names_the_bound_and_orders_the_a
         builder.gpu("triton_poi_fused_0", at + 15 * US, 4 * US, launch)
     entry = entry_of(builder, tmp_path)
     (finding,) = [row for row in find_in_trace(entry) if row.rule.endswith("_bound")]
-    assert finding.rule == rule
-    assert finding.claim.startswith(
-        f"{rule.replace('_', '-')}: for 80 % of a step the GPU is idle because nothing was launched"
-    )
+    assert finding.claim.startswith("host-bound: for 80 % of a step the GPU is idle because nothing was launched")
     assert re.search(rf"meanwhile spends [\d.]+ [mµ]s {most},", finding.claim)
     assert finding.advice.startswith(advice)
     gaps = entry.host_gaps
@@ -250,7 +245,7 @@ def test_one_long_call_among_many_short_kernels_is_no_matter_of_launches(tmp_pat
     builder.call("cudaMalloc", 600 * US, 475 * US)
     (finding,) = [row for row in find_in_trace(entry_of(builder, tmp_path)) if row.rule.endswith("_bound")]
     assert finding.rule == "host_bound"
-    assert "long calls into the GPU's runtime: 475 µs in cudaMalloc" in finding.claim
+    assert "475 µs of it in cudaMalloc" in finding.claim
 
 
 def test_what_tells_training_from_a_forward_pass(tmp_path: Path) -> None:

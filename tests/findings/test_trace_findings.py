@@ -128,12 +128,6 @@ def updates_one_by_one(builder: TraceBuilder, ts: int, bad: bool) -> None:  # no
         work(builder, at, at + 10 * US if bad else ts + MS, launched=ts + (11 + 3 * k) * US)
 
 
-def zeroes_gradients(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
-    busy(builder, ts)
-    builder.label("Optimizer.zero_grad#SGD.zero_grad", ts + 10 * US, 20 * US)
-    builder.op("aten::_foreach_zero_" if bad else "aten::empty", ts + 12 * US, 10 * US)
-
-
 def allocates(builder: TraceBuilder, ts: int, size: int) -> None:
     builder.kernel(ts + US, ts + 2 * US, MS - 3 * US, WORK, **{"blocks per SM": 10.0 if size > 800 else 0.2})
     args = {"Device Type": 1, "Device Id": 0, "Addr": ts + 1, "Total Reserved": size}
@@ -201,14 +195,12 @@ CASES: dict[str, Step] = {
     "sync_bound": reads_a_value,
     "syncs_together": reads_two_values,
     "gpu_idle": idles_for_events,
-    "launch_bound": launches_little_work,
     "host_bound": computes_on_the_host,
     "copy_bound": copies_alone,
     "pageable_copies": copies_pageable,
     "tensor_cores_unused": multiplies_in_32_bits,
     "fp32_where_bf16_fits": multiplies_in_tf32,
     "single_tensor_optimizer": updates_one_by_one,
-    "gradients_zeroed": zeroes_gradients,
     "low_headroom": fills_memory,
     "unused_memory": leaves_memory_and_gpu_unused,
     "exposed_communication": communicates_alone,
@@ -242,7 +234,7 @@ def test_rule_fires_on_its_trace_and_its_repaired_twin_is_silent(rule: str, tmp_
 
 
 #: Rules that need another number of traces or steps, sizes of inputs, or figures that no trace holds.
-OTHERS = {"slow_kernels", "too_few_steps", "fragmented_memory", "growing_memory", "straggler"}
+OTHERS = {"slow_kernels", "too_few_steps", "growing_memory", "straggler"}
 
 
 def test_every_rule_has_a_case_and_says_where_it_comes_from() -> None:
@@ -257,18 +249,6 @@ def test_every_rule_has_a_case_and_says_where_it_comes_from() -> None:
 def test_too_few_steps(tmp_path: Path) -> None:
     assert fired(entry_of(made(is_busy, faulty=False, steps=2, **GPU), tmp_path)) == ["too_few_steps"]
     assert fired(entry_of(made(is_busy, faulty=False, steps=3, **GPU), tmp_path)) == []
-
-
-@pytest.mark.parametrize(("largest_free", "expected"), [(40, ["fragmented_memory"]), (60, [])])
-def test_fragmented_memory(largest_free: int, expected: list[str]) -> None:
-    device = {"device_type": "cuda", "device": 0, "peak_allocated_bytes": 600, "peak_reserved_bytes": 700}
-    device |= {"capacity_bytes": 1000, "headroom_bytes": 300, "fragmentation": 1 - largest_free / 100}
-    assert fired(whole_entry(memory=[device])) == expected
-
-
-def test_little_free_memory_is_not_called_fragmented() -> None:
-    device = {"device_type": "cuda", "device": 0, "peak_allocated_bytes": 680, "peak_reserved_bytes": 700}
-    assert fired(whole_entry(memory=[{**device, "fragmentation": 0.9}])) == []
 
 
 def whole_entry(**changes: Any) -> TraceSummary:
@@ -387,6 +367,6 @@ def test_costs_of_a_profile_far_slower_than_the_step_are_not_given(
     assert whole is not None
     assert whole.steps
     entry = replace(entry, unprofiled_step_ns=round(whole.window_ns / whole.steps / slower))
-    (found,) = [item for item in find_in_trace(entry) if item.rule == "launch_bound"]
+    (found,) = [item for item in find_in_trace(entry) if item.rule == "host_bound"]
     assert (found.cost_ns_per_step is not None) == priced
     assert ("in a profile that takes 10.0 times as long" in found.claim) != priced

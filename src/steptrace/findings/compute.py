@@ -1,4 +1,4 @@
-"""Rules on what is computed: number formats, tensor cores, parameters updated one by one, gradients set to zero."""
+"""Rules on what is computed: number formats, tensor cores, parameters updated one by one."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -120,14 +120,14 @@ ONE_BY_ONE: Final = 10
 
 
 def _single_tensor(window: Window) -> Iterator[Match]:
-    for row in _calls(window, "step"):
+    for row in window.entry.optimizer or ():
+        if row.method != "step" or row.kernels is None:  # on a CPU PyTorch's default is this form
+            continue
         each = row.most_common_count / row.count if row.count else 0.0
         cost_ns = _ceiling(window, row)
         together = row.foreach + row.fused > 0 or "fused" in row.optimizer.lower()
         # Operators on the host alone (step counters) are no update of parameters on the GPU.
-        elsewhere = (row.kernels or 0) < row.most_common_count
-        if row.kernels is None:  # on a CPU PyTorch's default is this form, and no launches are saved
-            continue
+        elsewhere = row.kernels < row.most_common_count
         if together or elsewhere or each < ONE_BY_ONE or window.share(cost_ns) < NOISE_FLOOR:
             continue
         evidence = [
@@ -146,32 +146,6 @@ def _single_tensor(window: Window) -> Iterator[Match]:
         )
 
 
-def _zeroed_gradients(window: Window) -> Iterator[Match]:
-    for row in _calls(window, "zero_grad"):
-        if row.zeroing == 0:
-            continue
-        cost_ns = _ceiling(window, row)
-        yield Match(
-            severity="warning" if window.share(cost_ns) >= MODERATE_SHARE else "info",
-            claim=f"gradients are set to zero instead of being dropped: "
-            f"{number(row.zeroing / max(row.count, 1))} operators in each {row.label}",
-            evidence=(
-                f"{duration(window.per_step(row.host_ns))} of the host's time {window.per}",
-                *(
-                    [f"GPU busy {duration(window.per_step(row.device_ns))} with it"]
-                    if row.device_ns is not None
-                    else []
-                ),
-                "the next backward pass adds to the zeros, where it could write",
-            ),
-            cost_ns_per_step=cost_ns,
-        )
-
-
-def _calls(window: Window, method: str) -> list[OptimizerCall]:
-    return [row for row in window.entry.optimizer or () if row.method == method]
-
-
 def _ceiling(window: Window, row: OptimizerCall) -> float:
     """All of it: on a GPU its own work, and as much of the idle time as the host was busy with it; else host time."""
     host_ns = window.per_step(row.host_ns)
@@ -186,5 +160,4 @@ OPTIMIZER_RULES: Final[tuple[Rule[Window], ...]] = (
         _single_tensor,
         {"calls": ONE_BY_ONE, "least": NOISE_FLOOR},
     ),
-    rule("gradients_zeroed", _zeroed_gradients),
 )

@@ -1,4 +1,4 @@
-"""Rules on memory: too little left, much left unused, room lost between blocks, growth from step to step."""
+"""Rules on memory: too little left, much left unused, growth from step to step."""
 
 from collections.abc import Iterator
 from statistics import median
@@ -15,8 +15,6 @@ from steptrace.limits import COUNTER_AGREES
 
 #: Shares of a device's memory at its peak: above the one it is nearly full, below the other half of it is unused.
 FULL_SHARE, UNUSED_SHARE = 0.90, 0.50
-#: Of the allocator's free memory, what is not in its largest free block; and its free memory of all it reserved.
-FRAGMENTED, FREE_SHARE = 0.50, 0.10
 #: What a step leaves behind at least where it is reported; of how many steps; and in how many a full device is urgent.
 LEFT_BYTES, MOST_STEPS, SOON_STEPS = 4096, 0.75, 1000
 #: With fewer steps a buffer that still fills looks the same: nothing more is concluded from them.
@@ -44,8 +42,8 @@ def _low_headroom(window: Window) -> Iterator[Match]:
 
 def _unused_memory(window: Window) -> Iterator[Match]:
     entry = window.entry
-    shares = (("the GPU's busy share", entry.gpu_busy_pct), ("its multiprocessors' busy share", entry.sm_weighted_pct))
-    low = [f"{what} is {percent(value / 100)}" for what, value in shares if value is not None and value < BUSY_PCT]
+    shares = (("GPU busy", entry.gpu_busy_pct), ("multiprocessors in use", entry.sm_weighted_pct))
+    low = [f"{what}: {percent(value / 100)}" for what, value in shares if value is not None and value < BUSY_PCT]
     for device in _devices(window):
         share = _taken_share(device)
         if share is None or share >= UNUSED_SHARE or not low or device.device != entry.device:
@@ -56,21 +54,6 @@ def _unused_memory(window: Window) -> Iterator[Match]:
             "the time: a larger batch may fit and make better use of it",
             evidence=(_peak(device), *low),
         )
-
-
-def _fragmentation(window: Window) -> Iterator[Match]:
-    for device in _devices(window):
-        lost, reserved = device.fragmentation, device.peak_reserved_bytes
-        if lost is None or not reserved:
-            continue
-        free = reserved - device.peak_allocated_bytes
-        if lost > FRAGMENTED and free > FREE_SHARE * reserved:
-            yield Match(
-                severity="warning",
-                claim=f"{percent(lost)} of the allocator's free memory on {_name(device)} lies outside its largest "
-                "free block: a large tensor may not fit though there is room",
-                evidence=(_peak(device), f"{size_bytes(free)} reserved and not allocated at the peaks"),
-            )
 
 
 def _growth(window: Window) -> Iterator[Match]:
@@ -147,7 +130,6 @@ def _most(share: float) -> str:
 MEMORY_RULES: Final[tuple[Rule[Window], ...]] = (
     rule("low_headroom", _low_headroom, {"full": FULL_SHARE}),
     rule("unused_memory", _unused_memory, {"unused": UNUSED_SHARE, "busy": BUSY_PCT / 100}),
-    rule("fragmented_memory", _fragmentation, {"lost": FRAGMENTED, "free": FREE_SHARE}),
     rule(
         "growing_memory",
         _growth,

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from steptrace.documents.finding import Source
@@ -21,56 +20,7 @@ from steptrace.limits import MODERATE_SHARE, NOISE_FLOOR, OVERHEAD_HIGH, OVERHEA
 SHORT_KERNEL_NS: Final = 10_000
 #: A launch with all that leads to it, operator and Python; a host that takes longer on average does something else.
 LAUNCH_NS: Final = 250_000
-#: From this share of the waiting in calls into the GPU's runtime on, launches are to blame, and not what leads to them.
-LAUNCHING_SHARE: Final = 0.5
-#: What the host does while the GPU waits for it.
-_PYTHON, _BETWEEN, _OPS = "in Python between operators", "outside operators", "in operators"
-_CALLS: Final = "in calls into the GPU's runtime"
-
-
-@dataclass(frozen=True)
-class _Wait:
-    """GPU idle time in a step for want of a launch, the median of a launch's work, and what the host did meanwhile.
-
-    The median, since a few long kernels (collectives above all) do not help the many short ones around them. `parts`
-    are the idle time by what the host did, the longest first; empty where the trace's record does not say.
-    `launch_bound` if launches are to blame: many short kernels, and for half of the time the host is in quick calls.
-    """
-
-    launches: Launches
-    idle_ns: float
-    kernel_ns: float
-    many_short: bool
-    launch_bound: bool
-    parts: tuple[tuple[str, float], ...]
-
-    @property
-    def in_words(self) -> str:
-        """What the host did meanwhile: "2.5 ms in Python, 1.1 ms in operators, 0.3 ms in ..."."""
-        return ", ".join(f"{duration(ns)} {name}" for name, ns in self.parts)
-
-
-def _waiting_for_host(window: Window) -> _Wait | None:
-    """How the GPU waits for the host; None where that takes less than a moderate share of the step."""
-    idle_ns, launches = window.parts.get("idle_host"), window.entry.launches
-    if idle_ns is None or launches is None or launches.device_ns is None or window.share(idle_ns) < OVERHEAD_MODERATE:
-        return None
-    kernel_ns, each_ns = launches.device_ns.median, idle_ns / max(window.per_step(launches.count), 1)
-    many_short, gaps = kernel_ns < SHORT_KERNEL_NS and each_ns < LAUNCH_NS, window.entry.host_gaps
-    quick_ns = 0 if gaps is None or gaps.call_ns is None else gaps.call_ns - gaps.long_call_ns
-    launching = gaps is not None and quick_ns >= LAUNCHING_SHARE * gaps.gap_ns
-    return _Wait(launches, idle_ns, kernel_ns, many_short, many_short and launching, _host_parts(window))
-
-
-def _host_parts(window: Window) -> tuple[tuple[str, float], ...]:
-    gaps = window.entry.host_gaps
-    if gaps is None or gaps.call_ns is None or gaps.op_ns is None:
-        return ()
-    rest = gaps.gap_ns - gaps.call_ns - gaps.op_ns
-    parts = ((_PYTHON if window.entry.program.stacks else _BETWEEN, rest), (_OPS, gaps.op_ns), (_CALLS, gaps.call_ns))
-    return tuple((name, window.per_step(ns)) for name, ns in sorted(parts, key=lambda part: -part[1]))
-
-
+_OPS: Final = "in operators"
 #: Busy share of a step below which a GPU counts as idle (Nsight Systems' gpu_time_util, PyTorch's TensorBoard plugin).
 BUSY_PCT: Final = 50.0
 #: The upper bound of all syncs together must be so many times the sum of the bounds one by one.
@@ -87,7 +37,6 @@ def _gpu_idle(window: Window) -> Iterator[Match]:
         claim=f"the GPU is busy for {percent(busy / 100)} of the step",
         evidence=(f"idle {duration(idle_ns)} of {duration(window.step_ns)} {window.per}",),
         cost_ns_per_step=idle_ns,
-        advice=_without_stacks_first(window, WORDS["gpu_idle"]["advice"]),
     )
 
 
@@ -161,94 +110,79 @@ def _syncs_together(window: Window) -> Iterator[Match]:
     )
 
 
-def _launch_bound(window: Window) -> Iterator[Match]:
-    wait = _waiting_for_host(window)
-    if wait is not None and wait.launch_bound:
-        yield _many_launches(window, wait, "launch-bound", _without_stacks_first(window, _LAUNCH_LESS))
-
-
 def _host_bound(window: Window) -> Iterator[Match]:
-    wait = _waiting_for_host(window)
-    if wait is None or wait.launch_bound:
+    """Whether the GPU is idle because the host has launched nothing, and what the host does meanwhile."""
+    idle_ns, launches = window.parts.get("idle_host"), window.entry.launches
+    if idle_ns is None or launches is None or launches.device_ns is None or window.share(idle_ns) < OVERHEAD_MODERATE:
         return
     gaps = window.entry.host_gaps or HostGaps(gap_ns=0, long_call_ns=0, gaps=())
-    in_calls = gaps.gap_ns > 0 and gaps.long_call_ns >= _MOSTLY * gaps.gap_ns
-    if wait.many_short and not in_calls:
-        in_ops = bool(wait.parts) and wait.parts[0][0] == _OPS
-        fewer = _OPERATORS if in_ops else _PYTHON_CODE
-        yield _many_launches(window, wait, "host-bound", _without_stacks_first(window, fewer) or fewer)
-        return
-    idle_ns, count = wait.idle_ns, window.per_step(wait.launches.count)
-    late = in_calls and bool(_WAITS.search(_longest(window, gaps.gaps)[1]))
-    named = [_gap_in_words(row) for row in gaps.gaps[:_NAMED]]
-    advice = _without_stacks_first(window, _LOOK_AT_GAPS)
-    if in_calls:
-        why = f"during long calls into the GPU's runtime: {_longest_call(window, gaps.gaps)}"
-        advice = _LATE_RETURN if late else _FIRST_CALL
-    else:
-        why = f"because nothing was launched{_longest_gap(window, gaps.gaps, '; the longest gap is ')}"
-    yield Match(
-        severity="warning" if window.share(idle_ns) >= OVERHEAD_HIGH else "info",
-        claim=f"host-bound: the GPU is idle {why}",
-        evidence=(
-            _idle_in_words(window, wait),
-            f"{number(count)} launches {window.per}, the median with {duration(wait.kernel_ns)} of GPU work",
-            *([f"the host meanwhile spends {wait.in_words}"] if wait.parts else []),
-            *(named or _longest_endings(window)),
-        ),
-        cost_ns_per_step=idle_ns,
-        advice=advice,
-    )
-
-
-def _without_stacks_first(window: Window, advice: str) -> str | None:
-    """The advice behind that to profile without Python stacks, where these may be the reason; None elsewhere."""
-    return f"{_NO_STACKS} If it stays: {advice[0].lower()}{advice[1:]}" if window.host_may_be_slowed else None
-
-
-def _many_launches(window: Window, wait: _Wait, bound: str, advice: str | None) -> Match:
-    """A host that cannot launch many short kernels fast enough, and what it does instead."""
-    idle_ns, launches = wait.idle_ns, wait.launches
+    spent = _spent(window, gaps)
+    whole = "a step" if window.steps else "the trace"
     kernels = window.entry.kernels_per_step or window.per_step(launches.activities)
-    share, whole = percent(window.share(idle_ns)), "a step" if window.steps else "the trace"
-    meanwhile = f"; the host meanwhile spends {wait.in_words}" if wait.parts else ""
-    gaps = () if window.entry.host_gaps is None else window.entry.host_gaps.gaps
-    longest = _longest_gap(window, gaps, "; the longest gap is ")
-    return Match(
-        severity="warning" if window.share(idle_ns) >= OVERHEAD_HIGH else "info",
-        claim=f"{bound}: for {share} of {whole} the GPU is idle because nothing was launched{meanwhile}{longest}",
+    share, meanwhile = window.share(idle_ns), ", ".join(f"{duration(ns)} {name}" for name, ns in spent if ns)
+    yield Match(
+        severity="warning" if share >= OVERHEAD_HIGH else "info",
+        claim=f"host-bound: for {percent(share)} of {whole} the GPU is idle because nothing was launched"
+        + (f"; the host meanwhile spends {meanwhile}" if meanwhile else "")
+        + _longest_gap(window, gaps),
         evidence=(
-            _idle_in_words(window, wait),
+            f"GPU idle for that reason: {duration(idle_ns)} of {duration(window.step_ns)} {window.per}",
             f"{number(kernels)} kernels {window.per}",
-            f"the median launch has {duration(wait.kernel_ns)} of GPU work",
-            f"{launches.short_kernels} of {launches.count} launching calls took longer than their GPU work",
+            f"the median launch has {duration(launches.device_ns.median)} of GPU work",
+            *(_gap_in_words(gap) for gap in gaps.gaps[:_NAMED]),
             *_longest_endings(window),
         ),
         cost_ns_per_step=idle_ns,
-        advice=advice,
+        advice=_host_advice(window, launches, idle_ns, spent),
     )
 
 
-def _idle_in_words(window: Window, wait: _Wait) -> str:
-    return f"GPU idle for that reason: {duration(wait.idle_ns)} of {duration(window.step_ns)} {window.per}"
+def _spent(window: Window, gaps: HostGaps) -> list[tuple[str, float]]:
+    """What the host did while the GPU was idle, the longest first; empty where the record does not say."""
+    if gaps.call_ns is None or gaps.op_ns is None:
+        return []
+    outside = "in Python between operators" if window.entry.program.stacks else "outside operators"
+    rest = gaps.gap_ns - gaps.call_ns - gaps.op_ns
+    parts = [(outside, rest), (_OPS, gaps.op_ns), ("in calls into the GPU's runtime", gaps.call_ns)]
+    return [(name, window.per_step(ns)) for name, ns in sorted(parts, key=lambda part: -part[1])]
 
 
-def _longest(window: Window, gaps: Sequence[HostGap]) -> tuple[int, str, HostGap]:
-    """The call that fills most of one gap; without steps, what lies beside the GPU's work counts for no gap."""
-    counted = [gap for gap in gaps if window.steps or gap.where == "between"] or gaps
-    calls = [(call.ns, call.name, gap) for gap in counted for call in gap.calls]
-    return max(calls, key=lambda call: call[0])
+def _host_advice(window: Window, launches: Launches, idle_ns: float, spent: Sequence[tuple[str, float]]) -> str:
+    """What to do by what fills most of the gaps: single long calls, launches, operators, Python, or something else.
+
+    By the median of a launch's work, since a few long kernels (collectives above all) do not help the many short ones
+    around them.
+    """
+    gaps = window.entry.host_gaps
+    if gaps is not None and gaps.gap_ns and gaps.long_call_ns >= _MOSTLY * gaps.gap_ns:
+        calls = [call for gap in _counted(window, gaps) or gaps.gaps for call in gap.calls]
+        return _LATE_RETURN if _WAITS.search(max(calls, key=lambda call: call.ns).name) else _FIRST_CALL
+    work_ns = 0.0 if launches.device_ns is None else launches.device_ns.median
+    advice = _LOOK_AT_GAPS
+    if work_ns < SHORT_KERNEL_NS and idle_ns / max(window.per_step(launches.count), 1) < LAUNCH_NS:
+        quick_ns = 0 if gaps is None or gaps.call_ns is None else gaps.call_ns - gaps.long_call_ns
+        in_ops = bool(spent) and spent[0][0] == _OPS
+        advice = _OPERATORS if in_ops else _PYTHON_CODE
+        if gaps is not None and quick_ns >= _MOSTLY * gaps.gap_ns:
+            advice = _LAUNCH_LESS
+    if not window.host_may_be_slowed:
+        return advice
+    return f"{_NO_STACKS} If it stays: {advice[0].lower()}{advice[1:]}"
 
 
-def _longest_call(window: Window, gaps: Sequence[HostGap]) -> str:
-    ns, name, gap = _longest(window, gaps)
-    return f"{duration(ns)} in {name} {_where(gap)}"
+def _counted(window: Window, gaps: HostGaps) -> list[HostGap]:
+    """The longest gaps; without steps, what lies beside the GPU's work counts for none."""
+    return [gap for gap in gaps.gaps if window.steps or gap.where == "between"]
 
 
-def _longest_gap(window: Window, gaps: Sequence[HostGap], before: str) -> str:
-    """The longest gap that counts, as the end of a sentence: behind `before` its length and its place."""
-    counted = [gap for gap in gaps if window.steps or gap.where == "between"]
-    return f"{before}{duration(counted[0].dur)} {_where(counted[0])}" if counted else ""
+def _longest_gap(window: Window, gaps: HostGaps) -> str:
+    """The longest gap that counts, as the end of a sentence, and the call that fills most of it."""
+    counted = _counted(window, gaps)
+    if not counted:
+        return ""
+    gap = counted[0]
+    calls = [f", {duration(call.ns)} of it in {call.name}" for call in gap.calls if call.ns >= _MOSTLY * gap.dur]
+    return f"; the longest gap is {duration(gap.dur)} {_where(gap)}{''.join(calls[:1])}"
 
 
 def _gap_in_words(gap: HostGap) -> str:
@@ -278,7 +212,7 @@ def _longest_endings(window: Window) -> list[str]:
     ]
 
 
-#: Of the gaps' time, what single long calls fill where they are the cause; of one gap, what makes a call worth naming.
+#: Of the gaps' time, what calls fill where they are the cause; of one gap, what makes a call worth naming.
 _MOSTLY, _WORTH_NAMING = 0.5, 0.1
 #: So many gaps are named.
 _NAMED: Final = 3
@@ -286,18 +220,15 @@ _NAMED: Final = 3
 #: Calls in which the host waits for the GPU. One that goes on while the GPU is idle was late to return.
 _WAITS: Final = re.compile(r"(Stream|Device|Event|Ctx)Synchronize\Z")
 
-_LAUNCH_BOUND: Final[Thresholds] = {
-    "short": SHORT_KERNEL_NS // 1000,
-    "launch": LAUNCH_NS // 1000,
-    "launching": LAUNCHING_SHARE,
-}
-
 _NO_STACKS: Final = (
     "Profile again without Python stacks (`with_stack=False`): they slow the host, so part of the idle time is the "
     "profiler's."
 )
-_LAUNCH_LESS: Final = WORDS["launch_bound"]["advice"]
-_LOOK_AT_GAPS: Final = WORDS["host_bound"]["advice"]
+_LAUNCH_LESS: Final = (
+    "Launch less: a CUDA graph launches many kernels by one call, torch.compile fuses them, and a larger batch makes "
+    "each longer."
+)
+_LOOK_AT_GAPS: Final[str] = WORDS["host_bound"]["advice"]
 _PYTHON_CODE: Final = (
     "Let less Python run between the operators: torch.compile, or a CUDA graph of the step "
     '(`torch.compile(mode="reduce-overhead")`), which replays the launches of a step without Python and operators.'
@@ -322,6 +253,5 @@ WAITING_RULES: Final[tuple[Rule[Window], ...]] = (
     rule("sync_bound", _sync_sites, _BOUND),
     rule("syncs_together", _syncs_together, {**_BOUND, "times": f"{_TOGETHER:g}"}),
     rule("gpu_idle", _gpu_idle, {"busy": BUSY_PCT / 100}),
-    rule("launch_bound", _launch_bound, _LAUNCH_BOUND),
     rule("host_bound", _host_bound, {"least": OVERHEAD_MODERATE}),
 )

@@ -23,17 +23,19 @@ _OF_THE_PROFILER: Final = frozenset({"profiler_overhead", "too_few_steps"})
 
 
 def findings(items: Sequence[Finding], prefix: str = "") -> Html:
-    """Findings in the order given, those about the method last; those of one rule and advice stand together.
+    """Findings in the order given, those that save nothing behind, those about the method last.
+
+    Those of one rule and advice stand together; what saves something is open, the rest folds.
 
     `prefix` goes before their ids, where a page has several such lists.
     """
     groups: dict[tuple[str, str, str], list[Finding]] = {}
-    for item in method_last(items):
+    for item in sorted(items, key=lambda item: (item.rule in ABOUT_THE_METHOD, _saves_too_little(item))):
         groups.setdefault((item.rule, item.advice, item.counter_check), []).append(item)
     return render(
         "page/findings",
         prefix=prefix,
-        shown=_MOST_SHOWN,
+        shown=min(sum(not all(map(_saves_too_little, group)) for group in groups.values()), _MOST_SHOWN),
         unpriced=ABOUT_THE_METHOD | {ANSWER},
         groups=[
             {
@@ -54,11 +56,6 @@ def _alike(group: Sequence[Finding]) -> list[tuple[Finding, list[str]]]:
         _, names = alike.setdefault((item.claim, item.evidence, item.cost_ns_per_step, item.cost_share), (item, []))
         names += [] if item.variant is None else [item.variant]
     return list(alike.values())
-
-
-def method_last(items: Sequence[Finding]) -> list[Finding]:
-    """The findings in their order, those about the method behind the others."""
-    return sorted(items, key=lambda item: item.rule in ABOUT_THE_METHOD)
 
 
 def _saves_too_little(item: Finding) -> bool:

@@ -44,7 +44,7 @@ def device_of_traces(gpus: Sequence[str | None], *, has_gpu: bool) -> DeviceNote
 
 
 #: How many kernels and operators stand in an overview.
-MOST: Final = 8
+MOST: Final = 6
 #: The number formats in the order of a table, and their names there.
 FORMAT_NAMES: Final = {
     "bits8": "8-bit or less",

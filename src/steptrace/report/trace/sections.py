@@ -42,7 +42,7 @@ _SLOW: Final = {
 #: So many sites without a finding are named.
 _MOST_CHEAP: Final = 5
 #: So many kernels stand open; the others fold.
-_KERNELS: Final = 8
+_KERNELS: Final = 5
 #: Tooltips in a picture of one of several traces: what keeps the page small.
 _FEW: Final = 120
 #: Of one of several traces a flame graph's boxes below this share are left out, for the same reason.
