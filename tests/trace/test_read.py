@@ -216,7 +216,7 @@ def test_events_that_lost_their_time_are_left_out_and_told(tmp_path: Path) -> No
     assert raw.columns["gpu"]["ts"].tolist() == [5_000]
     assert raw.notes == [
         "left out: 1 event (gpu) without a time",
-        "1 events of the category 'mtia_runtime' are not read",
+        "1 event of other categories left out: mtia_runtime",
     ]
 
 

@@ -47,10 +47,10 @@ def test_the_page_shows_the_top_rows(shape: str) -> None:
     assert page < 300_000
 
 
-def test_gpus_that_no_process_has_are_left_out_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_gpus_than_a_process_has_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     SHAPES.write("devices", 300, tmp_path / "trace.json")
-    assert cli.main(["analyze", str(tmp_path / "trace.json"), "--out", str(tmp_path / "out"), "--no-report"]) == 0
-    assert "left out: 44 activities on 44 GPUs; the 256 GPUs with" in capsys.readouterr().err
+    assert cli.main(["analyze", str(tmp_path / "trace.json"), "--out", str(tmp_path / "out"), "--no-report"]) == 2
+    assert "GPU work on 300 GPUs" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("seed", range(20))

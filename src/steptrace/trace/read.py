@@ -12,7 +12,7 @@ from steptrace import format as fmt
 from steptrace.errors import TraceError
 from steptrace.trace.bounds import LATEST_NS, plain_text
 from steptrace.trace.columns_within import within_bounds, without_empty_steps
-from steptrace.trace.events import FAR_FROM_ZERO_NS, CollectiveArgs
+from steptrace.trace.events import CollectiveArgs
 from steptrace.trace.kinds import COLUMNS, KINDS, LISTS, SPANS, GrowingColumn
 from steptrace.trace.scan import ChunkScanner, Thread
 from steptrace.trace.stream import CHUNK, EventStream
@@ -70,8 +70,7 @@ class _Reader:
         """The whole file's columns, with times since the first event; `metadata`: the file's other keys."""
         notes: list[str] = []
         read = {kind: {name: column.array() for name, column in of.items()} for kind, of in self._columns.items()}
-        columns = {kind: _without_lost_times(kind, given, notes) for kind, given in read.items()}
-        columns = within_bounds(columns, notes, self.path)
+        columns = within_bounds(read, notes, self.path)
         names = self._plain_names(columns)
         columns["label"] = without_empty_steps(columns["label"], names, notes)
         starts = [c["ts"].min() for kind, c in columns.items() if len(c["ts"]) and kind != "memory"]
@@ -134,10 +133,6 @@ class _Reader:
 _NOT_NEEDED = frozenset({"Trace", "gpu_user_annotation", "cuda_sync", "overhead", "ac2g", "external_correlation"})
 
 
-#: Most unknown categories with a note of their own.
-_MOST_CATEGORIES = 10
-
-
 def _is_profilers_stop(columns: dict[str, dict[str, NDArray[Any]]], names: list[str]) -> bool:
     """Whether the only event is the wait at the profiler's end: exported in the wait or warm-up of a schedule."""
     calls = [names[place] for place in columns["call"]["name"].tolist()[: _STOPS + 1]]
@@ -146,18 +141,11 @@ def _is_profilers_stop(columns: dict[str, dict[str, NDArray[Any]]], names: list[
 
 
 def _unknown_categories(counts: Counter[str]) -> list[str]:
-    """A note for each category of complete events that is not read."""
+    """A note on the categories of complete events that are not read."""
     recognised = {f"X {category}" for category in (*KINDS, *_NOT_NEEDED)} | {"X"}
-    names = sorted(name for name in counts if name.startswith("X") and name not in recognised)
-    unknown = [(name, counts[name]) for name in names]
-    messages = [
-        f"{number} events of the category '{plain_text(name.removeprefix('X '))}' are not read"
-        for name, number in unknown[:_MOST_CATEGORIES]
-    ]
-    rest = unknown[_MOST_CATEGORIES:]
-    if rest:
-        messages.append(f"{sum(number for _, number in rest)} events of {len(rest)} more categories are not read")
-    return messages
+    unknown = {name[2:]: number for name, number in counts.items() if name.startswith("X") and name not in recognised}
+    names = fmt.clipped(plain_text(", ".join(sorted(unknown))), 100)
+    return [f"{fmt.plural(sum(unknown.values()), 'event')} of other categories left out: {names}"] if unknown else []
 
 
 def _thread(pid: Any, tid: Any) -> Thread:
@@ -169,16 +157,6 @@ def _id(value: Any) -> int | str | None:
     if isinstance(value, int):
         return value if -LATEST_NS < value < LATEST_NS else plain_text(str(value))
     return None if value is None else plain_text(value)
-
-
-def _without_lost_times(kind: str, columns: dict[str, NDArray[Any]], notes: list[str]) -> dict[str, NDArray[Any]]:
-    """Leave out events at time 0 among later ones: the profiler lost their times."""
-    ts = columns["ts"]
-    lost = ts == 0
-    if not lost.any() or int(ts.max()) < FAR_FROM_ZERO_NS:
-        return columns
-    notes.append(f"left out: {fmt.plural(int(lost.sum()), 'event')} ({kind}) without a time")
-    return {name: values[~lost] for name, values in columns.items()}
 
 
 def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
