@@ -4,6 +4,7 @@ What takes a study is done elsewhere: the tutorial in tests/workflow/test_workfl
 pages in tests/config/test_documents.py, programs in tests/launch, captures in tests/capture.
 """
 
+import os
 import re
 import shlex
 import subprocess
@@ -40,6 +41,12 @@ def train_step(model=model, batch=batch):
     loss.item()
 train_on = lambda batch: None
 """
+
+
+@pytest.fixture(autouse=True)
+def _python_of_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python main.py`, as pages write it, is the interpreter that runs the tests."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 
 
 def _text(page: str) -> str:

@@ -44,6 +44,7 @@ def test_auto_scale_follows_the_machine(settings_of, monkeypatch):
     [
         ("studys: [masked_loss]", ["unknown field `studys`", "did you mean 'studies'?"]),
         ("studies: [masked_los]", ["there is no study 'masked_los'", "did you mean 'masked_loss'?"]),
+        ("studies: []", ["no studies and no traces to run"]),
         ("repeats: three", ["Expected `int`, got `str` - at `repeats`"]),
         ("repeats: 100000", ["Expected `int` <= 10000 - at `repeats`"]),
         ("repeats: 0", ["Expected `int` >= 1 - at `repeats`"]),

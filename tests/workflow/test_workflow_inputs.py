@@ -12,27 +12,10 @@ pytestmark = pytest.mark.workflow
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--config", "studies=[tinny]"], "there is no study 'tinny'\n  next: did you mean 'tiny'?"),
-        (["--config", "variants=[othre]"], "there is no variant 'othre'\n  next: did you mean 'other'?"),
-        (["--config", "repeat=1"], "unknown field `repeat`\n  next: did you mean 'repeats'?"),
-        (["--config", "scale=gpuu"], "there is no scale 'gpuu'\n  next: did you mean 'gpu'?"),
-    ],
-)
-def test_a_misspelt_name_gets_one_message_with_the_near_one(fresh, arguments, message):
-    result = fresh.run("--dry-run", *arguments)
+def test_a_misspelt_name_ends_with_one_message(fresh):
+    result = fresh.run("--dry-run", "--config", "studies=[tinny]")
     assert result.returncode == 2
-    assert message in result.stdout
-    assert "Traceback" not in result.stdout
-
-
-def test_results_that_cannot_be_written_get_one_message(fresh, tmp_path):
-    (tmp_path / "results").write_text("a file where the folder goes")
-    result = fresh.run("--directory", str(tmp_path))
-    assert result.returncode == 2
-    assert f"{tmp_path}/results" in result.stdout
+    assert "there is no study 'tinny'\n  next: did you mean 'tiny'?" in result.stdout
     assert "Traceback" not in result.stdout
 
 
@@ -49,22 +32,18 @@ def test_a_gpu_asked_for_in_vain_leaves_the_earlier_results(project):
 
 
 def test_gpus_that_are_given_as_a_resource_need_not_be_here(new_project):
-    arguments = ("--config", "scale=gpu", "repeats=1", "--resources", "gpu=1")
-    result = new_project.run(*arguments, CUDA_VISIBLE_DEVICES="")
-    assert result.returncode == 1  # here trainings fail instead, each by itself
+    arguments = ("--config", "scale=gpu", "--resources", "gpu=1")
+    result = new_project.run("results/tiny/plain/run0/status.json", *arguments, CUDA_VISIBLE_DEVICES="")
+    assert result.returncode == 0  # the training fails instead
     assert "tiny/plain run0 failed: GPUs needed: 1, available: 0; use scale=cpu" in result.stdout
 
 
-def test_command_line_narrows(fresh, planned):
-    result = fresh.run("--dry-run", "--config", "studies=[tiny]", "scale=cpu", "repeats=1", "variants=[plain]")
+def test_a_dry_run_of_one_variant_in_another_directory(fresh, planned, tmp_path):
+    config = ("studies=[tiny]", "scale=cpu", "repeats=1", "variants=[plain]")
+    result = fresh.run("--dry-run", "--directory", str(tmp_path), "--config", *config)
     assert result.returncode == 0, result.stdout
     assert planned(result)["train_tiny_run0"] == 1
     assert "train_tiny_run1" not in planned(result)
-
-
-def test_another_directory_receives_the_results(fresh, tmp_path):
-    result = fresh.run("--dry-run", "--directory", str(tmp_path))
-    assert result.returncode == 0, result.stdout
     assert [path.name for path in (tmp_path / "results").iterdir()] == [".cache"]  # a dry run writes nothing else
 
 

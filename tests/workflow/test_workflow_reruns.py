@@ -37,15 +37,6 @@ def test_first_run_runs_each_part_once_and_interleaves_the_repeats(finished):
     assert log.rstrip().splitlines()[-1].endswith("reports/index.html")
 
 
-@pytest.mark.slow
-def test_a_study_has_its_page_before_the_next_one_begins(new_project):
-    study = (new_project.folder / "config/study/tiny.yaml").read_text().replace("  other: [seed=1]\n", "")
-    new_project.write("config/study/alone.yaml", study)
-    assert new_project.run("--config", "studies=[tiny,alone]", "repeats=1").returncode == 0
-    ran = new_project.ran()
-    assert ran.index("report study results/tiny") < ran.index("train results/alone/plain/run0")
-
-
 def test_nothing_runs_again_for_nothing(project):
     """Neither the same command, nor whitespace in rules, comments and docstrings in code, nor new file times."""
     project.edit(
@@ -71,18 +62,6 @@ def test_nothing_runs_again_for_nothing(project):
     assert project.ran() == []
 
 
-def test_a_change_of_the_loss_retrains(project, planned):
-    project.edit("src/steptrace/workloads/fake_losses.py", "STEPS = 1", "STEPS = 2")
-    jobs = planned(project.run("--dry-run"))
-    assert (jobs["train_tiny_run0"], jobs["train_tiny_run1"]) == (2, 2)
-
-
-def test_a_change_of_the_analysis_retrains_nothing(project):
-    project.edit("workflow/scripts/compare.py", '"by": name', '"by": name, "more": 1')
-    assert project.run().returncode == 0
-    assert kinds(project.ran()) == {"compare": 1, "report": 2}
-
-
 def test_a_variant_is_one_line_and_runs_alone(project):
     project.edit("config/study/tiny.yaml", "  other:", "  third: [seed=2]\n  other:")
     result = project.run()
@@ -96,49 +75,16 @@ def test_a_variant_is_one_line_and_runs_alone(project):
     assert kinds(project.ran()) == {"compare": 1, "report": 2}  # removing it trains nothing
 
 
-def test_one_changed_override_runs_one_variant(project):
+def test_an_edit_plans_the_trainings_that_it_concerns(project, planned):
+    def trainings(*arguments):
+        jobs = planned(project.run("--dry-run", *arguments))
+        assert jobs["compare"] == 1
+        return {name: count for name, count in jobs.items() if name.startswith("train_")}
+
+    project.edit("workflow/scripts/compare.py", '"by": name', '"by": name, "more": 1')
+    assert trainings() == {}
+    assert trainings("--config", "repeats=3") == {"train_tiny_run2": 2}
     project.edit("config/study/tiny.yaml", "seed=1", "seed=7")
-    assert project.run().returncode == 0
-    trained = [line for line in project.ran() if line.startswith("train")]
-    assert len(trained) == 2
-    assert all("/other/" in line for line in trained)
-
-
-@pytest.mark.slow
-def test_a_narrowed_call_keeps_the_other_studies_in_the_index(project):
-    study = (project.folder / "config/study/tiny.yaml").read_text().replace("  other: [seed=1]\n", "")
-    project.write("config/study/alone.yaml", study)
-    assert project.run("--config", "studies=[alone]", "repeats=1").returncode == 0
-    ran = project.ran()
-    assert kinds(ran)["train"] == 1
-    index = "report index results/alone/comparison.json results/tiny/comparison.json"
-    assert any(line.startswith(index) for line in ran)
-    assert "Nothing to be done" in project.run("--config", "studies=[alone]", "repeats=1").stdout
-
-
-@pytest.mark.slow
-def test_more_repeats_keep_the_earlier_ones(project):
-    assert project.run("--config", "repeats=3").returncode == 0
-    trained = [line for line in project.ran() if line.startswith("train")]
-    assert sorted(trained) == ["train results/tiny/other/run2", "train results/tiny/plain/run2"]
-
-
-@pytest.mark.slow
-def test_a_users_own_folder_counts_by_content(project):
-    project.write("plugins/mine.py", "class Loss:\n    def __init__(self, mode): ...\n")
-    project.edit(
-        "config/study/tiny.yaml", "  other:", "  own: ['loss._target_=mine.Loss', 'python_path=[plugins]']\n  other:"
-    )
-    refused = project.run("--dry-run")
-    assert refused.returncode == 2
-    assert "allow_targets: [mine]" in refused.stdout
-
-    project.edit("config/workflow.yaml", "scale: cpu", "scale: cpu\nallow_targets: [mine]")
-    assert project.run().returncode == 0
-    assert kinds(project.ran())["train"] == 2
-
-    project.write("plugins/mine.py", "class Loss:\n    def __init__(self, mode): ...\n    slope = 2\n")
-    assert project.run().returncode == 0
-    trained = [line for line in project.ran() if line.startswith("train")]
-    assert len(trained) == 2
-    assert all("/own/" in line for line in trained)
+    assert trainings() == {"train_tiny_run0": 1, "train_tiny_run1": 1}
+    project.edit("src/steptrace/workloads/fake_losses.py", "STEPS = 1", "STEPS = 2")
+    assert trainings() == {"train_tiny_run0": 2, "train_tiny_run1": 2}

@@ -47,10 +47,3 @@ def test_traces_without_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert (folder / "report.html").is_file()
         assert f'href="../results/traces/{folder.name}/report.html"' in index
     assert json.loads((tmp_path / "results" / "verdict.json").read_text())["status"] == "pass"
-
-
-def test_neither_a_study_nor_a_trace_is_one_message(tmp_path: Path) -> None:
-    result = _snakemake(tmp_path, "--dry-run", "--config", "studies=[]")
-    assert result.returncode == 2
-    assert "no studies and no traces to run" in result.stdout
-    assert "Traceback" not in result.stdout
