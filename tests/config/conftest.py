@@ -32,11 +32,14 @@ def copy(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def plan_of(copy: Path) -> Callable[..., Plan]:
-    """A function that writes a study `tiny` into the copy and returns the plan with it alone."""
+    """A function that writes a study `tiny` into the copy and returns the plan with it alone.
+
+    At the scale of a GPU, at which a variant is composed once, not twice.
+    """
 
     def make(study: str, **overrides: object) -> Plan:
         (copy / "config" / "study" / "tiny.yaml").write_text(study)
-        return make_plan(copy, copy, {"studies": ["tiny"], "scale": "cpu", **overrides})
+        return make_plan(copy, copy, {"studies": ["tiny"], "scale": "gpu", **overrides})
 
     return make
 
