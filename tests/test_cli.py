@@ -292,21 +292,6 @@ def test_a_reader_that_has_seen_enough_is_no_error(closed: str) -> None:
     assert (done.returncode, done.stdout or b"", done.stderr or b"") == (141, b"", b"")
 
 
-def test_another_pipe_that_breaks_is_told() -> None:
-    script = (
-        "import errno, sys\n"
-        "from steptrace import cli\n"
-        "from steptrace.commands import doctor\n"
-        "def run(arguments):\n"
-        "    raise BrokenPipeError(errno.EPIPE, 'Broken pipe')\n"
-        "doctor.run = run\n"
-        "sys.exit(cli.main(['doctor']))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "BrokenPipeError" in done.stderr
-
-
 def test_everything_but_training_imports_without_torch() -> None:
     script = (
         "import sys, pkgutil, importlib\n"
@@ -341,7 +326,7 @@ def test_a_folder_of_somebody_else_s_is_neither_removed_nor_written_to(
         (tmp_path / "out" / name).symlink_to(elsewhere)
     (tmp_path / "out" / "summary.json").write_text("{}")  # another program's
     assert main(["analyze", str(trace), "--out", str(tmp_path / "out"), "--counters"]) == 2
-    assert f"{tmp_path / 'out' / name}: is there, and not from an earlier" in capsys.readouterr().err
+    assert f"{tmp_path / 'out' / name}: exists, but was not written by" in capsys.readouterr().err
     assert [path.read_text() for path in elsewhere.iterdir()] == ["mine"]
 
 

@@ -231,8 +231,8 @@ def test_misspelt_key_is_refused_and_the_nearest_suggested(key: str, meant: str)
 @pytest.mark.parametrize(
     ("key", "told"),
     [
-        ("nothing.like.it", "known: baseline, batch_bytes"),
-        ("ratio", "known: ratio.value, ratio.low, ratio.high, ratio.verdict"),
+        ("nothing.like.it", "choose one of: baseline, batch_bytes"),
+        ("ratio", "choose one of: ratio.value, ratio.low, ratio.high, ratio.verdict"),
         ("memory", "memory.device, memory.batch_size, memory.capacity_bytes"),
     ],
 )

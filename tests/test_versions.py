@@ -53,8 +53,8 @@ def test_another_version_is_refused(tmp_path: Path, version: object) -> None:
 def test_another_version_is_one_message_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = _write(tmp_path / "a.json", {"schema_version": 99})
     assert cli.main(["compare", str(path), str(path)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert f"{path}: file is of version 99, and this steptrace reads version 3: make it again" in line
+    message = capsys.readouterr().err
+    assert f"{path}: file has version 99, but this steptrace reads version 3\n  next: make the file again" in message
 
 
 def test_other_json_files(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The command line of steptrace.
 
 Each command is a module of `steptrace.commands`, imported when it is called: the list of commands is shown at once. Its
-`add` adds arguments, and returns its actions if it has some; its `run` returns the exit code.
+`add` adds arguments; its `run` returns the exit code.
 Any error addressed to a person becomes one message on stderr and exit code 2. docs/reference/commands.md lists all exit
 codes.
 """
@@ -11,11 +11,10 @@ import errno
 import importlib
 import io
 import os
-import select
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, TextIO
 
 from steptrace import __version__
 from steptrace.commands.output import coloured
@@ -46,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             out.reconfigure(errors="backslashreplace")  # a file's name need not be UTF-8
     given = sys.argv[1:] if argv is None else list(argv)
     parse = parser(given)
-    arguments, others = parse.parse_known_args(given, argparse.Namespace(every_command=parser, given=given))
+    arguments, others = parse.parse_known_args(given, argparse.Namespace(given=given))
     if others:
         parse.error(_unrecognized(given, arguments, others))
     try:
@@ -63,14 +62,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.filename is not None:  # such as a name that is too long
             return _failed(f"{os.fsdecode(error.filename)}: {error.strerror}")
-        output = _output_of(error)
-        if output is None:
-            raise
-        # What is left in the buffer would be tried again, and fail again, at the exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+        # What is left in a buffer would be written again, and fail again, at the exit.
+        _discard(sys.stdout)
         if error.errno == errno.EPIPE:  # its reader has seen enough, as `head` has
+            _discard(sys.stderr)
             return EXIT_NO_READER
-        return _failed(f"standard output cannot be written ({error.strerror})")
+        return _failed(f"the output cannot be written ({error.strerror})")
 
 
 def _unrecognized(given: Sequence[str], arguments: argparse.Namespace, others: Sequence[str]) -> str:
@@ -88,16 +85,8 @@ def _failed(text: str) -> int:
     return EXIT_ERROR
 
 
-def _output_of(error: OSError) -> int | None:
-    """The descriptor of the output that could not be printed to; None where it was something else that failed."""
-    outputs = (sys.stdout.fileno(), sys.stderr.fileno())
-    if error.errno != errno.EPIPE:
-        return outputs[0] if error.errno in (errno.ENOSPC, errno.EBADF, errno.EIO) else None
-    poll = select.poll()
-    for output in outputs:
-        poll.register(output, select.POLLOUT)
-    broken = [output for output, state in poll.poll(0) if state & (select.POLLERR | select.POLLHUP)]  # nobody reads it
-    return broken[0] if broken else None
+def _discard(output: TextIO) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
 
 
 def parser(given: Sequence[str] | None = None) -> argparse.ArgumentParser:
@@ -112,11 +101,9 @@ def parser(given: Sequence[str] | None = None) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text)
         if given is None or name == called:
             module = importlib.import_module(f"steptrace.commands.{name}")
-            for action in module.add(command) or (command,):
-                action.add_argument(
-                    "--json", action="store_true", help="print JSON on standard output, and nothing else"
-                )
-                action.set_defaults(run=module.run)
+            module.add(command)
+            command.add_argument("--json", action="store_true", help="print JSON on standard output, and nothing else")
+            command.set_defaults(run=module.run)
     return steptrace
 
 

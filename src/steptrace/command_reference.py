@@ -1,8 +1,7 @@
 """`python -m steptrace.command_reference > docs/reference/commands.md`: every command, argument and exit code."""
 
 import argparse
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from steptrace.cli import parser
 from steptrace.markdown import table
@@ -29,68 +28,32 @@ on a terminal only (`NO_COLOR` and `TERM=dumb` are respected).
 """
 
 
-@dataclass(frozen=True)
-class Argument:
-    """One argument; `options` is empty for a positional one, and `value` for a flag."""
-
-    options: tuple[str, ...]
-    value: str
-    help: str
-
-
-@dataclass(frozen=True)
-class Command:
-    """One command without sub-commands, by its full name such as `baseline save`."""
-
-    name: str
-    help: str
-    description: str
-    arguments: tuple[Argument, ...]
-
-
-def commands(parser: argparse.ArgumentParser) -> Iterator[Command]:
-    """Every command of a parser made by `steptrace.cli.parser()`."""
-    yield from _below(parser, [], "", "")
-
-
-def _below(parser: argparse.ArgumentParser, path: Sequence[str], text: str, above: str) -> Iterator[Command]:
-    description = " ".join(filter(None, (above, parser.description)))
-    nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    for action in nested:
-        texts = {choice.dest: choice.help or "" for choice in action._choices_actions}
-        for name, sub in action.choices.items():
-            yield from _below(sub, [*path, name], texts.get(name, ""), description if path else "")
-    if not nested:
-        arguments = tuple(_argument(a) for a in parser._actions if not isinstance(a, argparse._HelpAction))
-        yield Command(" ".join(path), text, description, arguments)
-
-
-def _argument(action: argparse.Action) -> Argument:
-    takes_value = action.nargs != 0
-    metavar = action.metavar or action.dest.upper()
-    value = metavar if isinstance(metavar, str) else " ".join(metavar)
-    if not action.option_strings:
-        value = f"{value} ..." if action.nargs in ("+", "*", argparse.REMAINDER) else value
-        value = f"[{value}]" if action.nargs in ("?", "*") else value
-    return Argument(tuple(action.option_strings), value if takes_value else "", (action.help or "").replace("%%", "%"))
+def commands() -> dict[str, argparse.ArgumentParser]:
+    """The parser of every command, by name."""
+    (commands,) = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
+    return dict(commands.choices)
 
 
 def render() -> str:
     """The page."""
-    return "\n".join([_HEAD, *(part for command in commands(parser()) for part in _described(command))])
+    return "\n".join([_HEAD, *(part for name, command in commands().items() for part in _described(name, command))])
 
 
-def _described(command: Command) -> Iterator[str]:
-    yield f"## steptrace {command.name}\n"
-    yield f"{command.description or command.help}\n"
-    yield table(("argument", "meaning"), [(_name(argument), argument.help) for argument in command.arguments])
+def _described(name: str, command: argparse.ArgumentParser) -> Iterator[str]:
+    yield f"## steptrace {name}\n"
+    yield f"{command.description}\n"
+    arguments = [action for action in command._actions if not isinstance(action, argparse._HelpAction)]
+    rows = [(_name(argument), (argument.help or "").replace("%%", "%")) for argument in arguments]
+    yield table(("argument", "meaning"), rows)
 
 
-def _name(argument: Argument) -> str:
-    if not argument.options:
-        return f"`{argument.value}`"
-    value = f" {argument.value}" if argument.value else ""
-    return ", ".join(f"`{option}{value}`" for option in argument.options)
+def _name(argument: argparse.Action) -> str:
+    value = str(argument.metavar or argument.dest.upper())
+    if not argument.option_strings:
+        value = f"{value} ..." if argument.nargs == "+" else value
+        return f"`[{value}]`" if argument.nargs == "?" else f"`{value}`"
+    value = "" if argument.nargs == 0 else f" {value}"
+    return ", ".join(f"`{option}{value}`" for option in argument.option_strings)
 
 
 if __name__ == "__main__":

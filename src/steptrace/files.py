@@ -87,8 +87,8 @@ def check_version(version: object, path: Path, expected: int = _VERSION) -> None
         RecordError: it is not `expected`.
     """
     if type(version) is not int or version != expected:
-        what = f"file is of version {str(version)[:20]}, and this steptrace reads version {expected}"
-        raise RecordError(f"{what}: make it again, or use the steptrace that wrote it", where=path)
+        what = f"file has version {str(version)[:20]}, but this steptrace reads version {expected}"
+        raise RecordError(what, where=path, next_step="make the file again, or use the steptrace that wrote it")
 
 
 def replace_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -126,7 +126,7 @@ def private_folder(folder: Path) -> Path:
     status = folder.lstat()
     if stat.S_ISLNK(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         expected = "a folder that you own, with mode 0700"
-        raise SteptraceError("folder is not private", where=folder, expected=expected, next_step="name another one")
+        raise SteptraceError("folder is not private", where=folder, expected=expected, next_step="correct or remove it")
     return folder
 
 

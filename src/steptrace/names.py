@@ -15,7 +15,7 @@ def near(name: str, options: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if close:
         return f"did you mean '{close[0]}'?"
-    return f"known: {', '.join(names)}" if names else "there are none"
+    return f"choose one of: {', '.join(names)}" if names else "none is defined"
 
 
 def file_safe(text: str) -> str:

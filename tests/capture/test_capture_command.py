@@ -57,7 +57,7 @@ def test_the_list_shows_what_can_be_captured(
     assert head == ["pid", "rank", "steps", "running", "state", "script"]
     assert row.pop(5).startswith("60m")
     assert row == [str(sleeper.pid), "1", "of", "4", "7", "recording", "train.py"]
-    assert f"process {sleeper.pid}, rank 1: a capture is under way" in refused([str(sleeper.pid)], capsys)
+    assert f"process {sleeper.pid}, rank 1: a capture is already running" in refused([str(sleeper.pid)], capsys)
     sleeper.communicate()
     assert processes() == []
     assert list(control.iterdir()) == []
@@ -71,25 +71,25 @@ def test_a_number_that_was_given_again_is_another_process(sleeper: subprocess.Po
 def test_a_process_that_cannot_be_captured_is_refused_with_the_reason(
     sleeper: subprocess.Popen[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
 ) -> None:
-    assert "no process is named" in refused([], capsys)
+    assert "no process ID is given" in refused([], capsys)
     pid = str(sleeper.pid)
     message = refused([pid], capsys)
-    assert f"process {pid}: it cannot be captured" in message
+    assert f"process {pid}: this process cannot be captured" in message
     assert "steptrace run --capture" in message
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         pass
-    assert f"process {gone.pid}: there is no such process" in refused([str(gone.pid)], capsys)
+    assert f"process {gone.pid}: this process does not exist" in refused([str(gone.pid)], capsys)
     published(sleeper.pid)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("")
     assert "not an empty folder" in refused([pid, "--out", str(tmp_path / "full")], capsys)
-    assert "cannot be written to" in refused([pid, "--out", str(tmp_path / "full/file/out")], capsys)
+    assert "cannot be written (" in refused([pid, "--out", str(tmp_path / "full/file/out")], capsys)
 
     def refuse(*_: int) -> None:
         raise PermissionError
 
     monkeypatch.setattr("steptrace.commands.capture.os.kill", refuse)
-    assert "it belongs to another user" in refused([str(gone.pid)], capsys)
+    assert "this process belongs to another user" in refused([str(gone.pid)], capsys)
 
 
 def test_a_parent_stands_for_its_only_training(sleeper: subprocess.Popen[bytes], capsys) -> None:
@@ -112,7 +112,7 @@ def test_a_process_that_does_not_step_is_asked_no_longer(
 ) -> None:
     process = published(sleeper.pid)
     message = refused([str(sleeper.pid), "--out", str(tmp_path / "out"), "--wait", "--timeout", "0.01"], capsys)
-    assert "no step ended within 0.01 s; the request is withdrawn" in message
+    assert "no step ended within 0.01 s; the request was withdrawn" in message
     assert process.take() is None
 
 
@@ -127,7 +127,7 @@ def test_what_becomes_of_a_request(sleeper: subprocess.Popen[bytes], tmp_path: P
     assert capture.wait(process, request, 0.01) == ("refused", "the reason")
     other = capture.post(process, tmp_path / "other", Settings())
     sleeper.communicate()
-    assert capture.wait(process, other, 60) == ("failed", "the process ended without an answer")
+    assert capture.wait(process, other, 60) == ("failed", "the process ended before the trace was written")
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"id": "1", "folder": 3}', '{"id": "1", "settings": {"x": 1}}'])

@@ -17,15 +17,14 @@ from steptrace.commands import doctor, output
 from steptrace.errors import SteptraceError
 
 ROOT = Path(__file__).parents[2]
-NAMES = [command.name for command in commands(cli.parser())]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_command_takes_json_and_says_what_it_does(name: str) -> None:
-    (command,) = [entry for entry in commands(cli.parser()) if entry.name == name]
-    assert ("--json",) in [argument.options for argument in command.arguments]
-    assert command.description or command.help
-    assert all(argument.help for argument in command.arguments)
+@pytest.mark.parametrize("name", commands())
+def test_every_command_takes_json_and_describes_its_arguments(name: str) -> None:
+    command = commands()[name]
+    assert "--json" in command.format_help()
+    assert command.description
+    assert all(argument.help for argument in command._actions)
 
 
 def test_the_reference_is_made_of_the_commands() -> None:

@@ -165,7 +165,7 @@ def test_a_step_that_leaves_the_gpu_alone_has_no_prediction(own: Path, capfd: py
     output, error = capfd.readouterr()
     assert output.strip() == ""  # no "0 syncs per step predicted"
     assert "train.py: nothing ran on the virtual CUDA device" in error
-    assert "next: choose 'cuda' there" in error
+    assert "next: let the program use 'cuda'" in error
 
 
 def test_variants_are_followed_in_forks_of_one_process_and_each_is_told_apart(own: Path) -> None:

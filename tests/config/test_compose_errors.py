@@ -59,7 +59,7 @@ def error_of(composed, *overrides, allow=()):
         ("loss._target_=os.system", ["loss._target_ is 'os.system'", "torch.nn, torch.optim", "allow_targets: [os]"]),
         ("data.dataset._target_=mine.Data", ["data.dataset._target_ is 'mine.Data'", "allow_targets: [mine]"]),
         ("loss._target_=torch.hub.load", ["loss._target_ is 'torch.hub.load'", "allow_targets: [torch.hub]"]),
-        ("loss._target_=steptrace.train.main.main", ["none of the allowed", "[steptrace.train.main]"]),
+        ("loss._target_=steptrace.train.main.main", ["not in an allowed package", "[steptrace.train.main]"]),
     ],
 )
 def test_one_wrong_override(composed, override, parts):

@@ -136,7 +136,7 @@ def test_a_file_that_is_no_python_counts_by_its_bytes(package):
 
 
 def test_a_folder_that_is_missing_or_far_too_large(tmp_path, monkeypatch):
-    with pytest.raises(ConfigError, match="no such folder"):
+    with pytest.raises(ConfigError, match="folder does not exist"):
         code_digest(folders=[tmp_path / "nowhere"])
     monkeypatch.setattr(digest, "_MOST_FILES", 3)
     for number in range(5):

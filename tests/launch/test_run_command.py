@@ -116,7 +116,7 @@ def test_a_program_that_ends_early_is_told_with_what_was_timed(tmp_path: Path, c
 def test_a_folder_of_somebody_else_is_not_emptied(tmp_path: Path, capfd) -> None:
     (tmp_path / "mine").write_text("")
     assert main(["run", "--out", str(tmp_path), "--", "true"]) == 2
-    assert "not from an earlier `steptrace run`" in capfd.readouterr().err
+    assert "was not written by `steptrace run`" in capfd.readouterr().err
     assert (tmp_path / "mine").exists()
 
 

@@ -168,7 +168,7 @@ def test_a_ref_does_not_run_again_for_an_edit(planned: Callable[..., Plan], fold
     ("old", "new", "message"),
     [
         ("{{ref: faster}}", "{{ref: fister}}", "there is no commit 'fister'"),
-        ("cwd: repository", "cwd: nowhere", "there is no such folder"),
+        ("cwd: repository", "cwd: nowhere", "nowhere does not exist"),
         ("{{ref: faster}}", "{{overrides: [loss=where]}}", "unknown field `overrides`"),
         ("variants:", "matrix: {{rate: [1]}}\nvariants:", "the command does not use the matrix's 'rate'"),
         ("variants:", "reference: [loss=where]\nvariants:", "a study of commands has no reference"),

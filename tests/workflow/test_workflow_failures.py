@@ -117,7 +117,7 @@ def test_kill_9_leaves_no_process_and_the_same_command_goes_on(new_project, requ
 
     second = project.run()
     assert second.returncode == 2
-    assert f"another run is at work in {project.folder}" in second.stdout
+    assert f"another snakemake is running in {project.folder}" in second.stdout
     # Nor does a look at what another configuration would do reach the trainings that are still to come.
     study = (project.folder / "results/tiny/study.json").read_bytes()
     assert project.run("--dry-run", "--config", "repeats=4").returncode == 0

@@ -23,7 +23,7 @@ def test_a_gpu_asked_for_in_vain_leaves_the_earlier_results(project):
     before = {path: path.read_bytes() for path in project.folder.glob("results/tiny/*/run*/*.*")}
     result = project.run("--config", "scale=gpu", CUDA_VISIBLE_DEVICES="")
     assert result.returncode == 2
-    assert "scale=gpu trains on a GPU, and there is none" in result.stdout
+    assert "scale=gpu needs a GPU, and none was found" in result.stdout
     assert "use scale=cpu" in result.stdout
     assert project.ran() == []
     assert before

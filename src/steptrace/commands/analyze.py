@@ -142,9 +142,9 @@ def _new_folder(out: Path) -> Iterator[Path]:
     replaced = [out / name for name in ("tables", "counters") if os.path.lexists(out / name)]
     if replaced and (not is_present(out / "summary.json", Summary) or any(path.is_symlink() for path in replaced)):
         raise SteptraceError(
-            "is there, and not from an earlier `steptrace analyze`",
+            "exists, but was not written by `steptrace analyze`",
             where=replaced[0],
-            next_step="remove it, or name another folder",
+            next_step="remove it, or choose another folder with --out",
         )
     folder = out / f".tables.{os.getpid()}"
     missing = [parent for parent in (out, *out.parents) if not parent.exists()]

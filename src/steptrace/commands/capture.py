@@ -53,10 +53,10 @@ def run(arguments: argparse.Namespace) -> int:
         show(arguments, [asdict(process) for process in running], _listed(running))
         return 0
     if arguments.pid is None:
-        raise CaptureError("no process is named", expected="steptrace capture PID", next_step=_SEE_LIST)
+        raise CaptureError("no process ID is given", expected="steptrace capture PID", next_step=_SEE_LIST)
     process = find(arguments.pid)
     if process.recording:
-        raise CaptureError("a capture is under way", where=process.name, next_step="ask again when it is done")
+        raise CaptureError("a capture is already running", where=process.name, next_step="try again when it has ended")
     folder = _folder(arguments.out, process)
     options = {name: getattr(arguments, name) for name in ("steps", "warmup", "stacks", "shapes", "memory")}
     settings = Settings(**{name: value for name, value in options.items() if value is not None})
@@ -103,16 +103,16 @@ def find(pid: int) -> Process:
     below = [process for process in running if is_below(process)]
     if len(below) == 1:
         return below[0]
-    what, next_step = "it cannot be captured", _SEE_LIST
+    what, next_step = "this process cannot be captured", _SEE_LIST
     expected = "a training that `steptrace run --capture` has started, after its first step"
     if below:
         expected = f"one of its processes {', '.join(str(process.pid) for process in below)}"
     try:
         os.kill(pid, 0)
     except PermissionError:
-        what, next_step = "it belongs to another user", "ask as that user"
+        what, next_step = "this process belongs to another user", "run the command as that user"
     except OSError:
-        what = "there is no such process"
+        what = "this process does not exist"
     raise CaptureError(what, where=f"process {pid}", expected=expected, next_step=next_step)
 
 
@@ -123,7 +123,7 @@ def post(process: Process, folder: Path, settings: Settings) -> Request:
         folder.mkdir(parents=True, exist_ok=True)
         process.post(request)
     except OSError as error:
-        raise CaptureError(f"its folder cannot be written to ({error.strerror})", where=folder) from error
+        raise CaptureError(f"cannot be written ({error.strerror})", where=folder) from error
     return request
 
 
@@ -137,10 +137,10 @@ def wait(process: Process, request: Request, timeout_s: float) -> tuple[str, str
             if record.get("request") == request.id:
                 return record["state"], record["message"]
         if not alive:
-            return "failed", "the process ended without an answer"
+            return "failed", "the process ended before the trace was written"
         if time.monotonic() > until:
             if process.take() is not None:
-                return "refused", f"no step ended within {timeout_s:g} s; the request is withdrawn"
+                return "refused", f"no step ended within {timeout_s:g} s; the request was withdrawn"
             return "open", f"not done after {timeout_s:g} s"
         time.sleep(_POLL_S)
 
@@ -149,9 +149,7 @@ def _folder(out: Path | None, process: Process) -> Path:
     if out is None:
         return Path(process.folder) / f"{datetime.now():%Y%m%d-%H%M%S.%f}-pid{process.pid}"
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise CaptureError(
-            "it exists and is not an empty folder", where=out, expected="a folder of its own for each capture"
-        )
+        raise CaptureError("exists, and is not an empty folder", where=out, expected="a new folder for each capture")
     return out.absolute()
 
 

@@ -62,7 +62,7 @@ def _read(path: Path) -> "Comparison":
     studies = sorted(file.parent for file in path.glob("*/comparison.json")) if path.is_dir() else []
     if studies and not file.exists():
         raise RecordError(
-            "a folder of several studies' results",
+            "the folder holds results of several studies",
             where=path,
             expected="the results of one study",
             next_step=f"name {' or '.join(map(str, studies[:3]))}",

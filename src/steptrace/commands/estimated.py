@@ -12,7 +12,6 @@ from steptrace.documents.estimate import Estimate
 from steptrace.documents.operators import COMPILED
 from steptrace.errors import ConfigError
 from steptrace.estimate import Gpu, estimate_prediction
-from steptrace.findings.estimated import busy_words, memory_words, step_words
 
 _HEAD: Final = ("GPU", "batch", "step", "GPU work", "GPU busy", "limited by", "launches", "memory", "largest batch")
 _NONE: Final = "-"
@@ -90,6 +89,8 @@ def table(listed: Sequence[Estimate], *, ranks: int = 1) -> list[str]:
 
 
 def _row(one: Estimate) -> tuple[str, ...]:
+    from steptrace.findings.estimated import busy_words, memory_words, step_words  # imports numpy, as `--help` need not
+
     return (
         one.gpu,
         _NONE if one.batch is None else str(one.batch),

@@ -114,7 +114,7 @@ def _follow_study(study: str, arguments: argparse.Namespace) -> dict[int | None,
     """Follow a study's variants; by batch, None where it is their own."""
     if Path(study).is_file():
         next_step = f"steptrace predict -- {'python ' if study.endswith('.py') else ''}{study}"
-        raise ConfigError("a file is not a study", where=study, next_step=next_step)
+        raise ConfigError("this is a file, not a study", where=study, next_step=next_step)
     given = next((name for name, default in _OF_PROGRAMS.items() if getattr(arguments, name) != default), None)
     if given is not None:
         option = f"--{given.replace('_', '-')}"
@@ -159,7 +159,7 @@ def _report(
     for line in over:
         print(f"steptrace: over budget: {line}", file=sys.stderr)  # noqa: T201
     for line in idle:
-        next_step = "choose 'cuda' there: torch.cuda.is_available() is true"
+        next_step = "let the program use 'cuda': torch.cuda.is_available() is True while it is followed"
         print(f"steptrace: error: {line}\n  next: {next_step}", file=sys.stderr)  # noqa: T201
     failed = [entry for entry in every if entry.error is not None]
     for entry in failed:

@@ -99,7 +99,7 @@ def _predicted(arguments: argparse.Namespace, gpus: Sequence[Gpu], limits: Limit
     try:
         prediction = follow_command(arguments.program, limits, warmup=WARMUP, steps=STEPS).prediction
     except LaunchError as error:
-        warn(f"it could not be followed on a virtual GPU: {error}")
+        warn(f"no prediction, since the program could not be followed on a virtual GPU: {error}")
         return None
     return None if prediction is None else _Predicted(prediction, estimates({None: prediction}, gpus))
 
@@ -117,7 +117,7 @@ def _run_capturable(arguments: argparse.Namespace) -> int:
         try:
             require_steps(launched)
         except LaunchError as error:
-            warn(f"it could not be captured: {error}")
+            warn(f"the program could not be captured: {error}")
     return launched.exit_code if launched.exit_code >= 0 else 128 - launched.exit_code
 
 
@@ -146,10 +146,10 @@ def _prepared(out: Path) -> Path:
     ours = any(out.glob("run*/run.json")) or (out / "probe").is_dir()
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not ours)):
         raise LaunchError(
-            "it is there, and not from an earlier `steptrace run`",
+            "exists, but was not written by `steptrace run`",
             where=out,
-            expected="a folder that is new, empty, or such a run's",
-            next_step="name another one with --out",
+            expected="a folder that is new, empty, or from an earlier `steptrace run`",
+            next_step="choose another folder with --out",
         )
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)

@@ -100,7 +100,7 @@ class Code:
 
         for folder in (*roots, *folders):
             if not folder.is_dir():
-                raise ConfigError("there is no such folder", where=folder, next_step="correct python_path")
+                raise ConfigError("folder does not exist", where=folder, next_step="correct `python_path`")
         for number, script in enumerate(scripts):
             count(f"script {number}/{script.name}", script, script.parent)
         while names:
@@ -245,6 +245,8 @@ def _files(folder: Path, without: Collection[Path] = ()) -> list[Path]:
         files += [Path(parent, name) for name in names if name not in _SKIPPED and name[0] != "."]
         if len(files) > _MOST_FILES:
             raise ConfigError(
-                f"holds more than {_MOST_FILES} files", where=folder, next_step="name a folder that holds only code"
+                f"folder has more than {_MOST_FILES} files, too many to be code",
+                where=folder,
+                next_step="name a folder that holds only code",
             )
     return sorted(path for path in files if path.is_file() and not _excluded(path, without))

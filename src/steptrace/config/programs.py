@@ -112,7 +112,7 @@ def compose_program(
     command, environment = words(program.command), {name: str(value) for name, value in program.env.items()}
     cwd = workdir / program.cwd
     if not cwd.is_dir():
-        raise ConfigError("there is no such folder", where=where, next_step=f"correct program.cwd ({cwd})")
+        raise ConfigError(f"the folder {cwd} does not exist", where=where, next_step="correct `program.cwd`")
     source: dict[str, Any] = {"cwd": program.cwd}
     if variant.ref:
         source["commit"] = _commit(cwd, variant.ref, where)

@@ -147,5 +147,9 @@ def _named(traces: list[str] | dict[str, str], project: Project, where: str) -> 
             raise ConfigError("two traces have the same name", where=where, next_step=step)
     for path in named.values():
         if not os.path.exists(project.workdir / path):  # noqa: PTH110  a name that is too long does not exist
-            raise ConfigError(f"there is no trace '{path}'", where=where, next_step="correct `traces:`")
+            raise ConfigError(
+                f"there is no trace '{path}'",
+                where=where,
+                expected="a file or folder, relative to the working directory",
+            )
     return named

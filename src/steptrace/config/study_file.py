@@ -77,7 +77,9 @@ def read_study(path: Path, project: Project, scale: str) -> tuple[StudyFile, dic
         raise ConfigError(what, where=path, next_step=near(file.baseline, entries))
     if not runs_at(entries[file.baseline], scale):
         what = f"the baseline '{file.baseline}' does not run at scale {scale}"
-        raise ConfigError(what, where=path, next_step="remove its `scales`")
+        raise ConfigError(
+            what, where=path, next_step=f"add {scale} to that variant's `scales`, or choose another baseline"
+        )
     return file, entries
 
 

@@ -48,7 +48,7 @@ def check_allowed(config: Mapping[str, Any], *, allow: Iterable[str] = (), where
         if not isinstance(target, str) or not target.startswith(prefixes):
             shown = ", ".join(prefix.rstrip(".") for prefix in prefixes)
             raise ConfigError(
-                f"{key} is '{target}', which is in none of the allowed packages ({shown})",
+                f"{key} is '{target}', which is not in an allowed package ({shown})",
                 where=where,
                 next_step=f"if you trust it, add `allow_targets: [{_package(str(target))}]` to config/workflow.yaml",
             )

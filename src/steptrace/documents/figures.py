@@ -44,7 +44,7 @@ def _misfit(kind: inspect.Type, key: str, at: str = "") -> str | None:
         fits = any(key.endswith(f".{name}") for name in names)
         return None if fits else near(key, [f"{at}.KEY.{name}" for name in names])
     if not key:  # a gate can demand that there is none, as of `memory.oom`
-        return None if "." in at else f"known: {', '.join(f'{at}.{name}' for name in names)}"
+        return None if "." in at else f"choose one of: {', '.join(f'{at}.{name}' for name in names)}"
     name, _, rest = key.partition(".")
     if name not in names:
         before = f"{at}." if at else ""

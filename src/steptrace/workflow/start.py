@@ -59,8 +59,8 @@ def take_lock(rules: Rules, *, gpus_here: bool) -> None:
     """Refuse to start where another run is at work, or where nothing could be trained."""
     if gpus_here and rules.lacks_gpu():  # before anything is touched: failures would replace an earlier run's results
         cluster = "on a cluster set how many GPUs to use: --resources gpu=N"
-        stop(f"scale=gpu trains on a GPU, and there is none\n  next: use scale=cpu, or scale=auto; {cluster}")
+        stop(f"scale=gpu needs a GPU, and none was found\n  next: use scale=cpu, or scale=auto; {cluster}")
     try:
         LOCK.acquire(timeout=5)  # whoever only reads the Snakefile holds it for a moment
     except Timeout:
-        stop(f"another run is at work in {Path.cwd()}\n  next: wait for it, or use --directory")
+        stop(f"another snakemake is running in {Path.cwd()}\n  next: wait until it ends, or use --directory DIR")
