@@ -1,14 +1,13 @@
-"""What a reader can do on a page, in a real browser: wide and light, narrow and dark."""
+"""What a reader can do on a page, in a real browser, from file:// and without a network."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark")]),
-]
+from steptrace.report.notebook import render_study
+
+pytestmark = pytest.mark.browser
 
 EVERYTHING = """() => {
   const parts = [...document.querySelectorAll("main summary, main button, main th.sort, main input[type=checkbox]")];
@@ -17,6 +16,7 @@ EVERYTHING = """() => {
 }"""
 
 
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark")])
 @pytest.mark.parametrize("name", ["study", "gpu", "cpu", "matrix", "trace", "cpu_trace", "results", "diff"])
 def test_all_that_can_be_clicked_works_without_an_error_or_a_request(
     visit: Any, pages: dict[str, Path], name: str, width: int, scheme: str
@@ -25,6 +25,7 @@ def test_all_that_can_be_clicked_works_without_an_error_or_a_request(
     assert tab.evaluate(EVERYTHING) > 0
     assert tab.evaluate(EVERYTHING) > 0
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert tab.locator("h1").count() == 1
     assert (said, asked) == ([], [])
 
 
@@ -32,10 +33,8 @@ def test_all_that_can_be_clicked_works_without_an_error_or_a_request(
 UNFOLD = "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
 
 
-def test_rows_are_filtered_and_what_is_left_is_copied_as_csv_and_markdown(
-    visit: Any, pages: dict[str, Path], width: int, scheme: str
-) -> None:
-    tab, said, _ = visit(pages["matrix"], width, scheme, permissions=("clipboard-read", "clipboard-write"))
+def test_rows_are_filtered_and_what_is_left_is_copied_as_csv_and_markdown(visit: Any, pages: dict[str, Path]) -> None:
+    tab, said, _ = visit(pages["matrix"], 1440, "light", permissions=("clipboard-read", "clipboard-write"))
     tab.evaluate(UNFOLD)
     tools = tab.locator(".scroll:has(> table.variants) + .table-tools")
     tools.get_by_label("Filter the rows").fill("ignore_index")
@@ -54,10 +53,8 @@ def test_rows_are_filtered_and_what_is_left_is_copied_as_csv_and_markdown(
     assert said == []
 
 
-def test_a_closed_clipboard_leaves_the_text_to_be_copied_by_hand(
-    visit: Any, pages: dict[str, Path], width: int, scheme: str
-) -> None:
-    tab, *_ = visit(pages["gpu"], width, scheme)
+def test_a_closed_clipboard_leaves_the_text_to_be_copied_by_hand(visit: Any, pages: dict[str, Path]) -> None:
+    tab, *_ = visit(pages["gpu"], 1440, "light")
     tab.evaluate(UNFOLD)
     tab.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('closed')); }")
     tools = tab.locator(".scroll:has(> table.variants) + .table-tools")
@@ -72,9 +69,9 @@ COST = "td[data-label='Host blocked']"
 
 
 def test_sorting_by_keyboard_puts_numbers_in_order_whatever_their_unit_and_dates_as_text(
-    visit: Any, pages: dict[str, Path], width: int, scheme: str
+    visit: Any, pages: dict[str, Path]
 ) -> None:
-    tab, *_ = visit(pages["gpu"], width, scheme)
+    tab, *_ = visit(pages["gpu"], 1440, "light")
     tab.evaluate(UNFOLD)
     # Heads are not shown on a narrow screen, where rows are cards; they can still be used by a script.
     tab.evaluate("""() => {
@@ -111,9 +108,9 @@ def test_sorting_by_keyboard_puts_numbers_in_order_whatever_their_unit_and_dates
     ],
 )
 def test_a_link_leads_to_a_finding_a_variant_or_a_site_and_unfolds_it(
-    visit: Any, pages: dict[str, Path], place: str, text: str, width: int, scheme: str
+    visit: Any, pages: dict[str, Path], place: str, text: str
 ) -> None:
-    tab, *_ = visit(pages["gpu"], width, scheme)
+    tab, *_ = visit(pages["gpu"], 1440, "light")
     assert tab.locator(f'a.link[href="{place}"]').count() == 1
     tab.evaluate("document.querySelectorAll('details').forEach((block) => { block.open = false; })")
     tab.evaluate("(place) => { location.hash = place; }", place)
@@ -121,6 +118,78 @@ def test_a_link_leads_to_a_finding_a_variant_or_a_site_and_unfolds_it(
     target.wait_for()
     assert text in target.inner_text()
     tab.wait_for_function("document.querySelector(':target').getBoundingClientRect().top < innerHeight")
-    tab, *_ = visit(pages["gpu"], width, scheme, place)
+    tab, *_ = visit(pages["gpu"], 1440, "light", place)
     tab.wait_for_function("document.querySelector(':target').getBoundingClientRect().top < innerHeight")
     assert tab.locator(":target").is_visible()
+
+
+def test_the_index_opens_without_an_error_or_an_outside_request(visit: Any, pages: dict[str, Path]) -> None:
+    tab, said, asked = visit(pages["index"], 390)
+    assert (said, asked) == ([], [])
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_names_of_145_characters_without_a_break_do_not_widen_the_page(
+    visit: Any, study_builder: Any, tmp_path: Path, width: int
+) -> None:
+    long = "x" * 145
+    place = {"file": f"/{long}/{long}.py", "function": long, "op": long, "label": long, "code": long, "line": 1}
+    found = {
+        "hypothesis": long,
+        "predicted_sites": [{**place, "count_per_step": 2}],
+        "syncs": {"predicted_per_step": 2},
+        "noise": {"iqr_over_median": 0.2, "warnings": [long]},
+    }
+    for name in (long, f"{long}2"):
+        study_builder.add(name, [20.0, 21.0], **found)
+    study_builder.comparison["findings"] = [
+        {"rule": long, "severity": "high", "variant": long, "claim": long, "advice": long, "evidence": [long]}
+    ]
+    render_study(study_builder.write(), tmp_path / "long.html")
+    tab, *_ = visit(tmp_path / "long.html", width)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_head_that_is_a_defined_term_shows_its_meaning_when_focused_and_hides_it_on_escape(
+    visit: Any, pages: dict[str, Path]
+) -> None:
+    tab, said, _ = visit(pages["study"], 1280)
+    head = tab.locator("table.result th.term", has_text="Step time").first
+    head.focus()
+    assert tab.locator("#tip").is_visible()
+    assert tab.locator("#tip").inner_text().startswith("Median over unprofiled steps")
+    assert head.get_attribute("aria-describedby") == "tip"
+    tab.locator("table.result th.term", has_text="Where a step goes").focus()
+    assert "host time between the loop's labels" in tab.locator("#tip").inner_text()
+    head.focus()
+    tab.keyboard.press("Escape")
+    assert not tab.locator("#tip").is_visible()
+    assert said == []
+
+
+def test_hostile_data_does_nothing(visit: Any, pages: dict[str, Path]) -> None:
+    tab, _, _ = visit(pages["study"], 1280)
+    assert tab.locator("main script").count() == 0
+    assert tab.get_by_text("<script>alert('x')</script>").count() > 0
+
+
+def test_the_table_sorts_by_a_column_and_keeps_the_unmeasured_last(visit: Any, pages: dict[str, Path]) -> None:
+    tab, _, _ = visit(pages["study"], 1280)
+    names = tab.locator("table.variants tbody .variant")
+    head = tab.locator("table.variants thead th", has_text="Step time")
+    head.click()
+    assert names.all_inner_texts()[:2] == ["boolean_mask", "ignore_index"]
+    head.click()
+    assert names.all_inner_texts()[:2] == ["ignore_index", "boolean_mask"]
+    assert head.get_attribute("aria-sort") == "ascending"
+
+
+def test_charts_are_seen_and_follow_the_theme(visit: Any, pages: dict[str, Path]) -> None:
+    tab, _, _ = visit(pages["study"], 1280)
+    chart = tab.locator("svg.chart").first
+    assert chart.bounding_box()["width"] > 300
+    text = chart.locator("text", has_text="boolean_mask").first
+    light = text.evaluate("e => getComputedStyle(e).fill")
+    tab.emulate_media(color_scheme="dark")
+    assert text.evaluate("e => getComputedStyle(e).fill") != light

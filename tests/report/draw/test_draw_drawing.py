@@ -5,8 +5,11 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from documents import fill
+from steptrace.documents.memory import DeviceMemory
 from steptrace.report.draw.bars import Bar, Piece, bars
 from steptrace.report.draw.drawing import WIDTH, Drawing, legend_height, legend_lines, ticks
+from steptrace.report.draw.memory import category_bars, memory_curve
 
 
 def test_names_and_tooltips_are_escaped_and_coordinates_short() -> None:
@@ -49,3 +52,8 @@ def test_the_longest_bar_fills_the_width_and_the_others_their_share() -> None:
     root = ET.fromstring(bars(rows, [], "two bars", "ms"))
     boxes = [float(box.attrib[key]) for box in root.iter("rect") for key in ("x", "width")]
     assert boxes == pytest.approx([0, WIDTH / 3, WIDTH / 3, 2 * WIDTH / 3, 0, WIDTH / 2], abs=0.051)
+
+
+def test_memory_without_a_curve_or_bytes_is_not_drawn() -> None:
+    assert memory_curve(fill(DeviceMemory, {"device_type": "cuda", "curve": []}), "x") is None
+    assert category_bars([("x", {})], "") is None

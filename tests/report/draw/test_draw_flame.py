@@ -1,8 +1,8 @@
 """The flame graph of a page: geometry, escaping, and what its script does in a browser."""
 
 import re
-import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,35 +92,18 @@ def test_the_page_holds_path_sequences_and_flame_graph(page: Path) -> None:
 
 
 @pytest.mark.browser
-def test_a_click_widens_a_box_and_a_search_marks_boxes(page: Path) -> None:
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if chromium is None:
-        pytest.skip("no Chromium on this machine: looked for chromium, chromium-browser and google-chrome")
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        tab = browser.new_page(viewport={"width": 1280, "height": 900})
-        said: list[str] = []
-        tab.on("pageerror", lambda error: said.append(str(error)))
-        tab.goto(page.as_uri())
-        graph = tab.locator(".flame-graph").first
-        box = graph.locator("svg.flame > svg.op", has_text="aten::mm").first
-        before = box.bounding_box()
-        box.locator("rect").click(position={"x": 2, "y": 2})
-        after = box.bounding_box()
-        assert before is not None
-        assert after is not None
-        assert after["width"] > before["width"]
-        assert graph.locator("svg.flame > svg.root").get_attribute("width") == "100%"
-        graph.get_by_role("button", name="Whole graph").click()
-        restored = box.bounding_box()
-        assert restored is not None
-        assert abs(restored["width"] - before["width"]) < 1
-        graph.get_by_role("searchbox").fill("aten::mm")
-        assert (
-            graph.locator("svg.flame > svg.hit").count()
-            == graph.locator("svg.flame > svg.op", has_text="aten::mm").count()
-        )
-        assert "boxes" in graph.locator(".flame-bar").inner_text()
-        assert said == []
-        browser.close()
+def test_a_click_widens_a_box_and_a_search_marks_boxes(visit: Any, page: Path) -> None:
+    tab, said, _ = visit(page, 1280)
+    graph = tab.locator(".flame-graph").first
+    box = graph.locator("svg.flame > svg.op", has_text="aten::mm").first
+    before = box.bounding_box()["width"]
+    box.locator("rect").click(position={"x": 2, "y": 2})
+    assert box.bounding_box()["width"] > before
+    assert graph.locator("svg.flame > svg.root").get_attribute("width") == "100%"
+    graph.get_by_role("button", name="Whole graph").click()
+    assert abs(box.bounding_box()["width"] - before) < 1
+    graph.get_by_role("searchbox").fill("aten::mm")
+    hits = graph.locator("svg.flame > svg.hit").count()
+    assert hits == graph.locator("svg.flame > svg.op", has_text="aten::mm").count()
+    assert "boxes" in graph.locator(".flame-bar").inner_text()
+    assert said == []
