@@ -51,7 +51,7 @@ def _sync_sites(window: Window) -> Iterator[Match]:
         yield Match(
             severity="high" if window.share(most_ns) >= MODERATE_SHARE else "warning",
             claim=f"{place(site)} makes the host wait for the GPU ({site.op or site.kind})"
-            + (f", and the GPU then waits for the host: {duration(idle_ns)} idle {per}" if idle_ns else ""),
+            + (f", and the GPU is then idle for {duration(idle_ns)} {per}" if idle_ns else ""),
             evidence=(
                 f"{plural(round(window.per_step(site.count), 2), 'sync')} {per}",
                 f"host blocked {duration(window.per_step(site.blocked_ns))} {per}",

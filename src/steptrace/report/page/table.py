@@ -68,7 +68,7 @@ def listing(
 
 
 def site_table(sites: Sequence[Site], anchor: str, *, per_step: bool = True) -> Explained:
-    """Where the host waits, the costliest site first; of predicted ones, whose cost nobody knows, the most frequent."""
+    """The syncs by site, the costliest first; of predicted ones, whose cost nobody knows, the most frequent."""
     figures = ("count", "blocked_ns", "exposed_idle_ns", "ceiling_ns")
     names = [f"{name}_per_step" if per_step else name for name in figures]
     shown = {column.name for column in shown_columns(type(sites[0]))}
