@@ -1,7 +1,7 @@
 """All-reduces of a rank, on the host as gloo carries them out and on a GPU, and two ranks side by side."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import AUTOGRAD, MAIN, TraceBuilder
@@ -134,7 +134,6 @@ def test_what_the_host_reduces_for_a_gpu_is_hidden_by_kernels_alone():
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 15)), max_size=6)
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 15)), min_size=1, max_size=6), spans)
 def test_against_a_count_of_every_instant(reduces, ops):
     builder = TraceBuilder()

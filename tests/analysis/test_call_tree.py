@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import AUTOGRAD, MAIN, TraceBuilder, training_step
@@ -17,7 +17,6 @@ _EVENT = st.tuples(st.integers(0, 12), st.integers(0, 12), st.integers(0, 1))
 @given(
     st.lists(st.tuples(_EVENT, st.sampled_from(["op", "label", "frame", "kernel"]), st.sampled_from("ab")), max_size=14)
 )
-@settings(max_examples=60, deadline=None)
 def test_times_add_up_and_names_count_the_outer_of_the_same_name(events: list[Any]) -> None:
     builder = TraceBuilder()
     builder.op("aten::first", 0, 1)

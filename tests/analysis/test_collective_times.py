@@ -1,6 +1,6 @@
 """Communication on one rank: what of each collective computation did not hide, per collective and per step."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import TraceBuilder
@@ -40,7 +40,6 @@ def test_exposed_is_what_computation_on_any_stream_leaves() -> None:
 _SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20), st.integers(1, 3), st.booleans()), min_size=1)
 
 
-@settings(max_examples=60, deadline=None)
 @given(_SPANS)
 def test_brute_force(spans: list[tuple[int, int, int, bool]]) -> None:
     builder = TraceBuilder()

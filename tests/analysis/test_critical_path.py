@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from builders import AUTOGRAD, D2D, LOADER, MAIN, TraceBuilder
@@ -397,7 +397,6 @@ class _Slow:
     ],
     [(20, 1, "cudaDeviceSynchronize"), (3, 25, "cudaStreamSynchronize")], 48,
 )  # fmt: skip
-@settings(max_examples=60, deadline=None)
 def test_paths_equal_those_of_a_slow_model(kernels: list[Any], syncs: list[Any], length: int) -> None:
     trace = _made(kernels, syncs, length).trace()
     slow = _Slow(trace)
@@ -438,7 +437,6 @@ def test_paths_equal_those_of_a_slow_model(kernels: list[Any], syncs: list[Any],
     ),
     st.lists(st.integers(1, 25), max_size=3),
 )
-@settings(max_examples=60, deadline=None)
 def test_whatever_the_trace_the_path_is_the_step(activities: list[Any], host: list[Any], lengths: list[int]) -> None:
     """Broken clocks, zero lengths, several threads, graphs, overlapping calls: the parts tile the step all the same."""
     builder = TraceBuilder()

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import AUTOGRAD, MAIN, TraceBuilder
@@ -115,7 +115,6 @@ def test_the_summary_leaves_out_narrow_boxes_and_keeps_parents() -> None:
         max_size=12,
     )
 )
-@settings(max_examples=50, deadline=None)
 def test_widths_add_up(events: list[Any]) -> None:
     builder = TraceBuilder()
     builder.op("first", 0, 1)

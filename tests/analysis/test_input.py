@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from builders import LOADER, TraceBuilder
@@ -106,7 +106,6 @@ _STEPS = st.lists(st.integers(1, 40), max_size=3)
 
 @given(_WAITS, _KERNELS, _STEPS)
 @example([(0, 2), (3, 1)], [], [1, 3])  # a wait across the boundary of two steps
-@settings(max_examples=50, deadline=None)
 def test_brute_force(waits: list[Any], kernels: list[Any], lengths: list[int]) -> None:
     builder = TraceBuilder()
     builder.op("aten::mm", 0, 120)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import AUTOGRAD, MAIN, TraceBuilder
@@ -173,7 +173,6 @@ _LIVES = st.lists(
 
 
 @given(_LIVES, st.integers(0, 300))
-@settings(max_examples=40, deadline=None)
 def test_peak_curve_and_categories_are_those_of_a_replay(lives: list[Life], rest: int) -> None:
     if not any(life.begin is not None or life.end is not None for life in lives):
         return
@@ -219,7 +218,6 @@ def test_peak_curve_and_categories_are_those_of_a_replay(lives: list[Life], rest
 
 
 @given(_LIVES)
-@settings(max_examples=40, deadline=None)
 def test_what_steps_leave_behind_is_that_of_a_count_at_every_step_s_end(lives: list[Life]) -> None:
     lives = [life._replace(size=1000 * life.size) for life in lives if life.begin is not None or life.end is not None]
     builder = Memory(before=sum(life.size for life in lives if life.begin is None))
@@ -313,7 +311,6 @@ def test_a_trace_without_allocations_has_null_memory(tmp_path):
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=900), st.integers(8, 400))
-@settings(max_examples=50, deadline=None)
 def test_a_curve_drawn_small_keeps_its_extremes_and_ends(values: list[int], most: int) -> None:
     array = np.array(values, dtype=np.int64)
     kept = downsample(array, most)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import TraceBuilder
@@ -62,7 +62,6 @@ def test_a_trace_without_optimizers() -> None:
     assert len(optimizer_calls(builder.trace(), None)) == 0
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_operators_against_a_slow_count(data: st.DataObject) -> None:
     """Any nesting of labels and operators: an operator counts where its nearest labelled ancestor is, if direct."""

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import AUTOGRAD, D2D, PINNED_D2H, TraceBuilder, training_step
@@ -143,7 +143,6 @@ def _disjoint(ops: list[Any]) -> list[Any]:
     return placed
 
 
-@settings(max_examples=60, deadline=None)
 @given(_OPS, st.booleans())
 def test_placement_equals_a_plain_count(ops: list[Any], stepped: Any) -> None:
     builder = TraceBuilder()

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import PINNED_D2H, TraceBuilder
@@ -106,7 +106,6 @@ def test_a_part_inside_another_counts_once() -> None:
     assert {name: ns for name, ns in found.parts_ns.items() if ns} == {"forward": 800, "backward": 100, "other": 100}
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     kernels=st.lists(
         st.tuples(st.integers(0, 3_000), st.integers(0, 500), st.integers(1, 600), st.sampled_from((7, 20)))
@@ -170,7 +169,6 @@ _SET = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)).map(lambda span
 
 
 @given(_SET, st.lists(_SET, max_size=3), st.tuples(st.integers(-5, 60), st.integers(0, 40)))
-@settings(max_examples=200, deadline=None)
 def test_each_instant_goes_to_the_first_that_claims_it(window: Any, claims: list[Any], within: tuple[int, int]) -> None:
     sets = [intervals.union(np.array(spans, dtype=np.int64).reshape(-1, 2)) for spans in [window, *claims]]
     names = "abc"[: len(claims)]

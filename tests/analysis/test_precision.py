@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import D2D, TraceBuilder
@@ -97,7 +97,6 @@ _WORK = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(_WORK)
 def test_every_kernels_time_counts_once(work: list[Any]) -> None:
     builder = TraceBuilder()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import TraceBuilder
@@ -63,7 +63,6 @@ def test_waits_are_for_the_last_rank_whatever_the_clocks_say(numbered: Any, base
     assert found == ranks.Straggler(rank=1, share=1.0, caused_ns=3_500_000, delay_ns=1_400_000)
 
 
-@settings(max_examples=15, deadline=None)
 @given(st.lists(st.tuples(*[st.integers(1, 800)] * 3), min_size=3, max_size=6), st.integers(0, 10**6))
 def test_brute_force(starts: list[tuple[int, int, int]], clock: int) -> None:
     base = 1_700_000_000_000_000_000
@@ -164,13 +163,13 @@ def _real(rank: int) -> dict[str, Any]:
     return dict(json.loads(gzip.decompress(recorded(f"two_ranks_{rank}").read_bytes())))
 
 
-def _eight_ranks(folder: Path, delayed: int, delay_us: int) -> None:
-    """Ranks 0, 2, 4, 6 from the first real trace and the others from the second, each with a clock of its own.
+def _four_ranks(folder: Path, delayed: int, delay_us: int) -> None:
+    """Ranks 0 and 2 from the first real trace and the others from the second, each with a clock of its own.
 
     On one rank every collective begins later, as if what comes before it took longer; it ends as it did.
     """
     rng = random.Random(8)
-    for rank in range(8):
+    for rank in range(4):
         trace = _real(rank % 2)
         trace["distributedInfo"] = {**trace["distributedInfo"], "rank": rank}
         clock = rng.randrange(-3_000_000, 3_000_000)
@@ -184,21 +183,21 @@ def _eight_ranks(folder: Path, delayed: int, delay_us: int) -> None:
 
 
 @needs_traces
-@pytest.mark.parametrize("delayed", [5, pytest.param(2, marks=pytest.mark.slow)])
-def test_eight_ranks_make_one_report_that_names_the_straggler(tmp_path: Path, delayed: int) -> None:
+@pytest.mark.parametrize("delayed", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_four_ranks_make_one_report_that_names_the_straggler(tmp_path: Path, delayed: int) -> None:
     folder = tmp_path / "traces"
     folder.mkdir()
     # What comes from the second trace is 22 ms later than the first in one collective: a delay must beat that.
-    _eight_ranks(folder, delayed, 5_000 if delayed % 2 else 35_000)
+    _four_ranks(folder, delayed, 5_000 if delayed % 2 else 35_000)
     assert main(["analyze", str(folder), "--out", str(tmp_path / "out")]) == 0
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert [entry["rank"] for entry in summary["traces"]] == list(range(8))
+    assert [entry["rank"] for entry in summary["traces"]] == list(range(4))
     found = summary["ranks"]["straggler"]
     assert found["rank"] == delayed
     assert found["share"] > 0.5
     waits = {row["rank"]: row for row in summary["ranks"]["waits"]}
     assert waits[delayed]["caused_ns"] == max(row["caused_ns"] for row in waits.values())
-    assert summary["ranks"]["collectives"]["total"] == 80
+    assert summary["ranks"]["collectives"]["total"] == 40
     page = (tmp_path / "out" / "report.html").read_text()
     assert f"Rank {delayed} is the straggler" in page
 

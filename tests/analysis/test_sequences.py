@@ -3,7 +3,7 @@
 from collections import defaultdict
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import AUTOGRAD, LOADER, MAIN, TraceBuilder
@@ -94,7 +94,6 @@ def test_the_summary_folds_neighbours_of_one_name() -> None:
     st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30), st.just("p")), max_size=6),
     st.lists(st.tuples(st.integers(0, 80), st.integers(0, 90), st.integers(0, 5), st.sampled_from("abc")), max_size=9),
 )
-@settings(max_examples=40, deadline=None)
 def test_sequences_of_a_name_equal_brute_force(ops: list[Any], kernels: list[Any]) -> None:
     builder = TraceBuilder()
     builder.op("first", 0, 1, tid=LOADER)

@@ -2,7 +2,7 @@
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import PAGEABLE_D2H, TraceBuilder
@@ -127,7 +127,6 @@ def test_the_bound_holds_with_several_streams_events_and_graphs(program: list[tu
     assert bound(simulate(program).trace()) >= really - 9 * CALL_NS
 
 
-@settings(max_examples=40, deadline=None)
 @given(program=PROGRAMS, lines=st.sets(st.integers(1, 4), min_size=1))
 def test_no_simulated_saving_is_above_the_bound(program: list[tuple[str, int]], lines: set[int]) -> None:
     faster = program

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from builders import AUTOGRAD, MAIN, TraceBuilder, training_step
@@ -49,7 +49,6 @@ def slow_merge(events: list[Event], shorter_than: int) -> list[tuple[object, ...
 
 @given(EVENTS, st.integers(1, 14))
 @example([(0, 0, "a", 0, 12), (0, 0, "a", 1, 2), (0, 0, "a", 9, 10)], 3)
-@settings(deadline=None, max_examples=100)
 def test_boxes_are_those_of_a_slow_merge(events: list[Event], shorter_than: int) -> None:
     table = pd.DataFrame(
         {
@@ -88,7 +87,6 @@ def made_traces(draw: st.DrawFn) -> Trace:
 
 
 @given(made_traces())
-@settings(deadline=None, max_examples=20)
 def test_every_event_of_the_time_shown_is_in_one_box(trace: Trace) -> None:
     (lanes, boxes), time = timeline(trace, trace.device), shown_time(trace)
     span = time.end - time.start

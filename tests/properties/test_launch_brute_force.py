@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import AUTOGRAD, D2D, MAIN, TraceBuilder
@@ -213,7 +213,6 @@ def _check_gaps_and_what_ended_them(works: list[Work], made: Made) -> None:
 
 
 @given(_WORKS, st.lists(st.integers(1, 60), max_size=3))
-@settings(max_examples=80, deadline=None)
 def test_launches_queues_copies_classes_and_gaps(works: list[Work], step_lengths: list[int]) -> None:
     """All of one trace: to make it takes longer than to check it."""
     made = _make(works, step_lengths)
@@ -231,7 +230,6 @@ def test_launches_queues_copies_classes_and_gaps(works: list[Work], step_lengths
         max_size=12,
     )
 )
-@settings(max_examples=100, deadline=None)
 def test_union_by_group(rows: list[tuple[int, int, int, int]]) -> None:
     group, start, length, _ = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
     found = intervals.measure_by_group(group, start, start + length, 5)
@@ -244,7 +242,6 @@ def test_union_by_group(rows: list[tuple[int, int, int, int]]) -> None:
     st.lists(st.tuples(st.integers(0, 40), st.integers(-3, 3)), min_size=1, max_size=10),
     st.lists(st.integers(-5, 50), min_size=2, max_size=8, unique=True),
 )
-@settings(max_examples=100, deadline=None)
 def test_profile_of_a_series(changes: list[tuple[int, int]], cuts: list[int]) -> None:
     times, added = (np.array(column, dtype=np.int64) for column in zip(*changes, strict=True))
     instants, values = steps_of(times, added)
@@ -282,7 +279,6 @@ def _nested(draw: st.DrawFn, start: int, end: int, depth: int) -> list[tuple[str
         max_size=6,
     ),
 )
-@settings(max_examples=120, deadline=None)
 def test_annotations(labels: list[tuple[str, int, int]], work: list[tuple[int, int, int, int]]) -> None:
     builder = TraceBuilder()
     builder.op("aten::mm", 0, 1)

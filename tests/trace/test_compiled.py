@@ -74,7 +74,7 @@ def test_hostile_traces(tmp_path: Path, name: str) -> None:
 
 
 @needs_traces
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith(("diff", "nccl"))])  # large
 def test_real_traces(name: str) -> None:
     assert isinstance(_same(TRACES / name), dict)
 
@@ -149,7 +149,7 @@ _EVENTS = st.fixed_dictionaries(
 
 
 @given(st.lists(_EVENTS, max_size=4), st.sampled_from([None, 1]))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_events_with_values_of_every_kind(tmp_path: Path, events: list[dict[str, Any]], indent: int | None) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps([hostile.BASE, *events], indent=indent))
@@ -157,7 +157,7 @@ def test_events_with_values_of_every_kind(tmp_path: Path, events: list[dict[str,
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_text_that_was_damaged(tmp_path: Path, data: st.DataObject) -> None:
     text = bytearray(json.dumps(data.draw(st.lists(st.sampled_from(_trace().events), min_size=1, max_size=3))).encode())
     bits = [b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"nan", b"-inf", b"1e5", b"\xff", b"\0", b"0", b"\\u00e9"]
@@ -192,7 +192,6 @@ def _innermost(spans: list[tuple[int, int, int]], group: int, time: int) -> int:
 
 
 @given(_SPANS)
-@settings(max_examples=200, deadline=None)
 def test_nestings(spans: list[tuple[int, int, int]]) -> None:
     group, start, end = _nesting(spans)
     rows = list(zip(group.tolist(), start.tolist(), end.tolist(), strict=True))
@@ -201,7 +200,6 @@ def test_nestings(spans: list[tuple[int, int, int]]) -> None:
 
 
 @given(_SPANS, st.lists(st.tuples(st.integers(-1, 3), st.integers(-2, 35)), max_size=20))
-@settings(max_examples=200, deadline=None)
 def test_instants_in_a_nesting(spans: list[tuple[int, int, int]], instants: list[tuple[int, int]]) -> None:
     group, start, end = _nesting(spans)
     rows = list(zip(group.tolist(), start.tolist(), end.tolist(), strict=True))
@@ -221,7 +219,6 @@ def _forest(rows: list[int], shuffled: random.Random) -> list[int]:
 
 
 @given(st.lists(st.tuples(st.integers(-1, 60), st.booleans()), max_size=60), st.randoms())
-@settings(max_examples=200, deadline=None)
 def test_nearest_ancestors(rows: list[tuple[int, bool]], shuffled: random.Random) -> None:
     parent, wanted = _forest([above for above, _ in rows], shuffled), [its for _, its in rows]
 
@@ -235,7 +232,6 @@ def test_nearest_ancestors(rows: list[tuple[int, bool]], shuffled: random.Random
 
 
 @given(st.lists(_SPANS, min_size=1, max_size=4))
-@settings(max_examples=200, deadline=None)
 def test_trees(tables: list[list[tuple[int, int, int]]]) -> None:
     frames, events = [], []
     for kind, spans in enumerate(tables):
@@ -275,7 +271,6 @@ def test_trees(tables: list[list[tuple[int, int, int]]]) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-1, 100), st.integers(0, 3), st.integers(0, 2)), max_size=60), st.randoms())
-@settings(max_examples=200, deadline=None)
 def test_boxes(rows: list[tuple[int, int, int]], shuffled: random.Random) -> None:
     parent = _forest([above for above, _, _ in rows], shuffled)
     key, own = [name for _, name, _ in rows], [width for _, _, width in rows]

@@ -20,7 +20,7 @@ from steptrace.trace.excerpt import write_excerpt
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace
 
-NAMES = ("cpu_only", "event_sync", "h100_vit", "mi250", "nccl", "two_ranks_1")
+NAMES = ("cpu_only", "event_sync", "h100_vit", "mi250", "two_ranks_1", pytest.param("nccl", marks=pytest.mark.slow))
 
 
 def _document(path: Path) -> Any:

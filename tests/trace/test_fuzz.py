@@ -60,8 +60,8 @@ def test_a_fault_of_the_reader_would_be_found(fuzz: ModuleType, monkeypatch: pyt
         fuzz.run(3, analyze_each=10**9)
 
 
-def test_500_inputs(fuzz: ModuleType) -> None:
-    fuzz.run(500, analyze_each=8)
+def test_150_inputs(fuzz: ModuleType) -> None:
+    fuzz.run(150, analyze_each=10)
 
 
 @pytest.mark.slow
