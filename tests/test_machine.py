@@ -9,7 +9,9 @@ from steptrace import machine
 
 
 def collect_environment():
-    return machine.environment(python=platform.python_version(), torch=torch.__version__, cuda=None, gpus=None)
+    return machine.environment(
+        {"python": platform.python_version(), "torch": torch.__version__, "cuda": None, "gpu": None}
+    )
 
 
 def git(folder, *arguments):

@@ -4,8 +4,9 @@ import os
 import platform
 import socket
 import subprocess
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -13,22 +14,14 @@ import steptrace
 from steptrace.documents.run import Environment
 
 
-@dataclass(frozen=True)
-class Gpus:
-    """The GPUs that a program sees: name and memory of the one it uses, and how many there are."""
+def environment(process: Mapping[str, Any], folder: Path | None = None) -> Environment:
+    """Describe this machine for a measured process.
 
-    name: str
-    memory_bytes: int
-    count: int
-
-
-def environment(
-    *, python: str, torch: str, cuda: str | None, gpus: Gpus | None, folder: Path | None = None
-) -> Environment:
-    """Describe this machine for a program that runs on these versions of Python, PyTorch and PyTorch's CUDA.
-
-    The state of the repository is that of `folder` (default: of the working directory).
+    Args:
+        process: its versions `python`, `torch` and `cuda`, and its `gpu` (`name`, `memory_bytes`, `count`, or None).
+        folder: where to ask for the state of the repository; default: the working directory.
     """
+    gpu = process["gpu"]
     commit, dirty = git_state(folder)
     return Environment(
         host=socket.gethostname(),
@@ -36,13 +29,13 @@ def environment(
         cpu=cpu_model(),
         cpu_count=cpu_count(),
         memory_bytes=psutil.virtual_memory().total,
-        gpu=gpus.name if gpus else None,
-        gpu_count=gpus.count if gpus else 0,
-        gpu_memory_bytes=gpus.memory_bytes if gpus else None,
-        driver=driver_version() if gpus else None,
-        cuda=cuda,
-        python=python,
-        torch=torch,
+        gpu=gpu["name"] if gpu else None,
+        gpu_count=gpu["count"] if gpu else 0,
+        gpu_memory_bytes=gpu["memory_bytes"] if gpu else None,
+        driver=driver_version() if gpu else None,
+        cuda=process["cuda"],
+        python=process["python"],
+        torch=process["torch"],
         steptrace=steptrace.__version__,
         git_commit=commit,
         git_dirty=dirty,

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from steptrace import machine, record
-from steptrace.documents.run import Environment
+from steptrace import record
 from steptrace.files import read_json, write_versioned
 
 if TYPE_CHECKING:  # a prediction and a check of the answer need none
@@ -59,10 +58,3 @@ def write_lines(left: Path, run_dir: Path) -> None:
         record.write_sources(run_dir, read_json(left / record.SOURCES_FILE))
     if (left / "op_lines.json").exists():
         record.write_op_lines(run_dir, read_json(left / "op_lines.json"))
-
-
-def environment(left: Mapping[str, Any], folder: Path | None = None) -> Environment:
-    """Where a process ran, of its versions (`python`, `torch`, `cuda`) and its `gpu`; `folder` as in `machine`."""
-    gpus = machine.Gpus(left["gpu"]["name"], left["gpu"]["memory_bytes"], left["gpu"]["count"]) if left["gpu"] else None
-    versions = {name: left[name] for name in ("python", "torch", "cuda")}
-    return machine.environment(**versions, gpus=gpus, folder=folder)

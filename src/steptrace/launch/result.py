@@ -10,9 +10,10 @@ import psutil
 from steptrace import format as fmt
 from steptrace import record
 from steptrace.documents.run import RunMemory, RunRecord
-from steptrace.engine.files import environment, move_trace, steps_table, write_lines
+from steptrace.engine.files import move_trace, steps_table, write_lines
 from steptrace.errors import LaunchError
 from steptrace.launch.start import ADVICE, ITS_OUTPUT, Launched, ended, why
+from steptrace.machine import environment
 
 #: A program that ended early needs this many timed steps to count.
 _LEAST: Final = 2

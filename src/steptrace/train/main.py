@@ -1,7 +1,7 @@
 """The program of a study's variant: `python -m steptrace.train CONFIG.yaml [--out RUNDIR] [--repeat K]`.
 
-It trains, and calls `steptrace.step()` after each step. Without `--out` it trains until it is stopped from outside, as
-by `steptrace run -- python -m steptrace.train CONFIG.yaml`. With `--out` it is measured by the same engine
+Without `--out` it trains, and calls `steptrace.step()` after each step, until it is stopped from outside, as by
+`steptrace run -- python -m steptrace.train CONFIG.yaml`. With `--out` it is measured by the same engine
 (`steptrace.engine.measure`), with a study's extra passes (sections, input and memory) between the timed and the
 profiled steps. It writes run.json, steps.parquet, sections.parquet, input.parquet, trace.json.gz, op_lines.parquet,
 sources.json, warned_syncs.json and memory.json to RUNDIR. Repeat K uses seed + K.
@@ -29,11 +29,12 @@ from omegaconf import DictConfig, OmegaConf
 import steptrace
 from steptrace.deadline import write_stacks_before_it
 from steptrace.documents.run import RunRecord
-from steptrace.engine.files import environment, move_trace, steps_table, trace_name, write_lines
+from steptrace.engine.files import move_trace, steps_table, trace_name, write_lines
 from steptrace.engine.measure import Measurement, MeasureSettings, Phases
 from steptrace.engine.recording import Settings
 from steptrace.engine.steps import Step
 from steptrace.errors import SteptraceError, TrainError
+from steptrace.machine import environment
 from steptrace.record import write_communication, write_memory, write_run, write_steps
 from steptrace.train.bandwidth import communication
 from steptrace.train.distributed import DistInfo, barrier, from_every_rank, process_group, ranks_of
@@ -154,33 +155,20 @@ def measure(
 
 
 def _train_through(phases: Phases, parts: Training, batch_size: int) -> None:
-    """Train until the phases end; they get each step by `steptrace.step()`, or the error that it raised."""
-    step, over = Step(), False
-
-    def step_ended() -> None:
-        nonlocal over
-        try:
-            phases.send(step)
-        except StopIteration:
-            over = True
-
-    next(phases)
-    before, steptrace.on_step = steptrace.on_step, step_ended
+    """Train until the phases end; they get each step, or the error that it raised."""
     samples = parts.accumulate * batch_size
+    next(phases)
     try:
-        while not over:
+        while True:
             try:
                 loss, wait_ns = train_step(parts)
-            except Exception as error:  # an error in a watched step is ignored; other phases raise it again
-                try:
-                    phases.throw(error)
-                except StopIteration:
-                    over = True
+            except Exception as error:  # in a watched step they go on; other phases raise it again
+                phases.throw(error)
                 continue
-            step = Step(parts.accumulate, parts.accumulate, samples, wait_ns, losses=[loss])
-            steptrace.step()
+            phases.send(Step(parts.accumulate, parts.accumulate, samples, wait_ns, losses=[loss]))
+    except StopIteration:
+        pass
     finally:
-        steptrace.on_step = before
         phases.close()
 
 
