@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from steptrace.documents import base as documents
-from steptrace.documents.base import Document, read, write
+from steptrace.documents.base import Document
 from steptrace.documents.run import Communication, RunMemory, RunRecord, Status
 from steptrace.documents.run_tables import InputOfRun, OpLine, SectionOfRun, StepOfRun
 from steptrace.documents.table import names_of, read_table, validate, write_table
@@ -35,10 +35,8 @@ OP_LINES_FILE: Final = "op_lines.parquet"
 WARNED_SYNCS_FILE: Final = "warned_syncs.json"
 COMMUNICATION_FILE: Final = "communication.json"
 SOURCES_FILE: Final = "sources.json"
+MEMORY_FILE: Final = "memory.json"
 _SOURCES_VERSION: Final = 2
-
-#: The phases of a run, in the order they are gone through. Step times come from `timed` alone.
-PHASES: Final = ("warmup", "timed", "profiled")
 
 #: The file of each kind of rows.
 _TABLES: Final[dict[type[Document], str]] = {
@@ -84,24 +82,30 @@ def read_run(run_dir: Path) -> RunRecord:
 
 def write_steps(run_dir: Path, steps: "pd.DataFrame") -> Path:
     """Write `steps.parquet` (table `StepOfRun`, one row a step) into `run_dir` and return its path."""
-    return _write(_valid_steps(steps, run_dir / STEPS_FILE), run_dir / STEPS_FILE)
+    return write_rows(run_dir, StepOfRun, steps)
 
 
 def read_steps(run_dir: Path) -> "pd.DataFrame":
     """The `steps.parquet` of `run_dir` as a `StepOfRun` table; `RecordError` if missing or malformed."""
-    return _valid_steps(_read(run_dir / STEPS_FILE, StepOfRun), run_dir / STEPS_FILE)
+    if (steps := read_rows(run_dir, StepOfRun)) is None:
+        raise missing_file(run_dir / STEPS_FILE)
+    return steps
 
 
 def write_rows(run_dir: Path, kind: type[Document], rows: "pd.DataFrame") -> Path:
-    """Write a table of a run (`SectionOfRun`, `InputOfRun`, `OpLine`) into `run_dir` and return its path."""
-    path = _file_of(kind, run_dir)
-    return _write(_valid(rows, kind, path), path)
+    """Write a table of a run into `run_dir` and return its path."""
+    path, rows = run_dir / _TABLES[kind], validate(rows, kind)
+    replace_atomically(path, lambda temporary: write_table(rows, temporary))
+    return path
 
 
 def read_rows(run_dir: Path, kind: type[Document]) -> "pd.DataFrame | None":
     """The same of `run_dir`, None where the run has none; `RecordError` if it is malformed."""
-    path = _file_of(kind, run_dir)
-    return _read(path, kind) if path.exists() else None
+    path = run_dir / _TABLES[kind]
+    try:
+        return validate(read_table(path), kind) if path.exists() else None
+    except (OSError, ValueError, SchemaError) as error:  # pyarrow's ArrowInvalid is a ValueError
+        raise RecordError(f"file is not such a table ({error})", where=path, expected=kind.__doc__) from error
 
 
 def write_op_lines(run_dir: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
@@ -124,56 +128,20 @@ def read_sources(path: Path) -> dict[str, str]:
     return msgspec.convert(content.get("files"), dict[str, str])
 
 
-def _file_of(kind: type[Document], run_dir: Path) -> Path:
-    return run_dir / _TABLES[kind]
-
-
-def _write(frame: "pd.DataFrame", path: Path) -> Path:
-    replace_atomically(path, lambda temporary: write_table(frame, temporary))
-    return path
-
-
-def _read(path: Path, kind: type[Document]) -> "pd.DataFrame":
-    try:
-        return _valid(read_table(path), kind, path)
-    except FileNotFoundError as error:
-        raise missing_file(path) from error
-    except (OSError, ValueError) as error:  # pyarrow's ArrowInvalid is a ValueError
-        raise RecordError("file is not a readable parquet table", where=path, expected=kind.__doc__) from error
-
-
-def _valid(frame: "pd.DataFrame", kind: type[Document], path: Path) -> "pd.DataFrame":
-    try:
-        return validate(frame, kind)
-    except SchemaError as error:
-        raise RecordError(f"table is malformed ({error.what})", where=path, expected=error.expected) from error
-
-
-def _valid_steps(frame: "pd.DataFrame", path: Path) -> "pd.DataFrame":
-    frame = _valid(frame, StepOfRun, path)
-    unknown = sorted(set(frame["phase"]) - set(PHASES))
-    if unknown:
-        raise RecordError(f"unknown phases {unknown}", where=path, expected=" | ".join(PHASES))
-    if bool((frame[["step_ns", "loader_wait_ns"]] < 0).any(axis=None)):
-        raise RecordError("a step has a negative time", where=path, expected="nanoseconds of at least 0")
-    return frame
-
-
 #: What out of memory looks like in a log: torch on a device, the runtime and its libraries (pinned memory, workspaces,
 #: communicators), Python, torch's host allocator, C++.
 OUT_OF_MEMORY: Final = re.compile(
     r"OutOfMemoryError\b|MemoryError\b|(?:CUDA|HIP)(?: error:)? out of memory|Cuda failure \d+ 'out of memory'"
     r"|(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED|DefaultCPUAllocator: (can't allocate|not enough) memory|std::bad_alloc"
 )
-MEMORY_FILE: Final = "memory.json"
 
 
 def write_memory(run_dir: Path, memory: RunMemory) -> Path:
     """Write `memory.json` into `run_dir` (made if missing) and return its path."""
-    return write(run_dir / MEMORY_FILE, memory)
+    return documents.write(run_dir / MEMORY_FILE, memory)
 
 
 def read_memory(run_dir: Path) -> RunMemory | None:
     """The `memory.json` of `run_dir`, None if there is none; `RecordError` if it is malformed."""
     path = run_dir / MEMORY_FILE
-    return read(path, RunMemory) if path.exists() else None
+    return documents.read(path, RunMemory) if path.exists() else None
