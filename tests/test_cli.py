@@ -33,7 +33,7 @@ def _analyze(out: Path, *traces: Path) -> dict[str, Any]:
 def test_summary_of_one_trace(tmp_path: Path) -> None:
     path = _two_steps().write(tmp_path / "trace.json.gz")
     summary = _analyze(tmp_path / "new" / "out", path)
-    assert summary["schema_version"] == 3
+    assert summary["schema_version"] == 4
     (entry,) = summary["traces"]
     assert entry["path"] == str(path)
     assert len(entry["sha256"]) == 64
@@ -50,7 +50,7 @@ def test_summary_of_one_trace(tmp_path: Path) -> None:
     assert gpu["span_ns"] == gpu["compute_ns"] + gpu["exposed_memory_ns"] + gpu["idle_ns"]
     syncs = entry["syncs"]
     assert (syncs["count"], syncs["per_step"], syncs["by_step"], syncs["by_kind"]) == (2, 1.0, [1, 1], {"d2h_copy": 2})
-    assert (syncs["blocked_ns"], syncs["outside_steps"], syncs["other_threads"]) == (44_000, 0, 0)
+    assert (syncs["blocked_ns"], syncs["outside_steps"]) == (44_000, 0)
     (site,) = syncs["sites"]
     assert (site["file"], site["line"], site["function"], site["count"]) == ("model.py", 10, "forward", 2)
     assert (entry["operators_per_step"], entry["kernels_per_step"]) == (4.0, 4.0)

@@ -36,7 +36,7 @@ def test_names_decide_and_input_types_help_where_names_are_silent() -> None:
     builder.gpu(D2D, 900_100, 50, None)
     found = precision_of(kernel_formats(builder.trace(), 0))
     assert found.kernel_ns == {"bits8": 0, "bits16": 52, "bits32": 50, "bits64": 0, "integer": 0, "unknown": 3}
-    assert (found.from_types_ns, found.tf32_ns) == (7, 20)
+    assert found.tf32_ns == 20
     assert (found.tensor_core_eligible_ns, found.tensor_core_ns) == (90, 60)
     assert (found.tensor_core_no_ns, found.tensor_core_unknown_ns, found.eligible_16_ns) == (30, 0, 40)
 

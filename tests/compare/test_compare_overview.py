@@ -24,7 +24,6 @@ def _trace(trace_of: Callable[..., dict[str, Any]], **changes: Any) -> dict[str,
         "window_ns": 40 * MS,
         "step_ns": 20.0 * MS,
         "parts_ns": {"compute": 30 * MS, "idle_sync": 10 * MS},
-        "device_compute_share": 0.75,
         "operators": [],
     }
     placed = {"ops_total": 30, "ops_device": 20, "ops_host": 4, "ops_view": 6}
@@ -48,12 +47,10 @@ def test_parts_are_means_that_add_up_and_shares_are_medians(
     slow["traces"][0]["overview"] |= {
         "window_ns": 100 * MS,
         "parts_ns": {"compute": 30 * MS, "idle_sync": 70 * MS},
-        "device_compute_share": 0.3,
     }
     found = _variant(folder, [plain, plain, slow])["trace"]["overview"]
     assert found["window_ns"] == 60 * MS
     assert found["parts_ns"] == {"compute": 30 * MS, "idle_sync": 30 * MS}
-    assert found["device_compute_share"] == 0.75
 
 
 def test_what_one_run_did_not_measure_is_null(folder: Any, trace_of: Callable[..., dict[str, Any]]) -> None:

@@ -69,7 +69,7 @@ def test_what_was_not_measured_is_null(folder: Any) -> None:
     assert set(base["syncs"].values()) == {None}
     assert base["predicted_sites"] == []
     assert base["equivalence"]["status"] == "not measured"
-    assert base["loader_wait_ms"] == 0
+    assert base["input"]["wait_ms"] == 0
 
 
 def test_a_step_s_samples_are_those_of_all_its_batches_and_ranks(folder: Any) -> None:
@@ -246,7 +246,7 @@ def test_warm_up_steps_are_left_out_and_shown(folder: Any) -> None:
     assert (base["runs"][0]["warmup_left_out"], base["runs"][0]["steps"]) == (2, 18)
     assert base["step_ms"]["median"] == pytest.approx(10.0)
     assert base["step_ms"]["p95"] < 10.2
-    assert base["loader_wait_pct"] == pytest.approx(10.0)
+    assert base["input"]["share"] == pytest.approx(0.1)
 
 
 def test_drift_and_outliers_are_flagged(folder: Any) -> None:

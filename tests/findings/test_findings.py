@@ -32,8 +32,6 @@ def healthy_variant() -> dict[str, Any]:
         "gpu_busy_pct": 90.0,
         "nvml_util_pct": 95.0,
         "profiled_over_unprofiled": 1.05,
-        "loader_wait_ms": 0.1,
-        "loader_wait_pct": 0.5,
         "input": waiting(0.005),
         "operators_per_step": 300,
         "kernels_per_step": 100,

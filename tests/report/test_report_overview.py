@@ -26,7 +26,6 @@ OVERVIEW: dict[str, Any] = {
     "steps": 1,
     "window_ns": 100 * MS,
     "parts_ns": {name: ms * MS for name, ms in PARTS.items()},
-    "device_compute_share": 0.7,
     "operators": [{"name": "aten::mm", "calls": 8, "host_self_ns": 90_000, "device_self_ns": 60_000_000, "share": 0.8}],
 }
 TRACE: dict[str, Any] = {

@@ -34,7 +34,7 @@ def with_input(share: float | None, **changes: Any) -> Json:
     verdict = None if share is None else "high" if share >= 0.2 else "moderate" if share >= 0.05 else "none"
     parts = {"fetch": 14.0, "collate": 0.5, "pin": None, "copy": None}
     times = {"wait_ms": wait_ms, "counted_ms": wait_ms, "step_ms": 40.0, "idle_part": None, "share": share}
-    return {"input": times | {"verdict": verdict, "traced_share": share, "breakdown_ms": parts} | changes}
+    return {"input": times | {"verdict": verdict, "breakdown_ms": parts} | changes}
 
 
 def with_memory(**changes: Any) -> Json:
@@ -79,8 +79,8 @@ SECTIONS = {"copy data": 0.05, "calc loss": 6.2}
 @pytest.mark.parametrize(
     ("name", "variants", "head", "first"),
     [
-        ("overview", [{"trace": ON_GPU}], ["Step time, unprofiled", "Loader wait, unprofiled", "Compute",
-         "Idle after a sync", "Profiled step"], [None, "120 µs", "60.0 ms", "8.00 ms", "68.0 ms"]),
+        ("overview", [{"trace": ON_GPU}], ["Step time, unprofiled", "Compute",
+         "Idle after a sync", "Profiled step"], [None, "60.0 ms", "8.00 ms", "68.0 ms"]),
         ("differences", [with_waterfall(idle_sync=-7.5, compute=0.01, residual=-0.5)], ["Step time",
          "Idle after a sync", "Compute", "Residual"], ["−8.00 ms", "−7.50 ms", "under 1 %", "−500 µs"]),
         ("input_pipeline", [with_input(0.4)], ["Input-bound", "Share of the step", "Wait", "Fetch, a batch",

@@ -57,7 +57,7 @@ def trace(**changes: object) -> Json:
         "gpu_busy_pct": 70.0,
         "sm_weighted_pct": 41.0,
         "overview": {
-            "kind": "gpu", "steps": 2, "window_ns": 20_000_000, "step_ns": 10e6, "device_compute_share": 0.6,
+            "kind": "gpu", "steps": 2, "window_ns": 20_000_000, "step_ns": 10e6,
             "operators": [],
             "parts_ns": {"compute": 12_000_000, "exposed_memory": 2_000_000,
                          "idle_sync": 4_000_000, "idle_host": 2_000_000},
@@ -310,7 +310,7 @@ def test_the_first_screen_says_what_the_record_is_of(tmp_path: Path) -> None:
     step = trace()["steps"][0]
     box = {"name": "model.py(3): forward", "kind": "frame", "calls": 1, "ns": 5, "parent": 0}
     root = {"name": "host time", "kind": "root", "calls": 1, "ns": 5, "parent": None}
-    stacks = {"program": {"host_flame": {"total_ns": 5, "boxes_left_out": 0, "boxes": [root, box]}, "stacks": True}}
+    stacks = {"program": {"host_flame": {"total_ns": 5, "boxes": [root, box]}, "stacks": True}}
     few = trace(steps=[step], training=False, **stacks)
     words = text_of(written(tmp_path, few))
     before = words[: words.index("What to do first")]

@@ -57,7 +57,6 @@ def test_a_study_of_files_has_the_wait_and_the_parts_of_loading_of_each_variant(
     assert pooled is not None
     for wait in (files, pooled):
         assert 0 < (wait.share or 0) < 1
-        assert 0 < (wait.traced_share or 0) < 1
     parts = files.breakdown_ms
     assert parts is not None
     assert (parts.pin, parts.copy) == (None, None)

@@ -88,8 +88,6 @@ def input_wait(trace: Trace, device: int | None) -> Input:
         counted_ns=counted_ns,
         share=share,
         verdict=verdict_on(share),
-        threshold_moderate=MODERATE_SHARE,
-        threshold_high=HIGH_SHARE,
         by_step=rows(table, InputWaitOfStep) if steps else (),
     )
 

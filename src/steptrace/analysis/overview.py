@@ -50,7 +50,6 @@ def overview(trace: Trace, device: int | None) -> Overview | None:
         window_ns=window,
         step_ns=window / steps if steps else None,
         parts_ns=parts,
-        device_compute_share=parts["compute"] / window if device is not None and window else None,
         operators=rows(top_operators(trace, device).head(MOST_OPERATORS), TopOperator),
     )
 

@@ -22,7 +22,7 @@ from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.common.rows import rows
 from steptrace.compiled import compiled
 from steptrace.documents.base import Document, field
-from steptrace.documents.program import Flame, FlameBox, LineTime, OperatorTime, Program
+from steptrace.documents.program import Flame, FlameBox, LineTime, Program
 from steptrace.documents.table import frame_of
 from steptrace.intervals import Ints
 from steptrace.trace.columns import Mask, Rows, map_names, marks_steps, nearest, references, row_numbers, take
@@ -119,7 +119,6 @@ def shown(flame: pd.DataFrame) -> Flame | None:
     boxes = flame.loc[wide, ["name", "kind", "calls", "ns"]].assign(parent=np.where(parent < 0, -1, place[parent]))
     return Flame(
         total_ns=total,
-        boxes_left_out=int((~wide).sum()),
         boxes=rows(boxes.assign(parent=references(boxes["parent"].to_numpy())), FlameBox),
     )
 
@@ -222,22 +221,19 @@ def merged(parent: Rows, key: Rows, own: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     return take(place, box_parent[by_level]), box_key[by_level], calls[by_level], widths[by_level]
 
 
-#: How many source lines and operators summary.json holds.
-MOST_LINES, MOST_OPERATORS = 25, 25
+#: How many source lines summary.json holds.
+MOST_LINES = 25
 
 _LINE = ["file", "line", "function", "code"]
 
 
 def program(trace: Trace) -> Program:
-    """GPU time by source line and by operator (None without a GPU), and both flame graphs."""
-    by_line = by_operator = None
+    """GPU time by source line (None without a GPU), and both flame graphs."""
+    by_line = None
     if trace.devices:
-        lines = device_time_by(trace, _LINE).dropna(subset="file").head(MOST_LINES)
-        operators = device_time_by(trace, ["op"]).head(MOST_OPERATORS)
-        by_line, by_operator = rows(lines, LineTime), rows(operators, OperatorTime)
+        by_line = rows(device_time_by(trace, _LINE).dropna(subset="file").head(MOST_LINES), LineTime)
     return Program(
         by_line=by_line,
-        by_operator=by_operator,
         device_flame=shown(device_flame(trace)),
         host_flame=shown(host_flame(trace)),
         stacks=bool((host_flame(trace)["kind"] == "frame").any()),

@@ -143,7 +143,6 @@ def syncs(trace: Trace) -> Syncs:
         ceiling_ns=None if device is None else ceiling_ns(trace, costs, set(taken.index)),
         by_kind={str(kind): int(n) for kind, n in taken["kind"].value_counts().sort_index().items()},
         outside_steps=int((~in_step).sum()),
-        other_threads=int((in_step & ~costs["counted"]).sum()),
         sites=rows(sync_sites(trace, device), SyncSite),
     )
 

@@ -76,8 +76,6 @@ def figures(variant: Variant, trace: TraceSummary | None) -> dict[str, Any]:
             lambda run: float(np.median(run.profiled_ns)) / run.times.median_ns,
         ),
         "synchronised_sections_ms": _synchronised_sections(runs),
-        "loader_wait_ms": median_ms(runs, lambda run: run.wait_ns),
-        "loader_wait_pct": median_of(runs, lambda run: None if run.wait_share is None else 100 * run.wait_share),
         "peak_allocated_bytes": max(
             (run.record.peak_allocated_bytes for run in runs if run.record.peak_allocated_bytes is not None),
             default=None,

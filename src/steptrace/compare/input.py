@@ -28,8 +28,7 @@ def input_figures(variant: Variant) -> LoaderWait | None:
     """`input` of a variant: medians over its runs, None in place of what no run measured.
 
     `wait_ms` and `step_ms` are means over the same unprofiled steps, so that `share` (0 to 1), what of the step time
-    counts, is `counted_ms` over `step_ms` in every run. `idle_part` says which part of the wait had the GPU idle, and
-    `traced_share` is the share that the profiled windows give by themselves.
+    counts, is `counted_ms` over `step_ms` in every run. `idle_part` says which part of the wait had the GPU idle.
     """
     runs = variant.measured
     if not runs:
@@ -43,7 +42,6 @@ def input_figures(variant: Variant) -> LoaderWait | None:
         idle_part=median_of(runs, lambda run: _idle_part(run) if _on_gpu(run) else None),
         share=share,
         verdict=verdict_on(share),
-        traced_share=median_of(runs, lambda run: None if run.trace is None else run.trace.input.share),
         breakdown_ms=_breakdown(variant),
     )
 

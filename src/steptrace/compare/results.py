@@ -114,7 +114,6 @@ def _variant(a: VariantResult, b: VariantResult, ratio: stats.Ratio | None, verd
         if ratio is None
         else RatioToBaseline(value=ratio.value, low=ratio.low, high=ratio.high, verdict=verdict),
         differing=tuple(_differing(a, b)),
-        same_configuration=a.digest == b.digest,
     )
 
 
@@ -136,7 +135,7 @@ _FIGURES: Final[Sequence[tuple[str, _Value, Callable[[Any], str], Callable[[Any,
     ("kernels a step", lambda v: v.kernels_per_step, fmt.count, ne),
     ("peak memory", lambda v: v.peak_allocated_bytes, fmt.size_bytes, _by_a_tenth),
     ("GPU busy", lambda v: v.gpu_busy_pct, fmt.percent, _by_a_tenth),
-    ("waiting for data", lambda v: v.loader_wait_pct, fmt.percent, _by_a_tenth),
+    ("waiting for data", lambda v: v.input and v.input.share, fmt.share, _by_a_tenth),
     ("profiled over unprofiled", lambda v: v.profiled_over_unprofiled, fmt.multiple, _by_a_tenth),
 )  # fmt: skip
 

@@ -41,7 +41,6 @@ class VariantChange(Document, frozen=True):
             "Other figures", "Counts and words that differ; memory and shares of time that move by a tenth or more."
         ),
     ]
-    same_configuration: Annotated[bool, field("Whether both trained the same configuration.")]
 
 
 class Change(Document, frozen=True):

@@ -35,6 +35,4 @@ class Input(Document, frozen=True):
     counted_ns: Annotated[int | None, field("What counts against the steps.")]
     share: Annotated[float | None, column("Share of the time", "`counted_ns` as a share of the window.", "share")]
     verdict: Annotated[Literal["none", "moderate", "high"] | None, column("Input-bound", "How much that is.")]
-    threshold_moderate: Annotated[float, field("From this share on moderate.")]
-    threshold_high: Annotated[float, field("From this share on high.")]
     by_step: Annotated[tuple[InputWaitOfStep, ...], field("Each step.")]

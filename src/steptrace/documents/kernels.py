@@ -71,7 +71,6 @@ class Precision(Document, frozen=True):
             "operator's inputs. TF32 is 32-bit.",
         ),
     ]
-    from_types_ns: Annotated[int, field("Known from the operator's input types alone.")]
     tf32_ns: Annotated[int, field("Of the 32-bit time, in TF32 products.")]
     tensor_core_ns: Annotated[
         int,

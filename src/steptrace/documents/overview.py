@@ -44,7 +44,6 @@ class Overview(Document, frozen=True):
             runs="mean",
         ),
     ]
-    device_compute_share: Annotated[float | None, field("Share of the window in which the GPU computed.")]
     operators: Annotated[
         tuple[TopOperator, ...], field("The operators with the most time of their own.", runs="none")
     ] = ()
@@ -60,9 +59,3 @@ class Placement(Document, frozen=True):
     device_ns: Annotated[int | None, field("GPU time of everything that operators launched.")]
     host_ns: Annotated[int, field("Host time of operators that are neither, without what they called.")]
     view_ns: Annotated[int, field("Host time of views.")]
-
-    @property
-    def device_share(self) -> float | None:
-        """Of the operators that do work, those on the GPU; None where none does."""
-        working = self.ops_device + self.ops_host
-        return self.ops_device / working if working else None

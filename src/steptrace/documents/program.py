@@ -7,16 +7,6 @@ import msgspec
 from steptrace.documents.base import Document, field
 from steptrace.documents.column import column, key
 
-#: What is said of the GPU time of a line, and of an operator.
-_Activities = Annotated[int, column("Activities", "GPU activities.", total=True)]
-_GpuTime = Annotated[
-    int, column("GPU time", "Lengths of the activities launched inside, summed over streams.", total=True)
-]
-_Backward = Annotated[
-    int, column("Of it backward", "Of that, backward work, counted at its forward operator.", total=True)
-]
-_Share = Annotated[float, column("Share", "Of all GPU time.", "share")]
-
 
 class LineTime(Document, frozen=True):
     """GPU time of one line: the first Python frame around a launch that is neither PyTorch's nor steptrace's.
@@ -28,20 +18,14 @@ class LineTime(Document, frozen=True):
     line: Annotated[int | None, key("", "Line; of backward work that of the forward operator.", local=True)]
     function: Annotated[str | None, key("", "Function.")]
     code: Annotated[str | None, field("Text of the line.")]
-    kernels: _Activities
-    device_ns: _GpuTime
-    backward_ns: _Backward
-    share: _Share
-
-
-class OperatorTime(Document, frozen=True):
-    """GPU time by innermost operator."""
-
-    op: Annotated[str | None, key("Operator", "Operator; null for work that none launched.")]
-    kernels: _Activities
-    device_ns: _GpuTime
-    backward_ns: _Backward
-    share: _Share
+    kernels: Annotated[int, column("Activities", "GPU activities.", total=True)]
+    device_ns: Annotated[
+        int, column("GPU time", "Lengths of the activities launched inside, summed over streams.", total=True)
+    ]
+    backward_ns: Annotated[
+        int, column("Of it backward", "Of that, backward work, counted at its forward operator.", total=True)
+    ]
+    share: Annotated[float, column("Share", "Of all GPU time.", "share")]
 
 
 class FlameBox(Document, frozen=True):
@@ -58,7 +42,6 @@ class Flame(Document, frozen=True):
     """A flame graph without its narrowest boxes."""
 
     total_ns: Annotated[int, field("Width of the root.")]
-    boxes_left_out: Annotated[int, field("Boxes too narrow to be shown.")]
     boxes: Annotated[
         tuple[FlameBox, ...],
         column(
@@ -73,7 +56,6 @@ class Program(Document, frozen=True):
     """Where in the program GPU and host time go."""
 
     by_line: Annotated[tuple[LineTime, ...] | None, field("By source line; null without a GPU.")]
-    by_operator: Annotated[tuple[OperatorTime, ...] | None, field("By operator; null without a GPU.")]
     device_flame: Annotated[Flame | None, field("GPU time.")]
     host_flame: Annotated[Flame | None, field("Host time.")]
     stacks: Annotated[bool, field("Whether Python frames were recorded.")]

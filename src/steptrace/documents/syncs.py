@@ -129,5 +129,4 @@ class Syncs(Document, frozen=True):
     outside_steps: Annotated[
         int, column("Outside the steps", "Not counted: outside the steps, such as the profiler's own at its end.")
     ]
-    other_threads: Annotated[int, field("Not counted: on threads without training work.")]
     sites: Annotated[tuple[SyncSite, ...], field("By place, the most blocking first.")]

@@ -19,7 +19,7 @@ _BOX = re.compile(
 
 def _graph(*boxes: tuple[str, str, int, int | None]) -> Flame:
     found = tuple(FlameBox(name=name, kind=kind, calls=1, ns=ns, parent=up) for name, kind, ns, up in boxes)
-    return Flame(total_ns=found[0].ns, boxes_left_out=0, boxes=found)
+    return Flame(total_ns=found[0].ns, boxes=found)
 
 
 def test_boxes_stand_below_their_callers_the_widest_to_the_left() -> None:

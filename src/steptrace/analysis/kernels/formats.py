@@ -254,7 +254,6 @@ def precision_of(formats: pd.DataFrame) -> Precision:
 
     return Precision(
         kernel_ns={name: total(formats["bits"] == name) for name in FORMATS},
-        from_types_ns=total(formats["by"] == "types"),
         tf32_ns=total(formats["tf32"]),
         tensor_core_ns=total(eligible & (core == "yes")),
         tensor_core_eligible_ns=total(eligible),

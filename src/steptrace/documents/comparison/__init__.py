@@ -98,10 +98,6 @@ class VariantResult(StepFigures, frozen=True):
             "Median host time from sync to sync, in a pass of its own that is slower than a real step.",
         ),
     ]
-    loader_wait_ms: Annotated[
-        float | None, column("Loader wait", "Mean host time in the loader's next batch, over unprofiled steps.")
-    ]
-    loader_wait_pct: Annotated[float | None, field("The same as a share of the step time.")]
     peak_allocated_bytes: Annotated[int | None, field("Highest of all runs, whole training.")]
     batch_bytes: Annotated[
         dict[str, int] | None, column("Inputs and targets copied", "Bytes of one batch's tensors as they are copied.")
@@ -184,7 +180,7 @@ class GateOutcome(Document, frozen=True):
 class Comparison(File, frozen=True, kw_only=True):
     """The content of comparison.json."""
 
-    schema_version: Annotated[int, field("Version of this document.")] = 3
+    schema_version: Annotated[int, field("Version of this document.")] = 4
     study: Annotated[str, field("Name of the study.")]
     title: Annotated[str, field("Its title.")]
     question: Annotated[str, field("What it asks.")]

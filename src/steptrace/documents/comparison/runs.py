@@ -127,7 +127,6 @@ class LoaderWait(Document, frozen=True):
             f"more, highly from {setting(HIGH_SHARE)} on: the thresholds of the TensorFlow Profiler.",
         ),
     ]
-    traced_share: Annotated[float | None, field("The same by the profiled window alone.")]
     breakdown_ms: Annotated[
         LoadingParts | None,
         column(

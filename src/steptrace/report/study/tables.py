@@ -77,7 +77,6 @@ def overview(study: Comparison) -> Html | None:
     labels = dict.fromkeys(label for of_variant in parts.values() for label in of_variant)
     times = [
         Figure("Step time, unprofiled", study.medians_ms, "ms"),
-        Figure("Loader wait, unprofiled", {v.name: v.loader_wait_ms for v in variants}, "ms"),
         *(Figure(_name(label), {name: of.get(label) for name, of in parts.items()}, "ms") for label in labels),
         Figure("Profiled step", {name: sum(of.values()) for name, of in parts.items()}, "ms"),
     ]
@@ -91,7 +90,7 @@ def overview(study: Comparison) -> Html | None:
     computed = [v for v in variants if v.name in precisions and precisions[v.name].shares]
     tables = [("", table(variants, times))]
     tables += [("Kernel time by number format", table(computed, formats))] if computed else []
-    terms = ["Overview.parts_ns", "VariantResult.loader_wait_ms", "TopOperator.host_self_ns"]
+    terms = ["Overview.parts_ns", "TopOperator.host_self_ns"]
     terms += ["Precision.kernel_ns", "Precision.tensor_core_ns"] if computed else []
     return _section("", [*tables, *_top_operators(study)], terms)
 
