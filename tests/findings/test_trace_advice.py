@@ -79,25 +79,13 @@ def test_a_long_first_call_is_named_and_so_is_the_gap_before_the_first_work(tmp_
     for k in (1, 2):  # nothing else to wait for
         builder.kernel(k * MS - 5 * US, k * MS, 540 * US, "triton_poi_fused_0")
     (finding,) = found(entry_of(builder, tmp_path), "host_bound")
-    assert "the longest gap is 553 µs before the first GPU work, 530 µs of it in cudaFree" in finding.claim
     assert "a gap of 553 µs before the first GPU work: 530 µs in cudaFree" in finding.evidence
     assert "warm-up steps" in finding.advice
 
 
-def test_a_wait_that_returned_late_is_no_first_call(tmp_path: Path) -> None:
-    builder = waiting("cudaStreamSynchronize", 530 * US)
-    for k in (1, 2):
-        builder.kernel(k * MS - 5 * US, k * MS, 540 * US, "triton_poi_fused_0")
-    (finding,) = found(entry_of(builder, tmp_path), "host_bound")
-    assert "530 µs of it in cudaStreamSynchronize" in finding.claim
-    assert "came back late" in finding.advice
-    assert "warm-up" not in finding.advice
-
-
 def test_gaps_without_a_call_are_named_by_what_ends_them(tmp_path: Path) -> None:
     (finding,) = found(entry_of(waiting("cudaFree", US), tmp_path), "host_bound")
-    assert finding.claim.endswith("; the longest gap is 560 µs before a launch by aten::add")
-    assert finding.evidence[3:6] == (
+    assert finding.evidence[3:] == (
         "a gap of 560 µs before a launch by aten::add, outside the GPU's runtime",
         "a gap of 560 µs before a launch by aten::add, outside the GPU's runtime",
         "a gap of 553 µs before the first GPU work, outside the GPU's runtime",
@@ -127,7 +115,8 @@ def test_the_advice_on_a_slow_host_follows_what_it_does_most(
     entry = entry_of(builder, tmp_path)
     (finding,) = [row for row in find_in_trace(entry) if row.rule.endswith("_bound")]
     assert finding.claim.startswith("host-bound: for 80 % of a step the GPU is idle because nothing was launched")
-    assert re.search(rf"meanwhile spends [\d.]+ [mµ]s {most},", finding.claim)
+    assert finding.claim.endswith(f"mostly while the host is {most}")
+    assert re.match(rf"the host meanwhile: [\d.]+ [mµ]s {most},", finding.evidence[1])
     assert finding.advice.startswith(advice)
     gaps = entry.host_gaps
     assert gaps is not None
@@ -149,15 +138,10 @@ def launching(*, kernel: int, frames: bool = False) -> TraceBuilder:
     return builder
 
 
-def test_what_is_not_on_the_critical_path_saves_nothing_and_is_not_recommended(tmp_path: Path) -> None:
+def test_what_is_not_on_the_critical_path_saves_nothing_and_is_no_finding(tmp_path: Path) -> None:
     entry = entry_of(launching(kernel=8), tmp_path)
-    host, reduces = find_in_trace(entry)
-    assert (host.rule, reduces.rule) == ("host_bound", "missing_overlap")
-    assert (reduces.severity, reduces.cost_ns_per_step) == ("info", 0)
-    assert reduces.evidence[-1] == "the host sets the step time: no GPU work is on the critical path"
-    assert recommended([host, reduces]) == [host]
-    assert recommended([reduces]) == []
-    assert host.claim.endswith("the longest gap is 12 µs before a launch by aten::add")
+    (host,) = find_in_trace(entry)  # none on the all-reduces, which computation does not hide
+    assert (host.rule, host.severity) == ("host_bound", "warning")
 
 
 def test_work_of_a_gpu_that_seldom_waits_keeps_its_cost(tmp_path: Path) -> None:
@@ -169,18 +153,20 @@ def test_with_python_stacks_the_first_advice_is_to_profile_without_them(tmp_path
     """The profiler may be why the host is slow; where an unprofiled step time is recorded, it says by how much."""
     entry = entry_of(launching(kernel=8, frames=True), tmp_path)
     (host,) = find_in_trace(entry)  # none on GPU work: its cost is not known
+    assert host.severity == "info"
     assert host.advice.startswith("Profile again without Python stacks")
     assert "If it stays: let less Python run" in host.advice
-    (timed, _) = find_in_trace(replace(entry, unprofiled_step_ns=MS))
+    (timed,) = find_in_trace(replace(entry, unprofiled_step_ns=MS))
+    assert timed.severity == "warning"
     assert timed.advice.startswith("Let less Python run")
 
 
-@pytest.mark.parametrize("share", [0.0, 0.0004, 0.009])
-def test_nothing_is_advised_that_saves_less_than_a_hundredth_of_a_step(share: float) -> None:
-    made = {"claim": "c", "evidence": [], "advice": "a", "counter_check": "c", "source": None, "variant": None}
-    item = {**made, "severity": "info", "cost_ns_per_step": 90, "cost_share": share}
-    little, enough = (fill(Finding, item | {"rule": "r", "cost_share": s}) for s in (share, 0.011))
-    assert (recommended([little]), recommended([little, enough])) == ([], [enough])
+@pytest.mark.parametrize(("ceiling_ns", "listed"), [(0, False), (99 * US, False), (101 * US, True)])
+def test_what_saves_less_than_a_hundredth_of_a_step_is_no_finding(ceiling_ns: int, *, listed: bool) -> None:
+    site = {"file": "a.py", "line": 1, "count": 1, "blocked_ns": 9 * US, "ceiling_ns": ceiling_ns}
+    overview = {"kind": "gpu", "steps": 1, "window_ns": 10 * MS, "parts_ns": {"compute": 10 * MS, "exposed_comm": 0}}
+    findings = found(fill(TraceSummary, {"syncs": {"sites": [site]}, "overview": overview}), "sync_bound")
+    assert bool(findings) == listed
 
 
 def test_options_of_the_profiler_are_no_advice(tmp_path: Path) -> None:
@@ -245,7 +231,7 @@ def test_one_long_call_among_many_short_kernels_is_no_matter_of_launches(tmp_pat
     builder.call("cudaMalloc", 600 * US, 475 * US)
     (finding,) = [row for row in find_in_trace(entry_of(builder, tmp_path)) if row.rule.endswith("_bound")]
     assert finding.rule == "host_bound"
-    assert "475 µs of it in cudaMalloc" in finding.claim
+    assert any("475 µs in cudaMalloc" in line for line in finding.evidence)
 
 
 def test_what_tells_training_from_a_forward_pass(tmp_path: Path) -> None:

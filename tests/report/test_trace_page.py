@@ -361,13 +361,6 @@ def test_findings_stand_behind_the_overview_and_what_has_nothing_to_show_in_one_
     assert "idle per step 3.00 ms" in words
 
 
-def test_what_saves_nothing_is_not_to_be_done_first(tmp_path: Path) -> None:
-    found = [a_finding("info", "useless", 0), a_finding("info", "small", None)]
-    words = text_of(written(tmp_path, trace(findings=found)))
-    assert "What to do first mend small It is small" in words
-    assert "it is useless" in words[words.rindex(" findings", 0, words.index("What to do first") + 2000) :].lower()
-
-
 def test_several_traces_begin_with_what_costs_most_in_any(tmp_path: Path) -> None:
     first = trace(findings=[a_finding("info", "dear", 9_000_000), a_finding("warning", "both", 1_000_000)])
     second = trace(rank=1, findings=[a_finding("high", "severe", 10), a_finding("warning", "both", 2_000_000)])

@@ -63,7 +63,7 @@ def _small_buckets(window: Window) -> Iterator[Match]:
     if all_reduce is None or exposed_ns is None or not all_reduce.bytes or not all_reduce.count:
         return
     mean, each = all_reduce.bytes / all_reduce.count, window.per_step(all_reduce.count)
-    if mean >= SMALL_BYTES or each < SEVERAL or window.share(exposed_ns) < NOISE_FLOOR:
+    if mean >= SMALL_BYTES or each < SEVERAL:
         return
     yield Match(
         severity=_severity(window, exposed_ns),
@@ -80,8 +80,6 @@ def _redundant(window: Window) -> Iterator[Match]:
     extra = passes.redundant
     measured_ns, exposed_ns = window.per_step(extra.measured_ns), _exposed_ns(window)
     cost_ns = measured_ns if exposed_ns is None else min(measured_ns, exposed_ns)
-    if window.share(measured_ns) < NOISE_FLOOR:
-        return
     yield Match(
         severity=_severity(window, cost_ns),
         claim=f"gradients are reduced in each of {number(passes.passes_per_step)} passes of a step: only the last "

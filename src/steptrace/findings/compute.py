@@ -36,7 +36,7 @@ def _tensor_cores(window: Window) -> Iterator[Match]:
     yield Match(
         severity="warning",
         claim=f"matrix products, convolutions and attention run on tensor cores for {percent(share)} of their time"
-        + (", else in 32 bits" if wide else ""),
+        + (", the rest of it in 32 bits" if wide else ""),
         evidence=(
             (
                 f"{duration(window.per_step(using))} {window.per} on tensor cores, "
@@ -64,8 +64,8 @@ def _bf16_fits(window: Window) -> Iterator[Match]:
     tf32_ns, matrix_ns = precision.tf32_ns, precision.tensor_core_eligible_ns
     yield Match(
         severity="info",
-        claim=f"{_only(narrow / (narrow + wide))} kernel time is in 16 bits or less; {duration(window.per_step(wide))} "
-        f"{window.per} in 32 bits",
+        claim=f"kernels compute in 32 bits for {duration(window.per_step(wide))} {window.per}, and in 16 bits or less "
+        f"for {percent(narrow / (narrow + wide))} of their time",
         evidence=(
             f"matrix products, convolutions and attention take {duration(window.per_step(matrix_ns))} {window.per}"
             + (f", in 32 bits with TF32 {duration(window.per_step(tf32_ns))}" if tf32_ns else ""),
@@ -74,10 +74,6 @@ def _bf16_fits(window: Window) -> Iterator[Match]:
         cost_ns_per_step=cost_ns,
         advice=_of_gpu(window.entry.compute_major),
     )
-
-
-def _only(share: float) -> str:
-    return f"only {percent(share)} of" if share >= 0.005 else "no"
 
 
 def _at_most_compute(window: Window, total_ns: float) -> float:
@@ -128,7 +124,7 @@ def _single_tensor(window: Window) -> Iterator[Match]:
         together = row.foreach + row.fused > 0 or "fused" in row.optimizer.lower()
         # Operators on the host alone (step counters) are no update of parameters on the GPU.
         elsewhere = row.kernels < row.most_common_count
-        if together or elsewhere or each < ONE_BY_ONE or window.share(cost_ns) < NOISE_FLOOR:
+        if together or elsewhere or each < ONE_BY_ONE:
             continue
         evidence = [
             f"{row.most_common} is called {number(each)} times in each {row.label}",

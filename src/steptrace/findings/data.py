@@ -72,7 +72,7 @@ def _copy_bound(window: Window) -> Iterator[Match]:
 def _pageable(window: Window) -> Iterator[Match]:
     rows = [row for row in _copies(window) if "Pageable" in row.kind]
     ns = window.per_step(sum(row.ns for row in rows))
-    if not rows or window.share(ns) < NOISE_FLOOR:
+    if not rows:
         return
     exposed_ns = window.parts.get("exposed_memory")
     yield Match(

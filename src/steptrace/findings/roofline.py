@@ -30,7 +30,7 @@ def _slow_kernels(window: Window) -> Iterator[Match]:
     all_ns = window.entry.gpu.compute_ns or 0
     slow = [row for row in window.entry.roofline if row.ns > row.slowest_ns and row.ns >= MODERATE_SHARE * all_ns]
     lost_ns = window.per_step(sum(row.ns - row.slowest_ns for row in slow))
-    if not slow or window.share(lost_ns) < NOISE_FLOOR:
+    if not slow:
         return
     slow.sort(key=lambda row: row.slowest_ns - row.ns)
     worst = slow[0]

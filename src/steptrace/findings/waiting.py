@@ -1,6 +1,5 @@
 """Rules on a GPU that waits: for syncs, for the host's launches, for whatever else."""
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -11,7 +10,7 @@ from steptrace.documents.syncs import BATCH_COPY, Site, is_batch_copy
 from steptrace.findings.model import WORDS, Match, Rule, Thresholds, rule
 from steptrace.findings.replacements import counter_check, replacement
 from steptrace.findings.window import Window
-from steptrace.format import duration, number, plural
+from steptrace.format import duration, plural
 from steptrace.format import place as code_place
 from steptrace.format import share as percent
 from steptrace.limits import MODERATE_SHARE, NOISE_FLOOR, OVERHEAD_HIGH, OVERHEAD_MODERATE
@@ -44,10 +43,7 @@ def _sync_sites(window: Window) -> Iterator[Match]:
     """The sync sites of a step that cost time by themselves."""
     per = window.per
     for site in window.entry.syncs.sites if window.parts else ():
-        most_ns = window.per_step(site.ceiling_ns or 0)
-        if window.share(most_ns) < NOISE_FLOOR:
-            continue
-        idle_ns = window.per_step(site.exposed_idle_ns or 0)
+        most_ns, idle_ns = window.per_step(site.ceiling_ns or 0), window.per_step(site.exposed_idle_ns or 0)
         yield Match(
             severity="high" if window.share(most_ns) >= MODERATE_SHARE else "warning",
             claim=f"{place(site)} makes the host wait for the GPU ({site.op or site.kind})"
@@ -55,8 +51,7 @@ def _sync_sites(window: Window) -> Iterator[Match]:
             evidence=(
                 f"{plural(round(window.per_step(site.count), 2), 'sync')} {per}",
                 f"host blocked {duration(window.per_step(site.blocked_ns))} {per}",
-                f"GPU idle {duration(idle_ns)} {per} from the sync to the next GPU work, of {duration(window.step_ns)}",
-                f"removing it saves {duration(most_ns)} {per} at most",
+                f"removing it saves {duration(most_ns)} of {duration(window.step_ns)} {per} at most",
                 *([f"code: {site.code}"] if site.code else []),
             ),
             cost_ns_per_step=most_ns,
@@ -92,7 +87,7 @@ def _syncs_together(window: Window) -> Iterator[Match]:
         window.per_step(syncs.ceiling_ns or 0),
         window.per_step(sum(site.ceiling_ns or 0 for site in sites)),
     )
-    if window.share(most_ns) < NOISE_FLOOR or most_ns < _TOGETHER * alone_ns:
+    if most_ns < _TOGETHER * alone_ns:
         return
     longest = sorted(sites, key=lambda site: -site.blocked_ns)[:_NAMED]
     names = list(dict.fromkeys(map(place, sorted(sites, key=lambda site: -site.blocked_ns))))
@@ -118,19 +113,20 @@ def _host_bound(window: Window) -> Iterator[Match]:
     gaps = window.entry.host_gaps or HostGaps(gap_ns=0, long_call_ns=0, gaps=())
     spent = _spent(window, gaps)
     whole = "a step" if window.steps else "the trace"
-    kernels = window.entry.kernels_per_step or window.per_step(launches.activities)
-    share, meanwhile = window.share(idle_ns), ", ".join(f"{duration(ns)} {name}" for name, ns in spent if ns)
+    share, kernels = window.share(idle_ns), window.entry.kernels_per_step or window.per_step(launches.activities)
+    # With Python stacks part of it is the profiler's, and no unprofiled step says how much.
+    severe = share >= OVERHEAD_HIGH and not window.host_may_be_slowed
+    meanwhile = ", ".join(f"{duration(ns)} {name}" for name, ns in spent if ns)
+    work = f"{plural(round(kernels, 1), 'kernel')} {window.per}; the median launch has "
     yield Match(
-        severity="warning" if share >= OVERHEAD_HIGH else "info",
+        severity="warning" if severe else "info",
         claim=f"host-bound: for {percent(share)} of {whole} the GPU is idle because nothing was launched"
-        + (f"; the host meanwhile spends {meanwhile}" if meanwhile else "")
-        + _longest_gap(window, gaps),
+        + (f", mostly while the host is {spent[0][0]}" if spent else ""),
         evidence=(
             f"GPU idle for that reason: {duration(idle_ns)} of {duration(window.step_ns)} {window.per}",
-            f"{number(kernels)} kernels {window.per}",
-            f"the median launch has {duration(launches.device_ns.median)} of GPU work",
-            *(_gap_in_words(gap) for gap in gaps.gaps[:_NAMED]),
-            *_longest_endings(window),
+            *([f"the host meanwhile: {meanwhile}"] if meanwhile else []),
+            work + f"{duration(launches.device_ns.median)} of GPU work",
+            *map(_gap_in_words, gaps.gaps[:_NAMED]),
         ),
         cost_ns_per_step=idle_ns,
         advice=_host_advice(window, launches, idle_ns, spent),
@@ -155,8 +151,7 @@ def _host_advice(window: Window, launches: Launches, idle_ns: float, spent: Sequ
     """
     gaps = window.entry.host_gaps
     if gaps is not None and gaps.gap_ns and gaps.long_call_ns >= _MOSTLY * gaps.gap_ns:
-        calls = [call for gap in _counted(window, gaps) or gaps.gaps for call in gap.calls]
-        return _LATE_RETURN if _WAITS.search(max(calls, key=lambda call: call.ns).name) else _FIRST_CALL
+        return _FIRST_CALL
     work_ns = 0.0 if launches.device_ns is None else launches.device_ns.median
     advice = _LOOK_AT_GAPS
     if work_ns < SHORT_KERNEL_NS and idle_ns / max(window.per_step(launches.count), 1) < LAUNCH_NS:
@@ -170,55 +165,22 @@ def _host_advice(window: Window, launches: Launches, idle_ns: float, spent: Sequ
     return f"{_NO_STACKS} If it stays: {advice[0].lower()}{advice[1:]}"
 
 
-def _counted(window: Window, gaps: HostGaps) -> list[HostGap]:
-    """The longest gaps; without steps, what lies beside the GPU's work counts for none."""
-    return [gap for gap in gaps.gaps if window.steps or gap.where == "between"]
-
-
-def _longest_gap(window: Window, gaps: HostGaps) -> str:
-    """The longest gap that counts, as the end of a sentence, and the call that fills most of it."""
-    counted = _counted(window, gaps)
-    if not counted:
-        return ""
-    gap = counted[0]
-    calls = [f", {duration(call.ns)} of it in {call.name}" for call in gap.calls if call.ns >= _MOSTLY * gap.dur]
-    return f"; the longest gap is {duration(gap.dur)} {_where(gap)}{''.join(calls[:1])}"
-
-
 def _gap_in_words(gap: HostGap) -> str:
     """One gap: how long, where, and what calls the host was in for a good part of it."""
     calls = [call for call in gap.calls if call.ns >= _WORTH_NAMING * gap.dur]
     words = " and ".join(
         f"{duration(call.ns)} in " + (call.name if call.count == 1 else f"{call.count} x {call.name}") for call in calls
     )
-    return f"a gap of {duration(gap.dur)} {_where(gap)}" + (f": {words}" if words else ", outside the GPU's runtime")
-
-
-def _where(gap: HostGap) -> str:
-    if gap.where != "between":
-        return "before the first GPU work" if gap.where == "before" else "after the last GPU work"
-    inside = f" in {gap.label}" if gap.label else ""
-    return f"before a launch by {gap.op}{inside}" if gap.op else "before a launch outside operators"
-
-
-def _longest_endings(window: Window) -> list[str]:
-    """Which operators' launches the GPU waited for longest."""
-    endings = [row for row in window.entry.idle.ended_by if row.cause == "host"]
-    return [
-        f"{duration(window.per_step(row.idle_ns))} {window.per} before the launches by {row.op}"
-        + (f" in {row.label}" if row.label else "")
-        for row in endings[:3]
-        if row.op
-    ]
+    launch = f"before a launch by {gap.op}" if gap.op else "before a launch outside operators"
+    at = {"before": "before the first GPU work", "after": "after the last GPU work"}.get(gap.where, launch)
+    label = f" in {gap.label}" if gap.where == "between" and gap.op and gap.label else ""
+    return f"a gap of {duration(gap.dur)} {at}{label}" + (f": {words}" if words else ", outside the GPU's runtime")
 
 
 #: Of the gaps' time, what calls fill where they are the cause; of one gap, what makes a call worth naming.
 _MOSTLY, _WORTH_NAMING = 0.5, 0.1
 #: So many gaps are named.
 _NAMED: Final = 3
-
-#: Calls in which the host waits for the GPU. One that goes on while the GPU is idle was late to return.
-_WAITS: Final = re.compile(r"(Stream|Device|Event|Ctx)Synchronize\Z")
 
 _NO_STACKS: Final = (
     "Profile again without Python stacks (`with_stack=False`): they slow the host, so part of the idle time is the "
@@ -241,10 +203,6 @@ _FIRST_CALL: Final = (
     "The first call of its kind loads the context, a module or a library: let some warm-up steps run before the "
     "profiler records (`torch.profiler.schedule(wait=..., warmup=...)`). cudaMalloc and cudaFree in later steps mean "
     "that PyTorch's allocator grows and shrinks: keep shapes the same from step to step."
-)
-_LATE_RETURN: Final = (
-    "The GPU had nothing to do while this call still waited for it: the host's thread came back late. Look for other "
-    "processes or threads on its cores, and leave each training process some cores of its own."
 )
 #: The thresholds that the rules' words name.
 _BOUND: Final[Thresholds] = {"least": NOISE_FLOOR, "high": MODERATE_SHARE}

@@ -12,6 +12,7 @@ from steptrace.documents.finding import Finding
 from steptrace.documents.summary import TraceSummary
 from steptrace.findings.model import A_STEP, Match, Rule, to_finding
 from steptrace.format import duration
+from steptrace.limits import NOISE_FLOOR
 
 WHOLE: Final = "in the whole trace"
 
@@ -76,7 +77,7 @@ class Window:
         return None if None in on_gpu else float(sum(ns for ns in on_gpu if ns is not None))
 
     def find(self, rule: "Rule[Window]") -> Iterator[Finding]:
-        """A rule's findings; costs get their share of the step, and are for one step only where there are steps.
+        """A rule's findings that save something; their costs get their share, and are for one step where there are any.
 
         None on GPU work where the host bounds the step and Python stacks may be the reason: its cost is not known then.
         """
@@ -85,17 +86,17 @@ class Window:
         for match in rule.find(self):
             match = self._on_path(match) if rule.gpu_work else match
             cost, share = match.cost_ns_per_step, match.cost_share
-            if share is None and cost is not None and self.step_ns:
+            if share is None and cost is not None:
                 share = min(self.share(cost), 1.0)
-            yield to_finding(rule, replace(match, cost_ns_per_step=cost if self.steps else None, cost_share=share))
+            if share is None or share >= NOISE_FLOOR:
+                yield to_finding(rule, replace(match, cost_ns_per_step=cost if self.steps else None, cost_share=share))
 
     def _on_path(self, match: Match) -> Match:
         """A match on GPU work with no more cost than the critical path holds of it."""
         most_ns = self.gpu_on_path_ns
         if most_ns is None or match.cost_ns_per_step is None or match.cost_ns_per_step <= most_ns:
             return match
-        work = f"{duration(most_ns)} of" if most_ns else "no"
-        why = f"the host sets the step time: {work} GPU work is on the critical path"
+        why = f"the host sets the step time: {duration(most_ns)} of GPU work is on the critical path"
         return replace(match, severity="info", cost_ns_per_step=most_ns, evidence=(*match.evidence, why))
 
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS, SEVERITIES, Finding
-from steptrace.limits import NOISE_FLOOR
 from steptrace.report.page.markup import Html, render
 
 #: How many recommendations stand at the top; the section `Findings` has all.
@@ -23,19 +22,17 @@ _OF_THE_PROFILER: Final = frozenset({"profiler_overhead", "too_few_steps"})
 
 
 def findings(items: Sequence[Finding], prefix: str = "") -> Html:
-    """Findings in the order given, those that save nothing behind, those about the method last.
-
-    Those of one rule and advice stand together; what saves something is open, the rest folds.
+    """Findings in the order given, those about the method last; those of one rule and advice stand together.
 
     `prefix` goes before their ids, where a page has several such lists.
     """
     groups: dict[tuple[str, str, str], list[Finding]] = {}
-    for item in sorted(items, key=lambda item: (item.rule in ABOUT_THE_METHOD, _saves_too_little(item))):
+    for item in sorted(items, key=lambda item: item.rule in ABOUT_THE_METHOD):
         groups.setdefault((item.rule, item.advice, item.counter_check), []).append(item)
     return render(
         "page/findings",
         prefix=prefix,
-        shown=min(sum(not all(map(_saves_too_little, group)) for group in groups.values()), _MOST_SHOWN),
+        shown=_MOST_SHOWN,
         unpriced=ABOUT_THE_METHOD | {ANSWER},
         groups=[
             {
@@ -58,17 +55,12 @@ def _alike(group: Sequence[Finding]) -> list[tuple[Finding, list[str]]]:
     return list(alike.values())
 
 
-def _saves_too_little(item: Finding) -> bool:
-    """Whether following it saves at most so little of a step that it cannot be measured."""
-    return item.cost_ns_per_step == 0 or (item.cost_share is not None and item.cost_share < NOISE_FLOOR)
-
-
 def _unpriced(item: Finding) -> bool:
     return item.cost_ns_per_step is None and item.cost_share is None and item.rule != ANSWER
 
 
 def recommended(findings: Sequence[Finding]) -> list[Finding]:
-    """What to do first, one finding of each rule; none that saves less than 1 % of a step.
+    """What to do first, one finding of each rule.
 
     A study's answer leads, and behind it stands only what remains in the variant that it names, and in the study as a
     whole.
@@ -78,7 +70,6 @@ def recommended(findings: Sequence[Finding]) -> list[Finding]:
         findings = [item for item in findings if item.variant in (answer.variant, None)]
     candidates = [item for item in findings if item.rule not in ABOUT_THE_METHOD]
     candidates = candidates or [item for item in findings if item.rule not in _OF_THE_PROFILER]
-    candidates = [item for item in candidates if not _saves_too_little(item)]
     candidates = [item for item in candidates if item.severity != "info" or not _unpriced(item)] or candidates
     by_rule: dict[str, Finding] = {}
     for item in _in_order(candidates):
