@@ -13,7 +13,7 @@ from steptrace.analysis import summarize
 from steptrace.documents.summary import TraceSummary
 from steptrace.findings import RANK_RULES, TRACE_RULES, Finding, find_in_trace, with_trace_findings
 from steptrace.report.page.findings import recommended
-from steptrace.report.trace.page import in_words
+from steptrace.report.trace.words import in_words
 
 US, MS = 1_000, 1_000_000
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"

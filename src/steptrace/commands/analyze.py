@@ -56,9 +56,10 @@ def run(arguments: argparse.Namespace) -> int:
     lines: list[str] = []
     if not arguments.no_report:
         from steptrace.report.trace import page as trace_page
+        from steptrace.report.trace.words import in_words
 
         trace_page.write(summary, out / "report.html")
-        lines = [trace_page.in_words(summary), str(out / "report.html")]
+        lines = [in_words(summary), str(out / "report.html")]
     excerpt = None if arguments.excerpt is None else _write_excerpt(arguments)
     if excerpt is not None:
         lines.append(_excerpt_in_words(excerpt))

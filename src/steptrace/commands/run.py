@@ -183,11 +183,12 @@ def _say(measured: Sequence[Measured], out: Path, arguments: argparse.Namespace,
         lines += [] if predicted and not on_gpu else of_traces(summary, kinds, on_gpu=on_gpu, command=command)
         if not arguments.no_report:
             from steptrace.report.trace import page as trace_page
+            from steptrace.report.trace.words import in_words
 
             of_gpu = None if predicted is None else (predicted.prediction, predicted.estimates)
             trace_page.write(summary, out / "report.html", title=command, predicted=of_gpu)
             document["report"] = out / "report.html"
-            lines += [f"  {line}" for line in trace_page.in_words(summary).splitlines()]
+            lines += [f"  {line}" for line in in_words(summary).splitlines()]
             lines.append(str(out / "report.html"))
     lines += [] if predicted is None else predicted.lines(command)
     for warning in document["warnings"]:

@@ -50,12 +50,17 @@ class Overview(Document, frozen=True):
 
 
 class Placement(Document, frozen=True):
-    """Operators of the steps by where they ran."""
+    """Operators of all steps by where they ran, those that others call included."""
 
     ops_total: Annotated[int, field("`ops_device` + `ops_host` + `ops_view`.")]
-    ops_device: Annotated[int, field("Launched work on the GPU themselves.")]
-    ops_host: Annotated[int, field("Worked on the host, by at least half of their time.")]
-    ops_view: Annotated[int, field("Views and allocations.")]
-    device_ns: Annotated[int | None, field("GPU time of everything that operators launched.")]
-    host_ns: Annotated[int, field("Host time of operators that are neither, without what they called.")]
-    view_ns: Annotated[int, field("Host time of views.")]
+    ops_device: Annotated[int, column("Operators that launch GPU work", "Calls of them.")]
+    ops_host: Annotated[
+        int,
+        column("Operators on the host", "Calls of those that work there for at least half of their time."),
+    ]
+    ops_view: Annotated[int, column("Views and allocations", "Calls of them.")]
+    device_ns: Annotated[int | None, column("Their GPU time", "GPU time of everything that operators launched.")]
+    host_ns: Annotated[
+        int, column("Host time on the host's", "Host time of operators that are neither, without what they called.")
+    ]
+    view_ns: Annotated[int, column("Host time of views", "Host time of views and allocations.")]

@@ -6,14 +6,13 @@ from typing import Final
 from steptrace import format as fmt
 from steptrace.documents.diff import Diff, DiffSide, Pair, RowChange
 from steptrace.documents.step_figures import STEP_FIGURES
-from steptrace.report.draw.bars import PART_NAMES, Part, stacked_bars
-from steptrace.report.draw.svg import InlineSvg
+from steptrace.report.draw.names import PART_NAMES
 from steptrace.report.page.markup import page, render
 
 #: How many rows of a topic the page lists, and the terminal; diff.json has all.
 #: A larger multiple says less than the two figures.
 _MOST_TIMES: Final = 20
-MOST_ROWS: Final = 40
+MOST_ROWS: Final = 10
 _MOST_LINES: Final = 8
 #: Each topic with its heading, and the columns that are shown: name in the table, heading, unit.
 TOPICS: Final = (
@@ -95,18 +94,7 @@ def page_html(diff: Diff) -> str:
     toc = [("totals", "In all"), *((topic, heading) for topic, heading, _ in TOPICS)]
     body = render(
         "diff", diff=diff, toc=toc, unit=_unit(diff), totals=totals(diff), topics=topics(diff), most=MOST_ROWS,
-        chart=_chart(diff), sides=[("A", diff.a), ("B", diff.b)],
+        sides=[("A", diff.a), ("B", diff.b)],
         figures=[f"StepFigures.{f.name}" for f in STEP_FIGURES],
     )  # fmt: skip
     return page("Diff – steptrace", body, toc)
-
-
-def _chart(diff: Diff) -> InlineSvg | None:
-    """Where a step's time goes: a bar a side."""
-    if not diff.parts_ns:
-        return None
-    sides: list[tuple[str, Sequence[Part]]] = [
-        (name, [Part(part, (getattr(pair, side) or 0) / fmt.NS_PER_MS) for part, pair in diff.parts_ns.items()])
-        for name, side in (("A", "a"), ("B", "b"))
-    ]
-    return stacked_bars(sides, f"ms per profiled {_unit(diff)}, mean")

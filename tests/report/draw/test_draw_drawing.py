@@ -7,9 +7,10 @@ import pytest
 
 from documents import fill
 from steptrace.documents.memory import DeviceMemory
-from steptrace.report.draw.bars import Bar, Piece, bars
-from steptrace.report.draw.drawing import WIDTH, Drawing, legend_height, legend_lines, ticks
-from steptrace.report.draw.memory import category_bars, memory_curve
+from steptrace.report.draw.cells import Piece, bar_cell
+from steptrace.report.draw.drawing import Drawing, ticks
+from steptrace.report.draw.series import memory_curve
+from steptrace.report.page.parts import keyed_bar
 
 
 def test_names_and_tooltips_are_escaped_and_coordinates_short() -> None:
@@ -23,12 +24,6 @@ def test_names_and_tooltips_are_escaped_and_coordinates_short() -> None:
     assert root[0][0].text == "<one> & two"
     assert root[1].text == "a < b & 0.123456 > c"
     assert not re.search(r'="[^"]*\d\.\d{3}', text)
-
-
-def test_a_legend_wraps_at_the_width() -> None:
-    lines = legend_lines([("a" * 30, "blue", 1.0), ("b" * 30, "blue", 1.0), ("c", "blue", 1.0)])
-    assert [[word[0] for _, word, *_ in line] for line in lines] == [["a"], ["b", "c"]]
-    assert legend_height(lines) > legend_height(legend_lines([])) > 0
 
 
 @pytest.mark.parametrize(
@@ -45,15 +40,19 @@ def test_ticks_are_round_values_within_the_limits(limits: tuple[float, float], e
 
 
 def test_the_longest_bar_fills_the_width_and_the_others_their_share() -> None:
-    rows = [
-        Bar("a", "3 ms", [Piece(1, "blue", "x"), Piece(2, "green", "y")]),
-        Bar("b", "1.5 ms", [Piece(1.5, "blue", "x")]),
+    rows = [[Piece(1, "blue", "x"), Piece(2, "green", "y")], [Piece(1.5, "blue", "x")]]
+    boxes = [box for row in rows for box in ET.fromstring(bar_cell(row, 3)).iter("rect")]
+    assert [(box.get("x"), box.get("width")) for box in boxes] == [
+        ("0%", "33.33%"),
+        ("33.33%", "66.67%"),
+        ("0%", "50%"),
     ]
-    root = ET.fromstring(bars(rows, [], "two bars", "ms"))
-    boxes = [float(box.attrib[key]) for box in root.iter("rect") for key in ("x", "width")]
-    assert boxes == pytest.approx([0, WIDTH / 3, WIDTH / 3, 2 * WIDTH / 3, 0, WIDTH / 2], abs=0.051)
 
 
-def test_memory_without_a_curve_or_bytes_is_not_drawn() -> None:
+def test_a_bar_without_pieces_is_left_out_and_the_others_name_theirs() -> None:
+    assert keyed_bar([Piece(0, "blue", "x")]) == ""
+    assert '<span class="key blue">&lt;b&gt;</span>' in keyed_bar([Piece(1, "blue", "<b>"), Piece(0, "green", "y")])
+
+
+def test_memory_without_a_curve_is_not_drawn() -> None:
     assert memory_curve(fill(DeviceMemory, {"device_type": "cuda", "curve": []}), "x") is None
-    assert category_bars([("x", {})], "") is None

@@ -49,12 +49,6 @@ def test_code_outside_of_functions_is_named_without_a_line() -> None:
     assert "train.py(1)" not in drawn
 
 
-def test_a_smallest_share_leaves_narrow_boxes_out() -> None:
-    graph = _graph(("GPU time", "root", 1000, None), ("wide", "op", 500, 0), ("narrow", "op", 5, 0))
-    assert "narrow" in str(flame(graph, "GPU time"))
-    assert "narrow" not in str(flame(graph, "GPU time", smallest=0.01))
-
-
 def test_no_name_is_written_of_which_only_a_fragment_would_be_seen() -> None:
     graph = _graph(("GPU time", "root", 1000, None), ("aten::addmm", "op", 960, 0), ("aten::relu", "op", 40, 0))
     drawn = str(flame(graph, "GPU time"))

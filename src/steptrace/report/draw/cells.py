@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from steptrace import format as fmt
-from steptrace.report.draw.bars import PART_COLOURS, Part, words
 from steptrace.report.draw.drawing import ticks
+from steptrace.report.draw.names import Part
 from steptrace.report.draw.svg import InlineSvg, element, image, text, title
 
 #: Values that lie further apart than this need a logarithmic axis.
@@ -75,14 +75,28 @@ def time_axis(scale: Scale) -> tuple[InlineSvg, str]:
     return image("on-scale axis", f'width="100%" height="{_AXIS}"', drawn, f"Axis in {words}, {ends}"), words
 
 
-def parts_cell(parts: Sequence[Part], longest: float) -> InlineSvg:
-    """A stacked bar of parts, as wide as its share of the longest."""
+@dataclass(frozen=True)
+class Piece:
+    """One piece of a bar: its length, its colour, and what it is."""
+
+    size: float
+    colour: str
+    words: str
+
+
+def bar_cell(pieces: Sequence[Piece], longest: float) -> InlineSvg:
+    """A stacked bar, as wide as its share of the longest."""
     drawn, left = "", 0.0
-    for part in parts:
-        width = 100 * part.ms / longest
+    for piece in pieces:
+        width = 100 * piece.size / longest
         if width:
             look = f'x="{left:.4g}%" width="{width:.4g}%"'
-            colour = PART_COLOURS.get(part.label, "grey")
-            drawn += element("rect", f'{look} fill="var(--{colour})"', title(words(part)))
+            drawn += element("rect", f'{look} fill="var(--{piece.colour})"', title(piece.words))
         left += width
-    return image("parts", f'width="100%" height="{_BAR}"', drawn, ", ".join(map(words, parts)))
+    words = ", ".join(piece.words for piece in pieces)
+    return image("parts", f'width="100%" height="{_BAR}"', drawn, words)
+
+
+def parts_cell(parts: Sequence[Part], longest: float) -> InlineSvg:
+    """The same of a step's parts."""
+    return bar_cell([Piece(part.ms, part.colour, part.words) for part in parts], longest)

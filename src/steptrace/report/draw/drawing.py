@@ -5,15 +5,15 @@ properties.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from steptrace.report.draw.svg import InlineSvg, element, image, text, title
 
 #: Natural width of a chart in CSS pixels: legible at 400 px, and two fit beside each other on a laptop.
 WIDTH = 440.0
-#: Height of a row's label in one line, and of a line of a legend.
-ONE_LINE, LEGEND_LINE = 21.0, 19.0
-_BOLD_LETTER, _LETTER = 8.2, 6.6
+#: Height of a row's label.
+ONE_LINE = 21.0
+_BOLD_LETTER = 8.2
 
 Point = tuple[float, float]
 
@@ -58,32 +58,11 @@ class Drawing:
         look += f' text-anchor="{anchor}"' if anchor != "start" else ""
         self._parts.append(text(f'x="{_n(place[0])}" y="{_n(place[1] + 4)}"{look}', words))
 
-    def row_label(self, top: float, height: float, label: tuple[str, str]) -> None:
-        """A row's name and the note on it: at the right end of its line, or below it where `height` has room."""
-        name, note = label
+    def row_label(self, top: float, name: str, note: str) -> None:
+        """A row's name, and at the right end of its line the note on it."""
         self.text((0, top + ONE_LINE / 2), shorten(name), "name")
-        if height > ONE_LINE:
-            self.text((0, top + ONE_LINE / 2 + 15), note)
-        elif note:
+        if note:
             self.text((WIDTH, top + ONE_LINE / 2), note, anchor="end")
-
-    def legend(self, lines: "Legend") -> None:
-        """A legend at the top."""
-        for number, entries in enumerate(lines):
-            y = 9 + LEGEND_LINE * number
-            for x, word, colour, opacity in entries:
-                self.rect((x, y - 4.5), (9, 9), colour, opacity=opacity)
-                self.text((x + 15, y), word, "key")
-
-    def x_axis(self, top: float, floor: float, limits: tuple[float, float], words: str) -> None:
-        """Lines at round values between two heights, their values below `floor`, and below these what they are."""
-        low, high = limits
-        for value in ticks(low, high, 6):
-            x = WIDTH * (value - low) / (high - low)
-            self.line((x, top), (x, floor))
-            anchor = "start" if x < 8 else "end" if x > WIDTH - 8 else "middle"
-            self.text((x, floor + 11), f"{value:g}", anchor=anchor)
-        self.text((WIDTH / 2, floor + 28), words, anchor="middle")
 
     def svg(self, alt: str) -> InlineSvg:
         """The drawing, with what it shows in words."""
@@ -106,39 +85,10 @@ def round_step(least: float) -> float:
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
 
 
-def label_height(labels: Iterable[tuple[str, str]]) -> float:
-    """Height of the rows' labels: one line, or two if a name and its note do not fit beside each other."""
-    fits = all(len(shorten(left)) * _BOLD_LETTER + len(right) * _LETTER + 12 < WIDTH for left, right in labels)
-    return ONE_LINE if fits else ONE_LINE + 15
-
-
 def shorten(name: str) -> str:
     """A name that fits a chart's width: the middle of a longer one is left out."""
     most = int(WIDTH / _BOLD_LETTER) - 1
     return name if len(name) <= most else f"{name[: most // 2]}…{name[-(most // 2 - 1) :]}"
-
-
-#: Lines of a legend: of each entry its left edge, its word, its colour and how opaque that is.
-Legend = Sequence[Sequence[tuple[float, str, str, float]]]
-
-
-def legend_lines(entries: Iterable[tuple[str, str, float]]) -> Legend:
-    """A legend's words, colours and opacities in lines that fit the width."""
-    lines: list[list[tuple[float, str, str, float]]] = [[]]
-    x = 4.0
-    for word, colour, opacity in entries:
-        width = 15 + 6.8 * len(word) + 12
-        if x + width > WIDTH and lines[-1]:
-            lines.append([])
-            x = 4.0
-        lines[-1].append((x, word, colour, opacity))
-        x += width
-    return lines
-
-
-def legend_height(lines: Legend) -> float:
-    """The height of a legend above a chart, in pixels; 6 without one."""
-    return 6 + LEGEND_LINE * len([line for line in lines if line])
 
 
 def _colour(name: str) -> str:

@@ -37,17 +37,16 @@ KINDS = {
 }
 
 
-def flame(tree: Flame | None, what: str, smallest: float = 0.0) -> InlineSvg | None:
+def flame(tree: Flame | None, what: str) -> InlineSvg | None:
     """The flame graph; None if there is nothing to show.
 
     Args:
         tree: `device_flame` or `host_flame` of a trace.
         what: what the widths are, for the root's name.
-        smallest: share of the whole below which boxes are left out.
     """
     if tree is None or not tree.total_ns:
         return None
-    total, boxes = tree.total_ns, tree.boxes
+    total, boxes, smallest = tree.total_ns, tree.boxes, 0.0
     shown, depth, drawn = _drawn(tree, what, smallest)
     while len(drawn.encode()) > MAX_BYTES and len(shown) > 1:
         smallest = max(smallest * 1.5, _NARROW)

@@ -12,8 +12,8 @@ from markupsafe import escape
 
 from steptrace import format as fmt
 from steptrace.documents.timeline import Lane, Timeline
-from steptrace.report.draw.bars import IDLE_CAUSES, PART_NAMES
 from steptrace.report.draw.drawing import ticks
+from steptrace.report.draw.names import IDLE_CAUSES
 from steptrace.report.draw.svg import InlineSvg, element, graph, legend, shorten, text, title
 
 #: Units of the width: one is a tenth of a pixel on a wide page.
@@ -38,7 +38,7 @@ KINDS = {
     "compute": "compute",
     "comm": "communication",
     "memory": "copy or set",
-    **{f"idle_{cause}": f"idle: {PART_NAMES[cause]}" for cause in IDLE_CAUSES},
+    **{f"idle_{cause}": f"idle: {name}" for cause, name in IDLE_CAUSES.items()},
 }
 
 
@@ -64,15 +64,11 @@ class _Box:
         return min(_BOX, max(2, round(_BOX * self.time_ns / self.dur_ns)))
 
 
-def timeline_figure(timeline: Timeline | None, most: int = MOST_POINTED) -> InlineSvg | None:
-    """The picture of a step; None if there is nothing to show.
-
-    Args:
-        timeline: `timeline` of a trace.
-        most: how many boxes have a tooltip, the widest ones.
-    """
+def timeline_figure(timeline: Timeline | None) -> InlineSvg | None:
+    """The picture of a step; None if there is nothing to show."""
     if timeline is None or not timeline.lanes:
         return None
+    most = MOST_POINTED
     picture = _picture(timeline, most)
     while len(picture.encode()) > MAX_BYTES and most > 0:
         most = most * 3 // 4

@@ -16,7 +16,6 @@ from steptrace.documents.comparison import VariantResult
 from steptrace.documents.comparison.syncs import SyncChange
 from steptrace.documents.finding import Finding, Source
 from steptrace.documents.syncs import BATCH_COPY, Place, Site, is_batch_copy
-from steptrace.report.draw.bars import PART_NAMES
 from steptrace.report.page.definitions import definitions
 
 #: Templates lie beside the modules that fill them.
@@ -138,7 +137,7 @@ def _environment() -> jinja2.Environment:
         unplaced=unplaced,
     )
     environment.globals.update(page_globals())
-    environment.globals.update(definitions=definitions, fmt=fmt, Anchors=Anchors, part_names=PART_NAMES)
+    environment.globals.update(definitions=definitions, fmt=fmt, Anchors=Anchors)
     environment.globals.update(not_measured=Markup('<span class="null">not measured</span>'))
     return environment
 

@@ -9,10 +9,9 @@ from steptrace.documents.kernels import Precision
 from steptrace.documents.overview import Overview
 from steptrace.documents.run import is_simulated
 from steptrace.format import NS_PER_MS
-from steptrace.report.draw import bars as draw
-from steptrace.report.draw.bars import Part
-from steptrace.report.draw.svg import InlineSvg
-from steptrace.report.page.table import Explained, listing
+from steptrace.report.draw.names import Part
+from steptrace.report.page.parts import Explained
+from steptrace.report.page.table import listing
 
 
 @dataclass(frozen=True)
@@ -55,14 +54,14 @@ FORMAT_NAMES: Final = {
     "unknown": "unknown",
 }
 #: A number format with less of the kernel time gets no column.
-_SMALLEST_SHARE: Final = 0.0005
+_SMALLEST_SHARE: Final = 0.005
 
 
-def formats_shown(precisions: Sequence[Precision | None]) -> list[str]:
-    """The number formats worth a column: 16, 32 bits and unknown always, the others where any kernel has them."""
-    shares = [pair for item in precisions if item is not None for pair in item.shares.items()]
+def formats_shown(precisions: Sequence[Precision]) -> list[str]:
+    """The number formats that any of these has a share of."""
+    shares = [pair for item in precisions for pair in item.shares.items()]
     used = {name for name, share in shares if share >= _SMALLEST_SHARE}
-    return [name for name in FORMAT_NAMES if name in ("bits16", "bits32", "unknown") or name in used]
+    return [name for name in FORMAT_NAMES if name in used]
 
 
 def overview_parts(overview: Overview | None) -> tuple[Part, ...]:
@@ -78,8 +77,3 @@ def operator_table(overview: Overview) -> Explained:
     on_device = any(row.device_self_ns for row in overview.operators)
     columns = ("name", "calls", *(["device_self_ns"] if on_device else []), "host_self_ns", "share")
     return listing(overview.operators[:MOST], columns)
-
-
-def parts_chart(parts: Sequence[Part], title: str) -> InlineSvg | None:
-    """One bar of a trace's parts; None without any."""
-    return draw.stacked_bars([(title, parts)], "ms") if parts else None

@@ -1,6 +1,6 @@
 """Rows as a table and figures as facts: headings, units and explanations are those that their columns declare."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,7 +12,9 @@ from steptrace.documents.column import Column, keys_of, shown_columns
 from steptrace.documents.syncs import Site
 from steptrace.report.page.definitions import Definition
 from steptrace.report.page.markup import Anchors, Html, breakable, inline_code, place, render, short_place, unplaced
+from steptrace.report.page.parts import Explained
 
+_NOT_MEASURED: Final = Markup('<span class="null">{}</span>').format(fmt.NOT_MEASURED)
 #: A meaning of no more words repeats its heading.
 _FEW_WORDS: Final = 3
 #: Items of a list in a cell.
@@ -21,12 +23,44 @@ _MOST_ITEMS: Final = 8
 _LONGEST: Final = 70
 
 
-@dataclass(frozen=True)
-class Explained:
-    """A piece of a page and what the figures on it mean."""
+Value = float | str | None
+Unit = str | Callable[[float], str] | None
 
-    html: Html | str
-    meanings: Sequence[Definition] = ()
+
+@dataclass(frozen=True)
+class Figure:
+    """A column: figures by the names of rows; `unit` is one of `fmt.with_unit`, or makes words of a number."""
+
+    heading: str
+    values: Mapping[str, Value]
+    unit: Unit = None
+
+
+def figures_table(head: str, rows: Mapping[str, str], figures: Sequence[Figure]) -> Html:
+    """Rows by name, each with what the page calls it, and these figures of each; a column without any is left out."""
+    kept = [figure for figure in figures if any(figure.values.get(name) is not None for name in rows)]
+    words = [any(isinstance(value, str) for value in figure.values.values()) for figure in kept]
+    return render(
+        "page/table",
+        heads=[(head, False), *((figure.heading, not text) for figure, text in zip(kept, words, strict=True))],
+        rows=[
+            ("", [{"text": label}, *(_figure(figure.values.get(name), figure.unit) for figure in kept)])
+            for name, label in rows.items()
+        ],
+        most=len(rows),
+        count=len(rows),
+        silent="",
+    )
+
+
+def _figure(value: Value, unit: Unit) -> dict[str, Any]:
+    if value is None:
+        text: str = _NOT_MEASURED
+    elif isinstance(value, str):
+        text = value
+    else:
+        text = unit(value) if callable(unit) else fmt.with_unit(value, unit)
+    return {"text": text, "sort": "" if value is None else value, "share": None}
 
 
 def listing(
@@ -81,8 +115,14 @@ def facts(of: Document, names: Sequence[str]) -> Explained:
     """Single figures of a struct by the names of their columns."""
     by_name = {column.name: column for column in shown_columns(type(of))}
     columns = [by_name[name] for name in names]
-    html = render("page/facts", facts=[(column.heading, cell(of, column)["text"]) for column in columns])
+    html = named_facts([(column.heading, cell(of, column)["text"]) for column in columns])
     return Explained(html, [_definition(column) for column in columns if len(column.meaning.split()) > _FEW_WORDS])
+
+
+def named_facts(figures: Sequence[tuple[str, str]]) -> Html:
+    """Single figures, each below its heading."""
+    each = Html("").join(Html("<div><dt>{}</dt><dd>{}</dd></div>\n").format(*figure) for figure in figures)
+    return Html('<dl class="facts">\n{}</dl>').format(each)
 
 
 def meanings(kind: type[Document], columns: Sequence[Column], what: str) -> list[Definition]:
@@ -106,17 +146,13 @@ def _columns(rows: Sequence[Document], names: Sequence[str]) -> list[Column]:
 
 
 def _with_values(rows: Sequence[Document], columns: Sequence[Column]) -> tuple[list[Column], str]:
-    """The columns in which any row has a value, and a sentence on the figures that are left out."""
+    """The columns in which any row has a value other than 0, and a sentence on the figures that were not measured."""
     values = {column.name: {column.of(row) for row in rows} for column in columns if column.dtype not in ("", "bool")}
     empty = [column for column in columns if values.get(column.name, {True}) <= {None, "", 0} and not column.is_key]
     empty += [column for column in columns[1:] if column.is_key and values.get(column.name) == {None}]
-    figures = [column for column in empty if column.is_number and not column.is_key]
-    by_value = {
-        "Left out, not measured": [column.heading for column in figures if None in values[column.name]],
-        "Left out, 0 in every row": [column.heading for column in figures if None not in values[column.name]],
-    }
-    named = [f"{what}: {fmt.enumeration(headings)}." for what, headings in by_value.items() if headings]
-    return [column for column in columns if column not in empty], " ".join(named)
+    not_measured = [c.heading for c in empty if c.is_number and not c.is_key and None in values[c.name]]
+    silent = f"Not measured: {fmt.enumeration(not_measured)}." if not_measured else ""
+    return [column for column in columns if column not in empty], silent
 
 
 def cell(row: Document, column: Column, words: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -130,9 +166,9 @@ def cell(row: Document, column: Column, words: Mapping[str, str] | None = None) 
 
 def _text(row: Document, column: Column, value: object) -> str | Markup:
     if column.name == "file":
-        return Html(render("page/place", site=row, text=_place_text(row)))
+        return _place_cell(row)
     if value is None:
-        return Markup('<span class="null">{}</span>').format(fmt.NOT_MEASURED if column.is_number else "none")
+        return _NOT_MEASURED if column.is_number else Markup('<span class="null">none</span>')
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):
@@ -143,6 +179,17 @@ def _text(row: Document, column: Column, value: object) -> str | Markup:
     if len(name) <= _LONGEST:
         return breakable(name)
     return Markup('<span title="{}">{}</span>').format(name, breakable(fmt.clipped(name, _LONGEST)))
+
+
+def _place_cell(row: Any) -> Html:
+    """The place, the function it lies in, and the line's code."""
+    if row.file:
+        html = Html('<span class="place" title="{}">{}</span>\n').format(row.file, breakable(_place_text(row)))
+    else:
+        html = Html('<span class="null">{}</span>\n').format(_place_text(row))
+    if row.function and row.function != "<module>":
+        html += Html('<span class="note">in {}</span>\n').format(row.function)
+    return html + Html('<code class="line">{}</code>\n').format(row.code) if row.code else html
 
 
 def _place_text(row: Any) -> str:

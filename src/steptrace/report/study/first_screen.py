@@ -9,12 +9,13 @@ from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.findings.estimated import estimated_gpus, leads
 from steptrace.findings.verdict import verdict_of
 from steptrace.limits import SLOW_PROFILE
-from steptrace.report.draw.bars import Part, legend_of
 from steptrace.report.draw.cells import Scale, interval_cell, parts_cell, time_axis
+from steptrace.report.draw.names import Part
 from steptrace.report.page import overview
 from steptrace.report.page.findings import ABOUT_THE_METHOD, findings, recommended
 from steptrace.report.page.markup import Html, render
 from steptrace.report.page.overview import overview_parts
+from steptrace.report.page.parts import Explained, folded
 from steptrace.report.study.estimate import estimate
 from steptrace.report.study.model import (
     has_traced_syncs,
@@ -52,14 +53,13 @@ def first_screen(study: Comparison) -> Html:
         left_out=len(study.variants) - len(shown),
         scale=scale,
         axis=None if scale is None else time_axis(scale),
-        legend=legend_of(labels),
+        legend=[Part(label, 0.0) for label in labels],
         traced=traced,
-        items=items,
+        first=render("page/first", items=items, more=len(study.findings) - len(items), anchor="findings", nothing=""),
         device=_device(study),
         estimated=estimate(study),
         estimate_leads=leads(study),
         launched=next(f for f in STEP_FIGURES if f.name == ("kernels_per_step" if of_gpu else "operators_per_step")),
-        more=len(study.findings) - len(items),
         no_verdict=_no_verdict(study),
     )
 
@@ -86,9 +86,8 @@ def all_findings(study: Comparison) -> Html:
     if not leads(study) or not on_cpu:
         return findings(items)
     title = f"CPU check: {fmt.plural(len(on_cpu), 'finding')} on this machine's steps, which say nothing of a GPU"
-    folded = render("page/folded", title=title, body=findings(on_cpu))
     others = [item for item in items if item not in on_cpu]
-    return Html(findings(others) + folded) if others else folded
+    return Html((findings(others) if others else Html("")) + folded(title, Explained(findings(on_cpu))).html)
 
 
 def _scale(shown: Sequence[VariantResult], medians: Mapping[str, float]) -> Scale | None:

@@ -17,7 +17,8 @@ from steptrace.errors import RecordError
 from steptrace.format import NS_PER_MS
 from steptrace.report.draw.drawing import ONE_LINE, WIDTH, Drawing, ticks
 from steptrace.report.draw.svg import InlineSvg
-from steptrace.report.page.markup import Html, render
+from steptrace.report.page.markup import Html
+from steptrace.report.page.parts import figure
 from steptrace.report.study.model import variants_shown
 
 #: A line through more steps than this is drawn through the least and the greatest of each of so many groups; of many
@@ -62,7 +63,7 @@ def step_times(study: Comparison, comparison: Path | str) -> Html | None:
         caption += f" {fmt.plural(left_out, 'more variant')} not drawn."
     if without_steps:
         caption += f" {fmt.plural(without_steps, 'run')} without a steps.parquet not drawn."
-    return render("page/charts", figures=[(steps_in_order(study, steps), "Steps in the order they ran", caption)])
+    return Html(figure(steps_in_order(study, steps), "Steps in the order they ran", caption).html)
 
 
 def load_steps(study: Comparison, comparison: Path | str) -> tuple[RunSteps, ...]:
@@ -113,7 +114,7 @@ def steps_in_order(study: Comparison, steps: Sequence[RunSteps]) -> InlineSvg:
     drawing = Drawing(block * len(shown) + 12)
     most = min(max(_POINTS_IN_ALL // sum(map(len, shown.values())), _FEWEST_POINTS), _MOST_POINTS)
     for index, (name, runs) in enumerate(shown.items()):
-        drawing.row_label(block * index, ONE_LINE, (name, _left_out_note(runs)))
+        drawing.row_label(block * index, name, _left_out_note(runs))
         _draw_order(drawing, runs, (block * index + ONE_LINE + 4, plot), most)
     drawing.text((WIDTH / 2, block * len(shown) + 2), "step (warm-up shaded)", anchor="middle")
     return drawing.svg("Step times in the order the steps ran, one line a run, per variant.")

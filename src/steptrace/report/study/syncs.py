@@ -5,7 +5,8 @@ from typing import Final
 from steptrace.documents.comparison import Comparison, SyncDiff, VariantResult
 from steptrace.documents.comparison.syncs import SyncChange
 from steptrace.report.page.markup import Anchors, Html, render
-from steptrace.report.page.table import Explained, site_table
+from steptrace.report.page.parts import Explained
+from steptrace.report.page.table import site_table
 from steptrace.report.study.model import MANY, variants_shown
 
 #: More blocks than this are not shown: a page stays readable, and below 1.5 MB with 200 variants.

@@ -3,22 +3,20 @@
 A column is a heading, a figure of a variant and its unit; one without any value is left out.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final
 
-from markupsafe import Markup
 from msgspec.structs import asdict
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.limits import NOISE_FLOOR
-from steptrace.report.draw.bars import PART_NAMES
-from steptrace.report.draw.memory import CATEGORIES
+from steptrace.report.draw.names import MEMORY_CATEGORIES, PART_NAMES
 from steptrace.report.page.definitions import definitions
 from steptrace.report.page.markup import Html, breakable, render
 from steptrace.report.page.overview import FORMAT_NAMES, formats_shown, operator_table, overview_parts
+from steptrace.report.page.table import Figure, Unit, figures_table, named_facts
 
 #: Parts of a step on the host, as the training loop labels them, in the order they run.
 STEP_SECTIONS: Final = ("data", "forward", "loss", "backward", "optimizer")
@@ -29,39 +27,10 @@ _OTHER_LABELS: Final = (
 #: A host's memory of which less is used decides nothing between variants.
 _SMALL_PART: Final = 0.05
 
-Value = float | str | None
-Unit = str | Callable[[float], str] | None
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A column: the variants' figures by name; `unit` is one of `fmt.with_unit`, or makes words of a number."""
-
-    heading: str
-    values: Mapping[str, Value]
-    unit: Unit = None
-
 
 def table(variants: Sequence[VariantResult], figures: Sequence[Figure]) -> Html:
-    """Variants below each other with these figures of each; nothing without variants."""
-    kept = [figure for figure in figures if any(figure.values.get(v.name) is not None for v in variants)]
-    rows = [
-        ("", [{"text": breakable(v.name)}, *(_cell(figure.values.get(v.name), figure.unit) for figure in kept)])
-        for v in variants
-    ]
-    words = [any(isinstance(value, str) for value in figure.values.values()) for figure in kept]
-    heads = [("Variant", False), *((figure.heading, not is_text) for figure, is_text in zip(kept, words, strict=True))]
-    return render("page/table", heads=heads, rows=rows, most=len(rows), count=len(rows), silent="")
-
-
-def _cell(value: Value, unit: Unit) -> dict[str, object]:
-    if value is None:
-        text: str = Markup('<span class="null">{}</span>').format(fmt.NOT_MEASURED)
-    elif isinstance(value, str):
-        text = value
-    else:
-        text = unit(value) if callable(unit) else fmt.with_unit(value, unit)
-    return {"text": text, "sort": "" if value is None else value, "share": None}
+    """Variants below each other with these figures of each."""
+    return figures_table("Variant", {v.name: breakable(v.name) for v in variants}, figures)
 
 
 def _section(lead: str, tables: Sequence[tuple[str, Html]], terms: Sequence[str]) -> Html:
@@ -196,7 +165,7 @@ def memory(study: Comparison) -> Html | None:
     ]
     at_peak = [
         Figure(word.capitalize(), {name: entry.by_category.get(key) or None for name, entry in entries.items()}, "B")
-        for key, (word, _) in CATEGORIES.items()
+        for key, (word, _) in MEMORY_CATEGORIES.items()
     ]
     traced = [v for v in variants if v.name in entries]
     incomplete = [name for name, entry in entries.items() if not entry.complete]
@@ -342,4 +311,4 @@ def method(study: Comparison) -> Html:
     spread = [Figure("Interquartile range / median", iqr, "share")]
     noisy = [variant for variant in study.variants if variant.noise.iqr_over_median is not None]
     tables = [("Spread of the steps within runs", table(noisy, spread))] if noisy else []
-    return Html(render("page/facts", facts=facts) + _section("", tables, ["Method.noise_floor"]))
+    return Html(named_facts(facts) + _section("", tables, ["Method.noise_floor"]))

@@ -5,12 +5,13 @@ from typing import Final
 from steptrace import format as fmt
 from steptrace.documents.memory import DeviceMemory
 from steptrace.limits import COUNTER_AGREES
-from steptrace.report.draw.memory import CATEGORIES, category_bars, memory_curve
+from steptrace.report.draw.cells import Piece
+from steptrace.report.draw.names import MEMORY_CATEGORIES
+from steptrace.report.draw.series import memory_curve
 from steptrace.report.page.definitions import definitions
-from steptrace.report.page.markup import render
-from steptrace.report.page.table import Explained, facts, listing
+from steptrace.report.page.parts import Explained, Parts, figure, folded, keyed_bar, note, subheading
+from steptrace.report.page.table import facts, listing
 from steptrace.report.trace.model import TraceView
-from steptrace.report.trace.parts import Parts, chart, note
 
 #: A device with a smaller share of the largest peak than this is left out.
 _WORTH_SHOWING: Final = 0.01
@@ -46,19 +47,19 @@ def _device_memory(entry: DeviceMemory) -> list[Explained]:
                 f"Allocations are missing: the allocator's counter fits the recorded blocks at {agrees} of the events."
             )
         )
-    peak = category_bars([(f"{name}, at the peak", entry.by_category)], "Bytes at the peak.")
-    origins = entry.at_peak
-    words = {key: word for key, (word, _) in CATEGORIES.items()}
-    table = listing(origins, most=15, words=words) if origins else Explained("")
+    held = [
+        Piece(size, colour, f"{word} {fmt.size_bytes(size)}")
+        for category, (word, colour) in MEMORY_CATEGORIES.items()
+        if (size := entry.by_category.get(category))
+    ]
+    words = {category: word for category, (word, _) in MEMORY_CATEGORIES.items()}
+    origins = listing(entry.at_peak, most=15, words=words) if entry.at_peak else Explained("")
+    curve = memory_curve(entry, f"Memory of {name}")
     return [
-        Explained(render("page/subheading", text=name)),
+        subheading(name),
         facts(entry, [name for name in figures if getattr(entry, name) is not None]),
         *notes,
-        chart(
-            memory_curve(entry, f"Memory of {name}"),
-            "Allocated over time",
-            "Dashed: held since before the trace. Pale: reserved.",
-        ),
-        chart(peak, "What held it at the peak"),
-        Explained(render("page/folded", title="Live at the peak, by origin", body=table.html), table.meanings),
+        Explained(keyed_bar(held)),
+        figure(curve, "Allocated over time", "Dashed: held since before the trace. Pale: reserved."),
+        folded("Live at the peak, by origin", origins),
     ]

@@ -6,10 +6,8 @@ from pathlib import Path
 from statistics import median
 
 from steptrace import format as fmt
-from steptrace.documents.gpu_time import GpuTime, StepTime
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.errors import RecordError
-from steptrace.report.draw.bars import Part
 
 
 @dataclass(frozen=True)
@@ -46,17 +44,6 @@ def build(summary: Summary) -> tuple[TraceView, ...]:
         raise RecordError("summary holds no traces", expected="the content of a summary.json of `steptrace analyze`")
     titles = _titles(summary.traces)
     return tuple(TraceView(title, trace) for title, trace in zip(titles, summary.traces, strict=True))
-
-
-def gpu_parts(times: GpuTime | StepTime) -> tuple[Part, ...]:
-    """The parts that a GPU's span, or a step, is made of."""
-    parts = {
-        "compute": times.compute_ns,
-        "exposed_comm": times.exposed_comm_ns,
-        "exposed_memory": times.exposed_memory_ns,
-        "idle": times.idle_ns,
-    }
-    return tuple(Part(name, ns / fmt.NS_PER_MS) for name, ns in parts.items() if ns is not None)
 
 
 def _titles(traces: Sequence[TraceSummary]) -> list[str]:

@@ -1,20 +1,17 @@
 """What a page of several traces says of them together."""
 
-from collections.abc import Sequence
-
-from steptrace import format as fmt
 from steptrace.documents.summary import Ranks
-from steptrace.report.draw.bars import Part, one_part
 from steptrace.report.page.definitions import definitions
 from steptrace.report.page.markup import render
-from steptrace.report.page.table import Explained, listing
+from steptrace.report.page.parts import Explained, Parts, note
+from steptrace.report.page.table import listing
 
 _TERMS = ("Ranks.straggler", "RankCollectives.matched", "RankAllReduce.expected_ns")
 
 
-def rank_sections(ranks: Ranks) -> list[tuple[str, str, Sequence[Explained]]]:
+def rank_sections(ranks: Ranks) -> list[tuple[str, str, Parts]]:
     """Id, heading and parts of each section on all ranks."""
-    sections: list[tuple[str, str, Sequence[Explained]]] = []
+    sections: list[tuple[str, str, Parts]] = []
     if any(row.collectives for row in ranks.waits):
         sections.append(("waits", "Which rank the others wait for", _waits(ranks)))
     if ranks.kernels:
@@ -27,27 +24,18 @@ def _waits(ranks: Ranks) -> list[Explained]:
     parts = [Explained(render("trace/waits", s=ranks.straggler, matched=of.matched, reduced=ranks.all_reduce))]
     if not of.matched:
         return parts
-    rows = [
-        (f"rank {row.rank}", [Part("exposed_comm", row.wait_ns / fmt.NS_PER_MS)])
-        for row in ranks.waits
-        if row.wait_ns is not None
-    ]
-    if rows:
-        chart = one_part(rows, "ms waited for other ranks")
-        caption = "The rank that waits least is the one the others wait for."
-        figures = [(chart, "Waiting in collectives, by rank", caption)]
-        parts.append(Explained(render("page/charts", figures=figures)))
     how = {
         "order": "by size and order, as the host's have no numbers",
         "time": "by time, as the traces do not number them",
     }
     by = "".join(f", {count} of them {how[name]}" for name, count in of.matched_by.items() if count and name in how)
-    note = (
+    counted = (
         f"{of.matched} of {of.total} activities of collectives ran on more than one rank{by}; the others are left out."
     )
     return [
         *parts,
         listing(ranks.waits),
         Explained(listing(of.by_name).html),
-        Explained(render("page/note", text=note), definitions(_TERMS)),
+        note(counted),
+        Explained("", definitions(_TERMS)),
     ]

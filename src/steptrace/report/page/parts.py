@@ -1,0 +1,59 @@
+"""What sections of a page are made of, beside tables and facts: sentences, pictures, bars, folded parts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from steptrace.report.draw.cells import Piece, bar_cell
+from steptrace.report.draw.svg import InlineSvg
+from steptrace.report.page.definitions import Definition
+from steptrace.report.page.markup import Html, inline_code
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A piece of a page and what the figures on it mean."""
+
+    html: Html | str
+    meanings: Sequence[Definition] = ()
+
+
+#: What a section is made of, in its order.
+Parts = Sequence[Explained]
+
+
+def note(text: str) -> Explained:
+    """A sentence."""
+    return Explained(Html('<p class="note">{}</p>').format(inline_code(text)))
+
+
+def subheading(text: str) -> Explained:
+    """A heading within a section."""
+    return Explained(Html("<h3>{}</h3>").format(text))
+
+
+def folded(title: str, body: Explained) -> Explained:
+    """A part of a section behind its title; nothing if the part is empty."""
+    html = Html("<details><summary>{}</summary>\n{}\n</details>").format(title, body.html)
+    return Explained(html if body.html else "", body.meanings)
+
+
+def figure(svg: InlineSvg | None, title: str, caption: str = "", *, wide: bool = False) -> Explained:
+    """A picture with its title and a caption, as wide as a column or as the page; nothing without it."""
+    if svg is None:
+        return Explained("")
+    below = Html("<figcaption>{}</figcaption>").format(caption) if caption else ""
+    above = Html("<h3>{}</h3>").format(title) if title else ""
+    html = Html("<figure{}>{}{}{}</figure>").format(Markup(' class="wide"' if wide else ""), above, svg, below)
+    return Explained(html if wide else Html('<div class="charts">{}</div>').format(html))
+
+
+def keyed_bar(pieces: Sequence[Piece]) -> Html:
+    """One stacked bar, and below it what each piece is; nothing without pieces."""
+    shown = [piece for piece in pieces if piece.size]
+    if not shown:
+        return Html("")
+    key = Html('<span class="key {}">{}</span>')
+    keys = Html("").join(key.format(piece.colour, piece.words) for piece in shown)
+    return Html('<div class="goes">{}{}</div>').format(bar_cell(shown, sum(piece.size for piece in shown)), keys)

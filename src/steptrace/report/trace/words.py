@@ -1,0 +1,157 @@
+"""What page and terminal say of a trace in sentences: its result, what to know of it, what to do first."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from steptrace import format as fmt
+from steptrace.documents.estimate import Estimate
+from steptrace.documents.finding import SEVERITIES, Finding
+from steptrace.documents.summary import Summary, TraceSummary
+from steptrace.findings.estimated import step_words
+from steptrace.findings.quality import FEW_STEPS
+from steptrace.findings.window import window_of
+from steptrace.limits import NOISE_FLOOR, PROFILER_OVERHEAD, SLOW_PROFILE
+from steptrace.report.draw.names import IDLE_CAUSES
+from steptrace.report.page.findings import recommended
+from steptrace.report.page.markup import gain, sentence
+from steptrace.report.page.overview import overview_parts
+from steptrace.report.trace.model import TraceView, build
+
+#: A prediction as prediction.json has it, and its estimates.
+Predicted = tuple[Mapping[str, Any], Sequence[Estimate]]
+
+
+def headline(view: TraceView, predicted: Predicted | None = None) -> str:
+    """The result of a trace in a sentence: shares of the steps, or of the GPU's span without any.
+
+    Without a GPU the step time, if unprofiled steps were timed, and what is predicted for a GPU.
+    """
+    trace = view.trace
+    if not view.has_gpu:
+        measured = "No GPU activity in this trace: its GPU figures were not measured."
+        if trace.unprofiled_step_ns is not None:
+            measured = f"A step takes {unprofiled(trace)} on this CPU (median); GPU figures were not measured."
+        return measured if predicted is None else f"{measured} {_in_a_sentence(*predicted)}"
+    over = "the profiled step" if trace.steps else "the GPU's span"
+    parts = {part.label: part.ms for part in overview_parts(trace.overview)}
+    idle = {cause: parts.get(f"idle_{cause}", 0.0) for cause in IDLE_CAUSES}
+    busy = trace.gpu_busy_pct
+    clauses = ["GPU busy: not measured" if busy is None else f"GPU busy {fmt.percent(busy)} of {over}"]
+    if any(idle.values()):
+        cause = max(idle, key=lambda name: idle[name])
+        share = idle[cause] / sum(parts.values())
+        clauses.append(f"idle {fmt.share(share)} {_IDLE[cause]}{removable(trace, f'idle_{cause}', share)}")
+    if trace.syncs.per_step is not None:
+        clauses.append(f"{fmt.plural(trace.syncs.per_step, 'sync')} per step{_cheap(trace)}")
+    elif view.sync_count is not None:
+        clauses.append(f"{fmt.plural(view.sync_count, 'sync')} in the whole trace")
+    return "; ".join(clauses) + "."
+
+
+#: Why a GPU is idle, in a sentence.
+_IDLE: Final = {
+    "sync": "after a sync",
+    "loader": "while the host waits for data",
+    "host": "because nothing was launched",
+    "dependency": "for a stream or event dependency",
+    "unknown": "for an unknown reason",
+}
+
+
+def _cheap(trace: TraceSummary) -> str:
+    """That the syncs cost next to nothing, where that is so."""
+    window, ceiling_ns = window_of(trace), trace.syncs.ceiling_ns
+    if not trace.syncs.count or ceiling_ns is None or window.share(window.per_step(ceiling_ns)) >= NOISE_FLOOR:
+        return ""
+    return f", worth under {fmt.setting(NOISE_FLOOR)} of it"
+
+
+def removable(trace: TraceSummary, cause: str, idle: float) -> str:
+    """How much of the idle time after syncs goes with them, where that is less."""
+    window, ceiling_ns = window_of(trace), trace.syncs.ceiling_ns
+    if cause != "idle_sync" or ceiling_ns is None:
+        return ""
+    share = window.share(window.per_step(ceiling_ns))
+    return f" (of which the syncs cost at most {fmt.share(share)})" if share < idle else ""
+
+
+def _in_a_sentence(prediction: Mapping[str, Any], estimates: Sequence[Estimate]) -> str:
+    """Syncs and step time on a GPU, as predicted."""
+    times = [f"{step_words(one)} on {one.gpu}" for one in estimates if one.step_ms is not None]
+    syncs = f"{fmt.plural(prediction['total'], 'sync')} per step"
+    return f"Predicted for a GPU: {', '.join([syncs, *times])}."
+
+
+def caution(view: TraceView) -> list[str]:
+    """What a reader must know of the record before any figure of it: its steps, its stacks, what it is a record of."""
+    trace, count = view.trace, len(view.trace.steps)
+    cautions = []
+    if not count:
+        cautions.append("The trace marks no steps: figures are of all of it")
+    elif count < FEW_STEPS:
+        cautions.append(
+            "One step only; it may be untypical" if count == 1 else f"{count} steps only; they may be untypical"
+        )
+    if trace.program.stacks and trace.unprofiled_step_ns is None:
+        cautions.append("Python stacks were recorded: they slow the host, so idle time is an upper bound")
+    if (slower := _slower(trace)) is not None:
+        times = f"A profiled step took {fmt.multiple(slower)} the time of an unprofiled one"
+        most = "most of the time below is the profiler's" if slower >= SLOW_PROFILE else "part of it is the profiler's"
+        cautions.append(f"{times}: {most}")
+    if trace.training is False:
+        cautions.append("Neither a backward pass nor an optimizer step is in the trace: probably inference")
+    return [f"{text}." for text in cautions]
+
+
+def _slower(trace: TraceSummary) -> float | None:
+    """How many times as long as an unprofiled step a profiled one took, where that is more than usual."""
+    if not trace.unprofiled_step_ns or not trace.steps:
+        return None
+    slower = statistics.mean(step.dur_ns for step in trace.steps) / trace.unprofiled_step_ns
+    return slower if slower > PROFILER_OVERHEAD else None
+
+
+def nothing_to_advise(traces: Sequence[TraceView]) -> str:
+    """Why nothing is advised: nothing was measured on a GPU, or no finding is worth it."""
+    if not any(view.has_gpu for view in traces):
+        return "No findings from the host's times. Syncs, idle time and kernels need a GPU and were not measured."
+    if any(view.trace.findings for view in traces):
+        return "Nothing to change in the program that would save 1 % of a step."
+    return "No findings."
+
+
+def first_of_all(traces: Sequence[TraceView], together: Sequence[Finding]) -> dict[str, Any]:
+    """What to do first on several traces: each rule once, where it is severest and dearest, and whose it is."""
+    every = [*together, *(replace(item, variant=view.title) for view in traces for item in view.trace.findings)]
+    ranked = sorted(every, key=lambda item: (SEVERITIES.index(item.severity), -(item.cost_ns_per_step or 0)))
+    chosen = recommended(ranked)
+    places = {view.title: f"trace-{i}-findings" for i, view in enumerate(traces)}
+    anchor = places.get(chosen[0].variant, "findings") if chosen and chosen[0].variant else "findings"
+    return {"items": chosen, "more": len(every) - len(chosen), "anchor": anchor}
+
+
+def in_words(summary: Summary) -> str:
+    """The page in a few lines of plain text: the headline of one trace, the first finding of one or all, cautions."""
+    traces = build(summary)
+    together = () if summary.ranks is None else summary.ranks.findings
+    items = recommended(traces[0].trace.findings) if len(traces) == 1 else first_of_all(traces, together)["items"]
+    lines = [headline(traces[0]) if len(traces) == 1 else f"{len(traces)} traces"]
+    cautions = caution(traces[0]) if len(traces) == 1 else []
+    if not items:
+        return "\n".join([*lines, nothing_to_advise(traces), *cautions])
+    first = items[0]
+    if traces[0].trace.unprofiled_step_ns is not None and traces[0].trace.steps:
+        profiled = fmt.duration_ms(traces[0].step_ms)
+        lines.append(f"Of profiled steps ({profiled} each, unprofiled {unprofiled(traces[0].trace)}):")
+    whose = f"{first.variant}: " if first.variant else ""
+    lines.append(f"First: {whose}{first.claim}")
+    saves = f"{sentence(gain(first))}." if gain(first) else ""
+    return "\n".join([*lines, *(f"  {text}" for text in (saves, first.advice) if text), *cautions])
+
+
+def unprofiled(trace: TraceSummary) -> str:
+    """The step time before the profiler was on: the only claim about speed."""
+    return fmt.duration_ns(trace.unprofiled_step_ns)
