@@ -193,6 +193,6 @@ def test_a_verdict_that_is_missing_is_explained_below_the_table(make_study: Any,
     study_builder.comparison["baseline"] = "base"
     study_builder.add("base", [30.0, 30.0], ratio={"value": 1.0, "verdict": "baseline"}, baseline="base")
     study_builder.add("odd", [20.0, 20.0], ratio=ratio(1.5, 1.2, 1.8, None), baseline="base", noise=noise)
-    assert "No verdict: IQR/median is 40%, above 25%: <code>odd</code>." in first_screen(
+    assert "<code>odd</code>: no verdict: IQR/median is 40%, above 25%." in first_screen(
         load_study(study_builder.write())
     )

@@ -57,17 +57,6 @@ COMMUNICATION: Json = {
 }  # fmt: skip
 
 
-def with_waterfall(**parts: float) -> Json:
-    """A step that takes 14 ms instead of 22, with these differences of its parts in ms."""
-
-    def difference(before: float, delta: float) -> Json:
-        sides = {"baseline_ns": round(before * MS), "variant_ns": round((before + delta) * MS)}
-        return {"delta_ns": round(delta * MS), "delta_ms": delta, "low": None, "high": None, **sides}
-
-    listed = [{"category": name, **difference(10, delta)} for name, delta in parts.items()]
-    return {"waterfall": listed, "step_difference": difference(22, -8)}
-
-
 PRECISION: Json = {
     "kernel_ns": {"bits8": 0, "bits16": 62, "bits32": 30, "bits64": 0, "integer": 1, "unknown": 7},
     "tensor_core_eligible_ns": 100, "tensor_core_ns": 91,
@@ -81,8 +70,6 @@ SECTIONS = {"copy data": 0.05, "calc loss": 6.2}
     [
         ("overview", [{"trace": ON_GPU}], ["Step time, unprofiled", "Compute",
          "Idle after a sync", "Profiled step"], [None, "60.0 ms", "8.00 ms", "68.0 ms"]),
-        ("differences", [with_waterfall(idle_sync=-7.5, compute=0.01, residual=-0.5)], ["Step time",
-         "Idle after a sync", "Compute", "Residual"], ["−8.00 ms", "−7.50 ms", "under 1 %", "−500 µs"]),
         ("input_pipeline", [with_input(0.4)], ["Input-bound", "Share of the step", "Wait", "Fetch, a batch",
          "Collate, a batch"], ["highly", "40 %", "16.0 ms", "14.0 ms", "500 µs"]),
         ("input_pipeline", [with_input(0.1, idle_part=0.25, breakdown_ms=None)], ["Input-bound",
@@ -112,8 +99,6 @@ def test_the_figures_of_a_variant_stand_in_a_row_and_columns_without_any_are_lef
     ("name", "fields"),
     [
         ("overview", {}),
-        ("differences", {}),
-        ("differences", with_waterfall(loss=-0.5, residual=-7.5)),  # the residual explains nothing
         ("input_pipeline", with_input(0.01, breakdown_ms=None)),
         ("memory", {}),
         ("memory", with_memory(device_type="cpu", peak_allocated_bytes=MIB)),  # a small part of a host's
@@ -151,11 +136,6 @@ def test_the_labels_inside_a_loss_have_their_times_on_the_host_and_the_gpu(study
         [["Variant", "mask"], ["a", "2.00 ms"]],
         [["Variant", "mask"], ["a", "1.00 ms"]],
     )
-
-
-def test_on_a_simulated_gpu_no_difference_is_explained(study_builder: Any) -> None:
-    study_builder.comparison["environment"] = {"gpu": "NVIDIA H100 (stand-in)"}
-    assert section(study_builder, "differences", with_waterfall(compute=-7.5)) is None
 
 
 def test_a_variant_that_ran_out_of_memory_says_at_which_batch(study_builder: Any) -> None:

@@ -40,7 +40,6 @@ _VARIANTS: Final = _of_study("Variants", sections.variants)
 #: The rest, folded.
 MORE: Final = (
     _of_study("Where a step goes", sections.overview),
-    _of_study("From the baseline to each variant", sections.differences),
     _of_study("Communication", sections.communication),
     _of_study("Input pipeline", sections.input_pipeline),
     _of_study("Memory", sections.memory),

@@ -6,10 +6,9 @@ from steptrace.report.study.first_screen import all_findings, first_screen
 from steptrace.report.study.model import load_study
 from steptrace.report.study.provenance import provenance
 from steptrace.report.study.step_times import step_times
-from steptrace.report.study.syncs import sync_changes, sync_sites, syncs
+from steptrace.report.study.syncs import syncs
 from steptrace.report.study.tables import (
     communication,
-    differences,
     input_pipeline,
     launches,
     memory,

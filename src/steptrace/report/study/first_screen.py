@@ -1,6 +1,7 @@
 """The top of a study's page: what it asks, what came out variant by variant, and what to do, on one screen."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
@@ -24,8 +25,11 @@ from steptrace.report.study.model import (
     variants_shown,
     verdict_words,
 )
-from steptrace.report.study.variants import warnings
 from steptrace.stats import IQR_REFUSED
+
+_NEEDED: Final = (
+    f"no verdict: it takes two runs of each side, and steps whose IQR is at most {fmt.setting(IQR_REFUSED)}"
+)
 
 
 def first_screen(study: Comparison) -> Html:
@@ -72,11 +76,14 @@ def _device(study: Comparison) -> overview.DeviceNote | None:
 
 
 def _no_verdict(study: Comparison) -> list[str]:
-    """Why variants have no verdict; nothing where all have one."""
-    without = [v for v in study.measured if v.verdict is None and not v.is_baseline]
-    reasons = [text for text in warnings(study) if "no verdict" in text.lower()]
-    needs = f"two runs of each side, and steps whose IQR is at most {fmt.setting(IQR_REFUSED)} of the median"
-    return (reasons or [f"No verdict: it takes {needs}."]) if without else []
+    """Why variants have no verdict, each reason once with its variants; nothing where all have one."""
+    reasons: dict[str, list[str]] = {}
+    for variant in study.measured:
+        if variant.verdict is None and not variant.is_baseline:
+            texts = [text.rstrip(".") for text in variant.noise.warnings if "no verdict" in text.lower()]
+            for text in texts or [_NEEDED]:
+                reasons.setdefault(text, []).append(f"`{variant.name}`")
+    return [f"{fmt.enumeration(names)}: {text}." for text, names in reasons.items()]
 
 
 def all_findings(study: Comparison) -> Html:

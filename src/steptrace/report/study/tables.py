@@ -11,7 +11,6 @@ from msgspec.structs import asdict
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.documents.step_figures import STEP_FIGURES
-from steptrace.limits import NOISE_FLOOR
 from steptrace.report.draw.names import MEMORY_CATEGORIES, PART_NAMES
 from steptrace.report.page.definitions import definitions
 from steptrace.report.page.markup import Html, breakable, render
@@ -78,43 +77,6 @@ def _top_operators(study: Comparison) -> list[tuple[str, Html]]:
         for name, of in overviews.items()
         if of.operators
     ]
-
-
-def differences(study: Comparison) -> Html | None:
-    """By which parts each variant's step time differs from its baseline's; None where the parts do not explain it."""
-    variants = [] if study.on_simulated_gpu else [variant for variant in study.variants if _is_explained(variant)]
-    if not variants:
-        return None
-    categories = dict.fromkeys(part.category for variant in variants for part in variant.waterfall)
-    whole = {v.name: v.step_difference.delta_ns for v in variants if v.step_difference is not None}
-    figures = [Figure("Step time", whole, fmt.signed_ns)]
-    figures += [Figure(_name(part), {v.name: _difference(v, part) for v in variants}, _signed) for part in categories]
-    lead = (
-        "Each variant's unprofiled step time less its baseline's, and the share of each part of a profiled step in it. "
-        f"The residual makes the parts add up. Parts that change by less than {fmt.setting(NOISE_FLOOR)} of the step "
-        "have no figure; comparison.json has all with their intervals."
-    )
-    return _section(lead, [("", table(variants, figures))], ["WaterfallPart.category"])
-
-
-def _is_explained(variant: VariantResult) -> bool:
-    """Whether the residual is at most half of the difference to the baseline."""
-    if not variant.waterfall or variant.step_difference is None:
-        return False
-    residual = sum(abs(part.delta_ns) for part in variant.waterfall if part.category == "residual")
-    return residual <= abs(variant.step_difference.delta_ns) / 2
-
-
-def _difference(variant: VariantResult, category: str) -> float | None:
-    part, total = next((p for p in variant.waterfall if p.category == category), None), variant.step_difference
-    if part is None or total is None or not (part.baseline_ns or part.variant_ns):
-        return None
-    least = NOISE_FLOOR * max(total.baseline_ns, total.variant_ns)
-    return part.delta_ns if abs(part.delta_ns) >= least else 0.0
-
-
-def _signed(ns: float) -> str:
-    return fmt.signed_ns(ns) if ns else f"under {fmt.setting(NOISE_FLOOR)}"
 
 
 def input_pipeline(study: Comparison) -> Html | None:
@@ -307,8 +269,4 @@ def method(study: Comparison) -> Html:
         ("Noise floor", f"{fmt.setting(of.noise_floor)} ({of.noise_floor_source.replace('default', 'the default')})"),
         ("Several candidates", of.correction or "no correction stated"),
     ]
-    iqr = {v.name: v.noise.iqr_over_median for v in study.variants}
-    spread = [Figure("Interquartile range / median", iqr, "share")]
-    noisy = [variant for variant in study.variants if variant.noise.iqr_over_median is not None]
-    tables = [("Spread of the steps within runs", table(noisy, spread))] if noisy else []
-    return Html(named_facts(facts) + _section("", tables, ["Method.noise_floor"]))
+    return Html(named_facts(facts) + _section("", [], ["Method.noise_floor"]))

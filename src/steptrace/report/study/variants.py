@@ -1,17 +1,13 @@
 """The section "Variants": all side by side, what to read with care, gates, and the runs that failed."""
 
-import re
 from collections.abc import Sequence
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, Equivalence, GateOutcome, VariantResult, is_measuring
 from steptrace.documents.comparison.runs import ProcessError
 from steptrace.limits import PROFILER_OVERHEAD
-from steptrace.report.page.markup import Html, render, sentence
+from steptrace.report.page.markup import Html, render
 from steptrace.report.study.model import samples_per_step
-from steptrace.report.study.provenance import environment_name
-
-_NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?")
 
 
 def variants(study: Comparison) -> Html:
@@ -23,7 +19,7 @@ def variants(study: Comparison) -> Html:
         "study/variants",
         study=study,
         groups=list(groups.items()),
-        warnings=warnings(study),
+        care=care(study),
         endings_of=endings,
         held=errors_to_reference,
         limits_of=limits,
@@ -65,28 +61,15 @@ def limits(gate: GateOutcome) -> str:
     return ", ".join(f"{key.replace('_', ' ')} {text}" for key, text in texts.items())
 
 
-def warnings(study: Comparison) -> list[str]:
-    """What a reader should know before trusting the table: one line a kind, with the variants that it concerns."""
-    kinds: dict[str, dict[str, str]] = {}
-    for variant in study.variants:
-        texts = list(variant.noise.warnings)
-        times = variant.profiled_over_unprofiled
-        if times is not None and times > PROFILER_OVERHEAD and not any("profile" in text for text in texts):
-            texts.append(f"a profiled step took {fmt.multiple(times)} the time of an unprofiled one")
-        for text in texts:
-            kinds.setdefault(_NUMBER.sub("#", text), {})[variant.name] = text.rstrip(".")
-    sentences = [f"{sentence(_merged(list(texts.values())))}: {_who(list(texts), study)}." for texts in kinds.values()]
+def care(study: Comparison) -> list[str]:
+    """What a reader should know before comparing the rows; what makes figures uncertain is among the findings."""
+    sentences = []
     if len(samples := samples_per_step(study)) > 1:
         sentences.append(
-            "The variants' steps take different numbers of samples, "
-            f"{fmt.count(samples[0])} to {fmt.count(samples[-1])}: "
-            "ratio and verdict compare steps; samples per second stand below each step time."
+            f"Steps take {fmt.count(samples[0])} to {fmt.count(samples[-1])} samples. Ratio and verdict compare steps; "
+            "samples per second stand below each step time."
         )
-    sentences += _measured_differently(study)
-    if study.environments_differ:
-        names = [environment_name(key) for key in study.environments_differ]
-        sentences.append(f"The runs' environments differ in: {', '.join(names)}.")
-    return sentences
+    return sentences + _measured_differently(study)
 
 
 def _measured_differently(study: Comparison) -> list[str]:
@@ -114,12 +97,3 @@ def _who(names: Sequence[str], study: Comparison) -> str:
     """The variants that a warning concerns, by name."""
     everyone = len(names) == len(study.variants) > 1
     return "all variants" if everyone else fmt.enumeration([f"`{name}`" for name in names])
-
-
-def _merged(texts: Sequence[str]) -> str:
-    """Texts that differ in their numbers as one, which says each number's range: "runs differ by 17 to 26%"."""
-    ranges = []
-    for column in zip(*(_NUMBER.findall(text) for text in texts), strict=True):
-        ordered = sorted(set(column), key=float)
-        ranges.append(ordered[0] if len(ordered) == 1 else f"{ordered[0]} to {ordered[-1]}")
-    return _NUMBER.sub(lambda _: ranges.pop(0), texts[0])
