@@ -11,7 +11,7 @@ static int is_hex(char c)
     return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'f');
 }
 
-/* At a backslash: moves past the escape. Surrogates are left to Python. */
+/* At a backslash: moves past the escape. */
 static int skip_escape(const char **at, const char *end)
 {
     const char *p = *at;
@@ -25,8 +25,6 @@ static int skip_escape(const char **at, const char *end)
     }
     if (end - p < 6 || !is_hex(p[2]) || !is_hex(p[3]) || !is_hex(p[4]) || !is_hex(p[5]))
         return -1;
-    if ((p[2] | 32) == 'd' && (p[3] >= '8'))
-        return -1;
     *at = p + 6;
     return 0;
 }
@@ -36,7 +34,6 @@ int json_string(Text *text, Value *value)
     const char *p = text->at + 1, *end = text->end;
     value->kind = STRING;
     value->begin = p;
-    value->odd = 0;
     for (;;) {
 #ifdef __SSE2__
         while (end - p >= 16) {
@@ -45,28 +42,21 @@ int json_string(Text *text, Value *value)
             __m128i mark = _mm_cmpeq_epi8(bytes, _mm_set1_epi8('"'));
             __m128i escape = _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\'));
             unsigned stop = (unsigned)_mm_movemask_epi8(_mm_or_si128(low, _mm_or_si128(mark, escape)));
-            unsigned high = (unsigned)_mm_movemask_epi8(bytes);
             if (stop) {
-                int count = __builtin_ctz(stop);
-                value->odd |= (high & ((1u << count) - 1)) != 0;
-                p += count;
+                p += __builtin_ctz(stop);
                 break;
             }
-            value->odd |= high != 0;
             p += 16;
         }
 #endif
-        while (p < end && *p != '"' && *p != '\\' && (unsigned char)*p >= 0x20) {
-            value->odd |= (unsigned char)*p >= 0x80;
+        while (p < end && *p != '"' && *p != '\\' && (unsigned char)*p >= 0x20)
             p++;
-        }
         if (p >= end)
             return -1;
         if (*p == '"')
             break;
         if (*p != '\\' || skip_escape(&p, end))
             return -1;
-        value->odd = 1;
     }
     value->end = p;
     text->at = p + 1;
@@ -121,8 +111,10 @@ static int parse_number(const char **at, const char *end, Number *number)
         p++;
         if (p < end && (*p == '+' || *p == '-'))
             negative = *p++ == '-';
-        if (!take_digits(&p, end, &power, 0) || power.long_ || power.digits > 1000)
+        if (!take_digits(&p, end, &power, 0))
             return -1;
+        if (power.long_ || power.digits > 1000)
+            power.digits = 1000;
         number->exponent = 1;
         number->power = negative ? -(int)power.digits : (int)power.digits;
     }
@@ -277,8 +269,6 @@ int number_to_double(const Number *number, double *out)
     uint64_t digits = number->digits;
     int power = number->power - number->places;
     double value;
-    if (number->long_)
-        return -1;
     if (digits == 0)
         value = 0;
     else if (power == 0)
@@ -298,13 +288,22 @@ int number_to_double(const Number *number, double *out)
     return 0;
 }
 
-int number_to_int(const Number *number, int64_t *out)
+int64_t number_to_int(const Number *number)
 {
-    if (number->fraction || number->exponent || number->long_)
-        return -1;
+    double value;
+    if (number->fraction || number->exponent)
+        return number_to_double(number, &value) || !(fabs(value) < 9e18) ? MISSING : (int64_t)value;
     if (number->digits > (uint64_t)INT64_MAX)
-        *out = MISSING;
-    else
-        *out = number->negative ? -(int64_t)number->digits : (int64_t)number->digits;
-    return 0;
+        return MISSING;
+    return number->negative ? -(int64_t)number->digits : (int64_t)number->digits;
+}
+
+int number_of(const Value *value, Number *number)
+{
+    const char *at = value->begin;
+    if (value->kind == NUMBER)
+        *number = value->number;
+    else if (value->kind != STRING || parse_number(&at, value->end, number) || at != value->end)
+        return -1;
+    return number->long_ ? -1 : 0;
 }

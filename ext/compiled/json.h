@@ -25,7 +25,6 @@ typedef struct {
 typedef struct {
     int kind;
     const char *begin, *end;
-    int odd; /* a string with escapes or bytes beyond ASCII */
     Number number;
 } Value;
 
@@ -48,7 +47,10 @@ static inline int json_space(Text *text)
 int json_string(Text *text, Value *value); /* at the opening quotation mark */
 int json_value(Text *text, Value *value);
 
+/* The number of a value, or of the text in a string; -1 for anything else, and for more digits than fit. */
+int number_of(const Value *value, Number *number);
 int number_to_double(const Number *number, double *out);
-int number_to_int(const Number *number, int64_t *out); /* MISSING where an int64 does not hold it */
+/* What is before the point; MISSING where an int64 does not hold it. */
+int64_t number_to_int(const Number *number);
 
 #endif

@@ -10,7 +10,7 @@
 #include "scan.h"
 
 /* Goes up with whatever the Python side must know: as VERSION of steptrace.compiled. */
-#define VERSION 6
+#define VERSION 7
 
 typedef struct {
     PyObject_HEAD
@@ -227,10 +227,9 @@ static PyObject *result(Scanner *scanner)
 static PyObject *scanner_scan(PyObject *self, PyObject *args)
 {
     PyObject *text;
-    int exact;
     Scanner *scanner = &((ScannerObject *)self)->scanner;
     Py_buffer buffer;
-    if (!PyArg_ParseTuple(args, "Op", &text, &exact) || PyObject_GetBuffer(text, &buffer, PyBUF_SIMPLE))
+    if (!PyArg_ParseTuple(args, "O", &text) || PyObject_GetBuffer(text, &buffer, PyBUF_SIMPLE))
         return NULL;
     if (scanner->busy || !scanner->names.slots) {
         PyBuffer_Release(&buffer);
@@ -239,7 +238,7 @@ static PyObject *scanner_scan(PyObject *self, PyObject *args)
     }
     scanner->busy = 1;
     PyThreadState *state = PyEval_SaveThread();
-    int status = scan_chunk(scanner, buffer.buf, (size_t)buffer.len, exact);
+    int status = scan_chunk(scanner, buffer.buf, (size_t)buffer.len);
     PyEval_RestoreThread(state);
     scanner->busy = 0;
     PyBuffer_Release(&buffer);
@@ -247,12 +246,12 @@ static PyObject *scanner_scan(PyObject *self, PyObject *args)
         return PyErr_NoMemory();
     if (status == PLAIN)
         return result(scanner);
-    return PyBool_FromLong(status == NEEDS_EXACT);
+    Py_RETURN_NONE;
 }
 
 static PyMethodDef SCANNER_METHODS[] = {
     {"scan", scanner_scan, METH_VARARGS,
-     "scan(text, exact): the columns of a chunk; False if it is not plain, True if its times need `exact`."},
+     "scan(text): the columns of a chunk; None if it is no JSON, or not a list of events."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -4,10 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As FLOAT_LIMIT_US of steptrace.trace.events, and LATEST_NS of steptrace.trace.bounds. */
-#define FLOAT_LIMIT_US 8796093022208.0
+/* As LATEST_NS, LARGEST and MOST of steptrace.trace.bounds. */
 #define LATEST_NS ((int64_t)1 << 62)
-#define LATEST_US 4611686018427387.904
 #define LARGEST 1125899906842624.0
 #define MOST 2147483648ll
 /* Beyond so many distinct lists they count as null, so that memory does not grow with the text. */
@@ -49,7 +47,7 @@ typedef struct {
     const Keys *arg_keys;
 } Event;
 
-/* An object's members among `keys` into `values`; the others are passed over. */
+/* An object's members among `keys` into `values`, of several with one name the last; the others are passed over. */
 static int object(Text *text, const Keys *keys, Value *values, int (*member)(Text *, int, Value *, Event *), Event *event)
 {
     Value key, passed;
@@ -63,14 +61,14 @@ static int object(Text *text, const Keys *keys, Value *values, int (*member)(Tex
         return 0;
     }
     for (;;) {
-        if (*text->at != '"' || json_string(text, &key) || key.odd || json_space(text) || *text->at++ != ':' ||
+        if (*text->at != '"' || json_string(text, &key) || json_space(text) || *text->at++ != ':' ||
             json_space(text))
             return -1;
         int place = key.begin == key.end ? -1 : key_of(&key, keys);
         if (place < 0) {
             if (json_value(text, &passed))
                 return -1;
-        } else if (values[place].kind != ABSENT || member(text, place, &values[place], event))
+        } else if (member(text, place, &values[place], event))
             return -1;
         if (json_space(text))
             return -1;
@@ -94,59 +92,49 @@ static int event_member(Text *text, int place, Value *value, Event *event)
 {
     if (place != ARGS)
         return json_value(text, value);
-    if (*text->at != '{')
-        return json_value(text, value) || value->kind != NULL_VALUE ? -1 : 0;
-    value->kind = CONTAINER;
     value->begin = text->at;
+    if (*text->at != '{') {
+        for (int i = 0; i < event->arg_keys->count; i++)
+            event->args[i].kind = ABSENT;
+        return json_value(text, value) || value->kind != NULL_VALUE ? -1 : 0;
+    }
+    value->kind = CONTAINER;
     if (object(text, event->arg_keys, event->args, arg_member, event))
         return -1;
     value->end = text->at;
     return 0;
 }
 
-/* Microseconds to ns. From a double it is the nearest; `exact` cuts off what is below a nanosecond. */
-static int to_ns(const Value *value, int exact, int is_start, int64_t *ns)
+/* Microseconds to the nearest ns; MISSING for what is no number, or beyond LATEST_NS. */
+static int64_t to_ns(const Value *value)
 {
-    static const uint64_t tens[] = {1, 10, 100, 1000};
-    *ns = 0;
+    Number number;
     if (value->kind == ABSENT)
-        return PLAIN;
-    const Number *number = &value->number;
-    if (value->kind != NUMBER || number->long_)
-        return NOT_PLAIN;
-    if (!number->exponent && number->places <= 3 && number->digits < ((uint64_t)1 << 43) * tens[number->places]) {
-        int64_t size = (int64_t)(number->digits * tens[3 - number->places]);
-        *ns = number->negative ? -size : size;
-        return PLAIN;
-    }
-    if (exact) {
-        if (number->exponent || number->places > 19)
-            return NOT_PLAIN;
-        unsigned __int128 divisor = 1, size = (unsigned __int128)number->digits * 1000;
-        for (int i = 0; i < number->places; i++)
+        return 0;
+    if (number_of(value, &number))
+        return MISSING;
+    int power = number.power - number.places + 3;
+    unsigned __int128 size = number.digits, divisor = 1;
+    if (power < -20)
+        size = 0;
+    else if (power < 0) {
+        for (; power; power++)
             divisor *= 10;
-        if (size >= divisor * (unsigned __int128)LATEST_NS)
-            *ns = MISSING;
-        else
-            *ns = number->negative ? -(int64_t)(size / divisor) : (int64_t)(size / divisor);
-        return PLAIN;
+        unsigned __int128 twice = size % divisor * 2;
+        size /= divisor;
+        size += twice > divisor || (twice == divisor && size & 1);
     }
-    double us;
-    PLAINLY(number_to_double(number, &us));
-    double whole = floor(us);
-    if (is_start && us > FLOAT_LIMIT_US && whole < us)
-        return NEEDS_EXACT;
-    *ns = fabs(us) < LATEST_US ? (int64_t)whole * 1000 + (int64_t)rint((us - whole) * 1000) : MISSING;
-    return PLAIN;
+    for (; power > 0 && size && size < (unsigned __int128)LATEST_NS; power--)
+        size *= 10;
+    if (size >= (unsigned __int128)LATEST_NS)
+        return MISSING;
+    return number.negative ? -(int64_t)size : (int64_t)size;
 }
 
-/* An integer argument. */
-static int integer(const Value *value, int64_t *out)
+static int64_t integer(const Value *value)
 {
-    *out = MISSING;
-    if (value->kind == ABSENT || value->kind == NULL_VALUE)
-        return PLAIN;
-    return value->kind == NUMBER && !number_to_int(&value->number, out) ? PLAIN : NOT_PLAIN;
+    Number number;
+    return number_of(value, &number) ? MISSING : number_to_int(&number);
 }
 
 static int64_t as_bits(double value)
@@ -156,35 +144,31 @@ static int64_t as_bits(double value)
     return bits;
 }
 
-/* The bits of a double; NaN for a number that is none or too large. */
-static int real(const Value *value, int64_t *out)
+/* The bits of a double; NaN for what is no number, or too large. */
+static int64_t real(const Value *value)
 {
-    double number = NAN;
-    PLAINLY(value->kind != ABSENT && value->kind != NULL_VALUE &&
-            (value->kind != NUMBER || number_to_double(&value->number, &number)));
-    *out = as_bits(fabs(number) < LARGEST ? number : NAN);
-    return PLAIN;
+    Number number;
+    double size;
+    return as_bits(number_of(value, &number) || number_to_double(&number, &size) || fabs(size) >= LARGEST ? NAN : size);
 }
 
-/* The product of three integers in a list, as the bits of a double. */
-static int product(const Value *list, int64_t *out)
+/* The product of three integers in a list, as the bits of a double; NaN for anything else. */
+static int64_t product(const Value *list)
 {
-    *out = as_bits(NAN);
-    if (list->kind == ABSENT || list->kind == NULL_VALUE)
-        return PLAIN;
-    PLAINLY(list->kind != CONTAINER || *list->begin != '[');
+    double blocks = 1;
+    if (list->kind != CONTAINER || *list->begin != '[')
+        return as_bits(NAN);
     Text text = {list->begin + 1, list->end};
-    unsigned __int128 blocks = 1;
     for (int side = 0; side < 3; side++) {
         Value number;
-        int64_t length;
-        PLAINLY(json_space(&text) || json_value(&text, &number) || number.kind != NUMBER);
-        PLAINLY(number_to_int(&number.number, &length) || length < 0 || length >= MOST || json_space(&text));
-        PLAINLY(*text.at++ != (side < 2 ? ',' : ']'));
-        blocks *= (unsigned __int128)length;
+        if (json_space(&text) || json_value(&text, &number) || json_space(&text) || *text.at++ != (side < 2 ? ',' : ']'))
+            return as_bits(NAN);
+        int64_t length = number.kind == NUMBER ? integer(&number) : MISSING;
+        if (length < 0 || length >= MOST)
+            return as_bits(NAN);
+        blocks *= (double)length;
     }
-    *out = as_bits((double)blocks);
-    return PLAIN;
+    return as_bits(blocks);
 }
 
 static int add_span(Spans *spans, size_t begin, size_t end)
@@ -209,9 +193,8 @@ static int number_thread(Scanner *scanner, const Event *event, int64_t *number)
     for (int place = PID; place <= TID; place++) {
         const Value *id = &event->of[place];
         size_t quotes = id->kind == STRING;
-        int64_t value;
         PLAINLY(id->kind == CONTAINER || id->kind == BOOLEAN);
-        PLAINLY(id->kind == NUMBER && number_to_int(&id->number, &value));
+        PLAINLY(id->kind == NUMBER && (id->number.fraction || id->number.exponent));
         if (id->kind != ABSENT && id->kind != NULL_VALUE) {
             size_t length = (size_t)(id->end - id->begin) + 2 * quotes;
             PLAINLY(length > sizeof key / 2 - 1);
@@ -228,7 +211,7 @@ static int fill(Scanner *scanner, const Event *event, const Column *column, int6
 {
     const Value *name = &event->of[NAME], *args = &event->of[ARGS];
     const Value *arg = column->arg < 0 ? NULL : &event->args[column->arg];
-    int given = arg && arg->kind != ABSENT && arg->kind != NULL_VALUE;
+    int given = arg && arg->kind != ABSENT && arg->kind != NULL_VALUE, list = given && arg->kind == CONTAINER;
     switch (column->form) {
     case THREAD:
         return number_thread(scanner, event, out);
@@ -237,19 +220,20 @@ static int fill(Scanner *scanner, const Event *event, const Column *column, int6
         return number_text(&scanner->names, length ? name->begin : "", length, out);
     }
     case INTEGER:
-        return integer(arg, out);
+        *out = integer(arg);
+        return PLAIN;
     case REAL:
-        return real(arg, out);
+        *out = real(arg);
+        return PLAIN;
     case PRODUCT:
-        return product(arg, out);
+        *out = product(arg);
+        return PLAIN;
     case LIST:
-        PLAINLY(given && arg->kind != CONTAINER);
-        given = given && scanner->types.count < MOST_LISTS;
-        return number_text(&scanner->types, given ? arg->begin : "null", given ? (size_t)(arg->end - arg->begin) : 4, out);
+        list = list && scanner->types.count < MOST_LISTS;
+        return number_text(&scanner->types, list ? arg->begin : "null", list ? (size_t)(arg->end - arg->begin) : 4, out);
     case LIST_BEGIN:
     case LIST_END:
-        PLAINLY(given && arg->kind != CONTAINER);
-        *out = given ? (column->form == LIST_BEGIN ? arg->begin : arg->end) - text : -1;
+        *out = list ? (column->form == LIST_BEGIN ? arg->begin : arg->end) - text : -1;
         return PLAIN;
     case COLLECTIVE:
         *out = given ? (int64_t)scanner->collectives.count : -1;
@@ -306,10 +290,10 @@ static int is_text(const Value *value, const char *text)
     return value->kind == STRING && (size_t)(value->end - value->begin) == length && !memcmp(value->begin, text, length);
 }
 
-static int add_event(Scanner *scanner, Text *text, const char *begin, int exact)
+static int add_event(Scanner *scanner, Text *text, const char *begin)
 {
     Event event;
-    int64_t sort, times[2];
+    int64_t sort;
     const char *at = text->at;
     PLAINLY(*at != '{');
     event.arg_keys = &scanner->args;
@@ -318,14 +302,7 @@ static int add_event(Scanner *scanner, Text *text, const char *begin, int exact)
     PLAINLY(object(text, &EVENT_NAMES, event.of, event_member, &event));
     const Value *name = &event.of[NAME];
     PLAINLY(name->kind != ABSENT && name->kind != STRING);
-    for (int place = PID; place <= TID; place++) {
-        int64_t ignored;
-        const Value *id = &event.of[place];
-        PLAINLY(id->kind == CONTAINER || id->kind == BOOLEAN);
-        PLAINLY(id->kind == NUMBER && number_to_int(&id->number, &ignored));
-    }
-    TRY(to_ns(&event.of[TS], exact, 1, &times[0]));
-    TRY(to_ns(&event.of[DUR], exact, 0, &times[1]));
+    const int64_t times[2] = {to_ns(&event.of[TS]), to_ns(&event.of[DUR])};
     TRY(number_sort(scanner, &event, &sort));
     if ((size_t)sort < scanner->known_sorts)
         return add_row(scanner, &event, scanner->kinds[sort], sort, times, begin);
@@ -334,7 +311,7 @@ static int add_event(Scanner *scanner, Text *text, const char *begin, int exact)
     return PLAIN;
 }
 
-int scan_chunk(Scanner *scanner, const char *begin, size_t length, int exact)
+int scan_chunk(Scanner *scanner, const char *begin, size_t length)
 {
     Text text = {begin, begin + length};
     for (int kind = 0; kind < scanner->kind_count; kind++)
@@ -345,7 +322,7 @@ int scan_chunk(Scanner *scanner, const char *begin, size_t length, int exact)
     PLAINLY(json_space(&text) || *text.at++ != '[' || json_space(&text));
     if (*text.at != ']')
         for (;;) {
-            TRY(add_event(scanner, &text, begin, exact));
+            TRY(add_event(scanner, &text, begin));
             PLAINLY(json_space(&text));
             if (*text.at == ']')
                 break;

@@ -10,7 +10,7 @@
    as a number, where that text begins and ends in the chunk, or which of the chunk's collectives the argument names. */
 enum { START, LENGTH, THREAD, NAME_TEXT, SORT, INTEGER, REAL, PRODUCT, LIST, LIST_BEGIN, LIST_END, COLLECTIVE, FORMS };
 extern const char *const FORM_NAMES[FORMS];
-enum { PLAIN, NOT_PLAIN, NEEDS_EXACT, NO_MEMORY };
+enum { PLAIN, NOT_PLAIN, NO_MEMORY };
 
 #define MOST_KINDS 8
 #define MOST_COLUMNS 12
@@ -56,7 +56,7 @@ typedef struct {
     int busy;
 } Scanner;
 
-/* One of the four results above; with PLAIN the scanner holds the chunk's columns. */
-int scan_chunk(Scanner *scanner, const char *text, size_t length, int exact);
+/* One of the results above; with PLAIN the scanner holds the chunk's columns. */
+int scan_chunk(Scanner *scanner, const char *text, size_t length);
 
 #endif

@@ -80,6 +80,9 @@ def _with_times(ts: str, dur: str) -> bytes:
         ("8796093022207.999", "0.001", 8796093022207999, 1),  # the last float64 that tells ns apart
         ("1712345678901234.567", "99.999", 1712345678901234567, 99999),  # since 1970: no float64 holds it
         ("1695835542481129", "12", 1695835542481129000, 12000),
+        ("4344667991214.7975", "0.0035", 4344667991214798, 4),  # to the nearest ns
+        ("1.5e9", "2e-3", 1500000000000, 2),
+        ('"1695835542481129"', '"1.25"', 1695835542481129000, 1250),
     ],
 )
 def test_times_keep_every_digit(tmp_path: Path, ts: str, dur: str, ts_ns: int, dur_ns: int) -> None:
@@ -134,7 +137,11 @@ _BROKEN = {
     "events no array": (b'{"traceEvents": {"a": 1}}', "no list of traceEvents"),
     "no events": (b'{"traceEvents": []}', "without any operator"),
     "nothing of use": (b'{"traceEvents": [{"ph": "M", "name": "process_name"}]}', "without any operator"),
-    "wrong types": (b'{"traceEvents": [{"ph": "X", "ts": "soon"}]}', "valid JSON, but not a trace"),
+    "wrong types": (b'{"traceEvents": [{"ph": "X", "name": 7}]}', "valid JSON, but not a trace"),
+    "an id that is none": (
+        b'{"traceEvents": [{"ph": "X"}, {"ph": "X", "cat": "%b"}]}' % (b"x" * 200),
+        'an event that cannot be read: {"ph": "X", "cat": "xxx',
+    ),
     "text after the end": (b'{"traceEvents": []} and more }', "invalid JSON"),
     "gzip of nothing": (gzip.compress(b""), "the file is empty"),
     "gzip header only": (b"\x1f\x8bnonsense", "damaged gzip"),

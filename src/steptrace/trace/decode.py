@@ -1,9 +1,13 @@
 """Tolerant JSON: finds the ends of values without decoding them, and repairs known mistakes of Kineto's."""
 
 import re
+from decimal import Decimal
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
+
+from steptrace.errors import TraceError
 
 Value = TypeVar("Value")
 
@@ -88,3 +92,38 @@ def decode_object(text: bytes) -> dict[str, Any] | None:
         return decode_leniently(_OBJECT, text)
     except msgspec.DecodeError:
         return None
+
+
+class Event(msgspec.Struct, gc=False):
+    """An event of a trace, its times in microseconds with all their digits."""
+
+    ph: str = ""
+    cat: str | None = None
+    name: str = ""
+    pid: int | str | None = None
+    tid: int | str | None = None
+    ts: Decimal = Decimal(0)
+    dur: Decimal = Decimal(0)
+    args: dict[str, msgspec.Raw] | None = None
+
+
+_TEXTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_EVENT: Final = msgspec.json.Decoder(Event)
+
+
+def decode_events(chunk: bytes, path: Path) -> list[tuple[Event, bytes]]:
+    """The events of a chunk, each with its text, made valid JSON where it is not.
+
+    Raises:
+        TraceError: it is not JSON, or not a list of events.
+    """
+    try:
+        # msgspec checks UTF-8 only in strings that it decodes.
+        texts = decode_leniently(_TEXTS, chunk.decode(errors="replace").encode())
+        return [(_EVENT.decode(text), bytes(text)) for text in texts]
+    except msgspec.ValidationError as error:
+        raise TraceError(
+            f"valid JSON, but not a trace: {error}", where=path, expected="events as torch.profiler writes them"
+        ) from error
+    except msgspec.DecodeError as error:
+        raise TraceError(f"invalid JSON among the events ({error})", where=path) from error

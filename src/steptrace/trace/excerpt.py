@@ -18,12 +18,11 @@ from steptrace.errors import ConfigError, TraceError
 from steptrace.files import replace_atomically
 from steptrace.trace import names as naming
 from steptrace.trace.columns import start_end
-from steptrace.trace.decode import repair
+from steptrace.trace.decode import Event, decode_events, repair
 from steptrace.trace.events import ns_to_us, to_ns
 from steptrace.trace.find import EXCERPT_FILE
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace, launched_at, median_step
-from steptrace.trace.plain import Event, decode_events
 from steptrace.trace.stream import EventStream
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])

@@ -1,6 +1,6 @@
 """Chunks of events to columns, with the compiled scanner, for files of any size.
 
-The columns are those of `kinds.COLUMNS`. A chunk that the scanner rejects is rewritten first (`plain.py`).
+The columns are those of `kinds.COLUMNS`. Values of another type than a column's are missing values.
 """
 
 import os
@@ -13,8 +13,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from steptrace import format as fmt
 from steptrace.compiled import compiled
 from steptrace.errors import TraceError
+from steptrace.trace.bounds import plain_text
+from steptrace.trace.decode import decode_events
 from steptrace.trace.events import (
     MISSING,
     CollectiveArgs,
@@ -26,7 +29,6 @@ from steptrace.trace.events import (
 )
 from steptrace.trace.kinds import COLUMNS, KINDS, LISTS, PHASES, SPANS, Names
 from steptrace.trace.names import GPU_CATEGORIES, host_collective
-from steptrace.trace.plain import plain_chunk
 
 Codes = NDArray[np.int32]
 Thread = tuple[int | str | None, int | str | None]
@@ -86,8 +88,6 @@ class ChunkScanner:
             for kind, columns in COLUMNS.items()
         ]
         self._scanner = compiled.Scanner(int.from_bytes(os.urandom(8)), layout)
-        #: Whether floats would lose nanoseconds; once True it stays True.
-        self._exact = False
         self._sorts: list[tuple[str, str | None]] = []
         self._of_names = _Lookup(self.names, _text)
         self._of_threads = _Lookup(self.threads, lambda key: tuple(map(_id, key.split(b"\0"))))
@@ -102,31 +102,19 @@ class ChunkScanner:
         Raises:
             TraceError: it is not JSON, or not a list of events.
         """
-        scanned = self._scan(chunk)
-        if scanned is None:
-            scanned = self._scan(plain_chunk(chunk, self._path))
-        if scanned is None:
-            raise TraceError("an event that cannot be read", where=self._path, expected="a Kineto trace (JSON)")
-        return scanned
-
-    def _scan(self, chunk: bytes) -> Scanned | None:
-        """The content of a chunk, None if it must be rewritten."""
-        result = self._scanner.scan(chunk, self._exact)
-        if result is True:
-            self._exact = True
-            result = self._scanner.scan(chunk, True)
-        if isinstance(result, bool):
-            return None
+        result = self._scanner.scan(chunk)
+        if result is None:
+            raise self._unreadable(chunk)
         columns, named, described, counts, new = result
-        for lookup, texts in zip((self._of_names, self._of_threads, self._of_types), new, strict=False):
-            lookup.add(texts)
-        self._of_lists.add(new[2])
-        self._sorts += map(_sort, new[3])
         try:
+            for lookup, texts in zip((self._of_names, self._of_threads, self._of_types), new, strict=False):
+                lookup.add(texts)
+            self._of_lists.add(new[2])
+            self._sorts += map(_sort, new[3])
             collectives = [collective_args(_ARGS.decode(chunk[begin:end])) for begin, end in described]
             events = [_THREAD_NAME.decode(chunk[begin:end]) for begin, end in named]
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise TraceError(f"invalid JSON among the events ({error})", where=self._path) from error
         numbers = np.frombuffer(counts, dtype=np.int64)
         return Scanned(
             {
@@ -141,6 +129,13 @@ class ChunkScanner:
                 if isinstance(name := (event.args or {}).get("name"), str)
             },
         )
+
+    def _unreadable(self, chunk: bytes) -> TraceError:
+        """Why the scanner rejects a chunk: it is not JSON, not a list of events, or has an event that is named."""
+        texts = (text for _, text in decode_events(chunk, self._path))
+        text = next((text for text in texts if self._scanner.scan(b"[" + text + b"]") is None), b"")
+        shown = fmt.clipped(plain_text(text.decode(errors="replace")), 200)
+        return TraceError(f"an event that cannot be read: {shown}", where=self._path, expected="a Kineto trace (JSON)")
 
     def _columns(
         self, kind: str, given: list[bytes], collectives: list[CollectiveArgs], chunk: bytes
