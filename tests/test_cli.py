@@ -193,7 +193,6 @@ _FOREIGN = {"traceEvents": [{"ph": "X", "cat": "v8", "name": f"e{k}", "ts": k, "
         (json.dumps(_FOREIGN).encode(), "not a trace of PyTorch's profiler"),
         (json.dumps({"traceEvents": [dict(_FOREIGN["traceEvents"][0], cat="Trace")]}).encode(), "profiler's schedule"),
         (json.dumps({"traceEvents": []}).encode(), "profiler's schedule"),
-        (b"\xef\xbb\xbf" + _two_steps().text(), "byte order mark"),
     ],
 )
 def test_what_is_no_trace_of_pytorch_is_called_what_it_is(

@@ -61,7 +61,7 @@ def _outcome(path: Path, chunk: int = 1 << 20, *, anew: bool = False) -> dict[st
 
 
 def _same(path: Path, chunk: int = 1 << 20) -> dict[str, Any] | str:
-    """What is read of a file: if it can be, the same as after json has decoded it, which knows nothing of the scanner."""
+    """What is read of a file: the same as after json has decoded it, which knows nothing of the scanner."""
     read = _outcome(path, chunk)
     if isinstance(read, dict):
         assert read == _outcome(path, chunk, anew=True)

@@ -58,11 +58,15 @@ def test_what_is_nested_too_deep_is_an_error(tmp_path: Path, name: str) -> None:
         read_raw(path)
 
 
-def test_only_regular_files_are_opened(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.json")
-    for path in (tmp_path / "pipe.json", Path("/dev/zero")):
-        with pytest.raises(TraceError, match="a pipe or a device"):
-            read_raw(path)
+def test_what_is_no_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="not JSON"):
+        read_raw(Path("/dev/zero"))
+    reading, writing = os.pipe()
+    with os.fdopen(reading), os.fdopen(writing, "wb") as file:
+        file.write(b"{}")
+        file.flush()
+        with pytest.raises(TraceError, match="cannot be read"):
+            read_raw(Path(f"/dev/fd/{reading}"))
     with pytest.raises(TraceError, match="no such file or folder"):
         find_traces([tmp_path / ("x" * 300)])
 

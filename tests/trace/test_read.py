@@ -55,6 +55,7 @@ def test_bare_array_gzip_under_any_name_and_byte_order_mark(tmp_path: Path) -> N
         "array.json": events,
         "gz_named.json": gzip.compress(events),
         "bom.json": b"\xef\xbb\xbf" + events,
+        "bom_before_an_object.json": b"\xef\xbb\xbf" + _small().text(),
     }.items():
         path = tmp_path / name
         path.write_bytes(text)

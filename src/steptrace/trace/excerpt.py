@@ -129,7 +129,7 @@ def _write(trace: Path, step: int, extent: tuple[int, int], out: Path) -> int:
     with out.open("wb") as raw, gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as file:
         for chunk in stream:
             if not head:
-                head = repair(stream.head.lstrip(b"\xef\xbb\xbf \t\r\n"))
+                head = repair(stream.head.lstrip())
                 file.write(head)
             for event, text in decode_events(chunk, trace):
                 if (written := _written(event, text, step, extent)) is not None:

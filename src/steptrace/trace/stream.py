@@ -8,9 +8,7 @@ follows strings and brackets finds the cuts.
 
 import codecs
 import gzip
-import os
 import re
-import stat
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -119,8 +117,8 @@ class EventStream:
 
     def _skip_to_events(self, file: BinaryIO) -> bytes:
         """Read up to the first event, keep the metadata before it, return the text from there."""
-        buffer = self._read(file)
-        start = buffer.lstrip(b"\xef\xbb\xbf \t\r\n")
+        buffer = self._read(file).removeprefix(codecs.BOM_UTF8)
+        start = buffer.lstrip()
         if not start:
             raise TraceError("the file is empty", where=self.path, expected="a Kineto trace (JSON)")
         if start[:1] == b"[":
@@ -139,7 +137,7 @@ class EventStream:
             buffer = self._append(buffer, more)
         header = decode_object(buffer[: key.start()] + b'"traceEvents": null}')
         if header is None:
-            raise self._invalid(buffer)
+            raise self._invalid()
         self._keep(header)
         self.head = buffer[: key.end()]
         return buffer[key.end() :] or b" "
@@ -154,16 +152,9 @@ class EventStream:
         result = scan(buffer)
         if result.open_brackets or result.open_string:
             return TruncatedTraceError("the JSON ends too early, before any event", where=self.path)
-        return self._invalid(buffer)
+        return self._invalid()
 
-    def _invalid(self, buffer: bytes) -> TraceError:
-        if buffer.startswith(codecs.BOM_UTF8):
-            return TraceError(
-                "invalid JSON: the file begins with a byte order mark (UTF-8 BOM)",
-                where=self.path,
-                expected="a Kineto trace (JSON) in UTF-8 without the mark",
-                next_step="remove the mark: tail -c +4 FILE (of the unpacked file)",
-            )
+    def _invalid(self) -> TraceError:
         return TraceError("invalid JSON", where=self.path, expected="a Kineto trace (JSON)")
 
     def _no_trace(self, why: str) -> TraceError:
@@ -211,29 +202,19 @@ def looks_like_trace(path: Path) -> bool:
 
 @contextmanager
 def _open(path: Path) -> Iterator[BinaryIO]:
-    """Open a plain or gzipped file, by its content and not its name. Only regular files are read."""
+    """Open a plain or gzipped file, by its content and not its name."""
     try:
-        # Non-blocking: opening a FIFO without a writer would wait for one.
-        file = cast(BinaryIO, os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb"))
+        file = path.open("rb")
     except FileNotFoundError as error:
         raise TraceError("no such file", where=path_text(path)) from error
-    except IsADirectoryError as error:
-        what, where = "it is a folder, not a trace file", path_text(path)
-        raise TraceError(what, where=where, next_step="name one of its files") from error
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise TraceError(f"cannot be opened ({why})", where=path_text(path)) from error
     with file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise TraceError(
-                "it is a pipe or a device, not a file",
-                where=path_text(path),
-                next_step="write its content to a file, and name that",
-            )
         try:
             packed = file.read(2) == b"\x1f\x8b"
             file.seek(0)
-        except OSError as error:
+        except OSError as error:  # a pipe, for one, cannot be read from its start again
             raise TraceError(f"cannot be read ({error.strerror or error})", where=path) from error
         if not packed:
             yield file
