@@ -115,7 +115,7 @@ def test_a_trace_of_a_cpu_run_measures_no_gpu(tmp_path: Path) -> None:
     assert {key: value for key, value in entry["gpu"].items() if value is not None} == {"activities": 0}
     assert (entry["device"], entry["gpu_busy_pct"], entry["sm_weighted_pct"], entry["kernels_per_step"]) == (None,) * 4
     assert entry["idle"] == {"by_stream": [], "by_cause": None, "gaps": None, "ended_by": [], "longest": []}
-    assert entry["temporal"] == entry["kernels"] == entry["kernel_types"] == []
+    assert entry["kernels"] == entry["kernel_types"] == []
     syncs = entry["syncs"]
     assert (syncs["count"], syncs["per_step"], syncs["exposed_idle_ns"], syncs["sites"]) == (0, None, None, [])
     assert entry["sections"] == [

@@ -39,9 +39,7 @@ def _variant(folder: Any, summaries: list[dict[str, Any]]) -> dict[str, Any]:
     return variant  # type: ignore[no-any-return]
 
 
-def test_parts_are_means_that_add_up_and_shares_are_medians(
-    folder: Any, trace_of: Callable[..., dict[str, Any]]
-) -> None:
+def test_parts_are_means_that_add_up(folder: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
     plain = _trace(trace_of)
     slow = _trace(trace_of)
     slow["traces"][0]["overview"] |= {

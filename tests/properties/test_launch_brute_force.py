@@ -179,19 +179,25 @@ def _check_copies(works: list[Work], made: Made) -> None:
         assert math.isnan(row["mean_bytes_per_second"])
 
 
-def _check_temporal_breakdown_and_kernel_types(works: list[Work], made: Made) -> None:
+def _check_gpu_time_and_kernel_types(works: list[Work], made: Made) -> None:
     points = {kind: _points([w for w in works if w.kind == kind]) for kind in _NAMES}
     compute, comm, memory = points["compute"], points["comm"], points["memory"]
-    for row in gpu_time.temporal_breakdown(made.trace).itertuples():
-        inside = set(range(row.start_ns, row.start_ns + row.span_ns))
+    whole = gpu_time.gpu_time(made.trace, 0)
+    assert (whole.comm_ns, whole.memory_ns, whole.comm_compute_overlap_ns) == (
+        len(comm), len(memory), len(comm & compute)
+    )  # fmt: skip
+    first = min(compute | comm | memory, default=0)
+    spans = [(first, whole.span_ns, whole)] if whole.span_ns is not None else []
+    spans += [(row.start_ns, row.dur_ns, row) for row in gpu_time.step_times(made.trace, 0).itertuples()]
+    for start, length, row in spans:
+        inside = set(range(start, start + length))
         assert (row.busy_ns, row.idle_ns) == (
             len((compute | comm | memory) & inside), len(inside - compute - comm - memory)
         )  # fmt: skip
-        assert (row.compute_ns, row.comm_ns, row.memory_ns) == tuple(len(p & inside) for p in (compute, comm, memory))
+        assert row.compute_ns == len(compute & inside)
         assert row.exposed_comm_ns == len((comm - compute) & inside)
         assert row.exposed_memory_ns == len((memory - compute - comm) & inside)
-        assert row.comm_compute_overlap_ns == len(comm & compute & inside)
-        assert row.compute_ns + row.exposed_comm_ns + row.exposed_memory_ns + row.idle_ns == row.span_ns
+        assert row.compute_ns + row.exposed_comm_ns + row.exposed_memory_ns + row.idle_ns == length
     types = kernels.kernel_types(made.trace, 0)
     found = dict(zip(types["classes"], types["ns"], strict=True))
     together: dict[str, int] = {}
@@ -219,7 +225,7 @@ def test_launches_queues_copies_classes_and_gaps(works: list[Work], step_lengths
     _check_launches(works, made)
     _check_queues(works, made)
     _check_copies(works, made)
-    _check_temporal_breakdown_and_kernel_types(works, made)
+    _check_gpu_time_and_kernel_types(works, made)
     _check_gaps_and_what_ended_them(works, made)
 
 

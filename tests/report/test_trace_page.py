@@ -32,13 +32,6 @@ LAUNCHES: Json = {
 }  # fmt: skip
 
 
-def _temporal(index: int | None) -> Json:
-    times = {"span_ns": 10_000_000, "busy_ns": 7_000_000, "compute_ns": 6_000_000, "exposed_memory_ns": 1_000_000}
-    rest = dict.fromkeys(("comm_ns", "exposed_comm_ns", "comm_compute_overlap_ns"), 0)
-    step = None if index is None else index - 4
-    return {"device": 0, "step": step, "index": index, "idle_ns": 3_000_000, **times, **rest}
-
-
 def trace(**changes: object) -> Json:
     step = {"compute_ns": 6_000_000, "exposed_comm_ns": 0, "exposed_memory_ns": 1_000_000, "idle_ns": 3_000_000}
     raw: Json = {
@@ -96,7 +89,6 @@ def trace(**changes: object) -> Json:
         ],
         "operators_per_step": 412.0,
         "kernels_per_step": 21.0,
-        "temporal": [_temporal(None), _temporal(4), _temporal(5)],
         "kernel_types": [{"classes": "compute", "ns": 12_000_000, "busy_share": 0.9}],
         "collectives": None,
         "launches": LAUNCHES,
@@ -130,7 +122,7 @@ def without_gpu() -> Json:
     return trace(
         gpu=gpu, device=None, device_name=None, gpu_busy_pct=None, sm_weighted_pct=None, syncs=syncs, kernels=[],
         idle={"by_stream": [], "by_cause": None, "gaps": None, "ended_by": [], "longest": []}, steps=[],
-        kernels_per_step=None, quality={"launch_coverage": None, "checks": []}, temporal=[],
+        kernels_per_step=None, quality={"launch_coverage": None, "checks": []},
         kernel_types=[], launches=None, queues=[], copies=[], series=None, overview=None,
         annotations=[{**trace()["annotations"][0], "kernels": None, "device_ns": None, "device_self_ns": None}],
     )  # fmt: skip

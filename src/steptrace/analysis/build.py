@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from steptrace.analysis.common.annotations import annotation_times, section_medians
-from steptrace.analysis.common.gpu_time import gpu_time, step_times, temporal_breakdown
+from steptrace.analysis.common.gpu_time import gpu_time, step_times
 from steptrace.analysis.common.launches import launches
 from steptrace.analysis.common.rows import rows
 from steptrace.analysis.common.steps import is_training
@@ -32,7 +32,7 @@ from steptrace.analysis.syncs import syncs
 from steptrace.analysis.tables import OF_SUBJECTS, write_all, write_tables
 from steptrace.analysis.timeline.measure import shown_timeline
 from steptrace.documents.column import subjects_of
-from steptrace.documents.gpu_time import StepTime, TemporalRow
+from steptrace.documents.gpu_time import StepTime
 from steptrace.documents.kernels import KernelName, KernelType
 from steptrace.documents.labels import Label, OptimizerCall, Section
 from steptrace.documents.run import capture_of
@@ -139,7 +139,6 @@ def summarize_trace(trace: Trace) -> TraceSummary:
         ),
         quality=quality(trace),
         gpu=gpu_time(trace, device),
-        temporal=rows(temporal_breakdown(trace), TemporalRow),
         steps=steps,
         sections=rows(section_medians(trace, device), Section),
         idle=idle(trace),

@@ -1,4 +1,4 @@
-"""GPU and host time by line, by operator, and as flame graphs.
+"""GPU time by line, and GPU and host time as flame graphs.
 
 A flame graph is the call tree with all events of one chain of names merged into one box.
 

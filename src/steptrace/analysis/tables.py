@@ -9,7 +9,7 @@ import pandas as pd
 
 from steptrace.analysis.common.annotations import annotation_times, section_medians, section_times
 from steptrace.analysis.common.call_tree import call_tree, kernel_origins
-from steptrace.analysis.common.gpu_time import step_times, temporal_breakdown
+from steptrace.analysis.common.gpu_time import step_times
 from steptrace.analysis.common.launches import launch_times
 from steptrace.analysis.communication.collectives import collective_times, host_collectives
 from steptrace.analysis.copies import copies, copy_rates
@@ -48,7 +48,6 @@ OF_TRACE: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
     "kernel_origins": kernel_origins,
     "critical_path": lambda trace: critical_paths(trace)[0],
     "quality_checks": quality_checks,
-    "temporal": temporal_breakdown,
     "idle_by_stream": idle_by_stream,
     "queue_lengths": queue_lengths,
     "copy_rates": copy_rates,

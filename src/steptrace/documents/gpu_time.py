@@ -38,33 +38,3 @@ class StepTime(Document, frozen=True):
         int | None, column("Exposed copies and memsets", "Copies and sets that no kernel hides.")
     ]
     idle_ns: Annotated[int | None, column("Idle", "Its length without `busy_ns`.")]
-
-
-class TemporalRow(Document, frozen=True):
-    """Where one GPU's time went in one step, or, in the row without a step, from its first to its last activity.
-
-    Compute, the exposed parts and idle add up to the span exactly.
-    """
-
-    rank: Annotated[int | None, field("Rank of the trace, null if it does not say.")]
-    device: Annotated[int, key("GPU", "GPU.", local=True)]
-    step: Annotated[int | None, key("", "Row of `steps`; null for the whole trace.")]
-    index: Annotated[int | None, key("ProfilerStep", "The profiler's number of the step; null for the whole trace.")]
-    start_ns: Annotated[int, field("Start of the span.")]
-    span_ns: Annotated[
-        int, column("Span", "Length of the span: of a step, up to the end of the last work it launched.")
-    ]
-    busy_ns: Annotated[int, field("Time with any activity.")]
-    compute_ns: Annotated[int, column("Compute", "Time with a compute kernel.")]
-    comm_ns: Annotated[int, column("Communication", "Time with a collective's kernel, hidden or not.")]
-    memory_ns: Annotated[int, field("Time with a memcpy or memset, hidden or not.")]
-    exposed_comm_ns: Annotated[
-        int, column("Exposed communication", "Time with a collective's kernel and no compute kernel.")
-    ]
-    exposed_memory_ns: Annotated[
-        int, column("Exposed copies and memsets", "Time with a memcpy or memset and no kernel.")
-    ]
-    comm_compute_overlap_ns: Annotated[
-        int, column("Communication hidden", "Time with a collective's and a compute kernel.")
-    ]
-    idle_ns: Annotated[int, column("Idle", "Time without any activity.")]

@@ -8,7 +8,7 @@ from steptrace.documents.communication import AllReduce, Collectives, ReducePass
 from steptrace.documents.copies import Copy, Series
 from steptrace.documents.finding import Finding
 from steptrace.documents.gaps_before import GapBefore
-from steptrace.documents.gpu_time import GpuTime, StepTime, TemporalRow
+from steptrace.documents.gpu_time import GpuTime, StepTime
 from steptrace.documents.idle import HostGaps, Idle
 from steptrace.documents.input import Input
 from steptrace.documents.kernels import KernelName, KernelType, Precision, Sequence
@@ -80,7 +80,6 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
             folded=True,
         ),
     ]
-    temporal: tuple[TemporalRow, ...]
     steps: Annotated[tuple[StepTime, ...], field("Each step.", runs="none")]
     timeline: Annotated[
         Timeline | None,

@@ -3,7 +3,7 @@
 With a GPU, at each instant the GPU computes, or runs communication or copies that no computation hides, or is idle,
 with one cause. Without one, the host's steps are divided by the labels of our training loop, of nested labels by the
 outer one; in other loops by PyTorch's own labels and the operators of the backward pass, and the rest is no part. The
-overview, the temporal breakdown, step times, idle causes and shares of the step are sums over it.
+overview, the GPU's span, step times, idle causes and shares of the step are sums over it.
 """
 
 from collections.abc import Iterable, Mapping

@@ -12,10 +12,9 @@ import pandas as pd
 from steptrace import intervals
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.division import BUSY, gpu_division
-from steptrace.documents.gpu_time import GpuTime, TemporalRow
-from steptrace.documents.table import frame_of, validate
+from steptrace.documents.gpu_time import GpuTime
 from steptrace.intervals import Ints
-from steptrace.trace.columns import counted, start_end, unmeasured
+from steptrace.trace.columns import start_end, unmeasured
 from steptrace.trace.model import Trace, once
 
 
@@ -31,18 +30,6 @@ def exclusive_times(trace: Trace, device: int, starts: Ints, ends: Ints) -> dict
     return {"busy_ns": busy, **{f"{name}_ns": parts[name] for name in names}, "idle_ns": idle}
 
 
-def _all_times(trace: Trace, device: int, starts: Ints, ends: Ints) -> dict[str, Ints]:
-    """The same with `comm_ns`, `memory_ns` and `comm_compute_overlap_ns`, which can overlap with other parts."""
-    gpu = activity(trace, device)
-    unions = {
-        "comm": gpu.comm,
-        "memory": gpu.memory,
-        "comm_compute_overlap": intervals.intersect(gpu.comm, gpu.compute),
-    }
-    within = {f"{name}_ns": intervals.measure_within(spans, starts, ends) for name, spans in unions.items()}
-    return {**exclusive_times(trace, device, starts, ends), **within}
-
-
 def gpu_time(trace: Trace, device: int | None) -> GpuTime:
     """The GPU's time by part from its first activity's start to its last one's end; null without GPU work."""
     if device is None:
@@ -50,9 +37,17 @@ def gpu_time(trace: Trace, device: int | None) -> GpuTime:
         return GpuTime(**(unmeasured_times | {"activities": 0}))
     gpu = activity(trace, device)
     start, end = gpu.span
-    ns = {name: int(of[0]) for name, of in _all_times(trace, device, np.array([start]), np.array([end])).items()}
-    overlap_pct = 100.0 * ns["comm_compute_overlap_ns"] / ns["comm_ns"] if ns["comm_ns"] else None
-    return GpuTime(activities=gpu.count, span_ns=end - start, **ns, overlap_pct=overlap_pct)
+    parts = exclusive_times(trace, device, np.array([start]), np.array([end]))
+    comm, both = intervals.measure(gpu.comm), intervals.measure(intervals.intersect(gpu.comm, gpu.compute))
+    return GpuTime(
+        activities=gpu.count,
+        span_ns=end - start,
+        **{name: int(ns[0]) for name, ns in parts.items()},
+        comm_ns=comm,
+        memory_ns=intervals.measure(gpu.memory),
+        comm_compute_overlap_ns=both,
+        overlap_pct=100.0 * both / comm if comm else None,
+    )
 
 
 @once
@@ -69,32 +64,3 @@ def step_times(trace: Trace, device: int | None) -> pd.DataFrame:
         columns = ("busy_ns", "compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns")
         return table.assign(**dict.fromkeys(columns, unmeasured(len(table))))
     return table.assign(**exclusive_times(trace, device, *start_end(steps)))
-
-
-@once
-def temporal_breakdown(trace: Trace) -> pd.DataFrame:
-    """Each GPU's time by part: over its whole span, and in each step (table `temporal`).
-
-    A step's row holds what ran in its time, whichever step launched it. A GPU without work in a step is idle for all of
-    it. Without a GPU the table is empty.
-    """
-    parts = [_breakdown(trace, device) for device in sorted(trace.devices)]
-    return validate(pd.concat(parts, ignore_index=True), TemporalRow) if parts else frame_of(TemporalRow)
-
-
-def _breakdown(trace: Trace, device: int) -> pd.DataFrame:
-    steps, span = trace.steps, activity(trace, device).span
-    start: Ints = np.append(span[0], steps["ts"].to_numpy())
-    end: Ints = np.append(span[1], (steps["ts"] + steps["dur"]).to_numpy())
-    return frame_of(
-        TemporalRow,
-        {
-            "rank": [trace.rank] * len(start),
-            "device": device,
-            "step": counted(np.arange(-1, len(steps))),
-            "index": pd.arrays.IntegerArray(np.append(0, steps["index"].to_numpy()), np.arange(len(start)) == 0),
-            "start_ns": start,
-            "span_ns": end - start,
-            **_all_times(trace, device, start, end),
-        },
-    )

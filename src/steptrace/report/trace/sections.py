@@ -69,9 +69,8 @@ def gpu(view: TraceView, _: str) -> Parts | None:
     trace = view.trace
     if not view.has_gpu:
         return None
-    steps = [row for row in trace.temporal if row.step is not None]
-    if steps:
-        return [listing(steps, most=60)]
+    if trace.steps:
+        return [listing(trace.steps, most=60)]
     names = ["span_ns", "activities", "compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns", "overlap_pct"]
     if trace.gpu.activities == 1:  # idle time lies between activities
         names.remove("idle_ns")
