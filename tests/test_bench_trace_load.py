@@ -25,6 +25,7 @@ def test_it_measures_every_way_on_a_trace_given(tmp_path: Path) -> None:
     assert "steptrace against json.load: " in said
     for command in ("analyze --no-report", "analyze", "analyze (small)", "--help"):
         assert re.search(rf"\n{re.escape(command)} +[\d.]+ +\d+\n", said)
+    assert "times the import of numpy and pandas" in said
     assert "the same events in 0 and 0 MB" in said
 
 
