@@ -5,7 +5,6 @@ counts the jobs; with `--quiet host` it lists them all, as Snakemake does.
 """
 
 import logging
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -46,8 +45,6 @@ class LogHandler(LogHandlerBase):
         self._not_written: list[str] = []
         self._started, self._total, self._done = 0.0, 0, 0
         self._stream = sys.stdout if self.common_settings.stdout else sys.stderr
-        # Read next, a Snakefile cannot see a dry run, which must change nothing; a logger is.
-        os.environ["STEPTRACE_DRY_RUN"] = "1" if self.common_settings.dryrun else ""
         if self.common_settings.dryrun and self._quiet("RULES"):
             # Or Snakemake would prepare what it says of each job, which takes longer than finding out what to run.
             self.common_settings.quiet = {*self.common_settings.quiet, Quietness.PROGRESS}

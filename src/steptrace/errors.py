@@ -3,7 +3,10 @@
 The command line turns any of them into one message on stderr and exit code 2; a traceback is a defect of steptrace.
 """
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 
 class SteptraceError(Exception):
@@ -78,3 +81,12 @@ class CaptureError(SteptraceError):
 
 class LaunchError(SteptraceError):
     """A program that was started cannot be measured or followed."""
+
+
+def exit_with(main: Callable[[], int]) -> NoReturn:
+    """End a program with the exit code of its `main`; an error addressed to a person is a message and code 2."""
+    try:
+        sys.exit(main())
+    except SteptraceError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)

@@ -37,6 +37,8 @@ COMMUNICATION_FILE: Final = "communication.json"
 SOURCES_FILE: Final = "sources.json"
 MEMORY_FILE: Final = "memory.json"
 _SOURCES_VERSION: Final = 2
+#: The exit code of a prediction of a step that cannot be followed.
+_CANNOT_FOLLOW: Final = 2
 
 #: The file of each kind of rows.
 _TABLES: Final[dict[type[Document], str]] = {
@@ -68,6 +70,15 @@ def write_status(run_dir: Path, status: Status) -> Path:
 def read_status(run_dir: Path) -> Status:
     """The `status.json` of `run_dir`; `RecordError` if it is missing, malformed or names an unknown status."""
     return documents.read(run_dir / STATUS_FILE, Status, next_step=_AGAIN)
+
+
+def would_end_alike(run_dir: Path) -> bool:
+    """Whether another try is in vain: it ended well, or it is a prediction of a step that cannot be followed."""
+    try:
+        status = read_status(run_dir)
+    except RecordError:
+        return False
+    return status.status == "ok" or (run_dir.name == "prediction" and status.exit_code == _CANNOT_FOLLOW)
 
 
 def write_run(run_dir: Path, run: RunRecord) -> Path:

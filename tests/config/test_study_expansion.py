@@ -52,7 +52,7 @@ def test_what_was_read_of_the_code_need_not_be_kept(plan_of):
     plan = plan_of(STUDY)
     shutil.rmtree(plan.project.workdir / "results", ignore_errors=True)
     (plan.project.workdir / "results").write_text("no folder: as little to write to as a full disk is")
-    plan.train_digests(*plan.pairs[0])
+    plan.key("training", *plan.pairs[0])
     plan.cache.save()
 
 
@@ -65,11 +65,11 @@ def test_each_variant_also_as_a_gpu_would_train_it(plan_of, copy):
     on_gpu = plan_of(STUDY + scales, scale="gpu")
     variant = on_gpu.variant("tiny", "other")
     assert variant.on_gpu is variant.composed
-    assert on_gpu.prediction_digests("tiny", "other") == on_cpu.prediction_digests("tiny", "other")
-    changed = plan_of(STUDY + scales.replace("64", "32"), scale="cpu").prediction_digests("tiny", "other")
-    assert changed != on_cpu.prediction_digests("tiny", "other")
-    kept = plan_of(STUDY + scales.replace("=2", "=3"), scale="cpu").prediction_digests("tiny", "other")
-    assert kept == on_cpu.prediction_digests("tiny", "other")
+    assert on_gpu.key("prediction", "tiny", "other") == on_cpu.key("prediction", "tiny", "other")
+    changed = plan_of(STUDY + scales.replace("64", "32"), scale="cpu").key("prediction", "tiny", "other")
+    assert changed != on_cpu.key("prediction", "tiny", "other")
+    kept = plan_of(STUDY + scales.replace("=2", "=3"), scale="cpu").key("prediction", "tiny", "other")
+    assert kept == on_cpu.key("prediction", "tiny", "other")
 
 
 def test_matrix_is_a_product_and_each_cell_has_its_baseline_and_reference(plan_of, copy):
@@ -204,32 +204,15 @@ def test_mistakes_in_a_matrix(plan_of, matrix, part):
     assert part in str(caught.value)
 
 
-def test_narrowing_keeps_the_baseline(plan_of):
-    assert [v.name for v in plan_of(STUDY, variants=["other"]).studies["tiny"].variants] == ["plain", "other"]
-    assert [v.name for v in plan_of(STUDY, variants=["plain"]).studies["tiny"].variants] == ["plain"]
-    matrix = STUDY + "matrix: {seed: [1, 2]}"
-    names = [v.name for v in plan_of(matrix, variants=["other__seed-2"]).studies["tiny"].variants]
-    assert names == ["plain__seed-2", "other__seed-2"]
-    assert len(plan_of(matrix, variants=["other"]).studies["tiny"].variants) == 4
-
-
-def test_an_unknown_variant_is_named_with_the_near_one(plan_of):
-    plan = plan_of(STUDY)
-    with pytest.raises(ConfigError, match=r"did you mean 'other'\?"):
-        plan.studies["tiny"].variant("othr")
-    with pytest.raises(ConfigError, match=r"there is no variant 'othr'"):
-        plan_of(STUDY, variants=["othr"])
-
-
 def test_a_variant_of_one_scale_is_left_out_elsewhere(plan_of):
     text = STUDY + "  pinned:\n    overrides: [data.pin_memory=true]\n    scales: [gpu]\n"
     on_cpu = plan_of(text, scale="cpu").studies["tiny"]
     assert ([v.name for v in on_cpu.variants], on_cpu.elsewhere) == (["plain", "other"], ("pinned",))
     on_gpu = plan_of(text, scale="gpu").studies["tiny"]
     assert ([v.name for v in on_gpu.variants], on_gpu.elsewhere) == (["plain", "other", "pinned"], ())
-    # A limit on it is no mistake, and neither is a choice that names it.
+    # A limit on it is no mistake.
     gates = {"tiny": {"pinned": {"ratio.low": {"at_least": 1, "scale": "gpu"}}}}
-    plan_of(text, scale="cpu", gates=gates, variants=["pinned", "other"])
+    plan_of(text, scale="cpu", gates=gates)
     with pytest.raises(ConfigError, match="pin_memry"):
         plan_of(text.replace("pin_memory", "pin_memry"), scale="cpu")
 

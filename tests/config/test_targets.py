@@ -28,7 +28,7 @@ PLUGINS = {
 
 
 @pytest.fixture
-def digests(plan_of: Callable[..., Plan], copy: Path) -> Callable[[], dict[str, dict[str, str]]]:
+def digests(plan_of: Callable[..., Plan], copy: Path) -> Callable[[], dict[str, str]]:
     """A function that plans the study and gives the digests of its trainings."""
     for name, text in PLUGINS.items():
         path = copy / "plugins" / name
@@ -36,9 +36,9 @@ def digests(plan_of: Callable[..., Plan], copy: Path) -> Callable[[], dict[str, 
         path.write_text(text)
     (copy / "config" / "loss" / "mine.yaml").write_text("_target_: mine.losses.Loss\n")
 
-    def planned() -> dict[str, dict[str, str]]:
+    def planned() -> dict[str, str]:
         plan = plan_of(STUDY, allow_targets=["mine"])
-        return {variant: plan.train_digests(study, variant) for study, variant in plan.pairs}
+        return {variant: plan.key("training", study, variant) for study, variant in plan.pairs}
 
     return planned
 
@@ -54,12 +54,12 @@ def digests(plan_of: Callable[..., Plan], copy: Path) -> Callable[[], dict[str, 
     ],
 )
 def test_an_edit_concerns_the_variants_that_import_the_file(
-    digests: Callable[..., dict[str, dict[str, str]]], copy: Path, name: str, text: str
+    digests: Callable[..., dict[str, str]], copy: Path, name: str, text: str
 ) -> None:
     before = digests()
     (copy / "plugins" / name).write_text(text)
     after = digests()
-    assert after["other"]["code"] != before["other"]["code"]
+    assert after["other"] != before["other"]
     assert after["plain"] == before["plain"]
 
 
@@ -73,7 +73,7 @@ def test_an_edit_concerns_the_variants_that_import_the_file(
     ],
 )
 def test_an_edit_of_a_file_that_no_variant_imports_concerns_none(
-    digests: Callable[..., dict[str, dict[str, str]]], copy: Path, name: str, text: str
+    digests: Callable[..., dict[str, str]], copy: Path, name: str, text: str
 ) -> None:
     before = digests()
     (copy / "plugins" / name).write_text(text)
@@ -81,12 +81,12 @@ def test_an_edit_of_a_file_that_no_variant_imports_concerns_none(
 
 
 def test_a_module_that_imports_by_name_depends_on_its_whole_folder(
-    digests: Callable[..., dict[str, dict[str, str]]], copy: Path
+    digests: Callable[..., dict[str, str]], copy: Path
 ) -> None:
     (copy / "plugins" / "shared.py").write_text("import importlib\nvalue = importlib.import_module('unused').value\n")
     before = digests()
     (copy / "plugins" / "unused.py").write_text("value = 2\n")
-    assert digests()["other"]["code"] != before["other"]["code"]
+    assert digests()["other"] != before["other"]
 
 
 def test_an_edit_in_the_folder_of_init_trains_the_study_that_uses_the_file(tmp_path: Path) -> None:
@@ -95,9 +95,9 @@ def test_an_edit_in_the_folder_of_init_trains_the_study_that_uses_the_file(tmp_p
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(file.read_bytes())
 
-    def digests() -> dict[tuple[str, str], dict[str, str]]:
+    def digests() -> dict[tuple[str, str], str]:
         plan = make_plan(ROOT, tmp_path, {"scale": "cpu"})
-        return {pair: plan.train_digests(*pair) for pair in plan.pairs}
+        return {pair: plan.key("training", *pair) for pair in plan.pairs}
 
     uses = {"NOTES.md": set(), "plugins/other.py": set(), "train.py": {"training"}, "plugins/losses.py": {"masks"}}
     for name, studies in uses.items():

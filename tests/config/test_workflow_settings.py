@@ -18,7 +18,7 @@ def settings_of(copy):
 def test_defaults(settings_of):
     settings = settings_of("scale: cpu\n")
     assert "masked_loss" in settings.studies
-    assert (settings.repeats, settings.variants, settings.gates, settings.traces) == (3, None, {}, {})
+    assert (settings.repeats, settings.gates, settings.traces) == (3, {}, {})
 
 
 def test_command_line_goes_before_the_file(settings_of):

@@ -87,7 +87,7 @@ def planned(folder: Path) -> Callable[..., Plan]:
 
 
 def digests(plan: Plan) -> dict[str, str]:
-    return {name: plan.train_digests(study, name)["config"] for study, name in plan.pairs}
+    return {name: plan.key("training", study, name).split()[0] for study, name in plan.pairs}
 
 
 def test_a_variant_is_a_command_with_its_place(planned: Callable[..., Plan], folder: Path) -> None:

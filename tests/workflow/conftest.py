@@ -124,8 +124,8 @@ def _write_project(folder: Path) -> None:
     shutil.copy(FAKES / "predict.py", package / "predict" / "main.py")
     (package / "predict" / "__init__.py").write_text("")  # it imports torch
     shutil.copy(FAKES / "fake_losses.py", package / "workloads")
-    for name in ("analyze_run", "compare", "report"):
-        shutil.copy(FAKES / "script.py", folder / "workflow" / "scripts" / f"{name}.py")
+    for name in ("analyze_runs", "compare", "report"):
+        shutil.copy(FAKES / "job.py", package / "workflow" / f"{name}.py")
     project = Project(folder)
     project.write("config/loss/fake.yaml", "_target_: steptrace.workloads.fake_losses.Loss\nmode: ok\n")
     project.write("config/study/tiny.yaml", STUDY)

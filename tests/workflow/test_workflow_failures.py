@@ -38,7 +38,8 @@ def test_failures_leave_a_page_an_exit_code_and_are_all_that_runs_next(project, 
     project.ran()
     endings = {}
     for variant in ("raises", "killed", "unpredictable", "other"):
-        status = json.loads((project.folder / f"results/tiny/{variant}/run0/status.json").read_text())
+        (file,) = (project.folder / f"results/tiny/{variant}/run0").glob("*[sd].json")  # status.json, or failed.json
+        status = json.loads(file.read_text())
         endings[variant] = (status["status"], status["signal"])
         log = (project.folder / f"results/tiny/{variant}/run0/train.log").read_text()
         assert "timed 1/2" in log
@@ -69,7 +70,7 @@ def test_failures_leave_a_page_an_exit_code_and_are_all_that_runs_next(project, 
 
     jobs = planned(project.run("--dry-run"))
     assert (jobs["train_tiny_run0"], jobs["train_tiny_run1"]) == (2, 2)
-    assert (project.folder / "results/tiny/raises/run0/status.json").exists()  # a dry run forgets nothing
+    assert (project.folder / "results/tiny/raises/run0/failed.json").exists()
 
     project.write("fixed", "")
     result = project.run()

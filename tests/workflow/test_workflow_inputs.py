@@ -38,11 +38,11 @@ def test_gpus_that_are_given_as_a_resource_need_not_be_here(new_project):
     assert "tiny/plain run0 failed: GPUs needed: 1, available: 0; use scale=cpu" in result.stdout
 
 
-def test_a_dry_run_of_one_variant_in_another_directory(fresh, planned, tmp_path):
-    config = ("studies=[tiny]", "scale=cpu", "repeats=1", "variants=[plain]")
+def test_a_dry_run_in_another_directory(fresh, planned, tmp_path):
+    config = ("studies=[tiny]", "scale=cpu", "repeats=1")
     result = fresh.run("--dry-run", "--directory", str(tmp_path), "--config", *config)
     assert result.returncode == 0, result.stdout
-    assert planned(result)["train_tiny_run0"] == 1
+    assert planned(result)["train_tiny_run0"] == 2
     assert "train_tiny_run1" not in planned(result)
     assert [path.name for path in (tmp_path / "results").iterdir()] == [".cache"]  # a dry run writes nothing else
 

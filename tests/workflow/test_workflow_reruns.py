@@ -9,7 +9,7 @@ import pytest
 pytestmark = pytest.mark.workflow
 
 #: What one variant costs at two repeats.
-PER_VARIANT = {"train": 2, "equivalence": 1, "predict": 1, "analyze_run": 2}
+PER_VARIANT = {"train": 2, "equivalence": 1, "predict": 1, "analyze_runs": 2}
 
 
 def kinds(ran):
@@ -22,7 +22,7 @@ def test_first_run_runs_each_part_once_and_interleaves_the_repeats(finished):
         "train": 4,
         "equivalence": 2,
         "predict": 2,
-        "analyze_run": 4,
+        "analyze_runs": 4,
         "compare": 1,
         "report": 2,
     }
@@ -30,7 +30,7 @@ def test_first_run_runs_each_part_once_and_interleaves_the_repeats(finished):
     assert [run.partition("/")[2] for run in trainings] == ["run0", "run0", "run1", "run1"]
     order = [line.split()[0] for line in ran]
     assert order[:4] == ["train"] * 4  # the checks take all cores, too, and come later
-    assert order[8:12] == ["analyze_run"] * 4
+    assert order[8:12] == ["analyze_runs"] * 4
     log = (finished.folder / "first.log").read_text()
     line = re.compile(r"^tiny/(?:plain|other) run[01] ok \(\d+ of (\d+) jobs, about .+ left\)$", re.MULTILINE)
     assert line.findall(log) == 4 * ["14"]  # the trainings, two checks, two analyses, and what is written of them
@@ -81,7 +81,7 @@ def test_an_edit_plans_the_trainings_that_it_concerns(project, planned):
         assert jobs["compare"] == 1
         return {name: count for name, count in jobs.items() if name.startswith("train_")}
 
-    project.edit("workflow/scripts/compare.py", '"by": name', '"by": name, "more": 1')
+    project.edit("src/steptrace/workflow/compare.py", '"by": name', '"by": name, "more": 1')
     assert trainings() == {}
     assert trainings("--config", "repeats=3") == {"train_tiny_run2": 2}
     project.edit("config/study/tiny.yaml", "seed=1", "seed=7")

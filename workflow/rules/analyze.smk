@@ -18,11 +18,11 @@ for study in STUDIES:
         priority: RULES.priority(study, CHECKS + 1)
         localrule: True
         params:
-            code=PLAN.code(scripts=["analyze_run.py"]),
+            code=PLAN.code("steptrace.workflow.analyze_runs"),
             runs=RULES.runs_of_variant(""),
         shell:
             """
-            "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/analyze_run.py" {params.runs} 2>&1 | tee {log}
+            "$STEPTRACE_PYTHON" -m steptrace.workflow.analyze_runs {params.runs} 2>&1 | tee {log}
             """
 
 
@@ -36,7 +36,7 @@ rule analyze_trace:
     log:
         "results/traces/{trace}/analyze.log",
     params:
-        code=PLAN.code(modules=["steptrace.cli"]),
+        code=PLAN.code("steptrace.cli", "steptrace.commands.analyze"),
     shell:
         """
         "$STEPTRACE_PYTHON" -m steptrace.cli analyze {input:q} --out results/traces/{wildcards.trace} 2>&1 | tee {log}

@@ -8,10 +8,9 @@ from steptrace.config.gpus import visible_gpus
 from steptrace.root import ROOT
 from steptrace.train import forked
 from steptrace.workflow.rules import ALL_CORES, CHECKS, ENDING, names
-from steptrace.workflow.start import begin, take_lock
+from steptrace.workflow.start import before_the_first_job, begin
 
-# Of our logger, which is told: Snakemake has no documented way to ask here (its issue 2948).
-RULES = begin(config, dry_run=bool(os.environ.get("STEPTRACE_DRY_RUN")))
+RULES = begin(config)
 PLAN = RULES.plan
 STUDIES = list(PLAN.studies)
 TRACES = list(PLAN.settings.traces)
@@ -26,7 +25,6 @@ if GPUS_HERE:
 os.environ |= {
     "STEPTRACE_PYTHON": sys.executable,
     "STEPTRACE_FORKED": f"{sys.executable} -IS {forked.__file__}",
-    "STEPTRACE_SCRIPTS": str(ROOT / "workflow" / "scripts"),
     "STEPTRACE_EXTENSION": str(ROOT / "ext" / "giou"),
     "STEPTRACE_TIMEOUT_S": str((PLAN.settings.timeout_minutes or 0) * 60),
     "STEPTRACE_GIOU_LIBRARY": os.environ.get("STEPTRACE_GIOU_LIBRARY")
@@ -41,6 +39,6 @@ wildcard_constraints:
 
 
 onstart:
-    take_lock(RULES, gpus_here=GPUS_HERE)
+    before_the_first_job(RULES, gpus_here=GPUS_HERE)
     if GPUS_HERE and RULES.on_cpu():
         forked.start_server()

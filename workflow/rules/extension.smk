@@ -15,7 +15,7 @@ rule extension:
     threads: ALL_CORES
     params:
         torch=EXTENSION["config"],
-        sources=EXTENSION["code"] + RULES.again("extension"),
+        sources=EXTENSION["code"],
     shell:
         """
         export PYTHONPATH="$STEPTRACE_EXTENSION/python${{PYTHONPATH:+:$PYTHONPATH}}"

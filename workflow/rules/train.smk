@@ -55,7 +55,7 @@ for study in STUDIES:
             params:
                 what=what,
                 variants=RULES.keys(what),
-                code=PLAN.code(modules=["steptrace.workflow.checks"]),
+                code=PLAN.code("steptrace.workflow.checks"),
             shell:
                 """
                 exec $STEPTRACE_FORKED steptrace.workflow.checks {params.what} results/{wildcards.study} --out {output} \

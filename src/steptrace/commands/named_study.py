@@ -46,5 +46,5 @@ def named_study(name: str, folder: Path, *, expected: str, changes: Mapping[str,
             expected=expected,
             next_step=near(name, project.study_files),
         )
-    settings = read_settings(project, {"studies": [name], "variants": None, **(changes or {})})
+    settings = read_settings(project, {"studies": [name], **(changes or {})})
     return load_study(name, project, settings, Composer(project, settings.allow_targets, Cache(folder / "plan.json")))

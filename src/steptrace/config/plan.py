@@ -3,8 +3,7 @@
 The Snakefile asks this module and nothing else, so what re-runs when can be tested without Snakemake.
 """
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +13,7 @@ from steptrace.config.cache import Cache
 from steptrace.config.composer import Composed, Composer
 from steptrace.config.digest import Code, versions
 from steptrace.config.settings import Project, Settings, read_settings
-from steptrace.config.study import Study, Variant, base_name, load_study
+from steptrace.config.study import Study, Variant, load_study
 from steptrace.config.targets import targets
 from steptrace.documents.figures import EVERY_VARIANT, check_key
 from steptrace.errors import ConfigError
@@ -22,8 +21,13 @@ from steptrace.files import write_text
 from steptrace.names import near
 
 RESULTS = "results"
-#: What runs a variant of a study of commands: the launcher, and what is inside the program.
-OF_PROGRAMS = ("steptrace.launch.main", "steptrace.launch.probe")
+#: What runs a variant, and of a study of commands: the launcher, and what is inside the program.
+_MODULES = {
+    "training": "steptrace.train.main",
+    "equivalence": "steptrace.train.equivalence",
+    "prediction": "steptrace.predict.main",
+}
+_OF_PROGRAMS = ("steptrace.launch.main", "steptrace.launch.probe")
 #: Characters of a digest that a rule keeps: enough to differ, short enough to read in Snakemake's reasons.
 _SHORT = 16
 
@@ -37,8 +41,7 @@ class Plan:
     studies: dict[str, Study]
     cache: Cache = field(repr=False)
     _code: Code = field(repr=False)
-    _digests: dict[tuple[str, ...], str] = field(default_factory=dict, repr=False)
-    _of_parts: dict[tuple[str, ...], dict[str, str]] = field(default_factory=dict, repr=False)
+    _keys: dict[tuple[str, ...], str] = field(default_factory=dict, repr=False)
 
     @property
     def repeats(self) -> int:
@@ -58,32 +61,33 @@ class Plan:
         """Return one variant of one study."""
         return self._variants[study, variant]
 
-    def train_digests(self, study: str, variant: str) -> dict[str, str]:
-        """Return what a training depends on: its configuration, the code it executes, and the versions it runs on."""
-        return self._digests_of("steptrace.train.main", [self.variant(study, variant).composed])
-
-    def equivalence_digests(self, study: str, variant: str) -> dict[str, str]:
-        """Return what a variant's comparison with the float64 reference depends on."""
-        chosen = self.variant(study, variant)
-        reference = self.studies[study].references[chosen.reference]
-        return self._digests_of("steptrace.train.equivalence", [chosen.composed, reference])
-
-    def prediction_digests(self, study: str, variant: str) -> dict[str, str]:
-        """Return what the prediction of a variant's syncs on a GPU depends on."""
-        return self._digests_of("steptrace.predict.main", [self.variant(study, variant).on_gpu])
-
-    def code(self, *, scripts: Sequence[str] = (), modules: Sequence[str] = ()) -> str:
-        """Return the digest of code that a rule runs.
+    def key(self, what: str, study: str, variant: str) -> str:
+        """What a variant's training, equivalence or prediction depends on: configuration, code and versions.
 
         Args:
-            scripts: files of workflow/scripts/, with all they import from steptrace.
-            modules: modules of steptrace, with all they import from it.
+            what: a key of `_MODULES`.
+            study: the study's name.
+            variant: the variant's name.
         """
-        key = ("rule", *scripts, *modules)
-        if key not in self._digests:
-            paths = [self.project.root / "workflow" / "scripts" / name for name in scripts]
-            self._digests[key] = self._code.digest(modules, scripts=paths)[:_SHORT]
-        return self._digests[key]
+        chosen = self.variant(study, variant)
+        reference = self.studies[study].references[chosen.reference]
+        composed = {
+            "training": [chosen.composed],
+            "equivalence": [chosen.composed, reference],
+            "prediction": [chosen.on_gpu],
+        }[what]
+        modules = list(_OF_PROGRAMS) if "program" in chosen.config else [_MODULES[what]]
+        parts = (*modules, *(part.digest for part in composed))
+        if parts not in self._keys:  # Snakemake asks for each of them, and several times
+            digests = "+".join(part.digest[:_SHORT] for part in composed)
+            self._keys[parts] = f"{digests} {self._code_of(modules, composed)}"
+        return self._keys[parts]
+
+    def code(self, *modules: str) -> str:
+        """The digest of these modules of steptrace, with all they import from it: what a rule runs."""
+        if modules not in self._keys:
+            self._keys[modules] = self._code.digest(modules)[:_SHORT]
+        return self._keys[modules]
 
     @cached_property
     def snapshots(self) -> dict[Path, str]:
@@ -99,32 +103,17 @@ class Plan:
             if not path.is_file() or path.read_bytes() != text.encode():
                 write_text(path, text)
 
-    def _digests_of(self, module: str, composed: list[Composed]) -> dict[str, str]:
-        modules = list(OF_PROGRAMS) if "program" in composed[0].config else [module]
-        parts = (*modules, *(part.digest for part in composed))
-        if parts not in self._of_parts:  # Snakemake asks for each of them, and several times
-            self._of_parts[parts] = self._new_digests_of(modules, composed)
-        return self._of_parts[parts]
-
-    def _new_digests_of(self, modules: list[str], composed: list[Composed]) -> dict[str, str]:
+    def _code_of(self, modules: list[str], composed: list[Composed]) -> str:
+        """The digest of what a configuration runs, and the versions of what it imports from others."""
         names = sorted({str(target) for part in composed for _, target in targets(part.config)})
         folders = sorted({folder for part in composed for folder in part.config.get("python_path", [])})
         key = (*modules, *names, *folders)
-        if key not in self._of_parts:
+        if key not in self._keys:
             paths = [(self.project.workdir / folder).resolve() for folder in folders]
             without = [(self.project.workdir / name).resolve() for name in ("results", "reports")]
-            installed = versions([*names, "torch"])
-            self._of_parts[key] = {
-                "code": self._code.digest([*modules, *names], roots=paths, without=without)[:_SHORT],
-                "versions": " ".join(f"{name}=={version}" for name, version in installed.items()),
-            }
-        return {"config": "+".join(part.digest[:_SHORT] for part in composed), **self._of_parts[key]}
-
-
-def key_of_run(digests: Mapping[str, str]) -> str:
-    """Return the key of what a run is: it is another once the configuration, the code or a version is another."""
-    versions = hashlib.sha256(digests.get("versions", "").encode()).hexdigest()
-    return f"{digests['config']}-{digests['code']}-{versions[:8]}"
+            code = self._code.digest([*modules, *names], roots=paths, without=without)[:_SHORT]
+            self._keys[key] = " ".join([code, *map("==".join, versions([*names, "torch"]).items())])
+        return self._keys[key]
 
 
 def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = None, *, write: bool = True) -> Plan:
@@ -146,22 +135,11 @@ def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = N
     studies = {name: load_study(name, project, settings, composer) for name in settings.studies}
     names = {study.name: [*(v.name for v in study.variants), *study.elsewhere] for study in studies.values()}
     _check_gates(settings, project, names)
-    if settings.variants is not None:
-        where = "--config" if "variants" in (overrides or {}) else project.workflow_file
-        _check_chosen(settings.variants, names, where)
-        studies = {name: study.narrowed(settings.variants) for name, study in studies.items()}
     plan = Plan(project, settings, studies, cache, composer.code)
     cache.save()
     if write:
         plan.write_snapshots()
     return plan
-
-
-def _check_chosen(chosen: Iterable[str], variants: Mapping[str, list[str]], where: str | Path) -> None:
-    names = {name for each in variants.values() for variant in each for name in (variant, base_name(variant))}
-    for name in chosen:
-        if name not in names:
-            raise ConfigError(f"there is no variant '{name}'", where=where, next_step=near(name, names))
 
 
 def _check_gates(settings: Settings, project: Project, names: Mapping[str, list[str]]) -> None:

@@ -46,7 +46,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The keys of workflow.yaml; once read, `scale` is never `auto`, and every trace has a name."""
 
     studies: list[str]
-    variants: Annotated[list[str], Meta(min_length=1)] | None = None
     repeats: Annotated[int, Meta(ge=1, le=10_000)] = 3
     scale: Text = "auto"
     timeout_minutes: Annotated[float, Meta(gt=0, le=525_600)] | None = None
@@ -104,7 +103,7 @@ def read_settings(project: Project, overrides: Mapping[str, Any]) -> Settings:
     Raises:
         ConfigError: an unknown key or study, a value of the wrong type, a trace that is not there, an unknown GPU.
     """
-    lists = ("studies", "variants", "allow_targets", "estimate_gpus")  # `studies=masked_loss` is a list of one
+    lists = ("studies", "allow_targets", "estimate_gpus")  # `studies=masked_loss` is a list of one
     given = {key: [value] if key in lists and isinstance(value, str) else value for key, value in overrides.items()}
     where = f"{project.workflow_file}{' and --config' if given else ''}"
     content = {"studies": sorted(project.study_files), **read_yaml(project.workflow_file), **given}

@@ -1,17 +1,14 @@
 """A study and its variants: read from its file, multiplied by its matrix, composed and given digests."""
 
 import json
-from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from steptrace.config.composer import Composed, Composer
 from steptrace.config.matrix import cells, check_distinct
 from steptrace.config.settings import Project, Settings
 from steptrace.config.study_file import read_study, runs_at
-from steptrace.errors import ConfigError
 from steptrace.files import versioned
-from steptrace.names import near
 
 #: Beside a variant's config.yaml: the same variant at the scale of a GPU.
 GPU_CONFIG = "config.gpu.yaml"
@@ -60,24 +57,6 @@ class Study:
     references: dict[str, Composed] = field(repr=False)
     #: Variants of the file that do not run at this scale.
     elsewhere: tuple[str, ...] = ()
-
-    def variant(self, name: str) -> Variant:
-        """Return the variant called `name`.
-
-        Raises:
-            ConfigError: there is none; the message suggests the nearest name.
-        """
-        variants = {variant.name: variant for variant in self.variants}
-        if name not in variants:
-            raise ConfigError(f"the study '{self.name}' has no variant '{name}'", next_step=near(name, variants))
-        return variants[name]
-
-    def narrowed(self, names: Collection[str]) -> "Study":
-        """Return the study with the variants of these names, and the baselines they are compared with."""
-        wanted = [v for v in self.variants if v.name in names or base_name(v.name) in names]
-        baselines = {v.baseline for v in wanted} or {self.baseline}
-        kept = tuple(v for v in self.variants if v in wanted or v.name in baselines)
-        return replace(self, variants=kept)
 
     def files(self) -> dict[str, str]:
         """Return the study's snapshots: path relative to results/<study>/ -> text."""
@@ -141,8 +120,3 @@ def load_study(name: str, project: Project, settings: Settings, composer: Compos
         references=references,
         elsewhere=tuple(elsewhere),
     )
-
-
-def base_name(name: str) -> str:
-    """Return a variant's name in the study's file, without the suffix of the matrix."""
-    return name.split("__", maxsplit=1)[0]

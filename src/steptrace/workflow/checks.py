@@ -6,7 +6,6 @@ What has ended well under the same key is not done again, so an edit of one vari
 """
 
 import argparse
-import contextlib
 import json
 import os
 import sys
@@ -18,16 +17,13 @@ from typing import Final
 import yaml
 
 from steptrace.config.study import GPU_CONFIG
-from steptrace.errors import RecordError
 from steptrace.files import write_json
 from steptrace.launch.main import CALL_VARIABLE
-from steptrace.record import read_status
+from steptrace.record import read_status, would_end_alike
 from steptrace.terminal import printable
 from steptrace.train.supervise import Job, supervise
 
 _REFERENCE: Final = "reference.yaml"
-#: The exit code of a prediction of a step that cannot be followed, which would fail in the same way again.
-_CANNOT_FOLLOW: Final = 2
 
 
 def _equivalence(variant: Path, reference: str, *, of_command: bool, gpus: int) -> Job:
@@ -62,15 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     document = json.loads((options.study / "study.json").read_text(encoding="utf-8"))
     references = {variant["name"]: variant.get("reference") or _REFERENCE for variant in document["variants"]}
-    keys = dict(pair.rpartition("=")[::2] for pair in options.keys)
+    keys = dict(pair.partition("=")[::2] for pair in options.keys)
     jobs = []
     for variant, key in keys.items():
         folder = options.study / variant
-        with contextlib.suppress(RecordError):
-            status = read_status(folder / options.what)
-            followed = status.status == "ok" or (options.what == "prediction" and status.exit_code == _CANNOT_FOLLOW)
-            if status.key == key and followed:
-                continue
+        if would_end_alike(folder / options.what) and read_status(folder / options.what).key == key:
+            continue
         config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
         job = _CHECKS[options.what](folder, references[variant], of_command="program" in config, gpus=options.gpus)
         jobs.append(Job(**{**vars(job), "key": key}))

@@ -15,11 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from steptrace.config.gpus import visible_gpus
-from steptrace.config.plan import Plan, key_of_run
+from steptrace.config.plan import Plan
 from steptrace.documents.base import is_present
 from steptrace.documents.comparison import Comparison
-from steptrace.errors import RecordError
-from steptrace.record import read_status
 
 RESULTS: Final = Path("results")
 #: Snakemake gives a job no more than there is; a cluster's profile says what that is (`max-threads`).
@@ -34,15 +32,9 @@ _OPERATORS: Final = "steptrace.workloads.giou_kernels."
 
 @dataclass(frozen=True)
 class Rules:
-    """The plan, as the rules see it.
-
-    Attributes:
-        plan: studies, variants and digests.
-        failed: folders of what failed before and is tried again, where that is to be shown and not to be done.
-    """
+    """The plan, as the rules see it."""
 
     plan: Plan
-    failed: frozenset[Path] = frozenset()
 
     def runs(self, name: str, study: str | None = None) -> list[str]:
         """A file of every run of every variant, of all studies or of one."""
@@ -86,19 +78,12 @@ class Rules:
 
     def training(self, wildcards: Any) -> str:
         """What a run depends on: configuration, code, versions."""
-        digests = self.plan.train_digests(wildcards.study, wildcards.variant)
-        again = self.again(f"{wildcards.study}/{wildcards.variant}/run{wildcards.repeat}")
-        return " ".join(digests[name] for name in ("config", "code", "versions")) + again
-
-    def again(self, folder: str) -> str:
-        """A change of what a job depends on if what it left in a folder of results/ is a failure."""
-        return " again" if RESULTS / folder in self.failed else ""
+        return self.plan.key("training", wildcards.study, wildcards.variant)
 
     def keys(self, what: str) -> Any:
         """Of a check: what each variant's depends on, as `VARIANT=KEY`."""
-        digests = {"equivalence": self.plan.equivalence_digests, "prediction": self.plan.prediction_digests}[what]
         return lambda wildcards: [
-            f"{variant}={key_of_run(digests(study, variant))}{self.again(f'{study}/{variant}/{what}')}"
+            f"{variant}={self.plan.key(what, study, variant)}"
             for study, variant in self.plan.pairs
             if study == wildcards.study
         ]
@@ -164,32 +149,6 @@ def launcher(world_size: int) -> str:
     """
     ranks = f"-m torch.distributed.run --standalone --local-addr 127.0.0.1 --nproc-per-node {world_size}"
     return ranks if world_size > 1 else ""
-
-
-def failures(studies: Iterable[str]) -> list[Path]:
-    """The folders of what failed in these studies and is tried again.
-
-    A step that cannot be followed on the virtual device (exit code 2) would fail in the same way.
-    """
-    failed = []
-    files = [file for name in ("extension", *studies) for file in (RESULTS / name).rglob("status.json")]
-    for folder in (file.parent for file in files):
-        try:
-            status = read_status(folder)
-            keep = status.status == "ok" or (folder.name == "prediction" and status.exit_code == 2)
-        except RecordError:
-            keep = False
-        if not keep:
-            failed.append(folder)
-    return failed
-
-
-def forget(failed: Iterable[Path]) -> None:
-    """Remove the status of what failed, so that it is tried again."""
-    for folder in failed:
-        (folder / "status.json").unlink()
-        if folder.name in ("equivalence", "prediction"):
-            (folder.parents[1] / f"{folder.name}.json").unlink(missing_ok=True)
 
 
 def names(options: Iterable[object]) -> str:

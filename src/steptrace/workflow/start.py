@@ -1,23 +1,25 @@
-"""What is done while the Snakefile is read: the plan, the lock of the working directory, and failures to try again."""
+"""What is done besides the jobs: the plan while the Snakefile is read, the lock before them, failures after them."""
 
 import atexit
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from filelock import FileLock, Timeout
 
 from steptrace.config.plan import RESULTS, make_plan
 from steptrace.errors import SteptraceError
+from steptrace.record import STATUS_FILE, would_end_alike
 from steptrace.root import ROOT
 from steptrace.terminal import printable
-from steptrace.workflow.rules import Rules, failures, forget
+from steptrace.workflow.rules import Rules
 
-#: Held as long as this process lives, so that there is nothing to unlock after a crash. Who does not get it, such as a
-#: job's process, changes nothing while the Snakefile is read.
-LOCK = FileLock(Path(RESULTS, ".cache", "running.lock"))
+#: Held as long as this process lives, so that there is nothing to unlock after a crash.
+LOCK: Final = FileLock(Path(RESULTS, ".cache", "running.lock"))
+#: What becomes of the status of a failure, so that the next call tries it again.
+FAILED_FILE: Final = "failed.json"
 
 
 def stop(error: object) -> NoReturn:
@@ -27,40 +29,37 @@ def stop(error: object) -> NoReturn:
     os._exit(2)
 
 
-def begin(config: Mapping[str, Any], *, dry_run: bool) -> Rules:
-    """Plan, write the snapshots, and remove the statuses of failures; a dry run changes nothing.
-
-    Args:
-        config: what `--config` says.
-        dry_run: whether jobs are only shown.
-    """
+def begin(config: Mapping[str, Any]) -> Rules:
+    """Plan what `--config` and the files ask for; nothing is written but what later calls remember."""
     try:
         plan = make_plan(ROOT, Path.cwd(), config, write=False)
-        atexit.register(plan.cache.save)  # half of the time of a call with nothing to do
-        failed = failures(plan.studies)
-        if dry_run:
-            return Rules(plan, frozenset(failed))
-        Path(LOCK.lock_file).parent.mkdir(parents=True, exist_ok=True)
-        try:
-            LOCK.acquire(blocking=False)
-        except Timeout:
-            return Rules(plan)
-        plan.write_snapshots()
-        forget(failed)
-        return Rules(plan)
     except SteptraceError as error:
         stop(error)
-    except OSError as error:
-        place = Path(error.filename or ".").absolute()
-        stop(f"{place}: {error.strerror}\n  expected: a folder that this user may write to")
+    atexit.register(plan.cache.save)  # half of the time of a call with nothing to do
+    return Rules(plan)
 
 
-def take_lock(rules: Rules, *, gpus_here: bool) -> None:
-    """Refuse to start where another run is at work, or where nothing could be trained."""
+def before_the_first_job(rules: Rules, *, gpus_here: bool) -> None:
+    """Take the lock, or refuse to start, and write what the jobs read. A dry run does not come here."""
     if gpus_here and rules.lacks_gpu():  # before anything is touched: failures would replace an earlier run's results
         cluster = "on a cluster set how many GPUs to use: --resources gpu=N"
         stop(f"scale=gpu needs a GPU, and none was found\n  next: use scale=cpu, or scale=auto; {cluster}")
     try:
-        LOCK.acquire(timeout=5)  # whoever only reads the Snakefile holds it for a moment
+        LOCK.acquire(blocking=False)
+        rules.plan.write_snapshots()
     except Timeout:
         stop(f"another snakemake is running in {Path.cwd()}\n  next: wait until it ends, or use --directory DIR")
+    except OSError as error:
+        place = Path(error.filename or ".").absolute()
+        stop(f"{place}: {error.strerror}\n  expected: a folder that this user may write to")
+    atexit.register(set_failures_aside, ["extension", *rules.plan.studies])
+
+
+def set_failures_aside(folders: list[str]) -> None:
+    """Rename the status of each failure below these folders of results/: without one it is made by the next call."""
+    for file in [file for name in folders for file in Path(RESULTS, name).rglob(STATUS_FILE)]:
+        if would_end_alike(file.parent):
+            continue
+        file.replace(file.with_name(FAILED_FILE))
+        if file.parent.name in ("equivalence", "prediction"):
+            (file.parents[2] / f"{file.parent.name}.json").unlink(missing_ok=True)

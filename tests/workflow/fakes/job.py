@@ -1,4 +1,4 @@
-"""Stands in for analyze_run.py, compare.py and report.py of workflow/scripts."""
+"""Stands in for analyze_runs.py, compare.py and report.py of steptrace.workflow."""
 
 import json
 import sys
@@ -8,7 +8,7 @@ from pathlib import Path
 name = Path(__file__).stem
 start = time.monotonic()
 with Path("runs.txt").open("a") as file:
-    if name == "analyze_run":
+    if name == "analyze_runs":
         for run in map(Path, sys.argv[1:]):
             file.write(f"{name} {run}\n")
             (run / "tables").mkdir(exist_ok=True)
