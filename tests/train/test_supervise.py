@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from steptrace import deadline
 from steptrace.record import read_status
 from steptrace.train.devices import take_devices
-from steptrace.train.supervise import Job
+from steptrace.train.supervise import Job, _stopped_at
 
 # The child's death signal is set between fork and exec. A supervisor has one thread, pytest's process may have more.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
@@ -92,10 +91,9 @@ def test_a_command_that_does_not_exist(out):
 def test_a_run_that_takes_too_long_is_stopped_with_its_line_and_all_that_it_started(out, tmp_path):
     program, left = tmp_path / "train.py", tmp_path / "left.txt"
     program.write_text(
-        "import subprocess, time\n"
+        "import faulthandler, signal, subprocess, time\n"
         "from pathlib import Path\n"
-        "from steptrace.deadline import write_stacks_before_it\n"
-        "write_stacks_before_it()\n"
+        "faulthandler.register(signal.SIGTERM, file=2, chain=True)\n"
         "child = subprocess.Popen(['sleep', '300'], start_new_session=True)\n"
         f"Path({str(left)!r}).write_text(str(child.pid))\n"
         "time.sleep(300)\n"
@@ -104,7 +102,7 @@ def test_a_run_that_takes_too_long_is_stopped_with_its_line_and_all_that_it_star
     subprocess.run(command, check=True, timeout=120)
     status = read_status(out)
     assert status.status == "failed"
-    assert status.error == (f"stopped at its time limit (timeout_minutes), at {program}:7 in <module>")
+    assert status.error == (f"stopped at its time limit (timeout_minutes), at {program}:6 in <module>")
     assert gone(int(left.read_text()))
 
 
@@ -192,7 +190,14 @@ def test_a_training_for_more_gpus_than_there_are_fails_before_it_begins(out, mon
     assert json.loads((out / "status.json").read_text())["exit_code"] is None
 
 
-def test_the_time_limit_is_passed_on(out):
-    (variable,) = deadline.environment(1.0)
-    status = supervised(out, f"import os; print(os.environ[{variable!r}])", "--timeout", "60")
-    assert float(status.log_tail[0]) > time.monotonic()
+def test_the_stacks_of_a_library_name_the_program_s_line():
+    stacks = """step 3
+Thread 0x00007f3521bd1b80 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 331 in _bootstrap
+Current thread 0x00007f3521bd1b40 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 327 in wait
+  File "/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py", line 1295 in _get_data
+  File "train.py", line 9 in epoch
+  File "train.py", line 30 in <module>"""
+    assert _stopped_at(stacks.splitlines()) == "train.py:9 in epoch"
+    assert _stopped_at(["Traceback (most recent call last):", '  File "train.py", line 3, in <module>']) is None

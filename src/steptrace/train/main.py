@@ -15,7 +15,9 @@ message and exit code 2.
 """
 
 import argparse
+import faulthandler
 import platform
+import signal
 import sys
 import time
 from contextlib import nullcontext
@@ -27,7 +29,6 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 import steptrace
-from steptrace.deadline import write_stacks_before_it
 from steptrace.documents.run import RunRecord
 from steptrace.engine.files import move_trace, steps_table, trace_name, write_lines
 from steptrace.engine.measure import Measurement, MeasureSettings, Phases
@@ -53,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="measure it, and write the run's files into this folder")
     parser.add_argument("--repeat", type=int, default=0, help="number of the repeat, from 0")
     options = parser.parse_args(arguments)
-    write_stacks_before_it()
+    faulthandler.register(signal.SIGTERM, file=2, chain=True)  # stopped at its time limit, it says where it was
     try:
         config = load_config(options.config)
         if options.out is None:
