@@ -143,10 +143,10 @@ def test_bad_input_is_one_message(tmp_path: Path, missing: int, capsys: pytest.C
 
 def test_diff_json_is_what_was_compared(tmp_path: Path) -> None:
     files = [str(_steps(times).write(tmp_path / f"{k}.json")) for k, times in enumerate((_STEADY, [200] * 6))]
-    assert main(["diff", *files, "--out", str(tmp_path / "out"), "--no-report"]) == 0
+    assert main(["diff", *files, "--out", str(tmp_path / "out")]) == 0
     (row,) = json.loads((tmp_path / "out" / "diff.json").read_text())["kernels"]
     assert row["figures"]["sum_ns"] == {"a": 100_000, "b": 200_000}
-    assert not (tmp_path / "out" / "diff.html").exists()
+    assert (tmp_path / "out" / "diff.html").exists()
 
 
 @pytest.mark.parametrize(

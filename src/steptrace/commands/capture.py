@@ -13,7 +13,7 @@ from typing import Final
 
 import psutil
 
-from steptrace.commands.numbers import not_negative, positive, seconds
+from steptrace.commands.options import not_negative, positive, seconds
 from steptrace.commands.output import columns, progress, show
 from steptrace.engine.recording import WITH_TRACE, Request, Settings
 from steptrace.errors import CaptureError

@@ -29,7 +29,6 @@ def add(command: argparse.ArgumentParser) -> None:
         help="comparison.json, or the folder that holds it; oldest first",
     )
     command.add_argument("--out", type=Path, metavar="DIR", help="folder to write to, made if missing")
-    command.add_argument("--markdown", action="store_true", help="print Markdown instead of text")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -48,9 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
             write(out / "compare.json", compared)
             write_text(out / "compare.md", pages.markdown(compared))
             write_text(out / "compare.html", pages.page_html(compared))
-    text = pages.markdown(compared) if arguments.markdown else _text(compared)
     page = [] if arguments.out is None else [str(arguments.out / "compare.html")]
-    show(arguments, msgspec.to_builtins(compared), "\n".join([text, *page]))
+    show(arguments, msgspec.to_builtins(compared), "\n".join([_text(compared), *page]))
     return 0
 
 

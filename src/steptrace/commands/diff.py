@@ -15,7 +15,6 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("a", help="trace file, or folder of one job's ranks: what to compare with")
     command.add_argument("b", help="trace file, or folder of one job's ranks: what is compared")
     command.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write to, made if missing")
-    command.add_argument("--no-report", action="store_true", help="leave diff.html out")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -29,12 +28,11 @@ def run(arguments: argparse.Namespace) -> int:
         line.say(f"reading {arguments.a} and {arguments.b}")
         changes = diff(*read_sides([arguments.a], [arguments.b]))
     out: Path = arguments.out
-    page = None if arguments.no_report else out / "diff.html"
+    page = out / "diff.html"
     with writing_to(out):
         write(out / "diff.json", changes)
-        if page is not None:
-            write_text(page, page_html(changes))
+        write_text(page, page_html(changes))
     text = in_words(changes)
     document = {"diff": out / "diff.json", "report": page, "text": text}
-    show(arguments, document, f"{text}\n{page or document['diff']}")
+    show(arguments, document, f"{text}\n{page}")
     return 0

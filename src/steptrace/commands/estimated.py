@@ -34,11 +34,6 @@ def estimates(predictions: Mapping[int | None, Mapping[str, Any]], gpus: Sequenc
     ]
 
 
-def gpu_names(text: str) -> tuple[str, ...]:
-    """The value of `--gpu`."""
-    return tuple(name.strip() for name in text.split(","))
-
-
 def check_batches(command: Sequence[str], batches: Sequence[int]) -> None:
     """Raise `ConfigError` where `--batch` and `{batch}` in a command do not go together."""
     holds = any(_PLACE in word for word in command)

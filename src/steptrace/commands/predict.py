@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from steptrace import format as fmt
-from steptrace.commands.estimated import as_json, check_batches, estimates, gpu_names, table, with_batch
+from steptrace.commands.estimated import as_json, check_batches, estimates, table, with_batch
 from steptrace.commands.named_study import named_study
-from steptrace.commands.numbers import not_negative, positive
+from steptrace.commands.options import add_limits, batches, gpu_names, not_negative, positive
 from steptrace.commands.output import columns, show, warn
 from steptrace.commands.predicted import Followed, follow
-from steptrace.commands.run import add_limits
 from steptrace.compare.gates import described, over_budget
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.syncs import predicted_site
@@ -76,7 +75,7 @@ def add(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--batch",
-        type=_batches,
+        type=batches,
         default=(),
         metavar="N[,N]",
         help="batches to follow, in place of a study's own, or where {batch} stands in a command",
@@ -190,11 +189,6 @@ def _as_json(entry: Followed, of_gpus: Sequence[Estimate] | None) -> dict[str, A
 
 def _says_anything(prediction: dict[str, Any]) -> bool:
     return any(prediction[key] for key in ("operators", "total", "unknown"))
-
-
-def _batches(text: str) -> tuple[int, ...]:
-    """Batches of `--batch`, ascending: the last is the largest."""
-    return tuple(sorted({positive(number.strip()) for number in text.split(",")}))
 
 
 def follow_command(

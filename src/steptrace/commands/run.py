@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from steptrace.commands.estimated import as_json, estimates, gpu_names, table
+from steptrace.commands.estimated import as_json, estimates, table
 from steptrace.commands.measured import Measured, median_ms, of_traces, timed_ns, timing, wait_ms
-from steptrace.commands.numbers import not_negative, positive, seconds
+from steptrace.commands.options import add_limits, gpu_names, not_negative, positive
 from steptrace.commands.output import show, warn
 from steptrace.documents.estimate import Estimate
 from steptrace.engine.kinds import kinds_by_time
@@ -55,15 +55,6 @@ def add(command: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     command.add_argument("--no-report", action="store_true", help="leave report.html out")
     command.add_argument("program", nargs="+", metavar="COMMAND", help="the program and its arguments, after --")
-
-
-def add_limits(command: argparse.ArgumentParser) -> None:
-    """Add when the program is stopped."""
-    command.add_argument(
-        "--first-step-within", type=seconds, default=600.0, metavar="S",
-        help="stop a program that shows no step for so long; default: 600 s",
-    )  # fmt: skip
-    command.add_argument("--timeout", type=seconds, metavar="S", help="stop the program after so long in any case")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,44 @@
+"""Options that several commands have, and types of arguments: a wrong number is refused in words."""
+
+import argparse
+import contextlib
+from functools import partial
+
+
+def _whole(text: str, least: int) -> int:
+    with contextlib.suppress(ValueError):
+        if (value := int(text)) >= least:
+            return value
+    raise argparse.ArgumentTypeError(f"invalid number '{text}': expected a whole number >= {least}")
+
+
+def _number(text: str, between: tuple[float, float], what: str, expected: str) -> float:
+    with contextlib.suppress(ValueError):
+        if between[0] < (value := float(text)) < between[1]:
+            return value
+    raise argparse.ArgumentTypeError(f"invalid {what} '{text}': expected {expected}")
+
+
+positive = partial(_whole, least=1)
+not_negative = partial(_whole, least=0)
+#: How long something is waited for.
+seconds = partial(_number, between=(0, 1e9), what="timeout", expected="seconds > 0")
+
+
+def gpu_names(text: str) -> tuple[str, ...]:
+    """The value of `--gpu`."""
+    return tuple(name.strip() for name in text.split(","))
+
+
+def batches(text: str) -> tuple[int, ...]:
+    """The value of `--batch`, ascending: the last is the largest."""
+    return tuple(sorted({positive(number.strip()) for number in text.split(",")}))
+
+
+def add_limits(command: argparse.ArgumentParser) -> None:
+    """Add when the program is stopped."""
+    command.add_argument(
+        "--first-step-within", type=seconds, default=600.0, metavar="S",
+        help="stop a program that shows no step for so long; default: 600 s",
+    )  # fmt: skip
+    command.add_argument("--timeout", type=seconds, metavar="S", help="stop the program after so long in any case")
