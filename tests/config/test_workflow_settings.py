@@ -51,7 +51,7 @@ def test_auto_scale_follows_the_machine(settings_of, monkeypatch):
         ("timeout_minutes: .nan", ["at `timeout_minutes`"]),
         ("timeout_minutes: 0", ["Expected `float` > 0.0 - at `timeout_minutes`"]),
         ("studies: masked_loss", ["Expected `array`, got `str` - at `studies`"]),
-        ("traces: [missing.json]", ["there is no trace 'missing.json'"]),
+        ("traces: {lost: missing.json}", ["there is no trace 'missing.json'"]),
         (f"traces: [{'x' * 300}]", ["there is no trace 'xxx"]),
         (
             "gates: {masked_loss: {where: {ratio.value: {atleast: 1}}}}",
@@ -62,6 +62,7 @@ def test_auto_scale_follows_the_machine(settings_of, monkeypatch):
         ("gates: {masked_loss: {where: {syncs.per_step: {allow: []}}}}", ["a gate has no limit"]),
         ("allow_targets: ['no such']", ["allow_targets"]),
         ('traces: {"t\\n": config}', ["traces"]),
+        ("traces: [config]", ["Expected `object`, got `array`"]),
         ("repeats: 2\nrepeats: 3", ["line 2", "duplicate key 'repeats'"]),
         ("- masked_loss", ["is not a mapping"]),
     ],
@@ -78,17 +79,7 @@ def test_a_mistake_on_the_command_line_is_said_to_be_there(settings_of):
     with pytest.raises(ConfigError, match="--config: Expected `int`"):
         settings_of("repeats: 2", repeats="many")
     with pytest.raises(ConfigError, match=r"--config: there is no trace 'missing\.json'"):
-        settings_of("repeats: 2", traces=["missing.json"])
-
-
-def test_imported_traces_get_file_safe_names(settings_of, copy):
-    for name in ("my trace.json.gz", "other.json"):
-        (copy / name).write_text("")
-    settings = settings_of("traces: ['my trace.json.gz', other.json]\n")
-    assert settings.traces == {"my_trace": "my trace.json.gz", "other": "other.json"}
-    assert settings_of("traces: {mine: other.json}\n").traces == {"mine": "other.json"}
-    with pytest.raises(ConfigError, match="two traces have the same name"):
-        settings_of("traces: [other.json, ./other.json]\n")
+        settings_of("repeats: 2", traces={"lost": "missing.json"})
 
 
 def test_gates_on_what_does_not_exist(plan_of):

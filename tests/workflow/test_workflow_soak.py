@@ -31,8 +31,8 @@ VICTIMS = {
     "check": b"steptrace.train.equivalence",
     "prediction": b"steptrace.predict.main",
     "torchrun": b"torch.distributed.run",
-    "analysis": b"analyze_run.py",
-    "comparison": b"compare.py",
+    "analysis": b"steptrace.workflow.analyze_runs",
+    "comparison": b"steptrace.workflow.compare",
     "shell": b"tee",
 }
 #: They live as long as the whole, so that any moment of it will do.

@@ -14,7 +14,7 @@ from steptrace.config.documents import convert, read_yaml
 from steptrace.config.gpus import resolve_scale
 from steptrace.errors import ConfigError
 from steptrace.estimate import gpu_named
-from steptrace.names import file_safe, near
+from steptrace.names import near
 
 #: Reserved names: other folders of results/, and the page that lists the studies.
 RESERVED = ("traces", "extension", "index")
@@ -43,14 +43,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The keys of workflow.yaml; once read, `scale` is never `auto`, and every trace has a name."""
+    """The keys of workflow.yaml; once read, `scale` is never `auto`."""
 
     studies: list[str]
     repeats: Annotated[int, Meta(ge=1, le=10_000)] = 3
     scale: Text = "auto"
     timeout_minutes: Annotated[float, Meta(gt=0, le=525_600)] | None = None
     allow_targets: list[Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*\Z")]] = []
-    traces: list[Text] | dict[Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*\Z")], Text] = {}
+    traces: dict[Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*\Z")], Text] = {}
     estimate_gpus: list[str] = []
     gates: dict[str, dict[str, dict[str, Any]]] = {}
 
@@ -124,31 +124,15 @@ def read_settings(project: Project, overrides: Mapping[str, Any]) -> Settings:
                 expected=f"letters, digits, _, + and -, beginning with a letter or digit; not {' or '.join(RESERVED)}",
                 next_step="rename the file",
             )
+    for path in settings.traces.values():
+        if not os.path.exists(project.workdir / path):  # noqa: PTH110  a name that is too long does not exist
+            expected = "a file or folder, relative to the working directory"
+            raise ConfigError(f"there is no trace '{path}'", where=where, expected=expected)
     scale = resolve_scale(settings.scale)
     project.check_scale(scale, where)
     return msgspec.structs.replace(
         settings,
         studies=list(dict.fromkeys(settings.studies)),
         scale=scale,
-        traces=_named(settings.traces, project, where),
         estimate_gpus=[gpu_named(name).name for name in dict.fromkeys(settings.estimate_gpus)],
     )
-
-
-def _named(traces: list[str] | dict[str, str], project: Project, where: str) -> dict[str, str]:
-    """The traces by name; of a list by the files' names."""
-    if isinstance(traces, dict):
-        named = traces
-    else:
-        named = {file_safe(Path(path).name.removesuffix(".gz").removesuffix(".json")): path for path in traces}
-        if len(named) < len(traces):
-            step = "write `traces: {NAME: PATH, ...}`"
-            raise ConfigError("two traces have the same name", where=where, next_step=step)
-    for path in named.values():
-        if not os.path.exists(project.workdir / path):  # noqa: PTH110  a name that is too long does not exist
-            raise ConfigError(
-                f"there is no trace '{path}'",
-                where=where,
-                expected="a file or folder, relative to the working directory",
-            )
-    return named
