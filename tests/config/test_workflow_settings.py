@@ -52,7 +52,7 @@ def test_auto_scale_follows_the_machine(settings_of, monkeypatch):
         ("timeout_minutes: 0", ["Expected `float` > 0.0 - at `timeout_minutes`"]),
         ("studies: masked_loss", ["Expected `array`, got `str` - at `studies`"]),
         ("traces: {lost: missing.json}", ["there is no trace 'missing.json'"]),
-        (f"traces: [{'x' * 300}]", ["there is no trace 'xxx"]),
+        (f"traces: {{long: {'x' * 300}}}", ["there is no trace 'xxx"]),
         (
             "gates: {masked_loss: {where: {ratio.value: {atleast: 1}}}}",
             ["where.ratio.value: ", "`atleast`", "did you mean 'at_least'?"],
