@@ -12,6 +12,7 @@ from documents import fill
 from steptrace.compare.against_baseline import RESIDUAL, waterfall
 from steptrace.compare.load import Measured, Run, Variant
 from steptrace.compare.timing import run_medians
+from steptrace.documents.study import PlannedVariant
 from steptrace.documents.summary import Summary
 from steptrace.run_times import run_times
 from steptrace.stats import difference, ratios, typical
@@ -36,7 +37,8 @@ def variant_of(name: str, runs: list[Any], kind: str = "gpu") -> Variant:
         steps_ns = np.full(9, median_ns, dtype=np.int64)
         measured: Any = Measured(None, run_times(steps_ns), steps_ns, steps_ns, None, summary)  # type: ignore[arg-type]
         made.append(Run(repeat, Path("run"), "ok", None, measured))
-    return Variant(name, None, (), "base", None, Path(name), tuple(made))
+    plan = fill(PlannedVariant, {"name": name, "baseline": "base"})
+    return Variant(plan, Path(name), tuple(made))
 
 
 def against(baseline: Variant, variant: Variant) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def test_a_study_of_files_has_the_wait_and_the_parts_of_loading_of_each_variant(
     for variant in ("files", "pooled"):
         run = study / variant / "run0"
         assert main([str(study / variant / "config.yaml"), "--out", str(run), "--repeat", "0"]) == 0
-        write_status(run, fill(Status, {"status": "ok", "exit_code": 0}))
+        write_status(run, fill(Status, {"status": "ok", "exit_code": 0, "started_at": "2026-01-01T00:00:00+00:00"}))
         write(run / "summary.json", with_trace_findings(summarize([run / "trace.json.gz"])[0]))
     files, pooled = (variant.input for variant in with_findings(compare(study)).variants)
     assert files is not None

@@ -12,20 +12,22 @@ from typing import Any, Final, Literal, TypeVar
 import numpy as np
 from msgspec.structs import replace
 
-from steptrace.compare.load import Measured, Variant, error_of, error_without_process
+from steptrace.compare.load import Measured, Run, Variant, error_of, error_without_process
 from steptrace.documents.base import convert
 from steptrace.documents.column import over_runs
 from steptrace.documents.comparison import Equivalence, SyncCounts, UnknownPlace
+from steptrace.documents.estimate import Estimate
 from steptrace.documents.ranks import Ranks
-from steptrace.documents.run import Communication
+from steptrace.documents.run import Communication, RunMemory
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import TraceSummary
 from steptrace.documents.syncs import Place, predicted_site
 from steptrace.engine.kinds import counts_in_words
 from steptrace.errors import RecordError
+from steptrace.estimate import Gpu, estimate_prediction
 from steptrace.files import read_versioned
 from steptrace.format import NS_PER_MS
-from steptrace.record import STATUS_FILE, WARNED_SYNCS_FILE, read_communication, read_status
+from steptrace.record import STATUS_FILE, WARNED_SYNCS_FILE, read_communication, read_memory, read_status
 
 EQUIVALENCE_FOLDER: Final = "equivalence"
 EQUIVALENCE_FILE: Final = "equivalence.json"
@@ -131,6 +133,39 @@ def equivalence(variant_dir: Path) -> Equivalence:
     except RecordError as error:
         return Equivalence(status="failed", failure=error_without_process("failed", str(error)))
     return convert({key: result.get(key) for key in Equivalence.__struct_fields__}, Equivalence)
+
+
+def memory_of(variant: Variant) -> RunMemory | None:
+    """`memory` of a variant in comparison.json: its runs' records as one; None without any."""
+    records = [record for run in variant.runs if (record := _record(run)) is not None]
+    ended_well = [record for record in records if record.oom is None]
+    if not records:
+        return None
+    oom = next((record.oom for record in records if record.oom is not None), None)
+    return replace(over_runs(ended_well or records), oom=oom)
+
+
+def _record(run: Run) -> RunMemory | None:
+    """What a run wrote of its memory, if it ended well or ran out of it."""
+    if run.status not in ("ok", "oom"):
+        return None
+    try:
+        return read_memory(run.path)
+    except RecordError:
+        return None
+
+
+def estimates(variant_dir: Path, gpus: Sequence[Gpu]) -> tuple[Estimate, ...]:
+    """The estimate for each GPU; empty where the step was not followed, of which the syncs of the variant say more."""
+    if not gpus or not (variant_dir / PREDICTION_FILE).is_file():
+        return ()
+    try:
+        prediction = read_versioned(variant_dir / PREDICTION_FILE)
+    except RecordError:
+        return ()
+    if not prediction.get("operator_calls"):
+        return ()
+    return tuple(estimate_prediction(prediction, gpu) for gpu in gpus)
 
 
 def median_of(items: Sequence[_Item], figure: Callable[[_Item], float | None]) -> float | None:

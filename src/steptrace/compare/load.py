@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Final, Literal, cast
 
 import numpy as np
 import pandas as pd
@@ -17,9 +17,9 @@ from steptrace.documents.base import read
 from steptrace.documents.comparison.runs import ProcessError
 from steptrace.documents.run import RunRecord, Status
 from steptrace.documents.run_tables import SectionOfRun
+from steptrace.documents.study import PlannedStudy, PlannedVariant
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.errors import RecordError
-from steptrace.files import read_versioned
 from steptrace.record import STATUS_FILE, read_rows, read_run, read_status, read_steps
 from steptrace.run_times import Nanoseconds, RunTimes, run_times
 
@@ -78,15 +78,21 @@ class Run:
 
 @dataclass(frozen=True)
 class Variant:
-    """One variant of a study with its runs; `baseline` names the variant that it is compared with."""
+    """One variant of a study with its runs."""
 
-    name: str
-    hypothesis: str | None
-    overrides: tuple[str, ...]
-    baseline: str
-    digest: str | None
+    plan: PlannedVariant
     path: Path
     runs: tuple[Run, ...]
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.plan.name
+
+    @property
+    def baseline(self) -> str:
+        """The variant that it is compared with."""
+        return self.plan.baseline
 
     @property
     def measured(self) -> tuple[Measured, ...]:
@@ -106,16 +112,10 @@ class Variant:
 
 @dataclass(frozen=True)
 class Study:
-    """A study as it was expanded, with what its runs left behind; `planned_runs` is how many runs there will be."""
+    """A study as it was expanded, with what its runs left behind."""
 
-    name: str
-    title: str
-    question: str
-    text: str
-    baseline: str
-    scale: str
+    plan: PlannedStudy
     variants: tuple[Variant, ...]
-    planned_runs: int
 
 
 def load_study(study_dir: Path) -> Study:
@@ -127,40 +127,13 @@ def load_study(study_dir: Path) -> Study:
     Raises:
         RecordError: its study.json is missing or lacks something.
     """
-    document = read_versioned(study_dir / STUDY_FILE)
-    try:
-        return Study(
-            name=document["name"],
-            title=document.get("title") or document["name"],
-            question=document.get("question") or "",
-            text=document.get("text") or "",
-            baseline=document["baseline"],
-            scale=document["scale"],
-            variants=tuple(_load_variant(study_dir, document, entry) for entry in document["variants"]),
-            planned_runs=len(document["variants"]) * document["repeats"],
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise RecordError(
-            f"study lacks {error}" if isinstance(error, KeyError) else "study is malformed",
-            where=study_dir / STUDY_FILE,
-            expected="name, baseline, scale, repeats and variants (each with a name)",
-            next_step="delete the file; the workflow writes it anew",
-        ) from error
+    plan = read(study_dir / STUDY_FILE, PlannedStudy, next_step="delete the file; the workflow writes it anew")
+    return Study(plan, tuple(_load_variant(study_dir / variant.name, variant, plan) for variant in plan.variants))
 
 
-def _load_variant(study_dir: Path, document: dict[str, Any], entry: dict[str, Any]) -> Variant:
-    path = study_dir / entry["name"]
-    digest = entry.get("digest")
-    runs = [load_run(path / f"run{k}", k, digest) for k in range(document["repeats"])]
-    return Variant(
-        name=entry["name"],
-        hypothesis=entry.get("hypothesis") or None,
-        overrides=tuple(entry.get("overrides") or ()),
-        baseline=entry.get("baseline") or document["baseline"],
-        digest=digest,
-        path=path,
-        runs=tuple(runs),
-    )
+def _load_variant(path: Path, variant: PlannedVariant, study: PlannedStudy) -> Variant:
+    runs = (load_run(path / f"run{k}", k, variant.digest) for k in range(study.repeats))
+    return Variant(variant, path, tuple(runs))
 
 
 def load_run(run_dir: Path, repeat: int, digest: str | None) -> Run:
@@ -177,8 +150,8 @@ def load_run(run_dir: Path, repeat: int, digest: str | None) -> Run:
     if digest is not None and measured.record.digest != digest:
         other = error_without_process(NOT_RUN, "recorded under another configuration of this variant")
         return Run(repeat, run_dir, NOT_RUN, other)
-    began = _moment(status.started_at)
-    ended = None if began is None else began + timedelta(seconds=status.wall_s)
+    began = datetime.fromisoformat(status.started_at)
+    ended = began + timedelta(seconds=status.wall_s)
     run = Run(repeat, run_dir, "ok", None, measured, measured.record.warnings, began, ended)
     return _with_summary(run, measured)
 
@@ -196,14 +169,6 @@ def error_without_process(status: str, message: str | None) -> ProcessError:
 def first_measured(variants: Sequence[Variant]) -> Measured | None:
     """The first measured run of the study."""
     return next((measured for variant in variants for measured in variant.measured), None)
-
-
-def _moment(text: str) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else None
 
 
 def _load_measured(run_dir: Path) -> Measured:

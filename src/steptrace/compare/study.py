@@ -8,11 +8,18 @@ import numpy as np
 from msgspec.structs import asdict, replace
 
 from steptrace.compare.against_baseline import basis_of, sync_diff, waterfall
-from steptrace.compare.estimates import estimates
-from steptrace.compare.explain import communication, equivalence, figures, ranks_of, sync_figures, trace_of
+from steptrace.compare.explain import (
+    communication,
+    equivalence,
+    estimates,
+    figures,
+    memory_of,
+    ranks_of,
+    sync_figures,
+    trace_of,
+)
 from steptrace.compare.input import input_figures
 from steptrace.compare.load import Run, Study, Variant, first_measured, load_study
-from steptrace.compare.memory import memory_of
 from steptrace.compare.timing import Timing, compare_times, on_simulated_gpu, run_medians
 from steptrace.documents.comparison import Comparison, Equivalence, RunResult, VariantResult
 from steptrace.estimate import gpu_named
@@ -34,6 +41,7 @@ def compare(study_dir: Path, *, estimate_gpus: Sequence[str] = ()) -> Comparison
         RecordError: the folder has no readable study.json.
     """
     study = load_study(study_dir)
+    plan = study.plan
     method, timings = compare_times(study)
     first = first_measured(study.variants)
     gpus = [gpu_named(name) for name in estimate_gpus]
@@ -42,12 +50,12 @@ def compare(study_dir: Path, *, estimate_gpus: Sequence[str] = ()) -> Comparison
         for variant, entry in zip(study.variants, _variants(study, timings), strict=True)
     ]
     comparison = Comparison(
-        study=study.name,
-        title=study.title,
-        question=study.question,
-        text=study.text,
-        baseline=study.baseline,
-        scale=study.scale,
+        study=plan.name,
+        title=plan.title or plan.name,
+        question=plan.question,
+        text=plan.text,
+        baseline=plan.baseline,
+        scale=plan.scale,
         environment=None if first is None else first.record.environment,
         environments_differ=tuple(_environments_differ(study)),
         method=method,
@@ -108,10 +116,10 @@ def _variant(variant: Variant, timing: Timing) -> VariantResult:
     return VariantResult(
         name=variant.name,
         status=variant.status,
-        hypothesis=variant.hypothesis,
-        overrides=variant.overrides,
+        hypothesis=variant.plan.hypothesis or None,
+        overrides=variant.plan.overrides,
         baseline=variant.baseline,
-        digest=variant.digest,
+        digest=variant.plan.digest,
         runs=tuple(_run(run) for run in variant.runs),
         step_ms=timing.step_ms,
         samples_per_step=_samples_per_step(variant),

@@ -44,13 +44,11 @@ def compare_times(study: Study) -> tuple[Method, dict[str, Timing]]:
     the study.
     """
     by_variant = _ratios(study)
-    digests = {variant.name: variant.digest for variant in study.variants}
+    digests = {variant.name: variant.plan.digest for variant in study.variants}
     identical = {
         variant.name
         for variant in study.variants
-        if variant.name != variant.baseline
-        and variant.digest is not None
-        and variant.digest == digests.get(variant.baseline)
+        if variant.name != variant.baseline and variant.plan.digest == digests.get(variant.baseline)
     }
     measured_floor = stats.noise_floor([ratio for name, ratio in by_variant.items() if name in identical])
     floor = NOISE_FLOOR if measured_floor is None else measured_floor
@@ -65,27 +63,28 @@ def compare_times(study: Study) -> tuple[Method, dict[str, Timing]]:
         if p_values
         else "none: no variant has an interval, for which it takes two runs",
     )
-    spread = spreads(study)
+    spreads = {variant.name: _spread(variant) for variant in study.variants}
     by_name = {variant.name: variant for variant in study.variants}
     timings: dict[str, Timing] = {}
     for variant in study.variants:
-        judged = _Judged(by_variant.get(variant.name), adjusted.get(variant.name), variant.name in identical)
-        warnings = _noise_warnings(variant, spread[variant.name])
-        warnings += _not_interleaved_warning(variant, by_name.get(variant.baseline))
-        refused = refusal(study, (variant.name, variant.baseline), spread)
-        ratio = _ratio(variant, judged, floor, refused, warnings)
-        noise = _noise(variant, spread[variant.name], warnings)
-        timings[variant.name] = Timing(_step_ms(variant), judged.ratio, ratio, noise)
+        name, measured = variant.name, by_variant.get(variant.name)
+        uneven = _uneven(variant, spreads[name])
+        warnings = [*_about_runs(variant), *uneven, *_not_interleaved(variant, by_name.get(variant.baseline))]
+        ratio = None
+        if name == variant.baseline and variant.measured:
+            ratio = RatioToBaseline(value=1.0, low=None, high=None, verdict="baseline")
+        elif measured is not None:
+            word = stats.verdict(measured, adjusted.get(name), floor)
+            notes = _about_verdict(measured, word, floor, identical=name in identical)
+            if word is not None and (refused := _refusal(study, variant, spreads)) is not None:
+                word, notes = None, [refused]
+            ratio = RatioToBaseline(value=measured.value, low=measured.low, high=measured.high, verdict=word)
+            warnings += notes
+        elif variant.measured:
+            warnings.append(f"no ratio: the baseline {variant.baseline} has no measured run")
+        noise = _noise(variant, spreads[name], uneven, warnings)
+        timings[name] = Timing(_step_ms(variant), measured, ratio, noise)
     return method, timings
-
-
-@dataclass(frozen=True)
-class _Judged:
-    """A variant's ratio to its baseline, if both were measured, with what its verdict rests on."""
-
-    ratio: stats.Ratio | None
-    adjusted_p: float | None
-    identical: bool
 
 
 def _ratios(study: Study) -> dict[str, stats.Ratio]:
@@ -120,41 +119,25 @@ def _step_ms(variant: Variant) -> StepTimes | None:
     )
 
 
-def _ratio(
-    variant: Variant, judged: _Judged, floor: float, refusal: str | None, warnings: list[str]
-) -> RatioToBaseline | None:
-    """The `ratio` of comparison.json; what there is to say about it is added to `warnings`."""
-    if variant.name == variant.baseline:
-        return RatioToBaseline(value=1.0, low=None, high=None, verdict="baseline") if variant.measured else None
-    ratio = judged.ratio
-    if ratio is None:
-        if variant.measured:
-            warnings.append(f"no ratio: the baseline {variant.baseline} has no measured run")
-        return None
-    if judged.identical and ratio.excludes_one:
-        warnings.append(
-            "same configuration as the baseline, yet the interval excludes 1: noise is larger than it seems"
-        )
-    word = stats.verdict(ratio, judged.adjusted_p, floor)
+def _about_verdict(ratio: stats.Ratio, word: str | None, floor: float, *, identical: bool) -> list[str]:
+    """What there is to say about a ratio and its verdict; `identical`: the variant is the baseline's twin."""
+    notes = []
+    if identical and ratio.excludes_one:
+        notes.append("same configuration as the baseline, yet the interval excludes 1: noise is larger than it seems")
     if word is None:
-        warnings.append("no interval and no verdict: it takes two runs of the variant and of its baseline at least")
-    elif refusal is not None:
-        warnings.append(refusal)
-        word = None
+        notes.append("no interval and no verdict: it takes two runs of the variant and of its baseline at least")
     elif word == "undecided" and ratio.within(floor):
-        warnings.append(
-            f"not called the same: the noise floor, {percent(floor)} by the A/A pair, is above "
-            f"{percent(stats.LARGEST_SAME)}"
-        )
+        most = percent(stats.LARGEST_SAME)
+        notes.append(f"not called the same: the noise floor, {percent(floor)} by the A/A pair, is above {most}")
     elif word == "undecided" and ratio.excludes_one:
         reason = "the effect is within the noise floor"
         if ratio.exceeds(floor):
             reason = "it does not hold once corrected for the number of candidates"
-        warnings.append(f"the interval excludes 1, but {reason}")
-    return RatioToBaseline(value=ratio.value, low=ratio.low, high=ratio.high, verdict=word)
+        notes.append(f"the interval excludes 1, but {reason}")
+    return notes
 
 
-def _not_interleaved_warning(variant: Variant, baseline: Variant | None) -> list[str]:
+def _not_interleaved(variant: Variant, baseline: Variant | None) -> list[str]:
     """A warning if all of the variant's runs were taken after, or before, all of its baseline's.
 
     Repeats of one call take turns, and on a cluster they run at the same time. A variant that was added or changed
@@ -183,22 +166,18 @@ def _gap(first: Sequence[tuple[datetime, datetime]], then: Sequence[tuple[dateti
     return min(began for began, _ in then) - max(ended for _, ended in first)
 
 
-def spreads(study: Study) -> dict[str, float | None]:
-    """IQR/median of the counted steps within each variant's runs; None without a measured run."""
-    return {
-        variant.name: iqr_over_median([run.times for run in variant.measured]) if variant.measured else None
-        for variant in study.variants
-    }
+def _spread(variant: Variant) -> float | None:
+    """IQR/median of the counted steps within the variant's runs; None without a measured run."""
+    return iqr_over_median([run.times for run in variant.measured]) if variant.measured else None
 
 
-def refusal(study: Study, pair: tuple[str, str], spread: Mapping[str, float | None]) -> str | None:
-    """Why there can be no verdict on two variants although there is an interval: a simulated GPU, uneven steps."""
+def _refusal(study: Study, variant: Variant, spreads: Mapping[str, float | None]) -> str | None:
+    """Why there can be no verdict on a variant although there is an interval: a simulated GPU, uneven steps."""
     if on_simulated_gpu(study):
         return "no verdict: the GPU is simulated, and so are its times"
-    for name in pair:
-        value = spread.get(name)
+    for name, whose in ((variant.name, "IQR/median"), (variant.baseline, "the baseline's IQR/median")):
+        value = spreads.get(name)
         if value is not None and value > stats.IQR_REFUSED:
-            whose = "IQR/median" if name == pair[0] else "the baseline's IQR/median"
             return f"no verdict: {whose} is {percent(value)}, above {percent(stats.IQR_REFUSED)}"
     return None
 
@@ -209,13 +188,13 @@ def on_simulated_gpu(study: Study) -> bool:
     return first is not None and is_simulated(first.record.environment.gpu)
 
 
-def _noise(variant: Variant, spread: float | None, warnings: list[str]) -> Noise:
+def _noise(variant: Variant, spread: float | None, uneven: Sequence[str], warnings: Sequence[str]) -> Noise:
     return Noise(
         iqr_over_median=spread,
         between_runs=_between_runs(variant),
         drift=_drift(variant),
         outlier_steps=sum(run.times.outliers for run in variant.measured) if variant.measured else None,
-        uneven=tuple(_uneven(variant, spread)),
+        uneven=tuple(uneven),
         warnings=tuple(warnings),
     )
 
@@ -231,11 +210,12 @@ def _drift(variant: Variant) -> float | None:
     return float(np.median([run.times.drift for run in variant.measured])) if variant.measured else None
 
 
-def _noise_warnings(variant: Variant, spread: float | None) -> list[str]:
-    warnings = [warning for run in variant.runs for warning in run.warnings]
+def _about_runs(variant: Variant) -> list[str]:
+    """The runs' own warnings, and how many are missing."""
+    warnings = list(dict.fromkeys(warning for run in variant.runs for warning in run.warnings))
     if variant.measured and len(variant.measured) < len(variant.runs):
         warnings.append(f"only {len(variant.measured)} of {len(variant.runs)} runs were measured")
-    return list(dict.fromkeys([*warnings, *_uneven(variant, spread)]))
+    return warnings
 
 
 def _uneven(variant: Variant, spread: float | None) -> list[str]:

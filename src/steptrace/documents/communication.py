@@ -48,16 +48,6 @@ class Collectives(Document, frozen=True):
     by_step: Annotated[tuple[CollectivesOfStep, ...], field("Each step.")]
 
 
-class AllReduceOfStep(Document, frozen=True):
-    """The all-reduces that one step launched, each instant once."""
-
-    index: Annotated[int, key("Step", "The N of `ProfilerStep#N`.")]
-    count: Annotated[int, field("How many.")]
-    bytes: Annotated[int | None, field("Bytes.")]
-    measured_ns: Annotated[int, field("Union of their spans, waiting for other ranks included.")]
-    exposed_ns: Annotated[int | None, field("Of that, not hidden by computation.")]
-
-
 class AllReduce(Document, frozen=True):
     """The all-reduces of a trace, each instant once; per step null without steps."""
 
@@ -71,7 +61,6 @@ class AllReduce(Document, frozen=True):
     bytes_per_step: Annotated[float | None, field("Per step.")]
     measured_ns_per_step: Annotated[float | None, field("Per step.")]
     exposed_ns_per_step: Annotated[float | None, field("Per step.")]
-    by_step: Annotated[tuple[AllReduceOfStep, ...], field("Each step.")]
 
 
 class Redundant(Document, frozen=True):

@@ -31,33 +31,27 @@ def check_key(key: str) -> None:
         raise ConfigError(f"a variant has no figure '{key}'", expected=expected, next_step=hint)
 
 
-def _misfit(kind: inspect.Type, key: str, at: str = "") -> str | None:
-    """What could stand in place of a key within a type that the path `at` leads to; None if the key fits."""
-    kind = _inner(kind)
-    row = _inner(kind.item_type) if isinstance(kind, inspect.VarTupleType) else kind
+def _misfit(kind: inspect.Type, key: str) -> str | None:
+    """What could stand in place of a key, or of its end, in values of a type; None if the key fits."""
+    kind = _bare(kind)
+    row = _bare(kind.item_type) if isinstance(kind, inspect.VarTupleType) else kind
     if isinstance(kind, inspect.DictType):  # the program gives the names
         return None
     if not isinstance(row, inspect.StructType) or (row is not kind and len(keys_of(row.cls)) != 1):
-        return near(f"{at}.{key}", [at]) if key else None
-    names = [field.encode_name for field in row.fields]
+        return f"leave out '.{key}'" if key else None
+    fields = {field.encode_name: field.type for field in row.fields}
     if row is not kind:  # the program gives the row's key, which may hold dots
-        fits = any(key.endswith(f".{name}") for name in names)
-        return None if fits else near(key, [f"{at}.KEY.{name}" for name in names])
-    if not key:  # a gate can demand that there is none, as of `memory.oom`
-        return None if "." in at else f"choose one of: {', '.join(f'{at}.{name}' for name in names)}"
+        return None if key.endswith(tuple(f".{name}" for name in fields)) else f"KEY.{' or KEY.'.join(fields)}"
     name, _, rest = key.partition(".")
-    if name not in names:
-        before = f"{at}." if at else ""
-        return near(f"{before}{name}", [f"{before}{one}" for one in names])
-    return _misfit(row.fields[names.index(name)].type, rest, f"{at}.{name}" if at else name)
+    return _misfit(fields[name], rest) if name in fields else near(name, fields)
 
 
-def _inner(kind: inspect.Type) -> inspect.Type:
+def _bare(kind: inspect.Type) -> inspect.Type:
     """The type without its description and without null."""
     if isinstance(kind, inspect.Metadata):
-        return _inner(kind.type)
+        return _bare(kind.type)
     if isinstance(kind, inspect.UnionType):
-        return _inner(next(one for one in kind.types if not isinstance(one, inspect.NoneType)))
+        return _bare(next(one for one in kind.types if not isinstance(one, inspect.NoneType)))
     return kind
 
 

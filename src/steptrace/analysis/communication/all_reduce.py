@@ -18,7 +18,7 @@ import pandas as pd
 from steptrace import intervals
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.communication.collectives import collective_times, host_collectives, host_compute
-from steptrace.documents.communication import AllReduce, AllReduceOfStep, ReducePasses, Redundant
+from steptrace.documents.communication import AllReduce, ReducePasses, Redundant
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import row_numbers
 from steptrace.trace.model import Trace, launched_at
@@ -57,7 +57,6 @@ def _summed(source: Literal["gpu", "host"], reduces: pd.DataFrame, compute: Span
         **figures,
         overlap=1 - exposed / measured if measured and exposed is not None else None,
         **per_step,
-        by_step=_by_step(reduces, compute, trace),
     )
 
 
@@ -69,14 +68,6 @@ def _sources(trace: Trace, device: int | None) -> Iterator[tuple[Literal["gpu", 
     yield "gpu", collective_times(trace, device), compute
     # gloo with GPUs: operators only launch there, so only kernels hide the host's all-reduces.
     yield "host", host_collectives(trace), compute
-
-
-def _by_step(reduces: pd.DataFrame, compute: Spans | None, trace: Trace) -> tuple[AllReduceOfStep, ...]:
-    step = row_numbers(reduces["step"])
-    return tuple(
-        AllReduceOfStep(index=int(index), count=int((step == k).sum()), **figures_of(reduces[step == k], compute))
-        for k, index in enumerate(trace.steps["index"])
-    )
 
 
 def figures_of(reduces: pd.DataFrame, compute: Spans | None) -> dict[str, Any]:

@@ -180,16 +180,17 @@ def _all_reduce(
 
     None without all-reduces in steps. `wait_ns_per_step` is the ranks' mean waiting inside collectives.
     """
-    by_rank = [one for trace in traces if (one := trace.all_reduce) is not None and one.by_step]
+    stepped = [trace for trace in traces if trace.quality.steps]
+    by_rank = [one for trace in stepped if (one := trace.all_reduce) is not None]
     if not by_rank:
         return None
-    waited = waits["wait_ns"].dropna()
+    waited, steps = waits["wait_ns"].dropna(), median(trace.quality.steps for trace in stepped)
     overlaps = [one.overlap for one in by_rank if one.overlap is not None]
     return RankAllReduce(
         source=by_rank[0].source,
         **{f"{name}_per_step": _median(getattr(one, f"{name}_per_step") for one in by_rank) for name in _PER_STEP},
         overlap=median(overlaps) if overlaps else None,
-        wait_ns_per_step=float(waited.mean()) / median(len(one.by_step) for one in by_rank) if len(waited) else None,
+        wait_ns_per_step=float(waited.mean()) / steps if len(waited) else None,
         expected_ns=None if communication is None else communication.expected_ns,
         simplified_ns=None if communication is None else communication.simplified_ns,
         bus_bytes_per_s=None if communication is None else communication.bus_bytes_per_s,
