@@ -29,6 +29,8 @@ def test_all_that_can_be_clicked_works_without_an_error_or_a_request(
     assert (said, asked) == ([], [])
 
 
+#: The section with the table of all variants, folded or not.
+VARIANTS = ":is(details:has(> #variants), section:has(> #variants))"
 #: Opens what is folded.
 UNFOLD = "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
 
@@ -36,19 +38,19 @@ UNFOLD = "document.querySelectorAll('details').forEach((one) => { one.open = tru
 def test_rows_are_filtered_and_what_is_left_is_copied_as_csv_and_markdown(visit: Any, pages: dict[str, Path]) -> None:
     tab, said, _ = visit(pages["matrix"], 1440, "light", permissions=("clipboard-read", "clipboard-write"))
     tab.evaluate(UNFOLD)
-    tools = tab.locator(".scroll:has(> table.variants) + .table-tools")
+    tools = tab.locator(f"{VARIANTS} .scroll + .table-tools").first
     tools.get_by_label("Filter the rows").fill("ignore_index")
     assert tools.get_by_role("status").inner_text() == "3 of 12 rows"
-    assert not tab.locator("table.variants > tbody > tr:not(.group-row)", has_text="sort-").first.is_visible()
+    assert not tab.locator(f"{VARIANTS} tbody > tr", has_text="sort-").first.is_visible()
     tools.get_by_text("Copy as CSV").click()
     tools.get_by_text("copied").wait_for()
     csv = tab.evaluate("navigator.clipboard.readText()").split("\n")
-    assert csv[0].startswith("Variant,Step time,p95,Ratio,Verdict")
+    assert csv[0].startswith("Variant,Baseline,Step time,95 % interval,p95,Ratio,")
     assert [line.split("-")[0] for line in csv[1:]] == ["ignore_index"] * 3
     tools.get_by_text("Copy as Markdown").click()
     tab.wait_for_function("navigator.clipboard.readText().then((text) => text.startsWith('|'))")
     markdown = tab.evaluate("navigator.clipboard.readText()").split("\n")
-    assert markdown[1].startswith("| --- | ---: |")
+    assert markdown[1].startswith("| --- | --- | ---: |")
     assert len(markdown) == 5
     assert said == []
 
@@ -57,7 +59,7 @@ def test_a_closed_clipboard_leaves_the_text_to_be_copied_by_hand(visit: Any, pag
     tab, *_ = visit(pages["gpu"], 1440, "light")
     tab.evaluate(UNFOLD)
     tab.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('closed')); }")
-    tools = tab.locator(".scroll:has(> table.variants) + .table-tools")
+    tools = tab.locator(f"{VARIANTS} .scroll + .table-tools").first
     tools.get_by_text("Copy as Markdown").click()
     field = tools.get_by_label("the table, to be copied")
     field.wait_for()
@@ -176,8 +178,8 @@ def test_hostile_data_does_nothing(visit: Any, pages: dict[str, Path]) -> None:
 
 def test_the_table_sorts_by_a_column_and_keeps_the_unmeasured_last(visit: Any, pages: dict[str, Path]) -> None:
     tab, _, _ = visit(pages["study"], 1280)
-    names = tab.locator("table.variants tbody .variant")
-    head = tab.locator("table.variants thead th", has_text="Step time")
+    names = tab.locator(f"{VARIANTS} tbody .variant")
+    head = tab.locator(f"{VARIANTS} thead th", has_text="Step time").first
     head.click()
     assert names.all_inner_texts()[:2] == ["boolean_mask", "ignore_index"]
     head.click()

@@ -7,7 +7,10 @@ from steptrace import format as fmt
 from steptrace.documents.diff import Diff, DiffSide, Pair, RowChange
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.report.draw.names import PART_NAMES
-from steptrace.report.page.markup import page, render
+from steptrace.report.page.definitions import definitions
+from steptrace.report.page.markup import Html, breakable, page, render
+from steptrace.report.page.parts import Explained, note, section
+from steptrace.report.page.table import text_table
 
 #: How many rows of a topic the page lists, and the terminal; diff.json has all.
 #: A larger multiple says less than the two figures.
@@ -92,9 +95,36 @@ def _named(row: RowChange) -> Sequence[str]:
 def page_html(diff: Diff) -> str:
     """The whole page."""
     toc = [("totals", "In all"), *((topic, heading) for topic, heading, _ in TOPICS)]
-    body = render(
-        "diff", diff=diff, toc=toc, unit=_unit(diff), totals=totals(diff), topics=topics(diff), most=MOST_ROWS,
-        sides=[("A", diff.a), ("B", diff.b)],
-        figures=[f"StepFigures.{f.name}" for f in STEP_FIGURES],
-    )  # fmt: skip
+    terms = definitions(["RowChange.renamed_from", *(f"StepFigures.{f.name}" for f in STEP_FIGURES)])
+    body = render("diff", diff=diff, toc=toc, sides=[("A", diff.a), ("B", diff.b)])
+    in_all = text_table((f"Per {_unit(diff)}", "A → B"), totals(diff))
+    body += section("totals", "In all", [Explained(in_all, terms)])
+    for topic, heading, head, rows in topics(diff):
+        body += section(topic, heading, _topic(diff, topic, heading, head, rows))
     return page("Diff – steptrace", body, toc)
+
+
+def _topic(
+    diff: Diff, topic: str, heading: str, head: Sequence[str], rows: Sequence[tuple[RowChange, list[str]]]
+) -> list[Explained]:
+    if topic in diff.not_measured:
+        return [note("Not measured: needs GPU work on both sides.")]
+    if not rows:
+        return [note("No change.")]
+    heads = (f"{heading}, per {_unit(diff)}", *(f"{words}, A → B" for words in head))
+    table = text_table(heads, [(_row_name(row), *cells) for row, cells in rows[:MOST_ROWS]])
+    all_rows = f"The {MOST_ROWS} largest changes of {len(rows)}; diff.json lists all."
+    return [*([note(all_rows)] if len(rows) > MOST_ROWS else []), Explained(table)]
+
+
+def _row_name(row: RowChange) -> Html:
+    """Its name, and where it differs from its twin on the other side."""
+    html = Html('<span class="place">{}</span>').format(breakable(row.name))
+    only = "" if row.in_a and row.in_b else f"only in {'A' if row.in_a else 'B'}"
+    for text in filter(None, (row.place, only)):
+        html += Html('<span class="note">{}</span>').format(breakable(text))
+    if row.renamed_from:
+        html += Html("<details><summary>under another name in A</summary>{}</details>").format(
+            "; ".join(row.renamed_from)
+        )
+    return html

@@ -5,7 +5,10 @@ from collections.abc import Iterator, Sequence
 from steptrace import format as fmt
 from steptrace.documents.compared import Change, ComparedResults, VariantChange
 from steptrace.markdown import clean, table
-from steptrace.report.page.markup import page, render
+from steptrace.report.page.definitions import definitions
+from steptrace.report.page.markup import Html, breakable, inline_code, page, render
+from steptrace.report.page.parts import Explained, note, section, subheading
+from steptrace.report.page.table import text_table
 
 #: A table: its heading, the names of its columns, its rows.
 Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
@@ -110,8 +113,19 @@ def page_html(compared: ComparedResults) -> str:
     """The whole page."""
     parts = sections(compared)
     toc = [(f"part-{number}", title) for number, (title, _, _) in enumerate(parts)]
-    body = render("results", compared=compared, toc=toc, parts=parts)
+    body = render("results", compared=compared, toc=toc)
+    terms = Explained("", definitions(["VariantChange.ratio", "VariantChange.differing"]))
+    for number, (title, notes, tables) in enumerate(parts):
+        shown = [Explained(_headline(text)) if at == 0 else note(text) for at, text in enumerate(notes)]
+        for heading, head, rows in tables:
+            shown += [subheading(heading)] if heading else []
+            shown.append(Explained(text_table(head, [[breakable(row[0]), *row[1:]] for row in rows])))
+        body += section(f"part-{number}", title, [*shown, *([] if number else [terms])])
     return page(f"{compared.title}: results compared – steptrace", body, toc)
+
+
+def _headline(text: str) -> Html:
+    return Html('<p class="headline neutral">{}</p>').format(inline_code(text))
 
 
 def markdown(compared: ComparedResults) -> str:

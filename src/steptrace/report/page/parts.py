@@ -8,7 +8,7 @@ from markupsafe import Markup
 from steptrace.report.draw.cells import Piece, bar_cell
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.definitions import Definition
-from steptrace.report.page.markup import Html, inline_code
+from steptrace.report.page.markup import Html, inline_code, render
 
 
 @dataclass(frozen=True)
@@ -57,3 +57,12 @@ def keyed_bar(pieces: Sequence[Piece]) -> Html:
     key = Html('<span class="key {}">{}</span>')
     keys = Html("").join(key.format(piece.colour, piece.words) for piece in shown)
     return Html('<div class="goes">{}{}</div>').format(bar_cell(shown, sum(piece.size for piece in shown)), keys)
+
+
+def section(id_: str, heading: str, parts: Parts, *, level: int = 2, folded: bool = False) -> Html:
+    """A section of a page: its heading, its parts, and what their figures mean, each once."""
+    meanings = {item.term: item for part in parts for item in part.meanings}
+    body = Html("").join(part.html for part in parts)
+    return render(
+        "page/section", id=id_, heading=heading, level=level, folded=folded, meanings=[*meanings.values()], body=body
+    )

@@ -36,21 +36,34 @@ class Figure:
     unit: Unit = None
 
 
-def figures_table(head: str, rows: Mapping[str, str], figures: Sequence[Figure]) -> Html:
-    """Rows by name, each with what the page calls it, and these figures of each; a column without any is left out."""
+def figures_table(
+    head: str, rows: Mapping[str, str], figures: Sequence[Figure], ids: Mapping[str, str] | None = None
+) -> Html:
+    """Rows by name, each with what the page calls it, and these figures of each; a column without any is left out.
+
+    `ids` are those of rows that a link leads to.
+    """
     kept = [figure for figure in figures if any(figure.values.get(name) is not None for name in rows)]
     words = [any(isinstance(value, str) for value in figure.values.values()) for figure in kept]
-    return render(
-        "page/table",
-        heads=[(head, False), *((figure.heading, not text) for figure, text in zip(kept, words, strict=True))],
-        rows=[
-            ("", [{"text": label}, *(_figure(figure.values.get(name), figure.unit) for figure in kept)])
+    return _table(
+        [(head, False), *((figure.heading, not text) for figure, text in zip(kept, words, strict=True))],
+        [
+            (ids[name] if ids else "", [{"text": label}, *(_figure(f.values.get(name), f.unit) for f in kept)])
             for name, label in rows.items()
         ],
-        most=len(rows),
-        count=len(rows),
-        silent="",
     )
+
+
+def text_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Html:
+    """Rows of cells that are words already."""
+    return _table(
+        [(head, False) for head in heads],
+        [("", [{"text": _NOT_MEASURED if text == fmt.NOT_MEASURED else text} for text in row]) for row in rows],
+    )
+
+
+def _table(heads: Sequence[tuple[str, bool]], rows: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> Html:
+    return render("page/table", heads=heads, rows=rows, most=len(rows), count=len(rows), silent="")
 
 
 def _figure(value: Value, unit: Unit) -> dict[str, Any]:

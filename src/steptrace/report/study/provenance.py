@@ -2,12 +2,14 @@
 
 import shlex
 from pathlib import Path
+from typing import Final
 
 from msgspec.structs import asdict
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, VariantResult
-from steptrace.report.page.markup import Html, render
+from steptrace.documents.comparison import Comparison, RunResult, VariantResult
+from steptrace.report.page.markup import Html, breakable, render
+from steptrace.report.page.table import text_table
 
 _ENVIRONMENT_NAMES = {
     "cpu": "CPU",
@@ -37,25 +39,47 @@ def provenance(study: Comparison, comparison: Path | str) -> Html:
         for key, value in facts.items()
         if facts["gpu"] is not None or key not in _OF_A_GPU
     ]
-    runs = [
-        (variant.name, run)
+    in_checkout = _in_checkout(Path(comparison))
+    rows = [
+        (breakable(variant.name), *_run(run))
         for number, variant in enumerate(study.variants)
         for run in variant.runs
         if number < MOST_LISTED or run.status != "ok"
     ]
-    in_checkout = _in_checkout(Path(comparison))
     return render(
         "study/provenance",
         study=study,
         environment=environment,
-        runs=runs,
-        left_out=sum(len(variant.runs) for variant in study.variants) - len(runs),
+        runs=text_table(_RUN, rows),
+        left_out=sum(len(variant.runs) for variant in study.variants) - len(rows),
         in_checkout=in_checkout,
         study_command=study_command(study, in_checkout=in_checkout),
-        commands={
-            variant.name: variant_command(study, variant, of_program=_is_program(Path(comparison), variant.name))
-            for variant in study.variants
-        },
+        settings=text_table(
+            ("Variant", "Overrides", "Digest", "Seeds", "One run of it"),
+            [_settings(study, variant, Path(comparison)) for variant in study.variants],
+        ),
+    )
+
+
+_RUN: Final = ("Variant", "Run", "Status", "Seed", "Median", "p95", "Steps", "Timed steps left out as warm-up")
+
+
+def _run(run: RunResult) -> tuple[str, ...]:
+    status = "out of memory" if run.status == "oom" else run.status
+    seed = "unknown" if run.seed is None else str(run.seed)
+    times = fmt.duration_ms(run.median_ms), fmt.duration_ms(run.p95_ms)
+    return str(run.repeat), status, seed, *times, fmt.count(run.steps), fmt.count(run.warmup_left_out)
+
+
+def _settings(study: Comparison, variant: VariantResult, comparison: Path) -> tuple[str, ...]:
+    seeds = dict.fromkeys(str(run.seed) for run in variant.runs if run.seed is not None)
+    command = variant_command(study, variant, of_program=_is_program(comparison, variant.name))
+    return (
+        breakable(variant.name),
+        breakable(", ".join(variant.overrides)) or "none",
+        (variant.digest or "unknown")[:12],
+        ", ".join(seeds) or "unknown",
+        Html('<code class="line">{}</code>').format(command),
     )
 
 

@@ -1,32 +1,137 @@
 """The section "Variants": all side by side, what to read with care, gates, and the runs that failed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, Equivalence, GateOutcome, VariantResult, is_measuring
+from steptrace.documents.comparison import (
+    Comparison,
+    Equivalence,
+    GateOutcome,
+    RatioToBaseline,
+    VariantResult,
+    is_measuring,
+)
 from steptrace.documents.comparison.runs import ProcessError
-from steptrace.limits import PROFILER_OVERHEAD
-from steptrace.report.page.markup import Html, render
+from steptrace.report.page.markup import Html, anchor, breakable, inline_code, render
+from steptrace.report.page.table import Figure, Unit, figures_table
 from steptrace.report.study.model import samples_per_step
+
+_BADGE: Final = Html('<span class="badge {}">{}</span>')
+_NOTE: Final = Html('<span class="note">{}</span>')
+#: How a status is said, where a word is not its own.
+_STATUS: Final = {"oom": "out of memory"}
 
 
 def variants(study: Comparison) -> Html:
-    """All variants side by side, what to read with care, the runs that failed, and the terms."""
-    groups: dict[str, list[VariantResult]] = {}
-    for variant in study.variants:
-        groups.setdefault(variant.baseline, []).append(variant)
+    """All variants side by side, what to read with care, gates, the runs that failed, and the terms."""
+    figures = _figures(study)
+    shown = {figure.heading for figure in figures if any(value is not None for value in figure.values.values())}
+    terms = ["StepTimes.median", "RatioToBaseline.value", "RatioToBaseline.verdict", "Method.noise_floor"]
+    terms += ["SyncCounts.measured_per_step", "Equivalence.status", "VariantResult.profiled_over_unprofiled"]
+    of_gpu = ("StepFigures.gpu_busy_pct", "StepFigures.sm_weighted_pct", "VariantResult.nvml_util_pct")
+    terms += [term for term, heading in zip(of_gpu, _OF_A_GPU, strict=True) if heading in shown]
     return render(
         "study/variants",
         study=study,
-        groups=list(groups.items()),
+        table=figures_table(
+            "Variant", {v.name: _named(v) for v in study.variants}, figures, {v.name: anchor(v) for v in study.variants}
+        ),
+        of_gpu=shown.intersection(_OF_A_GPU),
         care=care(study),
         endings_of=endings,
-        held=errors_to_reference,
         limits_of=limits,
-        samples_per_step=samples_per_step(study),
-        overhead=PROFILER_OVERHEAD,
+        status=_STATUS,
         failures=[variant for variant in study.variants if endings(variant)],
+        terms=terms,
     )
+
+
+_OF_A_GPU: Final = ("GPU busy", "Multiprocessors in use", "NVML utilisation")
+
+
+def _figures(study: Comparison) -> list[Figure]:
+    """The columns: speed, from unprofiled steps; waiting and use of the GPU; trust."""
+    ratios = (
+        {} if study.on_simulated_gpu else {v.name: v.ratio for v in study.variants if v.ratio and not v.is_baseline}
+    )
+    times = {v.name: v.step_ms for v in study.variants if v.step_ms is not None}
+    interval = f"{fmt.setting(study.method.confidence)} interval"
+
+    def figure(heading: str, of: Callable[[VariantResult], str | float | None], unit: Unit = None) -> Figure:
+        return Figure(heading, {v.name: of(v) for v in study.variants}, unit)
+
+    samples_differ = len(samples_per_step(study)) > 1
+    several = len({v.baseline for v in study.variants}) > 1
+    busy, sm, nvml = _OF_A_GPU
+    return [
+        figure("Baseline", lambda v: v.baseline if several else None),
+        Figure("Step time", {name: of.median for name, of in times.items()}, "ms"),
+        Figure(interval, {name: fmt.step_time(of.median, of.low, of.high)[1] for name, of in times.items()}),
+        Figure("p95", {name: of.p95 for name, of in times.items()}, "ms"),
+        figure("Samples", lambda v: v.samples_per_step if samples_differ else None),
+        figure("Samples a second", lambda v: v.samples_per_s if samples_differ else None, _whole),
+        Figure("Ratio", {name: of.value for name, of in ratios.items()}, fmt.multiple),
+        Figure(f"{interval} of the ratio", {name: _ends(of) for name, of in ratios.items()}),
+        figure("Verdict", _verdict),
+        figure("Syncs per step", lambda v: None if study.on_simulated_gpu else v.syncs.measured_per_step),
+        figure("Syncs on the simulated GPU", lambda v: v.syncs.measured_per_step if study.on_simulated_gpu else None),
+        figure("Syncs per step, predicted", lambda v: v.syncs.predicted_per_step),
+        figure("Not judged", lambda v: len(v.predicted_unknown) or None),
+        figure(busy, lambda v: v.gpu_busy_pct, "%"),
+        figure(sm, lambda v: v.sm_weighted_pct, "%"),
+        figure(nvml, lambda v: v.nvml_util_pct, "%"),
+        figure("Equivalence", lambda v: _equivalence(v.equivalence)),
+        figure("Runs", lambda v: f"{v.runs_ok} of {len(v.runs)}" if v.runs else "not run"),
+        figure("Profiled / unprofiled", lambda v: v.profiled_over_unprofiled, fmt.multiple),
+    ]
+
+
+def _whole(value: float) -> str:
+    return fmt.count(round(value))
+
+
+def _ends(ratio: RatioToBaseline) -> str | None:
+    return None if ratio.low is None else fmt.ratio_interval(ratio.low, ratio.high)
+
+
+def _named(variant: VariantResult) -> Html:
+    """The name, how its runs ended if not well, and what the study expects of it."""
+    html = Html('<span class="variant">{}</span>').format(breakable(variant.name))
+    if variant.status != "ok":
+        tone = "not-run" if variant.status == "not run" else "bad"
+        html += Html(" ") + _BADGE.format(tone, _STATUS.get(variant.status, variant.status))
+    return html + (_NOTE.format(inline_code(f"Expected: {variant.hypothesis}")) if variant.hypothesis else Html(""))
+
+
+def _verdict(variant: VariantResult) -> Html | None:
+    if variant.step_ms is None and not variant.is_baseline:
+        return None
+    word = "baseline" if variant.is_baseline else variant.verdict or "no verdict"
+    differs = _BADGE.format("bad", "differs") if variant.equivalence.status == "differs" else Html("")
+    return _BADGE.format(word.replace(" ", "-"), word) + Html(" ") + differs
+
+
+def _equivalence(check: Equivalence) -> Html | None:
+    """Whether it computes the same, and by how much it differs."""
+    if check.status == "not measured":
+        return None
+    word = "check failed" if check.status == "failed" else check.status
+    html = _BADGE.format(
+        {"differs": "bad", "failed": "bad", "same": "same-answer"}.get(check.status, "undecided"), word
+    )
+    if check.status == "same":
+        return html + _NOTE.format(f"within {fmt.relative_error(check.max_rel_err)}")
+    if check.status == "not comparable" and check.reason:
+        return html + _NOTE.format(check.reason)
+    if check.status == "differs":
+        for name, error, tolerance, out in errors_to_reference(check):
+            if out:
+                words = "not finite" if error is None else fmt.relative_error(error)
+                html += _NOTE.format(f"{name} {words} (tolerance {fmt.relative_error(tolerance)})")
+        within = [name for name, *_, out in errors_to_reference(check) if not out]
+        html += _NOTE.format(f"{', '.join(within)} within") if within else Html("")
+    return html
 
 
 def needs_a_look(study: Comparison) -> bool:
@@ -66,8 +171,7 @@ def care(study: Comparison) -> list[str]:
     sentences = []
     if len(samples := samples_per_step(study)) > 1:
         sentences.append(
-            f"Steps take {fmt.count(samples[0])} to {fmt.count(samples[-1])} samples. Ratio and verdict compare steps; "
-            "samples per second stand below each step time."
+            f"Steps take {fmt.count(samples[0])} to {fmt.count(samples[-1])} samples: ratio and verdict compare steps."
         )
     return sentences + _measured_differently(study)
 

@@ -23,11 +23,11 @@ from steptrace.report.page.definitions import definitions
 from steptrace.report.page.findings import MOST_FINDINGS, findings, recommended
 from steptrace.report.page.markup import Html, breakable, page, render
 from steptrace.report.page.overview import device_of_traces, overview_parts
-from steptrace.report.page.parts import Explained, Parts, keyed_bar, note
+from steptrace.report.page.parts import Explained, Parts, keyed_bar, note, section
 from steptrace.report.page.table import Figure, figures_table, site_table
 from steptrace.report.trace.model import TraceView, build
 from steptrace.report.trace.ranks import rank_sections
-from steptrace.report.trace.sections import section
+from steptrace.report.trace.sections import parts_of
 from steptrace.report.trace.words import (
     Predicted,
     caution,
@@ -73,23 +73,23 @@ def page_html(
         shown, body = _sections(traces[0])
         if predicted is not None:
             shown = [("predicted", _PREDICTED), *shown]
-            body = _section("predicted", _PREDICTED, _predicted(*predicted)) + body
+            body = section("predicted", _PREDICTED, _predicted(*predicted)) + body
         intro = _intro(title, traces, shown, warnings, _first(traces[0], predicted), predicted)
         return page(f"{title} – steptrace", intro + body, shown)
-    body = _section("ranks", "All traces", [_side_by_side(traces)])
+    body = section("ranks", "All traces", [_side_by_side(traces)])
     toc = [("ranks", "All traces")]
     for id_, heading, parts in () if ranks is None else rank_sections(ranks):
-        body += _section(id_, heading, parts)
+        body += section(id_, heading, parts)
         toc.append((id_, heading))
     on_ranks = () if ranks is None else ranks.findings
     if on_ranks:
-        body += _section("findings", "Findings on all ranks together", [Explained(findings(on_ranks))])
+        body += section("findings", "Findings on all ranks together", [Explained(findings(on_ranks))])
         toc.append(("findings", "Findings on all ranks"))
     for number, view in enumerate(traces):
         id_ = f"trace-{number}"
         sentences = Html("<p>{}</p>").format(" ".join([headline(view), *caution(view)]))
         of_trace = sentences + _sections(view, f"{id_}-")[1]
-        body += _section(id_, view.title, [Explained(of_trace)], folded=True)
+        body += section(id_, view.title, [Explained(of_trace)], folded=True)
         toc.append((id_, view.title))
     first = render("page/first", nothing=nothing_to_advise(traces), **first_of_all(traces, on_ranks))
     return page(f"{title} – steptrace", _intro(title, traces, toc, warnings, first) + body, toc)
@@ -258,26 +258,18 @@ def _sections(view: TraceView, prefix: str = "") -> tuple[list[tuple[str, str]],
     for subject in subjects_of(TraceSummary):
         if prefix and subject.folded:
             continue
-        parts = section(view, subject, prefix)
+        parts = parts_of(view, subject, prefix)
         if parts is None:
             absent.setdefault(subject.absent, []).append(subject.heading)
             continue
         id_ = prefix + subject.name
-        body += _section(id_, subject.heading, parts, level=level, folded=subject.folded)
+        body += section(id_, subject.heading, parts, level=level, folded=subject.folded)
         shown.append((id_, subject.heading))
         if subject.name == "overview" and view.trace.findings:
             items, id_ = findings(view.trace.findings, prefix), f"{prefix}findings"
-            body += _section(id_, "Findings", [Explained(items)], level=level)
+            body += section(id_, "Findings", [Explained(items)], level=level)
             shown.append((id_, "Findings"))
     reasons = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in absent.items())
     rest = "Its other figures: run `steptrace analyze` on this trace alone." if prefix else ""
     last = " ".join(filter(None, [f"Not shown: {reasons}." if reasons else "", rest]))
     return shown, Html(body + note(last).html)
-
-
-def _section(id_: str, heading: str, parts: Parts, *, level: int = 2, folded: bool = False) -> Html:
-    meanings = {item.term: item for part in parts for item in part.meanings}
-    body = Html("").join(part.html for part in parts)
-    return render(
-        "page/section", id=id_, heading=heading, level=level, folded=folded, meanings=[*meanings.values()], body=body
-    )

@@ -39,7 +39,7 @@ _OPEN: Final = 5
 _WORTH_A_RATE: Final = 2**16
 
 
-def section(view: TraceView, subject: Subject, prefix: str) -> Parts | None:
+def parts_of(view: TraceView, subject: Subject, prefix: str) -> Parts | None:
     """What a trace says of a subject; None if that is nothing."""
     if subject.name in SECTIONS:
         return SECTIONS[subject.name](view, prefix)
