@@ -221,6 +221,20 @@ def test_operators_of_which_no_watched_step_had_as_many_cost_a_fixed_amount_each
     assert work(80) < 3 * work(40)
 
 
+def test_a_wait_without_an_operator_in_a_module_s_own_code_has_its_line() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 1_000_000)
+    builder.frame("train.py(1): <module>", 10, 900_000)
+    for ts in (100_000, 200_000):
+        builder.op("aten::mul", ts, 10_000)
+        builder.call("cudaDeviceSynchronize", ts + 20_000, 5_000)
+    rows = [("cudaDeviceSynchronize", None, None, "train.py", line, "<module>") for line in (7, 9)]
+    lines = _lines([("aten::mul", None, None, "train.py", 6, "<module>"), *rows])
+    assert sites_of_syncs(builder.trace(), lines)["line"].tolist() == [7, 9]
+    assert sites_of_syncs(builder.trace(), _lines(rows[:1] * 3))["line"].tolist() == [7, 7]
+    assert sites_of_syncs(builder.trace(), _lines([*rows, *rows]))["line"].isna().all()
+
+
 def test_what_copies_a_new_tensor_to_the_gpu_has_the_line_that_creates_it() -> None:
     # torch.tensor(values, device="cuda") copies where no dispatch mode sees it, then calls lift_fresh
     builder = _calls((_CALL, "aten::_to_copy"), ("<built-in method tensor of type object at 0x2>", "aten::_to_copy"))

@@ -47,6 +47,18 @@ def test_an_operator_s_line_is_the_call_itself(recorded):
     assert labels["aten::_unique2"] == "unique"
 
 
+def test_a_wait_without_an_operator_has_a_line(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "synchronize", waits := lambda: None)
+    recorder = OpLineRecorder()
+    with recorder:
+        torch.cuda.synchronize()
+    assert torch.cuda.synchronize is waits
+    (row,) = recorder.rows()
+    assert (row["op"], row["label"], row["function"]) == (
+        "cudaDeviceSynchronize", None, "test_a_wait_without_an_operator_has_a_line",
+    )  # fmt: skip
+
+
 def test_a_backward_operator_has_its_forward_line(recorded):
     lines, sources, _ = recorded
     backward = lines[lines.phase == "backward"]

@@ -42,11 +42,17 @@ class InputOfRun(Document, frozen=True):
 
 
 class OpLine(Document, frozen=True):
-    """One operator dispatched in a watched training step, with the source line that called it (op_lines.parquet)."""
+    """One operator of a watched training step, or a call that waits, with the source line that called it.
+
+    The rows of op_lines.parquet.
+    """
 
     step: Annotated[int, key("", "Number of the watched step, from 0.")]
     order: Annotated[int, key("", "Position of the operator within the step, from 0.")]
-    op: Annotated[str, field("Name of the operator without its overload, as in a trace: `aten::index`.")]
+    op: Annotated[
+        str,
+        field("Name of the operator without its overload, or of the call that waits, as in a trace: `aten::index`."),
+    ]
     label: Annotated[str | None, field("Innermost `record_function` label around the call.")]
     phase: Annotated[
         str | None, field("`backward` in autograd's engine, else the outermost label if a part of the step.")

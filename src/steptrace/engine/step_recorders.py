@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -24,11 +25,20 @@ from steptrace.engine.call_site import Site, calling_site, frames_from, trace_fi
 COMPILED = "operators in code from torch.compile, and those after it, have no source line"
 #: PyTorch's name of the function that runs a backward pass.
 _ENGINE = "_engine_run_backward"
+#: Calls that wait and are no operators: owner, name, and what a trace calls them.
+_WAITS: Final = (
+    (torch.cuda, "synchronize", "cudaDeviceSynchronize"),
+    (torch.cuda.Stream, "synchronize", "cudaStreamSynchronize"),
+    (torch.cuda.Event, "synchronize", "cudaEventSynchronize"),
+)
 
 
 @dataclass(frozen=True)
 class OpLine:
-    """One dispatched operator: its name, the innermost and outermost `record_function` label, and its site."""
+    """One dispatched operator, or a call of `_WAITS`.
+
+    With its name, the innermost and outermost `record_function` label (of a wait none), and its site.
+    """
 
     op: str
     label: str | None
@@ -37,7 +47,7 @@ class OpLine:
 
 
 class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Records an `OpLine` for every operator dispatched while it is active."""
+    """Records an `OpLine` for every operator dispatched, and every wait called, while it is active."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -45,6 +55,29 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # Plain lists and dicts instead of thread-local ones: on a GPU the backward pass runs in a thread of its own.
         self._labels: list[str] = []
         self._forward_sites: dict[int, Site | None] = {}
+        self._replaced: list[tuple[Any, str, Any]] = []
+
+    def __enter__(self) -> Any:
+        """Begin, and note each call of `_WAITS` meanwhile."""
+        for owner, name, shown in _WAITS:
+            real = getattr(owner, name)
+            self._replaced.append((owner, name, real))
+            setattr(owner, name, self._noting(real, shown))
+        return super().__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *error: Any) -> Any:
+        """End."""
+        while self._replaced:
+            setattr(*self._replaced.pop())
+        return super().__exit__(*error)  # type: ignore[no-untyped-call]
+
+    def _noting(self, wait: Callable[..., Any], name: str) -> Callable[..., Any]:
+        @wraps(wait)
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            self.lines.append(OpLine(name, None, None, calling_site(frames_from(sys._getframe(1)))))
+            return wait(*args, **kwargs)
+
+        return noted
 
     def __torch_dispatch__(
         self,

@@ -44,7 +44,9 @@ def predict(probe: Probe) -> Phases:
                 warmup.clear()
             if left:
                 left -= 1
-                warmup.append(syncs.total - before)
+                # The first step has the set-up before it: weights are copied to the device then.
+                set_up = 0 if warmup else sum(site.count for site in syncs.sites if site.phase == "data")
+                warmup.append(syncs.total - before - set_up)
                 syncs.reset()
             else:
                 by_step.append(syncs.total - before)

@@ -1,11 +1,12 @@
 """The line that executed an operator of a trace, from the same operator in a watched step.
 
 Operators are counted by name, label and calling function: the k-th one has the k-th recorded line of a watched step
-with equally many. Without such a step, a line is assigned only if it is the same for all.
+with equally many. Without such a step, a line is assigned only if it is the same for all. The same goes for calls that
+wait and are no operators (`torch.cuda.synchronize`), without their label.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -122,12 +123,17 @@ class ExecutingLines:
                     self._counts[key, within] += 1
 
     def places(
-        self, frame: Ints, exact_op: Ints, op: Ints, definition: Callable[[Frame], Frame]
+        self,
+        frame: Ints,
+        exact_op: Ints,
+        op: Ints,
+        definition: Callable[[Frame], Frame],
+        waits: Sequence[tuple[str, int] | None],
     ) -> tuple[list[Frame], Ints]:
         """The distinct lines of some events, and for each event the index of its line, -1 if unknown.
 
-        An event's line is the one that executed `exact_op`, or else the `definition` of its frame, or else the line of
-        `op`.
+        An event's line is the one that executed `exact_op` or the wait, or else the `definition` of its frame, or else
+        the line of `op`. `waits`: name and step of an event that is a wait without an operator, else None.
         """
         code, by_code = self._parsed(frame)
         defined = {c: frame_of and definition(frame_of) for c, frame_of in by_code.items()}
@@ -138,8 +144,9 @@ class ExecutingLines:
                 place[c] = -1 if line is None else number.setdefault(line, len(number))
             return list(number), place[code]
         numbers = []
+        of_waits = self._of_waits(waits, [by_code[c] for c in code.tolist()])
         for row, c in enumerate(code.tolist()):
-            line = self.of(exact_op[row], by_code[c]) or defined[c] or self.of(op[row], None)
+            line = self.of(exact_op[row], by_code[c]) or of_waits[row] or defined[c] or self.of(op[row], None)
             numbers.append(-1 if line is None else number.setdefault(line, len(number)))
         return list(number), np.array(numbers, dtype=np.int64)
 
@@ -155,14 +162,34 @@ class ExecutingLines:
         if place is None:
             return None
         for key, number in place.numbers:
-            recorded = self._recorded.get(key)
-            if recorded is None:
-                continue
-            lines = {step[number] for step in recorded.steps if len(step) == self._counts[key, place.step]}
-            line = recorded.only if not lines else lines.pop() if len(lines) == 1 else None
+            line = self._recorded_line(key, number, self._counts[key, place.step])
             if line is not None and (agreed := self._agreed(line, frame, backward=key[2])) is not None:
                 return agreed
         return None
+
+    def _recorded_line(self, key: _Key, number: int, count: int) -> Frame | None:
+        """The line of one of `count` operators with a key in a step, by its number among them."""
+        recorded = self._recorded.get(key)
+        if recorded is None:
+            return None
+        lines = {step[number] for step in recorded.steps if len(step) == count}
+        return recorded.only if not lines else lines.pop() if len(lines) == 1 else None
+
+    def _of_waits(self, waits: Sequence[tuple[str, int] | None], frames: list[Frame | None]) -> list[Frame | None]:
+        """The line of each wait, None of other events."""
+        keys = [
+            None
+            if wait is None or frame is None
+            else (self._keys(wait[0], None, backward=False, frame=frame)[0], wait[1])
+            for wait, frame in zip(waits, frames, strict=True)
+        ]
+        counts, before = Counter(keys), Counter[object]()
+        lines: list[Frame | None] = []
+        for key, frame in zip(keys, frames, strict=True):
+            line = None if key is None else self._recorded_line(key[0], before[key], counts[key])
+            lines.append(None if line is None else self._agreed(line, frame, backward=False))
+            before[key] += 1
+        return lines
 
     def _agreed(self, line: Frame, frame: Frame | None, *, backward: bool) -> Frame | None:
         if frame is None:

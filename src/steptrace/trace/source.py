@@ -158,7 +158,8 @@ def sites_of(trace: Trace, events: pd.DataFrame, lines: SourceLines | None = Non
     if lines.op_lines is not None and len(trace.ops):
         callers, _ = _frames_of(trace, trace.ops, np.arange(len(trace.ops)))
         executing.learn(lines.op_lines, label_rows(trace, trace.ops), callers)
-    places, place = executing.places(frame, np.where(forward >= 0, forward, op), op, lines.definition)
+    exact = np.where(forward >= 0, forward, op)
+    places, place = executing.places(frame, exact, op, lines.definition, _waits(events, op))
     return pd.DataFrame(
         {
             "file": pick(_objects(_shown(p.file) for p in places), place),
@@ -171,6 +172,14 @@ def sites_of(trace: Trace, events: pd.DataFrame, lines: SourceLines | None = Non
         },
         columns=list(SITE_COLUMNS),
     )
+
+
+def _waits(events: pd.DataFrame, op: Ints) -> list[tuple[str, int] | None]:
+    """Name and step of each sync that is no operator's, None of any other event."""
+    if "kind" not in events:
+        return [None] * len(events)
+    steps = row_numbers(events["step"]).tolist()
+    return [None if o >= 0 else (kind, s) for o, kind, s in zip(op.tolist(), events["kind"], steps, strict=True)]
 
 
 def _objects(values: Iterable[str | None]) -> NDArray[Any]:
