@@ -126,24 +126,17 @@ def test_the_peak_is_what_is_alive_at_once_in_blocks_of_the_caching_allocator() 
 
 
 @pytest.mark.parametrize(
-    ("sizes", "live", "reserved"),
+    ("nbytes", "block"),
     [
-        ([1], 512, 2 * 2**20),
-        ([513, 512], 1024 + 512, 2 * 2**20),
-        ([2**20 + 1], 2**20 + 512, 20 * 2**20),
-        ([11 * 2**20], 12 * 2**20, 12 * 2**20),  # the rest of 1 MiB is not split off
-        ([15 * 2**20], 16 * 2**20, 16 * 2**20),
+        (1, 512),
+        (513, 1024),
+        (2**20 + 1, 2**20 + 512),
+        (11 * 2**20, 12 * 2**20),  # the rest of 1 MiB is not split off
+        (21 * 2**19, 21 * 2**19),
     ],
 )
-def test_blocks_are_placed_as_cuda_places_them(sizes: list[int], live: int, reserved: int) -> None:
-    allocator = memory.Allocator()
-    addresses = [allocator.allocate(size) for size in sizes]
-    assert (allocator.live, allocator.reserved) == (live, reserved)
-    for address, size in zip(addresses, sizes, strict=True):
-        allocator.free(address, size)
-    assert allocator.live == 0
-    assert allocator.allocate(sizes[0]) == addresses[0]  # what was joined again is used again
-    assert allocator.reserved == reserved
+def test_blocks_are_rounded_as_cuda_rounds_them(nbytes: int, block: int) -> None:
+    assert memory.block_bytes(nbytes) == block
 
 
 def test_a_prediction_that_is_over_records_nothing() -> None:
