@@ -203,7 +203,10 @@ def moved_bytes(call: OperatorCalls) -> int:
     inputs: Sequence[TensorSpec] = call.inputs
     if name in _OUTPUT_ONLY:
         inputs = inputs[1:]
-    if name == "native_layer_norm_backward":  # one kernel for the input's gradient, one for those of weight and bias
+    if name in (
+        "native_layer_norm_backward",
+        "_fused_rms_norm_backward",
+    ):  # one kernel for the input's gradient, one for those of weight and bias
         inputs = (*inputs, *inputs[:2])
     written = sum(map(_bytes, call.outputs))
     if is_of_lists(name) and not call.outputs:

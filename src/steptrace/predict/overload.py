@@ -14,6 +14,8 @@ _DATA_DEPENDENT: Final = {torch.Tag.data_dependent_output, torch.Tag.dynamic_out
 _INDEX: Final = re.compile(r"_?(unsafe_)?index(_put)?(_impl)?_?")
 #: What operators nest tensors in; a union of types would be made at each question.
 _NESTED: Final = (list, tuple)
+#: Operators that CUDA has a kernel of, and that PyTorch composes of others elsewhere.
+FUSED: Final = ("_fused_rms_norm", "mish_backward", "silu_backward")
 #: Which of its arguments an operator copies.
 _COPIES: Final = {"aten::_to_copy": 0, "aten::copy_": 1}
 
@@ -50,7 +52,8 @@ class Overload:
         self.packet = self.name.partition("::")[2]
         self.is_view, self.is_mutable = bool(func.is_view), bool(schema.is_mutable)
         self.aliases = self.is_view or any(argument.alias_info is not None for argument in arguments)
-        self.is_composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _COMPOSITE)
+        composed = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _COMPOSITE)
+        self.is_composite = composed and self.packet not in FUSED
         self.is_index = _INDEX.fullmatch(self.packet) is not None
         self.takes_device = any("Device" in str(argument.type) for argument in arguments)
         self.data_dependent = bool(_DATA_DEPENDENT & set(func.tags))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.library import Library
 
-from steptrace.predict import attention, backend, convolution
+from steptrace.predict import attention, backend, convolution, fused
 from steptrace.predict.tensor import is_virtual, map_tensors
 
 _ATEN = torch.ops.aten
@@ -90,6 +90,7 @@ SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     _ATEN._amp_foreach_non_finite_check_and_unscale_.default: _unscale,
     **attention.SUBSTITUTES,
     **convolution.SUBSTITUTES,
+    **fused.SUBSTITUTES,
 }
 
 
@@ -161,5 +162,7 @@ def ensure_registered() -> None:
         for name in names:
             if hasattr(torch.ops.aten, name.partition(".")[0]):
                 aten.impl(name, _casting(name, dtype), _AUTOCAST)  # type: ignore[no-untyped-call]
+    for name, kernel in fused.KERNELS.items():
+        aten.impl(name, kernel, "AutogradPrivateUse1")  # type: ignore[no-untyped-call]
     for name in FLOAT32_RESULT:
         aten.impl(name, _with_float32_result(name), _AUTOCAST)  # type: ignore[no-untyped-call]
