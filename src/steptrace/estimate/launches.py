@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from steptrace.documents.operators import OperatorCalls, TensorSpec
-from steptrace.estimate import sorting
-from steptrace.estimate.layout import elements, has_gaps, is_contiguous, other_layouts
+from steptrace.estimate.layout import elements, has_gaps, is_contiguous, item_bytes, other_layouts
 from steptrace.estimate.lists import is_of_lists, of_lists
 from steptrace.estimate.reductions import layout
 from steptrace.estimate.rules import OPERATORS, base_name
@@ -25,8 +24,14 @@ _SUMS: Final = ("sum", "nansum", "prod")
 #: Sums of these types are of a wider type, to which the elements are cast first.
 _WHOLE: Final = ("bool", "int32", "int16", "int8", "uint8")
 #: Operators with a rule of their own that may have no tensor on the GPU.
-_WITHOUT_INPUTS: Final = ("randperm", "_to_copy")
+_WITHOUT_INPUTS: Final = ("_to_copy",)
 _WITHOUT_BIAS: Final = 2
+#: CUB sorts up to so many items in one kernel. By kernels of its own, ATen sorts rows of up to so many elements
+#: and adds up the gradients of an embedding for up to so many indices.
+_ONE_TILE: Final = 2304
+_SORTED_ROW: Final = 4096
+_OF_SORTED_ROWS: Final = 5
+_UNSORTED: Final = 3072
 _TILE: Final = 4096
 _MANY_ROWS: Final = 65536
 _SHORT_ROW: Final = 2112
@@ -51,8 +56,8 @@ def launches(call: OperatorCalls) -> int:
 def _usual(call: OperatorCalls, name: str) -> int:
     if name in _REDUCTIONS and call.inputs and call.outputs:
         return _REDUCTIONS[name] + _reduction(call, name)
-    if call.outputs and not call.outputs[0].shape:
-        return _REDUCED_LOSSES.get(name, _LAUNCHES.get(name, 1))
+    if name in _REDUCED_LOSSES and call.outputs and not call.outputs[0].shape:
+        return _REDUCED_LOSSES[name]
     overload = ".".join(call.name.split(".")[1:])
     return _LAUNCHES.get(overload, _LAUNCHES.get(name, 1))
 
@@ -102,7 +107,7 @@ def _indexed(call: OperatorCalls) -> int:
     rows = elements(whole)
     for size in whole.shape[max(1, indices) :]:
         rows //= max(1, size)
-    adding = 3 * indices + 1 + sorting.radix_sort(count, max(1, rows.bit_length()))
+    adding = 3 * indices + 1 + radix_sort(count, rows.bit_length())
     return searched + adding + (not is_contiguous(values))
 
 
@@ -114,40 +119,28 @@ def _product(call: OperatorCalls) -> int:
     return 1 + added + sum(1 not in one.strides[-2:] for one in matrices if len(one.shape) > 1)
 
 
-def _sort(call: OperatorCalls) -> int:
-    return sorting.sort(call.inputs[0])
+def radix_sort(count: int, bits: int) -> int:
+    """Launches of CUB's sort of so many items by so many bits."""
+    return 1 if count <= _ONE_TILE else 4 + 2 * -(-bits // 8)
 
 
-def _topk(call: OperatorCalls) -> int:
-    return sorting.topk(call.inputs[0], call.outputs[0].shape[-1] if call.outputs and call.outputs[0].shape else 1)
+def _sort(given: TensorSpec) -> int:
+    """Along the last dimension; long rows are sorted together."""
+    if not given.shape or given.shape[-1] <= _SORTED_ROW:
+        return _OF_SORTED_ROWS
+    return 2 + radix_sort(elements(given), 8 * item_bytes(given))
 
 
-def _median(call: OperatorCalls) -> int:
+def _unique(call: OperatorCalls) -> int:
+    """Of all elements; results that were not asked for are empty."""
     given = call.inputs[0]
-    if len(call.outputs) > 1:  # along a dimension
-        return 1
-    return 2 + sorting.sort(TensorSpec(shape=(elements(given),), strides=(1,), dtype=given.dtype))
+    inverse = len(call.outputs) > 1 and elements(call.outputs[1]) > 0
+    return 3 + radix_sort(elements(given), 8 * item_bytes(given)) + 5 * inverse
 
 
 def _embedding_backward(call: OperatorCalls) -> int:
-    rows = call.outputs[0].shape[0] if call.outputs else 1
-    return sorting.embedding_backward(elements(call.inputs[1]), rows)
-
-
-def _bag_backward(call: OperatorCalls) -> int:
-    of_maximum = len(call.inputs[-1].shape) > 1
-    rows = call.outputs[0].shape[0] if call.outputs else 1
-    return 2 if of_maximum else 11 + sorting.radix_sort(elements(call.inputs[1]), max(1, rows.bit_length()))
-
-
-def _unique_rows(call: OperatorCalls) -> int:
-    """Launches of `unique` along a dimension, without inverse and counts, which no record says to be asked for."""
-    return 4 if len(call.inputs[0].shape) > 1 else 3
-
-
-def _filled_by_mask(call: OperatorCalls) -> int:
-    """The value is read by the host where it lies on the GPU."""
-    return _LAUNCHES.get(base_name(call.name), 1) + (len(call.inputs) > 2)
+    count, rows = elements(call.inputs[1]), call.outputs[0].shape[0] if call.outputs else 1
+    return 2 if count <= _UNSORTED else 11 + radix_sort(count, rows.bit_length())
 
 
 def _layer_norm_backward(call: OperatorCalls) -> int:
@@ -161,16 +154,18 @@ def _layer_norm_backward(call: OperatorCalls) -> int:
     return of_input + copied + (5 if many else 1)
 
 
-def _group_norm(call: OperatorCalls) -> int:
-    return 2 if len(call.inputs) < 2 else 3
-
-
 def _attention_backward(call: OperatorCalls) -> int:
     """In 16 bit its kernel does without three others; for many keys the gradients of queries start as zeros."""
     keys, width = call.inputs[2].shape[-2:]
     if "16" in call.inputs[0].dtype:
         return 2 + (keys > (64 if width <= 64 else 128))
     return 4 + (keys > 64)
+
+
+def _along_dimension(call: OperatorCalls) -> int:
+    """CUB's initialisation and a scan for one dimension, a kernel of ATen's for more; whole numbers are cast."""
+    given = call.inputs[0]
+    return 1 + (len(given.shape) == 1) + (given.dtype in _WHOLE)
 
 
 def _added(call: OperatorCalls) -> int:
@@ -188,10 +183,7 @@ _SPECIAL: Final[Mapping[str, Callable[[OperatorCalls], int]]] = {
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
     "native_batch_norm": _batch_norm,
-    "native_group_norm": _group_norm,
-    "native_group_norm_backward": lambda call: 3 if len(call.inputs) < 5 else 5,
     "native_layer_norm_backward": _layer_norm_backward,
-    "randperm": lambda call: sorting.randperm(elements(call.outputs[0])),
     "nonzero": lambda call: _nonzero(call.inputs[0]),
     "masked_select": lambda call: 1 + _nonzero(call.inputs[-1]),
     "index": _indexed,
@@ -203,30 +195,17 @@ _SPECIAL: Final[Mapping[str, Callable[[OperatorCalls], int]]] = {
     "addmv": _product,
     "mm": _product,
     "bmm": _product,
-    "sort": _sort,
-    "topk": _topk,
-    "median": _median,
-    "_unique2": sorting.unique,
-    "unique_consecutive": _unique_rows,
+    "sort": lambda call: _sort(call.inputs[0]),
+    "_unique2": _unique,
     "embedding_dense_backward": _embedding_backward,
-    "_embedding_bag_backward": _bag_backward,
-    "masked_fill": _filled_by_mask,
-    "masked_fill_": _filled_by_mask,
-    "index_fill": _filled_by_mask,
-    "index_fill_": _filled_by_mask,
     "where": lambda call: 1 + (len(call.inputs) == 2 and call.name == "aten.where.self"),
     "cat": lambda call: -(-len(call.inputs) // (128 if all(map(is_contiguous, call.inputs)) else 64)),
-    "cumsum": lambda call: 1 + (len(call.inputs[0].shape) == 1) + (call.inputs[0].dtype in _WHOLE),
-    "cumprod": lambda call: 1 + (len(call.inputs[0].shape) == 1) + (call.inputs[0].dtype in _WHOLE),
-    "logcumsumexp": lambda call: 1 + (len(call.inputs[0].shape) == 1),
-    "block_diag": lambda call: 1 + len(call.inputs),
+    "cumsum": _along_dimension,
+    "cumprod": _along_dimension,
     "im2col": lambda call: 1 + call.inputs[0].shape[0],
-    "searchsorted": lambda call: 4 if len(call.inputs) > 2 else 1,
     "_scaled_dot_product_efficient_attention_backward": _attention_backward,
     "scatter_add": _added,
     "index_add": _added,
-    "masked_scatter_backward": lambda call: 1 + _nonzero(call.inputs[-1]),
-    "multinomial": lambda call: 12 + len(call.inputs[0].shape) - (call.outputs[0].shape[-1] == 1),
     "constant_pad_nd": lambda call: 1 + (elements(call.outputs[0]) > elements(call.inputs[0])),
     "copy_": _copy,
     "_to_copy": _copy,

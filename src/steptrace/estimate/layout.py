@@ -9,11 +9,21 @@ from steptrace.documents.operators import TensorSpec
 #: Images by sample, channel, height and width, and the order of their dimensions where channels come last.
 _IMAGES: Final = 4
 _CHANNELS_LAST: Final = (0, 2, 3, 1)
+#: Bytes of an element, where it has not 4.
+_ITEM: Final = {
+    "float64": 8, "int64": 8, "complex64": 8, "complex128": 16, "float16": 2, "bfloat16": 2, "int16": 2, "int8": 1,
+    "uint8": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "uint16": 2, "uint64": 8,
+}  # fmt: skip
 
 
 def elements(tensor: TensorSpec) -> int:
     """Elements that it shows."""
     return math.prod(tensor.shape)
+
+
+def item_bytes(tensor: TensorSpec) -> int:
+    """Bytes of an element."""
+    return _ITEM.get(tensor.dtype, 4)
 
 
 def is_contiguous(tensor: TensorSpec, order: Sequence[int] | None = None) -> bool:

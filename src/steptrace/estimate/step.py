@@ -10,6 +10,7 @@ from steptrace.documents.estimate import Band, Estimate, NotEstimated
 from steptrace.documents.operators import COMPILED, OperatorCalls, TensorSpec
 from steptrace.estimate.gpus import Gpu
 from steptrace.estimate.launches import launches
+from steptrace.estimate.layout import item_bytes
 from steptrace.estimate.lists import is_of_lists, lists_of
 from steptrace.estimate.memory import fits, largest_batch
 from steptrace.estimate.reductions import reads_in_turn
@@ -301,13 +302,7 @@ def _bytes(tensor: TensorSpec) -> int:
     """Bytes of the elements that it has of its own: a broadcast one is read once."""
     strides = tensor.strides or (1,) * len(tensor.shape)  # a sparse tensor has none
     own = math.prod(size for size, stride in zip(tensor.shape, strides, strict=True) if stride or size == 0)
-    return own * _ITEM.get(tensor.dtype, 4)
-
-
-_ITEM: Final = {
-    "float64": 8, "int64": 8, "complex64": 8, "complex128": 16, "float16": 2, "bfloat16": 2, "int16": 2, "int8": 1,
-    "uint8": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "uint16": 2, "uint64": 8,
-}  # fmt: skip
+    return own * item_bytes(tensor)
 
 
 def _ms(band: Band) -> Band:
