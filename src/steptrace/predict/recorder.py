@@ -3,7 +3,6 @@
 That is sites, what could not be judged, and operators per section.
 """
 
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -98,7 +97,6 @@ class Syncs:
         #: Each of them once, and whether an optimizer's is among them.
         self._running: tuple[str, ...] = ()
         self._in_optimizer = False
-        self._while_handling: list[tuple[BaseException, Site, int]] = []
         #: The autograd node of the last operator, None in the forward pass.
         self.node: object = None
         #: What runs outside of the backward pass and the optimizer: `data`, `forward` or `other`.
@@ -157,17 +155,7 @@ class Syncs:
 
     def sync(self, kind: str, op: str, reason: str, count: int = 1) -> None:
         """Record `count` syncs at the program's running line."""
-        place = Site(**self._place(op, reason), kind=kind)
-        self._sites[place] += count
-        if (handled := sys.exception()) is not None:
-            self._while_handling.append((handled, place, count))
-
-    def forget_since(self, error: BaseException) -> None:
-        """Take back what was counted while `error` was leaving: clean-up is no part of the program's way."""
-        for handled, place, count in self._while_handling:
-            if handled is error:
-                self._sites[place] -= count
-        self._sites = +self._sites
+        self._sites[Site(**self._place(op, reason), kind=kind)] += count
 
     def cannot_judge(self, op: str, reason: str) -> None:
         """Record that the syncs of an operation are not known."""
@@ -265,7 +253,6 @@ class Syncs:
         self._operator_log.clear()
         memory.allocator().reset_peak()
         self.operator_total = 0
-        self._while_handling.clear()
 
     def _place(self, op: str, reason: str) -> dict[str, Any]:
         """The fields of a `Place` at the program's running line, not counted yet."""

@@ -71,9 +71,6 @@ def predict_syncs(rules: Sequence[Rule] = ()) -> Iterator[Syncs]:
         with in_this_thread, _rerouted(recorder), execution.VirtualDevice():  # type: ignore[no-untyped-call]
             Syncs.active = recorder
             yield recorder
-    except BaseException as error:
-        recorder.forget_since(error)
-        raise
     finally:
         Syncs.active = None
         _one_at_a_time.release()
