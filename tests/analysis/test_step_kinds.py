@@ -1,6 +1,7 @@
 """Usual and long steps before a trace, with their share of the time and their syncs."""
 
 import pytest
+from msgspec import structs
 
 from steptrace.analysis.step_kinds import mean_ns, step_kinds
 from steptrace.documents.run import Unprofiled
@@ -18,9 +19,18 @@ def test_long_steps_have_their_period_share_and_syncs() -> None:
     kinds = step_kinds(unprofiled, [12 * MS, 80 * MS, 11 * MS], [3, 9, 3])
     assert kinds == (
         StepKind("usual", steps=6, of=8, median_ns=10 * MS, share=0.3, comes="mostly", syncs=3.0),
-        StepKind("long", steps=2, of=8, median_ns=70 * MS, share=0.7, comes="every 4 steps", syncs=9.0),
+        StepKind("other", steps=2, of=8, median_ns=70 * MS, share=0.7, comes="every 4 steps", syncs=9.0),
     )
     assert mean_ns(unprofiled) == 25 * MS
+
+
+def test_kinds_by_operators_take_the_syncs_of_steps_at_their_distance() -> None:
+    unprofiled = structs.replace(timed(*[10] * 6), operators=(21, 21, 37, 21, 21, 37), until_recorded=4)
+    kinds = step_kinds(unprofiled, [12 * MS, 12 * MS, 12 * MS], [0, 1, 0])
+    assert [(kind.kind, kind.comes, kind.syncs) for kind in kinds] == [
+        ("usual", "mostly", 0.0),
+        ("other", "every 3 steps", 1.0),
+    ]
 
 
 def test_a_kind_that_no_profiled_step_is_of_has_no_count() -> None:

@@ -2,20 +2,20 @@
 
 import pytest
 
-from steptrace.engine.kinds import kinds_by_count, kinds_by_time, long_steps, per_step, until_next
+from steptrace.engine.kinds import kinds_by_count, kinds_of, long_steps, nearest, other_steps, per_step, until_next
 
 #: As CleanRL's PPO: each sixteenth step follows a rollout.
 ROLLOUTS = [12, 12, 12, 710] + [12] * 15 + [710] + [12] * 12
 
 
 def test_steps_that_are_alike_are_one_kind():
-    (kind,) = kinds_by_time([10, 11, 10, 12, 10, 14])
+    (kind,) = kinds_of([10, 11, 10, 12, 10, 14])
     assert (kind.steps, kind.of, kind.share, kind.every) == (6, 6, 1.0, None)
-    assert kinds_by_time([]) == ()
+    assert kinds_of([]) == ()
 
 
 def test_rare_long_steps_are_a_kind_with_their_share_and_period():
-    usual, long = kinds_by_time(ROLLOUTS)
+    usual, long = kinds_of(ROLLOUTS)
     assert (usual.steps, usual.typical, long.steps, long.typical, long.every) == (30, 12, 2, 710, 16)
     assert long.share == pytest.approx(2 * 710 / (30 * 12 + 2 * 710))
     assert usual.share + long.share == pytest.approx(1)
@@ -44,11 +44,26 @@ def test_a_window_waits_for_the_next_step_of_a_kind(over, window, wait):
 
 
 def test_counts_of_other_steps_belong_to_the_kind_nearest_in_time():
-    kinds = kinds_by_time(ROLLOUTS)
-    assert per_step(kinds, [15, 16, 800], [11, 11, 786]) == (11, 786)
-    assert per_step(kinds, [15, 16, 14], [11, 11, 12]) == (11, None)
+    kinds = kinds_of(ROLLOUTS)
+    assert per_step(kinds, nearest(kinds, [15, 16, 800]), [11, 11, 786]) == (11, 786)
+    assert per_step(kinds, nearest(kinds, [15, 16, 14]), [11, 11, 12]) == (11, None)
 
 
 def test_without_a_period_no_window_waits():
     assert until_next([3, 19, 20], 30, range(3)) == 0
     assert until_next([], 30, range(3)) == 0
+
+
+@pytest.mark.parametrize(("operators", "others"), [
+    ([21, 37, 21, 37, 21], [0, 2, 4]),
+    ([21, 21, 37, 21, 21, 37, 21], [1, 4]),
+    ([21, 21, 21, 37], []),
+    ([21, 37, 21, 21, 37, 37], []),
+    ([20, 21, 22, 23], []),
+])  # fmt: skip
+def test_steps_with_other_operators_at_one_distance_are_a_kind_whatever_their_time(operators, others):
+    assert other_steps([10, 11, 10, 10, 11], operators) == others
+
+
+def test_two_long_steps_with_one_missing_between_are_not_periodic():
+    assert [kind.every for kind in kinds_of([12] * 10 + [710, 12, 710] + [12] * 17)] == [None, None]

@@ -105,6 +105,21 @@ def test_the_profiled_window_takes_one_of_the_long_steps_that_come_regularly(tmp
     assert [row["step_ns"] for row in made.record["rows"] if row["phase"] == "profiled"] == [20, 600]
 
 
+def test_operators_of_a_program_s_warm_up_are_counted_but_those_of_its_first_steps(tmp_path):
+    def make_step(number):
+        return Step(1, losses=[torch.ones(2).add(1).sum() if number % 2 else torch.ones(2).sum()])
+
+    made = measurement(tmp_path, 8, 3)
+    go_through(made, make_step)
+    few, more = sorted(set(made.record["operators"]))
+    assert made.record["operators"] == [few, more, few, more, few]
+    assert not torch.autograd._profiler_enabled()
+    made = measurement(tmp_path, 8, 3)
+    with torch.profiler.profile():  # the program's own
+        go_through(made, make_step)
+    assert made.record["operators"] == []
+
+
 @pytest.mark.parametrize(("graphs", "warning"), [(0, []), (1, ["1 graph"]), (2, ["2 graphs"])])
 def test_compiling_while_steps_are_timed_is_a_warning(tmp_path, monkeypatch, graphs, warning):
     made_so_far = iter([3, 3 + graphs])

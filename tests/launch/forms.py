@@ -213,6 +213,18 @@ def slow():
     plain(after=lambda step: say(step) or sys.stdout.flush() or time.sleep(0.1))
 
 
+def killed():
+    """Ends amid a timed step, by a signal that nothing handles, two seconds after its first step."""
+    began = time.monotonic()
+
+    def after(_):
+        time.sleep(0.1)
+        if time.monotonic() - began > 2.5:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    plain(1000, after=after)
+
+
 def hangs():
     plain(3)
     time.sleep(600)

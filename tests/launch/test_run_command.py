@@ -187,6 +187,14 @@ def test_a_signal_to_the_command_alone_ends_the_program_and_keeps_what_was_timed
     assert "the program ended after" in errors
 
 
+def test_timed_steps_are_kept_whatever_ends_the_program(tmp_path: Path, capfd) -> None:
+    out = tmp_path / "out"
+    options = ["--warmup", "2", "--steps", "500", "--no-report", "--out", str(out)]
+    assert main(["run", *options, "--", sys.executable, str(FORMS), "killed"]) == 1
+    assert (read_steps(out / "run0")["phase"] == "timed").sum() >= 5
+    assert "with exit code -9" in capfd.readouterr().err
+
+
 def test_a_program_without_the_two_dashes_before_it_is_told_so(capsys) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["run", "--steps", "3", "python", "train.py", "--lr", "0.1"])

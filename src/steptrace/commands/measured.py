@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from steptrace import format as fmt
-from steptrace.engine.kinds import DIFFERENT, Kind, kinds_by_time, per_step, to_show_period
+from steptrace.engine.kinds import DIFFERENT, Kind, kinds_of, to_show_period, unusual
 from steptrace.launch.start import Launched
 
 if TYPE_CHECKING:
@@ -90,16 +90,22 @@ def timing(measured: Sequence[Measured]) -> list[str]:
     return lines
 
 
-def timed_ns(one: Measured) -> list[int]:
-    """The times of the first rank's timed steps."""
-    return [row["step_ns"] for row in one.launched.ranks[0]["rows"] if row["phase"] == "timed"]
+def kinds_of_steps(one: Measured) -> tuple[Kind, ...]:
+    """The kinds of the first rank's timed steps."""
+    rank = one.launched.ranks[0]
+    return kinds_of([row["step_ns"] for row in rank["rows"] if row["phase"] == "timed"], rank.get("operators") or ())
 
 
 def _kinds(one: Measured) -> list[str]:
-    """What makes some steps much longer than most, as far as times tell: how many there are, and their share."""
-    kinds = kinds_by_time(timed_ns(one))
+    """Steps that do something else than most: how many there are, how often they come, and their share of the time."""
+    kinds, operators = kinds_of_steps(one), one.launched.ranks[0].get("operators") or []
+    others = [operators[number] for number in unusual(operators)]
     if len(kinds) < _SEVERAL:
-        return []
+        if len(others) != 1:
+            return []
+        usual = fmt.plural(statistics.mode(operators), "operator")
+        once = f"one of the warm-up's last {len(operators)} steps runs {others[0]:,} and not {usual}"
+        return [f"    {once}; how often that comes: --warmup {to_show_period(len(operators))}"]
     lines = [
         f"    {kind.steps} of {kind.of} steps{'' if kind.every is None else f' (one every {kind.every})'}: "
         f"median {fmt.duration_ns(kind.typical)}, {fmt.share(kind.share)} of the time"
@@ -109,10 +115,13 @@ def _kinds(one: Measured) -> list[str]:
         irregular = "    the long ones come at no regular distance"
         once = f"    one long step does not tell how often it comes: --steps {to_show_period(kinds[-1].of)}"
         lines.append(once if kinds[-1].steps == 1 else irregular)
+    elif others:
+        usual, other = statistics.mode(operators), statistics.median(others)
+        lines.append(f"    usual ones run {fmt.plural(usual, 'operator')}, the others {other:,.0f}")
     return lines
 
 
-def of_traces(summary: "Summary", kinds: Sequence[Kind], *, on_gpu: bool, command: str) -> list[str]:
+def of_traces(summary: "Summary", *, on_gpu: bool, command: str) -> list[str]:
     """GPU busy, and the syncs with their lines."""
     if not on_gpu:
         next_step = f"steptrace predict -- {on_gpu_command(command)}"
@@ -121,7 +130,7 @@ def of_traces(summary: "Summary", kinds: Sequence[Kind], *, on_gpu: bool, comman
     lines = [f"  GPU busy: {fmt.percent(trace.gpu_busy_pct)}"]
     syncs = trace.syncs
     lines.append(
-        f"  syncs: {fmt.number(syncs.per_step)} per step{_of_kinds(trace, kinds)}"
+        f"  syncs: {fmt.number(syncs.per_step)} per step{_of_kinds(trace)}"
         if syncs.per_step is not None
         else "  syncs: not measured"
     )
@@ -134,21 +143,18 @@ def on_gpu_command(command: str) -> str:
     return shlex.join(words)
 
 
-def _of_kinds(trace: "TraceSummary", kinds: Sequence[Kind]) -> str:
+def _of_kinds(trace: "TraceSummary") -> str:
     """Where the profiled steps differ in their syncs: each one's, and the mean over steps as often as they come."""
     counts = trace.syncs.by_step or ()
     if len(set(counts)) < _SEVERAL:
         return ""
     text = f" on average over the {len(counts)} profiled steps ({', '.join(map(str, counts))})"
-    of_kinds = per_step(kinds, [step.dur_ns for step in trace.steps], counts)
-    if len(kinds) < _SEVERAL or None in of_kinds:
+    kinds = [(kind.syncs, kind.steps, kind.of) for kind in trace.step_kinds]
+    if not kinds or any(syncs is None for syncs, _, _ in kinds):
         return text
-    total = sum(kind.steps * (count or 0) for kind, count in zip(kinds, of_kinds, strict=True))
-    each = ", ".join(
-        f"{fmt.number(count or 0)} in {kind.steps} of {kind.of} steps"
-        for kind, count in zip(kinds, of_kinds, strict=True)
-    )
-    return f"{text}; {each}: {fmt.number(total / kinds[0].of)} per step in all"
+    total = sum((syncs or 0) * steps for syncs, steps, _ in kinds)
+    each = ", ".join(f"{fmt.number(syncs or 0)} in {steps} of {of} steps" for syncs, steps, of in kinds)
+    return f"{text}; {each}: {fmt.number(total / kinds[0][2])} per step in all"
 
 
 def sync_lines(sites: "Sequence[SyncSite]", steps: int) -> list[str]:

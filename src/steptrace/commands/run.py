@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from steptrace.commands.estimated import as_json, estimates, table
-from steptrace.commands.measured import Measured, median_ms, of_traces, timed_ns, timing, wait_ms
+from steptrace.commands.measured import Measured, kinds_of_steps, median_ms, of_traces, timing, wait_ms
 from steptrace.commands.options import add_limits, gpu_names, not_negative, positive
 from steptrace.commands.output import show, warn
 from steptrace.documents.estimate import Estimate
-from steptrace.engine.kinds import kinds_by_time
 from steptrace.errors import LaunchError
 from steptrace.estimate import Gpu, gpu_named
 from steptrace.launch.settings import LaunchSettings
@@ -159,7 +158,7 @@ def _say(measured: Sequence[Measured], out: Path, arguments: argparse.Namespace,
         "summary": None,
         "report": None,
         "predicted": None if predicted is None else predicted.to_json(),
-        "kinds": [asdict(kind) for kind in kinds_by_time(timed_ns(first))],
+        "kinds": [asdict(kind) for kind in kinds_of_steps(first)],
         "warnings": list(dict.fromkeys(warning for one in measured for warning in one.record.warnings)),
     }
     traces = [first.run_dir / name for name in first.record.traces]
@@ -168,10 +167,9 @@ def _say(measured: Sequence[Measured], out: Path, arguments: argparse.Namespace,
 
         summary = write_analysis(traces, out, on_gpu=first.record.device == "cuda")
         document["summary"] = out / "summary.json"
-        kinds = kinds_by_time(timed_ns(first))
         on_gpu = first.record.device == "cuda"
         # What is predicted has lines of its own.
-        lines += [] if predicted and not on_gpu else of_traces(summary, kinds, on_gpu=on_gpu, command=command)
+        lines += [] if predicted and not on_gpu else of_traces(summary, on_gpu=on_gpu, command=command)
         if not arguments.no_report:
             from steptrace.report.trace import page as trace_page
             from steptrace.report.trace.words import in_words

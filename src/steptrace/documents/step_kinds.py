@@ -1,4 +1,4 @@
-"""What is said of steps that differ: usual ones, and those that take much longer now and then."""
+"""What is said of steps that differ: usual ones, and those that do something else now and then."""
 
 from typing import Annotated, Literal
 
@@ -7,11 +7,15 @@ from steptrace.documents.column import column, key
 
 
 class StepKind(Document, frozen=True):
-    """The unprofiled steps of one kind: a validation, a rollout or a checkpoint makes some much longer than most."""
+    """The unprofiled steps of one kind: a validation, a rollout or a checkpoint makes some differ from most."""
 
     kind: Annotated[
-        Literal["usual", "long"],
-        key("Kind of step", "`long`: at least twice the median, if such steps lift the mean by over a tenth."),
+        Literal["usual", "other"],
+        key(
+            "Kind of step",
+            "`other`: more or fewer operators, every so many steps; else at least twice the median time, if such steps "
+            "lift the mean by over a tenth.",
+        ),
     ]
     steps: Annotated[int, column("Steps", "How many of the timed steps are of this kind.", total=True)]
     of: Annotated[int, column("Of", "All timed steps.", total=True)]
@@ -23,5 +27,5 @@ class StepKind(Document, frozen=True):
     ]
     syncs: Annotated[
         float | None,
-        column("Syncs", "Median of the profiled steps nearest in time; null without any, or without a GPU."),
+        column("Syncs", "Median of the profiled steps of this kind; null without any, or without a GPU."),
     ]

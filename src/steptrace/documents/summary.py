@@ -52,9 +52,7 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     overview: Annotated[Overview | None, subject("Overview", "the trace holds neither GPU activity nor labelled steps")]
     placement: Placement | None
     precision: Precision | None
-    step_kinds: Annotated[
-        tuple[StepKind, ...], subject("Kinds of steps", "no step before the trace took much longer than the others")
-    ] = ()
+    step_kinds: Annotated[tuple[StepKind, ...], subject("Kinds of steps", "the steps before the trace are alike")] = ()
     findings: Annotated[tuple[Finding, ...], field("Findings of the rules.", runs="none")] = ()
     idle: Annotated[Idle, subject("Why the GPU is idle", "the trace holds fewer than two GPU activities")]
     host_gaps: HostGaps | None

@@ -28,6 +28,10 @@ class Clock:
         """Nanoseconds between two moments. The device must have been synchronised since the later one."""
         return round(start.elapsed_time(end) * 1e6) if self.on_gpu else int(end - start)  # from float milliseconds
 
+    def is_over(self, moment: Any) -> bool:
+        """Whether the device has got to this moment."""
+        return bool(moment.query()) if self.on_gpu else True
+
     def synchronize(self) -> None:
         """Wait until the current device has done all its work; nothing to do on a CPU."""
         if self.on_gpu:

@@ -1,5 +1,7 @@
 """Steps grouped by what they do: a validation, a log or a rollout every n-th step makes steps of another kind.
 
+They are told apart by their operators, counted during the warm-up, and by their times.
+
 Needs nothing but the standard library: the engine groups steps while the program runs, the commands for their words.
 """
 
@@ -43,15 +45,35 @@ class Kind:
     every: int | None = None
 
 
-def kinds_by_time(steps_ns: Sequence[int]) -> tuple[Kind, ...]:
-    """Usual and long steps; one kind alone where mean and median tell the same."""
+def kinds_of(steps_ns: Sequence[int], operators: Sequence[int] = ()) -> tuple[Kind, ...]:
+    """Usual steps and the others (`other_steps`); one kind alone where all are alike, none without steps."""
     if not steps_ns:
         return ()
-    long = long_steps(steps_ns)
-    if not long:
+    others = other_steps(steps_ns, operators)
+    if not others:
         return (_kind(steps_ns, range(len(steps_ns))),)
-    usual = [number for number in range(len(steps_ns)) if number not in set(long)]
-    return (_kind(steps_ns, usual), _kind(steps_ns, long))
+    usual = [number for number in range(len(steps_ns)) if number not in set(others)]
+    return (_kind(steps_ns, usual), _kind(steps_ns, others))
+
+
+def other_steps(steps_ns: Sequence[int], operators: Sequence[int] = ()) -> list[int]:
+    """The indices of the steps that do something else than most, by their operators or else by their times.
+
+    Args:
+        steps_ns: the times of the steps.
+        operators: how many operators each of the steps just before them ran; where a number other than the usual one
+            comes back at one distance, it goes on so.
+    """
+    more = unusual(operators)
+    if (every := period(more, len(operators))) is not None:
+        return [number for number in range(len(steps_ns)) if (len(operators) + number - more[-1]) % every == 0]
+    return long_steps(steps_ns)
+
+
+def unusual(operators: Sequence[int]) -> list[int]:
+    """The indices of the steps whose number of operators is not the most frequent one; of equals the lower is that."""
+    usual = min(kinds_by_count(operators), key=lambda kind: (-kind.steps, kind.typical), default=None)
+    return [] if usual is None else [number for number, count in enumerate(operators) if count != usual.typical]
 
 
 def long_steps(steps_ns: Sequence[int]) -> list[int]:
@@ -91,31 +113,40 @@ def counts_in_words(counts: Sequence[int]) -> str:
 def _kind(values: Sequence[float], numbers: Sequence[int]) -> Kind:
     own = [values[number] for number in numbers]
     total = sum(values)
-    every = period(numbers) if 2 * len(numbers) <= len(values) else None  # the others are what it is rare among
+    every = (
+        period(numbers, len(values)) if 2 * len(numbers) <= len(values) else None
+    )  # the others are what it is rare among
     return Kind(len(own), len(values), statistics.median(own), sum(own) / total if total else 0.0, every)
 
 
-def per_step(kinds: Sequence[Kind], steps_ns: Sequence[int], counts: Sequence[int]) -> tuple[float | None, ...]:
-    """The median count of each kind, of steps that were counted elsewhere: each belongs to the kind nearest in time.
+def per_step(kinds: Sequence[Kind], of_kind: Sequence[int], counts: Sequence[int]) -> tuple[float | None, ...]:
+    """The median count of each kind, of steps that were counted elsewhere, such as those in a trace.
 
     Args:
-        kinds: as `kinds_by_time` gives them.
-        steps_ns: the times of the counted steps, such as those in a trace.
+        kinds: as `kinds_of` gives them.
+        of_kind: the index of the kind of each counted step.
         counts: what was counted in each.
 
     Returns:
         One number a kind; None where no counted step is of that kind.
     """
-    typical = [math.log(kind.typical) for kind in kinds]
-    nearest = [min(range(len(kinds)), key=lambda k: abs(math.log(step_ns) - typical[k])) for step_ns in steps_ns]
-    by_kind = [[count for count, k in zip(counts, nearest, strict=True) if k == kind] for kind in range(len(kinds))]
+    by_kind = [[n for n, k in zip(counts, of_kind, strict=True) if k == kind] for kind in range(len(kinds))]
     return tuple(float(statistics.median(own)) if own else None for own in by_kind)
 
 
-def period(numbers: Sequence[int]) -> int | None:
-    """The distance between these steps if it is always the same; None where it is not, or there is but one."""
+def nearest(kinds: Sequence[Kind], steps_ns: Sequence[int]) -> list[int]:
+    """The index of the kind that is nearest in time to each of these steps, as ratios."""
+    typical = [math.log(kind.typical) for kind in kinds]
+    return [min(range(len(kinds)), key=lambda k: abs(math.log(step_ns) - typical[k])) for step_ns in steps_ns]
+
+
+def period(numbers: Sequence[int], of: int) -> int | None:
+    """The distance between these of `of` steps; None if it varies, or one of them alone is there, or one is missing."""
     distances = {later - earlier for earlier, later in pairwise(numbers)}
-    return distances.pop() if len(numbers) >= _LEAST_TO_REPEAT and len(distances) == 1 else None
+    if len(numbers) < _LEAST_TO_REPEAT or len(distances) > 1:
+        return None
+    (every,) = distances
+    return every if numbers[0] < every and of - numbers[-1] <= every else None
 
 
 def until_next(numbers: Sequence[int], over: int, window: range) -> int:
@@ -129,7 +160,7 @@ def until_next(numbers: Sequence[int], over: int, window: range) -> int:
     Returns:
         0 where they are not periodic.
     """
-    every = period(numbers)
+    every = period(numbers, over)
     if every is None:
         return 0
     return next(wait for wait in range(every) if any((over + wait + k - numbers[-1]) % every == 0 for k in window))

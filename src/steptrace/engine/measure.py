@@ -12,15 +12,15 @@ import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
 from steptrace.engine.clock import Clock
-from steptrace.engine.kinds import FIRST_STEPS, long_steps, until_next
-from steptrace.engine.recording import WITH_TRACE, Recording, Request, Settings
+from steptrace.engine.kinds import FIRST_STEPS, other_steps, until_next
+from steptrace.engine.recording import WITH_TRACE, Before, OperatorCounter, Recording, Request, Settings
 from steptrace.engine.step_recorders import COMPILED, OpLineRecorder, SyncWatcher, summary, why_incomplete
 from steptrace.engine.steps import Step
 from steptrace.files import write_bytes
@@ -85,19 +85,25 @@ class Measurement:
         self._settings, self._label, self._between, self._progress = settings, label, between, progress
         self._rows: list[_Row] = []
         self._over = 0
+        #: How many operators each of the last steps of the warm-up ran.
+        self._operators: list[int] = []
+        #: Steps between the timed ones and the profiler's start.
+        self._left_out = 0
 
     def phases(self) -> Phases:
         """Warm-up, timed steps, profiled steps, watched steps."""
         process = os.getpid()
         trace: Recording | None = None
         try:
+            yield from self._warmed_up()
             while not (yield from self._timed()):
                 self._rows.clear()
+                yield from self._warmed_up()
             self._note_rows()
             self._between("timed")
             if self._settings.window is not None:
                 request = Request("launch", str(self._settings.out), self._settings.window, asked_by="launch")
-                trace = Recording(request, self._timed_ns)
+                trace = Recording(request, self._before)
                 yield from self._profiled(trace, self._settings.window)
                 if trace.state in WITH_TRACE:
                     yield from self._watched()
@@ -108,8 +114,14 @@ class Measurement:
                     self.record["trace"] = {"state": trace.state, "message": trace.message, "file": trace.trace.name}
                 self._note_rows()
 
+    def so_far(self) -> dict[str, Any]:
+        """The record of the steps that are over, without waiting for a GPU: losses stay there, and are null."""
+        over = [(*row[:4], replace(row[4], losses=[])) for row in self._rows if row[1].is_over(row[3])]
+        return self.record | {"rows": _rows(over), "gpu": gpu(), "clock": _clock().name}
+
     def _note_rows(self) -> None:
-        self.record |= {"rows": _plain(self._rows), "gpu": gpu(), "clock": _clock().name}
+        _clock().synchronize()
+        self.record |= {"rows": _rows(self._rows), "operators": self._operators, "gpu": gpu(), "clock": _clock().name}
 
     def _next(self, phase: str, done: int, total: int) -> Generator[None, Step, Step]:
         """Wait for the end of a phase's next step; `done` have ended so far."""
@@ -120,27 +132,43 @@ class Measurement:
             self._progress(phase, total, total)
         return step
 
-    def _timed(self) -> Generator[None, Step, bool]:
-        """Warm-up and timed steps; False if another optimizer ends the steps from now on.
+    def _warmed_up(self) -> Phases:
+        """The warm-up; outside our own training the start of its first step is unknown, and operators are counted.
 
-        Outside our own training the start of the first step is unknown. No step is timed across the moment when the
-        program initialises CUDA.
+        No step is timed across the moment when the program initialises CUDA.
         """
         clock, left, done, ends_at = _clock(), self._settings.warmup, 0, self._ends_at()
         start = clock.now() if self._settings.ours else None
-        while left:
-            step = yield from self._next("warm-up", done, done + left)
-            left, done = (self._settings.warmup - 1, 1) if step.new_leader else (left - 1, done + 1)
-            if done >= FIRST_STEPS and time.monotonic() > ends_at:
-                left = 0
-            if done == FIRST_STEPS and self._several:
-                left = min(left, max(self._that_fit() - done, 0))
-            if not clock.on_gpu and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-                clock, start = _clock(), None
-            end = clock.now()
-            if start is not None:
-                self._rows.append(("warmup", clock, start, end, step))
-            start = end
+        counter: OperatorCounter | None = None
+        try:
+            while left:
+                step = yield from self._next("warm-up", done, done + left)
+                left, done = (self._settings.warmup - 1, 1) if step.new_leader else (left - 1, done + 1)
+                if done >= FIRST_STEPS and time.monotonic() > ends_at:
+                    left = 0
+                if done == FIRST_STEPS and self._several:
+                    left = min(left, max(self._that_fit() - done, 0))
+                if not clock.on_gpu and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+                    clock, start = _clock(), None
+                end = clock.now()
+                if start is not None:
+                    self._rows.append(("warmup", clock, start, end, step))
+                start = end
+                if counter is not None:
+                    counter.end()
+                    if step.new_leader:
+                        counter.counts.clear()
+                if left and done >= FIRST_STEPS and not self._settings.ours:
+                    counter = counter or OperatorCounter(left)
+                    counter.begin()
+        finally:
+            if counter is not None:
+                counter.end(count=False)
+                self._operators = counter.counts
+
+    def _timed(self) -> Generator[None, Step, bool]:
+        """Timed steps; False if another optimizer ends the steps from now on."""
+        clock = _clock()
         clock.synchronize()
         self._between("warmup")
         graphs = compilations()
@@ -164,8 +192,9 @@ class Measurement:
         return True
 
     def _profiled(self, trace: Recording, window: Settings) -> Phases:
-        for number in range(wait := self._until_long_step(window)):
-            yield from self._next("skipped", number, wait)
+        self._left_out = self._until_other_step(window)
+        for number in range(self._left_out):
+            yield from self._next("skipped", number, self._left_out)
         clock, recorded, done = _clock(), 0, 0
         self._label(True)
         trace.step(self._over)
@@ -181,13 +210,13 @@ class Measurement:
             start = clock.now()
         self._label(False)
 
-    def _until_long_step(self, window: Settings) -> int:
-        """Steps to skip so that the window holds one of the long steps that come regularly."""
+    def _until_other_step(self, window: Settings) -> int:
+        """Steps to skip so that the window holds one of the other steps that come regularly."""
         if self._settings.ours:  # a study runs its passes in between
             return 0
-        steps_ns = [clock.between_ns(start, end) for _, clock, start, end, _ in self._rows[FIRST_STEPS:]]
+        steps_ns = self._timed_ns()
         recorded = range(window.warmup, window.warmup + window.steps)
-        return from_rank_0(until_next(long_steps(steps_ns), len(steps_ns), recorded))
+        return from_rank_0(until_next(other_steps(steps_ns, self._operators), len(steps_ns), recorded))
 
     def _watched(self) -> Phases:
         """One step under `OpLineRecorder`, and on a GPU some under `SyncWatcher`; rank 0 alone leaves their lines."""
@@ -235,6 +264,9 @@ class Measurement:
         """Record a warning about something that could not be measured."""
         self.record["warnings"].append(text)
 
+    def _before(self) -> Before:
+        return Before(self._timed_ns(), self._operators, self._left_out)
+
     def _timed_ns(self) -> list[int]:
         """The step times, once the timed steps are over."""
         return [clock.between_ns(start, end) for phase, clock, start, end, _ in self._rows if phase == "timed"]
@@ -257,9 +289,8 @@ class Measurement:
         return from_rank_0(int(self._settings.at_most_s * 1e9 / max(shortest_ns, 1)))
 
 
-def _plain(rows: Sequence[_Row]) -> list[dict[str, Any]]:
+def _rows(rows: Sequence[_Row]) -> list[dict[str, Any]]:
     """The steps as plain data: `phase`, `step_ns`, `loss` (a step's sum, None if it has none), a `Step`'s fields."""
-    _clock().synchronize()
     return [
         {
             "phase": phase,

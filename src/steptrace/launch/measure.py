@@ -20,11 +20,16 @@ def measure(probe: Probe) -> Phases:
         if phase == "timed":
             probe.finder.settle()
             probe.record |= {"memory": {"held": _held(probe.finder.live_optimizers), **peaks()}, **measurement.record}
-            probe.save("partial")  # from here on the step times survive any end of the program
+            probe.save("partial")
+
+    def progress(phase: str, done: int, total: int) -> None:
+        if probe.progress(phase, done, total) and phase == "timed" and done:
+            probe.record |= measurement.so_far()
+            probe.save("partial")  # steps survive any end of the program, even one by SIGKILL
 
     window = Settings(steps=settings.profile) if settings.profile else None
     measured = MeasureSettings(Path(settings.out), settings.warmup, settings.steps, window, settings.at_most_s)
-    measurement = Measurement(measured, label=probe.label, between=between, progress=probe.progress)
+    measurement = Measurement(measured, label=probe.label, between=between, progress=progress)
     try:
         yield from measurement.phases()
     finally:

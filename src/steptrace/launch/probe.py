@@ -133,16 +133,23 @@ class Probe:
         """Switch the labels on the parts of a step on or off."""
         self.hooks.labels = on
 
-    def progress(self, phase: str, done: int, total: int) -> None:
-        """Write the first rank's progress for the launcher: at both ends of a phase, else at most once a second."""
+    def progress(self, phase: str, done: int, total: int) -> bool:
+        """Write the first rank's progress for the launcher: at both ends of a phase, else at most once a second.
+
+        Returns:
+            Whether it was due, on any rank.
+        """
         now = time.monotonic()
         self._counts[phase] = f"{done}/{total}"
-        if (0 < done < total and now - self._reported < _REPORT_S) or (this_rank().rank or 0):
-            return
+        if 0 < done < total and now - self._reported < _REPORT_S:
+            return False
         self._reported = now
+        if this_rank().rank or 0:
+            return True
         line = ", ".join(f"{name} {count}" for name, count in self._counts.items())
         with suppress(OSError):
             write_bytes(Path(self.settings.out) / PROGRESS, line.encode())
+        return True
 
     def mark(self, what: str) -> None:
         """Create an empty file of this name for the launcher."""
