@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from documents import fill
 from steptrace.compare.verdict import judge
 from steptrace.documents.comparison import Comparison
+from steptrace.documents.finding import ANSWER
 from steptrace.workflow import ci
 
 ENVIRONMENT = {"cpu": "A CPU", "torch": "2.13.0", "python": "3.11.7"}
@@ -41,6 +42,12 @@ def failed(error: str = "ValueError: no", log: tuple[str, ...] = ("Traceback", "
 def finding(number: int, **changes: Any) -> dict[str, Any]:
     text = {"rule": f"r{number}", "claim": f"claim {number}", "advice": f"advice {number}.", "severity": "warning"}
     return {**text, "variant": "quick", **changes}
+
+
+def test_the_answer_is_said_once_and_what_to_do_follows_it() -> None:
+    answer = finding(0, rule=ANSWER, claim="`quick` is faster.", advice="Use `quick`.")
+    text = ci.summary([whole := study(variant("quick"), findings=[answer])], judge([whole], {}))
+    assert [line for line in text.splitlines() if line.startswith("- ")] == ["- Use `quick`."]
 
 
 def test_a_table_and_three_findings() -> None:

@@ -147,13 +147,6 @@ def test_the_parts_by_which_a_variant_is_faster_are_named(parts: dict[str, float
     assert (f"A profiled step saves: {words}" in found.details) == (words is not None)
 
 
-@pytest.mark.parametrize(("calls", "listed"), [(100, True), (4000, False)])
-def test_many_times_fewer_operators_are_named_as_a_reason(calls: int, *, listed: bool) -> None:
-    base = BASE | {"operators_per_step": 4301}
-    found = verdict_of(study(variants=[base, variant("fast", 1.4, "faster", operators_per_step=calls)]))
-    assert ("Operators per step: 4,301 before, 100 in `fast`." in found.details) == listed
-
-
 def test_syncs_are_said_as_measured_or_as_predicted() -> None:
     few = variant("few", 1.0, "same", syncs={"measured_per_step": 0, "predicted_per_step": 0})
     assert "Syncs per step, measured: `base` 1, `few` 0." in verdict_of(study(few)).details

@@ -4,12 +4,13 @@ Names are in backticks; pages show them as code.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, RatioToBaseline, VariantResult, is_measuring, key_of
+from steptrace.documents.comparison import Comparison, RatioToBaseline, VariantResult
+from steptrace.findings.advice import advice_of, estimated_advice
 from steptrace.findings.estimated import estimated_gpus, estimated_sentence, estimated_winner, leads
 from steptrace.stats import IQR_REFUSED
 
@@ -17,9 +18,6 @@ from steptrace.stats import IQR_REFUSED
 _MOST_NAMED: Final = 4
 #: A part of the step that makes less of the difference than this is not named as its reason.
 _LEAST_PART: Final = 0.1
-
-#: So many times fewer operators are a reason to be faster.
-_FEWER_OPERATORS: Final = 1.5
 
 Tone = Literal["good", "care", "bad", "neutral"]
 
@@ -48,10 +46,10 @@ def verdict_of(study: Comparison) -> StudyVerdict:
     if leads(study):
         return _estimated(study)
     best = study.fastest()
-    chosen = best if best is None or not study.alike else _named(study, study.alike[0])
+    chosen = best if best is None or not study.alike else study.variant(study.alike[0])
     sentence = " ".join([*_speeds(study, chosen), *_failed(study.variants)])
-    details = (_why(chosen), _operators(study, chosen), _syncs(study), _answers(study), _gates(study))
-    advice, use = _advice(study, chosen)
+    details = (_why(chosen), _syncs(study), _answers(study), _gates(study))
+    advice, use = advice_of(study, chosen)
     return StudyVerdict(sentence, tuple(filter(None, details)), advice, use, _tone(study, chosen))
 
 
@@ -61,31 +59,11 @@ def _estimated(study: Comparison) -> StudyVerdict:
     winners = [estimated_winner(study, gpu) for gpu in gpus]
     best = winners[0] if all(winner is winners[0] for winner in winners) else None
     sentences = [*(estimated_sentence(study, gpu) for gpu in gpus), *_failed(study.variants)]
-    advice, use = _estimated_advice(study, best, gpus)
+    advice, use = estimated_advice(study, best, gpus)
     usable = best is not None and best.can_be_used
     tone: Tone = "care" if broken_gates(study) or (best is not None and not usable) else "good" if usable else "neutral"
     details = tuple(filter(None, (_syncs(study), _answers(study), _gates(study))))
     return StudyVerdict(" ".join(sentences), details, advice, use, tone)
-
-
-def _estimated_advice(study: Comparison, best: VariantResult | None, gpus: list[str]) -> tuple[str, str | None]:
-    """What to do by the estimates; `best` is the fastest variant on all of these GPUs."""
-    if len(study.variants) < 2:
-        return "", None
-    measure = f"measure on a GPU: {_on_gpu(study)}."
-    if best is not None and best.can_be_used:
-        what = f"Keep `{best.name}`." if best.is_baseline else _use(study, best)
-        lines = "" if best.is_baseline else _lines_without_sync(best)
-        return f"{what}{lines} This is estimated for {fmt.enumeration(gpus)}; {measure}", best.name
-    fewest = _fewest_syncs(study)
-    if fewest is not None:
-        least, counts = fewest
-        return f"{_try(study, least, counts)} The estimates do not decide, so {measure}", least.name
-    return f"The estimates do not decide, so {measure}", None
-
-
-def _named(study: Comparison, name: str) -> VariantResult | None:
-    return next((variant for variant in study.variants if variant.name == name), None)
 
 
 def _speeds(study: Comparison, chosen: VariantResult | None) -> list[str]:
@@ -201,34 +179,14 @@ def _why(chosen: VariantResult | None) -> str:
     return f"A profiled step saves: {shorter}." + (f" It takes longer for: {more}." if more else "")
 
 
-def _operators(study: Comparison, chosen: VariantResult | None) -> str:
-    """How many operators a step calls before and with the chosen variant; empty where that is no reason."""
-    baseline = None if chosen is None else _named(study, chosen.baseline)
-    if chosen is None or baseline is None:
-        return ""
-    before, now = baseline.operators_per_step, chosen.operators_per_step
-    if not before or not now or before < _FEWER_OPERATORS * now:
-        return ""
-    return f"Operators per step: {fmt.count(before)} before, {fmt.count(now)} in `{chosen.name}`."
-
-
 def _part(category: str) -> str:
     cause = category.removeprefix("idle_")
     names = {"exposed_memory": "exposed copies", "exposed_comm": "exposed communication"}
     return names.get(category, category) if cause == category else f"GPU idle ({cause})"
 
 
-def sync_counts(study: Comparison) -> tuple[Literal["measured", "predicted"], dict[str, float]]:
-    """Syncs per step by variant: measured where a GPU was, else predicted; variants without a count are left out."""
-    measured = {v.name: v.syncs.measured_per_step for v in study.variants}
-    if any(count is not None for count in measured.values()) and not study.on_simulated_gpu:
-        return "measured", {name: count for name, count in measured.items() if count is not None}
-    predicted = {v.name: v.syncs.predicted_per_step for v in study.variants}
-    return "predicted", {name: count for name, count in predicted.items() if count is not None}
-
-
 def _syncs(study: Comparison) -> str:
-    source, counts = sync_counts(study)
+    source, counts = study.sync_counts
     if not counts:
         return "Syncs were neither measured nor predicted."
     values = set(counts.values())
@@ -278,93 +236,3 @@ def _tone(study: Comparison, chosen: VariantResult | None) -> Tone:
     if broken_gates(study) or study.on_simulated_gpu or (chosen is not None and not chosen.can_be_used):
         return "care"
     return "neutral" if chosen is None else "good"
-
-
-def _advice(study: Comparison, chosen: VariantResult | None) -> tuple[str, str | None]:
-    """What to do, and the variant that it is about. Advice on a baseline never contradicts that to replace it."""
-    on_gpu = _on_gpu(study)
-    if len(study.variants) < 2 or not study.measured:
-        return "", None
-    if study.on_simulated_gpu:
-        return f"Run it on a GPU: {on_gpu}.", None
-    without_gpu = study.environment is not None and study.environment.gpu is None
-    fewest = _fewest_syncs(study)
-    if chosen is not None and chosen.can_be_used:
-        advice = f"{_use(study, chosen)}{_lines_without_sync(chosen)}"
-        note = f" These are CPU timings: on a GPU another variant may be the fastest. Run it there: {on_gpu}."
-        return advice + (note if without_gpu else ""), chosen.name
-    if without_gpu and fewest is not None:
-        least, counts = fewest
-        note = f"These are CPU timings, where a sync costs nothing, so measure it there: {on_gpu}."
-        return f"{_try(study, least, counts)} {note}", least.name
-    if any(v.verdict == "undecided" or (v.verdict is None and not v.is_baseline) for v in study.measured):
-        return (
-            "Take more runs (`--config repeats=12`) on a machine without other work: 4x the runs halves the interval.",
-            None,
-        )
-    return f"Keep `{study.baseline}`: no other variant of this study is faster.", study.baseline
-
-
-def _on_gpu(study: Comparison) -> str:
-    return f"`snakemake --cores all --config 'studies=[{study.study}]' scale=gpu`"
-
-
-def _try(study: Comparison, least: VariantResult, counts: Mapping[str, float]) -> str:
-    """Which variant has the fewest syncs, and how to get it."""
-    return (
-        f"On a GPU try `{least.name}`: {fmt.plural(counts[least.name], 'sync')} per step instead of "
-        f"{fmt.count(counts[least.baseline])}.{f' It is {changes}.' if (changes := _changes(study, least)) else ''}"
-    )
-
-
-def _fewest_syncs(study: Comparison) -> tuple[VariantResult, Mapping[str, float]] | None:
-    """The simplest variant with the fewest syncs, if that is fewer than its baseline has."""
-    _, counts = sync_counts(study)
-    usable = [v for v in study.variants if v.can_be_used and v.name in counts and v.baseline in counts]
-    fewer = [v for v in usable if counts[v.name] < counts[v.baseline]]
-    if not fewer:
-        return None
-    least = min(fewer, key=lambda v: (counts[v.name], len(v.overrides)))
-    return least, counts
-
-
-def _use(study: Comparison, variant: VariantResult) -> str:
-    """Which variant to use, and what it changes, in one sentence: it is what a reader sees first."""
-    changes = _changes(study, variant)
-    return f"Use `{variant.name}`, which is {changes}." if changes else f"Use `{variant.name}`."
-
-
-def _changes(study: Comparison, variant: VariantResult) -> str:
-    """The variant as its baseline with changes; how the two were measured is none of them."""
-    baseline = _named(study, variant.baseline)
-    if baseline is None:
-        return ""
-    new = [text for text in variant.overrides if text not in baseline.overrides and not is_measuring(text)]
-    keys = {key_of(text) for text in new}
-    old = [
-        t for t in baseline.overrides if t not in variant.overrides and key_of(t) not in keys and not is_measuring(t)
-    ]
-    if not (new or old):
-        return f"the same configuration as `{baseline.name}`"
-    words = [f"with {_codes(new)}"] * bool(new) + [f"without {_codes(old)}"] * bool(old)
-    return f"`{baseline.name}` {' and '.join(words)}"
-
-
-def _codes(texts: Sequence[str]) -> str:
-    return fmt.enumeration([f"`{text}`" for text in texts])
-
-
-def _lines_without_sync(variant: VariantResult) -> str:
-    """The lines at which the baseline syncs and the variant does not."""
-    if variant.sync_diff is None:
-        return ""
-    before, after = defaultdict[tuple[str, int], float](float), defaultdict[tuple[str, int], float](float)
-    for site in variant.sync_diff.sites:
-        if site.file is not None and site.line is not None:
-            before[site.file, site.line] += site.baseline_count_per_step or 0
-            after[site.file, site.line] += site.variant_count_per_step or 0
-    lines: dict[str, list[int]] = {}
-    for file, line in sorted(place for place in before if before[place] and not after[place]):
-        lines.setdefault(file, []).append(line)
-    gone = [f"`{file}:{first}`" + "".join(f", `:{line}`" for line in more) for file, (first, *more) in lines.items()]
-    return f" No sync is left at {fmt.enumeration(gone)}." if gone else ""

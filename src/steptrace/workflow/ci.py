@@ -6,13 +6,12 @@ from typing import Final
 from steptrace import format as fmt
 from steptrace.compare.verdict import explain
 from steptrace.documents.comparison import Comparison, VariantResult
-from steptrace.documents.finding import Finding
+from steptrace.documents.finding import ANSWER, Finding
 from steptrace.documents.run import Environment
 from steptrace.documents.verdict import Verdict
 from steptrace.findings.verdict import verdict_of
 from steptrace.markdown import clean, table
-from steptrace.report.page.findings import recommended
-from steptrace.report.study.model import has_traced_syncs
+from steptrace.report.page.findings import first_steps
 
 #: Rows of a study's table; a comment on GitHub holds 65,536 characters.
 MOST_ROWS: Final = 25
@@ -37,16 +36,16 @@ def summary(comparisons: Sequence[Comparison], verdict: Verdict) -> str:
 
 
 def _study(study: Comparison) -> Iterator[str]:
-    traced = has_traced_syncs(study)
-    source = "measured" if traced else "predicted"
+    source = study.sync_counts[0]
+    traced = source == "measured"
     timed, verdict = not study.on_simulated_gpu, verdict_of(study)
     yield from (f"### {clean(study.title)}", "", " ".join([verdict.sentence, *verdict.details]), "")
     head = ("variant", "step", "times as fast", "95 % interval", "verdict", f"syncs ({source})", "answer")
     yield table(head, [_row(variant, traced=traced, timed=timed) for variant in study.variants[:MOST_ROWS]])
     if (more := len(study.variants) - MOST_ROWS) > 0:
         yield f"{fmt.plural(more, 'more variant')} in `reports/{study.study}.html`.\n"
-    for finding in recommended(study.findings):
-        yield _finding(finding)
+    for finding in first_steps(study):
+        yield f"- {clean(finding.advice)}" if finding.rule == ANSWER else _finding(finding)  # its claim stands above
     yield from ("", f"_{_where(study.environment, study.scale)}_", "") if study.environment else ("",)
 
 

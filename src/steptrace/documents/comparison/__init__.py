@@ -214,6 +214,19 @@ class Comparison(File, frozen=True, kw_only=True):
         """Their step times in ms, by name."""
         return {variant.name: variant.step_ms.median for variant in self.variants if variant.step_ms is not None}
 
+    def variant(self, name: str) -> VariantResult | None:
+        """The variant of this name."""
+        return next((variant for variant in self.variants if variant.name == name), None)
+
+    @property
+    def sync_counts(self) -> tuple[Literal["measured", "predicted"], dict[str, float]]:
+        """Syncs per step by variant: measured where a GPU was, else predicted; none of variants without a count."""
+        measured = {v.name: v.syncs.measured_per_step for v in self.variants}
+        if any(count is not None for count in measured.values()) and not self.on_simulated_gpu:
+            return "measured", {name: count for name, count in measured.items() if count is not None}
+        predicted = {v.name: v.syncs.predicted_per_step for v in self.variants}
+        return "predicted", {name: count for name, count in predicted.items() if count is not None}
+
     def fastest(self) -> VariantResult | None:
         """The variant that is faster than its baseline by most; one that cannot be used only where no other is faster.
 

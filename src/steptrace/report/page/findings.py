@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
+from steptrace.documents.comparison import Comparison
 from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS, SEVERITIES, Finding
+from steptrace.findings.estimated import leads
 from steptrace.report.page.markup import Html, render
 
 #: How many recommendations stand at the top; the section `Findings` has all.
@@ -75,6 +77,12 @@ def recommended(findings: Sequence[Finding]) -> list[Finding]:
     for item in _in_order(candidates):
         by_rule.setdefault(item.rule, item)
     return list(by_rule.values())[:MOST_FINDINGS]
+
+
+def first_steps(study: Comparison) -> list[Finding]:
+    """What to do first by a study; what a CPU's step would save says nothing of a GPU that is estimated."""
+    on_cpu = leads(study)
+    return recommended([item for item in study.findings if item.cost_ns_per_step is None or not on_cpu])
 
 
 def _in_order(findings: Sequence[Finding]) -> list[Finding]:

@@ -13,13 +13,12 @@ from steptrace.limits import SLOW_PROFILE
 from steptrace.report.draw.cells import Scale, interval_cell, parts_cell, time_axis
 from steptrace.report.draw.names import Part
 from steptrace.report.page import overview
-from steptrace.report.page.findings import ABOUT_THE_METHOD, findings, recommended
+from steptrace.report.page.findings import ABOUT_THE_METHOD, findings, first_steps
 from steptrace.report.page.markup import Html, render
 from steptrace.report.page.overview import overview_parts
 from steptrace.report.page.parts import Explained, folded
 from steptrace.report.study.estimate import estimate
 from steptrace.report.study.model import (
-    has_traced_syncs,
     machine,
     samples_per_step,
     variants_shown,
@@ -38,13 +37,12 @@ def first_screen(study: Comparison) -> Html:
     parts = {variant.name: overview_parts(variant.overview) for variant in shown}
     medians = study.medians_ms
     scale = _scale(shown, medians)
-    # What a CPU's step would save says nothing of the GPU that is estimated.
-    items = recommended([item for item in study.findings if item.cost_ns_per_step is None or not leads(study)])
+    items = first_steps(study)
     lengths = {variant.name: sum(part.ms for part in parts[variant.name]) for variant in shown}
     # One that is mostly the profiler's would make the others too short to read: it is as long as theirs, and marked.
     longest = max((lengths[v.name] for v in shown if _slower(v) is None), default=max(lengths.values(), default=0.0))
     labels = list(dict.fromkeys(part.label for of_step in parts.values() for part in of_step if part.ms))
-    traced = has_traced_syncs(study)
+    traced = study.sync_counts[0] == "measured"
     of_gpu = any(variant.kernels_per_step is not None for variant in study.variants)
     return render(
         "study/first_screen",

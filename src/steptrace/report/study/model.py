@@ -29,11 +29,6 @@ def samples_per_step(study: Comparison) -> tuple[int, ...]:
     return tuple(sorted({v.samples_per_step for v in study.measured if v.samples_per_step is not None}))
 
 
-def has_traced_syncs(study: Comparison) -> bool:
-    """Whether syncs were measured; a simulated GPU's count is none, for branches on values go any way there."""
-    return not study.on_simulated_gpu and any(v.syncs.measured_per_step is not None for v in study.variants)
-
-
 def verdict_words(variant: VariantResult) -> str:
     """The verdict as a chart says it; a variant whose answer differs never goes without that mark."""
     words = variant.verdict or "no verdict"
