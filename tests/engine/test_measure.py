@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from steptrace.engine import measure
-from steptrace.engine.clock import Clock
+from steptrace.engine.device import Clock
 from steptrace.engine.measure import Measurement, MeasureSettings
 from steptrace.engine.recording import Settings
 from steptrace.engine.steps import Step

@@ -2,15 +2,15 @@
 
 import pytest
 
-from steptrace.launch import status
+from steptrace.launch import start
 from steptrace.launch.settings import PROGRESS
-from steptrace.launch.status import StatusLine
+from steptrace.launch.start import StatusLine
 
 
 @pytest.fixture
 def clock(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(status.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(start.time, "monotonic", lambda: now[0])
     return now
 
 

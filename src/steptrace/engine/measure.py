@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import torch
 
-from steptrace.engine.clock import Clock
+from steptrace.engine.device import Clock, current_clock, gpu
 from steptrace.engine.kinds import FIRST_STEPS, other_steps, until_next
 from steptrace.engine.recording import WITH_TRACE, Before, OperatorCounter, Recording, Request, Settings
 from steptrace.engine.step_recorders import COMPILED, OpLineRecorder, SyncWatcher, summary, why_incomplete
@@ -117,11 +117,15 @@ class Measurement:
     def so_far(self) -> dict[str, Any]:
         """The record of the steps that are over, without waiting for a GPU: losses stay there, and are null."""
         over = [(*row[:4], replace(row[4], losses=[])) for row in self._rows if row[1].is_over(row[3])]
-        return self.record | {"rows": _rows(over), "gpu": gpu(), "clock": _clock().name}
+        return self.record | self._of_rows(over)
 
     def _note_rows(self) -> None:
-        _clock().synchronize()
-        self.record |= {"rows": _rows(self._rows), "operators": self._operators, "gpu": gpu(), "clock": _clock().name}
+        current_clock().synchronize()
+        self.record |= self._of_rows(self._rows)
+
+    def _of_rows(self, rows: Sequence[_Row]) -> dict[str, Any]:
+        plain = _rows(rows)
+        return {"rows": plain, "operators": self._operators, "gpu": gpu(), "clock": current_clock().name}
 
     def _next(self, phase: str, done: int, total: int) -> Generator[None, Step, Step]:
         """Wait for the end of a phase's next step; `done` have ended so far."""
@@ -137,7 +141,7 @@ class Measurement:
 
         No step is timed across the moment when the program initialises CUDA.
         """
-        clock, left, done, ends_at = _clock(), self._settings.warmup, 0, self._ends_at()
+        clock, left, done, ends_at = current_clock(), self._settings.warmup, 0, self._ends_at()
         start = clock.now() if self._settings.ours else None
         counter: OperatorCounter | None = None
         try:
@@ -149,7 +153,7 @@ class Measurement:
                 if done == FIRST_STEPS and self._several:
                     left = min(left, max(self._that_fit() - done, 0))
                 if not clock.on_gpu and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-                    clock, start = _clock(), None
+                    clock, start = current_clock(), None
                 end = clock.now()
                 if start is not None:
                     self._rows.append(("warmup", clock, start, end, step))
@@ -168,7 +172,7 @@ class Measurement:
 
     def _timed(self) -> Generator[None, Step, bool]:
         """Timed steps; False if another optimizer ends the steps from now on."""
-        clock = _clock()
+        clock = current_clock()
         clock.synchronize()
         self._between("warmup")
         graphs = compilations()
@@ -195,7 +199,7 @@ class Measurement:
         self._left_out = self._until_other_step(window)
         for number in range(self._left_out):
             yield from self._next("skipped", number, self._left_out)
-        clock, recorded, done = _clock(), 0, 0
+        clock, recorded, done = current_clock(), 0, 0
         self._label(True)
         trace.step(self._over)
         start = clock.now()
@@ -284,7 +288,7 @@ class Measurement:
         """How many steps fit into the limit, by the shortest so far; every rank gets rank 0's number."""
         if self._settings.at_most_s is None or not ranks_can_talk():
             return sys.maxsize
-        _clock().synchronize()
+        current_clock().synchronize()
         shortest_ns = min((clock.between_ns(start, end) for _, clock, start, end, _ in self._rows), default=1)
         return from_rank_0(int(self._settings.at_most_s * 1e9 / max(shortest_ns, 1)))
 
@@ -300,10 +304,6 @@ def _rows(rows: Sequence[_Row]) -> list[dict[str, Any]]:
         }
         for phase, clock, start, end, step in rows
     ]
-
-
-def _clock() -> Clock:
-    return Clock(on_gpu=bool(torch.cuda.is_initialized()))  # type: ignore[no-untyped-call]
 
 
 def _nvml() -> Any:
@@ -339,20 +339,3 @@ def _recompiled(before: int) -> tuple[str, ...]:
         return ()
     graphs = "1 graph" if more == 1 else f"{more} graphs"
     return (f"torch.compile made {graphs} during the timed steps: use more warm-up steps",)
-
-
-def gpu() -> dict[str, Any] | None:
-    """The GPU in use: `name`, `memory_bytes` and the `count` of visible GPUs; None where CUDA is not in use."""
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return None
-    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    return {"name": properties.name, "memory_bytes": properties.total_memory, "count": torch.cuda.device_count()}
-
-
-def peaks() -> dict[str, int | None]:
-    """Peak memory that PyTorch's allocator has allocated and reserved on the GPU in use; None without one."""
-    on_gpu = _clock().on_gpu
-    return {
-        "peak_allocated_bytes": torch.cuda.max_memory_allocated() if on_gpu else None,
-        "peak_reserved_bytes": torch.cuda.max_memory_reserved() if on_gpu else None,
-    }

@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
-from steptrace.engine.measure import Measurement, MeasureSettings, Phases, peaks
+from steptrace.engine.device import peaks, tensor_bytes
+from steptrace.engine.measure import Measurement, MeasureSettings, Phases
 from steptrace.engine.recording import Settings
-from steptrace.engine.tensor_bytes import tensor_bytes
 from steptrace.launch.probe import Probe
 
 

@@ -21,8 +21,7 @@ from typing import Any, Final, TextIO
 import psutil
 
 from steptrace.errors import LaunchError
-from steptrace.launch.settings import FAULT, OVER, VARIABLE, LaunchSettings
-from steptrace.launch.status import StatusLine
+from steptrace.launch.settings import FAULT, OVER, PROGRESS, VARIABLE, LaunchSettings
 from steptrace.processes import Children, in_words
 
 _INJECT: Final = Path(__file__).with_name("inject")
@@ -31,6 +30,10 @@ _POLL_S: Final = 0.2
 _GRACE_S: Final = 60.0
 #: Seconds that a program has to end by itself after an interrupt.
 _INTERRUPT_S: Final = 10.0
+#: Seconds after which a line of progress is printed within a phase, too.
+_EVERY_S: Final = 30.0
+#: Seconds from which a wait is mentioned.
+_LONG_S: Final = 5.0
 ADVICE: Final = (
     "steps are counted by calls of torch.optim optimizers: if the program updates its weights in another way, "
     "call steptrace.step() at the end of each step"
@@ -205,6 +208,39 @@ def _stop_for(signals: list[int]) -> int | None:
     if _has_terminal() and signals[:1] == [signal.SIGINT]:
         return signals[1] if len(signals) > 1 else None
     return signals[0] if signals else None
+
+
+class StatusLine:
+    """Prints the program's progress, which its probe writes into a folder.
+
+    Args:
+        out: the probe's folder.
+        show: gets each line.
+    """
+
+    def __init__(self, out: Path, show: Callable[[str], object]) -> None:
+        self.out, self._file, self._show = out, out / PROGRESS, show
+        self._text, self._over = "", 0
+        self._changed_at = self._shown_at = time.monotonic()
+
+    def look(self) -> None:
+        """Read the progress; print it at the end of a phase, or if nothing was printed for long."""
+        now, text = time.monotonic(), self._text
+        with contextlib.suppress(OSError):
+            text = self._file.read_text(encoding="utf-8")
+        if text != self._text:
+            self._text, self._changed_at = text, now
+        counts = [phase.rpartition(" ")[2].split("/") for phase in text.split(", ") if phase]
+        over = sum(done == total for done, total in counts)
+        if over > self._over or now - self._shown_at >= _EVERY_S:
+            self._over, self._shown_at = over, now
+            self._show(self._line(now - self._changed_at))
+
+    def _line(self, waiting_s: float) -> str:
+        if not self._text:
+            return f"no step yet after {waiting_s:.0f} s"
+        waiting = f", no step for {waiting_s:.0f} s" if waiting_s >= _LONG_S else ""
+        return f"{self._text}{waiting}"
 
 
 def _follow(child: psutil.Popen, status: StatusLine, limits: Limits, signals: list[int]) -> str | None:

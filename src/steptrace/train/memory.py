@@ -21,7 +21,7 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from steptrace.documents.run import OutOfMemory, RunMemory
-from steptrace.engine.tensor_bytes import tensor_bytes
+from steptrace.engine.device import tensor_bytes
 from steptrace.record import MEMORY_FILE, OUT_OF_MEMORY, write_memory
 from steptrace.train.loop import Training, tensors_of, train_step
 

@@ -26,7 +26,7 @@ from steptrace.documents.column import columns_of
 from steptrace.documents.run import RunMemory
 from steptrace.documents.run_tables import InputOfRun, SectionOfRun
 from steptrace.documents.table import names_of
-from steptrace.engine.measure import peaks
+from steptrace.engine.device import peaks
 from steptrace.record import write_rows
 from steptrace.train.distributed import barrier
 from steptrace.train.loop import Batch, Training, synchronize, tensors_of, train_step
