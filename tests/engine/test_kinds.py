@@ -2,7 +2,16 @@
 
 import pytest
 
-from steptrace.engine.kinds import kinds_by_count, kinds_of, long_steps, nearest, other_steps, per_step, until_next
+from steptrace.engine.kinds import (
+    counts_in_words,
+    kinds_by_count,
+    kinds_of,
+    long_steps,
+    nearest,
+    other_steps,
+    per_step,
+    until_next,
+)
 
 #: As CleanRL's PPO: each sixteenth step follows a rollout.
 ROLLOUTS = [12, 12, 12, 710] + [12] * 15 + [710] + [12] * 12
@@ -67,3 +76,11 @@ def test_steps_with_other_operators_at_one_distance_are_a_kind_whatever_their_ti
 
 def test_two_long_steps_with_one_missing_between_are_not_periodic():
     assert [kind.every for kind in kinds_of([12] * 10 + [710, 12, 710] + [12] * 17)] == [None, None]
+
+
+def test_the_mean_of_syncs_is_that_of_steps_as_often_as_they_come():
+    counts = [11] * 14 + [786] + [11] * 15 + [786] + [11] * 9
+    assert counts_in_words(counts) == (
+        "38 of 40 steps: 11 syncs; 2 of 40 steps (one every 16): 786 syncs; as often as they come, 59.4 per step"
+    )
+    assert counts_in_words([1, 0, 1, 0]).endswith("2 of 4 steps (one every 2): 0 syncs")

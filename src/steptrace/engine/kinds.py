@@ -22,6 +22,8 @@ _FACTOR: Final = 2.0
 DIFFERENT: Final = 1.1
 #: With two steps a period is one distance; it may be chance.
 _LEAST_TO_REPEAT: Final = 2
+#: Means that differ by less are the same figure.
+_ROUNDED: Final = 0.01
 #: How many times as many steps show how often something comes back that was seen once.
 _MORE: Final = 4
 
@@ -107,7 +109,17 @@ def counts_in_words(counts: Sequence[int]) -> str:
         f"{fmt.plural(kind.typical, 'sync')}"
         for kind in kinds
     )
-    return "; ".join(of)
+    often = _as_often_as_they_come(kinds)
+    apart = often is not None and abs(often - statistics.mean(counts)) > _ROUNDED * often
+    return "; ".join(of) + (f"; as often as they come, {fmt.number(often)} per step" if often and apart else "")
+
+
+def _as_often_as_they_come(kinds: Sequence[Kind]) -> float | None:
+    """The mean count where all but the usual steps are periodic: these may be more or fewer of those that were seen."""
+    usual, *others = kinds
+    if any(kind.every is None for kind in others):
+        return None
+    return usual.typical + sum((kind.typical - usual.typical) / (kind.every or 1) for kind in others)
 
 
 def _kind(values: Sequence[float], numbers: Sequence[int]) -> Kind:

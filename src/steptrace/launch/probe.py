@@ -111,13 +111,10 @@ class Probe:
         self.record |= {
             "state": state,
             "error": error,
-            "mode": self.settings.mode,
             "steps_seen": self.steps,
             "optimizers": self.finder.optimizers,
             "rank": where.rank or 0,
             "world_size": where.world_size or 1,
-            "pid": os.getpid(),
-            "argv": sys.orig_argv,
             "cwd": os.getcwd(),  # noqa: PTH109 - as text
             "python": sys.version.split()[0],
             "torch": str(torch.__version__),
