@@ -144,14 +144,13 @@ def _steptrace(path: Path) -> None:
     from steptrace.trace.link import read_trace
 
     trace = read_trace(path)
-    device = trace.devices[0]
-    gpu_time.gpu_time(trace, device)
-    gpu_time.step_times(trace, device)
+    gpu_time.gpu_time(trace)
+    gpu_time.step_times(trace)
     idle.idle_by_stream(trace)
-    idle.idle_gaps(trace, device)
-    kernels.kernel_table(trace, device)
-    kernels.kernel_types(trace, device)
-    launches.launch_calls(trace, device)
+    idle.idle_gaps(trace)
+    kernels.kernel_table(trace)
+    kernels.kernel_types(trace)
+    launches.launch_calls(trace)
     queues.queues(trace)
     copies.copies(trace)
 

@@ -140,10 +140,9 @@ def _seen_by_hta(name: str, trace: Trace, calls: set[str]) -> Trace:
 def test_launches_queues_and_kernels_agree_with_hta(name: str) -> None:
     hta = EXPECTED[name]["hta_0_5_0_ns"]
     whole = read_trace(TRACES / name)
-    device = whole.devices[0]
     lines = []
 
-    times = launches.launch_times(_seen_by_hta(name, whole, _LAUNCHES_OF_HTA), device)
+    times = launches.launch_times(_seen_by_hta(name, whole, _LAUNCHES_OF_HTA))
     short = (times["device_ns"] < times["host_ns"]).sum()
     slow = times["host_ns"] > SLOW_LAUNCH_NS
     late = times["delay_ns"] > EXCESS_DELAY_NS
@@ -184,4 +183,4 @@ def _without_last_step(trace: Trace) -> Trace:
 
 
 def _kernels(trace: Trace) -> dict[str, dict[str, Any]]:
-    return {row["name"]: row for row in kernel_table(trace, trace.devices[0]).to_dict("records")}
+    return {row["name"]: row for row in kernel_table(trace).to_dict("records")}

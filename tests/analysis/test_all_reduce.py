@@ -48,7 +48,7 @@ def test_the_host_s_collectives_with_what_operators_hide():
 
 
 def test_instants_count_once_and_steps_add_up():
-    found = all_reduce(two_steps().trace(), None)
+    found = all_reduce(two_steps().trace())
     assert (found.source, found.count, found.bytes, found.count_per_step) == ("host", 3, 3072, 1.5)
     assert found.measured_ns == 500 * US + 100 * US
     assert found.exposed_ns == 500 * US - 50 * US - 50 * US
@@ -62,7 +62,7 @@ def test_without_recorded_operators_nothing_is_known_of_what_they_hid():
     builder.op("aten::empty", 1_500 * US, US)  # after the step
     trace = builder.trace()
     assert host_collectives(trace)["exposed_ns"].isna().all()
-    found = all_reduce(trace, None)
+    found = all_reduce(trace)
     assert (found.measured_ns, found.exposed_ns, found.overlap) == (300 * US, None, None)
 
 
@@ -70,7 +70,7 @@ def test_what_other_threads_compute_hides_nothing():
     builder = TraceBuilder()
     cpu_step(builder, 0, 0, [(500, 100, RUNLOOP[0])])
     builder.op("aten::mm", 500 * US, 100 * US, tid=AUTOGRAD)
-    found = all_reduce(builder.trace(), None)
+    found = all_reduce(builder.trace())
     assert found.exposed_ns == 100 * US
 
 
@@ -81,7 +81,7 @@ def test_other_collectives_and_labels_are_no_all_reduces():
     builder.label("all_reduce of mine", 600 * US, 10 * US)
     trace = builder.trace()
     assert host_collectives(trace)["collective"].tolist() == ["broadcast"]
-    found = all_reduce(trace, None)
+    found = all_reduce(trace)
     assert found is None
 
 
@@ -90,7 +90,7 @@ def test_bytes_by_the_element_s_type(kind, size):
     builder = TraceBuilder()
     cpu_step(builder, 0, 0, [])
     gloo(builder, 500 * US, 10 * US, kind=kind)
-    found = all_reduce(builder.trace(), None)
+    found = all_reduce(builder.trace())
     assert found.bytes == size
 
 
@@ -101,7 +101,7 @@ def test_bytes_of_a_file_that_has_to_be_repaired(tmp_path):
     (tmp_path / "trace.json").write_bytes(builder.text().replace(b'"S"', b"nan"))
     from steptrace.trace.link import read_trace
 
-    found = all_reduce(read_trace(tmp_path / "trace.json"), None)
+    found = all_reduce(read_trace(tmp_path / "trace.json"))
     assert found.bytes == 1024
 
 
@@ -112,7 +112,7 @@ def test_a_gpu_s_all_reduces_by_the_kernels():
     builder.kernel(10 * US, 100 * US, 200 * US, name="gemm")
     builder.kernel(20 * US, 250 * US, 150 * US, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL", stream=20, **described)
     trace = builder.trace()
-    found = all_reduce(trace, trace.devices[0])
+    found = all_reduce(trace)
     assert (found.source, found.count, found.bytes) == ("gpu", 1, 1024)
     assert (found.measured_ns, found.exposed_ns) == (150 * US, 100 * US)
 
@@ -122,7 +122,7 @@ def test_what_the_host_reduces_for_a_gpu_is_hidden_by_kernels_alone():
     cpu_step(builder, 0, 0, [(100, 300, RUNLOOP[0])])  # beside an operator for 200 us
     builder.kernel(50 * US, 350 * US, 200 * US, name="gemm")
     trace = builder.trace()
-    found = all_reduce(trace, trace.devices[0])
+    found = all_reduce(trace)
     assert (found.source, found.measured_ns, found.exposed_ns) == ("host", 300 * US, 250 * US)
 
 
@@ -138,7 +138,7 @@ def test_against_a_count_of_every_instant(reduces, ops):
         builder.op("aten::mm", start * US, dur * US)
     for number, (start, dur) in enumerate(reduces):
         gloo(builder, start * US, dur * US, tid=RUNLOOP[0] + number)
-    found = all_reduce(builder.trace(), None)
+    found = all_reduce(builder.trace())
     instants = {t for start, dur in reduces for t in range(start, start + dur)}
     computing = {t for start, dur in ops for t in range(start, start + dur)}
     assert found.measured_ns == len(instants) * US

@@ -25,7 +25,7 @@ def test_exposed_is_what_computation_on_any_stream_leaves() -> None:
     builder.kernel(2_000, 15_000, 5_000, "gemm")
     builder.kernel(51_000, 60_000, 8_000, NCCL, stream=20)
     trace = builder.trace()
-    times = collective_times(trace, 0)
+    times = collective_times(trace)
     assert times["exposed_ns"].tolist() == [15_000, 8_000]
     assert times["bytes"].tolist()[0] == 20
     assert times["bytes"].isna().tolist() == [False, True]
@@ -50,10 +50,10 @@ def test_brute_force(spans: list[tuple[int, int, int, bool]]) -> None:
     if not len(trace.collectives):
         assert all(not is_comm for *_, is_comm in spans)
         return
-    times = validate(collective_times(trace, 0), CollectiveTime)
+    times = validate(collective_times(trace), CollectiveTime)
     computing = {us for s, n, _, is_comm in spans if not is_comm for us in range(s, s + n)}
     want = sorted((s, n, sum(us not in computing for us in range(s, s + n))) for s, n, _, is_comm in spans if is_comm)
     got = times[["ts", "dur_ns", "exposed_ns"]].to_numpy() // 1000
     assert sorted(map(tuple, got.tolist())) == want
     # Those running at once may count an instant twice; the GPU's own figure never does.
-    assert times["exposed_ns"].sum() >= gpu_time(trace, 0).exposed_comm_ns
+    assert times["exposed_ns"].sum() >= gpu_time(trace).exposed_comm_ns

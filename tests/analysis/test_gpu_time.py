@@ -1,6 +1,7 @@
 """Busy, idle and exposed time, steps and kernels, on traces small enough to add up by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -9,7 +10,13 @@ from steptrace.analysis.common.annotations import annotation_times, section_medi
 from steptrace.analysis.common.gpu_time import gpu_time, step_times
 from steptrace.analysis.common.kernel_names import short_name, short_names
 from steptrace.analysis.kernels.measure import kernel_table
-from steptrace.analysis.overview import busy_pct, in_each_step, over_all_steps, sm_weighted_pct
+from steptrace.analysis.overview import (
+    busy_pct,
+    kernels_per_step,
+    operators_per_step,
+    sm_weighted_pct,
+    streams_per_step,
+)
 from steptrace.analysis.quality import quality_checks
 from steptrace.trace.names import kernel_kind
 
@@ -26,7 +33,7 @@ def _overlapping() -> TraceBuilder:
 
 
 def test_classes_exposed_and_overlap() -> None:
-    gpu = gpu_time(_overlapping().trace(), 0)
+    gpu = gpu_time(_overlapping().trace())
     assert (gpu.activities, gpu.span_ns, gpu.busy_ns, gpu.idle_ns) == (5, 100, 90, 10)
     assert (gpu.compute_ns, gpu.comm_ns, gpu.memory_ns) == (55, 40, 30)
     assert (gpu.exposed_comm_ns, gpu.exposed_memory_ns, gpu.comm_compute_overlap_ns) == (20, 15, 20)
@@ -36,7 +43,7 @@ def test_classes_exposed_and_overlap() -> None:
 def test_no_communication_has_no_overlap() -> None:
     builder = TraceBuilder()
     builder.gpu("gemm", 0, 40, None)
-    assert gpu_time(builder.trace(), 0).overlap_pct is None
+    assert gpu_time(builder.trace()).overlap_pct is None
 
 
 def test_devices_are_told_apart_and_the_busiest_comes_first() -> None:
@@ -45,7 +52,7 @@ def test_devices_are_told_apart_and_the_busiest_comes_first() -> None:
     builder.gpu("gemm", 100, 50, None, device=3)
     trace = builder.trace()
     assert trace.devices == [3, 0]
-    assert [gpu_time(trace, device).span_ns for device in trace.devices] == [50, 10]
+    assert gpu_time(trace).span_ns == 50
     for stream in range(6):  # at once: more time added up, still no more busy time
         builder.gpu("gemm", 0, 10, None, device=0, stream=stream)
     assert builder.trace().devices == [3, 0]
@@ -84,13 +91,13 @@ def test_steps_add_up_and_see_what_ran_in_them() -> None:
     builder.kernel(10, 20, 130)  # runs into the second step
     builder.kernel(150, 180, 10)
     builder.gpu(D2D, 185, 10, builder.call("cudaMemcpyAsync", 160, 1))
-    table = step_times(builder.trace(), 0)
+    table = step_times(builder.trace())
     columns = ["index", "start_ns", "dur_ns", "host_dur_ns", "busy_ns", "compute_ns", "exposed_memory_ns", "idle_ns"]
     assert table[columns].to_numpy().tolist() == [
         [0, 0, 150, 100, 130, 130, 0, 20],
         [1, 110, 100, 100, 40 + 15, 50, 5, 45],
     ]
-    assert step_times(builder.trace(), None)["idle_ns"].isna().all()
+    assert step_times(replace(builder.trace(), kernels=builder.trace().kernels.iloc[:0]))["idle_ns"].isna().all()
 
 
 def test_counts_per_step() -> None:
@@ -106,8 +113,8 @@ def test_counts_per_step() -> None:
     builder.op("aten::outside", 3_000_000, 1_000)
     trace = builder.trace()
     # aten::item holds aten::_local_scalar_dense; aten::linear holds aten::addmm; the backward node calls two.
-    assert in_each_step("operators_per_step", trace, 0).tolist() == [4, 3 + 1 + 2]
-    assert in_each_step("kernels_per_step", trace, 0).tolist() == [4, 4]  # the copy of .item() is no kernel
+    assert operators_per_step(trace).tolist() == [4, 3 + 1 + 2]
+    assert kernels_per_step(trace).tolist() == [4, 4]  # the copy of .item() is no kernel
 
 
 def test_streams_per_step_counts_each_stream_once() -> None:
@@ -118,7 +125,7 @@ def test_streams_per_step_counts_each_stream_once() -> None:
         builder.kernel(launch, launch + 10, 5, stream=stream)
     builder.gpu(D2D, 60, 10, builder.call("cudaMemcpyAsync", 40, 1), stream=13)
     builder.kernel(250, 260, 10, stream=20, device=1)  # another GPU
-    assert in_each_step("streams_per_step", builder.trace(), 0).tolist() == [3, 1]
+    assert streams_per_step(builder.trace()).tolist() == [3, 1]
 
 
 def test_kernel_table() -> None:
@@ -126,8 +133,8 @@ def test_kernel_table() -> None:
     for k, dur in enumerate((10, 20, 60)):
         builder.gpu("gemm", 100 * k, dur, None)
     builder.gpu("Memset (Device)", 500, 10, None)
-    builder.gpu("gemm", 0, 1000, None, device=1)
-    table = kernel_table(builder.trace(), 0)
+    builder.gpu("gemm", 0, 50, None, device=1)
+    table = kernel_table(builder.trace())
     assert table["name"].tolist() == ["gemm", "Memset (Device)"]
     assert table["class"].tolist() == ["compute", "memory"]
     row = table.iloc[0]
@@ -233,9 +240,10 @@ def test_sections_on_host_and_device() -> None:
     builder.label("rare", 1_500, 30)
     builder.label("outside", 5_000, 30)
     trace = builder.trace()
-    table = section_medians(trace, 0)
+    table = section_medians(trace)
     assert table.to_numpy().tolist() == [["loss", 1, 200, 80], ["mask", 1, 35, 50], ["rare", 0.5, 15, 0]]
-    assert section_medians(trace, None)["device_ns_per_step"].tolist() == [None] * 3
+    host_only = replace(trace, kernels=trace.kernels.iloc[:0])
+    assert section_medians(host_only)["device_ns_per_step"].tolist() == [None] * 3
 
 
 def test_sections_own_what_the_autograd_thread_launches_meanwhile() -> None:
@@ -245,7 +253,7 @@ def test_sections_own_what_the_autograd_thread_launches_meanwhile() -> None:
     builder.op("X", 110, 100, 101, **{"Sequence number": 1, "Fwd thread id": 1})
     builder.kernel(150, 200, 40, tid=101)
     builder.kernel(160, 300, 70, tid=102)  # neither a step's nor a backward's thread
-    assert section_times(builder.trace(), 0)["device_ns"].tolist() == [40]
+    assert section_times(builder.trace())["device_ns"].tolist() == [40]
 
 
 def test_a_label_of_the_autograd_thread_takes_nothing_from_the_label_the_pass_runs_for() -> None:
@@ -258,11 +266,11 @@ def test_a_label_of_the_autograd_thread_takes_nothing_from_the_label_the_pass_ru
     builder.kernel(170, 300, 70, tid=AUTOGRAD)
     builder.kernel(180, 400, 5)  # of the step's own thread: the label on the other says nothing of it
     trace = builder.trace()
-    times = annotation_times(trace, 0).set_index("label")
+    times = annotation_times(trace).set_index("label")
     assert times["device_ns"].to_dict() == {"## backward ##": 115, "nccl:all_reduce": 70}
     assert times["kernels"].to_dict() == {"## backward ##": 3, "nccl:all_reduce": 1}
     assert times["device_self_ns"].to_dict() == {"## backward ##": 45, "nccl:all_reduce": 70}
-    sections = section_times(trace, 0).set_index("label")
+    sections = section_times(trace).set_index("label")
     assert sections["device_ns"].to_dict() == times["device_ns"].to_dict()
 
 
@@ -272,15 +280,12 @@ def test_utilisation_weighted_by_multiprocessors() -> None:
         builder.gpu("gemm", start, dur, None, stream=stream, **{"blocks per SM": blocks})
     builder.gpu(D2D, 300, 100, None)
     trace = builder.trace()
-    start, end = trace.kernels["ts"].to_numpy()[:1], trace.kernels["ts"].to_numpy()[:1] + 400
     # 0-50: 0.25, 50-100: 0.75, 100-150: 0.5, 200-300: capped at 1; the copy runs on none
     expected = (50 * 0.25 + 50 * 0.75 + 50 * 0.5 + 100) / 400
-    assert sm_weighted_pct(trace, 0, start, end).tolist() == [pytest.approx(100 * expected)]
-    assert busy_pct(trace, 0, start, end).tolist() == [100 * (150 + 200) / 400]
-    assert over_all_steps("gpu_busy_pct", trace, 0) == 100 * (150 + 200) / 400
+    assert sm_weighted_pct(trace) == pytest.approx(100 * expected)
+    assert busy_pct(trace) == 100 * (150 + 200) / 400
     builder.gpu("unknown", 350, 10, None)
-    assert len(sm_weighted_pct(builder.trace(), 0, start, end)) == 0
-    assert over_all_steps("sm_weighted_pct", builder.trace(), 0) is None
+    assert sm_weighted_pct(builder.trace()) is None
 
 
 def test_steps_that_overlap_on_the_gpu_are_noted() -> None:

@@ -29,7 +29,7 @@ def test_streams_of_different_devices_are_not_merged() -> None:
 
 
 def _causes(builder: TraceBuilder) -> list[tuple[str, int]]:
-    gaps = idle_gaps(builder.trace(), 0)
+    gaps = idle_gaps(builder.trace())
     return list(zip(gaps["cause"], gaps["dur"], strict=True))
 
 
@@ -134,7 +134,7 @@ def test_causes_add_up_to_the_idle_time() -> None:
     builder.kernel(120_000, 130_000, 10_000)
     builder.kernel(150_000, 160_000, 10_000)
     # The first gap and the one behind the copy begin while the host waits; the last is Python's.
-    assert idle_by_cause(builder.trace(), 0) == {
+    assert idle_by_cause(builder.trace()) == {
         "sync": 10_000 + 19_000,
         "loader": 0,
         "host": 20_000,
@@ -149,7 +149,7 @@ def test_the_wait_of_a_synchronous_copy_is_a_sync_whatever_the_gpu_record_says()
     builder.kernel(1_000, 10_000, 90_000)
     builder.gpu(D2D, 180_000, 10_000, builder.call("hipMemcpyWithStream", 90_000, 110_000))
     builder.events[-2]["args"]["kind"] = 2
-    assert {cause: ns for cause, ns in idle_by_cause(builder.trace(), 0).items() if ns} == {"sync": 80_000}
+    assert {cause: ns for cause, ns in idle_by_cause(builder.trace()).items() if ns} == {"sync": 80_000}
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,7 @@ _NEXT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 
 
 def _found(trace: Trace) -> Input:
-    device = trace.devices[0] if trace.devices else None
-    return input_wait(trace, device)
+    return input_wait(trace)
 
 
 def _two_steps() -> TraceBuilder:
@@ -36,7 +35,7 @@ def test_with_a_gpu_only_what_it_idles_counts() -> None:
     builder.label(_NEXT, 100_000, 20_000)
     builder.kernel(130_000, 140_000, 20_000)
     trace = builder.trace()
-    table = input_waits(trace, 0)
+    table = input_waits(trace)
     assert table["wait_ns"].tolist() == [30_000, 20_000]
     assert table["gpu_idle_wait_ns"].tolist() == [10_000, 20_000]
     found = _found(trace)
@@ -71,7 +70,7 @@ def test_without_any_sign_of_a_loader_nothing_is_measured() -> None:
     builder.label(_NEXT, 10_000, 30_000, LOADER)  # a background thread's wait holds nobody up
     trace = builder.trace()
     found = _found(trace)
-    assert input_waits(trace, None).empty
+    assert input_waits(trace).empty
     assert (found.source, found.waits, found.wait_ns, found.share, found.verdict) == (None, None, None, None, None)
 
 

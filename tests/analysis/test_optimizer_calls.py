@@ -11,8 +11,8 @@ from steptrace.analysis.optimizer import optimizer_calls
 STEP, ZERO = "Optimizer.step#Adam.step", "Optimizer.zero_grad#Adam.zero_grad"
 
 
-def calls_of(builder: TraceBuilder, device: int | None = 0) -> dict[str, dict[str, Any]]:
-    table = optimizer_calls(builder.trace(), device)
+def calls_of(builder: TraceBuilder) -> dict[str, dict[str, Any]]:
+    table = optimizer_calls(builder.trace())
     return {str(row["label"]): row for row in table.astype(object).to_dict("records")}
 
 
@@ -50,7 +50,7 @@ def test_foreach_fused_and_zeroed_gradients() -> None:
     builder.op("aten::_foreach_addcmul_", 21_000, 2_000)
     builder.op("aten::_fused_adam_", 24_000, 2_000)
     builder.op("aten::zero_", 40_000, 1_000)  # outside
-    found = calls_of(builder, device=None)
+    found = calls_of(builder)
     assert (found[ZERO]["operators"], found[ZERO]["zeroing"], found[ZERO]["foreach"]) == (2, 2, 1)
     assert (found[STEP]["operators"], found[STEP]["foreach"], found[STEP]["fused"]) == (2, 1, 1)
     assert found[STEP]["kernels"] is None
@@ -59,7 +59,7 @@ def test_foreach_fused_and_zeroed_gradients() -> None:
 def test_a_trace_without_optimizers() -> None:
     builder = TraceBuilder()
     builder.label("forward", 0, 1_000)
-    assert len(optimizer_calls(builder.trace(), None)) == 0
+    assert len(optimizer_calls(builder.trace())) == 0
 
 
 @given(st.data())
@@ -86,7 +86,7 @@ def test_operators_against_a_slow_count(data: st.DataObject) -> None:
     fill(0, 64_000, None, False, 2)
     builder.op("aten::add", 70_000, 100)  # outside of all labels: a trace of nothing is refused
     # What a label of the same name inside itself holds is the inner one's: nearest wins, and its callers are outside.
-    table = optimizer_calls(builder.trace(), None)
+    table = optimizer_calls(builder.trace())
     assert dict(zip(table["label"], table["operators"], strict=True)) == {
         label: expected[label] for label in expected if label in set(table["label"])
     }

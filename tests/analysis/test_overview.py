@@ -20,14 +20,14 @@ def _device(trace: Trace) -> int | None:
 
 
 def _top_operators(trace: Trace) -> Any:
-    return top_operators(trace, trace.device)
+    return top_operators(trace)
 
 
 def test_the_parts_of_two_steps_have_names_of_their_own_and_add_up() -> None:
     builder = TraceBuilder()
     for index in range(2):
         training_step(builder, index, index * 1_000_000)
-    found = overview(builder.trace(), 0)
+    found = overview(builder.trace())
     assert found is not None
     assert (found.kind, found.steps, found.step_ns) == ("gpu", 2, 1_000_000)
     assert list(found.parts_ns) == [*GPU_PARTS]
@@ -40,7 +40,7 @@ def test_without_a_gpu_the_parts_are_the_loops() -> None:
     builder.step(0, 0, 1_000)
     builder.label("forward", 100, 300)
     builder.op("aten::mm", 150, 100)
-    found = overview(builder.trace(), None)
+    found = overview(builder.trace())
     assert found is not None
     assert found.parts_ns == {"data": 0, "forward": 300, "loss": 0, "backward": 0, "optimizer": 0, "other": 700}
 
@@ -49,7 +49,7 @@ def test_without_steps_the_whole_trace_is_the_window_and_there_is_no_step_time()
     builder = TraceBuilder()
     builder.kernel(0, 2_000, 3_000)
     builder.kernel(4_000, 9_000, 1_000)
-    found = overview(builder.trace(), 0)
+    found = overview(builder.trace())
     assert found is not None
     assert (found.steps, found.step_ns, found.window_ns) == (0, None, 8_000)
     assert sum(found.parts_ns.values()) == 8_000
@@ -59,7 +59,7 @@ def test_without_steps_the_whole_trace_is_the_window_and_there_is_no_step_time()
 def test_a_trace_with_neither_steps_nor_gpu_has_no_overview() -> None:
     builder = TraceBuilder()
     builder.op("aten::mm", 0, 100)
-    assert overview(builder.trace(), None) is None
+    assert overview(builder.trace()) is None
 
 
 def test_an_operator_is_where_it_launched_work_and_one_that_passes_on_is_nowhere() -> None:
@@ -189,4 +189,4 @@ def test_summary_json_holds_all_three_and_null_where_nothing_was_measured(tmp_pa
 def test_copies_alone_have_no_number_format() -> None:
     builder = TraceBuilder()
     builder.gpu(PINNED_D2H, 0, 100, builder.call("cudaMemcpyAsync", 0, 1))
-    assert len(kernel_formats(builder.trace(), 0)) == 0
+    assert len(kernel_formats(builder.trace())) == 0

@@ -12,7 +12,7 @@ from recorded import NAMES, TRACES, needs_traces, recorded
 from steptrace import intervals
 from steptrace.analysis.common.division import CAUSES, divide, gpu_division, gpu_window
 from steptrace.analysis.common.steps import HOST_PARTS
-from steptrace.analysis.overview import in_each_step, over_all_steps, overview
+from steptrace.analysis.overview import busy_pct, overview
 from steptrace.trace.link import read_trace
 
 
@@ -25,7 +25,7 @@ def test_a_window_of_overlapping_steps_holds_every_instant_once() -> None:
         builder.kernel((index * 100 + 10) * us, (50 + 490 * index) * us, 400 * us)
     builder.gpu(PINNED_D2H, 460 * us, 60 * us, builder.call("cudaMemcpyAsync", 150 * us, 10))
     builder.kernel(170 * us, 930 * us, 100 * us, name="ncclDevKernel_AllReduce", stream=20)
-    found = overview(builder.trace(), 0)
+    found = overview(builder.trace())
     assert found is not None
     assert (found.kind, found.steps, found.window_ns) == ("gpu", 2, 1_030 * us)
     assert {name: ns / us for name, ns in found.parts_ns.items() if ns} == {
@@ -37,16 +37,6 @@ def test_a_window_of_overlapping_steps_holds_every_instant_once() -> None:
     }
 
 
-def test_a_share_of_each_step_counts_no_time_twice() -> None:
-    builder = TraceBuilder()
-    for index in range(2):  # the first step's work runs on into the second one's time
-        builder.step(index, index * 100, 100)
-        builder.op("aten::mm", index * 100, 90)
-    builder.kernel(5, 10, 240)
-    builder.kernel(110, 290, 10)
-    assert in_each_step("gpu_busy_pct", builder.trace(), 0).tolist() == [90.0, 80.0]
-
-
 def test_the_window_begins_when_the_work_of_unrecorded_steps_has_ended() -> None:
     builder = TraceBuilder()
     builder.gpu("gemm", 0, 300, correlation=9_999)  # launched before the recording, by a host that runs ahead
@@ -54,7 +44,7 @@ def test_the_window_begins_when_the_work_of_unrecorded_steps_has_ended() -> None
         builder.step(index, 10 + index * 100, 100)
         builder.op("aten::mm", 10 + index * 100, 90)
         builder.kernel(20 + index * 100, 300 + 200 * index, 200)
-    found = overview(builder.trace(), 0)
+    found = overview(builder.trace())
     assert found is not None
     assert (found.steps, found.window_ns) == (2, 400)
     assert {name: ns for name, ns in found.parts_ns.items() if ns} == {"compute": 400}
@@ -68,7 +58,7 @@ def test_idle_has_its_cause_and_the_loader_its_share_before_the_first_work() -> 
     builder.kernel(90, 100, 100)
     builder.call("cudaDeviceSynchronize", 150, 100)
     builder.kernel(390, 400, 100)
-    found = overview(builder.trace(), 0)
+    found = overview(builder.trace())
     assert found is not None
     assert {name: ns for name, ns in found.parts_ns.items() if ns} == {
         "compute": 200,
@@ -87,7 +77,7 @@ def test_without_a_gpu_the_parts_are_the_loops_labels() -> None:
         for place, label in enumerate(HOST_PARTS):
             builder.label(label, at + 100 * place, 90)
         builder.label("unique", at + 210, 10)
-    found = overview(builder.trace(), None)
+    found = overview(builder.trace())
     assert found is not None
     assert found.parts_ns == {**dict.fromkeys(HOST_PARTS, 180), "other": 1_801 - 900}
     assert (found.kind, found.window_ns) == ("host", 1_801)
@@ -101,7 +91,7 @@ def test_a_part_inside_another_counts_once() -> None:
     builder.label("data", 10, 100)
     builder.label("loss", 500, 200)
     builder.label("backward", 850, 100)
-    found = overview(builder.trace(), None)
+    found = overview(builder.trace())
     assert found is not None
     assert {name: ns for name, ns in found.parts_ns.items() if ns} == {"forward": 800, "backward": 100, "other": 100}
 
@@ -122,21 +112,21 @@ def test_the_parts_of_any_trace_add_up(kernels: list[Any], syncs: list[Any]) -> 
     for ts, dur in syncs:
         builder.call("cudaDeviceSynchronize", ts, dur)
     trace = builder.trace()
-    found = overview(trace, 0)
+    found = overview(trace)
     assert found is not None
     assert tuple(found.parts_ns) == ("compute", "exposed_memory", "exposed_comm", *(f"idle_{name}" for name in CAUSES))
     assert all(ns >= 0 for ns in found.parts_ns.values())
     assert sum(found.parts_ns.values()) == found.window_ns
     # "GPU busy" is a share of the same window, which holds the pause between two steps.
     idle_ns = sum(ns for name, ns in found.parts_ns.items() if name.startswith("idle"))
-    assert over_all_steps("gpu_busy_pct", trace, 0) == pytest.approx(100 * (1 - idle_ns / found.window_ns))
+    assert busy_pct(trace) == pytest.approx(100 * (1 - idle_ns / found.window_ns))
 
 
 @needs_traces
 @pytest.mark.parametrize("name", ["diff_control", "nccl", "two_ranks_0", "h100_qwen", "cpu_only"])
 def test_the_parts_of_real_traces_add_up(name: str) -> None:
     trace = read_trace(recorded(name))
-    found = overview(trace, trace.devices[0] if trace.devices else None)
+    found = overview(trace)
     assert found is not None
     assert min(found.parts_ns.values()) >= 0
     assert sum(found.parts_ns.values()) == found.window_ns
@@ -150,7 +140,7 @@ def test_the_parts_of_somebody_elses_step_are_told_by_pytorchs_own_labels(loader
     builder.op("aten::addmm", 150, 100)
     builder.op("autograd::engine::evaluate_function: AddmmBackward0", 400, 200, sequence=1)
     builder.label("Optimizer.step#AdamW.step", 700, 100)
-    found = overview(builder.trace(), None)
+    found = overview(builder.trace())
     assert found is not None
     # The loss is not known apart from the forward pass, which is not 0.
     assert found.parts_ns == {"data": 90, "forward": 300, "backward": 200, "optimizer": 100, "other": 310}
@@ -160,7 +150,7 @@ def test_without_any_label_nothing_is_told_of_the_parts() -> None:
     builder = TraceBuilder()
     builder.step(0, 0, 1_000)
     builder.op("aten::addmm", 150, 100)
-    found = overview(builder.trace(), None)
+    found = overview(builder.trace())
     assert found is not None
     assert found.parts_ns == {"other": 1_000}
 
@@ -187,8 +177,8 @@ def test_each_instant_goes_to_the_first_that_claims_it(window: Any, claims: list
 @pytest.mark.parametrize("name", NAMES)
 def test_the_division_of_a_real_trace_has_neither_gaps_nor_overlaps(name: str) -> None:
     trace = read_trace(TRACES / name)
-    for device in trace.devices:
-        spans = gpu_division(trace, device).spans
+    if trace.devices:
+        spans = gpu_division(trace).spans
         assert (spans[1:, 0] == spans[:-1, 1]).all()
-        low, high = gpu_window(trace, device)
+        low, high = gpu_window(trace)
         assert (spans[0, 0] <= low, spans[-1, 1] >= high) == (True, True)

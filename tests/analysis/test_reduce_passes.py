@@ -30,7 +30,7 @@ def accumulated(*, on_gpu: bool, no_sync: bool, small: bool = False) -> ReducePa
                 builder.kernel(at + 100_000, at + 600_000, 30_000, NCCL, stream=20)
             else:
                 gloo(builder, at + 100_000, 30_000, 10 if small and half == 0 else 1_000)
-    return reduce_passes(builder.trace(), 0 if on_gpu else None)
+    return reduce_passes(builder.trace())
 
 
 @pytest.mark.parametrize("on_gpu", [True, False])
@@ -58,6 +58,6 @@ def test_without_passes_steps_or_all_reduces_nothing_is_said() -> None:
     builder = TraceBuilder()
     builder.step(0, 0, 900_000)
     gloo(builder, 10_000, 1_000, 10)
-    assert reduce_passes(builder.trace(), None) is None
+    assert reduce_passes(builder.trace()) is None
     builder.label(FORWARD, 1_000, 2_000)
-    assert reduce_passes(builder.trace(), None) is not None
+    assert reduce_passes(builder.trace()) is not None

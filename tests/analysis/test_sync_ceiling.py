@@ -24,12 +24,12 @@ CALL_NS = 2 * US
 
 
 def sites_of(trace: Trace) -> pd.DataFrame:
-    return sync_sites(trace, 0)
+    return sync_sites(trace)
 
 
 def bound(trace: Trace, *lines: int) -> int:
     """Of the waits at these lines; of all without any."""
-    costs = sync_costs(trace, 0)
+    costs = sync_costs(trace)
     return ceiling_ns(trace, costs, set(costs.index[costs["line"].isin(lines)] if lines else costs.index))
 
 

@@ -13,7 +13,7 @@ def test_exposed_idle_runs_to_the_next_launched_work() -> None:
     builder.call("cudaStreamSynchronize", 150, 160)
     builder.kernel(400, 450, 100)
     builder.kernel(500, 700, 100)
-    costs = sync_costs(builder.trace(), 0)
+    costs = sync_costs(builder.trace())
     assert costs[["blocked_ns", "exposed_idle_ns", "exposed_until"]].to_numpy().tolist() == [[160, 150, 450]]
 
 
@@ -24,7 +24,7 @@ def test_a_long_block_while_the_gpu_works_exposes_nothing() -> None:
     builder.kernel(10, 100, 800)
     builder.call("cudaEventSynchronize", 150, 500)
     builder.kernel(700, 900, 100)
-    costs = sync_costs(builder.trace(), 0)
+    costs = sync_costs(builder.trace())
     assert costs[["blocked_ns", "exposed_idle_ns"]].to_numpy().tolist() == [[500, 0]]
 
 
@@ -35,7 +35,7 @@ def test_without_later_work_the_gpus_end_is_the_end() -> None:
     builder.kernel(20, 300, 100)
     builder.call("cudaDeviceSynchronize", 150, 300)
     builder.call("cudaDeviceSynchronize", 500, 5)
-    assert sync_costs(builder.trace(), 0)["exposed_idle_ns"].tolist() == [100, 0]
+    assert sync_costs(builder.trace())["exposed_idle_ns"].tolist() == [100, 0]
 
 
 def test_without_a_gpu_there_is_no_exposed_idle() -> None:
@@ -43,10 +43,10 @@ def test_without_a_gpu_there_is_no_exposed_idle() -> None:
     builder.op("aten::mm", 0, 900)
     builder.call("cudaDeviceSynchronize", 150, 300)
     trace = builder.trace()
-    costs = sync_costs(trace, None)
+    costs = sync_costs(trace)
     assert costs["exposed_idle_ns"].isna().all()
-    assert exposed_idle(trace, None, costs) is None
-    assert sync_sites(trace, None)["exposed_idle_ns"].isna().all()
+    assert exposed_idle(trace, costs) is None
+    assert sync_sites(trace)["exposed_idle_ns"].isna().all()
 
 
 def test_syncs_in_a_row_share_their_idle_time_once() -> None:
@@ -58,9 +58,9 @@ def test_syncs_in_a_row_share_their_idle_time_once() -> None:
     builder.call("cudaEventSynchronize", 220, 30)
     builder.kernel(300, 400, 100)
     trace = builder.trace()
-    costs = sync_costs(trace, 0)
+    costs = sync_costs(trace)
     assert costs["exposed_idle_ns"].tolist() == [200, 180]
-    assert exposed_idle(trace, 0, costs) == 200
+    assert exposed_idle(trace, costs) == 200
 
 
 def test_sites_gather_what_belongs_together() -> None:
@@ -69,7 +69,7 @@ def test_sites_gather_what_belongs_together() -> None:
         training_step(builder, index, index * 1_100_000)
     builder.gpu(PAGEABLE_D2H, 700_000, 500, builder.call("cudaMemcpyAsync", 650_000, 60_000))
     trace = builder.trace()
-    sites = sync_sites(trace, 0)
+    sites = sync_sites(trace)
     assert sites["kind"].tolist() == ["d2h_copy", "d2h_copy"]
     assert sites[["file", "line", "op", "label"]].to_numpy(dtype=object, na_value=None).tolist() == [
         ["train.py", None, None, None],
@@ -90,6 +90,6 @@ def test_exposed_idle_between_queued_kernels_has_another_cause() -> None:
     builder.call("cudaStreamSynchronize", 150, 160)
     builder.kernel(400, 450, 100)
     trace = builder.trace()
-    costs = sync_costs(trace, 0)
-    assert exposed_idle(trace, 0, costs) == 10 + 150
-    assert caused_idle(costs, idle_gaps(trace, 0)) == 150
+    costs = sync_costs(trace)
+    assert exposed_idle(trace, costs) == 10 + 150
+    assert caused_idle(costs, idle_gaps(trace)) == 150

@@ -25,7 +25,7 @@ EVENTS = st.lists(
 
 
 def boxes_of(trace: Trace, lane: str) -> list[tuple[object, ...]]:
-    lanes, boxes = timeline(trace, trace.device)
+    lanes, boxes = timeline(trace)
     rows = boxes[[lanes[number].name == lane for number in boxes["lane"]]]
     return list(rows[["level", "kind", "name", "start_ns", "dur_ns"]].itertuples(index=False, name=None))
 
@@ -88,7 +88,7 @@ def made_traces(draw: st.DrawFn) -> Trace:
 
 @given(made_traces())
 def test_every_event_of_the_time_shown_is_in_one_box(trace: Trace) -> None:
-    (lanes, boxes), time = timeline(trace, trace.device), shown_time(trace)
+    (lanes, boxes), time = timeline(trace), shown_time(trace)
     span = time.end - time.start
     assert (boxes["start_ns"] >= 0).all()
     assert (boxes["start_ns"] + boxes["dur_ns"] <= span).all()
@@ -111,14 +111,14 @@ def test_every_event_of_the_time_shown_is_in_one_box(trace: Trace) -> None:
     assert count("host") == slowly(shown)
     assert count("stream") == slowly(trace.kernels)
     assert count("calls") == slowly(trace.launches)
-    assert count("idle") == slowly(trace.kernels if trace.device is None else idle_gaps(trace, trace.device))
+    assert count("idle") == slowly(trace.kernels if trace.device is None else idle_gaps(trace))
 
 
 def test_a_step_with_a_sync_shows_threads_calls_the_wait_the_gaps_and_the_stream() -> None:
     builder = TraceBuilder()
     for index in range(3):
         training_step(builder, index, index * 1_000_000, sync=True)
-    lanes, boxes = timeline(builder.trace(), 0)
+    lanes, boxes = timeline(builder.trace())
     assert [lane.kind for lane in lanes] == ["host", "calls", "syncs", "idle", "stream"]
     assert (lanes[0].name, lanes[4].name) == ("host, training thread (100)", "GPU 0, stream 7")
     time = shown_time(builder.trace())
@@ -179,7 +179,7 @@ def test_collectives_are_communication_on_the_host_too() -> None:
     assert boxes_of(builder.trace(), "host, training thread (100)") == [
         (0, "comm", "c10d::allreduce_", 100_000, 90_000)
     ]
-    assert list(timeline(builder.trace(), None)[1]["kind"]) == ["comm", "comm"]
+    assert list(timeline(builder.trace())[1]["kind"]) == ["comm", "comm"]
 
 
 def test_without_steps_the_whole_trace_is_shown() -> None:
@@ -189,7 +189,7 @@ def test_without_steps_the_whole_trace_is_shown() -> None:
     trace = builder.trace()
     time = shown_time(trace)
     assert (time.step, time.start, time.end, time.host_end) == (None, 0, 80_000, None)
-    found = shown_timeline(trace, trace.device)
+    found = shown_timeline(trace)
     assert found is not None
     assert found.step is None
     assert found.host_ns is None
@@ -199,7 +199,7 @@ def test_a_trace_of_steps_alone_has_no_picture() -> None:
     builder = TraceBuilder()
     builder.step(0, 0, 100_000)
     trace = builder.trace()
-    assert shown_timeline(trace, trace.device) is None
+    assert shown_timeline(trace) is None
 
 
 def test_of_many_streams_the_busiest_have_boxes_and_the_others_are_named() -> None:
@@ -208,7 +208,7 @@ def test_of_many_streams_the_busiest_have_boxes_and_the_others_are_named() -> No
     for stream in range(10):
         builder.kernel(stream * 2_000, 50_000, 1_000 * (10 - stream), stream=stream)
     trace = builder.trace()
-    found = shown_timeline(trace, trace.device)
+    found = shown_timeline(trace)
     assert found is not None
     assert found.left_out == ("GPU 0, stream 8", "GPU 0, stream 9")
 
@@ -229,10 +229,10 @@ def dense_trace(events: int = 3_000) -> Trace:
 
 def test_a_dense_step_keeps_its_numbers_of_boxes_and_bytes(tmp_path: Path) -> None:
     trace = dense_trace()
-    lanes, boxes = timeline(trace, trace.device)
+    lanes, boxes = timeline(trace)
     assert MOST_BOXES / 4 < len(boxes) <= MOST_BOXES
     assert boxes["events"].sum() == sum(len(lane.events) for lane in lanes)
-    found = shown_timeline(trace, trace.device)
+    found = shown_timeline(trace)
     assert found is not None
     assert write(tmp_path / "timeline.json", found).stat().st_size < 60_000
 
@@ -244,7 +244,7 @@ def test_an_event_that_can_be_seen_is_never_merged() -> None:
         builder.op("aten::mm", row * 2_000, 1_500)  # longer than a thousandth of the step, close together
     for row in range(40):
         builder.op("aten::add", 500_000 + row * 500, 300)
-    _, boxes = timeline(builder.trace(), None)
+    _, boxes = timeline(builder.trace())
     cells = CELL * 1_000 // 500
     assert list(boxes["events"]) == [*[1] * 40, 8, cells, cells]  # the first cell begins before the first of them
     assert list(boxes["time_ns"])[-1] == cells * 300

@@ -9,7 +9,7 @@ from builders import TraceBuilder, training_step
 from steptrace import cli
 from steptrace.analysis import summarize
 from steptrace.analysis.communication import ranks
-from steptrace.analysis.tables import tables_of, write_all
+from steptrace.analysis.tables import OF_TRACE, write_all
 from steptrace.errors import TraceError
 from steptrace.trace.rows import TABLES
 
@@ -31,7 +31,7 @@ def test_the_same_as_written_at_the_end(tmp_path: Path) -> None:
     whole, traces = summarize(paths)
     for number, trace in enumerate(traces):
         own = {name: getattr(trace, name) for name in TABLES}
-        tables = {name: table() for name, table in tables_of(trace).items()}
+        tables = {name: table(trace) for name, table in OF_TRACE.items()}
         write_all({**own, **tables}, tmp_path / "end" / f"trace{number}")
     write_all(ranks.tables(traces), tmp_path / "end" / "ranks")
     found, light = summarize(paths, tables=tmp_path / "once")

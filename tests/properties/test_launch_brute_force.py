@@ -83,7 +83,7 @@ def _points(works: list[Work]) -> set[int]:
 
 
 def _check_launches(works: list[Work], made: Made) -> None:
-    table = launches.launch_times(made.trace, 0)
+    table = launches.launch_times(made.trace)
     call = made.trace.launches
     found = {
         int(call["correlation"].iloc[row.launch]): (
@@ -112,7 +112,7 @@ def _check_launches(works: list[Work], made: Made) -> None:
         assert found[number][4] in queueing
         assert found[number][5] == 0
         assert sum(found[number][4:]) == delay
-    totals = launches.launch_calls(made.trace, 0)
+    totals = launches.launch_calls(made.trace)
     assert int(totals["count"].sum()) == len(expected)
     assert int(totals["short_kernels"].sum()) == sum(device < host for _, host, device, *_ in expected.values())
 
@@ -182,13 +182,13 @@ def _check_copies(works: list[Work], made: Made) -> None:
 def _check_gpu_time_and_kernel_types(works: list[Work], made: Made) -> None:
     points = {kind: _points([w for w in works if w.kind == kind]) for kind in _NAMES}
     compute, comm, memory = points["compute"], points["comm"], points["memory"]
-    whole = gpu_time.gpu_time(made.trace, 0)
+    whole = gpu_time.gpu_time(made.trace)
     assert (whole.comm_ns, whole.memory_ns, whole.comm_compute_overlap_ns) == (
         len(comm), len(memory), len(comm & compute)
     )  # fmt: skip
     first = min(compute | comm | memory, default=0)
     spans = [(first, whole.span_ns, whole)] if whole.span_ns is not None else []
-    spans += [(row.start_ns, row.dur_ns, row) for row in gpu_time.step_times(made.trace, 0).itertuples()]
+    spans += [(row.start_ns, row.dur_ns, row) for row in gpu_time.step_times(made.trace).itertuples()]
     for start, length, row in spans:
         inside = set(range(start, start + length))
         assert (row.busy_ns, row.idle_ns) == (
@@ -198,7 +198,7 @@ def _check_gpu_time_and_kernel_types(works: list[Work], made: Made) -> None:
         assert row.exposed_comm_ns == len((comm - compute) & inside)
         assert row.exposed_memory_ns == len((memory - compute - comm) & inside)
         assert row.compute_ns + row.exposed_comm_ns + row.exposed_memory_ns + row.idle_ns == length
-    types = kernels.kernel_types(made.trace, 0)
+    types = kernels.kernel_types(made.trace)
     found = dict(zip(types["classes"], types["ns"], strict=True))
     together: dict[str, int] = {}
     for point in compute | comm | memory:
@@ -210,7 +210,7 @@ def _check_gpu_time_and_kernel_types(works: list[Work], made: Made) -> None:
 def _check_gaps_and_what_ended_them(works: list[Work], made: Made) -> None:
     busy = sorted(_points(works))
     gaps = [(a + 1, b - a - 1) for a, b in pairwise(busy) if b > a + 1]
-    table = idle_gaps(made.trace, 0)
+    table = idle_gaps(made.trace)
     assert list(zip(table["ts"], table["dur"], strict=True)) == gaps
     for row in table.itertuples():
         assert made.trace.kernels["ts"].iloc[row.kernel] == row.ts + row.dur
@@ -301,7 +301,7 @@ def test_annotations(labels: list[tuple[str, int, int]], work: list[tuple[int, i
     def around(time: int) -> list[tuple[str, int, int]]:
         return sorted((s for s in plain if s[1] <= time < s[2]), key=lambda s: s[2] - s[1])
 
-    table = annotations.annotation_times(trace, 0).set_index("label")
+    table = annotations.annotation_times(trace).set_index("label")
     assert set(table.index) == {name for name, *_ in plain}
     for name in table.index:
         row = table.loc[name]

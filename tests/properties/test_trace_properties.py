@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from builders import D2D, TraceBuilder, training_step
 from steptrace.analysis import idle, records
 from steptrace.analysis.common import gpu_time
-from steptrace.analysis.overview import in_each_step
+from steptrace.analysis.overview import operators_per_step
 from steptrace.analysis.syncs import sync_sites
-from steptrace.analysis.tables import tables_of
+from steptrace.analysis.tables import OF_TRACE
 from steptrace.trace.model import Trace
 
 _NAMES = {"compute": "gemm", "comm": "ncclDevKernel_AllGather(x)", "memory": D2D}
@@ -43,23 +43,22 @@ def _build(activities: list[Any], step_lengths: list[int]) -> TraceBuilder:
 
 def _figures(trace: Trace) -> dict[str, Any]:
     """Everything that is computed from a trace, as plain values."""
-    device = trace.devices[0]
-    tables = {name: table() for name, table in tables_of(trace).items()}
+    tables = {name: table(trace) for name, table in OF_TRACE.items()}
     del tables["idle_gaps"]  # holds absolute times; its sums stand in by_cause
     figures: dict[str, Any] = {
         name: sorted(map(str, records(table.drop(columns=["launch", "op_row"], errors="ignore"))))
         for name, table in tables.items()
     }
-    figures["gpu"] = gpu_time.gpu_time(trace, device)
-    figures["by_cause"] = idle.idle_by_cause(trace, device)
-    figures["operators"] = in_each_step("operators_per_step", trace, None).tolist()
+    figures["gpu"] = gpu_time.gpu_time(trace)
+    figures["by_cause"] = idle.idle_by_cause(trace)
+    figures["operators"] = operators_per_step(trace).tolist()
     return figures
 
 
 @given(_ACTIVITIES, _STEPS)
 def test_parts_add_up_to_the_span_and_equal_brute_force(activities: list[Any], step_lengths: list[int]) -> None:
     trace = _build(activities, step_lengths).trace()
-    gpu = gpu_time.gpu_time(trace, 0)
+    gpu = gpu_time.gpu_time(trace)
     points: dict[str, set[int]] = {kind: set() for kind in _NAMES}
     for kind, start, length, *_ in activities:
         points[kind] |= set(range(start, start + length))
@@ -72,8 +71,8 @@ def test_parts_add_up_to_the_span_and_equal_brute_force(activities: list[Any], s
     assert gpu.exposed_memory_ns == len(memory - compute - comm)
     assert gpu.comm_compute_overlap_ns == len(comm & compute)
     assert gpu.compute_ns + gpu.exposed_comm_ns + gpu.exposed_memory_ns + gpu.idle_ns == gpu.span_ns
-    assert sum(idle.idle_by_cause(trace, 0).values()) == gpu.idle_ns
-    for row in gpu_time.step_times(trace, 0).itertuples():
+    assert sum(idle.idle_by_cause(trace).values()) == gpu.idle_ns
+    for row in gpu_time.step_times(trace).itertuples():
         inside = set(range(row.start_ns, row.start_ns + row.dur_ns))
         assert row.busy_ns == len(every & inside)
         assert row.compute_ns + row.exposed_comm_ns + row.exposed_memory_ns + row.idle_ns == row.dur_ns
@@ -110,11 +109,11 @@ def test_splitting_an_activity_changes_no_time(
     builder.events.append({**event, "ts": event["ts"] + first / 1000, "dur": (length - first) / 1000})
     event["dur"] = first / 1000
     after = builder.trace()
-    one, two = gpu_time.gpu_time(before, 0), gpu_time.gpu_time(after, 0)
+    one, two = gpu_time.gpu_time(before), gpu_time.gpu_time(after)
     assert two.activities == one.activities + 1
     assert two == msgspec.structs.replace(one, activities=two.activities)
     columns = ["dur_ns", "busy_ns", "compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns"]
-    assert gpu_time.step_times(after, 0)[columns].equals(gpu_time.step_times(before, 0)[columns])
+    assert gpu_time.step_times(after)[columns].equals(gpu_time.step_times(before)[columns])
 
 
 def _sites(steps: int, extra: tuple[int, int] | None = None) -> dict[tuple[str, int], int]:
@@ -127,7 +126,7 @@ def _sites(steps: int, extra: tuple[int, int] | None = None) -> dict[tuple[str, 
         builder.frame(f"other.py({extra[1]}): metric", ts, 90_000)
         builder.op("aten::_local_scalar_dense", ts + 1_000, 80_000)
         builder.item(ts + 2_000, 30_000, ts + 5_000)
-    table = sync_sites(builder.trace(), 0)
+    table = sync_sites(builder.trace())
     return {(row.file, row.line): row.count for row in table.itertuples()}
 
 

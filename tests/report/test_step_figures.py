@@ -9,7 +9,7 @@ from builders import TraceBuilder
 from documents import fill, plain
 from steptrace import format as fmt
 from steptrace.analysis import load_trace, summarize_trace
-from steptrace.analysis.overview import COUNTS, SHARES, in_each_step
+from steptrace.analysis.overview import COUNTS, SHARES, step_figures
 from steptrace.compare.gates import outcomes
 from steptrace.diff import diff, read_sides
 from steptrace.document_schemas import schema_of, subject_table, with_table
@@ -68,11 +68,10 @@ def test_without_a_gpu_or_steps_it_is_not_measured(figure: Column) -> None:
     builder = TraceBuilder()
     builder.step(0, 0, 100)
     builder.op("aten::mm", 10, 50)
-    on_host = in_each_step(figure.name, builder.trace(), None)
-    assert len(on_host) == (1 if figure.name == "operators_per_step" else 0)
+    assert step_figures(builder.trace())[figure.name] == (1 if figure.name == "operators_per_step" else None)
     empty = TraceBuilder()
     empty.kernel(0, 10, 10)
-    assert not (figure.name.endswith("_per_step") and len(in_each_step(figure.name, empty.trace(), 0)))
+    assert not (figure.name.endswith("_per_step") and step_figures(empty.trace())[figure.name] is not None)
 
 
 @each_figure

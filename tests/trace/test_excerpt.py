@@ -12,7 +12,7 @@ import pytest
 from builders import AUTOGRAD, MAIN, PINNED_D2H, TraceBuilder, training_step
 from recorded import recorded
 from steptrace.analysis.common.gpu_time import step_times
-from steptrace.analysis.overview import in_each_step
+from steptrace.analysis.overview import COUNTS
 from steptrace.analysis.syncs import sync_costs
 from steptrace.cli import main
 from steptrace.errors import ConfigError, TraceError
@@ -34,19 +34,15 @@ def _events(document: Any) -> list[dict[str, Any]]:
 
 def _figures(trace: Trace, step: int) -> dict[str, Any]:
     """Figures of one step, none of which speaks of where in the trace it lies."""
-    device = trace.devices[0] if trace.devices else None
     row = int((trace.steps["index"] == step).to_numpy().argmax())
     start = int(trace.steps["ts"].iloc[row])
-    costs = sync_costs(trace, device)
+    costs = sync_costs(trace)
     costs = costs[(costs["counted"] & (costs["step"] == row)).fillna(False).to_numpy(dtype=bool)]
     columns = ["kind", "dur", "blocked_ns", "exposed_idle_ns", "file", "line", "function", "op", "label", "phase"]
     memory = trace.memory[(trace.memory["ts"] >= start) & (trace.memory["ts"] < start + trace.steps["host_dur"][row])]
     return {
-        "times": step_times(trace, device).drop(columns="start_ns").iloc[row].to_dict(),
-        **{
-            key: sum(in_each_step(key, trace, device)[row : row + 1])
-            for key in ("kernels_per_step", "operators_per_step")
-        },
+        "times": step_times(trace).drop(columns="start_ns").iloc[row].to_dict(),
+        **{key: sum(COUNTS[key](trace)[row : row + 1]) for key in ("kernels_per_step", "operators_per_step")},
         "syncs": costs.assign(ts=costs["ts"] - start)[["ts", *columns]].astype(object).to_dict("records"),
         "memory": memory["bytes"].tolist(),
     }

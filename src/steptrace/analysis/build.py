@@ -116,8 +116,8 @@ def summarize_trace(trace: Trace) -> TraceSummary:
     """One entry of `traces` in summary.json."""
     device, capture = trace.device, capture_of(trace.path)
     unprofiled = capture.unprofiled if capture else None
-    steps, syncs_of_steps = rows(step_times(trace, device), StepTime), syncs(trace)
-    plain: dict[str, Any] = step_figures(trace, device) | {
+    steps, syncs_of_steps = rows(step_times(trace), StepTime), syncs(trace)
+    plain: dict[str, Any] = step_figures(trace) | {
         one.name: rows(OF_SUBJECTS[one.name](trace), one.kind)
         for one in subjects_of(TraceSummary)
         if one.name in OF_SUBJECTS
@@ -138,30 +138,30 @@ def summarize_trace(trace: Trace) -> TraceSummary:
             unprofiled, [step.dur_ns for step in steps], None if device is None else syncs_of_steps.by_step
         ),
         quality=quality(trace),
-        gpu=gpu_time(trace, device),
+        gpu=gpu_time(trace),
         steps=steps,
-        sections=rows(section_medians(trace, device), Section),
+        sections=rows(section_medians(trace), Section),
         idle=idle(trace),
-        host_gaps=None if device is None else host_gaps(trace, device),
-        input=input_wait(trace, device),
-        kernels=() if device is None else rows(kernel_table(trace, device), KernelName),
-        kernel_types=() if device is None else rows(kernel_types(trace, device), KernelType),
+        host_gaps=None if device is None else host_gaps(trace),
+        input=input_wait(trace),
+        kernels=rows(kernel_table(trace), KernelName),
+        kernel_types=rows(kernel_types(trace), KernelType),
         syncs=syncs_of_steps,
         launches=launches(trace),
         collectives=collectives(trace),
-        all_reduce=all_reduce(trace, device),
-        all_reduce_passes=reduce_passes(trace, device),
+        all_reduce=all_reduce(trace),
+        all_reduce_passes=reduce_passes(trace),
         series=series(trace),
         memory=memory(trace),
-        annotations=rows(annotation_times(trace, device).head(MOST_LABELS), Label),
-        optimizer=rows(optimizer_calls(trace, device), OptimizerCall) or None,
+        annotations=rows(annotation_times(trace).head(MOST_LABELS), Label),
+        optimizer=rows(optimizer_calls(trace), OptimizerCall) or None,
         critical_path=critical_path(trace),
         program=program(trace),
         sequences=most_frequent(kernel_sequences(trace)),
-        overview=overview(trace, device),
+        overview=overview(trace),
         placement=placement(trace),
-        precision=None if device is None else precision_of(kernel_formats(trace, device)),
-        timeline=shown_timeline(trace, device),
+        precision=None if device is None else precision_of(kernel_formats(trace)),
+        timeline=shown_timeline(trace),
         findings=(),
         training=is_training(trace),
     )

@@ -12,11 +12,8 @@ from steptrace.trace.model import Trace, once
 @once
 def gaps_before(trace: Trace) -> pd.DataFrame:
     """The table `gaps_before` of the analysed GPU, by the name of the first activity after each gap, longest first."""
-    if not trace.devices:
-        return frame_of(GapBefore)
-    device = trace.devices[0]
-    gaps = idle_gaps(trace, device)
-    kernels = trace.kernels[(trace.kernels["device"] == device).to_numpy()]
+    gaps = idle_gaps(trace)
+    kernels = trace.kernels[(trace.kernels["device"] == trace.device).to_numpy()]
     before = gaps.set_index("kernel")["dur"].reindex(kernels.index, fill_value=0)
     short = {name: short_name(name) for name in kernels["name"].unique()}
     rows = pd.DataFrame(

@@ -47,18 +47,18 @@ def idle_by_stream(trace: Trace) -> pd.DataFrame:
     return validate(sums, StreamIdle)
 
 
-def idle_by_cause(trace: Trace, device: int) -> dict[str, int]:
+def idle_by_cause(trace: Trace) -> dict[str, int]:
     """Idle ns of a GPU between its first and last activity, by cause; the causes add up to its idle time exactly."""
-    parts = gpu_division(trace, device).total(*activity(trace, device).span)
+    parts = gpu_division(trace).total(*activity(trace).span)
     return {cause: parts[f"idle_{cause}"] for cause in CAUSES}
 
 
 @once
-def idle_gaps(trace: Trace, device: int) -> pd.DataFrame:
+def idle_gaps(trace: Trace) -> pd.DataFrame:
     """Each gap in a GPU's work, with its cause (`division.gap_causes`) and the activity after it (`idle_gaps`)."""
-    gaps, cause = gap_causes(trace, device)
+    gaps, cause = gap_causes(trace)
     start, end = gaps[:, 0], gaps[:, 1]
-    ended = _endings(trace, first_work(trace, device, end), start)
+    ended = _endings(trace, first_work(trace, end), start)
     return frame_of(IdleGap, {"ts": start, "dur": end - start, "cause": cause, **ended})
 
 
@@ -75,10 +75,10 @@ def idle(trace: Trace) -> Idle:
     device, by_stream = trace.device, rows(idle_by_stream(trace), StreamIdle)
     if device is None:
         return Idle(by_stream=by_stream, by_cause=None, gaps=None, ended_by=(), longest=())
-    gaps = idle_gaps(trace, device)
+    gaps = idle_gaps(trace)
     return Idle(
         by_stream=by_stream,
-        by_cause=idle_by_cause(trace, device),
+        by_cause=idle_by_cause(trace),
         # With a single activity there can be no gap.
         gaps=len(gaps) if (trace.kernels["device"] == device).sum() > 1 else None,
         ended_by=rows(gap_endings(gaps).head(MOST), IdleEnding),
@@ -108,11 +108,11 @@ LONG_CALL_NS: Final = 250_000
 MOST_GAPS, MOST_CALLS = 5, 3
 
 
-def host_gaps(trace: Trace, device: int) -> HostGaps:
+def host_gaps(trace: Trace) -> HostGaps:
     """The gaps of `idle_gaps` with the cause `host`."""
     start, end = trace.steps_span
-    first, last = activity(trace, device).span
-    gaps = idle_gaps(trace, device)
+    first, last = activity(trace).span
+    gaps = idle_gaps(trace)
     between = gaps[(gaps["cause"] == "host").to_numpy()]
     ts = np.concatenate([between["ts"], [start, max(last, start)]]).astype(np.int64).clip(min=start)
     stop = np.concatenate([between["ts"] + between["dur"], [min(first, end), end]]).astype(np.int64).clip(max=end)

@@ -36,7 +36,7 @@ def verdict_on(share: float | None) -> Verdict | None:
 
 
 @once
-def input_waits(trace: Trace, device: int | None) -> pd.DataFrame:
+def input_waits(trace: Trace) -> pd.DataFrame:
     """The waits of each step (table `input_waits`); empty without signs of a loader.
 
     A step here is the host's `ProfilerStep#N`, since the host waits. Waits outside the steps do not count.
@@ -48,8 +48,8 @@ def input_waits(trace: Trace, device: int | None) -> pd.DataFrame:
     start, end = _bounds(trace)
     whole = len(trace.steps) == 0
     idle_wait = None
-    if device is not None:
-        idle = intervals.subtract(waiting, activity(trace, device).busy)
+    if trace.device is not None:
+        idle = intervals.subtract(waiting, activity(trace).busy)
         idle_wait = intervals.measure_within(idle, start, end)
     return frame_of(
         InputWaitOfStep,
@@ -64,12 +64,13 @@ def input_waits(trace: Trace, device: int | None) -> pd.DataFrame:
     )
 
 
-def input_wait(trace: Trace, device: int | None) -> Input:
+def input_wait(trace: Trace) -> Input:
     """The waits of all steps (sums of the table `input_waits`) and of each; None if the trace cannot show them.
 
     With a GPU the window is from the first step's start to the end of the last one's work, else the steps on the host.
     """
-    signs, table = _waits(trace), input_waits(trace, device)
+    device = trace.device
+    signs, table = _waits(trace), input_waits(trace)
     start, end = _bounds(trace) if device is None else trace.steps_span
     steps, window_ns = len(trace.steps) or None, int(np.sum(end - start))
     waits = wait_ns = idle_ns = None

@@ -26,7 +26,7 @@ _FRAME: Final = re.compile(r": _single_tensor_\w+\Z")
 
 
 @once
-def optimizer_calls(trace: Trace, device: int | None) -> pd.DataFrame:
+def optimizer_calls(trace: Trace) -> pd.DataFrame:
     """The labelled calls of optimizers, by label (table `optimizer_calls`)."""
     labels = trace.annotations
     matches = {str(name): match for name in labels["name"].unique() if (match := _LABEL.match(str(name)))}
@@ -39,7 +39,7 @@ def optimizer_calls(trace: Trace, device: int | None) -> pd.DataFrame:
     holder = nearest(parent, names.isin(list(matches)).to_numpy(dtype=bool))
     operators = _operators(trace, holder, names)
     frames = _frames(trace, holder, names)
-    times = annotation_times(trace, device).set_index("label").to_dict("index")
+    times = annotation_times(trace).set_index("label").to_dict("index")
     above = take(holder, parent)
     inside_own = (above >= 0) & (names.to_numpy()[np.maximum(above, 0)] == names.to_numpy())
     calls = names[~inside_own].value_counts()

@@ -29,7 +29,7 @@ SITE_KEY: Final = (*SITE_COLUMNS, "kind")
 
 
 @once
-def sync_costs(trace: Trace, device: int | None) -> pd.DataFrame:
+def sync_costs(trace: Trace) -> pd.DataFrame:
     """The trace's `syncs` (`op` under the name `op_row`) with their cost and site.
 
     Adds `exposed_idle_ns`, the GPU's idle time from the sync's start to the start of the first GPU work launched after
@@ -38,30 +38,30 @@ def sync_costs(trace: Trace, device: int | None) -> pd.DataFrame:
     """
     table = trace.syncs.rename(columns={"op": "op_row"})
     exposed = until = unmeasured(len(table))
-    if device is not None:
-        next_work = _next_work(trace, device)
-        exposed, until = counted(intervals.measure_within(idle_spans(trace, device), table["ts"], next_work)), next_work
+    if trace.device is not None:
+        next_work = _next_work(trace)
+        exposed, until = counted(intervals.measure_within(idle_spans(trace), table["ts"], next_work)), next_work
     return pd.concat(
         [table.assign(exposed_idle_ns=exposed, exposed_until=until), sites_of(trace, trace.syncs, trace.lines)], axis=1
     )
 
 
 @once
-def sync_sites(trace: Trace, device: int | None) -> pd.DataFrame:
+def sync_sites(trace: Trace) -> pd.DataFrame:
     """The counted syncs of `sync_costs` per site and kind, the most blocking first.
 
     Returns the site's columns, `kind`, `count`, `blocked_ns`, `exposed_idle_ns` and `ceiling_ns`, and each of the four
     per step (null without steps). Idle time that several syncs of a site expose is counted once; different sites can
     share some.
     """
-    steps, costs = len(trace.steps), sync_costs(trace, device)
+    steps, costs = len(trace.steps), sync_costs(trace)
     sites = [
         {
             **dict(zip(SITE_KEY, key, strict=True)),
             "count": len(group),
             "blocked_ns": int(group["blocked_ns"].sum()),
-            "exposed_idle_ns": exposed_idle(trace, device, group),
-            "ceiling_ns": None if device is None else ceiling_ns(trace, costs, set(group.index)),
+            "exposed_idle_ns": exposed_idle(trace, group),
+            "ceiling_ns": None if trace.device is None else ceiling_ns(trace, costs, set(group.index)),
         }
         for key, group in costs[costs["counted"].to_numpy()].groupby([*SITE_KEY], dropna=False, sort=False)
     ]
@@ -73,11 +73,11 @@ def sync_sites(trace: Trace, device: int | None) -> pd.DataFrame:
     return table.sort_values(["blocked_ns", "count"], ascending=False, kind="stable", ignore_index=True)
 
 
-def exposed_idle(trace: Trace, device: int | None, costs: pd.DataFrame) -> int | None:
+def exposed_idle(trace: Trace, costs: pd.DataFrame) -> int | None:
     """The GPU's idle time, each ns once, that any of these rows of `sync_costs` exposes; None without a GPU."""
-    if device is None:
+    if trace.device is None:
         return None
-    return intervals.measure(intervals.intersect(idle_spans(trace, device), _windows(costs)))
+    return intervals.measure(intervals.intersect(idle_spans(trace), _windows(costs)))
 
 
 def caused_idle(costs: pd.DataFrame, gaps: pd.DataFrame) -> int:
@@ -95,19 +95,19 @@ def _windows(costs: pd.DataFrame) -> Spans:
     return intervals.union(intervals.spans(costs["ts"], costs["exposed_until"].astype("int64")))
 
 
-def idle_spans(trace: Trace, device: int) -> Spans:
+def idle_spans(trace: Trace) -> Spans:
     """The spans in which the GPU was idle between its first and last work."""
-    gpu = activity(trace, device)
+    gpu = activity(trace)
     return intervals.complement(gpu.busy, *gpu.span)
 
 
-def _next_work(trace: Trace, device: int) -> Ints:
+def _next_work(trace: Trace) -> Ints:
     """For each sync the start of the first GPU work launched after its end, or the end of all work."""
-    launched, order = _launch_order(trace, (trace.kernels["device"] == device).to_numpy())
+    launched, order = _launch_order(trace, (trace.kernels["device"] == trace.device).to_numpy())
     # The earliest start among the work launched at or after each launch.
     start = np.minimum.accumulate(trace.kernels["ts"].to_numpy()[order][::-1])[::-1]
     begin, end = start_end(trace.syncs)
-    until: Ints = np.append(start, activity(trace, device).span[1])[np.searchsorted(launched, end, side="left")]
+    until: Ints = np.append(start, activity(trace).span[1])[np.searchsorted(launched, end, side="left")]
     return np.maximum(until, begin)
 
 
@@ -126,7 +126,7 @@ def syncs(trace: Trace) -> Syncs:
     the pause between queued kernels.
     """
     device = trace.device
-    costs = sync_costs(trace, device)
+    costs = sync_costs(trace)
     taken = costs[costs["counted"].to_numpy()]
     steps = len(trace.steps)
     # Without a call into a GPU's runtime nothing was measured: `per_step` is null.
@@ -138,12 +138,12 @@ def syncs(trace: Trace) -> Syncs:
         per_step=len(taken) / steps if steps and measured else None,
         by_step=None if per_step is None else tuple(per_step),
         blocked_ns=int(taken["blocked_ns"].sum()),
-        exposed_idle_ns=exposed_idle(trace, device, taken),
-        caused_idle_ns=None if device is None else caused_idle(taken, idle_gaps(trace, device)),
+        exposed_idle_ns=exposed_idle(trace, taken),
+        caused_idle_ns=None if device is None else caused_idle(taken, idle_gaps(trace)),
         ceiling_ns=None if device is None else ceiling_ns(trace, costs, set(taken.index)),
         by_kind={str(kind): int(n) for kind, n in taken["kind"].value_counts().sort_index().items()},
         outside_steps=int((~in_step).sum()),
-        sites=rows(sync_sites(trace, device), SyncSite),
+        sites=rows(sync_sites(trace), SyncSite),
     )
 
 

@@ -1,7 +1,6 @@
 """Every table of one trace, as a function of the trace, and writing them as Parquet files."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -39,7 +38,7 @@ OF_SUBJECTS: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
     "roofline": roofline,
 }
 #: Every table by name, but the trace's own and the allocators' memory. A trace remembers what it has computed, so they
-#: may be asked for in any order.
+#: may be asked for in any order. Without GPU work those of the GPU have no rows.
 OF_TRACE: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
     "call_tree": call_tree,
     "flame_device": device_flame,
@@ -49,13 +48,11 @@ OF_TRACE: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
     "critical_path": lambda trace: critical_paths(trace)[0],
     "quality_checks": quality_checks,
     "idle_by_stream": idle_by_stream,
+    "idle_gaps": idle_gaps,
     "queue_lengths": queue_lengths,
     "copy_rates": copy_rates,
     "host_collectives": host_collectives,
-    **OF_SUBJECTS,
-}
-#: Those of the analysed GPU, which without one are of the host alone.
-OF_DEVICE: Final[Mapping[str, Callable[[Trace, int | None], pd.DataFrame]]] = {
+    "collective_times": collective_times,
     "top_operators": top_operators,
     "sync_costs": sync_costs,
     "sync_sites": sync_sites,
@@ -65,26 +62,12 @@ OF_DEVICE: Final[Mapping[str, Callable[[Trace, int | None], pd.DataFrame]]] = {
     "input_waits": input_waits,
     "annotation_times": annotation_times,
     "optimizer_calls": optimizer_calls,
-}
-#: Those that a trace without GPU work does not have.
-OF_GPU: Final[Mapping[str, Callable[[Trace, int], pd.DataFrame]]] = {
-    "idle_gaps": idle_gaps,
     "kernel_names": kernel_table,
     "kernel_types": kernel_types,
     "kernel_formats": kernel_formats,
     "launch_times": launch_times,
-    "collective_times": collective_times,
+    **OF_SUBJECTS,
 }
-
-
-def tables_of(trace: Trace) -> dict[str, Callable[[], pd.DataFrame]]:
-    """The tables that a trace has, but its own and the allocators' memory: by name what computes it."""
-    of_trace = {name: partial(table, trace) for name, table in OF_TRACE.items()}
-    if not len(host_collectives(trace)):
-        del of_trace["host_collectives"]
-    of_device = {name: partial(table, trace, trace.device) for name, table in OF_DEVICE.items()}
-    of_gpu = {name: partial(table, trace, trace.device) for name, table in OF_GPU.items() if trace.device is not None}
-    return {**of_trace, **of_device, **of_gpu}
 
 
 def write_tables(trace: Trace, folder: Path) -> None:
@@ -92,8 +75,8 @@ def write_tables(trace: Trace, folder: Path) -> None:
     if len(trace.memory):
         write_all({"memory_blocks": memory_blocks(trace)}, folder)
     write_all({name: getattr(trace, name) for name in TABLES}, folder)
-    for name, table in tables_of(trace).items():
-        write_all({name: table()}, folder)
+    for name, table in OF_TRACE.items():
+        write_all({name: table(trace)}, folder)
 
 
 def write_all(tables: Mapping[str, pd.DataFrame], folder: Path) -> None:

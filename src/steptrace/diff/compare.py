@@ -58,7 +58,7 @@ def read_sides(a: Sequence[str | Path], b: Sequence[str | Path]) -> tuple[Side, 
 
 def _read(path: Path) -> tuple[TraceSummary, tuple[TopOperator, ...]]:
     trace = load_trace(path)
-    return summarize_trace(trace), rows(top_operators(trace, trace.device), TopOperator)
+    return summarize_trace(trace), rows(top_operators(trace), TopOperator)
 
 
 def _side(done: Sequence[tuple[TraceSummary, tuple[TopOperator, ...]]]) -> Side:

@@ -28,14 +28,14 @@ def annotation_of_kernels(trace: Trace) -> Ints:
     return own
 
 
-def work_in_labels(trace: Trace, device: int) -> tuple[Ints, Ints]:
+def work_in_labels(trace: Trace) -> tuple[Ints, Ints]:
     """Rows `(annotation, activity)` of the work launched in each annotation or in one inside it, steps aside."""
     pairs = [np.empty((0, 2), dtype=np.int64)]
     above = _own(trace)[np.append(row_numbers(trace.annotations["parent"]), -1)]
     # Work of the backward pass belongs to its own thread's label and to the one that the pass runs for.
     for around in _around_launches(trace):
         holder = _own(trace)[around]
-        kernel = np.flatnonzero((holder >= 0) & (trace.kernels["device"] == device).to_numpy())
+        kernel = np.flatnonzero((holder >= 0) & (trace.kernels["device"] == trace.device).to_numpy())
         holder = holder[kernel]
         while len(holder):
             pairs.append(np.column_stack([holder, kernel]))
@@ -65,7 +65,7 @@ def _around_launches(trace: Trace) -> list[Ints]:
 
 
 @once
-def annotation_times(trace: Trace, device: int | None) -> pd.DataFrame:
+def annotation_times(trace: Trace) -> pd.DataFrame:
     """The annotations by label with their time on host and GPU, the most host time first (`annotation_times`)."""
     labels = trace.annotations
     own = _own(trace)
@@ -78,7 +78,7 @@ def annotation_times(trace: Trace, device: int | None) -> pd.DataFrame:
             "label": pd.Series(names, dtype=object),
             "count": np.bincount(number, minlength=len(names)).astype(np.int64),
             **_host_times(trace, rows, label, len(names)),
-            **_device_times(trace, device, label, len(names)),
+            **_device_times(trace, label, len(names)),
         }
     )
     table = table.sort_values(["host_ns", "label"], ascending=[False, True], kind="stable").reset_index(drop=True)
@@ -108,7 +108,8 @@ def _host_times(trace: Trace, rows: Ints, label: Ints, count: int) -> dict[str, 
     return {"host_ns": by_thread.reshape(count, threads).sum(axis=1), "host_self_ns": self_ns}
 
 
-def _device_times(trace: Trace, device: int | None, label: Ints, count: int) -> dict[str, Any]:
+def _device_times(trace: Trace, label: Ints, count: int) -> dict[str, Any]:
+    device = trace.device
     names = ("kernels", "device_ns", "device_self_ns")
     if device is None:
         return dict.fromkeys(names, unmeasured(count))
@@ -117,7 +118,7 @@ def _device_times(trace: Trace, device: int | None, label: Ints, count: int) -> 
     holder = holder[kernel]
     start, end = start_end(trace.kernels)
     own = intervals.measure_by_group(label[holder], start[kernel], end[kernel], count)
-    holder, kernel = work_in_labels(trace, device)
+    holder, kernel = work_in_labels(trace)
     # With a label inside itself, each activity counts once.
     belongs, kernel = np.unique(np.column_stack([label[holder], kernel]), axis=0).T
     inclusive = intervals.measure_by_group(belongs, start[kernel], end[kernel], count)
@@ -125,7 +126,7 @@ def _device_times(trace: Trace, device: int | None, label: Ints, count: int) -> 
 
 
 @once
-def section_times(trace: Trace, device: int | None) -> pd.DataFrame:
+def section_times(trace: Trace) -> pd.DataFrame:
     """One row per step and label: `step`, `label`, `count`, `host_ns`, `device_ns`.
 
     Labels are the program's `record_function` labels on training threads. `host_ns` adds the lengths of a label's
@@ -136,20 +137,20 @@ def section_times(trace: Trace, device: int | None) -> pd.DataFrame:
     groups = rows.groupby(["step", "label"], sort=True)
     table = groups.agg(first_ts=("ts", "min"), count=("ts", "size"), host_ns=("dur", "sum")).reset_index()
     group: Ints = np.asarray(groups.ngroup(), dtype=np.int64)
-    device_ns = unmeasured(len(table)) if device is None else counted(_busy_ns(trace, device, rows, group))
+    device_ns = unmeasured(len(table)) if trace.device is None else counted(_busy_ns(trace, rows, group))
     table = table.assign(device_ns=device_ns)
     return table.sort_values(["step", "first_ts", "label"], kind="stable", ignore_index=True).drop(columns="first_ts")
 
 
 @once
-def section_medians(trace: Trace, device: int | None) -> pd.DataFrame:
+def section_medians(trace: Trace) -> pd.DataFrame:
     """The sections of `section_times` per step: medians over all steps, a step without the label counting as 0.
 
     Returns `label`, `count_per_step`, `host_ns_per_step`, `device_ns_per_step` in the order of the first step.
     """
     columns = ["label", "count_per_step", "host_ns_per_step", "device_ns_per_step"]
     rows, steps = [], range(len(trace.steps))
-    for label, own in section_times(trace, device).groupby("label", sort=False):
+    for label, own in section_times(trace).groupby("label", sort=False):
         every = own.set_index("step")[["count", "host_ns", "device_ns"]].reindex(steps, fill_value=0)
         count, host_ns, device_ns = every.median(skipna=False)
         rows.append((label, count, round(host_ns), None if pd.isna(device_ns) else round(device_ns)))
@@ -171,11 +172,11 @@ def _sections(trace: Trace) -> pd.DataFrame:
     return sections.assign(step=row_numbers(labels["step"])[chosen], label=name[chosen])
 
 
-def _busy_ns(trace: Trace, device: int, rows: pd.DataFrame, group: Ints) -> Ints:
+def _busy_ns(trace: Trace, rows: pd.DataFrame, group: Ints) -> Ints:
     """For each group of sections the time the GPU was busy with what was launched in them."""
     of = np.full(len(trace.annotations), -1, dtype=np.int64)
     of[rows.index] = group
-    label, kernel = work_in_labels(trace, device)
+    label, kernel = work_in_labels(trace)
     # By time: of labels that cross, the later one has the earlier one as its parent even after that has ended.
     within = (of[label] >= 0) & (launched_at(trace)[kernel] < start_end(trace.annotations)[1][label])
     (start, end), kernel = start_end(trace.kernels), kernel[within]

@@ -31,36 +31,35 @@ class Activity:
 
 
 @once
-def activity(trace: Trace, device: int) -> Activity:
-    """The busy spans of GPU `device` by class."""
-    kernels = trace.kernels[["ts", "dur", "kind"]][(trace.kernels["device"] == device).to_numpy()]
+def activity(trace: Trace) -> Activity:
+    """The busy spans of the analysed GPU by class; none without one."""
+    kernels = trace.kernels[["ts", "dur", "kind"]][(trace.kernels["device"] == trace.device).to_numpy()]
     every = spans_of(kernels)
     kind = kernels["kind"].to_numpy(dtype=object)
     compute, comm, memory = (intervals.union(every[kind == name]) for name in ("compute", "comm", "memory"))
     return Activity(len(kernels), intervals.union(every), compute, comm, memory)
 
 
-def sm_weighted_ns(trace: Trace, device: int, starts: Ints, ends: Ints) -> NDArray[np.float64] | None:
-    """How much of each window's time the GPU's multiprocessors had a block to run, in ns; windows may overlap.
+def sm_weighted_ns(trace: Trace, start: int, end: int) -> float | None:
+    """How much of a window's time the GPU's multiprocessors had a block to run, in ns.
 
     Weighted by the share of them that had. None if the blocks of some kernel are unknown.
     """
-    blocks = _blocks_in_time(trace, device)
+    blocks = _blocks_in_time(trace)
     if blocks is None:
         return None
     edges, load = blocks
     until = np.append(0.0, np.cumsum(load * np.diff(edges)))
-    within: NDArray[np.float64] = np.interp(ends, edges, until) - np.interp(starts, edges, until)
-    return within
+    return float(np.interp(end, edges, until) - np.interp(start, edges, until))
 
 
-def _blocks_in_time(trace: Trace, device: int) -> tuple[Ints, NDArray[np.float64]] | None:
+def _blocks_in_time(trace: Trace) -> tuple[Ints, NDArray[np.float64]] | None:
     """Blocks per multiprocessor of all running kernels, capped at 1, between each two neighbouring instants.
 
     Copies and sets run on none. None without kernels, or if the blocks of one are unknown.
     """
     kernels = trace.kernels
-    chosen = ((kernels["device"] == device) & (kernels["category"] == "kernel")).to_numpy()
+    chosen = ((kernels["device"] == trace.device) & (kernels["category"] == "kernel")).to_numpy()
     blocks = kernels["blocks_per_sm"].to_numpy(dtype=np.float64)[chosen]
     if len(blocks) == 0 or np.isnan(blocks).any():
         return None

@@ -69,14 +69,14 @@ def divide(window: Spans, sets: Iterable[tuple[str, Spans]], rest: str, parts: t
 
 
 @once
-def gpu_division(trace: Trace, device: int) -> Division:
+def gpu_division(trace: Trace) -> Division:
     """A GPU's time over its span and the steps; before its first work and after its last its idle cause is `host`."""
-    gpu = activity(trace, device)
+    gpu = activity(trace)
     first, last = gpu.span
     low, high = trace.steps_span if len(trace.steps) else gpu.span
     if len(gpu.busy):
         low, high = min(low, first), max(high, last)
-    gaps, cause = gap_causes(trace, device)
+    gaps, cause = gap_causes(trace)
     outside = intervals.complement(intervals.union(intervals.spans([first], [last])), low, high)
     idle = {name: gaps[cause == name] for name in CAUSES if name != "host"}
     idle["loader"] = intervals.union(idle["loader"], intervals.intersect(loader_spans(trace), outside))
@@ -89,28 +89,28 @@ def gpu_division(trace: Trace, device: int) -> Division:
     )
 
 
-def gpu_window(trace: Trace, device: int) -> tuple[int, int]:
+def gpu_window(trace: Trace) -> tuple[int, int]:
     """Start and end of the window for a GPU's shares: all steps, or without any the GPU's span.
 
     Steps overlap where the host runs ahead of the GPU; the window holds every instant once, so its length over the
     number of steps is the step time. Work left over from earlier steps is excluded.
     """
     if len(trace.steps) == 0:
-        return activity(trace, device).span
+        return activity(trace).span
     first, end = trace.steps_span
-    return min(max(first, _left_over(trace, device)), end), end
+    return min(max(first, _left_over(trace)), end), end
 
 
-def _left_over(trace: Trace, device: int) -> int:
+def _left_over(trace: Trace) -> int:
     """The end of a GPU's work from steps before the recorded ones: work without a launch, before all other."""
-    work = trace.kernels[trace.kernels["device"] == device]
+    work = trace.kernels[trace.kernels["device"] == trace.device]
     linked = work["launch"].notna()
     earlier = work[~linked & (work["ts"] < work["ts"][linked].min())]
     return int((earlier["ts"] + earlier["dur"]).max()) if len(earlier) and linked.any() else 0
 
 
 @once
-def gap_causes(trace: Trace, device: int) -> tuple[Spans, NDArray[np.object_]]:
+def gap_causes(trace: Trace) -> tuple[Spans, NDArray[np.object_]]:
     """The gaps between a GPU's work, and the one cause of each.
 
     The causes, in order of precedence:
@@ -125,12 +125,12 @@ def gap_causes(trace: Trace, device: int) -> tuple[Spans, NDArray[np.object_]]:
       a stream wait for an event just before the launch.
     - `unknown`: none of these, or the trace has neither the launch of the work nor a sign that it was queued.
     """
-    busy = activity(trace, device).busy
+    busy = activity(trace).busy
     gaps = intervals.spans(busy[:-1, 1], busy[1:, 0])
     start, end = gaps[:, 0], gaps[:, 1]
     loader_ns = intervals.measure_within(loader_spans(trace), start, end)
     in_loader = 2 * loader_ns >= end - start
-    row = first_work(trace, device, end)
+    row = first_work(trace, end)
     launch = row_numbers(trace.kernels["launch"])[row] if len(row) else row
     begun, returned = start_end(trace.launches)
     in_sync, waited_through = _held_by_sync(trace, gaps, take(begun, launch))
@@ -150,10 +150,10 @@ def loader_spans(trace: Trace) -> Spans:
     return intervals.union(spans_of(rows))
 
 
-def first_work(trace: Trace, device: int, starts: Ints) -> Ints:
+def first_work(trace: Trace, starts: Ints) -> Ints:
     """Row of the device's activity that begins at each of `starts`; of several, the one launched first."""
     kernels = trace.kernels
-    rows = np.flatnonzero((kernels["device"] == device).to_numpy() & (kernels["dur"] > 0).to_numpy())
+    rows = np.flatnonzero((kernels["device"] == trace.device).to_numpy() & (kernels["dur"] > 0).to_numpy())
     launched = launched_at(trace)[rows]
     launched = np.where(launched < 0, np.iinfo(np.int64).max, launched)
     rows = rows[np.lexsort((launched, kernels["ts"].to_numpy()[rows]))]

@@ -18,26 +18,26 @@ from steptrace.trace.columns import start_end, unmeasured
 from steptrace.trace.model import Trace, once
 
 
-def exclusive_times(trace: Trace, device: int, starts: Ints, ends: Ints) -> dict[str, Ints]:
+def exclusive_times(trace: Trace, starts: Ints, ends: Ints) -> dict[str, Ints]:
     """A GPU's time in each window `[starts[i], ends[i])` of its steps or span, ns; windows may overlap.
 
     Returns `busy_ns`, `compute_ns`, `exposed_comm_ns`, `exposed_memory_ns` and `idle_ns`.
     """
-    parts = gpu_division(trace, device).within(starts, ends)
+    parts = gpu_division(trace).within(starts, ends)
     busy = sum((parts[name] for name in BUSY), start=np.zeros(len(starts), dtype=np.int64))
     idle = sum((ns for name, ns in parts.items() if name not in BUSY), start=np.zeros(len(starts), dtype=np.int64))
     names = ("compute", "exposed_comm", "exposed_memory")
     return {"busy_ns": busy, **{f"{name}_ns": parts[name] for name in names}, "idle_ns": idle}
 
 
-def gpu_time(trace: Trace, device: int | None) -> GpuTime:
+def gpu_time(trace: Trace) -> GpuTime:
     """The GPU's time by part from its first activity's start to its last one's end; null without GPU work."""
-    if device is None:
+    if trace.device is None:
         unmeasured_times: dict[str, Any] = dict.fromkeys(GpuTime.__struct_fields__)
         return GpuTime(**(unmeasured_times | {"activities": 0}))
-    gpu = activity(trace, device)
+    gpu = activity(trace)
     start, end = gpu.span
-    parts = exclusive_times(trace, device, np.array([start]), np.array([end]))
+    parts = exclusive_times(trace, np.array([start]), np.array([end]))
     comm, both = intervals.measure(gpu.comm), intervals.measure(intervals.intersect(gpu.comm, gpu.compute))
     return GpuTime(
         activities=gpu.count,
@@ -51,7 +51,7 @@ def gpu_time(trace: Trace, device: int | None) -> GpuTime:
 
 
 @once
-def step_times(trace: Trace, device: int | None) -> pd.DataFrame:
+def step_times(trace: Trace) -> pd.DataFrame:
     """One row per step: `index`, `start_ns`, `dur_ns`, `host_dur_ns`, and the GPU's time in it.
 
     A step is the host's `ProfilerStep#N` annotation, extended to the end of the last GPU work launched in it; so steps
@@ -60,7 +60,7 @@ def step_times(trace: Trace, device: int | None) -> pd.DataFrame:
     """
     steps = trace.steps
     table = steps[["index", "ts", "dur", "host_dur"]].set_axis(["index", "start_ns", "dur_ns", "host_dur_ns"], axis=1)
-    if device is None:
+    if trace.device is None:
         columns = ("busy_ns", "compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns")
         return table.assign(**dict.fromkeys(columns, unmeasured(len(table))))
-    return table.assign(**exclusive_times(trace, device, *start_end(steps)))
+    return table.assign(**exclusive_times(trace, *start_end(steps)))

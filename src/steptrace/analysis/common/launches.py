@@ -56,8 +56,9 @@ class LaunchTime(Document, frozen=True):
 
 
 @once
-def launch_times(trace: Trace, device: int) -> pd.DataFrame:
+def launch_times(trace: Trace) -> pd.DataFrame:
     """Each call that put work on a GPU, whatever its name, with the times of both (table `launch_times`)."""
+    device = trace.device
     here = (trace.kernels["device"] == device).to_numpy()
     free = ended_before(trace.kernels[here], ["stream"])  # in order of start, as `kernels` is
     linked = trace.kernels["launch"].notna().to_numpy()
@@ -102,9 +103,9 @@ def launch_times(trace: Trace, device: int) -> pd.DataFrame:
 
 
 @once
-def launch_calls(trace: Trace, device: int) -> pd.DataFrame:
+def launch_calls(trace: Trace) -> pd.DataFrame:
     """The rows of `launch_times` by call and kind, the most frequent first."""
-    times = launch_times(trace, device)
+    times = launch_times(trace)
     groups = times.assign(**flags(times)).groupby(["call", "kind"], sort=True)
     table = groups[["activities", *TIMES, *FLAGS]].sum().assign(count=groups.size()).reset_index()
     table = table.sort_values(["count", "call"], ascending=[False, True], kind="stable", ignore_index=True)
@@ -125,7 +126,7 @@ def launches(trace: Trace) -> Launches | None:
     device, kernels = trace.device, trace.kernels
     if device is None:
         return None
-    times = launch_times(trace, device)
+    times = launch_times(trace)
     times = times.assign(**flags(times))
     linked = kernels.loc[(kernels["device"] == device).to_numpy(), "launch"].notna()
     figures: dict[str, Any] = {name: int(times[name].sum()) for name in FLAGS}
@@ -135,7 +136,7 @@ def launches(trace: Trace) -> Launches | None:
         activities=int(linked.sum()),
         unlinked=int((~linked).sum()),
         **figures,
-        by_call=rows(launch_calls(trace, device), LaunchCall),
+        by_call=rows(launch_calls(trace), LaunchCall),
         by_op=rows(_by_op(times), LaunchOperator),
     )
 

@@ -6,16 +6,9 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from steptrace.intervals import Ints
-from steptrace.trace.columns import has_ancestor, row_numbers, start_end
+from steptrace.trace.columns import has_ancestor, row_numbers
 from steptrace.trace.model import Trace, on_training
 from steptrace.trace.names import LOADER_LABEL
-
-
-def disjoint_steps(trace: Trace) -> tuple[Ints, Ints]:
-    """Start and end of each step, cut at the start of the next one if its GPU work runs longer."""
-    start, end = start_end(trace.steps)
-    return start, np.minimum(end, np.append(start[1:], end[-1:]))
 
 
 def is_own_operator(name: str) -> bool:

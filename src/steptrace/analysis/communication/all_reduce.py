@@ -29,15 +29,15 @@ FORWARD: Final = "DistributedDataParallel.forward"
 _GRADIENTS: Final = 0.5
 
 
-def all_reduce(trace: Trace, device: int | None) -> AllReduce | None:
-    """The all-reduces of GPU `device`, or without any there those of the host; None without any."""
-    chosen = all_reduces(trace, device)
+def all_reduce(trace: Trace) -> AllReduce | None:
+    """The all-reduces of the analysed GPU, or without any there those of the host; None without any."""
+    chosen = all_reduces(trace)
     return None if chosen is None else _summed(*chosen, trace)
 
 
-def all_reduces(trace: Trace, device: int | None) -> tuple[Literal["gpu", "host"], pd.DataFrame, Spans | None] | None:
+def all_reduces(trace: Trace) -> tuple[Literal["gpu", "host"], pd.DataFrame, Spans | None] | None:
     """Where they ran, those that count, and the spans that hide them; None without any."""
-    for source, times, compute in _sources(trace, device):
+    for source, times, compute in _sources(trace):
         reduces = times[(times["collective"] == ALL_REDUCE).to_numpy()]
         if len(trace.steps):
             reduces = reduces[reduces["step"].notna().to_numpy()]
@@ -60,12 +60,12 @@ def _summed(source: Literal["gpu", "host"], reduces: pd.DataFrame, compute: Span
     )
 
 
-def _sources(trace: Trace, device: int | None) -> Iterator[tuple[Literal["gpu", "host"], pd.DataFrame, Spans | None]]:
-    if device is None:
+def _sources(trace: Trace) -> Iterator[tuple[Literal["gpu", "host"], pd.DataFrame, Spans | None]]:
+    if trace.device is None:
         yield "host", host_collectives(trace), host_compute(trace)
         return
-    compute = activity(trace, device).compute
-    yield "gpu", collective_times(trace, device), compute
+    compute = activity(trace).compute
+    yield "gpu", collective_times(trace), compute
     # gloo with GPUs: operators only launch there, so only kernels hide the host's all-reduces.
     yield "host", host_collectives(trace), compute
 
@@ -81,11 +81,11 @@ def figures_of(reduces: pd.DataFrame, compute: Spans | None) -> dict[str, Any]:
     }
 
 
-def reduce_passes(trace: Trace, device: int | None) -> ReducePasses | None:
+def reduce_passes(trace: Trace) -> ReducePasses | None:
     """The redundant all-reduces of a trace's steps; None without steps, labelled passes, or all-reduces."""
     labels = trace.annotations
     forward = labels[((labels["name"] == FORWARD) & labels["step"].notna()).to_numpy(dtype=bool)]
-    chosen = all_reduces(trace, device) if len(forward) else None
+    chosen = all_reduces(trace) if len(forward) else None
     if len(trace.steps) == 0 or chosen is None:
         return None
     source, reduces, _ = chosen

@@ -84,7 +84,7 @@ class MatchedCollective(Document, frozen=True):
 
 
 @once
-def collective_times(trace: Trace, device: int) -> pd.DataFrame:
+def collective_times(trace: Trace) -> pd.DataFrame:
     """The collectives of one GPU in order of time: the table `CollectiveTime`.
 
     `exposed_ns` is a collective's own length without a compute kernel on any stream of the GPU. Collectives that run
@@ -92,11 +92,11 @@ def collective_times(trace: Trace, device: int) -> pd.DataFrame:
     """
     collectives = trace.collectives
     kernel = collectives["kernel"].to_numpy()
-    here = trace.kernels["device"].to_numpy()[kernel] == device
+    here = trace.kernels["device"].to_numpy()[kernel] == trace.device
     collectives, kernel = collectives[here], kernel[here]
     kernels = trace.kernels.iloc[kernel]
     start, length = kernels["ts"].to_numpy(), kernels["dur"].to_numpy()
-    hidden = intervals.measure_within(activity(trace, device).compute, start, start + length)
+    hidden = intervals.measure_within(activity(trace).compute, start, start + length)
     return pd.DataFrame(
         {
             "kernel": kernel,
@@ -167,7 +167,7 @@ def collectives_by_step(times: pd.DataFrame, trace: Trace) -> pd.DataFrame:
 def collectives(trace: Trace) -> Collectives | None:
     """The collectives by name and by step; None if the trace could not show any."""
     if trace.device is not None:
-        times = collective_times(trace, trace.device)
+        times = collective_times(trace)
     elif len(host_collectives(trace)):
         times = host_collectives(trace).assign(group=None)
     else:

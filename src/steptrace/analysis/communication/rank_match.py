@@ -102,7 +102,7 @@ def _collectives_of(trace: Trace) -> tuple[pd.DataFrame, pd.DataFrame]:
     The host's have no numbers, and any free thread takes the next one: they count as one stream.
     """
     if trace.devices:
-        times = collective_times(trace, trace.devices[0])
+        times = collective_times(trace)
         return times.assign(annotation=unmeasured(len(times))), trace.collectives.set_index("kernel").loc[
             times["kernel"]
         ]

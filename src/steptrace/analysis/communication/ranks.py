@@ -128,7 +128,7 @@ def rank_kernels(traces: dict[int, Trace]) -> pd.DataFrame:
 
     Figures are over the ranks that ran the kernel; the others do not count as 0.
     """
-    parts = [kernel_table(t, t.devices[0]).assign(rank=rank) for rank, t in traces.items() if t.devices]
+    parts = [kernel_table(t).assign(rank=rank) for rank, t in traces.items() if t.devices]
     if not parts:
         return frame_of(RankKernel)
     every = pd.concat(parts, ignore_index=True)

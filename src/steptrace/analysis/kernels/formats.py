@@ -200,14 +200,14 @@ _NARROW: Final = re.compile(r"^c10::(?:Float8|Float4|Byte|Char)", re.IGNORECASE)
 
 
 @once
-def kernel_formats(trace: Trace, device: int) -> pd.DataFrame:
-    """The compute kernels of GPU `device` by name, format and use of tensor cores (table `kernel_formats`).
+def kernel_formats(trace: Trace) -> pd.DataFrame:
+    """The compute kernels of the analysed GPU by name, format and use of tensor cores (table `kernel_formats`).
 
     A kernel is eligible for tensor cores if its name is that of a matrix product, a convolution or attention, or if
     the operator that launched it is one and its name is not that of a helper (layout, split-K sums, elementwise).
     """
     kernels = trace.kernels
-    chosen = np.flatnonzero((kernels["device"] == device).to_numpy() & (kernels["kind"] == "compute").to_numpy())
+    chosen = np.flatnonzero((kernels["device"] == trace.device).to_numpy() & (kernels["kind"] == "compute").to_numpy())
     op = launching_op(trace)[chosen]
     codes = pd.DataFrame(
         {

@@ -38,9 +38,9 @@ _KEYS = ["name", "kind"]
 
 
 @once
-def kernel_table(trace: Trace, device: int) -> pd.DataFrame:
+def kernel_table(trace: Trace) -> pd.DataFrame:
     """The activities of one GPU by name, the one with the most time first (table `kernel_names`)."""
-    kernels = trace.kernels[(trace.kernels["device"] == device).to_numpy()]
+    kernels = trace.kernels[(trace.kernels["device"] == trace.device).to_numpy()]
     # By category, since sorting the texts takes ten times as long.
     columns = {name: kernels[name].cat.reorder_categories(sorted(kernels[name].cat.categories)) for name in _KEYS}
     groups = kernels.assign(**columns).groupby(_KEYS, sort=True, observed=True)["dur"]
@@ -56,9 +56,9 @@ def kernel_table(trace: Trace, device: int) -> pd.DataFrame:
 
 
 @once
-def kernel_types(trace: Trace, device: int) -> pd.DataFrame:
+def kernel_types(trace: Trace) -> pd.DataFrame:
     """The time of each combination of classes that ran on a GPU at once (table `kernel_types`)."""
-    gpu = activity(trace, device)
+    gpu = activity(trace)
     spans = {"compute": gpu.compute, "comm": gpu.comm, "memory": gpu.memory}
     busy = intervals.measure(gpu.busy)
     rows = []

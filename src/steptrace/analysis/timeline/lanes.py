@@ -12,6 +12,8 @@ import pandas as pd
 
 from steptrace.analysis.common.call_tree import depths
 from steptrace.analysis.common.kernel_names import short_name
+from steptrace.analysis.idle import idle_gaps
+from steptrace.analysis.syncs import sync_costs
 from steptrace.intervals import Ints
 from steptrace.trace import names as naming
 from steptrace.trace.columns import Mask, map_names, marks_steps, nearest, row_numbers, start_end, take
@@ -59,15 +61,13 @@ def shown_time(trace: Trace) -> Shown:
     return Shown(row, start, start + max(int(step["dur"]), 1), start + int(step["host_dur"]))
 
 
-def lanes_of(trace: Trace, device: int | None, costs: pd.DataFrame, gaps: pd.DataFrame | None) -> list[Lane]:
-    """The lanes from top to bottom, without empty ones; arguments as for `timeline`."""
-    time = shown_time(trace)
-    lanes = _threads(trace, time, _OP_LEVELS if device is None else _OP_LEVELS_WITH_GPU)
-    lanes += [_calls(trace, time), _syncs(costs, time)]
-    if gaps is not None:
-        lanes.append(_idle(gaps, time))
-    if device is not None:
-        lanes += _streams(trace, device, time)
+def lanes_of(trace: Trace) -> list[Lane]:
+    """The lanes from top to bottom, without empty ones."""
+    time, with_gpu = shown_time(trace), trace.device is not None
+    lanes = _threads(trace, time, _OP_LEVELS_WITH_GPU if with_gpu else _OP_LEVELS)
+    lanes += [_calls(trace, time), _syncs(sync_costs(trace), time)]
+    if with_gpu:
+        lanes += [_idle(idle_gaps(trace), time), *_streams(trace, time)]
     return [lane for lane in lanes if len(lane.events)]
 
 
@@ -205,8 +205,9 @@ def _idle(gaps: pd.DataFrame, time: Shown) -> Lane:
     return Lane("idle", "GPU idle", _events(shown, level, [f"idle_{cause}" for cause in shown["cause"]], ended, time))
 
 
-def _streams(trace: Trace, device: int, time: Shown) -> list[Lane]:
+def _streams(trace: Trace, time: Shown) -> list[Lane]:
     """The GPU's streams by number; of many the busiest have boxes."""
+    device = trace.device
     table = trace.kernels
     rows = table.iloc[_chosen(table, time, (table["device"] == device).to_numpy())]
     short = {name: short_name(str(name)) for name in rows["name"].unique()}

@@ -17,8 +17,6 @@ until there are fewer.
 import numpy as np
 import pandas as pd
 
-from steptrace.analysis.idle import idle_gaps
-from steptrace.analysis.syncs import sync_costs
 from steptrace.analysis.timeline.lanes import Lane, Shown, lanes_of, shown_time
 from steptrace.documents.timeline import Lane as ShownLane
 from steptrace.documents.timeline import Timeline
@@ -33,12 +31,12 @@ _BOX = ("lane", "level", "kind", "name", "start_ns", "dur_ns", "events", "time_n
 
 
 @once
-def timeline(trace: Trace, device: int | None) -> tuple[list[Lane], pd.DataFrame]:
-    """The lanes and the boxes of those that are shown: see `merge`; without GPU work `device` is None.
+def timeline(trace: Trace) -> tuple[list[Lane], pd.DataFrame]:
+    """The lanes and the boxes of those that are shown: see `merge`.
 
     Times of boxes count from the start of the time shown; `lane` is the place in the list.
     """
-    lanes = lanes_of(trace, device, sync_costs(trace, device), None if device is None else idle_gaps(trace, device))
+    lanes = lanes_of(trace)
     drawn = [lane.events.assign(lane=number) for number, lane in enumerate(lanes) if lane.shown]
     return lanes, _boxes(drawn, shown_time(trace)) if drawn else pd.DataFrame({name: [] for name in _BOX})
 
@@ -88,12 +86,12 @@ def _boxes(lanes: list[pd.DataFrame], time: Shown) -> pd.DataFrame:
     return boxes.sort_values(["lane", "level", "start_ns", "dur_ns", "kind"], kind="stable").reset_index(drop=True)
 
 
-def shown_timeline(trace: Trace, device: int | None) -> Timeline | None:
+def shown_timeline(trace: Trace) -> Timeline | None:
     """The picture for summary.json, 20 to 50 kB; None without events.
 
     Boxes are columns, lane by lane; `what` is the index in `names` and `kinds`.
     """
-    lanes, boxes = timeline(trace, device)
+    lanes, boxes = timeline(trace)
     if boxes.empty:
         return None
     time = shown_time(trace)
