@@ -86,9 +86,9 @@ int64_t intern(Intern *table, const char *text, size_t length)
     uint64_t hash = hash_of(table->seed, text, length);
     size_t at = hash & (table->slot_count - 1);
     for (; table->slots[at]; at = (at + 1) & (table->slot_count - 1)) {
-        size_t number = table->slots[at] - 1, known;
-        const char *other = intern_text(table, number, &known);
-        if (table->hashes[number] == hash && known == length && !memcmp(other, text, length))
+        size_t number = table->slots[at] - 1, held;
+        const char *other = intern_text(table, number, &held);
+        if (table->hashes[number] == hash && held == length && !memcmp(other, text, length))
             return (int64_t)number;
     }
     size_t room = table->room;

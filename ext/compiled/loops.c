@@ -16,7 +16,7 @@ void nesting_parents(size_t count, const int64_t *group, const int64_t *start, c
 }
 
 int enclosing(size_t count, const int64_t *group, const int64_t *start, const int64_t *end, size_t queries,
-              const int64_t *of, const int64_t *time, int64_t *found)
+              const int64_t *of, const int64_t *time, int64_t *row)
 {
     int64_t *parent = malloc((count ? count : 1) * sizeof *parent);
     if (!parent)
@@ -35,7 +35,7 @@ int enclosing(size_t count, const int64_t *group, const int64_t *start, const in
         int64_t at = low && group[low - 1] == of[query] ? (int64_t)low - 1 : -1;
         while (at >= 0 && end[at] <= time[query])
             at = parent[at];
-        found[query] = at;
+        row[query] = at;
     }
     free(parent);
     return 0;

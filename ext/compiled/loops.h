@@ -10,7 +10,7 @@ void nesting_parents(size_t count, const int64_t *group, const int64_t *start, c
 
 /* As `enclosing` of steptrace.intervals: `count` spans, `queries` instants. -1 without memory. */
 int enclosing(size_t count, const int64_t *group, const int64_t *start, const int64_t *end, size_t queries,
-              const int64_t *of, const int64_t *time, int64_t *found);
+              const int64_t *of, const int64_t *time, int64_t *row);
 
 /* As `nearest` of steptrace.trace.columns. -1 where a parent is no row, or parents go round in a circle. */
 int nearest(size_t count, const int32_t *parent, const int8_t *wanted, int32_t *row);

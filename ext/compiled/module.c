@@ -57,17 +57,18 @@ static int take_column(Scanner *scanner, PyObject *given, int kind)
 {
     const char *form, *arg;
     Py_ssize_t length;
-    int width, known = 0, place = scanner->column_counts[kind];
+    int width, form_number = 0, place = scanner->column_counts[kind];
     if (!PyArg_ParseTuple(given, "sy#i", &form, &arg, &length, &width))
         return -1;
-    while (known < FORMS && strcmp(form, FORM_NAMES[known]))
-        known++;
-    int named = known >= INTEGER && known < FORMS, number = named ? place_of_arg(&scanner->args, arg, (size_t)length) : -1;
-    if (known == FORMS || place == MOST_COLUMNS || (named && number < 0) || (width != 4 && width != 8)) {
+    while (form_number < FORMS && strcmp(form, FORM_NAMES[form_number]))
+        form_number++;
+    int named = form_number >= INTEGER && form_number < FORMS;
+    int number = named ? place_of_arg(&scanner->args, arg, (size_t)length) : -1;
+    if (form_number == FORMS || place == MOST_COLUMNS || (named && number < 0) || (width != 4 && width != 8)) {
         PyErr_Format(PyExc_ValueError, "no room for a column '%s', or no such form", form);
         return -1;
     }
-    scanner->columns[kind][place] = (Column){(int8_t)known, (int8_t)number, width == 4};
+    scanner->columns[kind][place] = (Column){(int8_t)form_number, (int8_t)number, width == 4};
     scanner->column_counts[kind]++;
     return 0;
 }
@@ -79,7 +80,7 @@ static int take_kind(Scanner *scanner, PyObject *given)
     int kind = scanner->kind_count;
     if (!PyArg_ParseTuple(given, "O!O!", &PyList_Type, &columns, &PyList_Type, &sorts))
         return -1;
-    if (kind == MOST_KINDS || scanner->known_sorts + (size_t)PyList_Size(sorts) > sizeof scanner->kinds) {
+    if (kind == MOST_KINDS || scanner->declared_sorts + (size_t)PyList_Size(sorts) > sizeof scanner->kinds) {
         PyErr_SetString(PyExc_ValueError, "too many kinds or sorts of events");
         return -1;
     }
@@ -92,11 +93,11 @@ static int take_kind(Scanner *scanner, PyObject *given)
         Py_ssize_t length;
         if (PyBytes_AsStringAndSize(PyList_GetItem(sorts, i), &text, &length))
             return -1;
-        if (intern(&scanner->sorts, text, (size_t)length) != (int64_t)scanner->known_sorts) {
+        if (intern(&scanner->sorts, text, (size_t)length) != (int64_t)scanner->declared_sorts) {
             PyErr_SetString(PyExc_ValueError, "sorts of events must be distinct");
             return -1;
         }
-        scanner->kinds[scanner->known_sorts++] = (int8_t)kind;
+        scanner->kinds[scanner->declared_sorts++] = (int8_t)kind;
     }
     return 0;
 }
@@ -184,8 +185,8 @@ static PyObject *span_list(const Spans *spans)
 static PyObject *new_strings(Scanner *scanner)
 {
     const Intern *tables[4] = {&scanner->names, &scanner->threads, &scanner->types, &scanner->sorts};
-    PyObject *found = PyList_New(0);
-    for (int table = 0; found && table < 4; table++) {
+    PyObject *lists = PyList_New(0);
+    for (int table = 0; lists && table < 4; table++) {
         PyObject *list = PyList_New(0);
         int failed = !list;
         for (size_t i = scanner->given[table]; !failed && i < tables[table]->count; i++) {
@@ -195,11 +196,11 @@ static PyObject *new_strings(Scanner *scanner)
         }
         if (failed) {
             Py_XDECREF(list);
-            Py_CLEAR(found);
-        } else if (append(found, list))
-            Py_CLEAR(found);
+            Py_CLEAR(lists);
+        } else if (append(lists, list))
+            Py_CLEAR(lists);
     }
-    return found;
+    return lists;
 }
 
 static PyObject *result(Scanner *scanner)
@@ -404,7 +405,7 @@ static PyObject *py_merge_boxes(PyObject *self, PyObject *args)
     static const char widths[] = "4484";
     Py_buffer a[4];
     Boxes boxes = {NULL, NULL, NULL, NULL, 0, 0};
-    PyObject *found = NULL;
+    PyObject *merged = NULL;
     if (take_arrays(args, widths, 3, a))
         return NULL;
     int fits = same_length(a, widths, 0, 3);
@@ -414,18 +415,18 @@ static PyObject *py_merge_boxes(PyObject *self, PyObject *args)
         PyErr_NoMemory();
     if (!failed) {
         Py_ssize_t count = (Py_ssize_t)boxes.count;
-        found = Py_BuildValue("(y#y#y#y#)", boxes.parent ? (char *)boxes.parent : "", count * 4,
+        merged = Py_BuildValue("(y#y#y#y#)", boxes.parent ? (char *)boxes.parent : "", count * 4,
                               boxes.key ? (char *)boxes.key : "", count * 4, boxes.calls ? (char *)boxes.calls : "",
                               count * 8, boxes.own ? (char *)boxes.own : "", count * 8);
     }
     free_boxes(&boxes);
     Py_XDECREF(none);
-    return found;
+    return merged;
 }
 
 static PyMethodDef METHODS[] = {
     {"nesting_parents", py_nesting_parents, METH_VARARGS, "nesting_parents(group, start, end, parent): fills `parent`."},
-    {"enclosing", py_enclosing, METH_VARARGS, "enclosing(group, start, end, query_group, time, found): fills `found`."},
+    {"enclosing", py_enclosing, METH_VARARGS, "enclosing(group, start, end, query_group, time, row): fills `row`."},
     {"nearest", py_nearest, METH_VARARGS, "nearest(parent, wanted, row): fills `row`."},
     {"call_tree", py_call_tree, METH_VARARGS,
      "call_tree(thread, ts, dur of each table; kind, row, thread, parent, depth, size, ts, host, own): fills the latter."},

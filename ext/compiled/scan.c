@@ -304,7 +304,7 @@ static int add_event(Scanner *scanner, Text *text, const char *begin)
     PLAINLY(name->kind != ABSENT && name->kind != STRING);
     const int64_t times[2] = {to_ns(&event.of[TS]), to_ns(&event.of[DUR])};
     TRY(number_sort(scanner, &event, &sort));
-    if ((size_t)sort < scanner->known_sorts)
+    if ((size_t)sort < scanner->declared_sorts)
         return add_row(scanner, &event, scanner->kinds[sort], sort, times, begin);
     if (event.of[CAT].kind != STRING && is_text(&event.of[PH], "M") && is_text(name, "thread_name"))
         return add_span(&scanner->thread_names, (size_t)(at - begin), (size_t)(text->at - begin));

@@ -48,7 +48,7 @@ typedef struct {
     Column columns[MOST_KINDS][MOST_COLUMNS];
     int kind_count, column_counts[MOST_KINDS];
     Keys args;
-    size_t known_sorts;
+    size_t declared_sorts;
     int64_t *counts; /* events of each sort in the chunk */
     size_t counts_room;
     Rows rows[MOST_KINDS];

@@ -75,14 +75,14 @@ def matched_collectives(traces: dict[int, Trace]) -> tuple[pd.DataFrame, pd.Data
 
 def _waits(matched: pd.DataFrame, collectives: pd.DataFrame, clocks: Clocks) -> pd.DataFrame:
     second = matched[~matched["last"]].groupby("match")["start_ns"].max()
-    found_of = []
+    waits = []
     for rank in clocks.offset:
         own = matched[matched["rank"] == rank]
         last = own[own["last"]].set_index("match")
         others = matched[matched["match"].isin(last.index) & (matched["rank"] != rank)]
         measured = len(own) > 0
         alone = list(clocks.component.values()).count(clocks.component[rank]) == 1
-        found_of.append(
+        waits.append(
             {
                 "rank": rank,
                 "clock_offset_ns": None if alone else clocks.offset[rank],
@@ -95,7 +95,7 @@ def _waits(matched: pd.DataFrame, collectives: pd.DataFrame, clocks: Clocks) -> 
                 "delay_ns": _measure(second[last.index], last["start_ns"]) if measured else None,
             }
         )
-    return frame_of(RankWait, found_of)
+    return frame_of(RankWait, waits)
 
 
 def _waited(parts: pd.DataFrame) -> int:
