@@ -1,8 +1,9 @@
-"""What planning a workflow costs: a dry run of many variants beside Snakemake's own of as many jobs and files.
+"""What a call of the workflow costs that has nothing to do, beside Snakemake's own of as many jobs and files.
 
-    python bench/pipeline.py [--variants 100] [--json FILE]
+    python bench/pipeline.py [--json FILE]
 
-Processor seconds; `again` is the second call, for which what was composed and read is remembered.
+Processor seconds of `snakemake -n`, the smallest of several calls: of the default studies, and of a study of 100
+variants. Nothing is trained: every output is an empty file that Snakemake takes for up to date.
 """
 
 import argparse
@@ -14,72 +15,100 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[1]
+VARIANTS = 100
+CALLS = 3
 LOSSES = ("boolean_mask", "where", "sort", "ignore_index")
 BARE = """
-V = [f"v{i}" for i in range(VARIANTS)]
-RUNS = expand("r/{v}/run{k}/status.json", v=V, k=range(3))
+S = {STUDIES}
+RUNS = lambda name, s: expand("r/" + s + "/{v}/run{k}/" + name, v=S[s], k=range(3))
 rule all:
-    input: RUNS, expand("r/{v}/{c}/status.json", v=V, c=["equivalence", "prediction"]), "r/comparison.json"
-for k in range(3):
+    input: [RUNS("summary.json", s) for s in S], expand("p/{s}.html", s=S), "p/index.html"
+for s in S:
+    for k in range(3):
+        rule:
+            name: f"train_{s}_{k}"
+            output: f"r/{s}/{{v}}/run{k}/status.json"
+            params: depends=lambda wildcards: wildcards.v
+            shell: "touch {output}"
+    for c in ["equivalence", "prediction"]:
+        rule:
+            name: f"{c}_{s}"
+            output: f"r/{s}/{c}.json"
+            params: variants=S[s]
+            shell: "touch {output}"
     rule:
-        name: f"train{k}"
-        input: "c/{v}.yaml"
-        output: f"r/{{v}}/run{k}/status.json"
+        name: f"analyze_{s}"
+        input: expand("r/" + s + "/{{v}}/run{k}/status.json", k=range(3))
+        output: expand("r/" + s + "/{{v}}/run{k}/summary.json", k=range(3))
         shell: "touch {output}"
-for c in ["equivalence", "prediction"]:
-    rule:
-        name: c
-        input: "c/{v}.yaml"
-        output: f"r/{{v}}/{c}/status.json"
-        shell: "touch {output}"
-rule analyze:
-    input: expand("r/{{v}}/run{k}/status.json", k=range(3))
-    output: expand("r/{{v}}/run{k}/summary.json", k=range(3))
-    shell: "touch {output}"
 rule compare:
-    input: RUNS, expand("r/{v}/run{k}/summary.json", v=V, k=range(3))
-    output: "r/comparison.json"
+    input: lambda w: RUNS("status.json", w.s) + RUNS("summary.json", w.s), "r/{s}/equivalence.json", "r/{s}/prediction.json"
+    output: "r/{s}/comparison.json"
     shell: "touch {output}"
+rule report:
+    input: "r/{s}/comparison.json", lambda w: RUNS("summary.json", w.s)
+    output: "p/{s}.html"
+    shell: "touch {output}"
+rule index:
+    input: expand("r/{s}/comparison.json", s=S)
+    output: "p/index.html"
+    shell: "touch {output}"
+ruleorder: index > report
 """
 
 
-def dry_runs(folder: Path, variants: int) -> dict[str, float]:
-    """Processor seconds of dry runs: Snakemake's own, ours without anything remembered, ours again."""
+def calls(folder: Path, *, many: bool) -> dict[str, float]:
+    """Processor seconds of calls with nothing to do: Snakemake's own, ours, and their ratio."""
     bare, ours = folder / "bare", folder / "ours"
-    (bare / "c").mkdir(parents=True)
-    for i in range(variants):
-        (bare / "c" / f"v{i}.yaml").touch()
-    (bare / "Snakefile").write_text(BARE.replace("VARIANTS", str(variants)))
-    study = "\n".join(f"  v{i}: [seed={i}, loss={LOSSES[i % 4]}]" for i in range(variants))
-    (ours / "config" / "study").mkdir(parents=True)
-    (ours / "config" / "workflow.yaml").write_text("studies: [many]\nscale: cpu\n")
-    text = f"title: Many\nbaseline: v0\nreference: [loss=masked_reference]\nvariants:\n{study}\n"
-    (ours / "config" / "study" / "many.yaml").write_text(text)
-    own = cpu([sys.executable, "-m", "snakemake", "-n", "--cores", "2", "--quiet", "rules", "progress"], bare)
-    command = [sys.executable, "-m", "snakemake", "-n", "--cores", "2", "--snakefile", str(ROOT / "Snakefile")]
-    command += ["--workflow-profile", str(ROOT / "profiles" / "default"), "--directory", str(ours)]
-    cold, again = cpu(command, ours), cpu(command, ours)
-    return {"variants": variants, "snakemake_s": own, "cold_s": cold, "again_s": again, "ratio": again / own}
+    for one in (bare, ours / "config" / "study"):
+        one.mkdir(parents=True)
+    studies = "[many]" if many else "[masked_loss, giou, input_pipeline]"
+    (ours / "config" / "workflow.yaml").write_text(f"studies: {studies}\nscale: cpu\n")
+    if many:
+        variants = "\n".join(f"  v{i}: [seed={i}, loss={LOSSES[i % 4]}]" for i in range(VARIANTS))
+        text = f"title: Many\nbaseline: v0\nreference: [loss=masked_reference]\nvariants:\n{variants}\n"
+        (ours / "config" / "study" / "many.yaml").write_text(text)
+    snakemake = [sys.executable, "-m", "snakemake", "--cores", "2"]
+    workflow = ["--snakefile", str(ROOT / "Snakefile"), "--workflow-profile", str(ROOT / "profiles" / "default")]
+    ours_s = nothing_to_do([*snakemake, *workflow, "--directory", str(ours)], ours)
+    jobs: dict[str, list[str]] = {}
+    for run in sorted(ours.glob("results/*/*/run0")):
+        jobs.setdefault(run.parts[-3], []).append(run.parts[-2])
+    (bare / "Snakefile").write_text(BARE.replace("{STUDIES}", repr(jobs)))
+    own_s = nothing_to_do([*snakemake, "--rerun-triggers", "mtime", "params", "input", "--nolock"], bare)
+    return {"variants": sum(map(len, jobs.values())), "snakemake_s": own_s, "ours_s": ours_s, "ratio": ours_s / own_s}
+
+
+def nothing_to_do(command: list[str], folder: Path) -> float:
+    """The smallest processor time of a dry run, once every output is there."""
+    listed = subprocess.run([*command, "--summary"], cwd=folder, capture_output=True, text=True, check=True).stdout
+    for row in listed.splitlines()[1:]:
+        output = folder / row.partition("\t")[0]
+        output.parent.mkdir(parents=True, exist_ok=True)
+        (output.mkdir if output.name == "tables" else output.touch)()
+    subprocess.run([*command, "--touch"], cwd=folder, capture_output=True, check=True)
+    return min(cpu([*command, "-n"], folder) for _ in range(CALLS))
 
 
 def cpu(command: list[str], folder: Path) -> float:
-    """Processor seconds of a command with its children."""
+    """Processor seconds of a call with its children, which must have nothing to do."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert "Nothing to be done" in done.stdout, done.stdout
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def main() -> None:
     """Run the benchmark of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--variants", type=int, default=100)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    with TemporaryDirectory() as folder:
-        figures = dry_runs(Path(folder), options.variants)
-    for name, value in figures.items():
-        print(f"{name:>24} {value:8.2f}")
+    figures = {}
+    for name in ("default studies", f"{VARIANTS} variants"):
+        with TemporaryDirectory() as folder:
+            figures[name] = calls(Path(folder), many=name != "default studies")
+        print(name, *(f"{key} {value:.2f}" for key, value in figures[name].items()), sep="  ")
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2) + "\n")
 
