@@ -42,7 +42,9 @@ for s in S:
         output: expand("r/" + s + "/{{v}}/run{k}/summary.json", k=range(3))
         shell: "touch {output}"
 rule compare:
-    input: lambda w: RUNS("status.json", w.s) + RUNS("summary.json", w.s), "r/{s}/equivalence.json", "r/{s}/prediction.json"
+    input:
+        lambda w: RUNS("status.json", w.s) + RUNS("summary.json", w.s),
+        expand("r/{{s}}/{c}.json", c=["equivalence", "prediction"]),
     output: "r/{s}/comparison.json"
     shell: "touch {output}"
 rule report:
