@@ -17,7 +17,6 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from steptrace.errors import SteptraceError
 from steptrace.format import rough_duration
-from steptrace.record import read_status
 from steptrace.terminal import printable
 
 #: Of Snakemake's messages below a warning, by how they begin.
@@ -133,6 +132,8 @@ def _statuses(output: Sequence[str]) -> Iterator[Path]:
 
 
 def _error(file: Path) -> str | None:
+    from steptrace.record import read_status  # a call with nothing to do has no use for it
+
     try:
         return read_status(file.parent).error
     except SteptraceError as error:

@@ -16,8 +16,6 @@ from typing import Any, Final
 
 from steptrace.config.gpus import visible_gpus
 from steptrace.config.plan import Plan
-from steptrace.documents.base import is_present
-from steptrace.documents.comparison import Comparison
 
 RESULTS: Final = Path("results")
 #: Snakemake gives a job no more than there is; a cluster's profile says what that is (`max-threads`).
@@ -94,8 +92,14 @@ class Rules:
         Those of another version of steptrace cannot be read, and come back with the study's next run.
         """
         files = sorted(RESULTS.glob("*/comparison.json"))
-        others = [f for f in files if f.parent.name not in self.plan.studies and is_present(f, Comparison)]
-        return [str(file) for file in others if Path("reports", f"{file.parent.name}.html").is_file()]
+        others = [file for file in files if file.parent.name not in self.plan.studies]
+        with_page = [file for file in others if Path("reports", f"{file.parent.name}.html").is_file()]
+        if not with_page:
+            return []
+        from steptrace.documents.base import is_present  # most calls can do without these
+        from steptrace.documents.comparison import Comparison
+
+        return [str(file) for file in with_page if is_present(file, Comparison)]
 
     # How much of the machine.
     def lacks_gpu(self) -> bool:

@@ -4,6 +4,7 @@ import atexit
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -11,7 +12,6 @@ from filelock import FileLock, Timeout
 
 from steptrace.config.plan import RESULTS, make_plan
 from steptrace.errors import SteptraceError
-from steptrace.record import STATUS_FILE, would_end_alike
 from steptrace.root import ROOT
 from steptrace.terminal import printable
 from steptrace.workflow.rules import Rules
@@ -57,9 +57,12 @@ def before_the_first_job(rules: Rules, *, gpus_here: bool) -> None:
 
 def set_failures_aside(folders: list[str]) -> None:
     """Rename the status of each failure below these folders of results/: without one it is made by the next call."""
+    from steptrace.record import STATUS_FILE, would_end_alike  # a call with nothing to do does not come here
+
     for file in [file for name in folders for file in Path(RESULTS, name).rglob(STATUS_FILE)]:
         if would_end_alike(file.parent):
             continue
-        file.replace(file.with_name(FAILED_FILE))
+        with suppress(OSError):  # on a disk that has become read-only
+            file.replace(file.with_name(FAILED_FILE))
         if file.parent.name in ("equivalence", "prediction"):
             (file.parents[2] / f"{file.parent.name}.json").unlink(missing_ok=True)
