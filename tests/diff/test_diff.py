@@ -12,7 +12,7 @@ from steptrace.cli import main
 from steptrace.diff import diff, read_sides
 from steptrace.documents.base import read
 from steptrace.documents.diff import Diff, Pair
-from steptrace.report.diff import _pair, in_words, page_html
+from steptrace.report.diff import _pair, in_words, page_html, totals
 
 REAL = (TRACES / "diff_control.json.gz", TRACES / "diff_test.json.gz")
 
@@ -67,6 +67,8 @@ def test_a_longer_kernel_stands_at_its_operator_too(compared: Compared) -> None:
     assert "aten::mm" in [row.name for row in found.operators]
     assert "gemm" in page_html(found)
     assert not any(word in in_words(found) for word in ("better", "worse", "slower"))  # figures, no verdict
+    names = [name for name, _ in totals(found)]
+    assert len(names) == len(set(names))  # no figure stands there twice
 
 
 def test_what_only_one_side_has_is_said(compared: Compared) -> None:

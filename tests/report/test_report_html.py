@@ -69,7 +69,7 @@ def test_a_cpu_study_says_what_it_did_not_measure(make_study: MakeStudy) -> None
         sections.variants(load_study(make_study("cpu")))
     )
     assert cells["Step time"] == "12.4 ms"
-    assert (cells["Ratio"], cells["Verdict"]) == ("not measured", "baseline")
+    assert (cells["Ratio"], cells["Verdict"]) == ("1.00×", "baseline")
     shown = text_of(sections.variants(load_study(make_study("cpu"))))
     shown += text_of(sections.syncs(load_study(make_study("cpu"))))
     assert "Multiprocessors" not in shown

@@ -12,10 +12,12 @@ from steptrace.report.page.markup import Html, breakable, page, render
 from steptrace.report.page.parts import Explained, note, section
 from steptrace.report.page.table import text_table
 
-#: How many rows of a topic the page lists, and the terminal; diff.json has all.
 #: A larger multiple says less than the two figures.
 _MOST_TIMES: Final = 20
+#: How many rows of a topic the page lists, and the terminal; diff.json has all.
 MOST_ROWS: Final = 10
+#: Letters of a name; diff.json has all.
+_LONGEST: Final = 100
 _MOST_LINES: Final = 8
 #: Each topic with its heading, and the columns that are shown: name in the table, heading, unit.
 TOPICS: Final = (
@@ -89,7 +91,7 @@ def _side(side: DiffSide) -> str:
 
 def _named(row: RowChange) -> Sequence[str]:
     only = "" if row.in_a and row.in_b else "only in A" if row.in_a else "only in B"
-    return fmt.clipped(row.name, 100), row.place or "", only, "renamed" if row.renamed_from else ""
+    return fmt.clipped(row.name, _LONGEST), row.place or "", only, "renamed" if row.renamed_from else ""
 
 
 def page_html(diff: Diff) -> str:
@@ -119,12 +121,12 @@ def _topic(
 
 def _row_name(row: RowChange) -> Html:
     """Its name, and where it differs from its twin on the other side."""
-    html = Html('<span class="place">{}</span>').format(breakable(row.name))
+    html = Html('<span class="place">{}</span>').format(breakable(fmt.clipped(row.name, _LONGEST)))
     only = "" if row.in_a and row.in_b else f"only in {'A' if row.in_a else 'B'}"
     for text in filter(None, (row.place, only)):
         html += Html('<span class="note">{}</span>').format(breakable(text))
     if row.renamed_from:
         html += Html("<details><summary>under another name in A</summary>{}</details>").format(
-            "; ".join(row.renamed_from)
+            "; ".join(fmt.clipped(name, _LONGEST) for name in row.renamed_from)
         )
     return html

@@ -29,11 +29,15 @@ Unit = str | Callable[[float], str] | None
 
 @dataclass(frozen=True)
 class Figure:
-    """A column: figures by the names of rows; `unit` is one of `fmt.with_unit`, or makes words of a number."""
+    """A column: figures by the names of rows; `unit` is one of `fmt.with_unit`, or makes words of a number.
+
+    `absent` is what a row without a figure says.
+    """
 
     heading: str
     values: Mapping[str, Value]
     unit: Unit = None
+    absent: str = fmt.NOT_MEASURED
 
 
 def figures_table(
@@ -48,7 +52,7 @@ def figures_table(
     return _table(
         [(head, False), *((figure.heading, not text) for figure, text in zip(kept, words, strict=True))],
         [
-            (ids[name] if ids else "", [{"text": label}, *(_figure(f.values.get(name), f.unit) for f in kept)])
+            (ids[name] if ids else "", [{"text": label}, *(_figure(f, name) for f in kept)])
             for name, label in rows.items()
         ],
     )
@@ -66,9 +70,10 @@ def _table(heads: Sequence[tuple[str, bool]], rows: Sequence[tuple[str, Sequence
     return render("page/table", heads=heads, rows=rows, most=len(rows), count=len(rows), silent="")
 
 
-def _figure(value: Value, unit: Unit) -> dict[str, Any]:
+def _figure(figure: Figure, row: str) -> dict[str, Any]:
+    value, unit = figure.values.get(row), figure.unit
     if value is None:
-        text: str = _NOT_MEASURED
+        text: str = Markup('<span class="null">{}</span>').format(figure.absent)
     elif isinstance(value, str):
         text = value
     else:

@@ -1,7 +1,10 @@
 """The section "Syncs" of a study's page: where each variant syncs, and what changes against its baseline."""
 
+from collections.abc import Sequence
+
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, SyncDiff, VariantResult
+from steptrace.documents.syncs import Site
 from steptrace.report.page.markup import Anchors, Html, place, render, unplaced
 from steptrace.report.page.parts import Explained
 from steptrace.report.page.table import site_table
@@ -15,7 +18,12 @@ def syncs(study: Comparison) -> Html:
     """
     every = variants_shown(study)
     without = [variant for variant in every if _count(variant) == 0 and not variant.predicted_unknown]
-    tables = [(variant, _table(variant)) for variant in every if variant not in without]
+    # Variants with the same syncs are one block.
+    alike: dict[object, list[VariantResult]] = {}
+    for variant in every:
+        if variant not in without:
+            alike.setdefault((variant.syncs, _sites(variant), variant.predicted_unknown), []).append(variant)
+    tables = [(group, _table(group[0])) for group in alike.values()]
     return render(
         "study/syncs",
         study=study,
@@ -38,9 +46,12 @@ def _count(variant: VariantResult) -> float | None:
 
 def _table(variant: VariantResult) -> Explained:
     """The sites that were traced, else those that are predicted; nothing without any."""
-    anchor = f"{Anchors().of('site', variant.name)}-"
-    sites = variant.sync_sites if variant.syncs.measured_per_step is not None else variant.predicted_sites
-    return site_table(sites, anchor) if sites else Explained("")
+    sites = _sites(variant)
+    return site_table(sites, f"{Anchors().of('site', variant.name)}-") if sites else Explained("")
+
+
+def _sites(variant: VariantResult) -> Sequence[Site]:
+    return variant.sync_sites if variant.syncs.measured_per_step is not None else variant.predicted_sites
 
 
 def changed(diff: SyncDiff) -> str:

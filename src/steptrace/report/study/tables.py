@@ -245,7 +245,7 @@ def section_times(study: Comparison) -> Html | None:
     for title, name in (("Inside the loss, host time", "host"), ("Inside the loss, GPU time", "device")):
         inside = {v.name: _inside_the_loss(v, f"{name}_ns_per_step") for v in study.variants}
         labels = dict.fromkeys(label for of_variant in inside.values() for label in of_variant)
-        figures = [Figure(label, {one: of.get(label) for one, of in inside.items()}, "ns") for label in labels]
+        figures = [Figure(label, {one: of.get(label) for one, of in inside.items()}, "ns", "none") for label in labels]
         shown = [variant for variant in study.variants if inside[variant.name]]
         tables += [(f"{title} per profiled step", table(shown, figures))] if shown else []
     if not tables:

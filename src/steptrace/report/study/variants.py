@@ -14,7 +14,7 @@ from steptrace.documents.comparison import (
 )
 from steptrace.documents.comparison.runs import ProcessError
 from steptrace.report.page.markup import Html, anchor, breakable, inline_code, render
-from steptrace.report.page.table import Figure, Unit, figures_table
+from steptrace.report.page.table import Figure, Unit, figures_table, text_table
 from steptrace.report.study.model import samples_per_step
 
 _BADGE: Final = Html('<span class="badge {}">{}</span>')
@@ -26,6 +26,7 @@ _STATUS: Final = {"oom": "out of memory"}
 def variants(study: Comparison) -> Html:
     """All variants side by side, what to read with care, gates, the runs that failed, and the terms."""
     figures = _figures(study)
+    expected = [(breakable(v.name), inline_code(v.hypothesis)) for v in study.variants if v.hypothesis]
     shown = {figure.heading for figure in figures if any(value is not None for value in figure.values.values())}
     terms = ["StepTimes.median", "RatioToBaseline.value", "RatioToBaseline.verdict", "Method.noise_floor"]
     terms += ["SyncCounts.measured_per_step", "Equivalence.status", "VariantResult.profiled_over_unprofiled"]
@@ -39,6 +40,7 @@ def variants(study: Comparison) -> Html:
         ),
         of_gpu=shown.intersection(_OF_A_GPU),
         care=care(study),
+        expected=text_table(("Variant", "Expected"), expected) if expected else "",
         endings_of=endings,
         limits_of=limits,
         status=_STATUS,
@@ -52,9 +54,11 @@ _OF_A_GPU: Final = ("GPU busy", "Multiprocessors in use", "NVML utilisation")
 
 def _figures(study: Comparison) -> list[Figure]:
     """The columns: speed, from unprofiled steps; waiting and use of the GPU; trust."""
-    ratios = (
-        {} if study.on_simulated_gpu else {v.name: v.ratio for v in study.variants if v.ratio and not v.is_baseline}
-    )
+    compared = [] if study.on_simulated_gpu else [v for v in study.variants if not v.is_baseline]
+    ratios = {v.name: v.ratio for v in compared if v.ratio is not None}
+    values = {v.name: 1.0 for v in study.measured if v.is_baseline} if ratios else {}
+    values |= {name: of.value for name, of in ratios.items()}
+    some_unknown = any(v.predicted_unknown for v in study.variants)
     times = {v.name: v.step_ms for v in study.variants if v.step_ms is not None}
     interval = f"{fmt.setting(study.method.confidence)} interval"
 
@@ -71,13 +75,13 @@ def _figures(study: Comparison) -> list[Figure]:
         Figure("p95", {name: of.p95 for name, of in times.items()}, "ms"),
         figure("Samples", lambda v: v.samples_per_step if samples_differ else None),
         figure("Samples a second", lambda v: v.samples_per_s if samples_differ else None, _whole),
-        Figure("Ratio", {name: of.value for name, of in ratios.items()}, fmt.multiple),
+        Figure("Ratio", values, fmt.multiple),
         Figure(f"{interval} of the ratio", {name: _ends(of) for name, of in ratios.items()}),
         figure("Verdict", _verdict),
         figure("Syncs per step", lambda v: None if study.on_simulated_gpu else v.syncs.measured_per_step),
         figure("Syncs on the simulated GPU", lambda v: v.syncs.measured_per_step if study.on_simulated_gpu else None),
         figure("Syncs per step, predicted", lambda v: v.syncs.predicted_per_step),
-        figure("Not judged", lambda v: len(v.predicted_unknown) or None),
+        figure("Not judged", lambda v: len(v.predicted_unknown) if some_unknown else None),
         figure(busy, lambda v: v.gpu_busy_pct, "%"),
         figure(sm, lambda v: v.sm_weighted_pct, "%"),
         figure(nvml, lambda v: v.nvml_util_pct, "%"),
@@ -96,12 +100,12 @@ def _ends(ratio: RatioToBaseline) -> str | None:
 
 
 def _named(variant: VariantResult) -> Html:
-    """The name, how its runs ended if not well, and what the study expects of it."""
+    """The name, and how its runs ended if not well."""
     html = Html('<span class="variant">{}</span>').format(breakable(variant.name))
     if variant.status != "ok":
         tone = "not-run" if variant.status == "not run" else "bad"
         html += Html(" ") + _BADGE.format(tone, _STATUS.get(variant.status, variant.status))
-    return html + (_NOTE.format(inline_code(f"Expected: {variant.hypothesis}")) if variant.hypothesis else Html(""))
+    return html
 
 
 def _verdict(variant: VariantResult) -> Html | None:
