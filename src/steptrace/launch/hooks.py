@@ -4,7 +4,6 @@ The program calls these in place of PyTorch's own, so every function here is sho
 """
 
 import functools
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,11 +15,6 @@ from torch.utils.data import dataloader
 
 from steptrace.engine.steps import StepFinder
 
-#: Where frameworks call `next` for a batch; their loaders need not be PyTorch's.
-_FRAMEWORKS = (
-    ("lightning.pytorch.loops.fetchers", "_DataFetcher", "__next__"),
-    ("pytorch_lightning.loops.fetchers", "_DataFetcher", "__next__"),
-)
 Wrapped = Callable[..., Any]
 _NOTHING = nullcontext()
 
@@ -74,12 +68,6 @@ class Hooks:
         _wrap(scaler, "step", self._around_scaler_step)
         _wrap(scaler, "scale", self._around_scale)
         _wrap(dataloader._BaseDataLoaderIter, "__next__", self._around_load)
-
-    def install_frameworks(self) -> None:
-        """Wrap the `_FRAMEWORKS` that are imported; to be called once the program trains."""
-        for module, owner, name in _FRAMEWORKS:
-            if (cls := getattr(sys.modules.get(module), owner, None)) is not None:
-                _wrap(cls, name, self._around_load)
 
     def _label(self, name: str) -> AbstractContextManager[Any]:
         return torch.profiler.record_function(name) if self.labels else _NOTHING
@@ -193,7 +181,7 @@ class Hooks:
         loading = self._loading
 
         def load(iterator: Any) -> Any:
-            if loading.inside:  # a framework's, or a loader whose data set reads from another one
+            if loading.inside:  # a loader whose data set reads from another one
                 loading.size = loading.size or _batch_size(iterator)
                 return original(iterator)
             if self.compiled.stepped:

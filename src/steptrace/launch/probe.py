@@ -75,7 +75,6 @@ class Probe:
         self.steps += 1
         if self.steps == 1:
             self.mark("stepped")
-            self.hooks.install_frameworks()
         try:
             self._phases.send(step)
             return
