@@ -49,31 +49,6 @@ def lightning_that_starts_its_ranks(folder):
     lightning(folder, devices=2)
 
 
-def lightning_without_a_loader(_folder):
-    import lightning
-    import torch
-
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-
-    class Module(lightning.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.model = torch.nn.Linear(8, 1)
-
-        def training_step(self, batch, _):
-            return self.model(batch).square().mean()
-
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), lr=1e-3)
-
-    class Batches:
-        def __iter__(self):
-            return (torch.randn(4, 8) for _ in range(STEPS))
-
-    parts = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-    lightning.Trainer(max_steps=STEPS, devices=1, **dict.fromkeys(parts, False)).fit(Module(), Batches())
-
-
 def _train_on(loader):
     import torch
 

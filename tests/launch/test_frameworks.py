@@ -18,7 +18,6 @@ pytestmark = pytest.mark.frameworks
 PROGRAMS = {
     "lightning": ("lightning", 2),
     "lightning_that_starts_its_ranks": ("lightning", 2),
-    "lightning_without_a_loader": ("lightning", 1),
     "transformers": ("transformers", 2),
     "accelerate": ("accelerate", 2),
     "stateful_loader": ("torchdata", 1),
