@@ -9,7 +9,7 @@ from steptrace.commands.measured import sync_lines
 from steptrace.documents.syncs import SyncSite
 from steptrace.errors import LaunchError
 from steptrace.launch.result import Named, _move_traces, write_results
-from steptrace.launch.start import Launched
+from steptrace.launch.start import Launched, require_steps
 from steptrace.record import read_steps
 
 
@@ -50,6 +50,14 @@ def test_a_program_that_failed_too_early_is_said_to_have_failed(tmp_path: Path) 
         write_results(launched, tmp_path / "run", Named(), {"command": ["python", "train.py"], "cwd": "/"})
     assert raised.value.what == "the program ended with exit code 1 after 1 step, before two were timed"
     assert raised.value.next_step == "see the program's own output"
+
+
+def test_a_program_that_is_killed_in_its_warm_up_is_said_to_have_been_stopped(tmp_path: Path) -> None:
+    (tmp_path / "stepped.7").touch()
+    launched = Launched(exit_code=-9, stopped="signal 15", ranks=(), out=tmp_path, started=1, failures=())
+    with pytest.raises(LaunchError) as raised:
+        require_steps(launched)
+    assert (raised.value.where, raised.value.what) == ("the program was stopped", "signal 15, before a step was timed")
 
 
 def test_each_line_with_a_sync_is_told_once() -> None:

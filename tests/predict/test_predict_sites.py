@@ -6,6 +6,7 @@ import inspect
 import threading
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -42,6 +43,15 @@ def test_a_site_has_line_label_and_count() -> None:
         )
     ]  # fmt: skip
     assert syncs.total == 2
+
+
+def test_a_function_that_a_library_made_of_text_has_no_line_of_its_own() -> None:
+    made: dict[str, Any] = {}
+    exec("def made(x):\n    return x.sum().item()\n", made)
+    with predict_syncs() as syncs:
+        made["made"](torch.rand(3, device="cuda"))
+    (site,) = syncs.sites
+    assert (site.file, site.code) == (HERE, 'made["made"](torch.rand(3, device="cuda"))')
 
 
 def test_operators_are_counted_under_every_label_they_run_in_without_views() -> None:

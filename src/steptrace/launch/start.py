@@ -161,6 +161,9 @@ def require_steps(launched: Launched) -> None:
             f"machine; a command that sets PYTHONPATH must put {_INJECT} first",
         )
     if any(launched.out.glob("stepped.*")):
+        if launched.stopped is not None:
+            where, next_step = "the program was stopped", "fewer --warmup steps, or more time"
+            raise LaunchError(f"{launched.stopped}, before a step was timed", where=where, next_step=next_step)
         raise LaunchError(
             "its process made a step and left no record: it ended by a signal or os._exit, or could not write",
             where=ended(launched),

@@ -59,7 +59,7 @@ def stack_of(frame: FrameType | None, until: str | None = None) -> Stack:
         try:
             kind = _kinds[id(code)][0]
         except KeyError:
-            kind = _kind_of_code(code)
+            kind = _kind_of_running(frame)
         if kind == _LOOKED_PAST:
             if code.co_name == until:
                 break
@@ -124,8 +124,11 @@ def _written_stack(lines: Iterable[str]) -> Stack:
     return Stack(innermost, None, whole=True)
 
 
-def _kind_of_code(code: CodeType) -> int:
+def _kind_of_running(frame: FrameType) -> int:
+    code = frame.f_code
     kind = _kind(Site(code.co_filename, code.co_firstlineno, code.co_name))
+    if code.co_filename.startswith("<") and frame.f_globals.get("__name__") != "__main__":
+        kind = _LOOKED_PAST  # text that a library has made into a function: it has no line that one could read
     _kinds[id(code)] = kind, code
     return kind
 
