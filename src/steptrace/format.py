@@ -5,7 +5,6 @@ rule is changed here and nowhere else. What can be unmeasured takes None.
 """
 
 import math
-from collections.abc import Iterable
 
 NOT_MEASURED = "not measured"
 
@@ -50,6 +49,12 @@ def duration_ns(value: float | None, digits: int = 3) -> str:
 def duration_ms(value: float | None, digits: int = 3) -> str:
     """A time given in milliseconds, in the unit that suits it."""
     return duration_ns(None if value is None else value * NS_PER_MS, digits)
+
+
+def unit_of_ms(value_ms: float) -> tuple[str, float]:
+    """The unit that suits a time in milliseconds, and its length in milliseconds."""
+    unit, size = next((u for u in _TIME_UNITS if abs(value_ms) * NS_PER_MS >= u[1]), _TIME_UNITS[-1])
+    return unit, size / NS_PER_MS
 
 
 def band_ms(low: float, high: float) -> str:
@@ -117,8 +122,8 @@ def step_time(median: float | None, low: float | None, high: float | None) -> tu
         return duration_ms(median, 4), None
     if is_too_wide(low, high):
         return duration_ms(median), TOO_WIDE
-    unit, size = next((u for u in _TIME_UNITS if abs(median) * NS_PER_MS >= u[1]), _TIME_UNITS[-1])
-    values = [value * NS_PER_MS / size for value in (median, low, high)]
+    unit, size = unit_of_ms(median)
+    values = [value / size for value in (median, low, high)]
     of_width = decimals_for_width(values[2] - values[1], most=_decimals_for(values[0], 5))
     # A wide interval deserves few digits, yet a bound of "0 ms" would say what was not measured.
     parts = [_fixed(v, max(of_width, _decimals_for(v, 3))) for v in values]
@@ -157,23 +162,8 @@ def setting(value: float | None) -> str:
     return f"{value * 100:.4g} %"
 
 
-def unit_for_ms(values: Iterable[float]) -> tuple[str, float]:
-    """One unit for a column of times in milliseconds, by the largest: its name and its length in milliseconds."""
-    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
-    return next(((unit, ns / NS_PER_MS) for unit, ns in _TIME_UNITS[:3] if largest * NS_PER_MS >= ns), ("µs", 1e-3))
-
-
-def in_unit(value_ms: float | None, unit_ms: float) -> str:
-    """A time without its unit, for a column whose head names it: three significant digits, at most three decimals."""
-    if value_ms is None or math.isnan(value_ms):
-        return NOT_MEASURED
-    value = value_ms / unit_ms
-    text = significant(value)
-    return text if len(text.partition(".")[2]) <= 3 else _fixed(value, 3)
-
-
 def count(value: float | None) -> str:
-    """A count or a count per step: whole where it is whole, else two decimals; thousands are set apart.
+    """A count or a count per step: whole where it is whole, else at most two decimals; thousands are set apart.
 
     From 100 on one decimal is enough, from 1000 on none.
     """
@@ -183,7 +173,9 @@ def count(value: float | None) -> str:
         return "infinite"
     if float(value).is_integer() or abs(value) >= 1000:
         return f"{round(value):,}"
-    return f"{value:,.1f}" if abs(value) >= 100 else f"{value:,.2f}"
+    if abs(value) < 0.01:
+        return significant(value, 1)
+    return (f"{value:.1f}" if abs(value) >= 100 else f"{value:.2f}").rstrip("0").rstrip(".")
 
 
 def with_unit(value: float | None, unit: str | None) -> str:
@@ -204,13 +196,6 @@ def signed_ns(value: float) -> str:
     """A difference of times with its sign, "+1.20 ms", "−310 µs", "0"."""
     sign = "+" if value > 0 else "\N{MINUS SIGN}" if value < 0 else ""
     return sign + (duration_ns(abs(value)) if value else "0")
-
-
-def multiple(value: float | None) -> str:
-    """A plain multiple such as profiled/unprofiled, "1.04×"."""
-    if value is None or math.isnan(value):
-        return NOT_MEASURED
-    return f"{_fixed(value, 2)}×"
 
 
 def size_bytes(value: float | None) -> str:
@@ -252,16 +237,6 @@ def duration(ns: float) -> str:
     """A time in a sentence: as `duration_ns`, without needless zeros."""
     figure, unit = duration_ns(ns).split(" ")
     return f"{figure.rstrip('0').rstrip('.') if '.' in figure else figure} {unit}"
-
-
-def whole_percent(value: float) -> str:
-    """A share (0 to 1) in a sentence, in whole percent."""
-    return f"{100 * value:.0f} %"
-
-
-def number(value: float) -> str:
-    """A number in a sentence: three digits without needless zeros, from a thousand on a whole one."""
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
 def place(file: str, line: int | None, function: str | None = None) -> str:

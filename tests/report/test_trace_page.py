@@ -189,7 +189,7 @@ def test_one_trace_tells_where_its_time_goes(tmp_path: Path) -> None:
     assert "sync aten::add loss 2 4.00 ms 3.00 ms" in words
     assert "unknown lost not measured none" in words
     assert "cudaGraphLaunch graph 40 41 9.00 µs" in words
-    assert "7 40 2 20.0 ms 1.50 1 4 9 5.00 ms" in words
+    assert "7 40 2 20.0 ms 1.5 1 4 9 5.00 ms" in words
     assert "Memset 2 2 not measured 4.00 µs not measured" in words
     assert "Device) 1 0 1.00 MiB 50.0 µs 21.0 GB/s" in words
     assert "GPU work linked 1 42 yes 1 of 42 lost" in words

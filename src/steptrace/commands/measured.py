@@ -130,7 +130,7 @@ def of_traces(summary: "Summary", *, on_gpu: bool, command: str) -> list[str]:
     lines = [f"  GPU busy: {fmt.percent(trace.gpu_busy_pct)}"]
     syncs = trace.syncs
     lines.append(
-        f"  syncs: {fmt.number(syncs.per_step)} per step{_of_kinds(trace)}"
+        f"  syncs: {fmt.count(syncs.per_step)} per step{_of_kinds(trace)}"
         if syncs.per_step is not None
         else "  syncs: not measured"
     )
@@ -153,8 +153,8 @@ def _of_kinds(trace: "TraceSummary") -> str:
     if not kinds or any(syncs is None for syncs, _, _ in kinds):
         return text
     total = sum((syncs or 0) * steps for syncs, steps, _ in kinds)
-    each = ", ".join(f"{fmt.number(syncs or 0)} in {steps} of {of} steps" for syncs, steps, of in kinds)
-    return f"{text}; {each}: {fmt.number(total / kinds[0][2])} per step in all"
+    each = ", ".join(f"{fmt.count(syncs or 0)} in {steps} of {of} steps" for syncs, steps, of in kinds)
+    return f"{text}; {each}: {fmt.count(total / kinds[0][2])} per step in all"
 
 
 def sync_lines(sites: "Sequence[SyncSite]", steps: int) -> list[str]:
@@ -164,7 +164,7 @@ def sync_lines(sites: "Sequence[SyncSite]", steps: int) -> list[str]:
         place = "no line of the program" if site.file is None else fmt.place(site.file, site.line, site.function)
         counts[f"{site.kind} at {place}  {site.code or ''}".rstrip()] += site.count
     shown = counts.most_common(_MOST_LINES)
-    lines = [f"    {fmt.number(count / steps)} x {place}" for place, count in shown]
+    lines = [f"    {fmt.count(count / steps)} x {place}" for place, count in shown]
     if more := len(counts) - len(shown):
         lines.append(f"    {fmt.plural(more, 'more line')}: on the page, and in summary.json")
     return lines

@@ -136,7 +136,7 @@ _FIGURES: Final[Sequence[tuple[str, _Value, Callable[[Any], str], Callable[[Any,
     ("peak memory", lambda v: v.peak_allocated_bytes, fmt.size_bytes, _by_a_tenth),
     ("GPU busy", lambda v: v.gpu_busy_pct, fmt.percent, _by_a_tenth),
     ("waiting for data", lambda v: v.input and v.input.share, fmt.share, _by_a_tenth),
-    ("profiled over unprofiled", lambda v: v.profiled_over_unprofiled, fmt.multiple, _by_a_tenth),
+    ("profiled over unprofiled", lambda v: v.profiled_over_unprofiled, fmt.ratio, _by_a_tenth),
 )  # fmt: skip
 
 

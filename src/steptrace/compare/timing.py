@@ -14,8 +14,7 @@ from steptrace import stats
 from steptrace.compare.load import Run, Study, Variant, first_measured
 from steptrace.documents.comparison import Method, Noise, RatioToBaseline, StepTimes
 from steptrace.documents.run import is_simulated
-from steptrace.format import NS_PER_MS, plural, rough_duration
-from steptrace.format import whole_percent as percent
+from steptrace.format import NS_PER_MS, plural, rough_duration, setting, share
 from steptrace.limits import NOISE_FLOOR
 from steptrace.run_times import iqr_over_median
 
@@ -127,8 +126,8 @@ def _about_verdict(ratio: stats.Ratio, word: str | None, floor: float, *, identi
     if word is None:
         notes.append("no interval and no verdict: it takes two runs of the variant and of its baseline at least")
     elif word == "undecided" and ratio.within(floor):
-        most = percent(stats.LARGEST_SAME)
-        notes.append(f"not called the same: the noise floor, {percent(floor)} by the A/A pair, is above {most}")
+        most = setting(stats.LARGEST_SAME)
+        notes.append(f"not called the same: the noise floor, {share(floor)} by the A/A pair, is above {most}")
     elif word == "undecided" and ratio.excludes_one:
         reason = "the effect is within the noise floor"
         if ratio.exceeds(floor):
@@ -178,7 +177,7 @@ def _refusal(study: Study, variant: Variant, spreads: Mapping[str, float | None]
     for name, whose in ((variant.name, "IQR/median"), (variant.baseline, "the baseline's IQR/median")):
         value = spreads.get(name)
         if value is not None and value > stats.IQR_REFUSED:
-            return f"no verdict: {whose} is {percent(value)}, above {percent(stats.IQR_REFUSED)}"
+            return f"no verdict: {whose} is {share(value)}, above {setting(stats.IQR_REFUSED)}"
     return None
 
 
@@ -224,13 +223,13 @@ def _uneven(variant: Variant, spread: float | None) -> list[str]:
         return []
     texts = []
     if spread is not None and spread > stats.IQR_WARNING:
-        texts.append(f"steps are uneven: IQR/median is {percent(spread)}, above {percent(stats.IQR_WARNING)}")
+        texts.append(f"steps are uneven: IQR/median is {share(spread)}, above {setting(stats.IQR_WARNING)}")
     between = _between_runs(variant)
     if between is not None and between > stats.IQR_WARNING:
-        texts.append(f"runs differ by {percent(between)} (standard deviation): conditions were not the same for them")
+        texts.append(f"runs differ by {share(between)} (standard deviation): conditions were not the same for them")
     drift = _drift(variant)
     if drift is not None and abs(drift) > stats.DRIFT_WARNING:
-        texts.append(f"step time {'rises' if drift > 0 else 'falls'} by {percent(abs(drift))} over a run")
+        texts.append(f"step time {'rises' if drift > 0 else 'falls'} by {share(abs(drift))} over a run")
     outliers = sum(run.times.outliers for run in variant.measured)
     steps = sum(len(run.times.counted) for run in variant.measured)
     if outliers > _OUTLIERS_WARNING * steps:

@@ -28,7 +28,7 @@ from steptrace.estimate.rules import (
     misaligned,
     rule_of,
 )
-from steptrace.format import duration_ms, enumeration, place, whole_percent
+from steptrace.format import duration_ms, enumeration, place, setting, share
 
 #: Seconds of the host per launch without a profiler, lowest and highest.
 HOST_PER_LAUNCH: Final = (5e-6, 15e-6)
@@ -295,7 +295,7 @@ def _reason(works: Sequence[Work], covered: float) -> str:
         if work.rule.not_covered is not None:
             names.setdefault(base_name(work.call.name), work.rule.not_covered)
     listed = ", ".join(f"{name} ({why})" for name, why in list(names.items())[:3])
-    return f"{whole_percent(covered)} of the GPU work is covered, {whole_percent(LEAST_COVERED)} are needed: {listed}"
+    return f"{share(covered)} of the GPU work is covered, {setting(LEAST_COVERED)} are needed: {listed}"
 
 
 def _bytes(tensor: TensorSpec) -> int:

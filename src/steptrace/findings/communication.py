@@ -13,7 +13,7 @@ from steptrace.documents.finding import Severity, Source
 from steptrace.documents.summary import Summary
 from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.window import Window, window_of
-from steptrace.format import duration, number, size_bytes
+from steptrace.format import count, duration, size_bytes
 from steptrace.format import share as percent
 from steptrace.limits import MODERATE_SHARE, NOISE_FLOOR, OVERHEAD_HIGH, OVERHEAD_MODERATE
 
@@ -67,7 +67,7 @@ def _small_buckets(window: Window) -> Iterator[Match]:
         return
     yield Match(
         severity=_severity(window, exposed_ns),
-        claim=f"all-reduces are small: {number(each)} {window.per} of {size_bytes(mean)} on average",
+        claim=f"all-reduces are small: {count(each)} {window.per} of {size_bytes(mean)} on average",
         evidence=(_measured(all_reduce, window), f"not hidden: {duration(exposed_ns)} {window.per}"),
         cost_ns_per_step=exposed_ns,
     )
@@ -82,7 +82,7 @@ def _redundant(window: Window) -> Iterator[Match]:
     cost_ns = measured_ns if exposed_ns is None else min(measured_ns, exposed_ns)
     yield Match(
         severity=_severity(window, cost_ns),
-        claim=f"gradients are reduced in each of {number(passes.passes_per_step)} passes of a step: only the last "
+        claim=f"gradients are reduced in each of {count(passes.passes_per_step)} passes of a step: only the last "
         "reduction is needed",
         evidence=(f"before the last pass {_measured(extra, window)}",),
         cost_ns_per_step=cost_ns,
@@ -111,13 +111,13 @@ def _severity(window: Window, ns: float) -> Severity:
 
 def _measured(reduces: AllReduce | Redundant, window: Window) -> str:
     size = f", {size_bytes(window.per_step(reduces.bytes))}" if reduces.bytes else ""
-    count, measured_ns = window.per_step(reduces.count), window.per_step(reduces.measured_ns)
-    return f"{number(count)} all-reduces {window.per}{size}, {duration(measured_ns)}"
+    each, measured_ns = window.per_step(reduces.count), window.per_step(reduces.measured_ns)
+    return f"{count(each)} all-reduces {window.per}{size}, {duration(measured_ns)}"
 
 
 def _by_name(row: CollectiveName, window: Window) -> str:
     return (
-        f"{row.collective}: {number(window.per_step(row.count))} {window.per}, "
+        f"{row.collective}: {count(window.per_step(row.count))} {window.per}, "
         f"{duration(window.per_step(row.exposed_ns or 0))} of {duration(window.per_step(row.sum_ns))} not hidden"
     )
 

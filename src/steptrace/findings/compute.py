@@ -7,7 +7,7 @@ from steptrace.documents.kernels import Precision
 from steptrace.documents.labels import OptimizerCall
 from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.window import Window
-from steptrace.format import duration, number
+from steptrace.format import count, duration
 from steptrace.format import share as percent
 from steptrace.limits import MODERATE_SHARE, NOISE_FLOOR
 
@@ -127,15 +127,15 @@ def _single_tensor(window: Window) -> Iterator[Match]:
         if together or elsewhere or each < ONE_BY_ONE:
             continue
         evidence = [
-            f"{row.most_common} is called {number(each)} times in each {row.label}",
-            f"{number(row.kernels / row.count)} kernels in each",
+            f"{row.most_common} is called {count(each)} times in each {row.label}",
+            f"{count(row.kernels / row.count)} kernels in each",
         ]
         if row.single_tensor:
             evidence.append("the Python frames are those of PyTorch's single-tensor implementation")
         yield Match(
             severity="warning" if window.share(cost_ns) >= MODERATE_SHARE else "info",
             claim=f"{row.optimizer} updates the parameters one after the other: "
-            f"{number(row.operators / row.count)} operators each time, {duration(window.per_step(row.host_ns))} "
+            f"{count(row.operators / row.count)} operators each time, {duration(window.per_step(row.host_ns))} "
             f"of the host's time {window.per}",
             evidence=tuple(evidence),
             cost_ns_per_step=cost_ns,

@@ -7,7 +7,7 @@ from typing import Final
 from steptrace.documents.copies import Copy
 from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.window import Window
-from steptrace.format import bandwidth, duration, number, plural
+from steptrace.format import bandwidth, count, duration, plural
 from steptrace.format import share as percent
 from steptrace.limits import HIGH_SHARE, MODERATE_SHARE, NOISE_FLOOR
 
@@ -91,7 +91,7 @@ def _copies(window: Window) -> list[Copy]:
 
 def _in_words(row: Copy, window: Window) -> str:
     rate = row.mean_bytes_per_second
-    return f"{row.kind}: {number(window.per_step(row.count))} {window.per}, {duration(window.per_step(row.ns))}" + (
+    return f"{row.kind}: {count(window.per_step(row.count))} {window.per}, {duration(window.per_step(row.ns))}" + (
         f", {bandwidth(rate)}" if rate is not None else ""
     )
 

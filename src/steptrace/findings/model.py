@@ -14,7 +14,7 @@ from msgspec import structs
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS, SEVERITIES, Finding, Severity, Source
-from steptrace.format import whole_percent as percent
+from steptrace.format import setting
 from steptrace.limits import SLOW_PROFILE
 
 #: What a rule looks at: a `Comparison`, a `TraceSummary`, or the whole `Summary` of several ranks.
@@ -77,7 +77,7 @@ def rule(name: str, find: Callable[[Subject], Iterator[Match]], thresholds: Thre
         find: its function.
         thresholds: values for the braces in its condition and basis; a float is a share, written as a percentage.
     """
-    values = {key: percent(value) if isinstance(value, float) else value for key, value in (thresholds or {}).items()}
+    values = {key: setting(value) if isinstance(value, float) else value for key, value in (thresholds or {}).items()}
     words = dict(WORDS[name])
     words |= {key: words[key].format(**values) for key in ("condition", "basis")}
     return Rule(name=name, find=find, **words)

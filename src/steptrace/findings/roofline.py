@@ -5,7 +5,7 @@ from typing import Final
 
 from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.window import Window
-from steptrace.format import duration, number
+from steptrace.format import count, duration
 from steptrace.limits import MODERATE_SHARE, NOISE_FLOOR
 
 #: So many operators are named at most, those first that lose most.
@@ -37,11 +37,11 @@ def _slow_kernels(window: Window) -> Iterator[Match]:
     causes = [_CAUSES[cause] for cause in dict.fromkeys(row.because for row in slow[:_MOST]) if cause in _CAUSES]
     yield Match(
         severity="info",
-        claim=f"{worst.name} runs at {number(worst.roofline_pct)} % of the speed in the GPU's data sheet, and takes "
+        claim=f"{worst.name} runs at {count(worst.roofline_pct)} % of the speed in the GPU's data sheet, and takes "
         f"{duration(window.per_step(worst.ns))} {window.per}",
         evidence=(
             *(
-                f"{row.name} of {row.inputs}: {number(window.per_step(row.count))} calls {window.per} take "
+                f"{row.name} of {row.inputs}: {count(window.per_step(row.count))} calls {window.per} take "
                 f"{duration(window.per_step(row.ns))}; expected at most {duration(window.per_step(row.slowest_ns))}"
                 for row in slow[:_MOST]
             ),

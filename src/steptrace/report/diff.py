@@ -68,7 +68,7 @@ def _pair(pair: Pair | None, unit: str | None) -> str:
     if a == b:
         return a
     times = pair.b / pair.a if pair.a else 0.0
-    return f"{a} → {b}" + (f" ({fmt.multiple(times)})" if 1 / _MOST_TIMES <= times <= _MOST_TIMES else "")
+    return f"{a} → {b}" + (f" ({fmt.ratio(times)})" if 1 / _MOST_TIMES <= times <= _MOST_TIMES else "")
 
 
 def in_words(diff: Diff) -> str:

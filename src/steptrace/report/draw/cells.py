@@ -64,7 +64,7 @@ def interval_cell(
 
 def time_axis(scale: Scale) -> tuple[InlineSvg, str]:
     """The axis of times in ms below the rows, and its unit and kind for the column's heading: "ms, log scale"."""
-    unit, size = fmt.unit_for_ms([scale.high])
+    unit, size = fmt.unit_of_ms(scale.high)
     drawn = ""
     for value in scale.ticks():
         at = float(scale.place(value))

@@ -70,8 +70,6 @@ def first_sentence(text: str) -> tuple[str, str]:
 def gain(finding: Finding) -> str:
     """What acting on a finding saves at most; empty where that is not known."""
     cost, share = finding.cost_ns_per_step, finding.cost_share
-    if cost == 0:
-        return "saves no time by itself"
     if cost is None:
         return "" if share is None else f"saves at most {fmt.share(share)} of the trace"
     return f"saves at most {fmt.duration_ns(cost)} per step" + ("" if share is None else f" ({fmt.share(share)})")
@@ -126,7 +124,6 @@ def _environment() -> jinja2.Environment:
         first_sentence=first_sentence,
         gain=gain,
         ms=fmt.duration_ms,
-        multiple=fmt.multiple,
         ns=fmt.duration_ns,
         pct=fmt.percent,
         place=place,

@@ -86,7 +86,7 @@ def _against_measured(study: Comparison, variant: VariantResult, one: Estimate) 
     if study.on_simulated_gpu or variant.median_ms is None or one.step_ms is None or not _same_gpu(gpu, one.gpu):
         return None
     low, high = (variant.median_ms / end for end in reversed(one.step_ms))
-    return f"{fmt.multiple(low)} to {fmt.multiple(high)}"
+    return f"{fmt.ratio(low)} to {fmt.ratio(high)}"
 
 
 def _same_gpu(measured: str | None, estimated: str) -> bool:

@@ -75,7 +75,7 @@ def _figures(study: Comparison) -> list[Figure]:
         Figure("p95", {name: of.p95 for name, of in times.items()}, "ms"),
         figure("Samples", lambda v: v.samples_per_step if samples_differ else None),
         figure("Samples a second", lambda v: v.samples_per_s if samples_differ else None, _whole),
-        Figure("Ratio", values, fmt.multiple),
+        Figure("Ratio", values, fmt.ratio),
         Figure(f"{interval} of the ratio", {name: _ends(of) for name, of in ratios.items()}),
         figure("Verdict", _verdict),
         figure("Syncs per step", lambda v: None if study.on_simulated_gpu else v.syncs.measured_per_step),
@@ -87,7 +87,7 @@ def _figures(study: Comparison) -> list[Figure]:
         figure(nvml, lambda v: v.nvml_util_pct, "%"),
         figure("Equivalence", lambda v: _equivalence(v.equivalence)),
         figure("Runs", lambda v: f"{v.runs_ok} of {len(v.runs)}" if v.runs else "not run"),
-        figure("Profiled / unprofiled", lambda v: v.profiled_over_unprofiled, fmt.multiple),
+        figure("Profiled / unprofiled", lambda v: v.profiled_over_unprofiled, fmt.ratio),
     ]
 
 

@@ -98,7 +98,7 @@ def caution(view: TraceView) -> list[str]:
     if trace.program.stacks and trace.unprofiled_step_ns is None:
         cautions.append("Python stacks were recorded: they slow the host, so idle time is an upper bound")
     if (slower := _slower(trace)) is not None:
-        times = f"A profiled step took {fmt.multiple(slower)} the time of an unprofiled one"
+        times = f"A profiled step took {fmt.ratio(slower)} the time of an unprofiled one"
         most = "most of the time below is the profiler's" if slower >= SLOW_PROFILE else "part of it is the profiler's"
         cautions.append(f"{times}: {most}")
     if trace.training is False:
