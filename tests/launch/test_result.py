@@ -68,7 +68,7 @@ def test_each_line_with_a_sync_is_told_once() -> None:
     sites = [SyncSite(**site, line=line, phase=phase, count=count) for line, phase, count in places]
     lines = sync_lines(sites, 3)
     assert lines[0] == "    2.33 x d2h_copy at a.py:7  x[mask]"
-    assert lines[1] == "    0.333 x d2h_copy at a.py:20  x[mask]"
+    assert lines[1] == "    0.33 x d2h_copy at a.py:20  x[mask]"
     assert (len(lines), lines[-1]) == (13, "    1 more line: on the page, and in summary.json")
 
 

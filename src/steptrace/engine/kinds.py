@@ -111,7 +111,7 @@ def counts_in_words(counts: Sequence[int]) -> str:
     )
     often = _as_often_as_they_come(kinds)
     apart = often is not None and abs(often - statistics.mean(counts)) > _ROUNDED * often
-    return "; ".join(of) + (f"; as often as they come, {fmt.number(often)} per step" if often and apart else "")
+    return "; ".join(of) + (f"; as often as they come, {fmt.count(often)} per step" if often and apart else "")
 
 
 def _as_often_as_they_come(kinds: Sequence[Kind]) -> float | None:
