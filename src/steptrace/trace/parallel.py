@@ -1,8 +1,6 @@
 """Reads traces in parallel processes, if there is enough to read."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,6 +34,9 @@ def read_each(read: Callable[[Path], Result], paths: Sequence[Path], *, workers:
     workers = min(workers, len(paths))
     if workers < 2:
         return [read(path) for path in paths]
+    from concurrent.futures import ProcessPoolExecutor  # most calls need no processes, nor the time to import them
+    from multiprocessing import get_context
+
     # A forked child would inherit locks of threads; a spawned one does not.
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         return list(pool.map(read, paths))
