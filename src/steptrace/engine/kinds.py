@@ -100,9 +100,9 @@ def kinds_by_count(counts: Sequence[int]) -> tuple[Kind, ...]:
 
 
 def counts_in_words(counts: Sequence[int]) -> str:
-    """How many steps make how many syncs; empty where all make the same."""
+    """How many steps make how many syncs; empty where all make the same, and without any."""
     kinds = kinds_by_count(counts)
-    if len(kinds) == 1:
+    if len(kinds) < 2:
         return ""
     of = (
         f"{kind.steps} of {kind.of} steps{'' if kind.every is None else f' (one every {kind.every})'}: "
