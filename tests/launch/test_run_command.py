@@ -207,3 +207,5 @@ def test_a_program_without_the_two_dashes_before_it_is_told_so(capsys) -> None:
 def test_a_prediction_is_proposed_for_the_gpu() -> None:
     assert on_gpu_command("python train.py --device cpu --lr=1") == "python train.py --device cuda --lr=1"
     assert on_gpu_command("python train.py --device=cpu --name cpu2") == "python train.py --device=cuda --name cpu2"
+    assert on_gpu_command("python ppo.py --no-cuda --seed 1") == "python ppo.py --seed 1"
+    assert on_gpu_command("python train.py --cpu --cpus 2") == "python train.py --cpus 2"

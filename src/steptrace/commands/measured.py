@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 #: Lines with a sync that the terminal shows.
 _MOST_LINES: Final = 12
 _SEVERAL: Final = 2
+#: Flags by which programs are told to leave the GPU alone.
+_ON_CPU: Final = re.compile(r"--?(no[-_](cuda|gpu|accel)|(use[-_])?cpu)\Z")
 
 
 @dataclass(frozen=True)
@@ -138,9 +140,9 @@ def of_traces(summary: "Summary", *, on_gpu: bool, command: str) -> list[str]:
 
 
 def on_gpu_command(command: str) -> str:
-    """The command with `cuda` where it names the CPU: a prediction follows what a program does on a GPU."""
+    """The command with `cuda` in the place of `cpu`, and no flag for the CPU: a prediction follows a GPU's training."""
     words = (re.sub(r"^(--?[\w-]*device=)?cpu\Z", r"\1cuda", word) for word in shlex.split(command))
-    return shlex.join(words)
+    return shlex.join(word for word in words if not _ON_CPU.match(word))
 
 
 def _of_kinds(trace: "TraceSummary") -> str:
