@@ -81,7 +81,7 @@ def test_two_long_steps_with_one_missing_between_are_not_periodic():
 def test_the_mean_of_syncs_is_that_of_steps_as_often_as_they_come():
     counts = [11] * 14 + [786] + [11] * 15 + [786] + [11] * 9
     assert counts_in_words(counts) == (
-        "38 of 40 steps: 11 syncs; 2 of 40 steps (one every 16): 786 syncs; as often as they come, 59.4 per step"
+        "38 of 40 steps: 11 syncs; 2 of 40 steps (one every 16): 786 syncs; as often as they come, 59.44 per step"
     )
     assert counts_in_words([]) == counts_in_words([2, 2]) == ""
     assert counts_in_words([1, 0, 1, 0]).endswith("2 of 4 steps (one every 2): 0 syncs")
