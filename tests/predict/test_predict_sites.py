@@ -97,7 +97,7 @@ def test_each_part_of_a_step_has_its_phase() -> None:
             loss.item()
             with torch.no_grad():
                 frozen(inputs).sum().item()
-    phases = ["data", "data", "forward", "forward", "other", "other", "forward"]
+    phases = ["data", "data", "forward", "forward", "other", "other", "other"]
     assert [(site.phase, site.count) for site in syncs.sites] == [(phase, 1) for phase in phases]
     assert {call.phase for call in syncs.operators} == {"data", "forward", "backward", "optimizer", "other"}
 

@@ -197,6 +197,8 @@ class Syncs:
             self._part = "data" if self._part == "other" else self._part
         elif overload.is_view or overload.is_mutable or self._part == "forward":
             pass  # batches are prepared and gradients set to zero in place
+        elif self._part == "other" and not torch.is_grad_enabled():
+            pass  # an evaluation between two steps
         elif any(map(_is_trained, tensors)) or (tensors and self._part == "data"):
             self._part = "forward"
 
