@@ -123,7 +123,7 @@ def write_op_lines(run_dir: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     """Write `op_lines.parquet` (table `OpLine`, one row an operator) into `run_dir` and return its path."""
     import pandas as pd
 
-    frame = pd.DataFrame(list(rows), columns=names_of(OpLine)).astype({"line": "Int64"})
+    frame = pd.DataFrame(list(rows), columns=names_of(OpLine)).astype({"line": "Int64", "program_line": "Int64"})
     return write_rows(run_dir, OpLine, frame)
 
 

@@ -71,14 +71,16 @@ def _two_waits() -> TraceBuilder:
 
 def _lines(rows: list[tuple[str, str | None, str, str | None, int | None, str | None]]) -> SourceLines:
     columns = ["op", "label", "phase", "file", "line", "function"]
-    table = pd.DataFrame(rows, columns=columns).assign(order=range(len(rows)), step=0)
+    table = pd.DataFrame(rows, columns=columns).assign(
+        order=range(len(rows)), step=0, program_file=None, program_line=None
+    )
     return SourceLines(table, {"steptrace/workloads/loss.py": "\n".join(f"    line {n}  " for n in range(1, 60))})
 
 
 def test_site_is_the_line_of_the_def_without_recorded_lines() -> None:
     trace = _two_waits().trace()
     sites = sites_of_syncs(trace)
-    assert sites.drop(columns="code").to_dict("records") == [
+    assert sites.drop(columns=["code", "program_file", "program_line"]).to_dict("records") == [
         {
             "file": "steptrace/workloads/loss.py", "line": 20, "function": "forward", "op": "aten::nonzero",
             "label": "mask", "phase": "loss",
@@ -219,6 +221,16 @@ def test_operators_of_which_no_watched_step_had_as_many_cost_a_fixed_amount_each
 
     monkeypatch.setattr(Frame, "__hash__", counted)
     assert work(80) < 3 * work(40)
+
+
+def test_a_site_in_a_library_names_the_program_s_line() -> None:
+    lines = _lines(_index_at(31, 34))
+    assert lines.op_lines is not None
+    lines.op_lines[["program_file", "program_line"]] = [["train.py", 7], [None, None]]
+    sites = sites_of_syncs(_two_waits().trace(), lines)
+    assert sites["line"].tolist() == [31, 34]
+    assert sites["program_file"].tolist() == ["train.py", None]
+    assert sites["program_line"].tolist() == [7, pd.NA]
 
 
 def test_a_wait_without_an_operator_in_a_module_s_own_code_has_its_line() -> None:

@@ -1,5 +1,6 @@
 import gzip
 import json
+import linecache
 
 import pandas as pd
 import pytest
@@ -57,6 +58,22 @@ def test_a_wait_without_an_operator_has_a_line(monkeypatch):
     assert (row["op"], row["label"], row["function"]) == (
         "cudaDeviceSynchronize", None, "test_a_wait_without_an_operator_has_a_line",
     )  # fmt: skip
+
+
+def test_an_operator_that_a_library_calls_has_the_program_s_line_too(tmp_path, monkeypatch):
+    package = tmp_path / "site-packages"
+    package.mkdir()
+    (package / "doubling.py").write_text("def double(x):\n    return x * 2\n")
+    monkeypatch.syspath_prepend(str(package))
+    from doubling import double
+
+    with OpLineRecorder() as recorder:
+        double(torch.ones(2))
+    row = recorder.rows()[-1]
+    assert (row["op"], row["line"], row["function"]) == ("aten::mul", 2, "double")
+    assert row["program_file"].endswith("test_lines.py")
+    assert linecache.getline(__file__, row["program_line"]).strip() == "double(torch.ones(2))"
+    assert recorder.rows()[0]["program_file"] is None  # the program's own call
 
 
 def test_a_backward_operator_has_its_forward_line(recorded):

@@ -22,10 +22,10 @@ from steptrace.documents.syncs import Syncs, SyncSite
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import Mask, counted, spans_of, start_end, unmeasured
 from steptrace.trace.model import Trace, launched_at, once
-from steptrace.trace.source import SITE_COLUMNS, sites_of
+from steptrace.trace.source import PROGRAM_COLUMNS, SITE_COLUMNS, sites_of
 
 #: The key of a site in `sync_sites`.
-SITE_KEY: Final = (*SITE_COLUMNS, "kind")
+SITE_KEY: Final = (*SITE_COLUMNS, *PROGRAM_COLUMNS, "kind")
 
 
 @once
@@ -66,7 +66,7 @@ def sync_sites(trace: Trace) -> pd.DataFrame:
         for key, group in costs[costs["counted"].to_numpy()].groupby([*SITE_KEY], dropna=False, sort=False)
     ]
     table = pd.DataFrame(sites, columns=[*SITE_KEY, "count", "blocked_ns", "exposed_idle_ns", "ceiling_ns"])
-    table = table.astype({"line": "Int64", "count": "int64", "blocked_ns": "int64"})
+    table = table.astype({"line": "Int64", "program_line": "Int64", "count": "int64", "blocked_ns": "int64"})
     table = table.astype({"exposed_idle_ns": "Int64", "ceiling_ns": "Int64"})
     for column in ("count", "blocked_ns", "exposed_idle_ns", "ceiling_ns"):
         table[f"{column}_per_step"] = table[column].astype("Float64") / (steps or pd.NA)

@@ -164,6 +164,8 @@ def sync_lines(sites: "Sequence[SyncSite]", steps: int) -> list[str]:
     counts: Counter[str] = Counter()
     for site in sites:
         place = "no line of the program" if site.file is None else fmt.place(site.file, site.line, site.function)
+        if site.program is not None:
+            place = f"{fmt.place(*site.program)} (in {place})"
         counts[f"{site.kind} at {place}  {site.code or ''}".rstrip()] += site.count
     shown = counts.most_common(_MOST_LINES)
     lines = [f"    {fmt.count(count / steps)} x {place}" for place, count in shown]

@@ -63,3 +63,5 @@ class OpLine(Document, frozen=True):
     ]
     line: Annotated[int | None, field("Line of the call in `file`, from 1.")]
     function: Annotated[str | None, field("Name of the function that the line stands in.")]
+    program_file: Annotated[str | None, field("Of a line in a library: file of the program's line that leads there.")]
+    program_line: Annotated[int | None, field("That line.")]

@@ -19,19 +19,24 @@ class Place(Document, frozen=True):
     code: Annotated[str | None, field("Text of the line.", runs="none")]
 
 
-class Site(Place, frozen=True):
+class Site(Place, frozen=True, kw_only=True):
     """Syncs of one kind at one place, traced or predicted."""
 
     kind: Annotated[str | None, key("Kind", "The call that waits, or `d2h_copy`, `h2d_copy`.")]
     count_per_step: Annotated[float | None, column("Per step", "Syncs per step.")]
 
+    program_file: Annotated[
+        str | None, key("", "Of a sync in a library: file of the program's line that leads there.", local=True)
+    ] = None
+    program_line: Annotated[int | None, key("", "That line.", local=True)] = None
+
     @property
     def program(self) -> tuple[str, int | None] | None:
-        """File and line of the program that lead to a predicted sync in a library; None without such a line."""
-        return None
+        """File and line of the program that lead to a sync in a library; None without such a line."""
+        return None if self.program_file is None else (self.program_file, self.program_line)
 
 
-class SyncSite(Site, frozen=True):
+class SyncSite(Site, frozen=True, kw_only=True):
     """The counted syncs of one kind at one place.
 
     A sync is a host operation after which the host goes on only once queued GPU work is complete.
@@ -75,18 +80,8 @@ class SyncSite(Site, frozen=True):
     ]
 
 
-class PredictedSite(Site, frozen=True):
+class PredictedSite(Site, frozen=True, kw_only=True):
     """Predicted synchronisations at one place."""
-
-    program_file: Annotated[
-        str | None, field("Of a sync in a library: file of the program's line that leads there.")
-    ] = None
-    program_line: Annotated[int | None, field("That line.")] = None
-
-    @property
-    def program(self) -> tuple[str, int | None] | None:
-        """File and line of the program that lead to a sync in a library; None without such a line."""
-        return None if self.program_file is None else (self.program_file, self.program_line)
 
 
 def predicted_site(site: Mapping[str, Any]) -> PredictedSite:

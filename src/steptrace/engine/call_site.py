@@ -4,6 +4,7 @@ Needs PyTorch and the standard library only.
 """
 
 import linecache
+import sysconfig
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -20,6 +21,8 @@ _WORKLOADS: Final = f"{_PIPELINE}workloads/"
 _DRIVER: Final = f"{_PIPELINE}predict/drive.py"
 #: Files to skip: PyTorch's, the virtual device's and the probe's.
 LOOK_PAST: Final = (f"{Path(torch.__file__).parent}/", f"{_PIPELINE}predict/", f"{_PIPELINE}launch/")
+#: Folders of Python's own modules, and of the scripts of installed packages.
+_INSTALLED: Final = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "scripts"))
 #: Most lines in the text of a site.
 _LONGEST: Final = 10
 
@@ -54,6 +57,18 @@ def calling_site(frames: Iterable[Site], generated: str = "<") -> Site | None:
         if not site.file.startswith((*LOOK_PAST, generated)):
             return None if site.file.startswith(_PIPELINE) and not site.file.startswith(_WORKLOADS) else site
     return None
+
+
+def is_library(file: str) -> bool:
+    """Whether a file is Python's, an installed package's, or the script that such a package is started by."""
+    return "/site-packages/" in file or "/dist-packages/" in file or file.startswith(_INSTALLED)
+
+
+def program_site(frames: Iterable[Site], site: Site | None) -> Site | None:
+    """Of a site in a library the innermost line outside of libraries; None of any other."""
+    if site is None or not is_library(site.file):
+        return None
+    return calling_site(frame for frame in frames if not is_library(frame.file))
 
 
 def frames_from(frame: FrameType | None, until: str | None = None) -> Iterator[Site]:

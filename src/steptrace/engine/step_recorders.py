@@ -8,7 +8,7 @@ autograd's sequence numbers. The mode and the warning filters are process-wide, 
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -19,7 +19,7 @@ from typing import Any, Final
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from steptrace.engine.call_site import Site, calling_site, frames_from, trace_file_name
+from steptrace.engine.call_site import Site, calling_site, frames_from, program_site, trace_file_name
 
 #: The warning for a program with code from torch.compile, whose operators no dispatch mode sees.
 COMPILED = "operators in code from torch.compile, and those after it, have no source line"
@@ -33,17 +33,23 @@ _WAITS: Final = (
 )
 
 
+#: The innermost line outside of PyTorch and steptrace; of one in a library also the innermost one of the program.
+_Sites = tuple[Site | None, Site | None]
+
+
 @dataclass(frozen=True)
 class OpLine:
     """One dispatched operator, or a call of `_WAITS`.
 
-    With its name, the innermost and outermost `record_function` label (of a wait none), and its site.
+    With its name, the innermost and outermost `record_function` label (of a wait none), its site, and of a site in a
+    library the program's line that leads there.
     """
 
     op: str
     label: str | None
     phase: str | None
     site: Site | None
+    program: Site | None = None
 
 
 class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -54,7 +60,7 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.lines: list[OpLine] = []
         # Plain lists and dicts instead of thread-local ones: on a GPU the backward pass runs in a thread of its own.
         self._labels: list[str] = []
-        self._forward_sites: dict[int, Site | None] = {}
+        self._forward_sites: dict[int, _Sites] = {}
         self._replaced: list[tuple[Any, str, Any]] = []
 
     def __enter__(self) -> Any:
@@ -74,7 +80,7 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _noting(self, wait: Callable[..., Any], name: str) -> Callable[..., Any]:
         @wraps(wait)
         def noted(*args: Any, **kwargs: Any) -> Any:
-            self.lines.append(OpLine(name, None, None, calling_site(frames_from(sys._getframe(1)))))
+            self.lines.append(OpLine(name, None, None, *_sites(frames_from(sys._getframe(1)))))
             return wait(*args, **kwargs)
 
         return noted
@@ -95,7 +101,7 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         else:
             labels = self._labels
             phase = "backward" if torch._C._current_autograd_node() is not None else labels[0] if labels else None
-            self.lines.append(OpLine(name, labels[-1] if labels else None, phase, self._site()))
+            self.lines.append(OpLine(name, labels[-1] if labels else None, phase, *self._called_from()))
             return self.run(lambda: func(*args, **(kwargs or {})))
         return func(*args, **(kwargs or {}))
 
@@ -112,6 +118,8 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 "file": names[line.site.file] if line.site else None,
                 "line": line.site.line if line.site else None,
                 "function": line.site.function if line.site else None,
+                "program_file": names[line.program.file] if line.program else None,
+                "program_line": line.program.line if line.program else None,
             }
             for order, line in enumerate(self.lines)
         ]
@@ -122,21 +130,28 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return {name: f.read_text(encoding="utf-8", errors="replace") for name, f in files.items() if f.is_file()}
 
     def _names(self) -> dict[str, str]:
-        paths = sorted({line.site.file for line in self.lines if line.site})
+        paths = sorted({site.file for line in self.lines for site in (line.site, line.program) if site})
         return {path: trace_file_name(path) for path in paths}
 
-    def _site(self) -> Site | None:
+    def _called_from(self) -> "_Sites":
         here = sys._getframe(2)
         node = torch._C._current_autograd_node()
         if node is not None:  # in the backward pass, where most operators have no Python frame of their own
-            own = calling_site(frames_from(here, until=_ENGINE))
-            return own or self._forward_sites.get(node._sequence_nr()) or calling_site(frames_from(here))
-        site = calling_site(frames_from(here))
+            own = _sites(frames_from(here, until=_ENGINE))
+            forward = self._forward_sites.get(node._sequence_nr(), (None, None))
+            return next((sites for sites in (own, forward) if sites[0]), None) or _sites(frames_from(here))
+        sites = _sites(frames_from(here))
         # Autograd numbers its nodes, and makes an operator's node just before it dispatches the operator: a node
         # belongs to the first operator dispatched after its number was assigned.
         sequence_nr = torch.autograd._get_sequence_nr() - 1
-        self._forward_sites.setdefault(sequence_nr, site)
-        return site
+        self._forward_sites.setdefault(sequence_nr, sites)
+        return sites
+
+
+def _sites(frames: Iterable[Site]) -> _Sites:
+    stack = list(frames)
+    site = calling_site(stack)
+    return site, program_site(stack, site)
 
 
 def why_incomplete(error: Exception) -> str:

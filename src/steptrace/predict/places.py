@@ -8,17 +8,14 @@ computed once per instruction.
 
 import re
 import sys
-import sysconfig
 from collections.abc import Iterable, Iterator
 from types import CodeType, FrameType
 from typing import Final
 
-from steptrace.engine.call_site import Site, calling_site
+from steptrace.engine.call_site import Site, calling_site, is_library
 
 #: As the interpreter calls its own files; a program may be a file without a name.
 _INTERPRETER: Final = "<frozen "
-#: Folders of Python's own modules, and of the scripts of installed packages.
-_INSTALLED: Final = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "scripts"))
 #: A frame as `traceback.format_stack` writes it.
 _WRITTEN: Final = re.compile(r'\s*File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)')
 #: The function by which PyTorch starts a backward pass.
@@ -141,12 +138,7 @@ def _kind(site: Site) -> int:
         return _STARTED_BY
     if calling is behind:
         return _LOOKED_PAST
-    return _LIBRARY if _is_library(site.file) else _PROGRAM
-
-
-def _is_library(file: str) -> bool:
-    """Whether a file is Python's, an installed package's, or the script that such a package is started by."""
-    return "/site-packages/" in file or "/dist-packages/" in file or file.startswith(_INSTALLED)
+    return _LIBRARY if is_library(site.file) else _PROGRAM
 
 
 def _site_of(frame: FrameType) -> Site:

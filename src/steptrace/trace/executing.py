@@ -7,8 +7,9 @@ wait and are no operators (`torch.cuda.synchronize`), without their label.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -36,6 +37,11 @@ def same_file(one: str, other: str) -> bool:
     a, b = one.split("/"), other.split("/")
     shared = min(len(a), len(b))
     return a[-shared:] == b[-shared:]
+
+
+def _recorded_frame(row: Any) -> Frame:
+    program = None if pd.isna(row.program_file) else (str(row.program_file), int(row.program_line))
+    return Frame(str(row.file), int(row.line), str(row.function), program)
 
 
 class _Place(NamedTuple):
@@ -75,7 +81,7 @@ class ExecutingLines:
         """
         recorded: defaultdict[_Key, defaultdict[int, list[Frame | None]]] = defaultdict(lambda: defaultdict(list))
         for order in op_lines.itertuples():
-            place = None if pd.isna(order.file) else Frame(str(order.file), int(order.line), str(order.function))  # type: ignore[arg-type]
+            place = None if pd.isna(order.file) else _recorded_frame(order)  # type: ignore[arg-type]
             label = None if pd.isna(order.label) else str(order.label)  # type: ignore[arg-type]
             for key in self._keys(str(order.op), label, backward=str(order.phase) == "backward", frame=place):
                 recorded[key][int(order.step)].append(place)  # type: ignore[arg-type]
@@ -197,7 +203,7 @@ class ExecutingLines:
         (name, begins), (own_name, own_begins) = self._function(line), self._function(frame)
         same_begin = begins is None or own_begins is None or begins == own_begins  # unknown where a file was edited
         agrees = same_file(line.file, frame.file) and name == own_name and same_begin
-        return Frame(frame.file, line.line, frame.function) if agrees else None
+        return replace(line, file=frame.file, function=frame.function) if agrees else None
 
     def _keys(self, op: str, label: str | None, *, backward: bool, frame: Frame | None) -> tuple[_Key, ...]:
         """The keys of an operator; on a GPU the backward pass runs outside the labels."""

@@ -35,12 +35,14 @@ USER, PIPELINE, STDLIB, SKIP = range(4)
 class Frame:
     """One Python function of a trace.
 
-    `line` is that of its `def`; of the line that executed an operator, that line; None if no line is known.
+    `line` is that of its `def`; of the line that executed an operator, that line; None if no line is known. `program`
+    is the program's file and line that lead to a recorded line in a library.
     """
 
     file: str
     line: int | None
     function: str
+    program: tuple[str, int] | None = None
 
 
 def parse_frame(name: str) -> Frame | None:

@@ -40,6 +40,8 @@ from steptrace.trace.model import Trace, on_training
 
 #: The columns of a site, in order.
 SITE_COLUMNS = ("file", "line", "function", "op", "label", "phase", "code")
+#: Of a site in a library: the program's line that leads there, as far as it was recorded.
+PROGRAM_COLUMNS = ("program_file", "program_line")
 
 _PHASES = frozenset({"data", "forward", "loss", "backward", "optimizer"})
 
@@ -145,7 +147,8 @@ def with_records(trace: Trace) -> Trace:
 
 
 def sites_of(trace: Trace, events: pd.DataFrame, lines: SourceLines | None = None) -> pd.DataFrame:
-    """The site of each host event (`thread`, `ts`, `op`): the columns of `SITE_COLUMNS`, null if unknown.
+    """The site of each host event (`thread`, `ts`, `op`): the columns of `SITE_COLUMNS` and `PROGRAM_COLUMNS`,
+    null if unknown.
 
     `op` is the innermost operator, `label` the innermost `record_function` label, `phase` is `backward` for work of
     the backward pass and otherwise the outermost label if that is one of a training step's parts.
@@ -169,8 +172,12 @@ def sites_of(trace: Trace, events: pd.DataFrame, lines: SourceLines | None = Non
             "label": pd.Series(label, dtype=object),
             "phase": pd.Series(phase, dtype=object),
             "code": pick(_objects(map(lines.code, places)), place),
+            "program_file": pick(_objects(p.program and _shown(p.program[0]) for p in places), place),
+            "program_line": counted(
+                take(np.array([p.program[1] if p.program else -1 for p in places], dtype=np.int64), place)
+            ),
         },
-        columns=list(SITE_COLUMNS),
+        columns=[*SITE_COLUMNS, *PROGRAM_COLUMNS],
     )
 
 
