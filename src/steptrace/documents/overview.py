@@ -61,6 +61,6 @@ class Placement(Document, frozen=True):
     ops_view: Annotated[int, column("Views and allocations", "Calls of them.")]
     device_ns: Annotated[int | None, column("Their GPU time", "GPU time of everything that operators launched.")]
     host_ns: Annotated[
-        int, column("Host time on the host's", "Host time of operators that are neither, without what they called.")
+        int, column("Their host time", "Host time of operators that are neither, without what they called.")
     ]
     view_ns: Annotated[int, column("Host time of views", "Host time of views and allocations.")]

@@ -35,12 +35,6 @@ def element(name: str, attributes: str, inside: str = "") -> str:
     return f"<{name} {attributes}>{inside}</{name}>" if inside else f"<{name} {attributes}/>"
 
 
-def quoted(value: str) -> Markup:
-    """An attribute's value in single quotes: JSON has so many double ones that escaping them makes a page larger."""
-    escaped = value.replace("&", "&amp;").replace("<", "&lt;").replace("'", "&#39;")
-    return Markup(f"'{escaped}'")
-
-
 def legend(names: Mapping[str, str], used: Iterable[str]) -> list[str]:
     """The keys of those kinds of box that are used, in the order of `names`."""
     shown = set(used)

@@ -169,10 +169,10 @@ def _out_of_memory(variant: VariantResult) -> str:
 def communication(study: Comparison) -> Html | None:
     """What all-reduces should take, what they took, and what hid them; None where no variant has several ranks."""
     variants = [v for v in study.variants if v.communication is not None]
-    told = {v.name: v.communication for v in variants if v.communication is not None}
-    if not told:
+    trained = {v.name: v.communication for v in variants if v.communication is not None}
+    if not trained:
         return None
-    first = next(iter(told.values()))
+    first = next(iter(trained.values()))
 
     reduced = {v.name: v.ranks.all_reduce for v in variants if v.ranks is not None}
 
@@ -181,24 +181,24 @@ def communication(study: Comparison) -> Html | None:
 
     figures = [
         Figure(
-            "Buckets", {name: None if of.bucket_bytes is None else len(of.bucket_bytes) for name, of in told.items()}
+            "Buckets", {name: None if of.bucket_bytes is None else len(of.bucket_bytes) for name, of in trained.items()}
         ),
         traced("All-reduces", "count_per_step", None),
         traced("Bytes", "bytes_per_step", "B"),
-        Figure("Expected", {name: of.expected_ns for name, of in told.items()}, "ns"),
-        Figure("Simpler formula", {name: of.simplified_ns for name, of in told.items()}, "ns"),
+        Figure("Expected", {name: of.expected_ns for name, of in trained.items()}, "ns"),
+        Figure("Simpler formula", {name: of.simplified_ns for name, of in trained.items()}, "ns"),
         traced("Measured", "measured_ns_per_step"),
         traced("Exposed", "exposed_ns_per_step"),
         traced("Overlap", "overlap", "share"),
         traced("Waited", "wait_ns_per_step"),
         Figure("Straggler", {v.name: _straggler(v) for v in variants}),
     ]
-    rates = {name: {tried.bytes: tried.bus_bytes_per_s for tried in of.bandwidths} for name, of in told.items()}
+    rates = {name: {tried.bytes: tried.bus_bytes_per_s for tried in of.bandwidths} for name, of in trained.items()}
     sizes = sorted({size for of_variant in rates.values() for size in of_variant})
     by_size = [
         Figure(fmt.size_bytes(size), {name: of.get(size) for name, of in rates.items()}, "B/s") for size in sizes
     ]
-    alone = [variant.name for variant in study.measured if variant.name not in told]
+    alone = [variant.name for variant in study.measured if variant.name not in trained]
     lead = (
         f"{first.world_size} ranks over {first.backend}; {fmt.count(first.parameters)} parameters, "
         f"{fmt.size_bytes(first.parameter_bytes)} of gradients."
