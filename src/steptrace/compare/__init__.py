@@ -1,6 +1,6 @@
-"""A study's variants side by side: from the runs' files to `comparison.json`.
+"""A study's variants side by side: from the runs' files to `comparison.json`; gates, and several results of a study.
 
-load.py reads a study's folder, timing.py compares step times, explain.py sums up what traces, equivalence checks and
-predictions say, window.py and memory.py what the profiled windows do, against_baseline.py says what a variant changes,
-and study.py puts the comparison together.
+load.py reads a study's folder, timing.py compares step times, explain.py sums up what traces, equivalence checks,
+predictions and memory records say, input.py how long data is waited for, against_baseline.py what a variant changes,
+and study.py puts the comparison together. gates.py and verdict.py judge it, results.py compares kept ones.
 """

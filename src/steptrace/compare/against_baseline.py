@@ -1,4 +1,4 @@
-"""What a variant changes against its baseline: synchronisations and parts of the step.
+"""What a variant changes against its baseline: syncs and parts of the step.
 
 Syncs: a site is the same if file, line and all else that is known of it agree; of the rest, sites with the same
 operator, label, phase and kind are taken for the same site on another line. What a trace measured is compared with what

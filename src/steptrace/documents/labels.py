@@ -9,26 +9,24 @@ from steptrace.documents.column import column, key
 class Section(Document, frozen=True):
     """One label of the program within steps, as medians over the steps."""
 
-    label: Annotated[str, key("Section", "The `record_function` label.")]
-    count_per_step: Annotated[float, column("Per step", "Sections of the label.")]
+    label: Annotated[str, key("Label", "The `record_function` label.")]
+    count_per_step: Annotated[float, column("Per step", "How often it is used.")]
     host_ns_per_step: Annotated[float, column("Host time per step", "Host time in them.")]
     device_ns_per_step: Annotated[float | None, column("GPU time per step", "GPU time of what was launched in them.")]
 
 
 class Label(Document, frozen=True):
-    """All user annotations of one label, with the GPU's time that belongs to them."""
+    """All uses of one label, with the GPU's time that belongs to them."""
 
     label: Annotated[str, key("Label", "The label; steps (`ProfilerStep#N`) are none.")]
     count: Annotated[int, column("Count", "How many, those inside one of their own label included.", total=True)]
     host_ns: Annotated[int, column("Host time", "Host time in them, each instant of a thread once.", total=True)]
-    host_self_ns: Annotated[int, column("Own host time", "Of that, outside other annotations within them.", total=True)]
-    kernels: Annotated[int | None, column("GPU activities", "Launched in them or in annotations within.", total=True)]
+    host_self_ns: Annotated[int, column("Own host time", "Of that, outside other labels within them.", total=True)]
+    kernels: Annotated[int | None, column("GPU activities", "Launched in them or in labels within.", total=True)]
     device_ns: Annotated[
         int | None, column("GPU time", "Time the GPU was busy with these, each instant once.", total=True)
     ]
-    device_self_ns: Annotated[
-        int | None, column("Own GPU time", "Of their work without annotations within.", total=True)
-    ]
+    device_self_ns: Annotated[int | None, column("Own GPU time", "Of their work without labels within.", total=True)]
 
 
 class OptimizerCall(Document, frozen=True):

@@ -81,7 +81,7 @@ class SyncSite(Site, frozen=True, kw_only=True):
 
 
 class PredictedSite(Site, frozen=True, kw_only=True):
-    """Predicted synchronisations at one place."""
+    """Predicted syncs at one place."""
 
 
 def predicted_site(site: Mapping[str, Any]) -> PredictedSite:
@@ -103,7 +103,7 @@ def is_batch_copy(file: str | None, label: str | None, kind: str | None) -> bool
 
 
 class Syncs(Document, frozen=True):
-    """Host synchronisations of a trace."""
+    """Syncs of a trace: host operations that wait for queued GPU work."""
 
     count: Annotated[int, column("Syncs", "Counted ones: on training threads, in steps.", total=True)]
     per_step: Annotated[

@@ -22,7 +22,7 @@ def _too_few_steps(window: Window) -> Iterator[Match]:
         else "the trace holds 1 step, which may be untypical"
         if window.steps == 1
         else f"the trace holds {window.steps} steps, which may be untypical",
-        evidence=(f"annotations ProfilerStep#N in the trace: {window.steps}",),
+        evidence=(f"labels ProfilerStep#N in the trace: {window.steps}",),
     )
 
 

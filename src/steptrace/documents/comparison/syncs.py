@@ -1,4 +1,4 @@
-"""Of a variant: host synchronisations as predicted, warned of and traced, and what a step would be without them."""
+"""Of a variant: its syncs as predicted, warned of and traced, and which of the baseline's it removes."""
 
 from typing import Annotated, Literal
 
@@ -8,7 +8,7 @@ from steptrace.documents.syncs import Place
 
 
 class SyncCounts(Document, frozen=True):
-    """Host synchronisations per step by three sources."""
+    """Syncs per step by three sources."""
 
     measured_per_step: Annotated[
         float | None,
@@ -33,7 +33,7 @@ class UnknownPlace(Place, frozen=True):
 
 
 class SyncChange(Place, frozen=True):
-    """A synchronisation on both sides."""
+    """A sync on both sides."""
 
     kind: Annotated[str | None, field("What waits.")]
     variant_file: Annotated[str | None, field("The variant's file where it differs.")]
@@ -47,7 +47,7 @@ class SyncChange(Place, frozen=True):
 
 
 class SyncDiff(Document, frozen=True):
-    """Which synchronisations a variant removes, keeps and adds."""
+    """Which syncs a variant removes, keeps and adds."""
 
     basis: Annotated[Literal["measured", "predicted"], field("What is compared.")]
     sites: Annotated[tuple[SyncChange, ...], field("What changes in number first.")]
