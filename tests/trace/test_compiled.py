@@ -39,7 +39,6 @@ def _content(raw: RawTrace) -> dict[str, Any]:
         "columns": columns,
         "names": raw.names,
         "thread names": raw.thread_names,
-        "events": raw.events,
         "notes": raw.notes,
     }
 

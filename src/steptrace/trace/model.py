@@ -28,18 +28,15 @@ class TraceMeta:
     """A trace's metadata; missing values are None.
 
     `base_ns` is the absolute time (Unix epoch) of the tables' time 0, if the trace gives one; `file_base_ns` is the
-    same on the file's own clock. `events` counts the file's events by phase and category, unused ones included.
+    same on the file's own clock. `notes` say what the reader left out.
     """
 
     path: Path
     base_ns: int | None
     world_size: int | None
-    backend: str | None
     devices: tuple[dict[str, Any], ...]
-    events: dict[str, int]
     notes: tuple[str, ...] = ()
     file_base_ns: int = 0
-    metadata: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def device_name(self, device: int | None) -> str | None:
         """The name of a GPU by its index, if the trace gives one."""

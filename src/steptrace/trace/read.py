@@ -36,7 +36,6 @@ class RawTrace:
     threads: list[Thread]
     thread_names: dict[Thread, str]
     metadata: dict[str, Any]
-    events: dict[str, int]
     base_ns: int
     collectives: list[CollectiveArgs]
     notes: list[str] = field(default_factory=list)
@@ -95,7 +94,7 @@ class _Reader:
         for kind, c in columns.items():
             c["ts"] -= base
             if negative := int((c["dur"] < 0).sum()):
-                notes.append(f"{negative} events ({kind}) have a negative length; it is taken as 0")
+                notes.append(f"{fmt.plural(negative, 'event')} ({kind}) of negative length, taken as 0")
                 c["dur"] = np.maximum(c["dur"], 0)
         if not any(int((c["ts"] + c["dur"]).max()) for c in columns.values() if len(c["ts"])):
             raise TraceError("none of its events takes any time", where=self.path, expected="a recorded program")
@@ -106,7 +105,6 @@ class _Reader:
             threads=[_thread(*key) for key in self._scanner.threads.values],
             thread_names=self.thread_names,
             metadata=metadata,
-            events={plain_text(name): number for name, number in sorted(self.counts.items())},
             base_ns=base,
             collectives=self._scanner.collectives.values,
             notes=notes,

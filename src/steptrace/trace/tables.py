@@ -13,7 +13,7 @@ import pandas as pd
 from steptrace.documents.column import columns_of
 from steptrace.documents.table import names_of
 from steptrace.trace import names as naming
-from steptrace.trace.bounds import LATEST_NS, MOST, plain_text, plain_values, within
+from steptrace.trace.bounds import LATEST_NS, MOST, plain_values, within
 from steptrace.trace.columns import Columns, Ints, Mask, by_name, nearest, optional, references, row_numbers, take, text
 from steptrace.trace.events import MISSING, CollectiveArgs
 from steptrace.trace.model import TraceMeta
@@ -124,18 +124,14 @@ def meta_and_rank(raw: RawTrace) -> tuple[TraceMeta, int | None]:
         rank = int(match[1]) if match else None
     devices = raw.metadata.get("deviceProperties")
     base = within(raw.metadata.get("baseTimeNanoseconds"), 0, LATEST_NS)
-    typed = {"distributedInfo", "deviceProperties", "baseTimeNanoseconds"}
     meta = TraceMeta(
         path=raw.path,
         # Without an own base the times are either epoch times already, or from an unknown start.
         base_ns=raw.base_ns + base if base is not None else raw.base_ns if raw.base_ns > 10**18 else None,
         world_size=within(job.get("world_size"), 1, MOST),
-        backend=plain_text(job["backend"]) if isinstance(job.get("backend"), str) else None,
         devices=tuple(plain_values(d) for d in devices if isinstance(d, dict)) if isinstance(devices, list) else (),
-        events=raw.events,
         notes=tuple(raw.notes),
         file_base_ns=raw.base_ns,
-        metadata={key: value for key, value in raw.metadata.items() if key not in typed},
     )
     return meta, rank
 
