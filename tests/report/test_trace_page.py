@@ -272,6 +272,7 @@ def test_ranks_stand_side_by_side_and_then_each_by_itself(tmp_path: Path) -> Non
     page = written(tmp_path, trace(), trace(rank=1, gpu_busy_pct=50.0), {**without_gpu(), "rank": 2})
     words = text_of(page)
     assert "Rank 1 NVIDIA H200 10.0 ms 50 %" in words
+    assert "GPU busy 50 % to 70 %, syncs per step 2." in words
     ids = re.findall(r'\bid="([^"]+)"', page)
     assert len(ids) == len(set(ids))
     for target in re.findall(r'href="#([^"]+)"', page):

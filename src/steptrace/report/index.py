@@ -8,12 +8,13 @@ from pathlib import Path
 from steptrace import format as fmt
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison
-from steptrace.documents.summary import Summary, TraceSummary
+from steptrace.documents.summary import Summary
 from steptrace.findings.verdict import broken_gates, verdict_of
 from steptrace.report.page import overview
 from steptrace.report.page.markup import Html, render
 from steptrace.report.page.overview import DeviceNote
 from steptrace.report.study.model import load_study, machine
+from steptrace.report.trace.words import headline_of_all
 
 
 @dataclass(frozen=True)
@@ -77,14 +78,10 @@ def _trace_entry(path: Path, pages: Path) -> IndexEntry:
     traces = summary.traces
     first = traces[0] if traces else None
     warnings = sum(len(trace.quality.warnings) for trace in traces)
-    syncs = fmt.count(None if first is None else first.syncs.per_step)
-    headline_ = f"GPU busy {_busy(traces)}, syncs per step {syncs}."
-    if summary.ranks is not None and summary.ranks.straggler is not None:
-        headline_ += f" Rank {summary.ranks.straggler.rank} is the straggler."
     return IndexEntry(
         name=path.parent.name,
         title=path.parent.name,
-        headline=headline_,
+        headline=headline_of_all(traces, summary.ranks),
         href=Path(os.path.relpath(path.parent / "report.html", pages)).as_posix(),
         scale=None,
         machine=None if first is None else first.device_name,
@@ -94,13 +91,6 @@ def _trace_entry(path: Path, pages: Path) -> IndexEntry:
         ),
         detail=f"{fmt.plural(len(traces), 'trace')}, {fmt.plural(warnings, 'warning')}",
     )
-
-
-def _busy(traces: Sequence[TraceSummary]) -> str:
-    """The GPUs' busy share: of several ranks the least and the greatest."""
-    shares = sorted(trace.gpu_busy_pct for trace in traces if trace.gpu_busy_pct is not None)
-    texts = list(dict.fromkeys(fmt.percent(share) for share in (shares[0], shares[-1]))) if shares else []
-    return " to ".join(texts) or fmt.NOT_MEASURED
 
 
 def index(studies: Sequence[IndexEntry], traces: Sequence[IndexEntry] = ()) -> Html:

@@ -33,6 +33,7 @@ from steptrace.report.trace.words import (
     caution,
     first_of_all,
     headline,
+    headline_of_all,
     nothing_to_advise,
     removable,
     unprofiled,
@@ -74,7 +75,7 @@ def page_html(
         if predicted is not None:
             shown = [("predicted", _PREDICTED), *shown]
             body = section("predicted", _PREDICTED, _predicted(*predicted)) + body
-        intro = _intro(title, traces, shown, warnings, _first(traces[0], predicted), predicted)
+        intro = _intro(title, traces, shown, warnings, _first(traces[0], predicted), headline(traces[0], predicted))
         return page(f"{title} – steptrace", intro + body, shown)
     body = section("ranks", "All traces", [_side_by_side(traces)])
     toc = [("ranks", "All traces")]
@@ -92,7 +93,8 @@ def page_html(
         body += section(id_, view.title, [Explained(of_trace)], folded=True)
         toc.append((id_, view.title))
     first = render("page/first", nothing=nothing_to_advise(traces), **first_of_all(traces, on_ranks))
-    return page(f"{title} – steptrace", _intro(title, traces, toc, warnings, first) + body, toc)
+    intro = _intro(title, traces, toc, warnings, first, headline_of_all([view.trace for view in traces], ranks))
+    return page(f"{title} – steptrace", intro + body, toc)
 
 
 def _side_by_side(traces: Sequence[TraceView]) -> Explained:
@@ -183,7 +185,7 @@ def _intro(
     toc: Sequence[tuple[str, str]],
     warnings: Sequence[str],
     to_do: Html,
-    predicted: Predicted | None = None,
+    result: str,
 ) -> Html:
     first, alone = traces[0], len(traces) == 1
     # Without steps there is no figure of one: such figures are left out, not "not measured".
@@ -196,7 +198,7 @@ def _intro(
         "trace/intro",
         traces=traces,
         title=title,
-        headline=headline(first, predicted) if alone else None,
+        headline=result,
         unprofiled=alone and first.trace.unprofiled_step_ns is not None,
         goes=_where_it_goes(first.trace) if alone else "",
         caution=caution(first) if alone else (),

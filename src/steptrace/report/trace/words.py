@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from steptrace import format as fmt
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.finding import SEVERITIES, Finding
+from steptrace.documents.ranks import Ranks
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.findings.estimated import step_words
 from steptrace.findings.quality import FEW_STEPS
@@ -49,6 +50,21 @@ def headline(view: TraceView, predicted: Predicted | None = None) -> str:
     elif view.sync_count is not None:
         clauses.append(f"{fmt.plural(view.sync_count, 'sync')} in the whole trace")
     return "; ".join(clauses) + "."
+
+
+def headline_of_all(traces: Sequence[TraceSummary], ranks: Ranks | None) -> str:
+    """The result of several traces: their GPUs' busy shares and syncs, least to greatest, and the straggler."""
+    shares = sorted(trace.gpu_busy_pct for trace in traces if trace.gpu_busy_pct is not None)
+    counts = sorted(trace.syncs.per_step for trace in traces if trace.syncs.per_step is not None)
+    busy, syncs = _range([fmt.percent(share) for share in shares]), _range([fmt.count(count) for count in counts])
+    text = f"GPU busy {busy}, syncs per step {syncs}."
+    straggler = None if ranks is None else ranks.straggler
+    return text if straggler is None else f"{text} Rank {straggler.rank} is the straggler."
+
+
+def _range(ascending: Sequence[str]) -> str:
+    ends = list(dict.fromkeys((ascending[0], ascending[-1]))) if ascending else []
+    return " to ".join(ends) or fmt.NOT_MEASURED
 
 
 #: Why a GPU is idle, in a sentence.
