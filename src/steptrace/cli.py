@@ -46,8 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else list(argv)
     parse = parser(given)
     arguments, others = parse.parse_known_args(given, argparse.Namespace(given=given))
-    if others:
-        parse.error(_unrecognized(given, arguments, others))
+    if (problem := _unclear(given, arguments, others)) is not None:
+        parse.error(problem)
     try:
         run: Callable[[argparse.Namespace], int] = arguments.run
         code = run(arguments)
@@ -70,14 +70,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failed(f"the output cannot be written ({error.strerror})")
 
 
-def _unrecognized(given: Sequence[str], arguments: argparse.Namespace, others: Sequence[str]) -> str:
-    """Options that a command does not have; most are those of a program that stands there without `--` before it."""
-    text = f"unrecognized arguments: {' '.join(others)}"
-    program = getattr(arguments, "program", None)
+def _unclear(given: Sequence[str], arguments: argparse.Namespace, others: Sequence[str]) -> str | None:
+    """Options that a command does not have, or that stand after a program without `--` before it; else None."""
+    text = f"unrecognized arguments: {' '.join(others)}" if others else None
+    program = getattr(arguments, "program", None) or getattr(arguments, "target", None)
     if program is None or "--" in given:
         return text
     begin = given.index(program[0])
-    return f"{text}\n  next: put -- before the program: steptrace {shlex.join([*given[:begin], '--', *given[begin:]])}"
+    if text is None and (len(program) == 1 or not any(word.startswith("-") for word in given[begin:])):
+        return None
+    whole = shlex.join([*given[:begin], "--", *given[begin:]])
+    return f"{text or 'options after a program may be its own'}\n  next: put -- before the program: steptrace {whole}"
 
 
 def _failed(text: str) -> int:
@@ -98,7 +101,7 @@ def parser(given: Sequence[str] | None = None) -> argparse.ArgumentParser:
     commands = steptrace.add_subparsers(title="commands", required=True, metavar="COMMAND")
     called = None if given is None else next((argument for argument in given if not argument.startswith("-")), None)
     for name, text in _COMMANDS.items():
-        command = commands.add_parser(name, help=text)
+        command = commands.add_parser(name, help=text, allow_abbrev=False)
         if given is None or name == called:
             module = importlib.import_module(f"steptrace.commands.{name}")
             module.add(command)

@@ -195,13 +195,18 @@ def test_timed_steps_are_kept_whatever_ends_the_program(tmp_path: Path, capfd) -
     assert "with exit code -9" in capfd.readouterr().err
 
 
-def test_a_program_without_the_two_dashes_before_it_is_told_so(capsys) -> None:
+@pytest.mark.parametrize(("command", "problem"), [
+    ("run --steps 3 {} python train.py --lr 0.1", "unrecognized arguments: --lr"),
+    ("run {} python train.py --steps 3", "options after a program may be its own"),
+    ("predict {} python train.py --device cpu", "unrecognized arguments: --device cpu"),
+])  # fmt: skip
+def test_a_program_without_the_two_dashes_before_it_is_told_so(command: str, problem: str, capsys) -> None:
     with pytest.raises(SystemExit) as stopped:
-        main(["run", "--steps", "3", "python", "train.py", "--lr", "0.1"])
+        main(command.format("").split())
     assert stopped.value.code == 2
     shown = capsys.readouterr().err
-    assert "unrecognized arguments: --lr" in shown
-    assert "put -- before the program: steptrace run --steps 3 -- python train.py --lr 0.1" in shown
+    assert problem in shown
+    assert f"put -- before the program: steptrace {command.format('--')}" in shown
 
 
 def test_a_prediction_is_proposed_for_the_gpu() -> None:
