@@ -24,7 +24,7 @@ _SUMS: Final = ("sum", "nansum", "prod")
 #: Sums of these types are of a wider type, to which the elements are cast first.
 _WHOLE: Final = ("bool", "int32", "int16", "int8", "uint8")
 #: Operators with a rule of their own that may have no tensor on the GPU.
-_WITHOUT_INPUTS: Final = ("_to_copy",)
+_WITHOUT_INPUTS: Final = ("randperm", "_to_copy")
 _WITHOUT_BIAS: Final = 2
 #: CUB sorts up to so many items in one kernel. By kernels of its own, ATen sorts rows of up to so many elements
 #: and adds up the gradients of an embedding for up to so many indices.
@@ -32,6 +32,8 @@ _ONE_TILE: Final = 2304
 _SORTED_ROW: Final = 4096
 _OF_SORTED_ROWS: Final = 5
 _UNSORTED: Final = 3072
+#: About as many random bits are sorted by randperm.
+_RANDOM_BITS: Final = 40
 _TILE: Final = 4096
 _MANY_ROWS: Final = 65536
 _SHORT_ROW: Final = 2112
@@ -202,6 +204,10 @@ _SPECIAL: Final[Mapping[str, Callable[[OperatorCalls], int]]] = {
     "cat": lambda call: -(-len(call.inputs) // (128 if all(map(is_contiguous, call.inputs)) else 64)),
     "cumsum": _along_dimension,
     "cumprod": _along_dimension,
+    "logcumsumexp": _along_dimension,
+    "native_group_norm": lambda call: 2 if len(call.inputs) < 2 else 3,
+    "randperm": lambda call: 4 + radix_sort(elements(call.outputs[0]), _RANDOM_BITS),
+    "block_diag": lambda call: 1 + len(call.inputs),
     "im2col": lambda call: 1 + call.inputs[0].shape[0],
     "_scaled_dot_product_efficient_attention_backward": _attention_backward,
     "scatter_add": _added,
