@@ -14,7 +14,7 @@ from steptrace.documents.base import read, write
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.verdict import Differing, Failure, Verdict
 
-SCRIPT = str(Path(__file__).parents[1] / "workflow" / "scripts" / "verdict.py")
+JOB = (sys.executable, "-m", "steptrace.workflow.verdict")
 
 
 def run(repeat: int, status: str = "ok", error: str | None = None) -> dict[str, Any]:
@@ -123,23 +123,24 @@ def test_a_misspelt_key_breaks_its_gate() -> None:
 
 
 @pytest.mark.parametrize("what", ["write", "enforce"])
-def test_the_script_refuses_a_file_of_another_version(what: str, tmp_path: Path) -> None:
+def test_the_job_refuses_a_file_of_another_version(what: str, tmp_path: Path) -> None:
     file = tmp_path / "document.json"
     file.write_text('{"study": "s", "variants": []}')
-    command = [sys.executable, SCRIPT, what, str(file), "--out", str(tmp_path / "verdict.json")]
+    command = [*JOB, what, str(file), "--out", str(tmp_path / "verdict.json")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert f"error: {file}: file does not hold a {'Comparison' if what == 'write' else 'Verdict'} (" in done.stderr
     assert not (tmp_path / "verdict.json").exists()
 
 
-def test_the_script_writes_the_verdict_and_ends_by_it(tmp_path: Path) -> None:
-    study, file = tmp_path / "comparison.json", tmp_path / "verdict.json"
+def test_the_job_writes_the_verdict_and_ends_by_it(tmp_path: Path) -> None:
+    study, file, summary = tmp_path / "comparison.json", tmp_path / "verdict.json", tmp_path / "summary.md"
     write(study, comparison(variant("a")))
     gates = json.dumps(gate("ratio.low", at_least=1.9))
-    subprocess.run([sys.executable, SCRIPT, "write", study, "--gates", gates, "--out", file], check=True)
+    subprocess.run([*JOB, "write", study, "--gates", gates, "--out", file, "--summary", summary], check=True)
     assert read(file, Verdict) == judge([comparison(variant("a"))], json.loads(gates))
-    done = subprocess.run([sys.executable, SCRIPT, "enforce", file], capture_output=True, text=True, check=False)
+    assert "gate" in summary.read_text()
+    done = subprocess.run([*JOB, "enforce", file], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "gate broken: s/a ratio.low is 1.8, expected at least 1.9\n")
 
 

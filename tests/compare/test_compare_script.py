@@ -1,4 +1,4 @@
-"""The workflow's script, as the workflow calls it."""
+"""The workflow's job that compares, as its rule calls it."""
 
 import subprocess
 import sys
@@ -7,15 +7,13 @@ from typing import Any
 
 from steptrace.files import read_json
 
-SCRIPT = Path(__file__).parents[2] / "workflow" / "scripts" / "compare.py"
-
 
 def call(folder: Path, out: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), str(folder), "--out", str(out)]
+    command = [sys.executable, "-m", "steptrace.workflow.compare", str(folder), "--out", str(out)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 
-def test_script_writes_the_comparison_with_its_findings(folder: Any, tmp_path: Path) -> None:
+def test_job_writes_the_comparison_with_its_findings(folder: Any, tmp_path: Path) -> None:
     folder.make_study([{"name": "base"}, {"name": "absent"}])
     folder.add_runs("base", [10.0, 10.1, 9.9], profiled_ms=[13.0])
     done = call(folder.path, tmp_path / "comparison.json")
@@ -31,7 +29,7 @@ def test_script_writes_the_comparison_with_its_findings(folder: Any, tmp_path: P
     assert (tmp_path / "comparison.json").read_bytes() == first
 
 
-def test_script_says_what_is_missing(tmp_path: Path) -> None:
+def test_job_says_what_is_missing(tmp_path: Path) -> None:
     done = call(tmp_path / "nowhere", tmp_path / "comparison.json")
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")

@@ -166,7 +166,7 @@ def test_a_process_that_leaves_without_a_word_leaves_no_record(launched: Launch)
 def test_a_program_that_hangs_in_its_warm_up_is_stopped(launched: Launch) -> None:
     found = launched("hangs", warmup=10, limits=Limits(first_step_s=None, total_s=2))
     assert found.exit_code < 0  # of the signal that ended it
-    with pytest.raises(LaunchError, match="stopped: it did not end within 2 s: "):
+    with pytest.raises(LaunchError, match="stopped: it did not end within 2 s, before a step was timed"):
         require_steps(found)
 
 

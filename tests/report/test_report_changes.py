@@ -11,9 +11,13 @@ Json = dict[str, Any]
 
 
 def change(line: int, before: float, after: float, **more: Any) -> Json:
-    sides = {f"{side}_{name}": None for side in ("baseline", "variant") for name in ("blocked_ns", "exposed_idle_ns")}
-    fields = {f"{key}_per_step": value for key, value in sides.items()}
-    fields |= {"file": "masked_losses.py", "line": line, "op": "aten::_unique2", "label": "unique", "phase": "loss"}
+    fields: Json = {
+        "file": "masked_losses.py",
+        "line": line,
+        "op": "aten::_unique2",
+        "label": "unique",
+        "phase": "loss",
+    }
     fields |= {"baseline_count_per_step": before, "variant_count_per_step": after}
     return fields | more
 

@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 import torch
 
+from documents import fill
 from steptrace.compare.load import load_run
 from steptrace.documents.run_tables import SectionOfRun
 from steptrace.documents.table import validate
@@ -127,20 +128,22 @@ def test_whatever_holds_tensors_is_copied_and_counted():
 def test_a_comparison_reads_the_sections_of_a_run(write_config, tmp_path):
     from steptrace.compare.explain import figures as figures_of
     from steptrace.compare.load import Variant
+    from steptrace.documents.study import PlannedVariant
 
     config = write_config({"scale.section_steps": 1})
     for repeat in range(2):
         out = tmp_path / f"run{repeat}"
         main([str(config), "--out", str(out), "--repeat", str(repeat)])
         (out / "status.json").write_text(
-            '{"status": "ok", "exit_code": 0, "signal": null, "error": null, "log_tail": [], "started_at": "", '
+            '{"status": "ok", "exit_code": 0, "signal": null, "error": null, "log_tail": [], '
+            '"started_at": "2026-01-01T00:00:00+00:00", '
             '"wall_s": 1.0}'
         )
         times = {"forward": [1_000_000, 3_000_000, 9_000_000 + 2_000_000 * repeat], "calc loss": [500_000] * 3}
         rows = [(step, name, ns[step]) for name, ns in times.items() for step in range(3)]
         write_rows(out, SectionOfRun, pd.DataFrame(rows, columns=["step", "section", "section_ns"]))
     runs = tuple(load_run(tmp_path / f"run{repeat}", repeat, None) for repeat in range(2))
-    variant = Variant("v", None, (), "v", None, tmp_path, runs)
+    variant = Variant(fill(PlannedVariant, {"name": "v", "baseline": "v"}), tmp_path, runs)
     figures = figures_of(variant, None)
     assert figures["synchronised_sections_ms"] == {"forward": 3.0, "calc loss": 0.5}
     assert set(figures["batch_bytes"]) == {"inputs", "targets"}

@@ -47,38 +47,27 @@ def basis_of(baseline: SyncCounts, variant: SyncCounts) -> Basis | None:
 def sync_diff(basis: Basis, baseline: Sequence[Site], variant: Sequence[Site]) -> SyncDiff:
     """`sync_diff` of comparison.json from the sites of both sides.
 
-    Each site has the baseline's place, or the variant's for a new one, the variant's own place where it differs, and
-    for both sides the count per step and, where measured, blocked time and exposed idle per step; 0 where a side has no
-    such site. What changes in number comes first, the most expensive foremost.
+    Each site has the baseline's place, or the variant's for a new one, and for both sides the count per step, 0 where a
+    side has no such site. What changes in number comes first, the most frequent foremost.
     """
     matched = pairs(baseline, variant, attrgetter(*_HERE), attrgetter(*_MOVED))
-    rows = [_row(before, after, basis) for before, after in matched]
+    rows = [_row(before, after) for before, after in matched]
     return SyncDiff(basis=basis, sites=tuple(sorted(rows, key=_order)))
 
 
-def _row(before: Site | None, after: Site | None, basis: Basis) -> SyncChange:
+def _row(before: Site | None, after: Site | None) -> SyncChange:
     place = before or after
     assert place is not None
-    moved = before is not None and after is not None and (before.file, before.line) != (after.file, after.line)
-    costs: dict[str, Any] = {
-        f"{side}_{figure}": None if basis == "predicted" else getattr(site, figure, 0)
-        for side, site in (("baseline", before), ("variant", after))
-        for figure in ("blocked_ns_per_step", "exposed_idle_ns_per_step")
-    }
     return SyncChange(
         **{name: getattr(place, name) for name in (*Place.__struct_fields__, "kind")},
-        variant_file=after.file if moved and after else None,
-        variant_line=after.line if moved and after else None,
         baseline_count_per_step=0 if before is None else before.count_per_step,
         variant_count_per_step=0 if after is None else after.count_per_step,
-        **costs,
     )
 
 
 def _order(row: SyncChange) -> tuple[Any, ...]:
     before, after = row.baseline_count_per_step or 0, row.variant_count_per_step or 0
-    blocked = max(row.baseline_blocked_ns_per_step or 0, row.variant_blocked_ns_per_step or 0)
-    return before == after, -blocked, str(row.file), row.line or 0
+    return before == after, -max(before, after), str(row.file), row.line or 0
 
 
 RESIDUAL: Final = "residual"

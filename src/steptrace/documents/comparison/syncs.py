@@ -36,14 +36,8 @@ class SyncChange(Place, frozen=True):
     """A sync on both sides."""
 
     kind: Annotated[str | None, field("What waits.")]
-    variant_file: Annotated[str | None, field("The variant's file where it differs.")]
-    variant_line: Annotated[int | None, field("The variant's line where it differs.")]
     baseline_count_per_step: Annotated[float | None, field("Per step of the baseline.")]
     variant_count_per_step: Annotated[float | None, field("Per step of the variant.")]
-    baseline_blocked_ns_per_step: Annotated[float | None, field("Host blocked, baseline.")]
-    variant_blocked_ns_per_step: Annotated[float | None, field("Host blocked, variant.")]
-    baseline_exposed_idle_ns_per_step: Annotated[float | None, field("GPU idle exposed, baseline.")]
-    variant_exposed_idle_ns_per_step: Annotated[float | None, field("GPU idle exposed, variant.")]
 
 
 class SyncDiff(Document, frozen=True):
