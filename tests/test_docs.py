@@ -135,3 +135,15 @@ def test_the_readme_is_short() -> None:
     assert len(readme.splitlines()) <= 80
     (output,) = re.findall(r"^```console\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
     assert output in (ROOT / "docs" / "tutorial-program.md").read_text(encoding="utf-8")  # which a test runs
+
+
+def test_the_first_words_of_run_and_capture_say_what_they_need() -> None:
+    """A program that `run` ends early writes no last checkpoint, `capture` needs `run --capture`, no figure is a GPU's."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    first_run = readme[readme.index("`steptrace run -- ") :]
+    assert "checkpoint" in first_run[: first_run.index("\n## ")]
+    assert "run --capture" in readme[: readme.index("steptrace capture")]
+    assert "No figure in this repository comes from a real GPU" in readme
+    assert "the truth is" not in readme
+    tutorial = (ROOT / "docs" / "tutorial-program.md").read_text(encoding="utf-8")
+    assert "read `same` or `undecided`" in tutorial
