@@ -138,7 +138,7 @@ def test_the_readme_is_short() -> None:
 
 
 def test_the_first_words_of_run_and_capture_say_what_they_need() -> None:
-    """A program that `run` ends early writes no last checkpoint, `capture` needs `run --capture`, no figure is a GPU's."""
+    """A program that `run` ends early writes no last checkpoint, and `capture` needs `run --capture`."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     first_run = readme[readme.index("`steptrace run -- ") :]
     assert "checkpoint" in first_run[: first_run.index("\n## ")]
