@@ -143,7 +143,7 @@ def _new_folder(out: Path) -> Iterator[Path]:
     replaced = [out / name for name in ("tables", "counters") if os.path.lexists(out / name)]
     if replaced and (not is_present(out / "summary.json", Summary) or any(path.is_symlink() for path in replaced)):
         raise SteptraceError(
-            "exists, but was not written by `steptrace analyze`",
+            "exists, but was not written by this version of `steptrace analyze`",
             where=replaced[0],
             next_step="remove it, or choose another folder with --out",
         )
