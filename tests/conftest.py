@@ -44,10 +44,12 @@ hypothesis.settings.load_profile("few")
 
 @pytest.fixture(scope="module", autouse=True)
 def _what_torch_compile_leaves() -> Iterator[None]:
-    """It raises the recursion limit and stops checks of distributions; the next file finds both restored."""
+    """It raises the recursion limit, counts and stops checks of distributions; the next file starts without all that."""
     limit = sys.getrecursionlimit()
     yield
     sys.setrecursionlimit(limit)
+    if "torch._dynamo.utils" in sys.modules:
+        sys.modules["torch._dynamo.utils"].counters.clear()
     if "torch.distributions" in sys.modules:
         sys.modules["torch.distributions"].Distribution.set_default_validate_args(True)
 
