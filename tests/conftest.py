@@ -44,7 +44,7 @@ hypothesis.settings.load_profile("few")
 
 @pytest.fixture(scope="module", autouse=True)
 def _what_torch_compile_leaves() -> Iterator[None]:
-    """It raises the recursion limit, counts and stops checks of distributions; the next file starts without all that."""
+    """It raises the recursion limit, counts, and stops checks of distributions; the next file starts anew."""
     limit = sys.getrecursionlimit()
     yield
     sys.setrecursionlimit(limit)
