@@ -120,7 +120,7 @@ def test_on_a_simulated_gpu_nothing_on_the_screen_claims_speed(study_builder: An
     study = on_a_machine(study_builder, "NVIDIA H100 (stand-in)")
     screen = str(first_screen(study))
     assert "1.50×" not in str(variants(study))
-    assert "The GPU is simulated, so times and values mean nothing." in screen
+    assert "The GPU is simulated, so times and computed results mean nothing." in screen
     assert "than <code>" not in screen  # faster than
     assert "1.50×" not in screen
 

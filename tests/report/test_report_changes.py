@@ -42,7 +42,7 @@ def test_the_places_that_sync_less_or_more_often_are_named(study_builder: Any) -
         sync_diff={"basis": "measured", "sites": [gone, kept, new, *twice]},
     )
     assert (
-        "where against boolean_mask , measured: gone: masked_losses.py:38 ; new: masked_losses.py:51 ; "
+        "where against boolean_mask (measured): removes masked_losses.py:38 ; adds masked_losses.py:51 ; "
         "masked_losses.py:60 3 → 1"
     ) in text_of(syncs(study))
 

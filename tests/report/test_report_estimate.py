@@ -91,7 +91,7 @@ def test_without_a_gpu_headline_and_advice_follow_the_estimates(estimated: Any) 
     assert first_screen(study).count("is estimated to be the fastest") == 1
     words = "On H100 `fast` is estimated to be the fastest: 5.0 ms to 9.0 ms per step instead of 20 ms to 30 ms."
     assert (found.sentence, found.use, found.tone) == (words, "fast", "good")
-    assert found.advice.startswith("Use `fast`, which is `base` with `loss=fast`.")
+    assert found.advice.startswith("Use `fast`: `base` with `loss=fast`.")
     assert "This is estimated for H100; measure on a GPU: `snakemake" in found.advice
 
 
@@ -105,9 +105,9 @@ def test_of_variants_that_are_all_faster_than_the_baseline_the_simplest_is_named
     found = verdict_of(study)
     assert found.sentence == (
         "On H100 `concat` is estimated to be faster than `base`: 38 ms to 75 ms per step instead of 490 ms to 1.5 s. "
-        "1 other variant may be as fast, as the bands overlap; it is the simplest."
+        "1 other variant may be as fast, since the estimates overlap; `concat` is the simplest."
     )
-    assert found.advice.startswith("Use `concat`, which is `base` with `loss=concat`.")
+    assert found.advice.startswith("Use `concat`: `base` with `loss=concat`.")
 
 
 def test_where_bands_overlap_no_difference_can_be_estimated(estimated: Any) -> None:
@@ -134,8 +134,8 @@ def test_a_compiled_variant_has_no_step_time_and_no_winner_over_it(estimated: An
         "`compiled` cannot be estimated and may be faster."
     )
     screen = first_screen(study)
-    assert "not estimated: compiled" in screen
-    assert "1.00 GiB if not compiled, fits" in screen
+    assert "no estimate (torch.compile)" in screen
+    assert "1.00 GiB, fits (without torch.compile)" in screen
 
 
 def test_with_a_gpu_the_verdict_is_of_what_was_measured(estimated: Any) -> None:

@@ -129,9 +129,9 @@ def estimate_step(followed: FollowedStep, gpu: Gpu, *, peaks: Mapping[int, int] 
 def _compiled(uncompiled: Estimate, places: Iterable[tuple[str | None, int | None]]) -> Estimate:
     """The estimate of a step of which unknown parts are compiled at these places."""
     lines = [place(file, line) for file, line in places if file is not None]
-    reason = f"compiled{f' at {enumeration(lines)}' if lines else ''}, and the kernels of compiled code are not known"
+    reason = f"uses torch.compile{f' at {enumeration(lines)}' if lines else ''}, whose kernels cannot be predicted"
     if uncompiled.step_ms is not None:
-        reason += f"; not compiled, a step takes at most {duration_ms(uncompiled.step_ms[1], 2)}"
+        reason += f"; without torch.compile a step takes at most {duration_ms(uncompiled.step_ms[1], 2)}"
     calls = [
         NotEstimated(name=COMPILED, reason="kernels not known", share_pct=100, calls=1, file=file, line=line)
         for file, line in places

@@ -77,7 +77,7 @@ def _fewest_syncs(study: Comparison) -> tuple[VariantResult, Mapping[str, float]
 def _use(study: Comparison, variant: VariantResult) -> str:
     """Which variant to use, and what it changes, in one sentence: it is what a reader sees first."""
     changes = _changes(study, variant)
-    return f"Use `{variant.name}`, which is {changes}." if changes else f"Use `{variant.name}`."
+    return f"Use `{variant.name}`: {changes}." if changes else f"Use `{variant.name}`."
 
 
 def _changes(study: Comparison, variant: VariantResult) -> str:

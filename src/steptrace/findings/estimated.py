@@ -13,7 +13,7 @@ def step_words(one: Estimate) -> str:
     """The band of the step time, or that there is none."""
     if one.step_ms is not None:
         return fmt.band_ms(*one.step_ms)
-    return "not estimated: compiled" if one.is_compiled else _NONE
+    return "no estimate (torch.compile)" if one.is_compiled else _NONE
 
 
 def busy_words(one: Estimate) -> str:
@@ -28,8 +28,8 @@ def memory_words(one: Estimate) -> str:
     """Peak memory and whether it fits."""
     if one.peak_memory_bytes is None:
         return _NONE
-    form = " if not compiled" if one.is_compiled else ""
-    return f"{fmt.size_bytes(one.peak_memory_bytes)}{form}, {'fits' if one.fits else 'does not fit'}"
+    form = " (without torch.compile)" if one.is_compiled else ""
+    return f"{fmt.size_bytes(one.peak_memory_bytes)}, {'fits' if one.fits else 'does not fit'}{form}"
 
 
 def leads(study: Comparison) -> bool:
@@ -102,7 +102,7 @@ def estimated_sentence(study: Comparison, gpu: str) -> str:
     sentences = [f"On {gpu} `{best.name}` is estimated {what}{wrong}: {words[best.name]} per step{instead}."]
     if others := may_be - 1 - len(missing):
         other = fmt.plural(others, "other variant")
-        sentences.append(f"{other} may be as fast, as the bands overlap; it is the simplest.")
+        sentences.append(f"{other} may be as fast, since the estimates overlap; `{best.name}` is the simplest.")
     if missing:
         sentences.append(f"{fmt.enumeration(missing)} cannot be estimated and may be faster.")
     return " ".join(sentences)

@@ -71,7 +71,7 @@ def _speeds(study: Comparison, chosen: VariantResult | None) -> list[str]:
     if not study.measured:
         return ["No step time was measured."]
     if study.on_simulated_gpu:
-        return ["The GPU is simulated, so times and values mean nothing."]
+        return ["The GPU is simulated, so times and computed results mean nothing."]
     others = [v for v in study.measured if not v.is_baseline]
     by_verdict: dict[str | None, list[VariantResult]] = defaultdict(list)
     for variant in others:

@@ -174,7 +174,9 @@ def _gap_in_words(gap: HostGap) -> str:
     launch = f"before a launch by {gap.op}" if gap.op else "before a launch outside operators"
     at = {"before": "before the first GPU work", "after": "after the last GPU work"}.get(gap.where, launch)
     label = f" in {gap.label}" if gap.where == "between" and gap.op and gap.label else ""
-    return f"a gap of {duration(gap.dur)} {at}{label}" + (f": {words}" if words else ", outside the GPU's runtime")
+    return f"a gap of {duration(gap.dur)} {at}{label}" + (
+        f": {words}" if words else ", the host in no call of the GPU's runtime"
+    )
 
 
 #: Of the gaps' time, what calls fill where they are the cause; of one gap, what makes a call worth naming.

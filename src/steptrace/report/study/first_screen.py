@@ -38,6 +38,7 @@ def first_screen(study: Comparison) -> Html:
     medians = study.medians_ms
     scale = _scale(shown, medians)
     items = first_steps(study)
+    anchor = "findings" if any(item.rule != ANSWER for item in study.findings) else None
     lengths = {variant.name: sum(part.ms for part in parts[variant.name]) for variant in shown}
     # One that is mostly the profiler's would make the others too short to read: it is as long as theirs, and marked.
     longest = max((lengths[v.name] for v in shown if _slower(v) is None), default=max(lengths.values(), default=0.0))
@@ -57,7 +58,7 @@ def first_screen(study: Comparison) -> Html:
         axis=None if scale is None else time_axis(scale),
         legend=[Part(label, 0.0) for label in labels],
         traced=traced,
-        first=render("page/first", items=items, more=len(study.findings) - len(items), anchor="findings", nothing=""),
+        first=render("page/first", items=items, more=len(study.findings) - len(items), anchor=anchor, nothing=""),
         device=_device(study),
         estimated=estimate(study),
         estimate_leads=leads(study),
@@ -90,7 +91,7 @@ def all_findings(study: Comparison) -> Html:
     on_cpu = [item for item in items if item.cost_ns_per_step is not None or item.rule in ABOUT_THE_METHOD]
     if not leads(study) or not on_cpu:
         return findings(items)
-    title = f"CPU check: {fmt.plural(len(on_cpu), 'finding')} on this machine's steps, which say nothing of a GPU"
+    title = f"CPU check: {fmt.plural(len(on_cpu), 'finding')} on this machine's CPU, no guide to a GPU"
     others = [item for item in items if item not in on_cpu]
     return Html((findings(others) if others else Html("")) + folded(title, Explained(findings(on_cpu))).html)
 

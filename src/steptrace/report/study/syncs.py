@@ -55,8 +55,8 @@ def _sites(variant: VariantResult) -> Sequence[Site]:
 
 
 def changed(diff: SyncDiff) -> str:
-    """The places that sync less or more often than the baseline's: "gone: a.py:3; new: b.py:7; a.py:9 2 → 1"."""
-    kinds: dict[str, list[str]] = {"gone": [], "new": [], "other": []}
+    """The places that sync less or more often than the baseline's: "removes a.py:3; adds b.py:7; a.py:9 2 → 1"."""
+    kinds: dict[str, list[str]] = {"removes": [], "adds": [], "other": []}
     for site in diff.sites:
         before, now = site.baseline_count_per_step or 0, site.variant_count_per_step or 0
         where = place(site) or unplaced(site)
@@ -65,6 +65,6 @@ def changed(diff: SyncDiff) -> str:
         if before and now:
             kinds["other"].append(f"`{where}` {fmt.count(before)} → {fmt.count(now)}")
         else:
-            kinds["gone" if before else "new"].append(f"`{where}`")
-    texts = [f"{kind}: {', '.join(dict.fromkeys(kinds[kind]))}" for kind in ("gone", "new") if kinds[kind]]
+            kinds["removes" if before else "adds"].append(f"`{where}`")
+    texts = [f"{kind} {', '.join(dict.fromkeys(kinds[kind]))}" for kind in ("removes", "adds") if kinds[kind]]
     return "; ".join([*texts, *kinds["other"]])

@@ -176,7 +176,7 @@ def kernels(view: TraceView, _: str) -> Parts | None:
     trace = view.trace
     if not trace.kernels:
         return None
-    return [*_listed(trace.kernels, "more kernel"), *_folded("Classes of kernels at once", trace.kernel_types)]
+    return [*_listed(trace.kernels, "more kernel"), *_folded("Kernel classes that overlap in time", trace.kernel_types)]
 
 
 def communication(view: TraceView, _: str) -> Parts | None:

@@ -82,7 +82,7 @@ def _cheap(trace: TraceSummary) -> str:
     window, ceiling_ns = window_of(trace), trace.syncs.ceiling_ns
     if not trace.syncs.count or ceiling_ns is None or window.share(window.per_step(ceiling_ns)) >= NOISE_FLOOR:
         return ""
-    return f", worth under {fmt.setting(NOISE_FLOOR)} of it"
+    return f", which cost under {fmt.setting(NOISE_FLOOR)} of it"
 
 
 def removable(trace: TraceSummary, cause: str, idle: float) -> str:
