@@ -133,7 +133,7 @@ def test_a_step_with_compiled_code_has_no_time_but_an_upper_bound() -> None:
     assert [(one.name, one.line) for one in compiled.not_estimated] == [("torch.compile", 3)]
     assert compiled.fits
     assert compiled.reason is not None
-    assert compiled.reason.startswith("compiled at train.py:3, ")
+    assert compiled.reason.startswith("uses torch.compile at train.py:3, ")
     assert compiled.reason.endswith("; without torch.compile a step takes at most 4.0 ms")
 
 

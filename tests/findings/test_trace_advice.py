@@ -88,7 +88,7 @@ def test_gaps_without_a_call_are_named_by_what_ends_them(tmp_path: Path) -> None
     assert finding.evidence[3:] == (
         "a gap of 560 µs before a launch by aten::add, the host in no call of the GPU's runtime",
         "a gap of 560 µs before a launch by aten::add, the host in no call of the GPU's runtime",
-        "a gap of 553 µs before the first GPU work, outside the GPU's runtime",
+        "a gap of 553 µs before the first GPU work, the host in no call of the GPU's runtime",
     )
 
 
