@@ -6,15 +6,14 @@ from pathlib import Path
 import pytest
 
 from documents import fill
-from steptrace.config.digest import extension_digests
+from steptrace.config.digest import extension_digest
 from steptrace.config.plan import make_plan
 from steptrace.documents.base import version_of
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.run import Status
 from steptrace.record import write_status
 from steptrace.workflow import rules as asked
-from steptrace.workflow.rules import ALL_CORES, CHECKS, ENDING, Rules, names
-from steptrace.workflow.start import set_failures_aside
+from steptrace.workflow.rules import ALL_CORES, CHECKS, ENDING, Rules, key_of_try, names
 
 ROOT = Path(__file__).parents[1]
 
@@ -107,29 +106,34 @@ def test_a_check_depends_on_each_variant_s_digests(rules_on) -> None:
     assert keys != dict(pair.split("=", 1) for pair in rules.keys("equivalence")(Wildcards("masked_loss")))
 
 
-def test_what_failed_is_set_aside_and_tried_again(tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    study = Path("results/masked_loss")
-    entries = {
-        "where/run0": ("ok", 0), "where/run1": ("killed", None), "sort/prediction": ("failed", 2),
-        "where/prediction": ("failed", 1), "sort/equivalence": ("ok", 0),
-    }  # fmt: skip
-    for name, (status, code) in entries.items():
-        fields = {"status": status, "exit_code": code, "started_at": "", "wall_s": 1.0}
-        write_status(study / name, fill(Status, fields))
-    for check in ("prediction", "equivalence"):
-        (study / f"{check}.json").write_text("{}")
-    (study / "sort/run0").mkdir()
-    (study / "sort/run0/status.json").write_text("no status")
-    write_status(Path("results/giou/loop/run0"), fill(Status, {"status": "failed", "started_at": "", "wall_s": 1.0}))
-    set_failures_aside(["masked_loss"])
-    assert Path("results/giou/loop/run0/status.json").exists()  # not part of this call
-    left = {str(file.parent.relative_to(study)) for file in study.glob("*/*/status.json")}
-    assert left == {"where/run0", "sort/prediction", "sort/equivalence"}  # a step that cannot be followed never can
-    aside = {str(file.parent.relative_to(study)) for file in study.glob("*/*/failed.json")}
-    assert aside == {"where/run1", "where/prediction", "sort/run0"}
-    assert not (study / "prediction.json").exists()
-    assert (study / "equivalence.json").exists()
+@pytest.mark.parametrize(
+    ("folder", "ending", "again"),
+    [
+        ("run0", ("ok", 0), False),
+        ("run0", ("killed", None), True),
+        ("run0", ("oom", 1), True),
+        ("equivalence", ("failed", 2), True),
+        ("prediction", ("failed", 1), True),
+        ("prediction", ("failed", 2), False),  # a step that cannot be followed never can
+    ],
+)
+def test_a_failure_is_tried_again_and_what_ended_well_is_not(tmp_path, folder, ending, again) -> None:
+    def end(key: str, ending: tuple[str, int | None], at: str) -> None:
+        fields = {"status": ending[0], "exit_code": ending[1], "started_at": at, "wall_s": 1.0, "key": key}
+        write_status(tmp_path / folder, fill(Status, fields))
+
+    key = "digest torch==2"
+    assert key_of_try(tmp_path / folder, key) == key  # no try yet
+    end(key, ending, "9:00")
+    second = key_of_try(tmp_path / folder, key)
+    assert (second != key) == again
+    end(second, ending, "9:05")
+    assert (key_of_try(tmp_path / folder, key) != second) == again  # after the second failure as after the first
+    end(second, ("ok", 0), "9:10")
+    assert key_of_try(tmp_path / folder, key) == second
+    assert key_of_try(tmp_path / folder, "edited torch==2") == "edited torch==2"
+    (tmp_path / folder / "status.json").write_text("no status")
+    assert key_of_try(tmp_path / folder, key) != key
 
 
 def test_the_index_keeps_the_studies_that_do_not_run_now(rules_on) -> None:
@@ -154,6 +158,6 @@ def test_names_match_themselves_alone() -> None:
 def test_a_byte_of_the_extensions_sources_is_another_digest(tmp_path: Path) -> None:
     (tmp_path / "csrc").mkdir()
     (tmp_path / "csrc" / "a.cu").write_text("1")
-    before = extension_digests(tmp_path)
+    before = extension_digest(tmp_path)
     (tmp_path / "csrc" / "a.cu").write_text("2")
-    assert extension_digests(tmp_path)["code"] != before["code"]
+    assert extension_digest(tmp_path) != before

@@ -2,8 +2,8 @@
 memory.json, also of a run that ran out of it; where the study asks for it, sections.parquet too, and where several
 ranks trained, communication.json.
 
-`status.json` is written by the supervisor whatever happens; where it says that the run failed, it becomes failed.json
-at the end of the workflow's call, so that the next call tries again. `run.json` and `steps.parquet` are written by a
+`status.json` is written by the supervisor whatever happens; where it says that the run failed, the next call of the
+workflow tries again. `run.json` and `steps.parquet` are written by a
 training that got to its end. A run counts only if its status is `ok`.
 
 Every file is replaced in one step (written beside its place, then renamed), so that a killed process leaves the old
@@ -73,12 +73,8 @@ def read_status(run_dir: Path) -> Status:
     return documents.read(run_dir / STATUS_FILE, Status, next_step=_AGAIN)
 
 
-def would_end_alike(run_dir: Path) -> bool:
+def would_end_alike(run_dir: Path, status: Status) -> bool:
     """Whether another try is in vain: it ended well, or it is a prediction of a step that cannot be followed."""
-    try:
-        status = read_status(run_dir)
-    except RecordError:
-        return False
     return status.status == "ok" or (run_dir.name == "prediction" and status.exit_code == _CANNOT_FOLLOW)
 
 

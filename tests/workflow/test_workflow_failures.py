@@ -38,8 +38,7 @@ def test_failures_leave_a_page_an_exit_code_and_are_all_that_runs_next(project, 
     project.ran()
     endings = {}
     for variant in ("raises", "killed", "unpredictable", "other"):
-        (file,) = (project.folder / f"results/tiny/{variant}/run0").glob("*[sd].json")  # status.json, or failed.json
-        status = json.loads(file.read_text())
+        status = json.loads((project.folder / f"results/tiny/{variant}/run0/status.json").read_text())
         endings[variant] = (status["status"], status["signal"])
         log = (project.folder / f"results/tiny/{variant}/run0/train.log").read_text()
         assert "timed 1/2" in log
@@ -70,7 +69,6 @@ def test_failures_leave_a_page_an_exit_code_and_are_all_that_runs_next(project, 
 
     jobs = planned(project.run("--dry-run"))
     assert (jobs["train_tiny_run0"], jobs["train_tiny_run1"]) == (2, 2)
-    assert (project.folder / "results/tiny/raises/run0/failed.json").exists()
 
     project.write("fixed", "")
     result = project.run()
@@ -108,9 +106,10 @@ def test_results_that_cannot_be_written_are_named(new_project):
     assert "Traceback" not in result.stdout
 
 
-def test_kill_9_leaves_no_process_and_the_same_command_goes_on(new_project, request):
+def test_kill_9_leaves_no_process_and_the_same_command_goes_on_and_tries_failures_again(new_project, request):
     project = new_project
-    project.edit("config/study/tiny.yaml", "seed=1", "seed=1, loss.mode=slow")
+    variants = "seed=1, loss.mode=slow after the first round]\n  raises: [loss.mode=raise]"
+    project.edit("config/study/tiny.yaml", "seed=1]", variants)
     running = project.start()
     request.addfinalizer(lambda: running.poll() is None and (running.kill(), running.communicate()))
     wait_for(lambda: (project.folder / "pid.txt").exists() and (project.folder / "pid.txt").read_text())
@@ -129,13 +128,14 @@ def test_kill_9_leaves_no_process_and_the_same_command_goes_on(new_project, requ
     running.communicate()
     wait_for(lambda: not alive(training))
     before = [line for line in project.ran() if line.startswith("train")]
-    assert not (project.folder / "results/tiny/other/run0/status.json").exists()
+    assert not (project.folder / "results/tiny/other/run1/status.json").exists()
+    assert json.loads((project.folder / "results/tiny/raises/run0/status.json").read_text())["status"] == "failed"
 
     project.write("fixed", "")
     result = project.run()
     assert result.returncode == 0, result.stdout
     after = [line for line in project.ran() if line.startswith("train")]
-    finished_before = [line for line in before if "/other/run0" not in line]
+    finished_before = [line for line in before if "/other/run1" not in line and "/raises/" not in line]
     assert sorted(finished_before + after) == sorted(
-        f"train results/tiny/{v}/run{k}" for v in ("plain", "other") for k in (0, 1)
+        f"train results/tiny/{v}/run{k}" for v in ("plain", "other", "raises") for k in (0, 1)
     )

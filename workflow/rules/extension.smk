@@ -1,8 +1,7 @@
 """The compiled operators of ext/giou: built once, before the first variant that calls them."""
 
-from steptrace.config.digest import extension_digests
-
-EXTENSION = extension_digests(ROOT / "ext" / "giou")
+from steptrace.config.digest import extension_digest
+from steptrace.workflow.rules import key_of_try
 
 
 rule extension:
@@ -14,12 +13,11 @@ rule extension:
     priority: ENDING
     threads: ALL_CORES
     params:
-        torch=EXTENSION["config"],
-        sources=EXTENSION["code"],
+        depends=key_of_try(Path("results/extension"), extension_digest(ROOT / "ext" / "giou")),
     shell:
         """
         export PYTHONPATH="$STEPTRACE_EXTENSION/python${{PYTHONPATH:+:$PYTHONPATH}}"
         exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise --out results/extension --log build.log \
-            --expect build.json \
+            --expect build.json --key {params.depends:q} \
             -- "$STEPTRACE_PYTHON" -m steptrace_giou.build --out results/extension
         """

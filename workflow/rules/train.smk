@@ -30,7 +30,7 @@ for study in STUDIES:
                 """
                 run=results/{wildcards.study}/{wildcards.variant}/run{wildcards.repeat}
                 exec $STEPTRACE_FORKED steptrace.train.supervise --out $run {params.takes} --expect run.json \
-                    --timeout $STEPTRACE_TIMEOUT_S -- "$STEPTRACE_PYTHON" {params.trains} \
+                    --key {params.depends:q} --timeout $STEPTRACE_TIMEOUT_S -- "$STEPTRACE_PYTHON" {params.trains} \
                     results/{wildcards.study}/{wildcards.variant}/config.yaml --out $run --repeat {wildcards.repeat}
                 """
 

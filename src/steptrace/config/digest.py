@@ -139,13 +139,13 @@ def versions(targets: Iterable[str]) -> dict[str, str]:
     return installed
 
 
-def extension_digests(folder: Path) -> dict[str, str]:
+def extension_digest(folder: Path) -> str:
     """Every byte of the extension's sources, and torch's version. The loader asks for a library of these very bytes."""
     total = hashlib.sha256()
     sources = [*folder.glob("csrc/*"), *folder.glob("python/steptrace_giou/*.py")]
     for path in sorted(sources):
         total.update(b"%b\0%b\0" % (path.name.encode(), path.read_bytes()))
-    return {"config": versions(["torch"])["torch"], "code": total.hexdigest()[:16]}
+    return f"{total.hexdigest()[:16]} torch=={versions(['torch'])['torch']}"
 
 
 def _read(path: Path, package: str, content: bytes, *, users: bool) -> _File:

@@ -16,6 +16,8 @@ from typing import Any, Final
 
 from steptrace.config.gpus import visible_gpus
 from steptrace.config.plan import Plan
+from steptrace.errors import SteptraceError
+from steptrace.record import STATUS_FILE, read_status, would_end_alike
 
 RESULTS: Final = Path("results")
 #: Snakemake gives a job no more than there is; a cluster's profile says what that is (`max-threads`).
@@ -26,6 +28,8 @@ ENDING: Final = 1_000_000
 CHECKS: Final = 50
 #: A loss from here is made of the extension's operators.
 _OPERATORS: Final = "steptrace.workloads.giou_kernels."
+#: Between a key and the failure of an earlier try.
+_AFTER: Final = " after "
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class Rules:
         loss = self.plan.variant(study, variant).config.get("loss", {})  # a study of commands has none
         return str(loss.get("_target_", "")).startswith(_OPERATORS)
 
-    # What makes a rule run again besides its input.
+    # What makes a rule run again besides its input. What is supervised writes its key into its status.
     def study(self, wildcards: Any) -> str:
         """Digest of what a comparison reads of the plan."""
         return hashlib.sha256(self.plan.studies[wildcards.study].files()["study.json"].encode()).hexdigest()[:16]
@@ -76,12 +80,13 @@ class Rules:
 
     def training(self, wildcards: Any) -> str:
         """What a run depends on: configuration, code, versions."""
-        return self.plan.key("training", wildcards.study, wildcards.variant)
+        run = RESULTS / wildcards.study / wildcards.variant / f"run{wildcards.repeat}"
+        return key_of_try(run, self.plan.key("training", wildcards.study, wildcards.variant))
 
     def keys(self, what: str) -> Any:
         """Of a check: what each variant's depends on, as `VARIANT=KEY`."""
         return lambda wildcards: [
-            f"{variant}={self.plan.key(what, study, variant)}"
+            f"{variant}={key_of_try(RESULTS / study / variant / what, self.plan.key(what, study, variant))}"
             for study, variant in self.plan.pairs
             if study == wildcards.study
         ]
@@ -144,6 +149,22 @@ class Rules:
     def _config(self, wildcards: Any) -> dict[str, Any]:
         variant = getattr(wildcards, "variant", None) or self.plan.studies[wildcards.study].baseline
         return self.plan.variant(wildcards.study, variant).config
+
+
+def key_of_try(folder: Path, key: str) -> str:
+    """`key`, with the failure of the last try in `folder` if there was one, so that the next call tries it again.
+
+    A try that ended well keeps the key that it was made under, and is not made again.
+    """
+    if not (folder / STATUS_FILE).exists():
+        return key
+    try:
+        status = read_status(folder)
+    except SteptraceError:  # of another version, or damaged
+        return f"{key}{_AFTER}an unreadable status"
+    if status.key.partition(_AFTER)[0] != key:
+        return key
+    return status.key if would_end_alike(folder, status) else f"{key}{_AFTER}{status.started_at}"
 
 
 def launcher(world_size: int) -> str:

@@ -1,10 +1,9 @@
-"""What is done besides the jobs: the plan while the Snakefile is read, the lock before them, failures after them."""
+"""What is done besides the jobs: the plan while the Snakefile is read, and the lock before them."""
 
 import atexit
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -18,8 +17,6 @@ from steptrace.workflow.rules import Rules
 
 #: Held as long as this process lives, so that there is nothing to unlock after a crash.
 LOCK: Final = FileLock(Path(RESULTS, ".cache", "running.lock"))
-#: What becomes of the status of a failure, so that the next call tries it again.
-FAILED_FILE: Final = "failed.json"
 
 
 def stop(error: object) -> NoReturn:
@@ -52,17 +49,3 @@ def before_the_first_job(rules: Rules, *, gpus_here: bool) -> None:
     except OSError as error:
         place = Path(error.filename or ".").absolute()
         stop(f"{place}: {error.strerror}\n  expected: a folder that this user may write to")
-    atexit.register(set_failures_aside, ["extension", *rules.plan.studies])
-
-
-def set_failures_aside(folders: list[str]) -> None:
-    """Rename the status of each failure below these folders of results/: without one it is made by the next call."""
-    from steptrace.record import STATUS_FILE, would_end_alike  # a call with nothing to do does not come here
-
-    for file in [file for name in folders for file in Path(RESULTS, name).rglob(STATUS_FILE)]:
-        if would_end_alike(file.parent):
-            continue
-        with suppress(OSError):  # on a disk that has become read-only
-            file.replace(file.with_name(FAILED_FILE))
-        if file.parent.name in ("equivalence", "prediction"):
-            (file.parents[2] / f"{file.parent.name}.json").unlink(missing_ok=True)
