@@ -6,6 +6,8 @@ from collections import Counter
 
 import pytest
 
+from builders import TraceBuilder, training_step
+
 pytestmark = pytest.mark.workflow
 
 #: What one variant costs at two repeats.
@@ -88,3 +90,17 @@ def test_an_edit_plans_the_trainings_that_it_concerns(project, planned):
     assert trainings() == {"train_tiny_run0": 1, "train_tiny_run1": 1}
     project.edit("src/steptrace/workloads/fake_losses.py", "STEPS = 1", "STEPS = 2")
     assert trainings() == {"train_tiny_run0": 2, "train_tiny_run1": 2}
+
+
+def test_an_edit_of_the_analysis_analyses_a_trace_again_and_trains_nothing(project, planned):
+    builder = TraceBuilder()
+    training_step(builder, 0, 0)
+    builder.write(project.folder / "recorded.json")
+    project.edit("config/workflow.yaml", "scale: cpu", "scale: cpu\ntraces: {recorded: recorded.json}")
+    result = project.run()
+    assert result.returncode == 0, result.stdout
+    assert "Nothing to be done" in project.run("--dry-run").stdout
+    project.edit("src/steptrace/analysis/idle.py", "LONG_CALL_NS: Final = 250_000", "LONG_CALL_NS: Final = 300_000")
+    jobs = planned(project.run("--dry-run"))
+    assert jobs["analyze_trace"] == 1
+    assert not [name for name in jobs if name.startswith(("train", "equivalence", "prediction"))]
