@@ -117,7 +117,8 @@ def _write_project(folder: Path) -> None:
     for name in ("workflow", "profiles", "config", "src"):
         shutil.copytree(ROOT / name, folder / name, ignore=no_caches)
     shutil.copy(ROOT / "Snakefile", folder)
-    shutil.copy(ROOT / "tests" / "documents.py", folder / "src")  # for the fakes
+    for helper in (ROOT / "tests" / "documents.py", FAKES / "pace.py"):  # of the fakes
+        shutil.copy(helper, folder / "src")
     package = folder / "src" / "steptrace"
     shutil.copy(FAKES / "main.py", package / "train" / "__main__.py")  # the real one imports torch: 2 s of CPU time
     shutil.copy(FAKES / "equivalence.py", package / "train")

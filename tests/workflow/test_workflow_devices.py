@@ -20,7 +20,7 @@ def overlap(one, other):
 def test_each_gpu_runs_one_training_at_a_time(new_project):
     project = new_project
     project.edit("config/workflow.yaml", "scale: cpu", "scale: gpu")
-    project.edit("config/study/tiny.yaml", "loss=fake]", "loss=fake, loss.mode=half a second]")
+    project.write("pace", "0.5")
     files = [f"results/tiny/{variant}/run{repeat}/status.json" for variant in ("plain", "other") for repeat in (0, 1)]
     result = project.run(*files, CUDA_VISIBLE_DEVICES="3,5")
     assert result.returncode == 0, result.stdout

@@ -187,7 +187,7 @@ def test_trainings_are_submitted_each_with_a_gpu_and_one_that_fails_stops_nothin
     project = new_project
     profile(project.folder)
     project.edit("config/study/tiny.yaml", "  other:", "  raises: [loss.mode=raise]\n  other:")
-    project.edit("config/study/tiny.yaml", "loss=fake]", "loss=fake, loss.mode=half a second]")
+    project.write("pace", "0.5")
     code, output = run(project.folder, project.environment, "--config", "repeats=1", "scale=gpu")
     assert code == 1, output
     assert re.search(r"failed: tiny/raises run0\b.*: failed, ValueError: the loss is not a number", output)

@@ -5,8 +5,11 @@ import sys
 import time
 from pathlib import Path
 
+import pace
+
 name = Path(__file__).stem
 start = time.monotonic()
+pace.wait()
 with Path("runs.txt").open("a") as file:
     if name == "analyze_runs":
         for run in map(Path, sys.argv[1:]):

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import pace
 import yaml
 
 from documents import fill
@@ -37,7 +38,7 @@ def main(arguments=None):
         Path("pid.new").write_text(str(os.getpid()))
         Path("pid.new").rename("pid.txt")
         time.sleep(600)
-    time.sleep({"half a second": 0.5, "two seconds": 2}.get(mode, 0))
+    pace.wait()
     with Path("spans.txt").open("a") as file:
         file.write(f"train {start} {time.monotonic()} {os.environ.get('CUDA_VISIBLE_DEVICES')}\n")
     write_run(options.out, fill(RunRecord, {"repeat": options.repeat}))

@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+import pace
 import yaml
 
 
@@ -19,6 +20,7 @@ def main(arguments=None):
     if config["loss"].get("mode") == "unpredictable":
         sys.stderr.write("error: the step failed on the virtual device\n")
         return 2
+    pace.wait()
     (options.out / "prediction.json").write_text('{"total": 0}')
     return 0
 
