@@ -13,7 +13,9 @@ rule extension:
     priority: ENDING
     threads: ALL_CORES
     params:
-        depends=key_of_try(Path("results/extension"), extension_digest(ROOT / "ext" / "giou")),
+        depends=key_of_try(
+            Path("results/extension"), extension_digest(ROOT / "ext" / "giou")
+        ),
     shell:
         """
         export PYTHONPATH="$STEPTRACE_EXTENSION/python${{PYTHONPATH:+:$PYTHONPATH}}"
