@@ -27,7 +27,7 @@ from steptrace.analysis.queues import queue_lengths, queues
 from steptrace.analysis.roofline import roofline
 from steptrace.analysis.syncs import sync_costs, sync_sites
 from steptrace.documents.table import write_table
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, forget
 from steptrace.trace.rows import TABLES
 
 #: Tables that are a subject of `TraceSummary`, by its name.
@@ -37,14 +37,19 @@ OF_SUBJECTS: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
     "gaps_before": gaps_before,
     "roofline": roofline,
 }
-#: Every table by name, but the trace's own and the allocators' memory. A trace remembers what it has computed, so they
-#: may be asked for in any order. Without GPU work those of the GPU have no rows.
-OF_TRACE: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
+#: Tables made of the call tree, which is the largest of all.
+OF_CALL_TREE: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
     "call_tree": call_tree,
     "flame_device": device_flame,
     "flame_host": host_flame,
     "sequences": kernel_sequences,
     "kernel_origins": kernel_origins,
+    "top_operators": top_operators,
+}
+#: Every table by name, but the trace's own and the allocators' memory. A trace remembers what it has computed, so they
+#: may be asked for in any order. Without GPU work those of the GPU have no rows.
+OF_TRACE: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
+    **OF_CALL_TREE,
     "critical_path": lambda trace: critical_paths(trace)[0],
     "quality_checks": quality_checks,
     "idle_by_stream": idle_by_stream,
@@ -53,7 +58,6 @@ OF_TRACE: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
     "copy_rates": copy_rates,
     "host_collectives": host_collectives,
     "collective_times": collective_times,
-    "top_operators": top_operators,
     "sync_costs": sync_costs,
     "sync_sites": sync_sites,
     "step_times": step_times,
@@ -76,6 +80,8 @@ def write_tables(trace: Trace, folder: Path) -> None:
         write_all({"memory_blocks": memory_blocks(trace)}, folder)
     write_all({name: getattr(trace, name) for name in TABLES}, folder)
     for name, table in OF_TRACE.items():
+        if name not in OF_CALL_TREE:
+            forget(trace, call_tree)
         write_all({name: table(trace)}, folder)
 
 

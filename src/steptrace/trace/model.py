@@ -123,6 +123,13 @@ def once(compute: Callable[Concatenate[Trace, Rest], Result]) -> Callable[Concat
     return remembered
 
 
+def forget(trace: Trace, compute: Callable[..., Any]) -> None:
+    """Let go of what `once` has cached of a function."""
+    name = f"{compute.__module__}.{compute.__qualname__}"
+    for key in [key for key in trace.derived if key[0] == name]:
+        del trace.derived[key]
+
+
 @once
 def _devices(trace: Trace) -> list[int]:
     of = trace.kernels["device"].to_numpy()
