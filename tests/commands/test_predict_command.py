@@ -362,7 +362,7 @@ def test_steps_that_differ_are_told_apart_and_a_start_is_no_kind_of_its_own() ->
     ]
     assert predict._kinds([2, 2, 2, 2], [6, 2]) == []
     (line,) = predict._kinds([11, 11, 11, 11], [786, 11])
-    assert line == "  a step of the warm-up makes 786 syncs; whether that comes back: --steps 24"
+    assert line == "  a warm-up step makes 786 syncs: --steps 24 shows whether that comes back"
 
 
 def test_what_was_assumed_is_named_with_its_line() -> None:

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -21,11 +22,21 @@ from steptrace.record import read_run, read_steps
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
 FORMS = Path(__file__).with_name("forms.py")
+#: A program that never asks for a GPU.
+ON_THE_CPU = """
+import torch
+weight = torch.zeros(3, requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for _ in range(50):
+    optimizer.zero_grad()
+    weight.square().sum().backward()
+    optimizer.step()
+"""
 
 
 def test_a_program_leaves_what_a_run_of_ours_leaves(tmp_path: Path, capfd) -> None:
     out = tmp_path / "out"
-    options = ["--steps", "5", "--warmup", "3", "--profile", "2", "--out", str(out)]
+    options = ["--steps", "5", "--warmup", "3", "--profile", "2", "--no-predict", "--out", str(out)]
     argument = os.fsdecode(b"caf\xe9")  # Latin-1 in a UTF-8 environment
     assert main(["run", *options, "--", sys.executable, str(FORMS), "loader", argument]) == 0
     record, steps = read_run(out / "run0"), read_steps(out / "run0")
@@ -73,6 +84,31 @@ def test_a_program_is_followed_once_more_for_a_gpu_that_is_not_there(tmp_path: P
     assert f"{predicted['total']:g} syncs per step" in page
 
 
+def test_without_a_gpu_a_program_is_started_once_more_and_its_syncs_are_predicted(tmp_path: Path, capfd) -> None:
+    out = tmp_path / "out"
+    options = ["--steps", "2", "--warmup", "1", "--profile", "1", "--out", str(out)]
+    program = [sys.executable, str(FORMS), "loader"]
+    assert main(["run", *options, "--", *program]) == 0
+    shown = capfd.readouterr()
+    assert "the program is started once more, on a virtual GPU: " in shown.err
+    assert f"{shlex.join(program)}: 3 syncs per step predicted" in shown.out
+    assert "estimated" not in shown.out
+    page = (out / "report.html").read_text()
+    assert "3 syncs per step" in page
+    assert "steptrace run --gpu H100" in page
+
+
+def test_a_program_that_cannot_be_predicted_is_measured_all_the_same(tmp_path: Path, capfd) -> None:
+    (tmp_path / "train.py").write_text(ON_THE_CPU)
+    options = ["--steps", "2", "--warmup", "1", "--profile", "1", "--out", str(tmp_path / "out")]
+    assert main(["run", *options, "--", sys.executable, str(tmp_path / "train.py")]) == 0
+    shown = capfd.readouterr()
+    (warning,) = [line for line in shown.err.splitlines() if "no syncs are predicted" in line]
+    assert "nothing ran on the virtual GPU" in warning
+    assert "syncs: not measured (no GPU)" in shown.out
+    assert "Predicted for a GPU" not in (tmp_path / "out" / "report.html").read_text()
+
+
 def test_an_estimate_on_an_unknown_gpu_runs_nothing(tmp_path: Path, capfd) -> None:
     assert main(["run", "--gpu", "H1000", "--out", str(tmp_path / "out"), "--", sys.executable, "missing.py"]) == 2
     assert "no GPU of the name 'H1000'" in capfd.readouterr().err
@@ -81,7 +117,7 @@ def test_an_estimate_on_an_unknown_gpu_runs_nothing(tmp_path: Path, capfd) -> No
 
 def test_workers_that_are_forked_while_steps_are_profiled_leave_that_to_the_program(tmp_path: Path, capfd) -> None:
     out = tmp_path / "out"
-    options = ["--steps", "2", "--warmup", "2", "--profile", "3", "--no-report", "--out", str(out)]
+    options = ["--steps", "2", "--warmup", "2", "--profile", "3", "--no-report", "--no-predict", "--out", str(out)]
     assert main(["run", *options, "--", sys.executable, str(FORMS), "workers"]) == 0
     assert "capture " not in capfd.readouterr().err
     assert len(json.loads((out / "summary.json").read_text())["traces"][0]["steps"]) == 3
@@ -95,7 +131,7 @@ def test_the_spread_stays_within_what_was_measured() -> None:
 
 def test_repeats_and_a_second_call_replace_what_was_there(tmp_path: Path, capfd) -> None:
     out = tmp_path / "out"
-    options = ["--steps", "4", "--warmup", "2", "--profile", "0", "--repeats", "2", "--out", str(out)]
+    options = ["--steps", "4", "--warmup", "2", "--profile", "0", "--repeats", "2", "--no-predict", "--out", str(out)]
     assert main(["run", *options, "--", sys.executable, str(FORMS), "loader"]) == 0
     assert "medians of the runs: " in capfd.readouterr().out
     assert [read_run(out / f"run{k}").repeat for k in range(2)] == [0, 1]
@@ -165,10 +201,10 @@ def test_long_steps_are_printed_with_their_period_and_their_share_of_the_time() 
     assert step == "  step 20.0 ms (median; mean 136 ms), 5 % to 95 %: 20.0 ms to 600 ms (10 timed steps, CPU)"
     assert first == "    8 of 10 steps: median 20.0 ms, 12 % of the time"
     assert second == "    2 of 10 steps (one every 5): median 600 ms, 88 % of the time"
-    once = "    one long step does not tell how often it comes: --steps 24"
+    once = "    only one long step was seen: --steps 24 shows how often it comes"
     assert timing([measured(*[usual] * 5, long)])[3] == once
     irregular = [usual, long, long, *[usual] * 7, long, *[usual] * 9]
-    assert timing([measured(*irregular)])[3] == "    the long ones come at no regular distance"
+    assert timing([measured(*irregular)])[3] == "    the long steps come irregularly"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -210,7 +246,10 @@ def test_a_program_without_the_two_dashes_before_it_is_told_so(command: str, pro
 
 
 def test_a_prediction_is_proposed_for_the_gpu() -> None:
-    assert on_gpu_command("python train.py --device cpu --lr=1") == "python train.py --device cuda --lr=1"
-    assert on_gpu_command("python train.py --device=cpu --name cpu2") == "python train.py --device=cuda --name cpu2"
-    assert on_gpu_command("python ppo.py --no-cuda --seed 1") == "python ppo.py --seed 1"
-    assert on_gpu_command("python train.py --cpu --cpus 2") == "python train.py --cpus 2"
+    for given, followed in (
+        ("train.py --device cpu --lr=1", "train.py --device cuda --lr=1"),
+        ("train.py --device=cpu --name cpu2", "train.py --device=cuda --name cpu2"),
+        ("ppo.py --no-cuda --seed 1", "ppo.py --seed 1"),
+        ("train.py --cpu --cpus 2", "train.py --cpus 2"),
+    ):
+        assert on_gpu_command(given.split()) == followed.split()

@@ -105,17 +105,17 @@ def _kinds(one: Measured) -> list[str]:
     if len(kinds) < _SEVERAL:
         if len(others) != 1:
             return []
-        usual = fmt.plural(statistics.mode(operators), "operator")
-        once = f"one of the warm-up's last {len(operators)} steps runs {others[0]:,} and not {usual}"
-        return [f"    {once}; how often that comes: --warmup {to_show_period(len(operators))}"]
+        usual = fmt.count(statistics.mode(operators))
+        once = f"one of the last {len(operators)} warm-up steps runs {others[0]:,} operators instead of {usual}"
+        return [f"    {once}: --warmup {to_show_period(len(operators))} shows how often that comes"]
     lines = [
         f"    {kind.steps} of {kind.of} steps{'' if kind.every is None else f' (one every {kind.every})'}: "
         f"median {fmt.duration_ns(kind.typical)}, {fmt.share(kind.share)} of the time"
         for kind in kinds
     ]
     if kinds[-1].every is None:
-        irregular = "    the long ones come at no regular distance"
-        once = f"    one long step does not tell how often it comes: --steps {to_show_period(kinds[-1].of)}"
+        irregular = "    the long steps come irregularly"
+        once = f"    only one long step was seen: --steps {to_show_period(kinds[-1].of)} shows how often it comes"
         lines.append(once if kinds[-1].steps == 1 else irregular)
     elif others:
         usual, other = statistics.mode(operators), statistics.median(others)
@@ -123,11 +123,11 @@ def _kinds(one: Measured) -> list[str]:
     return lines
 
 
-def of_traces(summary: "Summary", *, on_gpu: bool, command: str) -> list[str]:
+def of_traces(summary: "Summary", *, on_gpu: bool, command: Sequence[str]) -> list[str]:
     """GPU busy, and the syncs with their lines."""
     if not on_gpu:
-        next_step = f"steptrace predict -- {on_gpu_command(command)}"
-        return [f"  syncs: not measured (no GPU); to predict them: {next_step} (or here: --gpu H100)"]
+        next_step = f"steptrace predict -- {shlex.join(on_gpu_command(command))}"
+        return [f"  syncs: not measured (no GPU); to predict them: {next_step}"]
     trace = summary.traces[0]
     lines = [f"  GPU busy: {fmt.percent(trace.gpu_busy_pct)}"]
     syncs = trace.syncs
@@ -139,10 +139,10 @@ def of_traces(summary: "Summary", *, on_gpu: bool, command: str) -> list[str]:
     return lines + sync_lines(syncs.sites, max(len(trace.steps), 1))
 
 
-def on_gpu_command(command: str) -> str:
+def on_gpu_command(command: Sequence[str]) -> list[str]:
     """The command with `cuda` in the place of `cpu`, and no flag for the CPU: a prediction follows a GPU's training."""
-    words = (re.sub(r"^(--?[\w-]*device=)?cpu\Z", r"\1cuda", word) for word in shlex.split(command))
-    return shlex.join(word for word in words if not _ON_CPU.match(word))
+    words = (re.sub(r"^(--?[\w-]*device=)?cpu\Z", r"\1cuda", word) for word in command)
+    return [word for word in words if not _ON_CPU.match(word)]
 
 
 def _of_kinds(trace: "TraceSummary") -> str:

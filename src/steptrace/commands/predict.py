@@ -141,7 +141,7 @@ def _report(
     of_gpus = {entry.name: _estimates(by_batch, entry.name, gpus) for entry in followed if gpus}
     texts = []
     for entry in followed:
-        if entry.prediction and _says_anything(entry.prediction):
+        if entry.prediction and ran_on_gpu(entry.prediction):
             lines = text_of(given or entry.name, entry.prediction)
             if of_gpus.get(entry.name):
                 lines += table(of_gpus[entry.name], ranks=len(entry.prediction.get("by_rank") or ()))
@@ -152,7 +152,7 @@ def _report(
     idle = [
         f"{given or entry.name}: nothing ran on the virtual CUDA device, so there is nothing to predict"
         for entry in followed
-        if entry.prediction and not _says_anything(entry.prediction)
+        if entry.prediction and not ran_on_gpu(entry.prediction)
     ]
     over = [] if arguments.budget is None else _over(followed, arguments.budget, arguments.allow, given)
     for line in over:
@@ -187,7 +187,8 @@ def _as_json(entry: Followed, of_gpus: Sequence[Estimate] | None) -> dict[str, A
     return {"name": entry.name, "error": None if entry.error is None else str(entry.error), "prediction": prediction}
 
 
-def _says_anything(prediction: dict[str, Any]) -> bool:
+def ran_on_gpu(prediction: dict[str, Any]) -> bool:
+    """Whether anything of the program ran on the virtual GPU."""
     return any(prediction[key] for key in ("operators", "total", "unknown"))
 
 
@@ -253,7 +254,7 @@ def text_of(name: str, prediction: dict[str, Any]) -> list[str]:
         ]
         lines += columns(("count", "kind", "operator", "phase", "label", "line", "code"), rows)
     if prediction["unknown"]:
-        lines.append("  not judged, so there may be more:")
+        lines.append("  not covered, so there may be more:")
         lines += [
             f"    {u['op']} at {_place(u)} ({round(u['count'], 2):g} per step): {u['reason']}"
             for u in prediction["unknown"]
@@ -276,11 +277,11 @@ def _kinds(steps: Sequence[int], warmup: Sequence[int]) -> list[str]:
     """Which steps make how many syncs where they differ, and what the warm-up showed alone."""
     lines = [f"  {words}"] if (words := counts_in_words(steps)) else []
     if words and steps.count(min(steps, key=steps.count)) == 1:
-        lines.append(f"  one step does not show how often such a step comes: --steps {to_show_period(len(steps))}")
+        lines.append(f"  only one such step was seen: --steps {to_show_period(len(steps))} shows how often it comes")
     if warmup and steps and max(warmup) > _MANY_TIMES * max(1, *steps):  # else it is what a start costs
         more = to_show_period(len(warmup) + len(steps))
         lines.append(
-            f"  a step of the warm-up makes {fmt.plural(max(warmup), 'sync')}; whether that comes back: --steps {more}"
+            f"  a warm-up step makes {fmt.plural(max(warmup), 'sync')}: --steps {more} shows whether that comes back"
         )
     return lines
 

@@ -12,11 +12,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from steptrace.commands.estimated import as_json, estimates, table
-from steptrace.commands.measured import Measured, kinds_of_steps, median_ms, of_traces, timing, wait_ms
+from steptrace.commands.measured import (
+    Measured,
+    kinds_of_steps,
+    median_ms,
+    of_traces,
+    on_gpu_command,
+    timing,
+    wait_ms,
+)
 from steptrace.commands.options import add_limits, gpu_names, not_negative, positive
 from steptrace.commands.output import show, warn
 from steptrace.documents.estimate import Estimate
-from steptrace.errors import LaunchError
+from steptrace.errors import LaunchError, SteptraceError
 from steptrace.estimate import Gpu, gpu_named
 from steptrace.launch.settings import LaunchSettings
 from steptrace.launch.start import Limits, Streams, launch, require_steps
@@ -30,7 +38,8 @@ def add(command: argparse.ArgumentParser) -> None:
     command.description = (
         "Start any program that trains with PyTorch, unchanged; each optimizer step ends a step. After the "
         "warm-up the next steps are timed, then a few profiled. Then the program is stopped, so its final checkpoint "
-        "is not written. Exit code 0 if all steps were measured, 1 if the program ended before, "
+        "is not written. Without a GPU it is started once more, for six steps on a virtual GPU, and its syncs are "
+        "predicted. Exit code 0 if all steps were measured, 1 if the program ended before, "
         "2 if nothing could be measured. With --capture the program runs to its own end and exit code."
     )
     command.add_argument("--steps", type=positive, default=30, metavar="N", help="steps timed; default: 30")
@@ -48,10 +57,12 @@ def add(command: argparse.ArgumentParser) -> None:
         "`steptrace capture PID` records its next steps whenever it is asked to, into DIR",
     )  # fmt: skip
     add_limits(command)
-    command.add_argument(
-        "--gpu", type=gpu_names, default=(), metavar="GPU[,GPU]", help="follow the program once more, on a virtual "
-        "GPU: its predicted syncs, and the estimate of its step on these, such as H100,L4, on terminal and page",
+    predicted = command.add_mutually_exclusive_group()
+    predicted.add_argument(
+        "--gpu", type=gpu_names, default=(), metavar="GPU[,GPU]", help="also estimate its step on these, such as "
+        "H100,L4; on a machine with a GPU the program is then started once more, too",
     )  # fmt: skip
+    predicted.add_argument("--no-predict", action="store_true", help="do not start it once more to predict its syncs")
     command.add_argument("--no-report", action="store_true", help="leave report.html out")
     command.add_argument("program", nargs="+", metavar="COMMAND", help="the program and its arguments, after --")
 
@@ -78,20 +89,30 @@ def run(arguments: argparse.Namespace) -> int:
         record = write_results(launched, run_dir, Named(repeat=repeat), program)
         measured.append(Measured(launched, record, run_dir))
     shutil.rmtree(settings.out)
-    _say(measured, out, arguments, _predicted(arguments, gpus, limits) if gpus else None)
+    whole = all(one.launched.complete or one.launched.exit_code == 0 for one in measured)
+    on_gpu = measured[0].record.device == "cuda"
+    wanted = bool(gpus) or not (on_gpu or arguments.no_predict)
+    _say(measured, out, arguments, _predicted(arguments, gpus, limits, on_gpu=on_gpu) if wanted and whole else None)
     return 0 if all(one.launched.complete for one in measured) else EXIT_ENDED_EARLY
 
 
-def _predicted(arguments: argparse.Namespace, gpus: Sequence[Gpu], limits: Limits) -> "_Predicted | None":
-    """What following the program once more predicts; None, with a warning, where it cannot be followed."""
-    from steptrace.commands.predict import STEPS, WARMUP, follow_command
+def _predicted(
+    arguments: argparse.Namespace, gpus: Sequence[Gpu], limits: Limits, *, on_gpu: bool
+) -> "_Predicted | None":
+    """What starting the program once more, on a virtual GPU, predicts; None, with a warning, where that fails."""
+    from steptrace.commands.predict import STEPS, WARMUP, follow_command, ran_on_gpu
 
+    command = arguments.program if on_gpu else on_gpu_command(arguments.program)
+    _status(f"to predict its syncs the program is started once more, on a virtual GPU: {shlex.join(command)}")
     try:
-        prediction = follow_command(arguments.program, limits, warmup=WARMUP, steps=STEPS).prediction
-    except LaunchError as error:
-        warn(f"no prediction, since the program could not be followed on a virtual GPU: {error}")
+        prediction = follow_command(command, limits, warmup=WARMUP, steps=STEPS).prediction
+        problem = "" if prediction and ran_on_gpu(prediction) else "nothing ran on the virtual GPU"
+    except SteptraceError as error:
+        prediction, problem = None, error.what
+    if prediction is None or problem:
+        warn(f"no syncs are predicted: {problem}; to see more: steptrace predict -- {shlex.join(command)}")
         return None
-    return None if prediction is None else _Predicted(prediction, estimates({None: prediction}, gpus))
+    return _Predicted(prediction, estimates({None: prediction}, gpus))
 
 
 def _status(line: str) -> None:
@@ -123,7 +144,8 @@ class _Predicted:
         from steptrace.commands.predict import text_of
 
         ranks = len(self.prediction.get("by_rank") or ())
-        return [*text_of(command, self.prediction), *table(self.estimates, ranks=ranks)]
+        estimated = table(self.estimates, ranks=ranks) if self.estimates else []
+        return [*text_of(command, self.prediction), *estimated]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for `--json`, as `steptrace predict --json` has it."""
@@ -169,7 +191,7 @@ def _say(measured: Sequence[Measured], out: Path, arguments: argparse.Namespace,
         document["summary"] = out / "summary.json"
         on_gpu = first.record.device == "cuda"
         # What is predicted has lines of its own.
-        lines += [] if predicted and not on_gpu else of_traces(summary, on_gpu=on_gpu, command=command)
+        lines += [] if predicted and not on_gpu else of_traces(summary, on_gpu=on_gpu, command=arguments.program)
         if not arguments.no_report:
             from steptrace.report.trace import page as trace_page
             from steptrace.report.trace.words import in_words
