@@ -33,7 +33,7 @@ def _analyze(out: Path, *traces: Path) -> dict[str, Any]:
 def test_summary_of_one_trace(tmp_path: Path) -> None:
     path = _two_steps().write(tmp_path / "trace.json.gz")
     summary = _analyze(tmp_path / "new" / "out", path)
-    assert summary["schema_version"] == 4
+    assert summary["schema_version"] == 5
     (entry,) = summary["traces"]
     assert entry["path"] == str(path)
     assert len(entry["sha256"]) == 64

@@ -175,7 +175,7 @@ def test_a_baseline_that_is_not_there_breaks_its_gate(tmp_path: Path, monkeypatc
 def test_a_variant_that_was_not_stored_breaks_its_gate() -> None:
     outcome = against(comparison({"name": "new"}), "new")
     assert outcome.outcome == "broken"
-    assert "which does not have it" in outcome.text
+    assert "which has none" in outcome.text
 
 
 @pytest.mark.usefixtures("stored")
@@ -188,7 +188,7 @@ def test_a_step_time_that_is_not_measured_breaks_its_gate() -> None:
 def test_baseline_of_another_machine_skips_the_gate_and_names_the_difference(environment: dict[str, str]) -> None:
     outcome = against(comparison(taking(99.0), **environment))
     assert outcome.outcome == "skipped"
-    assert outcome.text.startswith("baseline 'kept.json' is of another machine (")
+    assert outcome.text.startswith("baseline 'kept.json' is from another machine (")
     assert f"here {next(iter(environment.values()))}" in outcome.text
 
 

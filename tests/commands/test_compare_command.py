@@ -86,7 +86,7 @@ def test_other_figures_that_differ() -> None:
     b = variant("v", 10, syncs={"predicted_per_step": 0}, gpu_busy_pct=52.0, peak_allocated_bytes=None)
     (found,) = change(study(a), study(b)).variants
     assert [(f.name, f.before, f.now) for f in found.differing] == [
-        ("syncs a step, predicted", "3", "0"),
+        ("syncs per step, predicted", "3", "0"),
         ("peak memory", "1000 B", None),
     ]
 
@@ -139,9 +139,9 @@ def test_text_markdown_json_and_page_say_the_same(
     assert json.loads(capsys.readouterr().out) == json.loads((out / "compare.json").read_text())
     markdown = (out / "compare.md").read_text()
     assert "| v | 10.0 ms | 5.00 ms | 2.00× |" in markdown
-    assert "| v | syncs a step, predicted | 0 | not measured |" in markdown
+    assert "| v | syncs per step, predicted | 0 | not measured |" in markdown
     page = (out / "compare.html").read_text()
-    for words in ("Step times", "syncs a step, predicted", "5.00 ms", "faster"):
+    for words in ("Step times", "syncs per step, predicted", "5.00 ms", "faster"):
         assert words in page
 
 

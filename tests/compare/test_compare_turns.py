@@ -28,7 +28,7 @@ def test_runs_that_were_not_interleaved_give_a_warning(
             began = {"started_at": f"2026-01-01T{time}:00+00:00", "wall_s": 60 * minutes}
             folder.add_run(name, repeat, [10.0, 10.1, 9.9, 10.0], **began)
     first, second = compare(folder.path)["variants"]
-    warnings = [warning for warning in second["noise"]["warnings"] if "take turns" in warning]
+    warnings = [warning for warning in second["noise"]["warnings"] if "part of the difference" in warning]
     assert len(warnings) == (said is not None)
     assert said is None or said in warnings[0]
     assert not any("take turns" in warning for warning in first["noise"]["warnings"])

@@ -115,9 +115,11 @@ def test_every_rule_has_a_case() -> None:
 
 
 def test_environments_that_differ_are_a_finding_on_the_study() -> None:
-    (finding,) = find(comparison(healthy_variant(), environments_differ=["torch", "gpu"]))
+    values = {"torch": ["2.12", "2.13"], "gpu": ["H100", None]}
+    (finding,) = find(comparison(healthy_variant(), environments_differ=values))
     assert (finding.rule, finding.variant) == ("environments_differ", None)
     assert "torch, gpu" in finding.claim
+    assert finding.evidence == ("torch: 2.12, 2.13", "gpu: H100, none")
     assert find(comparison(healthy_variant())) == []
 
 

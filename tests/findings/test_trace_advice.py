@@ -92,6 +92,17 @@ def test_gaps_without_a_call_are_named_by_what_ends_them(tmp_path: Path) -> None
     )
 
 
+def test_one_long_gap_is_looked_at_though_all_kernels_are_short(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 4 * MS)
+    for k in range(50):
+        at = k * 20 * US + (3 * MS if k >= 25 else 0)
+        builder.op("aten::add", at + US, 14 * US)
+        builder.kernel(at + 14 * US, at + 15 * US, 4 * US, "triton_poi_fused_0")
+    (finding,) = found(entry_of(builder, tmp_path), "host_bound")
+    assert finding.advice.startswith("Look at the longest gaps")
+
+
 @pytest.mark.parametrize(
     ("op", "call", "most", "advice"),
     [

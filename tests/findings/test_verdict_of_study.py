@@ -136,7 +136,7 @@ def test_what_failed_is_said_and_without_its_baseline_nothing_is_compared() -> N
     [
         ({"loss": -3.0, "forward": -1.0, "residual": 0.4}, "loss 3.00 ms, forward 1.00 ms."),  # no word of a residual
         ({"loss": -4.0, "backward": 0.5}, "loss 4.00 ms. It takes longer for: backward 500 µs."),
-        ({"idle_sync": -4.0, "compute": 0.2}, "GPU idle (sync) 4.00 ms."),
+        ({"idle_sync": -4.0, "compute": 0.2}, "idle after a sync 4.00 ms."),
         ({"loss": -4.0, "residual": -4.4}, None),
         ({"loss": 1.0}, None),
     ],
@@ -145,6 +145,21 @@ def test_the_parts_by_which_a_variant_is_faster_are_named(parts: dict[str, float
     waterfall = [{"category": name, "delta_ms": delta} for name, delta in parts.items()]
     found = verdict_of(study(variant("fast", 1.4, "faster", waterfall=waterfall, step_difference={"delta_ms": -4.0})))
     assert (f"A profiled step saves: {words}" in found.details) == (words is not None)
+
+
+def test_where_the_profile_names_no_part_fewer_launches_and_syncs_are_the_reason() -> None:
+    base = BASE | {"kernels_per_step": 400, "syncs": {"measured_per_step": 3}}
+    fast = variant("fast", 1.5, "faster", kernels_per_step=40, syncs={"measured_per_step": 0})
+    words = "`fast` has 40 kernels per step instead of 400 and 0 syncs per step instead of 3."
+    assert words in verdict_of(study(variants=[base, fast])).details
+    alike = variant("alike", 1.5, "faster", kernels_per_step=399, syncs={"measured_per_step": 3})
+    assert not any("instead of" in text for text in verdict_of(study(variants=[base, alike])).details)
+
+
+def test_a_simulated_gpu_s_study_is_to_be_run_on_a_real_one() -> None:
+    again = "Run the study on a machine with a GPU, by the same command."
+    assert verdict_of(study(variant("fast", 1.5, "faster"), gpu=STAND_IN, scale="gpu")).advice == again
+    assert "scale=gpu" in verdict_of(study(variant("fast", 1.5, "faster"), gpu=STAND_IN, scale="small")).advice
 
 
 def test_syncs_are_said_as_measured_or_as_predicted() -> None:

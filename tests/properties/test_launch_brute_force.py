@@ -14,7 +14,6 @@ from steptrace import intervals
 from steptrace.analysis import copies as measured_copies
 from steptrace.analysis import queues as measured
 from steptrace.analysis.common import annotations, gpu_time, launches
-from steptrace.analysis.common.series import profile, steps_of
 from steptrace.analysis.idle import gap_endings, idle_gaps
 from steptrace.analysis.kernels import measure as kernels
 from steptrace.trace.model import Trace
@@ -242,21 +241,6 @@ def test_union_by_group(rows: list[tuple[int, int, int, int]]) -> None:
     for value in range(5):
         points = {p for g, s, n, _ in rows if g == value for p in range(s, s + n)}
         assert found[value] == len(points)
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 40), st.integers(-3, 3)), min_size=1, max_size=10),
-    st.lists(st.integers(-5, 50), min_size=2, max_size=8, unique=True),
-)
-def test_profile_of_a_series(changes: list[tuple[int, int]], cuts: list[int]) -> None:
-    times, added = (np.array(column, dtype=np.int64) for column in zip(*changes, strict=True))
-    instants, values = steps_of(times, added)
-    edges = np.array(sorted(cuts), dtype=np.int64)
-    mean, highest = profile(instants, values, edges)
-    for k, (start, end) in enumerate(pairwise(edges.tolist())):
-        points = [sum(n for at, n in changes if at <= t) for t in range(start, end)]
-        assert math.isclose(mean[k], sum(points) / len(points), abs_tol=1e-9)
-        assert highest[k] == max(points)
 
 
 _LABEL = st.sampled_from(["a", "b", "ProfilerStep#1"])

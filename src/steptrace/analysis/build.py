@@ -16,7 +16,6 @@ from steptrace.analysis.common.steps import is_training
 from steptrace.analysis.communication import ranks as across_ranks
 from steptrace.analysis.communication.all_reduce import all_reduce, reduce_passes
 from steptrace.analysis.communication.collectives import collectives
-from steptrace.analysis.copies import series
 from steptrace.analysis.critical_path.measure import critical_path
 from steptrace.analysis.idle import host_gaps, idle
 from steptrace.analysis.input import input_wait
@@ -151,7 +150,6 @@ def summarize_trace(trace: Trace) -> TraceSummary:
         collectives=collectives(trace),
         all_reduce=all_reduce(trace),
         all_reduce_passes=reduce_passes(trace),
-        series=series(trace),
         memory=memory(trace),
         annotations=rows(annotation_times(trace).head(MOST_LABELS), Label),
         optimizer=rows(optimizer_calls(trace), OptimizerCall) or None,

@@ -9,12 +9,9 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.series import profile, quantile, steps_of, time_held
-from steptrace.analysis.queues import queue_lengths, queues
-from steptrace.documents.copies import Copy, CopyRate, CopySeries, Series
-from steptrace.documents.queues import QueueSeries
+from steptrace.analysis.common.series import quantile, steps_of, time_held
+from steptrace.documents.copies import Copy, CopyRate
 from steptrace.documents.table import frame_of, validate
-from steptrace.intervals import Ints
 from steptrace.trace.columns import spans_of
 from steptrace.trace.model import Trace, once
 
@@ -89,42 +86,3 @@ def _copies(trace: Trace) -> pd.DataFrame:
             "sized": (rows["bytes"].notna() & (rows["dur"] > 0)).to_numpy(),
         }
     )
-
-
-#: Most streams and kinds of copies that are drawn, and the number of buckets.
-MOST_DRAWN, BUCKETS = 6, 150
-
-
-def series(trace: Trace) -> Series | None:
-    """The busiest streams and kinds of copies of the analysed GPU, with the mean and the maximum of each bucket."""
-    if trace.device is None:
-        return None
-    every = {f.__name__: f(trace) for f in (queue_lengths, copy_rates, queues, copies)}
-    tables = {name: table[table["device"] == trace.device] for name, table in every.items()}
-    times = pd.concat([tables["queue_lengths"]["ts"], tables["copy_rates"]["ts"]])
-    if len(times) == 0 or times.max() - times.min() < BUCKETS:
-        return None
-    edges = np.linspace(times.min(), times.max(), BUCKETS + 1).astype(np.int64)
-    streams = tables["queues"].nlargest(MOST_DRAWN, "activities")["stream"]
-    kinds = tables["copies"].nlargest(MOST_DRAWN, "bytes")["kind"]
-    return Series(
-        edges=(int(edges[0]), int(edges[-1])),
-        queues=tuple(
-            QueueSeries(stream=int(stream), **_profile(tables["queue_lengths"], "stream", stream, edges))
-            for stream in streams
-        ),
-        copies=tuple(
-            CopySeries(kind=str(kind), **_profile(tables["copy_rates"], "kind", kind, edges))
-            for kind in kinds
-            if (tables["copy_rates"]["kind"] == kind).any()
-        ),
-    )
-
-
-def _profile(table: pd.DataFrame, by: str, key: object, edges: Ints) -> dict[str, tuple[float, ...]]:
-    rows = table[(table[by] == key).to_numpy()]
-    values = rows["length"] if by == "stream" else rows["bytes_per_second"]
-    mean, highest = profile(rows["ts"].to_numpy(), values.to_numpy(), edges)
-    return {
-        name: tuple(float(f"{value:.4g}") for value in column) for name, column in (("mean", mean), ("max", highest))
-    }

@@ -13,7 +13,6 @@ from steptrace.analysis.common.launches import launch_times
 from steptrace.analysis.communication.collectives import collective_times, host_collectives
 from steptrace.analysis.copies import copies, copy_rates
 from steptrace.analysis.critical_path.measure import critical_paths
-from steptrace.analysis.gaps_before import gaps_before
 from steptrace.analysis.idle import idle_by_stream, idle_gaps
 from steptrace.analysis.input import input_waits
 from steptrace.analysis.kernels.formats import kernel_formats
@@ -34,7 +33,6 @@ from steptrace.trace.rows import TABLES
 OF_SUBJECTS: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
     "queues": queues,
     "copies": copies,
-    "gaps_before": gaps_before,
     "roofline": roofline,
 }
 #: Tables made of the call tree, which is the largest of all.

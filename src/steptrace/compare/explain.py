@@ -46,7 +46,7 @@ def trace_of(variant: Variant) -> TraceSummary | None:
         return None
     trace = over_runs(variant.traces)
     lean = replace(trace.program, device_flame=None, host_flame=None)
-    return replace(trace, program=lean, findings=(), timeline=None, series=None)
+    return replace(trace, program=lean, findings=(), timeline=None)
 
 
 def ranks_of(variant: Variant) -> Ranks | None:

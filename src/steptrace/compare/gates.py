@@ -124,7 +124,7 @@ def _judge(gate: GateOutcome, comparison: Comparison, variant: VariantResult) ->
     if "at_most_ratio" in limits:
         before, unusable = _earlier(str(limits["baseline"]))
     if before is not None and (differing := machines_differ(before, comparison)):
-        return replace(gate, text=f"baseline '{limits['baseline']}' is of another machine ({'; '.join(differing)})")
+        return replace(gate, text=f"baseline '{limits['baseline']}' is from another machine ({'; '.join(differing)})")
     shown = f"{gate.study}/{gate.variant} {key}"
     if key == PER_STEP:
         key = _PREDICTED if variant.syncs.measured_per_step is None else _MEASURED
@@ -135,7 +135,7 @@ def _judge(gate: GateOutcome, comparison: Comparison, variant: VariantResult) ->
         earlier = value_at(same[0], key) if same else None
     except ConfigError as error:
         expected = f", expected {error.expected}" if error.expected else ""
-        return replace(gate, outcome="broken", text=f"{shown} cannot be judged: {error.what}{expected}")
+        return replace(gate, outcome="broken", text=f"{shown} cannot be checked: {error.what}{expected}")
     problems = _problems(value, limits)
     if unusable is not None:
         problems.append(unusable)
@@ -199,7 +199,7 @@ def _ratio_problems(value: Any, before: Any, limits: Limits) -> list[str]:
     """What is wrong with a figure against the stored one."""
     name, most = limits["baseline"], limits["at_most_ratio"]
     if not _is_number(before) or before <= 0:
-        return [f"expected at most {most} times that of baseline '{name}', which does not have it"]
+        return [f"expected at most {most} times the value of baseline '{name}', which has none"]
     if not _is_number(value):
         return [f"expected at most {most} times the {before:.6g} of baseline '{name}'"]
     if value > most * before:

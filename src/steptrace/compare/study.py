@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from msgspec.structs import asdict, replace
@@ -57,7 +57,7 @@ def compare(study_dir: Path, *, estimate_gpus: Sequence[str] = ()) -> Comparison
         baseline=plan.baseline,
         scale=plan.scale,
         environment=None if first is None else first.record.environment,
-        environments_differ=tuple(_environments_differ(study)),
+        environments_differ=_environments_differ(study),
         method=method,
         variants=tuple(variants),
         measured_at=_measured_at(study),
@@ -71,10 +71,13 @@ def _measured_at(study: Study) -> str | None:
     return max((run.started_at.isoformat() for run in runs if run.started_at is not None), default=None)
 
 
-def _environments_differ(study: Study) -> list[str]:
-    """The keys of the environment that are not the same in all measured runs."""
+def _environments_differ(study: Study) -> dict[str, tuple[Any, ...]]:
+    """The keys of the environment that are not the same in all measured runs, each with the values that there are."""
     environments = [asdict(run.record.environment) for variant in study.variants for run in variant.measured]
-    return [key for key in environments[0] if len({env[key] for env in environments}) > 1] if environments else []
+    values = (
+        {key: tuple(dict.fromkeys(env[key] for env in environments)) for key in environments[0]} if environments else {}
+    )
+    return {key: of_key for key, of_key in values.items() if len(of_key) > 1}
 
 
 def _variants(study: Study, timings: Mapping[str, Timing]) -> list[VariantResult]:

@@ -60,7 +60,7 @@ def compare_times(study: Study) -> tuple[Method, dict[str, Timing]]:
         noise_floor_source="default" if measured_floor is None else "A/A pair",
         correction=f"Holm over {plural(len(p_values), 'candidate')}"
         if p_values
-        else "none: no variant has an interval, for which it takes two runs",
+        else "none: no variant has an interval, which needs two runs",
     )
     spreads = {variant.name: _spread(variant) for variant in study.variants}
     by_name = {variant.name: variant for variant in study.variants}
@@ -124,14 +124,14 @@ def _about_verdict(ratio: stats.Ratio, word: str | None, floor: float, *, identi
     if identical and ratio.excludes_one:
         notes.append("same configuration as the baseline, yet the interval excludes 1: noise is larger than it seems")
     if word is None:
-        notes.append("no interval and no verdict: it takes two runs of the variant and of its baseline at least")
+        notes.append("no interval and no verdict: both the variant and its baseline need two runs or more")
     elif word == "undecided" and ratio.within(floor):
         most = setting(stats.LARGEST_SAME)
         notes.append(f"not called the same: the noise floor, {share(floor)} by the A/A pair, is above {most}")
     elif word == "undecided" and ratio.excludes_one:
         reason = "the effect is within the noise floor"
         if ratio.exceeds(floor):
-            reason = "it does not hold once corrected for the number of candidates"
+            reason = "not after the correction for several candidates"
         notes.append(f"the interval excludes 1, but {reason}")
     return notes
 
@@ -151,8 +151,8 @@ def _not_interleaved(variant: Variant, baseline: Variant | None) -> list[str]:
     if gap < timedelta(0):
         return []
     apart = rough_duration(gap.total_seconds())
-    warning = f"its runs were taken {apart} {order} the baseline's and did not take turns with them: what changed"
-    return [f"{warning} on the machine meanwhile counts as a difference"]
+    apart_from = f"all of its runs were taken {apart} {order} the baseline's"
+    return [f"{apart_from}: if the machine changed meanwhile, that is part of the difference"]
 
 
 def _spans(variant: Variant) -> list[tuple[datetime, datetime]]:
@@ -226,7 +226,7 @@ def _uneven(variant: Variant, spread: float | None) -> list[str]:
         texts.append(f"steps are uneven: IQR/median is {share(spread)}, above {setting(stats.IQR_WARNING)}")
     between = _between_runs(variant)
     if between is not None and between > stats.IQR_WARNING:
-        texts.append(f"runs differ by {share(between)} (standard deviation): conditions were not the same for them")
+        texts.append(f"runs differ by {share(between)} (standard deviation): conditions changed between them")
     drift = _drift(variant)
     if drift is not None and abs(drift) > stats.DRIFT_WARNING:
         texts.append(f"step time {'rises' if drift > 0 else 'falls'} by {share(abs(drift))} over a run")

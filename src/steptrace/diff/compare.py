@@ -15,7 +15,7 @@ from steptrace.diff.names import KERNEL_LEVELS, OPERATOR_LEVELS, Level, pair
 from steptrace.documents.diff import Diff, DiffSide, Pair, RowChange
 from steptrace.documents.join import Change, join
 from steptrace.documents.join import Side as Rows
-from steptrace.documents.overview import TopOperator
+from steptrace.documents.overview import TopOperator, part_name
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import TraceSummary
 from steptrace.limits import NOISE_FLOOR, PROFILER_OVERHEAD
@@ -167,7 +167,7 @@ def _cause(step: Pair, parts: Mapping[str, Pair], rows: Mapping[str, Sequence[Ro
         return f"{sentence}: no difference."
     part = max(parts, key=lambda name: _delta(parts[name]) * delta, default=None)
     if part is not None and _delta(parts[part]) * delta > 0:
-        sentence += f"; most of it is {part.replace('_', ' ')}, {fmt.signed_ns(_delta(parts[part]))}"
+        sentence += f"; most of it is {part_name(part)}, {fmt.signed_ns(_delta(parts[part]))}"
     row = max(rows.get(part or "", rows[""]), key=lambda one: _longest(one) * delta, default=None)
     if row is not None and _longest(row) * delta > 0:
         at = f" ({row.place})" if row.place else ""

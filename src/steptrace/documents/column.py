@@ -193,7 +193,7 @@ class Subject:
     Attributes:
         name: its key in summary.json.
         heading: above it on a page.
-        absent: why there is nothing to show where it is null or empty.
+        absent: why there is nothing to show where it is null or empty; empty: a page leaves it out without a word.
         folded: whether a page shows it on demand only.
         kind: the type of its rows, or of its figures.
     """
@@ -206,7 +206,7 @@ class Subject:
 
 
 def subject(heading: str, absent: str, *, folded: bool = False, runs: Runs | None = None) -> msgspec.Meta:
-    """Declare a field of `TraceSummary`: its heading on a page, and why it may be null or empty."""
+    """Declare a field of `TraceSummary`: its heading on a page, and why it may be null or empty, if a reader asks."""
     declared = {"heading": heading, "absent": absent, "folded": folded}
     return msgspec.Meta(description=f"{heading}.", extra={"column": {"runs": runs}, "subject": declared})
 

@@ -4,7 +4,6 @@ from typing import Annotated
 
 from steptrace.documents.base import Document, field
 from steptrace.documents.column import column, key
-from steptrace.documents.queues import QueueSeries
 
 
 class CopyRate(Document, frozen=True):
@@ -21,7 +20,7 @@ class Copy(Document, frozen=True):
     """The copies (or sets) of one kind on one GPU; rates are weighted by time while any of them runs.
 
     A copy's rate is its bytes over its length; what runs at once adds up. A page leaves out the rates of copies of less
-    than 64 KiB on average, since such a copy takes the time that it takes to begin.
+    than 64 KiB on average: such a copy mostly takes the time to start.
     """
 
     device: Annotated[int, key("GPU", "GPU.", local=True)]
@@ -35,22 +34,6 @@ class Copy(Document, frozen=True):
     mean_bytes_per_second: Annotated[
         float | None, column("Mean", "Rate over the time that any that says its bytes ran.")
     ]
-    median_bytes_per_second: Annotated[float | None, column("Median", "Rate not exceeded half of that time.")]
+    median_bytes_per_second: Annotated[float | None, field("Rate not exceeded half of that time.")]
     max_bytes_per_second: Annotated[float | None, column("Highest", "Highest rate at any instant.")]
     median_bytes: Annotated[float | None, column("Median size", "Median size of one.")]
-
-
-class CopySeries(Document, frozen=True):
-    """The rate of one kind of copy in B/s, in equally long buckets."""
-
-    kind: Annotated[str, field("Kind of copy.")]
-    mean: Annotated[tuple[float, ...], field("Mean rate.")]
-    max: Annotated[tuple[float, ...], field("Highest rate.")]
-
-
-class Series(Document, frozen=True):
-    """Queues and copies of the analysed GPU over time, small enough to draw."""
-
-    edges: Annotated[tuple[int, int], field("First and last instant of the buckets.")]
-    queues: Annotated[tuple[QueueSeries, ...], field("The busiest streams.")]
-    copies: Annotated[tuple[CopySeries, ...], field("The kinds with the most bytes.")]

@@ -28,7 +28,7 @@ class Input(Document, frozen=True):
     steps: Annotated[int | None, field("Steps; null for a trace without.")]
     window_ns: Annotated[int, field("Time of the steps, or of the trace.")]
     waits: Annotated[int | None, column("Waits", "Waits.", total=True)]
-    wait_ns: Annotated[int | None, column("Waiting, in all", "Time in them.", total=True)]
+    wait_ns: Annotated[int | None, column("Waiting", "Time in them.", total=True)]
     gpu_idle_wait_ns: Annotated[
         int | None, column("Waiting with the GPU idle", "Of that, with the GPU idle.", total=True)
     ]

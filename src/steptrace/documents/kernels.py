@@ -22,10 +22,10 @@ class KernelName(Document, frozen=True):
     count: Annotated[int, column("Calls", "Activities.", total=True)]
     sum_ns: Annotated[int, column("Sum", "Sum of their lengths.", total=True)]
     mean_ns: Annotated[float, column("Mean", "Mean length.")]
-    median_ns: Annotated[float, column("Median", "Median length.")]
-    min_ns: Annotated[int, column("Shortest", "Shortest.")]
+    median_ns: Annotated[float, field("Median length.")]
+    min_ns: Annotated[int, field("Shortest.")]
     max_ns: Annotated[int, column("Longest", "Longest.")]
-    std_ns: Annotated[float | None, column("Std", "Standard deviation of the sample; null for one activity.")]
+    std_ns: Annotated[float | None, field("Standard deviation of the sample; null for one activity.")]
     share: Annotated[
         float, column("Share of GPU time", "Of all activities' summed lengths; concurrent ones each count.", "share")
     ]

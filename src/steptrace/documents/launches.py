@@ -11,7 +11,7 @@ from steptrace.limits import EXCESS_DELAY_NS, SLOW_LAUNCH_NS
 class Distribution(Document, frozen=True):
     """One time of all launches."""
 
-    sum: Annotated[int, column("Sum", "Sum.", "ns")]
+    sum: Annotated[int, field("Sum.")]
     median: Annotated[float, column("Median", "Median.", "ns")]
     p95: Annotated[float, column("p95", "95th percentile.", "ns")]
     max: Annotated[int, column("Longest", "Largest.", "ns")]

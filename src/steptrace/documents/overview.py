@@ -1,12 +1,33 @@
 """The first look: where a step goes, the operators that take it, and where these run."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
 
 from steptrace.documents.base import Document, field
 from steptrace.documents.column import column, key
 
 #: Of a whole that is divided: the part's name to its time in ns.
 Parts = dict[str, int]
+
+#: Why a GPU is idle, as a sentence goes on after "idle".
+IDLE_CAUSES: Final[Mapping[str, str]] = {
+    "sync": "after a sync",
+    "loader": "while the host waits for data",
+    "host": "because nothing was launched",
+    "dependency": "for a stream or event dependency",
+    "unknown": "for an unknown reason",
+}
+_OF_GPU: Final[Mapping[str, str]] = {
+    "compute": "compute",
+    "exposed_comm": "exposed communication",
+    "exposed_memory": "exposed copies and memsets",
+    **{f"idle_{cause}": f"idle {why}" for cause, why in IDLE_CAUSES.items()},
+}
+
+
+def part_name(part: str) -> str:
+    """What pages and messages call a part of a step: `idle_sync` is "idle after a sync"."""
+    return _OF_GPU.get(part, part.replace("_", " "))
 
 
 class TopOperator(Document, frozen=True):
@@ -53,14 +74,16 @@ class Placement(Document, frozen=True):
     """Operators of all steps by where they ran, those that others call included."""
 
     ops_total: Annotated[int, field("`ops_device` + `ops_host` + `ops_view`.")]
-    ops_device: Annotated[int, column("Operators that launch GPU work", "Calls of them.")]
+    ops_device: Annotated[int, column("Operators that launch GPU work", "Calls of them.", total=True)]
     ops_host: Annotated[
         int,
-        column("Operators on the host", "Calls of those that work there for at least half of their time."),
+        column("Operators on the host", "Calls of those that work there for at least half of their time.", total=True),
     ]
-    ops_view: Annotated[int, column("Views and allocations", "Calls of them.")]
-    device_ns: Annotated[int | None, column("Their GPU time", "GPU time of everything that operators launched.")]
+    ops_view: Annotated[int, column("Views and allocations", "Calls of them.", total=True)]
+    device_ns: Annotated[
+        int | None, column("Their GPU time", "GPU time of everything that operators launched.", total=True)
+    ]
     host_ns: Annotated[
-        int, column("Their host time", "Host time of operators that are neither, without what they called.")
+        int, column("Their host time", "Host time of operators that are neither, without what they called.", total=True)
     ]
-    view_ns: Annotated[int, column("Host time of views", "Host time of views and allocations.")]
+    view_ns: Annotated[int, column("Host time of views", "Host time of views and allocations.", total=True)]

@@ -64,8 +64,8 @@ class Program(Document, frozen=True):
 class ClassOfPath(Document, frozen=True):
     """One class of work on the critical path, a mean over the steps.
 
-    The path goes from the step's end backwards: of what it had to wait for, that which happened last, and so on to the
-    step's start. Its parts follow each other without a gap and add up to the step exactly.
+    The path leads from the step's end back to its start: from each event to the last one that it had to wait for. Its
+    parts follow each other without a gap and add up to the step exactly.
     """
 
     class_: Annotated[str, key("Class", "What the path is in, as in the table `critical_path`.")] = msgspec.field(

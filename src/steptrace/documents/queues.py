@@ -32,7 +32,7 @@ class Queue(Document, frozen=True):
     ]
     span_ns: Annotated[int, column("Span", "Length of the series.", total=True)]
     mean: Annotated[float | None, column("Mean", "Mean length over time; not measured for a series without length.")]
-    median: Annotated[int | None, column("Median", "Length that the queue does not exceed half of the time.")]
+    median: Annotated[int | None, field("Length that the queue does not exceed half of the time.")]
     p95: Annotated[int | None, column("p95", "Length that the queue does not exceed 95 % of the time.")]
     max: Annotated[int, column("Longest", "Greatest length.")]
     empty_ns: Annotated[
@@ -41,11 +41,3 @@ class Queue(Document, frozen=True):
     full_ns: Annotated[
         int, column("Full", "Time with 1,024 launches or more queued: the host's next launch blocks.", total=True)
     ]
-
-
-class QueueSeries(Document, frozen=True):
-    """The queue of one stream, in equally long buckets."""
-
-    stream: Annotated[int, field("Stream.")]
-    mean: Annotated[tuple[float, ...], field("Mean length.")]
-    max: Annotated[tuple[float, ...], field("Greatest length.")]

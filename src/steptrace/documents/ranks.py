@@ -23,8 +23,8 @@ class MatchedName(Document, frozen=True):
 
     collective: Annotated[str, key("Collective", "Collective.")]
     group: Annotated[str | None, key("Process group", "Process group.")]
-    count: Annotated[int, column("Matched", "How many.")]
-    wait_ns: Annotated[int, column("Waited, all ranks", "Waiting in them, over the ranks.")]
+    count: Annotated[int, column("Matched", "How many.", total=True)]
+    wait_ns: Annotated[int, column("Waited, all ranks", "Waiting in them, over the ranks.", total=True)]
 
 
 class RankCollectives(Document, frozen=True):
@@ -84,18 +84,23 @@ class RankWait(Document, frozen=True):
     clock_offset_ns: Annotated[
         int | None, column("Clock offset", "Added to its times to align them; null if it shares nothing.")
     ]
-    clock_spread_ns: Annotated[int | None, column("Uncertainty", "Half the width of what the offset is the median of.")]
-    collectives: Annotated[int, column("Collectives", "Its collectives.")]
-    matched: Annotated[int, column("Matched", "Those that ran on another rank, too.")]
-    last: Annotated[int, column("Last to arrive", "Of the matched: it was the last to arrive.")]
+    clock_spread_ns: Annotated[int | None, column("Uncertainty", "Half the spread of the values whose median it is.")]
+    collectives: Annotated[int, column("Collectives", "Its collectives.", total=True)]
+    matched: Annotated[int, column("Matched", "Those that ran on another rank.", total=True)]
+    last: Annotated[int, column("Last to arrive", "Of the matched: it was the last to arrive.", total=True)]
     wait_ns: Annotated[
-        int | None, column("Waited", "Its time in matched collectives before the last rank arrived, each instant once.")
+        int | None,
+        column(
+            "Waited", "Its time in matched collectives before the last rank arrived, each instant once.", total=True
+        ),
     ]
     caused_ns: Annotated[
-        int | None, column("Made others wait", "Other ranks' waiting where it was last, added up over the ranks.")
+        int | None,
+        column("Made others wait", "Other ranks' waiting where it was last, added up over the ranks.", total=True),
     ]
     delay_ns: Annotated[
-        int | None, column("Delay", "How much sooner these could have begun without it: last less second-last.")
+        int | None,
+        column("Delay", "How much sooner these could have begun without it: last less second-last.", total=True),
     ]
 
 
@@ -111,7 +116,7 @@ class RankKernel(Document, frozen=True):
     class_: Annotated[str, key("Class", "`compute`, `comm` or `memory`.")] = msgspec.field(name="class")
     ranks: Annotated[int, column("Ranks", "Ranks that ran it.")]
     count: Annotated[int, field("Times it ran, on all ranks.")]
-    sum_ns: Annotated[int, column("Time, all ranks", "Its time on all ranks.")]
+    sum_ns: Annotated[int, column("Time, all ranks", "Its time on all ranks.", total=True)]
     mean_min_ns: Annotated[float, column("Least mean length", "Least mean length on a rank.")]
     mean_median_ns: Annotated[float, column("Median", "Median over the ranks of its mean length.")]
     mean_max_ns: Annotated[float, column("Greatest", "Greatest mean length on a rank.")]

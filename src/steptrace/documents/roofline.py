@@ -9,8 +9,7 @@ from steptrace.documents.column import column, key
 class OperatorRoofline(Document, frozen=True):
     """The calls of one operator with the same inputs, on the analysed GPU.
 
-    Above 100 % of roofline an operator moved fewer bytes than those of its inputs and outputs, as when they were still
-    in the GPU's cache, or the trace does not say what it computed in.
+    Above 100 % of roofline its inputs were still in the GPU's cache, or the trace does not say its number format.
     """
 
     name: Annotated[str, key("Operator", "The operator that launched the kernels.")]
@@ -26,7 +25,7 @@ class OperatorRoofline(Document, frozen=True):
         str,
         column(
             "Likely cause",
-            "`multiple of 8`: rows of 16-bit matrices are none long; `strided`: inputs have gaps or are broadcast; "
-            "`tiny`: at the data sheet's figures they would take less time than a kernel's start.",
+            "`multiple of 8`: the length of a 16-bit matrix's rows is not one; `strided`: inputs have gaps or are "
+            "broadcast; `tiny`: the work takes less time than starting a kernel.",
         ),
     ]

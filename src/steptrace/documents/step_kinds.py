@@ -17,8 +17,8 @@ class StepKind(Document, frozen=True):
             "lift the mean by over a tenth.",
         ),
     ]
-    steps: Annotated[int, column("Steps", "How many of the timed steps are of this kind.", total=True)]
-    of: Annotated[int, column("Of", "All timed steps.", total=True)]
+    steps: Annotated[int, column("Steps", "How many of the timed steps are of this kind.")]
+    of: Annotated[int, column("Of", "All timed steps.")]
     median_ns: Annotated[int, column("Median", "Median time of these steps.")]
     share: Annotated[float, column("Share of the time", "Of the time of all timed steps.", "share")]
     comes: Annotated[

@@ -16,14 +16,19 @@ class PlannedVariant(Document, frozen=True):
     reference: Annotated[str | None, field("File of the configuration that its answer is held against.")] = None
 
 
-class PlannedStudy(File, frozen=True, kw_only=True):
-    """The content of study.json."""
+class StudyFile(File, frozen=True, kw_only=True):
+    """What every document on a study says of it."""
 
-    name: Annotated[str, field("Name of the study.")]
     title: Annotated[str, field("Its title.")]
     question: Annotated[str, field("What it asks.")]
     text: Annotated[str, field("What it is about.")]
     baseline: Annotated[str, field("The study's baseline.")]
     scale: Annotated[str, field("Scale that it runs at.")]
+
+
+class PlannedStudy(StudyFile, frozen=True, kw_only=True):
+    """The content of study.json."""
+
+    name: Annotated[str, field("Name of the study.")]
     repeats: Annotated[int, field("Runs of each variant.")]
     variants: tuple[PlannedVariant, ...]

@@ -5,9 +5,8 @@ from typing import Annotated, Final
 from steptrace.documents.base import Document, File, field
 from steptrace.documents.column import subject
 from steptrace.documents.communication import AllReduce, Collectives, ReducePasses
-from steptrace.documents.copies import Copy, Series
+from steptrace.documents.copies import Copy
 from steptrace.documents.finding import Finding
-from steptrace.documents.gaps_before import GapBefore
 from steptrace.documents.gpu_time import GpuTime, StepTime
 from steptrace.documents.idle import HostGaps, Idle
 from steptrace.documents.input import Input
@@ -52,7 +51,7 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     overview: Annotated[Overview | None, subject("Overview", "the trace holds neither GPU activity nor labelled steps")]
     placement: Placement | None
     precision: Precision | None
-    step_kinds: Annotated[tuple[StepKind, ...], subject("Kinds of steps", "the steps before the trace are alike")] = ()
+    step_kinds: Annotated[tuple[StepKind, ...], subject("Kinds of steps", "")] = ()
     findings: Annotated[tuple[Finding, ...], field("Findings of the rules.", runs="none")] = ()
     idle: Annotated[Idle, subject("Why the GPU is idle", "the trace holds fewer than two GPU activities")]
     host_gaps: HostGaps | None
@@ -66,15 +65,11 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     program: Annotated[Program, subject("Where in the program", "the trace holds no operator", runs="none")]
 
     gpu: Annotated[GpuTime, subject("GPU time", NO_GPU, folded=True)]
-    gaps_before: Annotated[
-        tuple[GapBefore, ...],
-        subject("Idle before each kernel", "the trace holds no gap between GPU activities", folded=True),
-    ]
     roofline: Annotated[
         tuple[OperatorRoofline, ...],
         subject(
             "Operators against the data sheet",
-            "the trace holds no sizes of inputs, or its GPU's data sheet is not known",
+            "the trace holds no sizes of inputs; the profiler records them with `record_shapes=True`",
             folded=True,
         ),
     ]
@@ -86,8 +81,8 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     critical_path: Annotated[
         CriticalPath | None, subject("Critical path", "the trace holds no host event", folded=True)
     ]
-    sections: Annotated[tuple[Section, ...], subject("Labels per step", "no step holds a label", folded=True)]
-    annotations: Annotated[tuple[Label, ...], subject("Labels", "the trace holds no label", folded=True)]
+    sections: Annotated[tuple[Section, ...], subject("Labels", "the trace holds no label", folded=True)]
+    annotations: Annotated[tuple[Label, ...], field("Each label over the whole trace.")]
     optimizer: Annotated[
         tuple[OptimizerCall, ...] | None, subject("Optimizer", "the trace holds no call of an optimizer", folded=True)
     ]
@@ -105,7 +100,6 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     ]
     queues: Annotated[tuple[Queue, ...], subject("Queues", "no GPU activity has its launch in the trace", folded=True)]
     copies: Annotated[tuple[Copy, ...], subject("Copies", "the trace holds no copy and no memory set", folded=True)]
-    series: Annotated[Series | None, field("Queues and copies over time.", runs="none")]
     memory: Annotated[
         tuple[DeviceMemory, ...] | None,
         subject(
@@ -131,7 +125,7 @@ class TraceExcerpt(Document, frozen=True):
 class Summary(File, frozen=True, kw_only=True):
     """The content of summary.json."""
 
-    schema_version: Annotated[int, field("Version of this document.")] = 4
+    schema_version: Annotated[int, field("Version of this document.")] = 5
     warnings: Annotated[tuple[str, ...], field("What keeps the traces from being one job's.")]
     traces: Annotated[tuple[TraceSummary, ...], field("Each trace, by rank.")]
     ranks: Annotated[Ranks | None, field("What the ranks say together; null for one trace.")] = None

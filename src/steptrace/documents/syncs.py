@@ -74,8 +74,9 @@ class SyncSite(Site, frozen=True, kw_only=True):
         float | None,
         column(
             "Saves at most",
-            "Upper bound of what removing these saves: their blocked time, at most the busiest stream's idle time "
-            "until a later wait for all work.",
+            "Upper bound of what removing these syncs saves: the time that they block the host, but not more than "
+            "the GPU's idle time that can close up. Below the exposed idle where the host needs that time anyway, to "
+            "launch the next work.",
         ),
     ]
 

@@ -116,7 +116,10 @@ def _environments_differ(comparison: Comparison) -> Iterator[Match]:
         yield Match(
             severity="warning",
             claim=f"the runs' environments differ: {', '.join(keys)}",
-            evidence=tuple(f"environment.{key} has more than one value" for key in keys),
+            evidence=tuple(
+                f"{key}: {', '.join('none' if value is None else str(value) for value in values)}"
+                for key, values in keys.items()
+            ),
         )
 
 

@@ -10,13 +10,15 @@ from typing import Final, Literal
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, RatioToBaseline, VariantResult
+from steptrace.documents.overview import part_name
 from steptrace.findings.advice import advice_of, estimated_advice
 from steptrace.findings.estimated import estimated_gpus, estimated_sentence, estimated_winner, leads
 from steptrace.stats import IQR_REFUSED
 
 #: Most variants that are named; of others only the number is given.
 _MOST_NAMED: Final = 4
-#: A part of the step that makes less of the difference than this is not named as its reason.
+#: A part of the step that makes less of the difference than this is not named as its reason, nor is a count that falls
+#: by less.
 _LEAST_PART: Final = 0.1
 
 Tone = Literal["good", "care", "bad", "neutral"]
@@ -48,7 +50,7 @@ def verdict_of(study: Comparison) -> StudyVerdict:
     best = study.fastest()
     chosen = best if best is None or not study.alike else study.variant(study.alike[0])
     sentence = " ".join([*_speeds(study, chosen), *_failed(study.variants)])
-    details = (_why(chosen), _syncs(study), _answers(study), _gates(study))
+    details = (_why(chosen) or _fewer(study, chosen), _syncs(study), _answers(study), _gates(study))
     advice, use = advice_of(study, chosen)
     return StudyVerdict(sentence, tuple(filter(None, details)), advice, use, _tone(study, chosen))
 
@@ -62,7 +64,7 @@ def _estimated(study: Comparison) -> StudyVerdict:
     advice, use = estimated_advice(study, best, gpus)
     usable = best is not None and best.can_be_used
     tone: Tone = "care" if broken_gates(study) or (best is not None and not usable) else "good" if usable else "neutral"
-    details = tuple(filter(None, (_syncs(study), _answers(study), _gates(study))))
+    details = tuple(filter(None, (_fewer(study, best, estimated=True), _syncs(study), _answers(study), _gates(study))))
     return StudyVerdict(" ".join(sentences), details, advice, use, tone)
 
 
@@ -173,16 +175,30 @@ def _why(chosen: VariantResult | None) -> str:
     )[:_MOST_NAMED]
     if not saved or abs(residual) >= -total:
         return ""
-    shorter = ", ".join(f"{_part(part.category)} {fmt.duration_ms(-part.delta_ms)}" for part in saved)
+    shorter = ", ".join(f"{part_name(part.category)} {fmt.duration_ms(-part.delta_ms)}" for part in saved)
     longer = [part for part in parts if part.delta_ms >= -total * _LEAST_PART]
-    more = ", ".join(f"{_part(part.category)} {fmt.duration_ms(part.delta_ms)}" for part in longer)
+    more = ", ".join(f"{part_name(part.category)} {fmt.duration_ms(part.delta_ms)}" for part in longer)
     return f"A profiled step saves: {shorter}." + (f" It takes longer for: {more}." if more else "")
 
 
-def _part(category: str) -> str:
-    cause = category.removeprefix("idle_")
-    names = {"exposed_memory": "exposed copies", "exposed_comm": "exposed communication"}
-    return names.get(category, category) if cause == category else f"GPU idle ({cause})"
+def _fewer(study: Comparison, chosen: VariantResult | None, *, estimated: bool = False) -> str:
+    """What a step of the chosen variant has fewer of than its baseline's: launches (kernels, operators) and syncs."""
+    baseline = None if chosen is None else study.variant(chosen.baseline)
+    if chosen is None or baseline is None or baseline is chosen:
+        return ""
+    pair = (baseline, chosen)
+    counts = {
+        "launches": [next((one.launches for one in v.estimates), None) if estimated else None for v in pair],
+        "kernels": [None if estimated else v.kernels_per_step for v in pair],
+        "operators": [None if estimated or v.kernels_per_step is not None else v.operators_per_step for v in pair],
+        "syncs": [study.sync_counts[1].get(v.name) for v in pair],
+    }
+    fewer = [
+        f"{fmt.count(now)} {noun} per step instead of {fmt.count(before)}"
+        for noun, (before, now) in counts.items()
+        if before is not None and now is not None and now <= (1 - _LEAST_PART) * before and before
+    ]
+    return f"`{chosen.name}` has {fmt.enumeration(fewer)}." if fewer else ""
 
 
 def _syncs(study: Comparison) -> str:
@@ -190,8 +206,8 @@ def _syncs(study: Comparison) -> str:
     if not counts:
         return "Syncs were neither measured nor predicted."
     values = set(counts.values())
-    unjudged = [v for v in study.variants if v.predicted_unknown] if source == "predicted" else []
-    left = f" (not all operators of {_names(unjudged)} were judged)" if unjudged else ""
+    not_covered = [v for v in study.variants if v.predicted_unknown] if source == "predicted" else []
+    left = f" (the prediction does not cover all of {_names(not_covered)})" if not_covered else ""
     if len(values) == 1:
         return f"Syncs per step, {source}: {fmt.count(values.pop())} in every variant{left}."
     if len(counts) > 2 * _MOST_NAMED:

@@ -5,8 +5,8 @@ from typing import Final
 
 from steptrace import format as fmt
 from steptrace.documents.diff import Diff, DiffSide, Pair, RowChange
+from steptrace.documents.overview import part_name
 from steptrace.documents.step_figures import STEP_FIGURES
-from steptrace.report.draw.names import PART_NAMES
 from steptrace.report.page.definitions import definitions
 from steptrace.report.page.markup import Html, breakable, page, render
 from steptrace.report.page.parts import Explained, note, section
@@ -48,10 +48,7 @@ def topics(diff: Diff) -> list[Topic]:
 def totals(diff: Diff) -> list[tuple[str, str]]:
     """The step, its parts, and the figures of a step, in words."""
     rows = [(f"{_unit(diff).capitalize()}, profiled", _pair(diff.step_ns, "ns"))]
-    rows += [
-        (PART_NAMES.get(name, name.replace("_", " ")).capitalize(), _pair(pair, "ns"))
-        for name, pair in diff.parts_ns.items()
-    ]
+    rows += [(part_name(name).capitalize(), _pair(pair, "ns")) for name, pair in diff.parts_ns.items()]
     rows += [(f.heading, _pair(diff.figures[f.name], f.unit)) for f in STEP_FIGURES]
     return [row for row in rows if row[1] != fmt.NOT_MEASURED]
 

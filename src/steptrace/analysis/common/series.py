@@ -54,20 +54,3 @@ def quantiles(values: NDArray[Any], weights: Ints, group: Ints, share: float) ->
     place = np.where(reached >= share * total[group], np.arange(len(group)), len(group) - 1)
     result = values[order][np.minimum.reduceat(place, first)]
     return pd.arrays.IntegerArray(result.astype(np.int64), total == 0)
-
-
-def profile(instants: Ints, values: NDArray[Any], edges: Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """A series in buckets: the mean over time and the maximum of each bucket between neighbouring `edges`.
-
-    Before its first instant a series is 0; the last value holds on.
-    """
-    held = np.concatenate([[0.0], np.asarray(values, dtype=np.float64)])
-    area = np.concatenate([[0.0], np.cumsum(held[1:-1] * np.diff(instants))])
-    place = np.searchsorted(instants, edges, side="right")
-    since = edges - instants[np.maximum(place - 1, 0)]
-    until = np.where(place > 0, area[np.maximum(place - 1, 0)] + held[place] * since, 0.0)
-    mean = np.diff(until) / np.diff(edges)
-    # For each bucket: the value at its start, and those that begin within it.
-    begin, end = place[:-1], np.searchsorted(instants, edges[1:], side="left")
-    highest = [held[a : max(a, b) + 1].max() for a, b in zip(begin, end, strict=True)]
-    return mean, np.array(highest)

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec.structs import asdict
 
-from steptrace.documents.base import Document, File, field
+from steptrace.documents.base import Document, field
 from steptrace.documents.column import column
 from steptrace.documents.comparison.runs import (
     Difference,
@@ -26,6 +26,7 @@ from steptrace.documents.overview import Overview
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.run import Communication, Environment, RunMemory, is_simulated
 from steptrace.documents.step_figures import StepFigures
+from steptrace.documents.study import StudyFile
 from steptrace.documents.summary import TraceSummary
 from steptrace.documents.syncs import PredictedSite, SyncSite
 from steptrace.format import setting
@@ -177,18 +178,16 @@ class GateOutcome(Document, frozen=True):
     text: Annotated[str, field("A sentence if it is not held.")]
 
 
-class Comparison(File, frozen=True, kw_only=True):
+class Comparison(StudyFile, frozen=True, kw_only=True):
     """The content of comparison.json."""
 
-    schema_version: Annotated[int, field("Version of this document.")] = 4
+    schema_version: Annotated[int, field("Version of this document.")] = 5
     study: Annotated[str, field("Name of the study.")]
-    title: Annotated[str, field("Its title.")]
-    question: Annotated[str, field("What it asks.")]
-    text: Annotated[str, field("What it is about.")]
-    baseline: Annotated[str, field("The study's baseline.")]
-    scale: Annotated[str, field("Scale that it ran at.")]
     environment: Annotated[Environment | None, field("Of the first measured run.")]
-    environments_differ: Annotated[tuple[str, ...], field("Keys that are not the same in all runs.")]
+    environments_differ: Annotated[
+        dict[str, tuple[str | int | bool | None, ...]],
+        field("Keys that are not the same in all runs, each with the values that there are."),
+    ]
     method: Method
     variants: tuple[VariantResult, ...]
     alike: Annotated[

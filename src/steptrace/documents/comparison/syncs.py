@@ -20,13 +20,13 @@ class SyncCounts(Document, frozen=True):
     predicted_per_step: Annotated[
         float | None, field("Predicted without one; of a program the mean of the steps followed.")
     ]
-    predicted_not_judged: Annotated[int | None, field("Operations that the prediction cannot judge.")]
+    predicted_not_judged: Annotated[int | None, field("Operations that the prediction does not cover.")]
     predicted_batch_size: Annotated[int | None, field("Batch size of the prediction.")]
     warned_per_step: Annotated[float | None, field("Warned of by PyTorch's own check.")]
 
 
 class UnknownPlace(Place, frozen=True):
-    """A place that the prediction cannot judge."""
+    """A place that the prediction does not cover."""
 
     reason: Annotated[str | None, field("Why.")]
     count_per_step: Annotated[float | None, field("Per step.")]

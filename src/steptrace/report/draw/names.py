@@ -4,42 +4,31 @@ from dataclasses import dataclass
 from typing import Final
 
 from steptrace import format as fmt
+from steptrace.documents.overview import part_name
 
-#: Why a GPU is idle.
-IDLE_CAUSES: Final = {
-    "sync": "sync",
-    "loader": "host waits for data",
-    "host": "nothing launched",
-    "dependency": "stream or event dependency",
-    "unknown": "unknown",
+#: The colour of each part of a step; a cause of idle time has one colour in every picture.
+_COLOURS: Final = {
+    "compute": "blue",
+    "exposed_comm": "orange",
+    "exposed_memory": "purple",
+    "data": "orange",
+    "forward": "sky",
+    "loss": "vermillion",
+    "backward": "blue",
+    "optimizer": "green",
+    "idle_sync": "vermillion",
+    "idle_loader": "green",
+    "idle_host": "sky",
+    "idle_dependency": "grey",
+    "idle_unknown": "rule",
 }
-#: Of each part of a step: its colour and its name. A cause of idle time has one colour in every picture.
-_PARTS: Final = {
-    "compute": ("blue", "compute"),
-    "exposed_comm": ("orange", "exposed communication"),
-    "exposed_memory": ("purple", "exposed copies and memsets"),
-    "data": ("orange", "data"),
-    "forward": ("sky", "forward"),
-    "loss": ("vermillion", "loss"),
-    "backward": ("blue", "backward"),
-    "optimizer": ("green", "optimizer"),
-    "idle_sync": ("vermillion", "idle after a sync"),
-    "idle_loader": ("green", "idle, host waits for data"),
-    "idle_host": ("sky", "idle, nothing launched"),
-    "idle_dependency": ("grey", "idle, stream or event dependency"),
-    "idle_unknown": ("rule", "idle, unknown"),
-}
-PART_NAMES: Final = {part: name for part, (_, name) in _PARTS.items()}
-#: Classes of work on the critical path.
+#: Classes of work on the critical path, where a page calls them something else.
 PATH_CLASSES: Final = {
-    "host": "host",
     "loader": "data loader",
     "sync": "sync overhead",
     "launch": "launch latency",
     "queue": "queueing",
-    "compute": "compute",
     "comm": "communication",
-    "memory": "memory",
 }
 #: What memory is held for: the name on a page and the colour, in the order of a bar.
 MEMORY_CATEGORIES: Final = {
@@ -64,12 +53,12 @@ class Part:
     @property
     def name(self) -> str:
         """What a page calls it."""
-        return PART_NAMES.get(self.label, self.label)
+        return part_name(self.label)
 
     @property
     def colour(self) -> str:
         """The name of its colour in page.css."""
-        return _PARTS.get(self.label, ("grey", ""))[0]
+        return _COLOURS.get(self.label, "grey")
 
     @property
     def words(self) -> str:

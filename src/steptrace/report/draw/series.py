@@ -1,43 +1,11 @@
-"""Series over time: the memory of a device, the lengths of queues, the rates of copies."""
-
-from collections.abc import Sequence
+"""The memory of a device over time."""
 
 from steptrace import format as fmt
-from steptrace.documents.copies import CopySeries
 from steptrace.documents.memory import DeviceMemory
-from steptrace.documents.queues import QueueSeries
-from steptrace.report.draw.drawing import ONE_LINE, WIDTH, Drawing
+from steptrace.report.draw.drawing import WIDTH, Drawing
 from steptrace.report.draw.svg import InlineSvg
 
-_STRIP, _GAP, _FOOT = 34.0, 8.0, 22.0
-
-
-def strips(
-    what: str, rows: Sequence[tuple[str, str, QueueSeries | CopySeries]], span_ns: tuple[int, int]
-) -> InlineSvg | None:
-    """Series with a name and their maximum in words, below each other over one axis of time; None without any.
-
-    Each is scaled to its own maximum. The maximum of a bucket of time is drawn pale behind its mean.
-    """
-    if not rows:
-        return None
-    row = ONE_LINE + _STRIP + _GAP
-    height = row * len(rows) + _FOOT
-    drawing = Drawing(height)
-    for index, (name, most, series) in enumerate(rows):
-        floor = index * row + ONE_LINE + _STRIP
-        scale = max(series.max, default=0.0) or 1.0
-        drawing.row_label(index * row, name, f"up to {most}")
-        for values, colour, opacity in ((series.max, "sky", 0.45), (series.mean, "blue", 1.0)):
-            if values:
-                places = [(WIDTH * at / len(values), floor - _STRIP * v / scale) for at, v in enumerate(values)]
-                drawing.area([*places, (WIDTH, places[-1][1])], floor, colour, opacity=opacity)
-        drawing.line((0, floor), (WIDTH, floor))
-    drawing.text((0, height - 10), fmt.duration_ns(span_ns[0]))
-    drawing.text((WIDTH, height - 10), fmt.duration_ns(span_ns[1]), anchor="end")
-    return drawing.svg(f"{what} over time. " + " ".join(f"{name}: up to {most}." for name, most, _ in rows))
-
-
+_FOOT = 22.0
 _TOP, _PLOT = 26.0, 120.0
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from markupsafe import escape
 
 from steptrace import format as fmt
+from steptrace.documents.overview import IDLE_CAUSES
 from steptrace.documents.timeline import Lane, Timeline
 from steptrace.report.draw.drawing import ticks
-from steptrace.report.draw.names import IDLE_CAUSES
 from steptrace.report.draw.svg import InlineSvg, element, graph, legend, shorten, text, title
 
 #: Units of the width: one is a tenth of a pixel on a wide page.
@@ -38,7 +38,7 @@ KINDS = {
     "compute": "compute",
     "comm": "communication",
     "memory": "copy or set",
-    **{f"idle_{cause}": f"idle: {name}" for cause, name in IDLE_CAUSES.items()},
+    **{f"idle_{cause}": f"idle {why}" for cause, why in IDLE_CAUSES.items()},
 }
 
 
@@ -176,7 +176,7 @@ def _name(box: _Box) -> str:
     if box.kind == "loader":
         return KINDS["loader"]
     if box.kind.startswith("idle_"):
-        return KINDS[box.kind].removeprefix("idle: ")
+        return KINDS[box.kind].removeprefix("idle ")
     return box.name.strip("# ") or box.name
 
 
@@ -184,7 +184,7 @@ def _headline(box: _Box) -> str:
     """The first line of a box's tooltip."""
     name = shorten(_name(box), _MOST_LETTERS)
     if box.kind.startswith("idle_"):
-        name = f"idle: {name}, until {shorten(box.name, _MOST_LETTERS)}"
+        name = f"idle {name}, until {shorten(box.name, _MOST_LETTERS)}"
     return name if box.events == 1 else f"{box.events:,} events, longest {name}"
 
 
