@@ -231,7 +231,7 @@ def test_command_line(
     tmp_path: Path, write: Callable[[dict[str, Any]], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--config", str(write(config("SortLoss"))), "--out", str(tmp_path / "out")]) == 0
-    assert capsys.readouterr().out == "3 syncs, 0 operations not judged\n"
+    assert capsys.readouterr().out == "3 syncs, 0 operations not covered\n"
     written = json.loads((tmp_path / "out" / "prediction.json").read_text())
     known = {
         "total",

@@ -115,7 +115,7 @@ class StudyBuilder:
         self.results = results
         self.random = np.random.default_rng(7)
         self.comparison: Json = {
-            "schema_version": 4,
+            "schema_version": 5,
             "study": "masked_loss",
             "title": "Masked segmentation loss",
             "question": "Which host synchronisations of a masked loss cost step time, and which only move the wait?",
@@ -123,7 +123,7 @@ class StudyBuilder:
             "baseline": "boolean_mask",
             "scale": "cpu",
             "environment": ENVIRONMENT,
-            "environments_differ": [],
+            "environments_differ": {},
             "method": METHOD,
             "variants": [],
             "findings": [],
@@ -328,7 +328,13 @@ MEMORY: Json = {
 
 def gpu_study(results: Path) -> Path:
     """A GPU machine: syncs with sites, utilisation, breakdown, findings and a variant whose answer differs."""
-    build = StudyBuilder(results, scale="gpu", environment={**ENVIRONMENT, **GPU}, environments_differ=["driver"])
+    drivers = {"driver": [GPU["driver"], "565.57.01"]}
+    build = StudyBuilder(
+        results,
+        scale="gpu",
+        environment={**ENVIRONMENT, **GPU},
+        environments_differ=drivers,
+    )
     measured = [
         {**item, "blocked_ns_per_step": blocked, "exposed_idle_ns_per_step": exposed}
         for item, blocked, exposed in zip(

@@ -15,7 +15,7 @@ from steptrace.errors import RecordError
 from steptrace.report.index import index, load_imported, load_index
 from steptrace.report.page.overview import overview_parts
 from steptrace.report.study.model import load_study
-from steptrace.report.study.step_times import load_steps
+from steptrace.report.study.step_times import load_steps, step_times
 
 MakeStudy = Callable[[str], Path]
 
@@ -48,6 +48,7 @@ def test_steps_are_read_beside_the_comparison_wherever_it_lies(make_study: MakeS
     assert len(steps) == 12
     assert {run.timed.size for run in steps} == {20}
     assert {run.warmup.size for run in steps} == {5}
+    assert "5 warm-up steps per run left out" in str(step_times(load_study(path), path))
 
 
 def test_steps_that_the_comparison_left_out_count_as_warmup(make_study: MakeStudy) -> None:

@@ -226,17 +226,17 @@ def test_the_copy_of_the_batch_is_called_so(study_builder: Any) -> None:
     assert "line unknown aten::_to_copy h2d_copy optimizer forward 1" in page
 
 
-def test_what_was_not_judged_is_listed(study_builder: Any) -> None:
+def test_what_the_prediction_does_not_cover_is_listed(study_builder: Any) -> None:
     unknown = {"op": "torch.compile", "file": "own.py", "line": 3, "reason": "runs uncompiled here"}
     syncs = {"measured_per_step": None, "predicted_per_step": 0, "predicted_batch_size": 16}
     study_builder.add("boolean_mask", [1.0], syncs=syncs, predicted_unknown=[unknown])
     study = load_study(study_builder.write())
     cells = row(sections.variants(study), "boolean_mask")
-    assert (cells["Syncs per step, predicted"], cells["Not judged"]) == ("0", "1")
+    assert (cells["Syncs per step, predicted"], cells["Not covered"]) == ("0", "1")
     page = text_of(sections.syncs(study).replace("<wbr>", ""))
     assert "(a batch of 16)" in page
     assert "torch.compile at own.py:3 : runs uncompiled here" in page
-    assert "0 per step predicted, 1 not judged" in page  # also where the block is folded
+    assert "0 per step predicted, 1 not covered" in page  # also where the block is folded
 
 
 def test_measured_sites_carry_their_cost(make_study: MakeStudy) -> None:
@@ -273,9 +273,14 @@ def test_provenance_gives_the_command_of_the_study_with_its_repeats(make_study: 
 
 def test_provenance_gives_the_command_of_each_variant(make_study: MakeStudy) -> None:
     page = sections.provenance(load_study(path := make_study("cpu")), path)
-    assert "python -m steptrace.train results/masked_loss/where/config.yaml --out out/where --repeat 0" in page
+    assert "python -m steptrace.train results/masked_loss/VARIANT/config.yaml --out out/VARIANT --repeat 0" in page
     assert "73b4e1e0c4a5d0cf7d0b4b64b1d1b7a3b0c9f00d" in page
     assert "uncommitted changes" in page
+
+
+def test_what_differs_between_runs_is_named_with_its_values(make_study: MakeStudy) -> None:
+    page = text_of(sections.provenance(load_study(path := make_study("gpu")), path))
+    assert "Driver differs between runs 570.86.15 or 565.57.01" in page
 
 
 def test_whatever_comes_from_data_is_escaped(study_builder: Any) -> None:

@@ -72,7 +72,9 @@ def test_a_trace_s_page_begins_with_its_overview(tmp_path: Path) -> None:
     assert first is not None
     assert first[1] == "overview"
     text = page[: page.index('<h2 id="', first.end())]
-    assert "Top operators, sums over 2 steps" in text
+    assert "Top operators" in text
+    assert "Calls per step" in text
+    assert "those of the whole trace over its 2 steps" in page[: first.start()]
     assert "idle after a sync" in page[: first.start()]
 
 

@@ -19,7 +19,6 @@ from steptrace.documents.figures import check_key
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.report.diff import in_words, page_html
-from steptrace.report.study.tables import launches
 from steptrace.report.study.variants import variants
 from steptrace.report.trace import page as trace_page
 
@@ -78,7 +77,7 @@ def test_without_a_gpu_or_steps_it_is_not_measured(figure: Column) -> None:
 def test_it_stands_in_a_study(figure: Column, summarized: TraceSummary) -> None:
     value = getattr(summarized, figure.name)
     study = fill(Comparison, {"variants": [{"name": "a", figure.name: value}]})
-    page = shown(str(variants(study)) + str(launches(study)))
+    page = shown(str(variants(study)))
     assert figure.heading in page
     assert fmt.with_unit(value, figure.unit) in page
 

@@ -78,8 +78,9 @@ SECTIONS = {"copy data": 0.05, "calc loss": 6.2}
          "Fragmentation"], ["16", "180 MiB", "200 MiB", "1000 MiB", "800 MiB", "25 %"]),
         ("communication", [COMMUNICATION], ["Buckets", "All-reduces", "Expected", "Simpler formula", "Measured",
          "Overlap", "Straggler"], ["4", "4", "4.00 ms", "4.00 ms", "5.00 ms", "80 %", "none"]),
-        ("launches", [{"operators_per_step": 8685, "batch_bytes": {"inputs": 2**18, "targets": 500}}],
-         ["Operators per step", "Inputs copied", "Targets copied"], ["8,685", "256 KiB", "500 B"]),
+        ("memory", [with_memory(headroom_bytes=None) | {"batch_bytes": {"inputs": 2**18, "targets": 500}}],
+         ["Batch", "Peak allocated", "Peak reserved", "Capacity", "Fragmentation", "Inputs copied", "Targets copied"],
+         ["16", "180 MiB", "200 MiB", "1000 MiB", "25 %", "256 KiB", "500 B"]),
         ("section_times", [{"synchronised_sections_ms": SECTIONS}], ["Copy data", "Calc loss",
          "Step time, unprofiled"], ["50.0 µs", "6.20 ms", None]),
     ],
@@ -103,7 +104,6 @@ def test_the_figures_of_a_variant_stand_in_a_row_and_columns_without_any_are_lef
         ("memory", {}),
         ("memory", with_memory(device_type="cpu", peak_allocated_bytes=MIB)),  # a small part of a host's
         ("communication", {}),
-        ("launches", {"operators_per_step": None}),
         ("section_times", {}),
     ],
 )
@@ -112,8 +112,8 @@ def test_a_section_without_figures_is_left_out(study_builder: Any, name: str, fi
 
 
 def test_a_variant_without_a_figure_says_so_beside_one_that_has_it(study_builder: Any) -> None:
-    _, _, other = rows(section(study_builder, "launches", {"kernels_per_step": 19}, {"operators_per_step": 108}))
-    assert other == ["b", "108", "not measured"]
+    _, _, other = rows(section(study_builder, "memory", with_memory(), with_memory(headroom_bytes=None)))
+    assert other == ["b", "16", "180 MiB", "200 MiB", "1000 MiB", "not measured", "25 %"]
 
 
 def test_number_formats_and_top_operators_follow_the_parts_of_a_step(study_builder: Any) -> None:

@@ -103,11 +103,6 @@ def trace(**changes: object) -> Json:
              "ns": 50_000, "median_bytes": 2**20, "mean_bytes_per_second": 2.1e10, "median_bytes_per_second": 2.1e10,
              "max_bytes_per_second": 2.1149e10},
         ],
-        "series": {
-            "edges": [0, 20_000_000],
-            "queues": [{"stream": 7, "mean": [0.5, 2.0, 2.0], "max": [1, 9, 9]}],
-            "copies": [{"kind": "Memcpy HtoD (Pinned -> Device)", "mean": [0.0, 2.1e10], "max": [0.0, 2.115e10]}],
-        },
         "annotations": [
             {"label": "## <i>fwd</i> ##", "count": 2, "host_ns": 8_000_000, "host_self_ns": 7_000_000, "kernels": 5,
              "device_ns": 6_000_000, "device_self_ns": 0}
@@ -123,7 +118,7 @@ def without_gpu() -> Json:
         gpu=gpu, device=None, device_name=None, gpu_busy_pct=None, sm_weighted_pct=None, syncs=syncs, kernels=[],
         idle={"by_stream": [], "by_cause": None, "gaps": None, "ended_by": [], "longest": []}, steps=[],
         kernels_per_step=None, quality={"launch_coverage": None, "checks": []},
-        kernel_types=[], launches=None, queues=[], copies=[], series=None, overview=None,
+        kernel_types=[], launches=None, queues=[], copies=[], overview=None,
         annotations=[{**trace()["annotations"][0], "kernels": None, "device_ns": None, "device_self_ns": None}],
     )  # fmt: skip
 
@@ -183,19 +178,15 @@ def test_one_trace_tells_where_its_time_goes(tmp_path: Path) -> None:
     assert "GPU busy 70 % of the profiled step; idle 20 % after a sync; 2 syncs per step." in words
     assert "idle after a sync 20 %" in words  # the bar below it
     assert "a/b.py:7 in f aten::item d2h_copy loss 2 600 µs 2.00 ms" in words
-    assert "k&lt;float&gt; compute 3 900 µs" in words
-    assert "loss 1 3.00 ms" in words
+    assert "k&lt;float&gt; compute 1.5 450 µs" in words
     assert "4 10.0 ms 6.00 ms 1.00 ms 3.00 ms" in words
-    assert "sync aten::add loss 2 4.00 ms 3.00 ms" in words
-    assert "unknown lost not measured none" in words
-    assert "cudaGraphLaunch graph 40 41 9.00 µs" in words
-    assert "7 40 2 20.0 ms 1.5 1 4 9 5.00 ms" in words
-    assert "Memset 2 2 not measured 4.00 µs not measured" in words
-    assert "Device) 1 0 1.00 MiB 50.0 µs 21.0 GB/s" in words
+    assert "after a sync aten::add loss 1 2.00 ms 3.00 ms" in words
+    assert "for an unknown reason lost not measured none" in words
+    assert "cudaGraphLaunch graph 20 20.5 4.50 µs" in words
+    assert "7 20 1 10.0 ms 1.5 4 9 2.50 ms" in words
+    assert "Memset 1 1 not measured 2.00 µs not measured" in words
+    assert "Device) 0.5 0 512 KiB 25.0 µs 21.0 GB/s" in words
     assert "GPU work linked 1 42 yes 1 of 42 lost" in words
-    assert "Queue length over time. stream 7: up to 9." in page
-    # The chart's own points are rounded: what it says of the highest is what the table beside it says.
-    assert "Memory bandwidth over time. Memcpy HtoD (Pinned -&gt; Device): up to 21.1 GB/s." in page
     assert "<b>mine" not in page
     assert "<i>fwd" not in page
     assert "<i>warning" not in page
@@ -208,7 +199,8 @@ def test_sections_stand_in_the_order_of_the_subjects_and_explain_their_figures(t
     assert [name for name in names if name in ids] == [id_ for id_ in ids if id_ in names]
     for subject in subjects_of(TraceSummary):
         if subject.name not in ids:
-            assert subject.heading in text_of(page)[text_of(page).index("Not shown: ") :]
+            not_shown = text_of(page)[text_of(page).index("Not shown: ") :]
+            assert (subject.heading in not_shown) == bool(subject.absent)
             continue
         part = page[page.index(f'id="{subject.name}"') :]
         assert "What the figures mean" in part[: part.index("</section>")], subject.name
@@ -221,13 +213,26 @@ def test_a_trace_without_gpu_work_measures_none_of_it(tmp_path: Path) -> None:
     assert "No GPU activity in this trace: its GPU figures were not measured." in words
     assert "GPU busy" not in words  # one sentence says it of all figures of a GPU
     absent = words[words.index("Not shown: ") :]
-    assert "Kernels, GPU time (the trace holds no GPU activity)" in absent
+    assert "Kernels, GPU time, Operators against the data sheet (the trace holds no GPU activity)" in absent
     assert "Launches, Queues (no GPU activity has its launch in the trace)" in absent
     assert "Memory (the trace holds no allocations; the profiler records them with profile_memory=True )" in absent
     assert "## &lt;i&gt;fwd&lt;/i&gt; ## 2 8.00 ms 7.00 ms" in words
     assert "Not measured: " in words  # below the table, whose columns without any value are left out
     assert "Excess delays" not in words
     assert "0 ns" not in words
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("NVIDIA H100 80GB HBM3", "the trace holds no sizes of inputs"),
+        ("AMD Instinct MI250X", "steptrace has no data sheet of AMD Instinct MI250X"),
+        (None, "the trace does not name its GPU"),
+    ],
+)
+def test_why_no_operator_is_held_against_a_data_sheet_is_said(tmp_path: Path, name: str | None, why: str) -> None:
+    words = html.unescape(text_of(written(tmp_path, trace(device_name=name, roofline=[]))))
+    assert f"Operators against the data sheet ({why}" in words[words.index("Not shown: ") :]
 
 
 def test_a_single_activity_leaves_idle_time_unmeasured(tmp_path: Path) -> None:
@@ -333,7 +338,7 @@ def test_what_to_do_first_stands_there_or_that_there_is_nothing(tmp_path: Path, 
 
 def test_findings_stand_behind_the_overview_and_what_has_nothing_to_show_in_one_line(tmp_path: Path) -> None:
     good = {"check": "one GPU", "found": 0, "of": 1, "warns": False, "says": "GPU work on 1 device"}
-    tiny = {**trace()["copies"][1], "bytes": 1, "kind": "Memcpy DtoH (Device -> Pinned)"}
+    tiny = {**trace()["copies"][1], "bytes": 2, "kind": "Memcpy DtoH (Device -> Pinned)"}
     site = {**trace()["syncs"]["sites"][0], "ceiling_ns": 100_000}
     raw = trace(
         findings=[a_finding("info", "small", None)], annotations=[], copies=[tiny],
@@ -344,12 +349,11 @@ def test_findings_stand_behind_the_overview_and_what_has_nothing_to_show_in_one_
     words = html.unescape(text_of(page))
     ids = re.findall(r'<h2 id="(\w+)"', page)
     assert ids[:2] == ["overview", "findings"]
-    assert "annotations" not in ids
+    assert "sections" not in ids
     assert "Labels (the trace holds no label)" in words[words.index("Not shown:") :]
     assert "All 10 checks passed" in words
-    assert "1 B 50.0 µs" in words
-    assert "Not measured: Mean, Median and Highest." in words
-    assert "Bandwidth over time" not in words
+    assert "1 B 25.0 µs" in words
+    assert "Not measured: Mean and Highest." in words
     assert "1 sync outside the steps is not counted." in words
 
 
@@ -428,7 +432,7 @@ def test_a_column_without_any_value_is_left_out(tmp_path: Path) -> None:
     ]
     raw = trace(launches={**trace()["launches"], "by_call": calls})
     words = text_of(written(tmp_path, raw))
-    assert "Call Kind Launches Activities Host GPU Short cudaMemcpyAsync copy 2 2 9.00 µs 5.00 µs 2" in words
+    assert "cudaMemcpyAsync copy 1 1 4.50 µs 2.50 µs 1" in words
     assert "copy to the device" not in words  # copies go any way
 
 
@@ -467,6 +471,6 @@ def test_the_idle_time_after_syncs_and_what_they_cost_stand_in_one_sentence(tmp_
     words = text_of(written(tmp_path, trace(syncs=syncs)))
     assert "idle after a sync 20 % (of which the syncs cost at most 5.0 %)" in words
     assert (
-        "2 syncs a step block the host for 600 µs; without them a step is at most 500 µs (5.0 %) shorter. "
-        "The GPU is idle for 2.00 ms (20 %) after them: the rest of that time the host needs to launch the next work"
+        "2 syncs per step block the host for 600 µs; without them a step is at most 500 µs (5.0 %) shorter. "
+        "The GPU is idle for 2.00 ms (20 %) after them: the rest is the time that the host needs to launch"
     ) in words

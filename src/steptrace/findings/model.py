@@ -21,7 +21,7 @@ from steptrace.limits import SLOW_PROFILE
 Subject = TypeVar("Subject")
 
 #: What figures are for, in words; a trace without steps is looked at as a whole.
-A_STEP: Final = "a step"
+PER_STEP: Final = "per step"
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,7 @@ def _spent(window: Window, gaps: HostGaps) -> list[tuple[str, float]]:
 
 
 def _host_advice(window: Window, launches: Launches, idle_ns: float, spent: Sequence[tuple[str, float]]) -> str:
-    """What to do by what fills most of the gaps: single long calls, launches, operators, Python, or something else.
+    """What to do by what fills most of the gaps: long calls, a few long gaps, launches, operators, or Python.
 
     By the median of a launch's work, since a few long kernels (collectives above all) do not help the many short ones
     around them.
@@ -152,9 +152,11 @@ def _host_advice(window: Window, launches: Launches, idle_ns: float, spent: Sequ
     gaps = window.entry.host_gaps
     if gaps is not None and gaps.gap_ns and gaps.long_call_ns >= _MOSTLY * gaps.gap_ns:
         return _FIRST_CALL
+    long_ns = 0 if gaps is None else sum(gap.dur for gap in gaps.gaps if gap.dur >= LAUNCH_NS)
     work_ns = 0.0 if launches.device_ns is None else launches.device_ns.median
     advice = _LOOK_AT_GAPS
-    if work_ns < SHORT_KERNEL_NS and idle_ns / max(window.per_step(launches.count), 1) < LAUNCH_NS:
+    few = gaps is not None and long_ns >= _MOSTLY * gaps.gap_ns
+    if not few and work_ns < SHORT_KERNEL_NS and idle_ns / max(window.per_step(launches.count), 1) < LAUNCH_NS:
         quick_ns = 0 if gaps is None or gaps.call_ns is None else gaps.call_ns - gaps.long_call_ns
         in_ops = bool(spent) and spent[0][0] == _OPS
         advice = _OPERATORS if in_ops else _PYTHON_CODE

@@ -10,7 +10,7 @@ from typing import Final
 
 from steptrace.documents.finding import Finding
 from steptrace.documents.summary import TraceSummary
-from steptrace.findings.model import A_STEP, Match, Rule, to_finding
+from steptrace.findings.model import PER_STEP, Match, Rule, to_finding
 from steptrace.format import duration
 from steptrace.limits import NOISE_FLOOR
 
@@ -38,7 +38,7 @@ class Window:
     @property
     def per(self) -> str:
         """What figures are for, in words."""
-        return A_STEP if self.steps else WHOLE
+        return PER_STEP if self.steps else WHOLE
 
     @property
     def idle_ns(self) -> float | None:

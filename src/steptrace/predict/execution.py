@@ -210,7 +210,7 @@ def _judge(recorder: Syncs, overload: Overload, call: tuple[Any, Any], tensors: 
         recorder.cannot_judge(name, "its result depends on the data, and no rule says how CUDA finds its size")
     sparse = [layout for tensor in tensors if (layout := tensor.layout) is not torch.strided]
     if sparse and not (set(sparse) == {torch.sparse_coo} and overload.packet in SPARSE_JUDGED):
-        recorder.cannot_judge(name, "of the operators on sparse tensors few are covered, and this one is not")
+        recorder.cannot_judge(name, "few operators on sparse tensors are covered, and this one is not")
 
 
 def _comes_from_host(overload: Overload, args: Sequence[Any]) -> bool:

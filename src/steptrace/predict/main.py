@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()  # both may be one file, in which the error comes last
         sys.stderr.write(f"error: {error}\n")
         return 2
-    sys.stdout.write(f"{prediction.total} syncs, {len(prediction.unknown)} operations not judged\n")
+    sys.stdout.write(f"{prediction.total} syncs, {len(prediction.unknown)} operations not covered\n")
     return 0
 
 

@@ -43,7 +43,6 @@ MORE: Final = (
     _of_study("Communication", sections.communication),
     _of_study("Input pipeline", sections.input_pipeline),
     _of_study("Memory", sections.memory),
-    _of_study("What a step launches", sections.launches),
     _of_study("Time of each section", sections.section_times),
     _of_study("Method", sections.method),
 )

@@ -73,7 +73,7 @@ def overview_parts(overview: Overview | None) -> tuple[Part, ...]:
 
 
 def operator_table(overview: Overview) -> Explained:
-    """The operators with the most time, over all steps together; at least one."""
+    """The operators with the most time; at least one."""
     on_device = any(row.device_self_ns for row in overview.operators)
     columns = ("name", "calls", *(["device_self_ns"] if on_device else []), "host_self_ns", "share")
-    return listing(overview.operators[:MOST], columns)
+    return listing(overview.operators[:MOST], columns, steps=overview.steps)

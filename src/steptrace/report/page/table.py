@@ -1,7 +1,7 @@
 """Rows as a table and figures as facts: headings, units and explanations are those that their columns declare."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from markupsafe import Markup
@@ -88,7 +88,7 @@ def listing(
     most: int = 50,
     anchor: str = "",
     words: Mapping[str, str] | None = None,
-    labels: tuple[str, Sequence[str]] | None = None,
+    steps: int = 0,
 ) -> Explained:
     """A table of rows of one kind; at least one.
 
@@ -98,25 +98,23 @@ def listing(
         most: so many rows are shown, and their number stands below.
         anchor: with it each row can be linked to, by this and its place in the program.
         words: what a page says in the place of some names.
-        labels: a heading and a name for each row, where rows do not name themselves.
+        steps: so many steps sums are over: a page shows them per step; 0: as they are.
     """
-    columns = _columns(rows, names)
+    columns = [_per_step(column) if steps else column for column in _columns(rows, names)]
     columns, silent = _with_values(rows, columns)
     anchors = Anchors()
     ids = [anchor and anchor + anchors.of(_place_text(row).removeprefix("…/")) for row in rows[:most]]
-    heads = [labels[0]] if labels else []
     html = render(
         "page/table",
-        heads=[*((head, False) for head in heads), *((c.heading, c.is_number and not c.is_key) for c in columns)],
+        heads=[(column.heading, column.is_number and not column.is_key) for column in columns],
         rows=[
-            (id_, [*([{"text": labels[1][at]}] if labels else []), *(cell(row, c, words) for c in columns)])
-            for at, (id_, row) in enumerate(zip(ids, rows, strict=False))
+            (id_, [cell(row, column, words, steps) for column in columns]) for id_, row in zip(ids, rows, strict=False)
         ],
         most=most,
         count=len(rows),
         silent=silent,
     )
-    return Explained(html, meanings(type(rows[0]), columns, (labels[0] if labels else columns[0].heading).lower()))
+    return Explained(html, meanings(type(rows[0]), columns, columns[0].heading.lower()))
 
 
 def site_table(sites: Sequence[Site], anchor: str, *, per_step: bool = True) -> Explained:
@@ -129,11 +127,11 @@ def site_table(sites: Sequence[Site], anchor: str, *, per_step: bool = True) -> 
     return listing(ranked, columns, anchor=anchor)
 
 
-def facts(of: Document, names: Sequence[str]) -> Explained:
-    """Single figures of a struct by the names of their columns."""
+def facts(of: Document, names: Sequence[str], *, steps: int = 0) -> Explained:
+    """Single figures of a struct by the names of their columns; sums over so many steps are shown per step."""
     by_name = {column.name: column for column in shown_columns(type(of))}
-    columns = [by_name[name] for name in names]
-    html = named_facts([(column.heading, cell(of, column)["text"]) for column in columns])
+    columns = [_per_step(by_name[name]) if steps else by_name[name] for name in names]
+    html = named_facts([(column.heading, cell(of, column, steps=steps)["text"]) for column in columns])
     return Explained(html, [_definition(column) for column in columns if len(column.meaning.split()) > _FEW_WORDS])
 
 
@@ -152,6 +150,11 @@ def meanings(kind: type[Document], columns: Sequence[Column], what: str) -> list
 
 def _definition(column: Column) -> Definition:
     return Definition(column.heading, inline_code(column.meaning))
+
+
+def _per_step(column: Column) -> Column:
+    """The column of a sum over all steps as that of a step."""
+    return replace(column, heading=f"{column.heading} per step") if column.total else column
 
 
 def _columns(rows: Sequence[Document], names: Sequence[str]) -> list[Column]:
@@ -173,9 +176,14 @@ def _with_values(rows: Sequence[Document], columns: Sequence[Column]) -> tuple[l
     return [column for column in columns if column not in empty], silent
 
 
-def cell(row: Document, column: Column, words: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """A cell: its words, what a table sorts it by, and the length of its bar (0 to 1) if it is a share."""
+def cell(row: Document, column: Column, words: Mapping[str, str] | None = None, steps: int = 0) -> dict[str, Any]:
+    """A cell: its words, what a table sorts it by, and the length of its bar (0 to 1) if it is a share.
+
+    A sum over so many `steps` is shown per step.
+    """
     value = column.of(row)
+    if column.total and steps and value is not None:
+        value /= steps
     share = value if column.unit == "share" else None
     if isinstance(value, str) and words:
         value = words.get(value, value)

@@ -10,7 +10,6 @@ from steptrace.report.study.syncs import syncs
 from steptrace.report.study.tables import (
     communication,
     input_pipeline,
-    launches,
     memory,
     method,
     overview,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison, VariantResult
+from steptrace.documents.run import shown_gpu
 
 #: More variants than this do not fit a screen: the baselines and those that differ most stand for all.
 MOST_ROWS = 15
@@ -41,8 +42,8 @@ def machine(study: Comparison) -> str | None:
     if environment is None:
         return None
     if environment.gpu:
-        count = environment.gpu_count
-        return f"{count} × {environment.gpu}" if count > 1 else environment.gpu
+        count, name = environment.gpu_count, shown_gpu(environment.gpu)
+        return f"{count} × {name}" if count > 1 else name
     return f"{environment.cpu}, no GPU"
 
 

@@ -1,13 +1,13 @@
 """The section "Provenance" of a study's page: environment, runs, digests, and how to make it all again."""
 
-import shlex
 from pathlib import Path
 from typing import Final
 
 from msgspec.structs import asdict
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, RunResult, VariantResult
+from steptrace.documents.comparison import Comparison, RunResult
+from steptrace.documents.run import shown_gpu
 from steptrace.report.page.markup import Html, breakable, render
 from steptrace.report.page.table import text_table
 
@@ -35,7 +35,11 @@ def provenance(study: Comparison, comparison: Path | str) -> Html:
     """Environment, runs, digests, and the exact commands that make this again."""
     facts = {} if study.environment is None else asdict(study.environment)
     environment = [
-        (environment_name(key), _environment_value(key, value), key in study.environments_differ)
+        (
+            environment_name(key),
+            [_environment_value(key, one) for one in study.environments_differ.get(key, (value,))],
+            key in study.environments_differ,
+        )
         for key, value in facts.items()
         if facts["gpu"] is not None or key not in _OF_A_GPU
     ]
@@ -55,9 +59,13 @@ def provenance(study: Comparison, comparison: Path | str) -> Html:
         in_checkout=in_checkout,
         study_command=study_command(study, in_checkout=in_checkout),
         settings=text_table(
-            ("Variant", "Overrides", "Digest", "Seeds", "One run of it"),
-            [_settings(study, variant, Path(comparison)) for variant in study.variants],
+            ("Variant", "Overrides", "Digest"),
+            [
+                (breakable(v.name), breakable(", ".join(v.overrides)) or "none", (v.digest or "unknown")[:12])
+                for v in study.variants
+            ],
         ),
+        run_command=run_command(study, Path(comparison)),
     )
 
 
@@ -71,21 +79,11 @@ def _run(run: RunResult) -> tuple[str, ...]:
     return str(run.repeat), status, seed, *times, fmt.count(run.steps), fmt.count(run.warmup_left_out)
 
 
-def _settings(study: Comparison, variant: VariantResult, comparison: Path) -> tuple[str, ...]:
-    seeds = dict.fromkeys(str(run.seed) for run in variant.runs if run.seed is not None)
-    command = variant_command(study, variant, of_program=_is_program(comparison, variant.name))
-    return (
-        breakable(variant.name),
-        breakable(", ".join(variant.overrides)) or "none",
-        (variant.digest or "unknown")[:12],
-        ", ".join(seeds) or "unknown",
-        Html('<code class="line">{}</code>').format(command),
-    )
-
-
 def _environment_value(key: str, value: object) -> str | None:
     if key.endswith("_bytes") and isinstance(value, int | float):
         return fmt.size_bytes(value)
+    if key == "gpu" and isinstance(value, str):
+        return shown_gpu(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     return None if value is None else str(value)
@@ -110,21 +108,12 @@ def _in_checkout(comparison: Path) -> bool:
     return len(parents) <= 2 or (parents[2] / "Snakefile").is_file()
 
 
-def _is_program(comparison: Path, variant: str) -> bool:
-    """Whether the variant is a command, as its configuration says."""
-    config = comparison.with_name(variant) / "config.yaml"
-    return config.is_file() and "\nprogram:" in config.read_text(encoding="utf-8")
-
-
-def variant_command(study: Comparison, variant: VariantResult, *, of_program: bool = False) -> str:
-    """The command that trains this variant once more, from the folder that holds results/."""
-    folder = f"results/{study.study}/{variant.name}"
-    path = next((run.path for run in variant.runs), None)
-    if path is not None:
-        folder = str(Path(path).parent)
-    config, out = shlex.quote(f"{folder}/config.yaml"), shlex.quote(f"out/{variant.name}")
+def run_command(study: Comparison, comparison: Path) -> str:
+    """The command that trains one variant once more, from the folder that holds results/."""
+    config = comparison.with_name(study.baseline) / "config.yaml"
+    of_program = config.is_file() and "\nprogram:" in config.read_text(encoding="utf-8")
     module = "steptrace.launch.main measure --config" if of_program else "steptrace.train"
-    return f"python -m {module} {config} --out {out} --repeat 0"
+    return f"python -m {module} results/{study.study}/VARIANT/config.yaml --out out/VARIANT --repeat 0"
 
 
 def environment_name(key: str) -> str:

@@ -111,18 +111,21 @@ def steps_in_order(study: Comparison, steps: Sequence[RunSteps]) -> InlineSvg:
     by_variant = {v.name: [s for s in steps if s.variant == v.name and s.timed.size] for v in study.variants}
     shown = {name: runs for name, runs in by_variant.items() if runs}
     block, plot = 118.0, 78.0
-    drawing = Drawing(block * len(shown) + 12)
+    drawing = Drawing(block * len(shown) + 24)
     most = min(max(_POINTS_IN_ALL // sum(map(len, shown.values())), _FEWEST_POINTS), _MOST_POINTS)
     for index, (name, runs) in enumerate(shown.items()):
         drawing.row_label(block * index, name, _left_out_note(runs))
         _draw_order(drawing, runs, (block * index + ONE_LINE + 4, plot), most)
-    drawing.text((WIDTH / 2, block * len(shown) + 2), "step (warm-up shaded)", anchor="middle")
+    drawing.text((WIDTH / 2, block * len(shown) + 12), "step", anchor="middle")
     return drawing.svg("Step times in the order the steps ran, one line a run, per variant.")
 
 
 def _left_out_note(runs: Sequence[RunSteps]) -> str:
-    count = sum(run.warmup.size for run in runs)
-    return f"{count} warm-up steps left out" if count else ""
+    counts = sorted({run.warmup.size for run in runs})
+    if not counts[-1]:
+        return ""
+    each = fmt.plural(counts[0], "warm-up step") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} warm-up steps"
+    return f"{each}{' per run' * (len(runs) > 1)} left out"
 
 
 def _draw_order(drawing: Drawing, runs: Sequence[RunSteps], place: tuple[float, float], most: int) -> None:

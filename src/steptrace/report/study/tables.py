@@ -10,8 +10,8 @@ from msgspec.structs import asdict
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
-from steptrace.documents.step_figures import STEP_FIGURES
-from steptrace.report.draw.names import MEMORY_CATEGORIES, PART_NAMES
+from steptrace.documents.overview import part_name
+from steptrace.report.draw.names import MEMORY_CATEGORIES
 from steptrace.report.page.definitions import definitions
 from steptrace.report.page.markup import Html, breakable, render
 from steptrace.report.page.overview import FORMAT_NAMES, formats_shown, operator_table, overview_parts
@@ -45,7 +45,10 @@ def overview(study: Comparison) -> Html | None:
     labels = dict.fromkeys(label for of_variant in parts.values() for label in of_variant)
     times = [
         Figure("Step time, unprofiled", study.medians_ms, "ms"),
-        *(Figure(_name(label), {name: of.get(label) for name, of in parts.items()}, "ms") for label in labels),
+        *(
+            Figure(part_name(label).capitalize(), {name: of.get(label) for name, of in parts.items()}, "ms")
+            for label in labels
+        ),
         Figure("Profiled step", {name: sum(of.values()) for name, of in parts.items()}, "ms"),
     ]
     precisions = {v.name: v.trace.precision for v in variants if v.trace is not None and v.trace.precision is not None}
@@ -61,10 +64,6 @@ def overview(study: Comparison) -> Html | None:
     terms = ["Overview.parts_ns", "TopOperator.host_self_ns"]
     terms += ["Precision.kernel_ns", "Precision.tensor_core_ns"] if computed else []
     return _section("", [*tables, *_top_operators(study)], terms)
-
-
-def _name(label: str) -> str:
-    return PART_NAMES.get(label, label).capitalize()
 
 
 def _top_operators(study: Comparison) -> list[tuple[str, Html]]:
@@ -92,7 +91,7 @@ def input_pipeline(study: Comparison) -> Html | None:
         Figure("Wait", {name: of.wait_ms for name, of in waits.items()}, "ms"),
         Figure("Of it with the GPU idle", {name: of.idle_part for name, of in waits.items()}, "share"),
         *(
-            Figure(f"{_name(part)}, a batch", {name: of[part] for name, of in loading.items()}, "ms")
+            Figure(f"{part.capitalize()}, a batch", {name: of[part] for name, of in loading.items()}, "ms")
             for part in ("fetch", "collate", "pin", "copy")
         ),
     ]
@@ -124,6 +123,10 @@ def memory(study: Comparison) -> Html | None:
         ),
         figure("Headroom", "headroom_bytes"),
         *([] if on_cpu else [figure("Fragmentation", "fragmentation", "share")]),
+        *(
+            Figure(f"{name.capitalize()} copied", {v.name: (v.batch_bytes or {}).get(name) for v in variants}, "B")
+            for name in ("inputs", "targets")
+        ),
     ]
     at_peak = [
         Figure(word.capitalize(), {name: entry.by_category.get(key) or None for name, entry in entries.items()}, "B")
@@ -137,6 +140,7 @@ def memory(study: Comparison) -> Html | None:
     tables = [("", table(variants, figures))]
     tables += [("Live at the peak", table(traced, at_peak))] if traced else []
     terms = ["DeviceMemory.peak_allocated_bytes", "DeviceMemory.by_category", "DeviceMemory.headroom_bytes"]
+    terms += ["VariantResult.batch_bytes"] if any(v.batch_bytes for v in variants) else []
     return _section(" ".join(lead), tables, [*terms, *([] if on_cpu else ["DeviceMemory.fragmentation"])])
 
 
@@ -217,31 +221,13 @@ def _straggler(variant: VariantResult) -> str:
     return "none" if of is None or of.rank is None else f"rank {of.rank}, {fmt.share(of.share)} of all waiting"
 
 
-def launches(study: Comparison) -> Html | None:
-    """Operators, kernels and bytes of a step."""
-    of_steps = [one for one in STEP_FIGURES if one.name.endswith("_per_step")]
-    figures = [Figure(one.heading, {v.name: getattr(v, one.name) for v in study.variants}) for one in of_steps]
-    figures += [
-        Figure(f"{name.capitalize()} copied", {v.name: (v.batch_bytes or {}).get(name) for v in study.variants}, "B")
-        for name in ("inputs", "targets")
-    ]
-    figures.append(Figure("Peak GPU memory", {v.name: v.peak_allocated_bytes for v in study.variants}, "B"))
-    if not any(value is not None for figure in figures for value in figure.values.values()):
-        return None
-    terms = [f"StepFigures.{one.name}" for one in of_steps]
-    lead = "From rank 0's profiled window."
-    return _section(lead, [("", table(study.variants, figures))], [*terms, "VariantResult.batch_bytes"])
-
-
 def section_times(study: Comparison) -> Html | None:
     """The labelled sections of a step: synchronised ones, and those inside a loss on host and GPU."""
     timed = {v.name: v.synchronised_sections_ms for v in study.variants if v.synchronised_sections_ms}
     labels = dict.fromkeys(label for of_variant in timed.values() for label in of_variant)
     each = [Figure(label.capitalize(), {name: of.get(label) for name, of in timed.items()}, "ms") for label in labels]
     each.append(Figure("Step time, unprofiled", study.medians_ms, "ms"))
-    tables = (
-        [("Each section by itself, a device synchronisation around it", table(study.variants, each))] if timed else []
-    )
+    tables = [("Each section by itself, synchronised before and after", table(study.variants, each))] if timed else []
     for title, name in (("Inside the loss, host time", "host"), ("Inside the loss, GPU time", "device")):
         inside = {v.name: _inside_the_loss(v, f"{name}_ns_per_step") for v in study.variants}
         labels = dict.fromkeys(label for of_variant in inside.values() for label in of_variant)
@@ -267,6 +253,6 @@ def method(study: Comparison) -> Html:
         ("Interval", of.interval),
         ("Confidence", fmt.setting(of.confidence)),
         ("Noise floor", f"{fmt.setting(of.noise_floor)} ({of.noise_floor_source.replace('default', 'the default')})"),
-        ("Several candidates", of.correction or "no correction stated"),
+        ("Correction for several candidates", of.correction or "no correction stated"),
     ]
     return Html(named_facts(facts) + _section("", [], ["Method.noise_floor"]))

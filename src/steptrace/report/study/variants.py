@@ -1,6 +1,7 @@
 """The section "Variants": all side by side, what to read with care, gates, and the runs that failed."""
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Final
 
 from steptrace import format as fmt
@@ -13,6 +14,7 @@ from steptrace.documents.comparison import (
     is_measuring,
 )
 from steptrace.documents.comparison.runs import ProcessError
+from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.report.page.markup import Html, anchor, breakable, inline_code, render
 from steptrace.report.page.table import Figure, Unit, figures_table, text_table
 from steptrace.report.study.model import samples_per_step
@@ -30,15 +32,15 @@ def variants(study: Comparison) -> Html:
     shown = {figure.heading for figure in figures if any(value is not None for value in figure.values.values())}
     terms = ["StepTimes.median", "RatioToBaseline.value", "RatioToBaseline.verdict", "Method.noise_floor"]
     terms += ["SyncCounts.measured_per_step", "Equivalence.status", "VariantResult.profiled_over_unprofiled"]
-    of_gpu = ("StepFigures.gpu_busy_pct", "StepFigures.sm_weighted_pct", "VariantResult.nvml_util_pct")
-    terms += [term for term, heading in zip(of_gpu, _OF_A_GPU, strict=True) if heading in shown]
+    terms += [f"StepFigures.{figure.name}" for figure in STEP_FIGURES if figure.heading in shown]
+    terms += ["VariantResult.nvml_util_pct"] if _NVML in shown else []
     return render(
         "study/variants",
         study=study,
         table=figures_table(
             "Variant", {v.name: _named(v) for v in study.variants}, figures, {v.name: anchor(v) for v in study.variants}
         ),
-        of_gpu=shown.intersection(_OF_A_GPU),
+        of_gpu=any(v.gpu_busy_pct is not None for v in study.variants),
         care=care(study),
         expected=text_table(("Variant", "Expected"), expected) if expected else "",
         endings_of=endings,
@@ -49,7 +51,7 @@ def variants(study: Comparison) -> Html:
     )
 
 
-_OF_A_GPU: Final = ("GPU busy", "Multiprocessors in use", "NVML utilisation")
+_NVML: Final = "NVML utilisation"
 
 
 def _figures(study: Comparison) -> list[Figure]:
@@ -67,7 +69,6 @@ def _figures(study: Comparison) -> list[Figure]:
 
     samples_differ = len(samples_per_step(study)) > 1
     several = len({v.baseline for v in study.variants}) > 1
-    busy, sm, nvml = _OF_A_GPU
     return [
         figure("Baseline", lambda v: v.baseline if several else None),
         Figure("Step time", {name: of.median for name, of in times.items()}, "ms"),
@@ -81,10 +82,9 @@ def _figures(study: Comparison) -> list[Figure]:
         figure("Syncs per step", lambda v: None if study.on_simulated_gpu else v.syncs.measured_per_step),
         figure("Syncs on the simulated GPU", lambda v: v.syncs.measured_per_step if study.on_simulated_gpu else None),
         figure("Syncs per step, predicted", lambda v: v.syncs.predicted_per_step),
-        figure("Not judged", lambda v: len(v.predicted_unknown) if some_unknown else None),
-        figure(busy, lambda v: v.gpu_busy_pct, "%"),
-        figure(sm, lambda v: v.sm_weighted_pct, "%"),
-        figure(nvml, lambda v: v.nvml_util_pct, "%"),
+        figure("Not covered", lambda v: len(v.predicted_unknown) if some_unknown else None),
+        *(figure(one.heading, attrgetter(one.name), one.unit) for one in STEP_FIGURES),
+        figure(_NVML, lambda v: v.nvml_util_pct, "%"),
         figure("Equivalence", lambda v: _equivalence(v.equivalence)),
         figure("Runs", lambda v: f"{v.runs_ok} of {len(v.runs)}" if v.runs else "not run"),
         figure("Profiled / unprofiled", lambda v: v.profiled_over_unprofiled, fmt.ratio),

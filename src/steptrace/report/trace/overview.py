@@ -7,23 +7,22 @@ from steptrace.report.page.overview import FORMAT_NAMES, formats_shown, operator
 from steptrace.report.page.parts import Explained, Parts, folded, subheading
 from steptrace.report.page.table import facts, named_facts
 
-_TERMS = ("Overview.parts_ns", "TopOperator.host_self_ns")
+_TERMS = ("Overview.parts_ns",)
 _OF_FORMATS = ("Precision.kernel_ns", "Precision.tensor_core_ns")
 _PLACEMENT = ("ops_device", "device_ns", "ops_host", "host_ns", "ops_view", "view_ns")
 
 
 def overview(trace: TraceSummary) -> Parts:
     """Figures, and the operators that take most of the time."""
-    together = f", sums over {len(trace.steps)} steps" if len(trace.steps) > 1 else ""
     formats = _precision(trace)
     terms = definitions([*_TERMS, *(_OF_FORMATS if formats else ())])
     parts = [Explained(named_facts(formats) if formats else "", terms)]
     if trace.overview is not None and trace.overview.operators:
-        parts += [subheading(f"Top operators{together}"), operator_table(trace.overview)]
+        parts += [subheading("Top operators"), operator_table(trace.overview)]
     of = trace.placement
     if of is not None and of.ops_total:
         shown = [name for name in _PLACEMENT if getattr(of, name)]
-        parts.append(folded("Where operators run", facts(of, shown)))
+        parts.append(folded("Where operators run", facts(of, shown, steps=len(trace.steps))))
     return parts
 
 

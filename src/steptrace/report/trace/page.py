@@ -27,7 +27,7 @@ from steptrace.report.page.parts import Explained, Parts, keyed_bar, note, secti
 from steptrace.report.page.table import Figure, figures_table, site_table
 from steptrace.report.trace.model import TraceView, build
 from steptrace.report.trace.ranks import rank_sections
-from steptrace.report.trace.sections import parts_of
+from steptrace.report.trace.sections import parts_of, why_absent
 from steptrace.report.trace.words import (
     Predicted,
     caution,
@@ -79,7 +79,8 @@ def page_html(
         return page(f"{title} – steptrace", intro + body, shown)
     body = section("ranks", "All traces", [_side_by_side(traces)])
     toc = [("ranks", "All traces")]
-    for id_, heading, parts in () if ranks is None else rank_sections(ranks):
+    steps = traces[0].steps if len({view.steps for view in traces}) == 1 else 0
+    for id_, heading, parts in () if ranks is None else rank_sections(ranks, steps):
         body += section(id_, heading, parts)
         toc.append((id_, heading))
     on_ranks = () if ranks is None else ranks.findings
@@ -108,9 +109,7 @@ def _side_by_side(traces: Sequence[TraceView]) -> Explained:
         "Trace",
         {id_: Html('<a href="#{}">{}</a>').format(id_, breakable(view.title)) for id_, view in by_id.items()},
         [
-            figure(
-                "Device", lambda view: view.trace.device_name or ("GPU without a name" if view.has_gpu else "no GPU")
-            ),
+            figure("Device", lambda view: view.device_name or ("GPU without a name" if view.has_gpu else "no GPU")),
             figure("Profiled step", lambda view: view.step_ms, "ms"),
             *(figure(one.heading, attrgetter(f"trace.{one.name}"), one.unit) for one in STEP_FIGURES),
             figure("Exposed communication", _exposed, "share"),
@@ -120,10 +119,6 @@ def _side_by_side(traces: Sequence[TraceView]) -> Explained:
         ],
     )
     return Explained(table, definitions(_TERMS))
-
-
-def _device(view: TraceView) -> str:
-    return view.trace.device_name or ("GPU without a name" if view.has_gpu else "no GPU")
 
 
 def _exposed(view: TraceView) -> float | None:
@@ -138,7 +133,7 @@ def _predicted(prediction: Mapping[str, Any], estimates: Sequence[Estimate]) -> 
     text = f"{fmt.plural(prediction['total'], 'sync')} per step" + (f" on average: {kinds}" if kinds else "")
     sentences = [text + (f" on rank 0 of {ranks}; collectives are not estimated." if ranks > 1 else ".")]
     if unknown := prediction["unknown"]:
-        sentences.append(f"{fmt.plural(len(unknown), 'more place')} could not be judged.")
+        sentences.append(f"{fmt.plural(len(unknown), 'more place')} may sync: the prediction does not cover them.")
     if assumed := prediction.get("assumed") or ():
         sentences.append(
             f"At {fmt.plural(len(assumed), 'place')} a value or size was assumed; later counts may differ."
@@ -156,13 +151,14 @@ def _predicted(prediction: Mapping[str, Any], estimates: Sequence[Estimate]) -> 
         ],
     )
     sites = [predicted_site(site) for site in prediction["sites"]]
-    of_gpu = "Estimates are computed from the step's operators and the GPU's data sheet."
+    computed = "Estimates are computed from the step's operators and the GPU's data sheet."
+    about = f"{computed} Data loading and communication between ranks are not included."
     return [
         Explained(badge),
         *([Explained(table)] if estimates else []),
         *(note(f"{one.gpu}: {one.reason}") for one in estimates if one.reason),
         *([site_table(sites, "predicted-")] if sites else []),
-        note(f"{of_gpu} Data loading and communication between ranks are not included."),
+        note(about if estimates else "`steptrace run --gpu H100 -- ...` also estimates its step time on a GPU."),
     ]
 
 
@@ -219,7 +215,7 @@ def _facts(view: TraceView) -> list[tuple[str, str | None]]:
     trace, coverage = view.trace, view.trace.quality.launch_coverage
     profiled = "Profiled step" if len(trace.steps) == 1 else "Profiled step, median"
     return [
-        ("Device", trace.device_name or (None if trace.device is None else f"GPU {trace.device}")),
+        ("Device", view.device_name or (None if trace.device is None else f"GPU {trace.device}")),
         ("Rank", None if trace.rank is None else str(trace.rank)),
         ("Steps", str(len(trace.steps))),
         ("Unprofiled step, median", None if trace.unprofiled_step_ns is None else unprofiled(trace)),
@@ -245,7 +241,7 @@ def _where_it_goes(trace: TraceSummary) -> Html:
 
 def _devices(traces: Sequence[TraceView]) -> str | None:
     """The names of all traces' GPUs, each with its number; None where there is no GPU or no name."""
-    names = Counter(view.trace.device_name for view in traces if view.trace.device_name)
+    names = Counter(view.device_name for view in traces if view.device_name)
     return ", ".join(f"{count} × {name}" if count > 1 else name for name, count in names.items()) or None
 
 
@@ -262,7 +258,7 @@ def _sections(view: TraceView, prefix: str = "") -> tuple[list[tuple[str, str]],
             continue
         parts = parts_of(view, subject, prefix)
         if parts is None:
-            absent.setdefault(subject.absent, []).append(subject.heading)
+            absent.setdefault(why_absent(view, subject), []).append(subject.heading)
             continue
         id_ = prefix + subject.name
         body += section(id_, subject.heading, parts, level=level, folded=subject.folded)
@@ -271,7 +267,7 @@ def _sections(view: TraceView, prefix: str = "") -> tuple[list[tuple[str, str]],
             items, id_ = findings(view.trace.findings, prefix), f"{prefix}findings"
             body += section(id_, "Findings", [Explained(items)], level=level)
             shown.append((id_, "Findings"))
-    reasons = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in absent.items())
+    reasons = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in absent.items() if reason)
     rest = "Its other figures: run `steptrace analyze` on this trace alone." if prefix else ""
     last = " ".join(filter(None, [f"Not shown: {reasons}." if reasons else "", rest]))
     return shown, Html(body + note(last).html)

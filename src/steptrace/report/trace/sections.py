@@ -12,17 +12,19 @@ from msgspec.structs import replace
 
 from steptrace import format as fmt
 from steptrace.documents.base import Document
-from steptrace.documents.column import Subject
+from steptrace.documents.column import Subject, shown_columns
 from steptrace.documents.copies import Copy
-from steptrace.documents.summary import TraceSummary
+from steptrace.documents.launches import Distribution
+from steptrace.documents.overview import IDLE_CAUSES
+from steptrace.documents.summary import NO_GPU, TraceSummary
+from steptrace.estimate.recorded import gpu_of_driver
 from steptrace.findings.window import window_of
 from steptrace.report.draw.flame import flame
-from steptrace.report.draw.names import IDLE_CAUSES, PATH_CLASSES
-from steptrace.report.draw.series import strips
+from steptrace.report.draw.names import PATH_CLASSES
 from steptrace.report.draw.timeline import timeline_figure
 from steptrace.report.page.definitions import definitions
 from steptrace.report.page.parts import Explained, Parts, figure, folded, note
-from steptrace.report.page.table import facts, listing, site_table
+from steptrace.report.page.table import Figure, facts, figures_table, listing, site_table
 from steptrace.report.trace.memory import memory
 from steptrace.report.trace.model import TraceView
 from steptrace.report.trace.overview import overview
@@ -44,10 +46,21 @@ def parts_of(view: TraceView, subject: Subject, prefix: str) -> Parts | None:
     if subject.name in SECTIONS:
         return SECTIONS[subject.name](view, prefix)
     rows: tuple[Document, ...] | None = getattr(view.trace, subject.name)
-    return [listing(rows, most=20)] if rows else None
+    return [listing(rows, most=20, steps=view.steps)] if rows else None
+
+
+def why_absent(view: TraceView, subject: Subject) -> str:
+    """Why there is nothing to show of a subject; empty where that is no loss."""
+    if subject.name != "roofline" or not view.has_gpu:
+        return NO_GPU if subject.name == "roofline" else subject.absent
+    name = view.trace.device_name
+    if name is None:
+        return "the trace does not name its GPU"
+    return subject.absent if gpu_of_driver(name) is not None else f"steptrace has no data sheet of {name}"
 
 
 def _folded(
+    view: TraceView,
     title: str,
     rows: Sequence[Document],
     names: Sequence[str] = (),
@@ -55,13 +68,14 @@ def _folded(
     words: Mapping[str, str] | None = None,
 ) -> Parts:
     """A table behind its title; nothing without rows. `words` stand for some names."""
-    return [folded(title, listing(rows, names, most=most, words=words))] if rows else []
+    return [folded(title, listing(rows, names, most=most, words=words, steps=view.steps))] if rows else []
 
 
-def _listed(rows: Sequence[Document], others: str, words: Mapping[str, str] | None = None) -> Parts:
+def _listed(view: TraceView, rows: Sequence[Document], others: str, words: Mapping[str, str] | None = None) -> Parts:
     """A table of the first rows, and the others behind their number; at least one row."""
     first, rest = rows[:_OPEN], rows[_OPEN:]
-    return [listing(first, words=words), *_folded(fmt.plural(len(rest), others), rest, most=25, words=words)]
+    more = _folded(view, fmt.plural(len(rest), others), rest, most=25, words=words)
+    return [listing(first, words=words, steps=view.steps), *more]
 
 
 def gpu(view: TraceView, _: str) -> Parts | None:
@@ -110,9 +124,9 @@ def idle(view: TraceView, _: str) -> Parts | None:
         return [note("The GPU has no idle gaps."), causes]
     streams = sorted(trace.idle.by_stream, key=lambda row: -row.host_wait_ns)
     return [
-        *_listed(trace.idle.ended_by, "more operator", words=IDLE_CAUSES),
-        *_folded("The longest gaps between GPU work", trace.idle.longest, words=IDLE_CAUSES),
-        *_folded("By stream, from the first to the last GPU work", streams),
+        *_listed(view, trace.idle.ended_by, "more operator", words=IDLE_CAUSES),
+        *_folded(view, "The longest gaps between GPU work", trace.idle.longest, words=IDLE_CAUSES),
+        *_folded(view, "By stream, from the first to the last GPU work", streams),
         causes,
     ]
 
@@ -149,7 +163,7 @@ def sync_cost(trace: TraceSummary) -> str:
     sentence += f"; without {them} {whole} is at most {of_step(most)} shorter."
     if idle <= most:
         return sentence
-    rest = "the rest of that time the host needs to launch the next work, with or without a sync"
+    rest = "the rest is the time that the host needs to launch the next work, with or without a sync"
     return f"{sentence} The GPU is idle for {of_step(idle)} after {them}: {rest}."
 
 
@@ -165,9 +179,9 @@ def waiting_for_data(view: TraceView, _: str) -> Parts | None:
     ]
     own = "The program uses no PyTorch DataLoader: these are the times of the loop's label `data`, without `copy data`."
     return [
-        facts(waits, names),
+        facts(waits, names, steps=view.steps),
         *([note(own)] if waits.source == "section" else []),
-        *(_folded("Step by step", waits.by_step, most=20) if len(waits.by_step) > 1 else []),
+        *(_folded(view, "Step by step", waits.by_step, most=20) if len(waits.by_step) > 1 else []),
     ]
 
 
@@ -176,7 +190,10 @@ def kernels(view: TraceView, _: str) -> Parts | None:
     trace = view.trace
     if not trace.kernels:
         return None
-    return [*_listed(trace.kernels, "more kernel"), *_folded("Kernel classes that overlap in time", trace.kernel_types)]
+    return [
+        *_listed(view, trace.kernels, "more kernel"),
+        *_folded(view, "Kernel classes that overlap in time", trace.kernel_types),
+    ]
 
 
 def communication(view: TraceView, _: str) -> Parts | None:
@@ -192,7 +209,7 @@ def communication(view: TraceView, _: str) -> Parts | None:
             f"{fmt.duration_ns(reduced.measured_ns_per_step)}, exposed: {fmt.duration_ns(reduced.exposed_ns_per_step)}"
         )
         notes = [note(f"{what}: {fmt.count(reduced.count_per_step)} a step{size}, under way for {took}.")]
-    return [*notes, listing(rows.by_name), *_folded("By step", rows.by_step)]
+    return [*notes, listing(rows.by_name, steps=view.steps), *_folded(view, "By step", rows.by_step)]
 
 
 def program(view: TraceView, _: str) -> Parts | None:
@@ -204,7 +221,7 @@ def program(view: TraceView, _: str) -> Parts | None:
     lines = any(row.code for row in of.by_line or ())
     no_lines = "By line: not measured, because the trace holds no Python frames."
     return [
-        *_folded(f"GPU time by {'line' if lines else 'function, at the line of its def'}", of.by_line or ()),
+        *_folded(view, f"GPU time by {'line' if lines else 'function, at the line of its def'}", of.by_line or ()),
         *([note(no_lines)] if device and not of.by_line else []),
         figure(device, "GPU time by call", wide=True),
         folded("Host time by call", figure(host, "", "Only threads that do training work.", wide=True)),
@@ -225,6 +242,18 @@ def critical_path(view: TraceView, _: str) -> Parts | None:
     return [note(over), listing([row for row in path.classes if row.path_ns], words=PATH_CLASSES)]
 
 
+def labels(view: TraceView, _: str) -> Parts | None:
+    """Every label that the program or PyTorch set."""
+    rows = view.trace.annotations
+    return [listing(rows, most=20, steps=view.steps)] if rows else None
+
+
+def roofline(view: TraceView, _: str) -> Parts | None:
+    """The operators with the most time against the data sheet."""
+    rows = view.trace.roofline
+    return [listing(rows, most=20, words=_SLOW, steps=view.steps)] if rows else None
+
+
 def launches(view: TraceView, _: str) -> Parts | None:
     """How work was launched."""
     of = view.trace.launches
@@ -233,46 +262,31 @@ def launches(view: TraceView, _: str) -> Parts | None:
     each = {"Host, in the call": of.host_ns, "GPU, its work": of.device_ns, "Delay": of.delay_ns,
             "Of that queueing": of.queueing_ns, "Of that dependency": of.dependency_ns,
             "Of that launch latency": of.latency_ns}  # fmt: skip
-    measured = {name: row for name, row in each.items() if row is not None}
+    times = {name: row for name, row in each.items() if row is not None}
+    figures = [
+        Figure(column.heading, {name: column.of(row) for name, row in times.items()}, "ns")
+        for column in shown_columns(Distribution)
+    ]
     names = ("count", "activities", "unlinked", "short_kernels", "slow_launches", "excess_delays")
     return [
-        facts(of, [name for name in names if getattr(of, name)]),
-        listing(list(measured.values()), labels=("Per launch", list(measured))),
-        *_folded("By call", of.by_call),
-        *_folded("By operator", of.by_op),
+        facts(of, [name for name in names if getattr(of, name)], steps=view.steps),
+        Explained(figures_table("Per launch", {name: name for name in times}, figures)),
+        *_folded(view, "By call", of.by_call),
+        *_folded(view, "By operator", of.by_op),
     ]
 
 
 def queues(view: TraceView, _: str) -> Parts | None:
-    """The busiest streams over time, and every stream."""
-    trace = view.trace
-    if not trace.queues:
-        return None
-    # The series is rounded to be drawn: its maximum need not be the table's.
-    longest = {row.stream: row.max for row in trace.queues if row.device == trace.device}
-    series = () if trace.series is None else trace.series.queues
-    rows = [(f"stream {row.stream}", fmt.count(longest.get(row.stream, max(row.max))), row) for row in series]
-    svg = strips("Queue length", rows, trace.series.edges) if trace.series is not None else None
-    caption = "The busiest streams of one GPU, each scaled to its own maximum."
-    streams = sorted(trace.queues, key=lambda row: -row.activities)
-    return [figure(svg, "Queue length over time", caption), listing(streams)]
+    """Every stream, the busiest first."""
+    streams = sorted(view.trace.queues, key=lambda row: -row.activities)
+    return [listing(streams, steps=view.steps)] if streams else None
 
 
 def copies(view: TraceView, _: str) -> Parts | None:
-    """The rate of each kind of copy, over time and in all."""
-    trace = view.trace
-    if not trace.copies:
-        return None
-    # The series is rounded to be drawn: rounded once more, its maximum would differ from the table's.
-    highest = {
-        row.kind: row.max_bytes_per_second for row in trace.copies if row.device == trace.device and _has_rate(row)
-    }
-    series = [] if trace.series is None else [row for row in trace.series.copies if row.kind in highest]
-    rows = [(row.kind, fmt.bandwidth(highest.get(row.kind, max(row.max))), row) for row in series]
-    svg = strips("Memory bandwidth", rows, trace.series.edges) if trace.series is not None else None
+    """Each kind of copy with its rate."""
     rates = ("mean_bytes_per_second", "median_bytes_per_second", "max_bytes_per_second")
-    table = [row if _has_rate(row) else replace(row, **dict.fromkeys(rates)) for row in trace.copies]
-    return [figure(svg, "Bandwidth over time", "Each kind scaled to its own maximum."), listing(table)]
+    rows = [row if _has_rate(row) else replace(row, **dict.fromkeys(rates)) for row in view.trace.copies]
+    return [listing(rows, steps=view.steps)] if rows else None
 
 
 def _has_rate(row: Copy) -> bool:
@@ -287,7 +301,7 @@ def quality(view: TraceView, _: str) -> Parts | None:
     if not wrong and not good:
         return None
     title = f"{'The other' if wrong else 'All'} {fmt.plural(len(good), 'check')} passed"
-    return [*([listing(wrong)] if wrong else []), *_folded(title, good, ("check", "of"), most=50)]
+    return [*([listing(wrong)] if wrong else []), *_folded(view, title, good, ("check", "of"), most=50)]
 
 
 SECTIONS: Final[dict[str, Callable[[TraceView, str], Parts | None]]] = {
@@ -304,7 +318,8 @@ SECTIONS: Final[dict[str, Callable[[TraceView, str], Parts | None]]] = {
     "launches": launches,
     "queues": queues,
     "copies": copies,
-    "roofline": lambda view, _: [listing(rows, most=20, words=_SLOW)] if (rows := view.trace.roofline) else None,
+    "sections": labels,
+    "roofline": roofline,
     "memory": lambda view, _: memory(view),
     "quality": quality,
 }

@@ -2,20 +2,20 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from msgspec.structs import replace
 
 from steptrace import format as fmt
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.finding import SEVERITIES, Finding
+from steptrace.documents.overview import IDLE_CAUSES
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.findings.estimated import step_words
 from steptrace.findings.quality import FEW_STEPS
 from steptrace.findings.window import window_of
 from steptrace.limits import NOISE_FLOOR, PROFILER_OVERHEAD, SLOW_PROFILE
-from steptrace.report.draw.names import IDLE_CAUSES
 from steptrace.report.page.findings import recommended
 from steptrace.report.page.markup import gain, sentence
 from steptrace.report.page.overview import overview_parts
@@ -44,7 +44,7 @@ def headline(view: TraceView, predicted: Predicted | None = None) -> str:
     if any(idle.values()):
         cause = max(idle, key=lambda name: idle[name])
         share = idle[cause] / sum(parts.values())
-        clauses.append(f"idle {fmt.share(share)} {_IDLE[cause]}{removable(trace, f'idle_{cause}', share)}")
+        clauses.append(f"idle {fmt.share(share)} {IDLE_CAUSES[cause]}{removable(trace, f'idle_{cause}', share)}")
     if trace.syncs.per_step is not None:
         clauses.append(f"{fmt.plural(trace.syncs.per_step, 'sync')} per step{_cheap(trace)}")
     elif view.sync_count is not None:
@@ -65,16 +65,6 @@ def headline_of_all(traces: Sequence[TraceSummary], ranks: Ranks | None) -> str:
 def _range(ascending: Sequence[str]) -> str:
     ends = list(dict.fromkeys((ascending[0], ascending[-1]))) if ascending else []
     return " to ".join(ends) or fmt.NOT_MEASURED
-
-
-#: Why a GPU is idle, in a sentence.
-_IDLE: Final = {
-    "sync": "after a sync",
-    "loader": "while the host waits for data",
-    "host": "because nothing was launched",
-    "dependency": "for a stream or event dependency",
-    "unknown": "for an unknown reason",
-}
 
 
 def _cheap(trace: TraceSummary) -> str:

@@ -8,7 +8,8 @@ const everywhere = new Map([...document.querySelectorAll("details.defs")].revers
 for (const head of document.querySelectorAll("thead th, .facts dt, figure h3")) {
   const section = head.closest("section")?.querySelector("details.defs");
   const words = head.textContent.trim().toLowerCase().replace(/\s+/g, " ").replace(/, (predicted|profiled mean)$/, "");
-  const term = new Map(section ? meanings(section) : []).get(words) ?? everywhere.get(words);
+  const inSection = new Map(section ? meanings(section) : []), whole = words.replace(/ per step$/, "");
+  const term = inSection.get(words) ?? inSection.get(whole) ?? everywhere.get(words) ?? everywhere.get(whole);
   if (!term) continue;
   const show = () => {
     tip.textContent = term.nextElementSibling.textContent;
