@@ -40,7 +40,8 @@ def test_every_subject_has_a_heading_and_says_why_it_is_absent() -> None:
     subjects = subjects_of(TraceSummary)
     assert {"syncs", "queues"} <= {one.name for one in subjects}
     assert len({one.heading for one in subjects}) == len(subjects)
-    assert all(one.absent and not one.absent.endswith(".") for one in subjects)
+    assert [one.name for one in subjects if not one.absent] == ["step_kinds"]  # no loss where steps are alike
+    assert not any(one.absent.endswith(".") for one in subjects)
 
 
 def test_rows_of_runs_become_medians_matched_by_their_keys() -> None:

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -63,7 +64,7 @@ def test_a_program_leaves_what_a_run_of_ours_leaves(tmp_path: Path, capfd) -> No
     assert f"<title>{sys.executable} {FORMS} loader &#39;caf?&#39; – steptrace</title>" in page
     assert not (out / "probe").exists()
     said = capfd.readouterr().out
-    assert "each step: 1 backward pass, 1 batch, 16 samples; optimizer steps seen in all: SGD 1" in said
+    assert "each step: 1 backward pass, 1 batch, 16 samples; optimizer steps in all: SGD 1" in said
     assert "waiting for data: " in said
     assert "to predict them: steptrace predict -- " in said
     assert "its final checkpoint, if any, was not written" in said
@@ -92,6 +93,8 @@ def test_without_a_gpu_a_program_is_started_once_more_and_its_syncs_are_predicte
     shown = capfd.readouterr()
     assert "the program is started once more, on a virtual GPU: " in shown.err
     assert f"{shlex.join(program)}: 3 syncs per step predicted" in shown.out
+    assert "Predicted for a GPU: 3 syncs per step." in shown.out
+    assert re.search(r"First: \d syncs? per step predicted, at .*forms.py:\d+", shown.out)
     assert "estimated" not in shown.out
     page = (out / "report.html").read_text()
     assert "3 syncs per step" in page

@@ -80,7 +80,7 @@ def timing(measured: Sequence[Measured]) -> list[str]:
         parts.append("1 batch" if typical["batches"] == 1 else f"{typical['batches']} batches")
         parts += [f"{typical['samples']} samples"] if typical["samples"] else []
     optimizers = ", ".join(f"{name} {count}" for name, count in first.launched.ranks[0]["optimizers"])
-    lines.append(f"  each step: {', '.join(parts)}; optimizer steps seen in all: {optimizers or 'none seen'}")
+    lines.append(f"  each step: {', '.join(parts)}; optimizer steps in all: {optimizers or 'none seen'}")
     wait = wait_ms(measured)
     if wait is not None:
         of = f"{fmt.duration_ms(wait)} of a mean step's {fmt.duration_ms(mean)} ({fmt.share(wait / mean)})"

@@ -199,7 +199,7 @@ def _say(measured: Sequence[Measured], out: Path, arguments: argparse.Namespace,
             of_gpu = None if predicted is None else (predicted.prediction, predicted.estimates)
             trace_page.write(summary, out / "report.html", title=command, predicted=of_gpu)
             document["report"] = out / "report.html"
-            lines += [f"  {line}" for line in in_words(summary).splitlines()]
+            lines += [f"  {line}" for line in in_words(summary, of_gpu).splitlines()]
             lines.append(str(out / "report.html"))
     lines += [] if predicted is None else predicted.lines(command)
     for warning in document["warnings"]:

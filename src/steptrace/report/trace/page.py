@@ -9,7 +9,7 @@ from typing import Any, Final
 from steptrace import format as fmt
 from steptrace.documents.column import subjects_of
 from steptrace.documents.estimate import Estimate
-from steptrace.documents.finding import Finding
+from steptrace.documents.finding import PREDICTED_SYNCS
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import Summary, TraceSummary
@@ -17,10 +17,9 @@ from steptrace.documents.syncs import predicted_site
 from steptrace.engine.kinds import counts_in_words
 from steptrace.files import write_text
 from steptrace.findings.estimated import busy_words, memory_words, step_words
-from steptrace.findings.predicted import predicted_findings
 from steptrace.report.draw.cells import Piece
 from steptrace.report.page.definitions import definitions
-from steptrace.report.page.findings import MOST_FINDINGS, findings, recommended
+from steptrace.report.page.findings import findings
 from steptrace.report.page.markup import Html, breakable, page, render
 from steptrace.report.page.overview import device_of_traces, overview_parts
 from steptrace.report.page.parts import Explained, Parts, keyed_bar, note, section
@@ -32,6 +31,7 @@ from steptrace.report.trace.words import (
     Predicted,
     caution,
     first_of_all,
+    first_of_one,
     headline,
     headline_of_all,
     nothing_to_advise,
@@ -163,15 +163,11 @@ def _predicted(prediction: Mapping[str, Any], estimates: Sequence[Estimate]) -> 
 
 
 def _first(view: TraceView, predicted: Predicted | None) -> Html:
-    """What to do first on one trace, or that there is nothing. Without a GPU predicted syncs lead."""
-    every: Sequence[Finding] = view.trace.findings
-    syncs: list[Finding] = []
-    if predicted is not None and not view.has_gpu:
-        sites = sorted(predicted[0]["sites"], key=lambda site: -site["count"])
-        syncs = list(predicted_findings(map(predicted_site, sites)))
-    chosen = [*syncs, *recommended(every)][:MOST_FINDINGS]
-    more = 0 if syncs else len(every) - len(chosen)
-    anchor = "predicted" if syncs else "findings"
+    """What to do first on one trace, or that there is nothing."""
+    chosen = first_of_one(view, predicted)
+    is_predicted = bool(chosen) and chosen[0].rule == PREDICTED_SYNCS
+    more = 0 if is_predicted else len(view.trace.findings) - len(chosen)
+    anchor = "predicted" if is_predicted else "findings"
     return render("page/first", items=chosen, more=more, anchor=anchor, nothing=nothing_to_advise([view]))
 
 

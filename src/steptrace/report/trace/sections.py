@@ -35,6 +35,10 @@ _SLOW: Final = {
     "strided": "strided inputs",
     "tiny": "too little work a call",
 }
+#: Subjects that need GPU work: without any, that is why they are not shown.
+_OF_A_GPU: Final = frozenset(
+    {"idle", "syncs", "kernels", "gpu", "roofline", "sequences", "launches", "queues", "copies"}
+)
 #: So many rows of a long table stand open; the others fold.
 _OPEN: Final = 5
 #: A copy of fewer bytes on average takes the time to begin it: its rate says nothing of the link.
@@ -51,8 +55,10 @@ def parts_of(view: TraceView, subject: Subject, prefix: str) -> Parts | None:
 
 def why_absent(view: TraceView, subject: Subject) -> str:
     """Why there is nothing to show of a subject; empty where that is no loss."""
-    if subject.name != "roofline" or not view.has_gpu:
-        return NO_GPU if subject.name == "roofline" else subject.absent
+    if subject.name in _OF_A_GPU and not view.has_gpu:
+        return NO_GPU
+    if subject.name != "roofline":
+        return subject.absent
     name = view.trace.device_name
     if name is None:
         return "the trace does not name its GPU"

@@ -8,15 +8,17 @@ from msgspec.structs import replace
 
 from steptrace import format as fmt
 from steptrace.documents.estimate import Estimate
-from steptrace.documents.finding import SEVERITIES, Finding
+from steptrace.documents.finding import PREDICTED_SYNCS, SEVERITIES, Finding
 from steptrace.documents.overview import IDLE_CAUSES
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.summary import Summary, TraceSummary
+from steptrace.documents.syncs import predicted_site
 from steptrace.findings.estimated import step_words
+from steptrace.findings.predicted import predicted_findings
 from steptrace.findings.quality import FEW_STEPS
 from steptrace.findings.window import window_of
 from steptrace.limits import NOISE_FLOOR, PROFILER_OVERHEAD, SLOW_PROFILE
-from steptrace.report.page.findings import recommended
+from steptrace.report.page.findings import MOST_FINDINGS, recommended
 from steptrace.report.page.markup import gain, sentence
 from steptrace.report.page.overview import overview_parts
 from steptrace.report.trace.model import TraceView, build
@@ -129,6 +131,15 @@ def nothing_to_advise(traces: Sequence[TraceView]) -> str:
     return "No findings."
 
 
+def first_of_one(view: TraceView, predicted: Predicted | None = None) -> list[Finding]:
+    """What to do first on one trace; without a GPU predicted syncs lead."""
+    syncs: list[Finding] = []
+    if predicted is not None and not view.has_gpu:
+        sites = sorted(predicted[0]["sites"], key=lambda site: -site["count"])
+        syncs = list(predicted_findings(map(predicted_site, sites)))
+    return [*syncs, *recommended(view.trace.findings)][:MOST_FINDINGS]
+
+
 def first_of_all(traces: Sequence[TraceView], together: Sequence[Finding]) -> dict[str, Any]:
     """What to do first on several traces: each rule once, where it is severest and dearest, and whose it is."""
     every = [*together, *(replace(item, variant=view.title) for view in traces for item in view.trace.findings)]
@@ -139,17 +150,17 @@ def first_of_all(traces: Sequence[TraceView], together: Sequence[Finding]) -> di
     return {"items": chosen, "more": len(every) - len(chosen), "anchor": anchor}
 
 
-def in_words(summary: Summary) -> str:
+def in_words(summary: Summary, predicted: Predicted | None = None) -> str:
     """The page in a few lines of plain text: the headline of one trace, the first finding of one or all, cautions."""
     traces = build(summary)
     together = () if summary.ranks is None else summary.ranks.findings
-    items = recommended(traces[0].trace.findings) if len(traces) == 1 else first_of_all(traces, together)["items"]
-    lines = [headline(traces[0]) if len(traces) == 1 else f"{len(traces)} traces"]
+    items = first_of_one(traces[0], predicted) if len(traces) == 1 else first_of_all(traces, together)["items"]
+    lines = [headline(traces[0], predicted) if len(traces) == 1 else f"{len(traces)} traces"]
     cautions = caution(traces[0]) if len(traces) == 1 else []
     if not items:
         return "\n".join([*lines, nothing_to_advise(traces), *cautions])
     first = items[0]
-    if traces[0].trace.unprofiled_step_ns is not None and traces[0].trace.steps:
+    if traces[0].trace.unprofiled_step_ns is not None and traces[0].trace.steps and first.rule != PREDICTED_SYNCS:
         profiled = fmt.duration_ms(traces[0].step_ms)
         lines.append(f"Of profiled steps ({profiled} each, unprofiled {unprofiled(traces[0].trace)}):")
     whose = f"{first.variant}: " if first.variant else ""
