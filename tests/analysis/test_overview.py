@@ -3,14 +3,11 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from builders import AUTOGRAD, D2D, PINNED_D2H, TraceBuilder, training_step
+from builders import AUTOGRAD, PINNED_D2H, TraceBuilder, training_step
 from steptrace.analysis import summarize
 from steptrace.analysis.common.division import GPU_PARTS
 from steptrace.analysis.kernels.formats import kernel_formats
-from steptrace.analysis.kernels.measure import placement
 from steptrace.analysis.overview import overview, top_operators
 from steptrace.trace.model import Trace
 
@@ -62,30 +59,12 @@ def test_a_trace_with_neither_steps_nor_gpu_has_no_overview() -> None:
     assert overview(builder.trace()) is None
 
 
-def test_an_operator_is_where_it_launched_work_and_one_that_passes_on_is_nowhere() -> None:
-    builder = TraceBuilder()
-    builder.step(0, 0, 100_000)
-    builder.op("aten::linear", 1_000, 10_000)
-    builder.op("aten::t", 1_500, 500)  # a view
-    builder.op("aten::addmm", 2_000, 8_500)
-    builder.gpu("gemm", 20_000, 5_000, builder.call("cudaLaunchKernel", 3_000, 1_000))
-    builder.op("aten::sort", 30_000, 4_000)  # works on the host
-    builder.op("aten::mul", 200_000, 4_000)  # outside the steps
-    found = placement(builder.trace())
-    assert found is not None
-    assert (found.ops_total, found.ops_device, found.ops_host, found.ops_view) == (3, 1, 1, 1)
-    assert (found.device_ns, found.host_ns, found.view_ns) == (5_000, 4_000 + 1_000, 500)
-
-
 def test_wrappers_of_the_autograd_engine_are_no_operators() -> None:
     builder = TraceBuilder()
     builder.op("autograd::engine::evaluate_function: MmBackward0", 0, 100, tid=AUTOGRAD)
     builder.op("MmBackward0", 10, 80, tid=AUTOGRAD)
     builder.op("aten::mm", 20, 60, tid=AUTOGRAD)
     trace = builder.trace()
-    found = placement(trace)
-    assert found is not None
-    assert (found.ops_total, found.ops_host, found.device_ns) == (1, 1, None)
     assert _top_operators(trace)["name"].tolist() == ["aten::mm"]
 
 
@@ -120,57 +99,8 @@ def test_all_gpu_time_has_an_operator_or_a_row_of_its_own() -> None:
     assert found["calls"].isna().tolist() == [True, False, False, False, False]
 
 
-_OPS = st.lists(
-    st.tuples(
-        st.sampled_from(["aten::mm", "aten::view", "aten::linear", "MmBackward0"]),
-        st.integers(0, 40),  # start
-        st.integers(1, 20),  # length
-        st.lists(st.integers(0, 10), max_size=2),  # GPU work: lengths
-    ),
-    max_size=6,
-)
-
-
-def _disjoint(ops: list[Any]) -> list[Any]:
-    """One after the other: starts moved behind the previous end, so that who launched what is plain."""
-    placed, end = [], 0
-    for name, start, length, work in ops:
-        begin = max(start, end)
-        placed.append((name, begin, length + len(work), work))
-        end = begin + length + len(work)
-    return placed
-
-
-@given(_OPS, st.booleans())
-def test_placement_equals_a_plain_count(ops: list[Any], stepped: Any) -> None:
-    builder = TraceBuilder()
-    placed = _disjoint(ops)
-    if stepped:
-        builder.step(0, 0, 30)
-    builder.label("anything", 0, 1_000)
-    builder.gpu(D2D, 5_000, 1, None)  # so that there is a GPU
-    for name, start, length, work in placed:
-        builder.op(name, start, length)
-        for k, gpu in enumerate(work):
-            builder.gpu("gemm", 1_000 + start + k, gpu, builder.call("cudaLaunchKernel", start + k, 1))
-    found = placement(builder.trace())
-    counted = [op for op in placed if "::" in op[0] and (not stepped or op[1] < 30)]
-    device = [op for op in counted if op[3]]
-    host = [op for op in counted if not op[3] and op[0] != "aten::view"]
-    view = [op for op in counted if not op[3] and op[0] == "aten::view"]
-    if not placed:
-        assert found is None
-        return
-    assert found is not None
-    assert (found.ops_device, found.ops_host, found.ops_view) == (len(device), len(host), len(view))
-    assert found.ops_total == len(counted)
-    assert found.device_ns == sum(sum(op[3]) for op in device)
-    assert found.host_ns == sum(op[2] for op in host)
-    assert found.view_ns == sum(op[2] for op in view)
-
-
 @pytest.mark.parametrize("stepped", [True, False])
-def test_summary_json_holds_all_three_and_null_where_nothing_was_measured(tmp_path: Any, stepped: Any) -> None:
+def test_summary_json_holds_both_and_null_where_nothing_was_measured(tmp_path: Any, stepped: Any) -> None:
     builder = TraceBuilder()
     if stepped:
         training_step(builder)
@@ -180,7 +110,6 @@ def test_summary_json_holds_all_three_and_null_where_nothing_was_measured(tmp_pa
     entry = summary.traces[0]
     assert (entry.overview is None) == (not stepped)
     assert (entry.precision is None) == (not stepped)
-    assert entry.placement.ops_total > 0
     if stepped:
         assert sum(entry.precision.kernel_ns.values()) == 175_000
         assert [row.name for row in entry.overview.operators[:2]] == [None, "aten::mm"]

@@ -1,4 +1,4 @@
-"""The overview, placement and precision of a variant, from its runs' traces."""
+"""The overview and precision of a variant, from its runs' traces."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,9 +26,7 @@ def _trace(trace_of: Callable[..., dict[str, Any]], **changes: Any) -> dict[str,
         "parts_ns": {"compute": 30 * MS, "idle_sync": 10 * MS},
         "operators": [],
     }
-    placed = {"ops_total": 30, "ops_device": 20, "ops_host": 4, "ops_view": 6}
-    placed |= {"device_ns": 12 * MS, "host_ns": 2 * MS, "view_ns": MS}
-    return trace_of(**({"overview": seen, "placement": placed, "precision": PRECISION} | changes))
+    return trace_of(**({"overview": seen, "precision": PRECISION} | changes))
 
 
 def _variant(folder: Any, summaries: list[dict[str, Any]]) -> dict[str, Any]:
@@ -52,9 +50,9 @@ def test_parts_are_means_that_add_up(folder: Any, trace_of: Callable[..., dict[s
 
 
 def test_what_one_run_did_not_measure_is_null(folder: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
-    nothing = _trace(trace_of, overview=None, placement=None, precision=None)
+    nothing = _trace(trace_of, overview=None, precision=None)
     found = _variant(folder, [_trace(trace_of), nothing])["trace"]
-    assert (found["overview"], found["placement"], found["precision"]) == (None, None, None)
+    assert (found["overview"], found["precision"]) == (None, None)
 
 
 def test_shares_of_precision() -> None:

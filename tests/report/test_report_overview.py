@@ -28,10 +28,6 @@ OVERVIEW: dict[str, Any] = {
 TRACE: dict[str, Any] = {
     "overview": OVERVIEW,
     "quality": {"steps": 1},
-    "placement": {
-        "ops_total": 210, "ops_device": 150, "ops_host": 50, "ops_view": 10,
-        "device_ns": 72 * MS, "host_ns": 4_100_000, "view_ns": 200_000,
-    },
     "precision": {
         "kernel_ns": {"bits8": 0, "bits16": 62, "bits32": 30, "bits64": 0, "integer": 1, "unknown": 7},
         "tf32_ns": 10, "tensor_core_eligible_ns": 100, "tensor_core_ns": 91, "tensor_core_unknown_ns": 4,

@@ -372,7 +372,8 @@ def test_several_traces_begin_with_what_costs_most_in_any(tmp_path: Path) -> Non
     for target in re.findall(r'href="#([^"]+)"', page):
         assert f'id="{target}"' in page
     assert in_words(summary_of(first, second)) == (
-        "2 traces\nFirst: Rank 0: it is dear\n  Saves at most 9.00 ms per step.\n  mend dear"
+        "2 traces: GPU busy 70 %, syncs per step 2.\n"
+        "First: Rank 0: it is dear\n  Saves at most 9.00 ms per step.\n  mend dear"
     )
 
 

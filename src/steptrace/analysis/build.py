@@ -20,7 +20,7 @@ from steptrace.analysis.critical_path.measure import critical_path
 from steptrace.analysis.idle import host_gaps, idle
 from steptrace.analysis.input import input_wait
 from steptrace.analysis.kernels.formats import kernel_formats, precision_of
-from steptrace.analysis.kernels.measure import kernel_sequences, kernel_table, kernel_types, most_frequent, placement
+from steptrace.analysis.kernels.measure import kernel_sequences, kernel_table, kernel_types, most_frequent
 from steptrace.analysis.memory.record import memory
 from steptrace.analysis.optimizer import optimizer_calls
 from steptrace.analysis.overview import overview, step_figures
@@ -157,7 +157,6 @@ def summarize_trace(trace: Trace) -> TraceSummary:
         program=program(trace),
         sequences=most_frequent(kernel_sequences(trace)),
         overview=overview(trace),
-        placement=placement(trace),
         precision=None if device is None else precision_of(kernel_formats(trace)),
         timeline=shown_timeline(trace),
         findings=(),

@@ -68,22 +68,3 @@ class Overview(Document, frozen=True):
     operators: Annotated[
         tuple[TopOperator, ...], field("The operators with the most time of their own.", runs="none")
     ] = ()
-
-
-class Placement(Document, frozen=True):
-    """Operators of all steps by where they ran, those that others call included."""
-
-    ops_total: Annotated[int, field("`ops_device` + `ops_host` + `ops_view`.")]
-    ops_device: Annotated[int, column("Operators that launch GPU work", "Calls of them.", total=True)]
-    ops_host: Annotated[
-        int,
-        column("Operators on the host", "Calls of those that work there for at least half of their time.", total=True),
-    ]
-    ops_view: Annotated[int, column("Views and allocations", "Calls of them.", total=True)]
-    device_ns: Annotated[
-        int | None, column("Their GPU time", "GPU time of everything that operators launched.", total=True)
-    ]
-    host_ns: Annotated[
-        int, column("Their host time", "Host time of operators that are neither, without what they called.", total=True)
-    ]
-    view_ns: Annotated[int, column("Host time of views", "Host time of views and allocations.", total=True)]

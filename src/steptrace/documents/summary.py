@@ -14,7 +14,7 @@ from steptrace.documents.kernels import KernelName, KernelType, Precision, Seque
 from steptrace.documents.labels import Label, OptimizerCall, Section
 from steptrace.documents.launches import Launches
 from steptrace.documents.memory import DeviceMemory
-from steptrace.documents.overview import Overview, Placement
+from steptrace.documents.overview import Overview
 from steptrace.documents.program import CriticalPath, Program
 from steptrace.documents.quality import Quality
 from steptrace.documents.queues import Queue
@@ -49,7 +49,6 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     unprofiled_mean_ns: Annotated[int | None, field("Mean of the same steps.")] = None
 
     overview: Annotated[Overview | None, subject("Overview", "the trace holds neither GPU activity nor labelled steps")]
-    placement: Placement | None
     precision: Precision | None
     step_kinds: Annotated[tuple[StepKind, ...], subject("Kinds of steps", "")] = ()
     findings: Annotated[tuple[Finding, ...], field("Findings of the rules.", runs="none")] = ()

@@ -71,7 +71,8 @@ def _pair(pair: Pair | None, unit: str | None) -> str:
 def in_words(diff: Diff) -> str:
     """The diff as lines for a terminal: the cause, the step's parts, and of each topic the largest changes."""
     lines = [f"A: {_side(diff.a)}", f"B: {_side(diff.b)}", diff.cause, *(f"note: {note}" for note in diff.notes)]
-    lines += [f"  {name:24} {words}" for name, words in totals(diff)]
+    width = max(len(name) for name, _ in totals(diff))
+    lines += [f"  {name:{width}}  {words}" for name, words in totals(diff)]
     for topic, heading, _, rows in topics(diff):
         if topic in diff.not_measured:
             lines.append(f"{heading.lower()}: not measured (needs GPU work on both sides)")

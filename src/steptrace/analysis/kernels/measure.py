@@ -14,25 +14,23 @@ without touching their elements are counted separately, since a GPU would not ru
 """
 
 from itertools import combinations, groupby
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.busy import activity
-from steptrace.analysis.common.call_tree import call_tree, inside_same, kernel_nodes, tree_of
+from steptrace.analysis.common.call_tree import call_tree, inside_same, kernel_nodes
 from steptrace.analysis.common.kernel_names import short_name, short_names
 from steptrace.analysis.common.rows import records
-from steptrace.analysis.common.steps import is_own_operator
 from steptrace.documents.base import Document, field
 from steptrace.documents.column import key
 from steptrace.documents.kernels import KernelName, KernelType, Sequence, SequenceEntry
-from steptrace.documents.overview import Placement
 from steptrace.documents.table import frame_of, validate
 from steptrace.intervals import Ints
-from steptrace.trace.columns import map_names, marks_steps
-from steptrace.trace.model import Trace, launching_op, on_training, once
+from steptrace.trace.columns import marks_steps
+from steptrace.trace.model import Trace, on_training, once
 
 _KEYS = ["name", "kind"]
 
@@ -180,50 +178,3 @@ def _table(sequences: dict[tuple[Any, ...], list[int]], names: pd.Index) -> pd.D
     ]
     rows.sort(key=lambda row: (-row["kernel_ns"], row["kind"], row["name"], row["kernels"]))
     return frame_of(SequenceRow, rows)
-
-
-#: Operators that view a tensor, or allocate one.
-VIEWS: Final = frozenset(
-    f"aten::{name}"
-    for name in (
-        "alias", "as_strided", "as_strided_", "chunk", "contiguous", "detach", "detach_", "diagonal", "empty",
-        "empty_like", "empty_strided", "expand", "expand_as", "flatten", "is_nonzero", "is_same_size", "lift_fresh",
-        "movedim", "narrow", "new_empty", "new_empty_strided", "numpy_T", "permute", "pin_memory", "is_pinned",
-        "reshape", "_reshape_alias", "resize_", "resize_as_", "select", "set_", "size", "slice", "split",
-        "split_with_sizes", "squeeze", "squeeze_", "stride", "t", "t_", "transpose", "transpose_", "T", "unbind",
-        "unflatten", "unfold", "_unsafe_view", "unsafe_split", "unsqueeze", "unsqueeze_", "view", "view_as",
-        "view_as_complex", "view_as_real", "_to_copy_alias", "swapaxes", "result_type", "to", "type_as",
-    )
-)  # fmt: skip
-
-
-def placement(trace: Trace) -> Placement | None:
-    """Where the operators of the training threads ran; None for a trace that holds no operators."""
-    ops = trace.ops
-    if len(ops) == 0:
-        return None
-    counts = map_names(ops["name"], is_own_operator) & on_training(trace, ops)
-    if len(trace.steps):
-        counts &= ops["step"].notna().to_numpy()
-    op = launching_op(trace)
-    linked = op >= 0
-    device_ns = np.zeros(len(ops), dtype=np.int64)
-    np.add.at(device_ns, op[linked], trace.kernels["dur"].to_numpy()[linked])
-    launched = np.zeros(len(ops), dtype=bool)
-    launched[op[linked]] = True
-    views = map_names(ops["name"], VIEWS.__contains__)
-    # Host time of each operator, without and with its inner operators.
-    operators = tree_of([ops])
-    own_ns, whole_ns = operators["own"], operators["host"]
-    on_device, rest = counts & launched, counts & ~launched
-    on_host = rest & ~views & (2 * own_ns >= whole_ns)
-    device, host, view = (int(rows.sum()) for rows in (on_device, on_host, rest & views))
-    return Placement(
-        ops_total=device + host + view,
-        ops_device=device,
-        ops_host=host,
-        ops_view=view,
-        device_ns=int(device_ns[on_device].sum()) if len(trace.kernels) else None,
-        host_ns=int(own_ns[rest & ~views].sum()),
-        view_ns=int(own_ns[rest & views].sum()),
-    )

@@ -1,15 +1,14 @@
-"""The overview of a trace: in which number formats it computes, what takes the time, and where operators run."""
+"""The overview of a trace: in which number formats it computes and what takes the time."""
 
 from steptrace import format as fmt
 from steptrace.documents.summary import TraceSummary
 from steptrace.report.page.definitions import definitions
 from steptrace.report.page.overview import FORMAT_NAMES, formats_shown, operator_table
-from steptrace.report.page.parts import Explained, Parts, folded, subheading
-from steptrace.report.page.table import facts, named_facts
+from steptrace.report.page.parts import Explained, Parts, subheading
+from steptrace.report.page.table import named_facts
 
 _TERMS = ("Overview.parts_ns",)
 _OF_FORMATS = ("Precision.kernel_ns", "Precision.tensor_core_ns")
-_PLACEMENT = ("ops_device", "device_ns", "ops_host", "host_ns", "ops_view", "view_ns")
 
 
 def overview(trace: TraceSummary) -> Parts:
@@ -19,10 +18,6 @@ def overview(trace: TraceSummary) -> Parts:
     parts = [Explained(named_facts(formats) if formats else "", terms)]
     if trace.overview is not None and trace.overview.operators:
         parts += [subheading("Top operators"), operator_table(trace.overview)]
-    of = trace.placement
-    if of is not None and of.ops_total:
-        shown = [name for name in _PLACEMENT if getattr(of, name)]
-        parts.append(folded("Where operators run", facts(of, shown, steps=len(trace.steps))))
     return parts
 
 

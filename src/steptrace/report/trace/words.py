@@ -155,7 +155,8 @@ def in_words(summary: Summary, predicted: Predicted | None = None) -> str:
     traces = build(summary)
     together = () if summary.ranks is None else summary.ranks.findings
     items = first_of_one(traces[0], predicted) if len(traces) == 1 else first_of_all(traces, together)["items"]
-    lines = [headline(traces[0], predicted) if len(traces) == 1 else f"{len(traces)} traces"]
+    of_all = headline_of_all(summary.traces, summary.ranks)
+    lines = [headline(traces[0], predicted) if len(traces) == 1 else f"{len(traces)} traces: {of_all}"]
     cautions = caution(traces[0]) if len(traces) == 1 else []
     if not items:
         return "\n".join([*lines, nothing_to_advise(traces), *cautions])
