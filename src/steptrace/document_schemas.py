@@ -73,10 +73,8 @@ def rule_table() -> str:
 
 
 def _row(rule: Rule[Any], where: list[str]) -> tuple[str, ...]:
-    causes = ", ".join(f"`{cause}`" for cause in rule.explained_by)
-    condition = rule.condition + (f"; left out where explained by {causes}" if causes else "")
     study = f"`{rule.study}`" if rule.study else "–"
-    return f"`{rule.name}`", ", ".join(where), condition, rule.basis, rule.advice, rule.counter_check, study
+    return f"`{rule.name}`", ", ".join(where), rule.condition, rule.basis, rule.advice, rule.counter_check, study
 
 
 def key_table() -> str:

@@ -12,7 +12,6 @@ PRECISION = {
     "tf32_ns": 5,
     "tensor_core_ns": 40,
     "tensor_core_eligible_ns": 80,
-    "tensor_core_no_ns": 30,
     "tensor_core_unknown_ns": 10,
 }
 

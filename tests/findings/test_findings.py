@@ -158,11 +158,6 @@ def test_findings_of_traces_are_added_under_their_variant(traced: Callable[..., 
     assert [(finding.rule, finding.variant, finding.evidence) for finding in found] == [("host_bound", "v", ("e",))]
 
 
-def test_gpu_idle_is_left_out_where_findings_of_traces_explain_it(traced: Callable[..., dict[str, Any]]) -> None:
-    items = [trace_finding("host_bound", cost_share=0.4), trace_finding("gpu_idle", cost_share=0.5)]
-    assert [finding.rule for finding in find(comparison(traced(*items)))] == ["host_bound"]
-
-
 @pytest.mark.parametrize(("workers", "more"), [(1, True), (2, False), (None, True)])
 def test_more_workers_are_advised_only_where_cores_are_free(workers: int | None, *, more: bool) -> None:
     variant = healthy_variant() | {"input": waiting(0.1, workers=workers)}

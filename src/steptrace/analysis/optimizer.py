@@ -3,7 +3,7 @@
 PyTorch puts a label around every `Optimizer.step` and `Optimizer.zero_grad`. If a step's closure computes the gradients
 (LBFGS, Lightning), the update begins at the end of the last backward pass inside the label. The names of the operators
 inside show the kind of update (`_foreach_`, `_fused_`, or neither); TorchTidy (torch.profiler._pattern_matcher) looks
-for the Python frames `_single_tensor_...` and for `zero_` instead.
+for the Python frames `_single_tensor_...` instead.
 """
 
 import re
@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from steptrace.analysis.common.annotations import annotation_times
 from steptrace.documents.labels import OptimizerCall
 from steptrace.documents.table import frame_of
-from steptrace.trace.columns import Rows, innermost, map_names, nearest, row_numbers, start_end, take
+from steptrace.trace.columns import Rows, nearest, row_numbers, start_end, take
 from steptrace.trace.model import Trace, once
 from steptrace.trace.names import ENGINE
 
 _LABEL: Final = re.compile(r"^Optimizer\.(step|zero_grad)#(.+)\.(?:step|zero_grad)\Z")
-_FRAME: Final = re.compile(r": _single_tensor_\w+\Z")
 
 
 @once
@@ -38,7 +37,6 @@ def optimizer_calls(trace: Trace) -> pd.DataFrame:
     parent = row_numbers(labels["parent"])
     holder = nearest(parent, names.isin(list(matches)).to_numpy(dtype=bool))
     operators = _operators(trace, holder, names)
-    frames = _frames(trace, holder, names)
     times = annotation_times(trace).set_index("label").to_dict("index")
     above = take(holder, parent)
     inside_own = (above >= 0) & (names.to_numpy()[np.maximum(above, 0)] == names.to_numpy())
@@ -60,7 +58,6 @@ def optimizer_calls(trace: Trace) -> pd.DataFrame:
                 "zeroing": int(own["name"].isin(["aten::zero_", "aten::_foreach_zero_"]).sum()),
                 "most_common": None if common.empty else min(common.index[common == common.max()]),
                 "most_common_count": 0 if common.empty else int(common.max()),
-                "single_tensor": int(frames.get(name, 0)),
                 "kernels": times[name]["kernels"],
                 "device_ns": times[name]["device_ns"],
             }
@@ -92,10 +89,3 @@ def _operators(trace: Trace, holder: Rows, names: "pd.Series[Any]") -> pd.DataFr
     direct &= trace.ops["ts"].to_numpy() >= take(trace.annotations["ts"].to_numpy(), label)
     called = trace.ops["name"].astype(str).to_numpy(dtype=object)[direct]
     return pd.DataFrame({"name": called, "label": names.to_numpy()[label[direct]]}, dtype=object)
-
-
-def _frames(trace: Trace, holder: Rows, names: "pd.Series[Any]") -> "pd.Series[int]":
-    """How many frames of a single-tensor update stand under each label."""
-    frames = trace.frames[map_names(trace.frames["name"], _FRAME.search)]
-    around = take(holder, innermost(trace.annotations, frames))
-    return pd.Series(names.to_numpy()[around[around >= 0]], dtype=object).value_counts()

@@ -30,6 +30,16 @@ _LAUNCHES_WORK = re.compile(r"^(?:cuda|cu|hip)(?:Ext|Ext?Module|Module)?Launch(?
 _CAPTURE = re.compile(r"^(?:cuda|cu|hip)StreamBeginCapture")
 
 
+#: What to do where a check fails, or what the figures then are.
+_REMEDIES = {
+    "GPU work linked to its launch": "wait for it before the profiler starts, or record fewer steps",
+    "launches with their GPU work": "wait for it before the profiler stops, or record fewer steps",
+    "GPU work after its launch": "figures that depend on the order of host and GPU work are doubtful",
+    "one activity of a stream at a time": "figures that depend on the order of GPU work are doubtful",
+    "steps with GPU work": "means per step include them; a step() call after the last step begins such a one",
+}
+
+
 @once
 def quality_checks(trace: Trace) -> pd.DataFrame:
     """Every check of a trace with its result (table `quality_checks`); those of GPU work only if there is any."""
@@ -49,11 +59,11 @@ def quality(trace: Trace) -> Quality:
     A note of the reader (events without times, negative lengths, categories not read) is a warning too.
     """
     checks = quality_checks(trace)
-    failed = checks[checks["warns"].to_numpy(dtype=bool)]
+    failed = checks.loc[checks["warns"].to_numpy(dtype=bool), ["says", "check"]].itertuples(index=False)
     return Quality(
         steps=len(trace.steps),
         launch_coverage=float(trace.kernels["launch"].notna().mean()) if len(trace.kernels) else None,
-        warnings=(*trace.meta.notes, *failed["says"]),
+        warnings=(*trace.meta.notes, *(f"{says}; {_REMEDIES[c]}" if c in _REMEDIES else says for says, c in failed)),
         checks=rows(checks, QualityCheck),
     )
 

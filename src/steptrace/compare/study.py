@@ -22,6 +22,7 @@ from steptrace.compare.input import input_figures
 from steptrace.compare.load import Run, Study, Variant, first_measured, load_study
 from steptrace.compare.timing import Timing, compare_times, on_simulated_gpu, run_medians
 from steptrace.documents.comparison import Comparison, Equivalence, RunResult, VariantResult
+from steptrace.documents.summary import TraceSummary
 from steptrace.estimate import gpu_named
 from steptrace.format import NS_PER_MS
 from steptrace.stats import Ratio, holm, ratios, verdict
@@ -127,7 +128,7 @@ def _variant(variant: Variant, timing: Timing) -> VariantResult:
         step_ms=timing.step_ms,
         samples_per_step=_samples_per_step(variant),
         ratio=timing.ratio,
-        noise=replace(timing.noise, warnings=(*timing.noise.warnings, *warnings)),
+        noise=replace(timing.noise, warnings=(*timing.noise.warnings, *warnings, *_about_trace(trace))),
         **syncs,
         **figures(variant, trace),
         input=input_figures(variant),
@@ -137,6 +138,11 @@ def _variant(variant: Variant, timing: Timing) -> VariantResult:
         communication=communication(variant),
         equivalence=equivalence(variant.path),
     )
+
+
+def _about_trace(trace: TraceSummary | None) -> tuple[str, ...]:
+    """What is wrong with the traces; one without GPU work lacks no GPU work."""
+    return trace.quality.warnings if trace is not None and trace.gpu.activities else ()
 
 
 def _samples_per_step(variant: Variant) -> int | None:

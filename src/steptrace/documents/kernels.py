@@ -77,9 +77,7 @@ class Precision(Document, frozen=True):
         column("Tensor cores", "Of the time of matrix products, convolutions and attention: by name on tensor cores."),
     ]
     tensor_core_eligible_ns: Annotated[int, field("Matrix work that tensor cores could do.")]
-    tensor_core_no_ns: Annotated[int, field("Of that, not on tensor cores.")]
     tensor_core_unknown_ns: Annotated[int, field("Of that, no name tells.")]
-    eligible_16_ns: Annotated[int, field("Of the eligible, in 16 bits or fewer.")]
     kernels: Annotated[tuple[KernelFormat, ...], field("The eligible kernels with the most time.", runs="none")] = ()
 
     @property

@@ -46,7 +46,6 @@ class OptimizerCall(Document, frozen=True):
     zeroing: Annotated[int, column("Zeroing", "Of these, setting to zero (`zero_`, `_foreach_zero_`).", total=True)]
     most_common: Annotated[str | None, column("Most called", "The operator called most often.")]
     most_common_count: Annotated[int, column("How often", "How often.")]
-    single_tensor: Annotated[int, field("Python frames `_single_tensor_...`; 0 too where no frames are recorded.")]
     kernels: Annotated[int | None, column("GPU activities", "GPU activities launched; null without a GPU.", total=True)]
     device_ns: Annotated[
         int | None, column("GPU time", "Time the GPU was busy with these, each instant once.", total=True)

@@ -7,7 +7,7 @@ that could refute it. Nothing is read or measured here: a figure that was not me
 """
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -19,7 +19,6 @@ from steptrace.findings.compute import ARITHMETIC_RULES, OPTIMIZER_RULES
 from steptrace.findings.data import COPY_RULES, INPUT_RULES
 from steptrace.findings.memory import MEMORY_RULES
 from steptrace.findings.model import Rule, of_slow_profile, ranked, to_finding
-from steptrace.findings.quality import QUALITY_RULES
 from steptrace.findings.roofline import ROOFLINE_RULES
 from steptrace.findings.study import STUDY_RULES
 from steptrace.findings.verdict import verdict_of
@@ -37,7 +36,6 @@ TRACE_RULES: Final[tuple[Rule[Window], ...]] = (
     *OPTIMIZER_RULES,
     *COMMUNICATION_RULES,
     *MEMORY_RULES,
-    *QUALITY_RULES,
 )
 #: On the whole summary, of several ranks.
 RANK_RULES: Final[tuple[Rule[Summary], ...]] = STRAGGLER_RULES
@@ -54,16 +52,15 @@ def with_trace_findings(summary: Summary) -> Summary:
 
 def find_in_trace(entry: TraceSummary) -> list[Finding]:
     """All findings of one trace: the severest first, of these the most expensive."""
-    window = window_of(entry)
-    findings = ranked((finding for rule in TRACE_RULES for finding in window.find(rule)), TRACE_RULES)
-    return ranked((of_slow_profile(finding, _slower(entry)) for finding in findings), ())
+    window, slower = window_of(entry), _slower(entry)
+    return ranked(of_slow_profile(finding, slower) for rule in TRACE_RULES for finding in window.find(rule))
 
 
 def find_in_ranks(summary: Summary) -> list[Finding]:
     """All findings on how the ranks of a job differ, the most expensive first."""
-    findings = ranked((to_finding(rule, match) for rule in RANK_RULES for match in rule.find(summary)), RANK_RULES)
-    slower = [ratio for entry in summary.traces if (ratio := _slower(entry)) is not None]
-    return [of_slow_profile(finding, max(slower, default=None)) for finding in findings]
+    findings = (to_finding(rule, match) for rule in RANK_RULES for match in rule.find(summary))
+    slower = max((ratio for entry in summary.traces if (ratio := _slower(entry)) is not None), default=None)
+    return ranked(of_slow_profile(finding, slower) for finding in findings)
 
 
 def _slower(entry: TraceSummary) -> float | None:
@@ -82,8 +79,7 @@ def find(study: Comparison) -> list[Finding]:
     rules = [rule for rule in STUDY_RULES if rule.name in _UNTIMED or not study.on_simulated_gpu]
     own = [to_finding(rule, match) for rule in rules for match in rule.find(study)]
     traced = () if study.on_simulated_gpu else _of_traces(study)
-    every: tuple[Rule[Any], ...] = (*STUDY_RULES, *TRACE_RULES, *RANK_RULES)
-    return ranked((*own, *traced), every)
+    return ranked((*own, *traced))
 
 
 def _of_traces(study: Comparison) -> Iterator[Finding]:

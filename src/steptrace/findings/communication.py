@@ -24,53 +24,47 @@ SMALL_BYTES, SEVERAL = 2**20, 4
 
 
 def _exposed(window: Window) -> Iterator[Match]:
-    exposed_ns = _exposed_ns(window)
-    if exposed_ns is None or window.share(exposed_ns) < OVERHEAD_MODERATE:
+    exposed_ns, redundant_ns = _exposed_ns(window), _redundant_ns(window)
+    # Redundant all-reduces are a finding of their own.
+    if exposed_ns is None or window.share(exposed_ns) < OVERHEAD_MODERATE or redundant_ns >= exposed_ns / 2:
         return
     rows = () if window.entry.collectives is None else window.entry.collectives.by_name
+    reduces, hidden = window.entry.all_reduce, None
+    if reduces is not None:
+        hidden = None if reduces.overlap is None else f"computation hides {percent(reduces.overlap)}"
     yield Match(
         severity=_severity(window, exposed_ns),
         claim=f"communication that no computation hides takes {percent(window.share(exposed_ns))} of the time",
         evidence=(
             f"{duration(exposed_ns)} of {duration(window.step_ns)} {window.per} that no computation hides",
             *(_by_name(row, window) for row in sorted(rows, key=lambda row: -(row.exposed_ns or 0))[:3]),
+            *(["; ".join(filter(None, [_measured(reduces, window), hidden]))] if reduces is not None else []),
         ),
         cost_ns_per_step=exposed_ns,
+        advice=" ".join(_of_all_reduces(window, exposed_ns)) or None,
     )
 
 
-def _missing_overlap(window: Window) -> Iterator[Match]:
-    all_reduce, exposed_ns = window.entry.all_reduce, _exposed_all_reduce_ns(window)
-    if all_reduce is None or exposed_ns is None or all_reduce.overlap is None or all_reduce.overlap >= HIDDEN_SHARE:
+def _of_all_reduces(window: Window, exposed_ns: float) -> Iterator[str]:
+    """The advice where all-reduces make most of it: small ones, and such as run after the computation."""
+    reduces, own_ns = window.entry.all_reduce, _exposed_all_reduce_ns(window)
+    if reduces is None or own_ns is None or own_ns < exposed_ns / 2:
         return
-    if window.share(exposed_ns) < OVERHEAD_MODERATE:
-        return
-    yield Match(
-        severity=_severity(window, exposed_ns),
-        claim=f"computation hides {percent(all_reduce.overlap)} of the all-reduces: "
-        + (
-            "they run after the backward pass instead of beside it"
-            if _of_gradients(window)
-            else "the two run one after the other"
-        ),
-        evidence=(_measured(all_reduce, window), f"not hidden: {duration(exposed_ns)} {window.per}"),
-        cost_ns_per_step=exposed_ns,
-    )
+    small = reduces.bytes is not None and reduces.bytes < SMALL_BYTES * reduces.count
+    if small and window.per_step(reduces.count) >= SEVERAL:
+        yield _SMALL
+    if reduces.overlap is not None and reduces.overlap < HIDDEN_SHARE:
+        yield _NOT_HIDDEN
 
 
-def _small_buckets(window: Window) -> Iterator[Match]:
-    all_reduce, exposed_ns = window.entry.all_reduce, _exposed_all_reduce_ns(window)
-    if all_reduce is None or exposed_ns is None or not all_reduce.bytes or not all_reduce.count:
-        return
-    mean, each = all_reduce.bytes / all_reduce.count, window.per_step(all_reduce.count)
-    if mean >= SMALL_BYTES or each < SEVERAL:
-        return
-    yield Match(
-        severity=_severity(window, exposed_ns),
-        claim=f"all-reduces are small: {count(each)} {window.per} of {size_bytes(mean)} on average",
-        evidence=(_measured(all_reduce, window), f"not hidden: {duration(exposed_ns)} {window.per}"),
-        cost_ns_per_step=exposed_ns,
-    )
+_SMALL: Final = (
+    "The all-reduces are small: if they average gradients, raise bucket_cap_mb, so that latency is paid once."
+)
+_NOT_HIDDEN: Final = (
+    "The all-reduces run after the computation instead of beside it: if they average gradients, let "
+    "DistributedDataParallel reduce them bucket by bucket during the backward pass, with no all-reduce of your own "
+    "after it. With one bucket nothing is left to compute while it is reduced."
+)
 
 
 def _redundant(window: Window) -> Iterator[Match]:
@@ -78,7 +72,7 @@ def _redundant(window: Window) -> Iterator[Match]:
     if passes is None or not passes.redundant.count:
         return
     extra = passes.redundant
-    measured_ns, exposed_ns = window.per_step(extra.measured_ns), _exposed_ns(window)
+    measured_ns, exposed_ns = _redundant_ns(window), _exposed_ns(window)
     cost_ns = measured_ns if exposed_ns is None else min(measured_ns, exposed_ns)
     yield Match(
         severity=_severity(window, cost_ns),
@@ -89,15 +83,16 @@ def _redundant(window: Window) -> Iterator[Match]:
     )
 
 
+def _redundant_ns(window: Window) -> float:
+    """A step's time in redundant all-reduces."""
+    passes = window.entry.all_reduce_passes
+    return 0.0 if passes is None else window.per_step(passes.redundant.measured_ns)
+
+
 def _exposed_all_reduce_ns(window: Window) -> float | None:
     """A step's exposed all-reduce time in ns; None if unknown."""
     all_reduce = window.entry.all_reduce
     return None if all_reduce is None or all_reduce.exposed_ns is None else window.per_step(all_reduce.exposed_ns)
-
-
-def _of_gradients(window: Window) -> bool:
-    """Whether DistributedDataParallel's own label says that it reduces here: its buckets can be set."""
-    return window.entry.all_reduce_passes is not None
 
 
 def _exposed_ns(window: Window) -> float | None:
@@ -123,9 +118,11 @@ def _by_name(row: CollectiveName, window: Window) -> str:
 
 
 COMMUNICATION_RULES: Final[tuple[Rule[Window], ...]] = (
-    rule("exposed_communication", _exposed, {"least": OVERHEAD_MODERATE}),
-    rule("missing_overlap", _missing_overlap, {"least": OVERHEAD_MODERATE, "hidden": HIDDEN_SHARE}),
-    rule("small_buckets", _small_buckets, {"several": SEVERAL, "mib": SMALL_BYTES // 2**20, "least": NOISE_FLOOR}),
+    rule(
+        "exposed_communication",
+        _exposed,
+        {"least": OVERHEAD_MODERATE, "mib": SMALL_BYTES // 2**20, "several": SEVERAL, "hidden": HIDDEN_SHARE},
+    ),
     rule("redundant_all_reduce", _redundant, {"least": NOISE_FLOOR}),
 )
 

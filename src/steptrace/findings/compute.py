@@ -1,4 +1,4 @@
-"""Rules on what is computed: number formats, tensor cores, parameters updated one by one."""
+"""Rules on what is computed: number formats, parameters updated one by one."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -13,40 +13,10 @@ from steptrace.limits import MODERATE_SHARE, NOISE_FLOOR
 
 #: Below this share of 16 bits or less the TensorFlow Profiler reports it.
 LOW_PRECISION_SHARE: Final = 0.10
-#: Below this share of the matrix work on tensor cores they count as badly used.
-TENSOR_CORE_SHARE: Final = 0.50
-#: Compute capabilities (major numbers) of NVIDIA's first GPUs with tensor cores, and of the first with bf16 and TF32.
-TENSOR_CORES_SINCE: Final = 7
+#: Compute capability (major number) of NVIDIA's first GPUs with bf16 and TF32.
 AMPERE: Final = 8
 #: Half the bytes, and twice the rate of TF32 on tensor cores: what 16 bits can save of work in 32.
 _SAVED_BY_HALF: Final = 0.5
-
-
-def _tensor_cores(window: Window) -> Iterator[Match]:
-    precision, major = window.entry.precision, window.entry.compute_major
-    if precision is None or (major is not None and major < TENSOR_CORES_SINCE):
-        return
-    without, using = precision.tensor_core_no_ns, precision.tensor_core_ns
-    if without + using == 0:
-        return
-    share, cost_ns = using / (without + using), _at_most_compute(window, without)
-    if share >= TENSOR_CORE_SHARE or window.share(cost_ns) < MODERATE_SHARE:
-        return
-    wide = precision.eligible_16_ns < (without + using) / 2
-    yield Match(
-        severity="warning",
-        claim=f"matrix products, convolutions and attention run on tensor cores for {percent(share)} of their time"
-        + (", the rest of it in 32 bits" if wide else ""),
-        evidence=(
-            (
-                f"{duration(window.per_step(using))} {window.per} on tensor cores, "
-                f"{duration(window.per_step(without))} not"
-            ),
-            *_without_tensor_cores(precision, window),
-        ),
-        cost_ns_per_step=cost_ns,
-        advice=_of_gpu(major, _TF32) if wide else _SIZES,
-    )
 
 
 def _bf16_fits(window: Window) -> Iterator[Match]:
@@ -57,22 +27,26 @@ def _bf16_fits(window: Window) -> Iterator[Match]:
     narrow, wide = by_format.get("bits16", 0) + by_format.get("bits8", 0), by_format.get("bits32", 0)
     if narrow + wide == 0 or narrow / (narrow + wide) >= LOW_PRECISION_SHARE:
         return
-    cost_ns = _SAVED_BY_HALF * _at_most_compute(window, wide)
+    tf32_ns, matrix_ns, on_cores_ns = precision.tf32_ns, precision.tensor_core_eligible_ns, precision.tensor_core_ns
+    # Beside the cores a product may gain all of its time.
+    off_cores_ns = min(matrix_ns - on_cores_ns - precision.tensor_core_unknown_ns, wide)
+    cost_ns = _at_most_compute(window, off_cores_ns + _SAVED_BY_HALF * (wide - off_cores_ns))
     # What the arithmetic gains shows in matrix work; without any, only the bytes of the rest are halved.
-    if not precision.tensor_core_eligible_ns or window.share(cost_ns) < MODERATE_SHARE:
+    if not matrix_ns or window.share(cost_ns) < MODERATE_SHARE:
         return
-    tf32_ns, matrix_ns = precision.tf32_ns, precision.tensor_core_eligible_ns
     yield Match(
-        severity="info",
+        severity="warning" if 2 * off_cores_ns > matrix_ns else "info",
         claim=f"kernels compute in 32 bits for {duration(window.per_step(wide))} {window.per}, and in 16 bits or less "
         f"for {percent(narrow / (narrow + wide))} of their time",
         evidence=(
-            f"matrix products, convolutions and attention take {duration(window.per_step(matrix_ns))} {window.per}"
+            f"matrix products, convolutions and attention take {duration(window.per_step(matrix_ns))} {window.per}, "
+            f"{percent(on_cores_ns / matrix_ns)} of it on tensor cores"
             + (f", in 32 bits with TF32 {duration(window.per_step(tf32_ns))}" if tf32_ns else ""),
-            "the upper bound assumes that 16 bits halve the time",
+            *_matrix_kernels(precision, window),
+            "the upper bound assumes half the time in 16 bits, and none of that of products beside the tensor cores",
         ),
         cost_ns_per_step=cost_ns,
-        advice=_of_gpu(window.entry.compute_major),
+        advice=_of_gpu(window.entry.compute_major, "" if tf32_ns else _TF32),
     )
 
 
@@ -81,13 +55,13 @@ def _at_most_compute(window: Window, total_ns: float) -> float:
     return min(window.per_step(total_ns), window.parts.get("compute", window.per_step(total_ns)))
 
 
-def _without_tensor_cores(precision: Precision, window: Window) -> list[str]:
-    """The most expensive kernels that could use tensor cores and do not."""
-    rows = [row for row in precision.kernels if row.tensor_core == "no"]
+def _matrix_kernels(precision: Precision, window: Window) -> list[str]:
+    """The most expensive matrix kernels in 32 bits."""
+    rows = [row for row in precision.kernels if row.bits == "bits32"]
     return [f"{row.short_name}: {duration(window.per_step(row.ns))} {window.per}" for row in rows[:3]]
 
 
-def _of_gpu(major: int | None, more: str = "") -> str | None:
+def _of_gpu(major: int | None, more: str) -> str | None:
     """The advice on 16 bits for a GPU of this compute capability; None if unknown."""
     if major is None:
         return None
@@ -96,17 +70,12 @@ def _of_gpu(major: int | None, more: str = "") -> str | None:
 
 _BF16_ADVICE: Final = "Train under bf16 autocast: weights and optimizer state stay in 32 bits."
 _TF32: Final = ' Where the formulas need 32 bits, allow TF32: `torch.set_float32_matmul_precision("high")`.'
-_SIZES: Final = (
-    "Make the sizes that go into products multiples of 8 (channels, features, vocabulary, batch), and for convolutions "
-    "use channels_last."
-)
 _FP16_ADVICE: Final = (
     "Train under fp16 autocast with a gradient scaler (`torch.amp.GradScaler`): weights and optimizer state stay in 32 "
     "bits. This GPU (compute capability {major}) has neither bf16 arithmetic nor TF32."
 )
 
 ARITHMETIC_RULES: Final[tuple[Rule[Window], ...]] = (
-    rule("tensor_cores_unused", _tensor_cores, {"cores": TENSOR_CORE_SHARE, "least": MODERATE_SHARE}),
     rule("fp32_where_bf16_fits", _bf16_fits, {"narrow": LOW_PRECISION_SHARE, "least": MODERATE_SHARE}),
 )
 
@@ -126,18 +95,15 @@ def _single_tensor(window: Window) -> Iterator[Match]:
         elsewhere = row.kernels < row.most_common_count
         if together or elsewhere or each < ONE_BY_ONE:
             continue
-        evidence = [
-            f"{row.most_common} is called {count(each)} times in each {row.label}",
-            f"{count(row.kernels / row.count)} kernels in each",
-        ]
-        if row.single_tensor:
-            evidence.append("the Python frames are those of PyTorch's single-tensor implementation")
         yield Match(
             severity="warning" if window.share(cost_ns) >= MODERATE_SHARE else "info",
             claim=f"{row.optimizer} updates the parameters one after the other: "
             f"{count(row.operators / row.count)} operators each time, {duration(window.per_step(row.host_ns))} "
             f"of the host's time {window.per}",
-            evidence=tuple(evidence),
+            evidence=(
+                f"{row.most_common} is called {count(each)} times in each {row.label}",
+                f"{count(row.kernels / row.count)} kernels in each",
+            ),
             cost_ns_per_step=cost_ns,
         )
 
@@ -151,9 +117,5 @@ def _ceiling(window: Window, row: OptimizerCall) -> float:
 
 
 OPTIMIZER_RULES: Final[tuple[Rule[Window], ...]] = (
-    rule(
-        "single_tensor_optimizer",
-        _single_tensor,
-        {"calls": ONE_BY_ONE, "least": NOISE_FLOOR},
-    ),
+    rule("single_tensor_optimizer", _single_tensor, {"calls": ONE_BY_ONE, "least": NOISE_FLOOR}),
 )

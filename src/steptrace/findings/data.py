@@ -52,9 +52,11 @@ _HOST: Final = re.compile(r"HtoD|DtoH|HtoH|Pinned|Pageable|Host")
 
 def _copy_bound(window: Window) -> Iterator[Match]:
     exposed_ns = window.parts.get("exposed_memory")
-    if exposed_ns is None or window.share(exposed_ns) < MODERATE_SHARE:
-        return
     copies = _copies(window)
+    pageable_ns = window.per_step(sum(row.ns for row in copies if _is_pageable(row)))
+    # Pageable copies are a finding of their own.
+    if exposed_ns is None or window.share(exposed_ns) < MODERATE_SHARE or pageable_ns >= exposed_ns / 2:
+        return
     inside = sum(row.ns for row in copies if not _HOST.search(row.kind))
     mostly_inside = inside > sum(row.ns for row in copies) / 2
     yield Match(
@@ -70,7 +72,7 @@ def _copy_bound(window: Window) -> Iterator[Match]:
 
 
 def _pageable(window: Window) -> Iterator[Match]:
-    rows = [row for row in _copies(window) if "Pageable" in row.kind]
+    rows = [row for row in _copies(window) if _is_pageable(row)]
     ns = window.per_step(sum(row.ns for row in rows))
     if not rows:
         return
@@ -81,6 +83,10 @@ def _pageable(window: Window) -> Iterator[Match]:
         evidence=tuple(_in_words(row, window) for row in rows[:3]),
         cost_ns_per_step=ns if exposed_ns is None else min(ns, exposed_ns),
     )
+
+
+def _is_pageable(row: Copy) -> bool:
+    return "Pageable" in row.kind
 
 
 def _copies(window: Window) -> list[Copy]:

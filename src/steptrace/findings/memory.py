@@ -1,4 +1,4 @@
-"""Rules on memory: too little left, much left unused, growth from step to step."""
+"""Rules on memory: much of it left unused, growth from step to step."""
 
 from collections.abc import Iterator
 from statistics import median
@@ -7,14 +7,15 @@ from typing import Final
 from steptrace.documents.finding import Source
 from steptrace.documents.memory import AtPeak, DeviceMemory
 from steptrace.findings.model import Match, Rule, rule
-from steptrace.findings.waiting import BUSY_PCT
 from steptrace.findings.window import Window
 from steptrace.format import count, place, size_bytes
 from steptrace.format import share as percent
 from steptrace.limits import COUNTER_AGREES
 
-#: Shares of a device's memory at its peak: above the one it is nearly full, below the other half of it is unused.
-FULL_SHARE, UNUSED_SHARE = 0.90, 0.50
+#: Below this share of a device's memory at its peak half of it is unused.
+UNUSED_SHARE: Final = 0.50
+#: Busy share of a step below which a GPU counts as idle (Nsight Systems' gpu_time_util, PyTorch's TensorBoard plugin).
+BUSY_PCT: Final = 50.0
 #: What a step leaves behind at least where it is reported; of how many steps; and in how many a full device is urgent.
 LEFT_BYTES, MOST_STEPS, SOON_STEPS = 4096, 0.75, 1000
 #: With fewer steps a buffer that still fills looks the same: nothing more is concluded from them.
@@ -26,18 +27,6 @@ _RELEASES_UNKNOWN: Final = (
 _FEW: Final = (
     "with so few steps a buffer that fills up, or gradients that accumulate, look the same: profile at least six"
 )
-
-
-def _low_headroom(window: Window) -> Iterator[Match]:
-    for device in _devices(window):
-        share = _taken_share(device)
-        if share is not None and share > FULL_SHARE:
-            yield Match(
-                severity="warning",
-                claim=f"{_name(device)} is {percent(share)} full at the peak, "
-                f"{size_bytes(device.headroom_bytes or 0)} left",
-                evidence=(_peak(device), *_largest(device)),
-            )
 
 
 def _unused_memory(window: Window) -> Iterator[Match]:
@@ -116,19 +105,11 @@ def _peak(device: DeviceMemory) -> str:
     )
 
 
-def _largest(device: DeviceMemory) -> list[str]:
-    """What takes most of the peak."""
-    held = sorted(device.by_category.items(), key=lambda item: -item[1])
-    sizes = ", ".join(f"{name.replace('_', ' ')} {size_bytes(size)}" for name, size in held[:3] if size)
-    return [sizes] if sizes else []
-
-
 def _most(share: float) -> str:
     return "over 99 %" if share > 0.99 else percent(share)
 
 
 MEMORY_RULES: Final[tuple[Rule[Window], ...]] = (
-    rule("low_headroom", _low_headroom, {"full": FULL_SHARE}),
     rule("unused_memory", _unused_memory, {"unused": UNUSED_SHARE, "busy": BUSY_PCT / 100}),
     rule(
         "growing_memory",

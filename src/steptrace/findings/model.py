@@ -4,7 +4,7 @@ A cost is an upper bound: what a perfect remedy could save, and no sum, since on
 """
 
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -57,7 +57,6 @@ class Rule(Generic[Subject]):
     counter_check: str
     find: Callable[[Subject], Iterator[Match]]
     study: str | None = None
-    explained_by: Sequence[str] = ()
     gpu_work: bool = False
 
 
@@ -102,15 +101,13 @@ def of_slow_profile(item: Finding, slower: float | None) -> Finding:
     return structs.replace(item, claim=claim, cost_ns_per_step=None, cost_share=None, severity="info")
 
 
-def ranked(findings: Iterable[Finding], rules: Iterable[Rule[Any]]) -> list[Finding]:
-    """The findings without symptoms that others explain: a study's answer, then by severity and cost.
+def ranked(findings: Iterable[Finding]) -> list[Finding]:
+    """A study's answer, then the findings by severity and cost.
 
     Of those of high severity the ones without a cost come first: errors, which nothing should be concluded before. So
     do predicted syncs among warnings.
     """
-    kept = list(findings)
-    causes = {rule.name: rule.explained_by for rule in rules if rule.explained_by}
-    return sorted((item for item in kept if not _explained(item, causes.get(item.rule, ()), kept)), key=_order)
+    return sorted(findings, key=_order)
 
 
 def _order(item: Finding) -> tuple[float, ...]:
@@ -119,14 +116,6 @@ def _order(item: Finding) -> tuple[float, ...]:
     first = unpriced and (item.severity == "high" or item.rule == PREDICTED_SYNCS)
     costs = -(item.cost_ns_per_step or 0), -(item.cost_share or 0)
     return item.rule != ANSWER, SEVERITIES.index(item.severity), not first, *costs
-
-
-def _explained(item: Finding, causes: Sequence[str], findings: list[Finding]) -> bool:
-    """Whether findings of these rules on the same variant account for half of the item's share of the step."""
-    if not causes or item.cost_share is None:
-        return False
-    shares = [other.cost_share or 0 for other in findings if other.rule in causes and other.variant == item.variant]
-    return bool(shares) and sum(shares) >= item.cost_share / 2
 
 
 def per_variant(check: Callable[[VariantResult], Iterator[Match]]) -> Callable[[Comparison], Iterator[Match]]:

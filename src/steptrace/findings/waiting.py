@@ -20,23 +20,8 @@ SHORT_KERNEL_NS: Final = 10_000
 #: A launch with all that leads to it, operator and Python; a host that takes longer on average does something else.
 LAUNCH_NS: Final = 250_000
 _OPS: Final = "in operators"
-#: Busy share of a step below which a GPU counts as idle (Nsight Systems' gpu_time_util, PyTorch's TensorBoard plugin).
-BUSY_PCT: Final = 50.0
 #: The upper bound of all syncs together must be so many times the sum of the bounds one by one.
 _TOGETHER: Final = 1.5
-
-
-def _gpu_idle(window: Window) -> Iterator[Match]:
-    """Where the GPU is idle for most of a profiled step."""
-    busy, idle_ns = window.entry.gpu_busy_pct, window.idle_ns
-    if idle_ns is None or busy is None or busy >= BUSY_PCT:
-        return
-    yield Match(
-        severity="warning",
-        claim=f"the GPU is busy for {percent(busy / 100)} of the step",
-        evidence=(f"idle {duration(idle_ns)} of {duration(window.step_ns)} {window.per}",),
-        cost_ns_per_step=idle_ns,
-    )
 
 
 def _sync_sites(window: Window) -> Iterator[Match]:
@@ -214,6 +199,5 @@ _BOUND: Final[Thresholds] = {"least": NOISE_FLOOR, "high": MODERATE_SHARE}
 WAITING_RULES: Final[tuple[Rule[Window], ...]] = (
     rule("sync_bound", _sync_sites, _BOUND),
     rule("syncs_together", _syncs_together, {**_BOUND, "times": f"{_TOGETHER:g}"}),
-    rule("gpu_idle", _gpu_idle, {"busy": BUSY_PCT / 100}),
     rule("host_bound", _host_bound, {"least": OVERHEAD_MODERATE}),
 )

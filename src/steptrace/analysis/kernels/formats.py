@@ -257,9 +257,7 @@ def precision_of(formats: pd.DataFrame) -> Precision:
         tf32_ns=total(formats["tf32"]),
         tensor_core_ns=total(eligible & (core == "yes")),
         tensor_core_eligible_ns=total(eligible),
-        tensor_core_no_ns=total(eligible & (core == "no")),
         tensor_core_unknown_ns=total(eligible & (core == "unknown")),
-        eligible_16_ns=total(eligible & formats["bits"].isin(["bits8", "bits16"])),
         kernels=rows(formats[eligible].head(MOST), KernelFormatRow),
     )
 

@@ -16,11 +16,7 @@ _MOST_SHOWN: Final = 3
 #: Findings shown in full under one rule and advice; of others only the variants are named.
 _MOST_SHOWN_IN_FULL: Final = 6
 #: Rules about how something was measured: they stand behind the others.
-ABOUT_THE_METHOD: Final = frozenset(
-    {"noise", "profiler_overhead", "environments_differ", "too_few_steps", "poor_trace"}
-)
-#: Of these, what only the profiler's own options change: no advice on the program.
-_OF_THE_PROFILER: Final = frozenset({"profiler_overhead", "too_few_steps"})
+ABOUT_THE_METHOD: Final = frozenset({"noise", "profiler_overhead", "environments_differ"})
 
 
 def findings(items: Sequence[Finding], prefix: str = "") -> Html:
@@ -71,7 +67,8 @@ def recommended(findings: Sequence[Finding]) -> list[Finding]:
     if answer is not None and answer.variant is not None:
         findings = [item for item in findings if item.variant in (answer.variant, None)]
     candidates = [item for item in findings if item.rule not in ABOUT_THE_METHOD]
-    candidates = candidates or [item for item in findings if item.rule not in _OF_THE_PROFILER]
+    # What only the profiler's own options change is no advice on the program.
+    candidates = candidates or [item for item in findings if item.rule != "profiler_overhead"]
     candidates = [item for item in candidates if item.severity != "info" or not _unpriced(item)] or candidates
     by_rule: dict[str, Finding] = {}
     for item in _in_order(candidates):

@@ -15,9 +15,8 @@ from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.documents.syncs import predicted_site
 from steptrace.findings.estimated import step_words
 from steptrace.findings.predicted import predicted_findings
-from steptrace.findings.quality import FEW_STEPS
 from steptrace.findings.window import window_of
-from steptrace.limits import NOISE_FLOOR, PROFILER_OVERHEAD, SLOW_PROFILE
+from steptrace.limits import FEW_STEPS, NOISE_FLOOR, PROFILER_OVERHEAD, SLOW_PROFILE
 from steptrace.report.page.findings import MOST_FINDINGS, recommended
 from steptrace.report.page.markup import gain, sentence
 from steptrace.report.page.overview import overview_parts
