@@ -23,8 +23,8 @@
             return NOT_PLAIN;        \
     } while (0)
 
-const char *const FORM_NAMES[FORMS] = {"start",   "length",  "thread", "name",       "sort",     "integer",
-                                       "real",    "product", "list",   "list begin", "list end", "collective"};
+const char *const FORM_NAMES[FORMS] = {"start",   "length", "thread",  "name", "sort",
+                                       "integer", "real",   "product", "list", "collective"};
 
 enum { PH, CAT, NAME, PID, TID, TS, DUR, ARGS, EVENT_KEYS };
 
@@ -231,10 +231,6 @@ static int fill(Scanner *scanner, const Event *event, const Column *column, int6
     case LIST:
         list = list && scanner->types.count < MOST_LISTS;
         return number_text(&scanner->types, list ? arg->begin : "null", list ? (size_t)(arg->end - arg->begin) : 4, out);
-    case LIST_BEGIN:
-    case LIST_END:
-        *out = list ? (column->form == LIST_BEGIN ? arg->begin : arg->end) - text : -1;
-        return PLAIN;
     case COLLECTIVE:
         *out = given ? (int64_t)scanner->collectives.count : -1;
         return given ? add_span(&scanner->collectives, (size_t)(args->begin - text), (size_t)(args->end - text)) : PLAIN;

@@ -7,8 +7,8 @@
 
 /* What a column holds, by the names that Python declares: two of the event's own times, its thread and its name, the
    sort of event, or from an argument an integer, a number, the product of a list of three integers, the text of a list
-   as a number, where that text begins and ends in the chunk, or which of the chunk's collectives the argument names. */
-enum { START, LENGTH, THREAD, NAME_TEXT, SORT, INTEGER, REAL, PRODUCT, LIST, LIST_BEGIN, LIST_END, COLLECTIVE, FORMS };
+   as a number, or which of the chunk's collectives the argument names. */
+enum { START, LENGTH, THREAD, NAME_TEXT, SORT, INTEGER, REAL, PRODUCT, LIST, COLLECTIVE, FORMS };
 extern const char *const FORM_NAMES[FORMS];
 enum { PLAIN, NOT_PLAIN, NO_MEMORY };
 

@@ -71,7 +71,8 @@ def collective_args(args: dict[str, Any]) -> CollectiveArgs:
     )
 
 
-def input_bytes(dims: bytes, types: bytes) -> int:
+@lru_cache(maxsize=1 << 10)
+def input_bytes(dims: str, types: str) -> int:
     """Bytes of tensors, from the JSON lists of their sizes and types; `MISSING` if these are incomplete."""
     try:
         sizes, names = msgspec.json.decode(dims, type=list[list[int]]), msgspec.json.decode(types, type=list[str])
@@ -79,17 +80,6 @@ def input_bytes(dims: bytes, types: bytes) -> int:
     except (ValueError, KeyError, RecursionError, msgspec.DecodeError):
         return MISSING
     return MISSING if within(total, 0, LARGEST) is None else total
-
-
-@lru_cache(maxsize=1 << 14)
-def distinct_types(text: bytes) -> str:
-    """The distinct non-empty types in the JSON text of a list, nested lists included, joined by commas."""
-    try:
-        types = msgspec.json.decode(text, type=list[str | list[str]] | None) or []
-    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
-        return ""
-    flat = [name for item in types for name in ([item] if isinstance(item, str) else item)]
-    return ",".join(dict.fromkeys(name for name in flat if name))
 
 
 def plain_list(text: bytes) -> str:

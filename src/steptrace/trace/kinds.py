@@ -32,7 +32,7 @@ PHASES: Final = {"memory": "i"}
 #: The forms of columns (ext/compiled/scan.h says what each holds) and their dtypes.
 FORMS: Final[dict[str, type[np.int32 | np.int64 | np.float64]]] = {
     **dict.fromkeys(("thread", "name", "sort", "list", "collective"), np.int32),
-    **dict.fromkeys(("start", "length", "integer", "list begin", "list end"), np.int64),
+    **dict.fromkeys(("start", "length", "integer"), np.int64),
     **dict.fromkeys(("real", "product"), np.float64),
 }
 
@@ -53,8 +53,9 @@ _EVERY = {"ts": Column("start"), "dur": Column("length"), "thread": Column("thre
 _EXTERNAL_ID = Column("integer", "External id")
 _CORRELATION = Column("integer", "correlation")
 _COLLECTIVE = Column("collective", "Collective name")
+_TYPES, _SIZES = Column("list", "Input type"), Column("list", "Input Dims")
 
-#: The columns of each kind. A label's bytes are computed from its lists of sizes and types (`SPANS`).
+#: The columns of each kind.
 COLUMNS: Final[dict[str, dict[str, Column]]] = {
     "op": {
         **_EVERY,
@@ -62,9 +63,8 @@ COLUMNS: Final[dict[str, dict[str, Column]]] = {
         "sequence": Column("integer", "Sequence number"),
         "forward_thread": Column("integer", "Fwd thread id"),
         "collective": _COLLECTIVE,
-        "dtypes": Column("list", "Input type"),
-        "types": Column("list", "Input type"),
-        "sizes": Column("list", "Input Dims"),
+        "types": _TYPES,
+        "sizes": _SIZES,
         "strides": Column("list", "Input Strides"),
     },
     "call": {**_EVERY, "external_id": _EXTERNAL_ID, "correlation": _CORRELATION, "kind": Column("integer", "kind")},
@@ -83,10 +83,8 @@ COLUMNS: Final[dict[str, dict[str, Column]]] = {
     "label": {
         **_EVERY,
         "external_id": _EXTERNAL_ID,
-        "sizes_begin": Column("list begin", "Input Dims"),
-        "sizes_end": Column("list end", "Input Dims"),
-        "types_begin": Column("list begin", "Input type"),
-        "types_end": Column("list end", "Input type"),
+        "types": _TYPES,
+        "sizes": _SIZES,
     },
     "memory": {
         **_EVERY,
@@ -98,9 +96,8 @@ COLUMNS: Final[dict[str, dict[str, Column]]] = {
         "reserved": Column("integer", "Total Reserved"),
     },
 }
-#: An operator's lists as they are written.
+#: The columns that are lists.
 LISTS: Final = ("types", "sizes", "strides")
-SPANS: Final = ("sizes_begin", "sizes_end", "types_begin", "types_end")
 
 
 class Names:

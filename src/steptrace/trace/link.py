@@ -29,7 +29,7 @@ from steptrace.trace.columns import (
     take,
     text,
 )
-from steptrace.trace.events import MISSING
+from steptrace.trace.events import MISSING, input_bytes
 from steptrace.trace.kinds import LISTS
 from steptrace.trace.model import Trace, check
 from steptrace.trace.read import RawTrace, read_raw
@@ -87,7 +87,6 @@ def link(raw: RawTrace) -> Trace:
             names,
             external_id=optional(ops["external_id"]),
             sequence=optional(ops["sequence"]),
-            dtypes=text(ops["dtypes"], names),
             **{name: text(ops[name], names) for name in LISTS},
             parent=references(op_parent),
             backward=backward,
@@ -108,7 +107,7 @@ def link(raw: RawTrace) -> Trace:
             labels,
             names,
             parent=references(parents(labels)),
-            bytes=optional(labels["bytes"]),
+            bytes=optional(_input_bytes(labels, names)),
             step=references(step_of(labels["ts"], steps)),
         ),
         memory=tables.memory_table(raw.columns.pop("memory")),
@@ -124,6 +123,14 @@ def step_of(times: Ints, steps: pd.DataFrame) -> Ints:
     ends = starts + steps["host_dur"].to_numpy()
     row = np.searchsorted(starts, times, side="right").astype(np.int64) - 1
     return np.where((row >= 0) & (times < ends[np.maximum(row, 0)]), row, -1)
+
+
+def _input_bytes(labels: Columns, names: pd.Index) -> Ints:
+    """Input bytes of the host's collectives, by their labels; `MISSING` for other labels."""
+    sizes = np.full(len(labels["ts"]), MISSING, dtype=np.int64)
+    for row in np.flatnonzero(by_name(labels["name"], names, lambda name: naming.host_collective(name) is not None)):
+        sizes[row] = input_bytes(names[labels["sizes"][row]], names[labels["types"][row]])
+    return sizes
 
 
 def _steps(labels: Columns, names: pd.Index) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from steptrace.errors import TraceError
 from steptrace.trace.bounds import LATEST_NS, plain_text
 from steptrace.trace.columns_within import within_bounds, without_empty_steps
 from steptrace.trace.events import CollectiveArgs
-from steptrace.trace.kinds import COLUMNS, KINDS, LISTS, SPANS, GrowingColumn
+from steptrace.trace.kinds import COLUMNS, KINDS, LISTS, GrowingColumn
 from steptrace.trace.scan import ChunkScanner, Thread
 from steptrace.trace.stream import CHUNK, EventStream
 
@@ -50,10 +50,9 @@ class _Reader:
         self.thread_names: dict[Thread, str] = {}
         self._scanner = ChunkScanner(path)
         self._columns = {
-            kind: {name: GrowingColumn(column.dtype) for name, column in columns.items() if name not in SPANS}
+            kind: {name: GrowingColumn(column.dtype) for name, column in columns.items()}
             for kind, columns in COLUMNS.items()
         }
-        self._columns["label"]["bytes"] = GrowingColumn(np.int64)
 
     def add(self, chunk: bytes) -> None:
         """Append the rows of one chunk of events."""
@@ -112,7 +111,7 @@ class _Reader:
 
     def _plain_names(self, columns: dict[str, dict[str, NDArray[Any]]]) -> list[str]:
         """The names as `plain_text`, sorted; the columns then hold their indices."""
-        coded = [(c, key) for c in columns.values() for key in ("name", "category", "dtypes", *LISTS) if key in c]
+        coded = [(c, key) for c in columns.values() for key in ("name", "category", *LISTS) if key in c]
         written = self._scanner.names.values
         used = np.zeros(len(written), dtype=bool)
         for c, key in coded:

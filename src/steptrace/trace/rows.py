@@ -44,7 +44,6 @@ class OpRow(Document, frozen=True):
     name: Annotated[str, field("Operator name, such as `aten::index`.")]
     external_id: Annotated[int | None, field("The profiler's id, repeated on the launches it made.")]
     sequence: Annotated[int | None, field("Autograd sequence number, shared by an op and its backward.")]
-    dtypes: Annotated[str, field("Types of its inputs as recorded, each once; empty where none are recorded.")]
     types: Annotated[str, field("Types of its inputs as the trace has them, a JSON list; `null` where it has none.")]
     sizes: Annotated[str, field("The same of their sizes.")]
     strides: Annotated[str, field("The same of their strides.")]

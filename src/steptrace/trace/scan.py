@@ -18,17 +18,9 @@ from steptrace.compiled import compiled
 from steptrace.errors import TraceError
 from steptrace.trace.bounds import plain_text
 from steptrace.trace.decode import decode_events
-from steptrace.trace.events import (
-    MISSING,
-    CollectiveArgs,
-    Ints,
-    collective_args,
-    distinct_types,
-    input_bytes,
-    plain_list,
-)
-from steptrace.trace.kinds import COLUMNS, KINDS, LISTS, PHASES, SPANS, Names
-from steptrace.trace.names import GPU_CATEGORIES, host_collective
+from steptrace.trace.events import CollectiveArgs, collective_args, plain_list
+from steptrace.trace.kinds import COLUMNS, KINDS, LISTS, PHASES, Names
+from steptrace.trace.names import GPU_CATEGORIES
 
 Codes = NDArray[np.int32]
 Thread = tuple[int | str | None, int | str | None]
@@ -91,7 +83,6 @@ class ChunkScanner:
         self._sorts: list[tuple[str, str | None]] = []
         self._of_names = _Lookup(self.names, _text)
         self._of_threads = _Lookup(self.threads, lambda key: tuple(map(_id, key.split(b"\0"))))
-        self._of_types = _Lookup(self.names, distinct_types)
         self._of_lists = _Lookup(self.names, plain_list)
         sorts = (category for of in categories.values() for category in of)
         self._of_sorts = self.names.code(GPU_CATEGORIES.get(category, "") for category in sorts)
@@ -107,9 +98,8 @@ class ChunkScanner:
             raise self._unreadable(chunk)
         columns, named, described, counts, new = result
         try:
-            for lookup, texts in zip((self._of_names, self._of_threads, self._of_types), new, strict=False):
+            for lookup, texts in zip((self._of_names, self._of_threads, self._of_lists), new, strict=False):
                 lookup.add(texts)
-            self._of_lists.add(new[2])
             self._sorts += map(_sort, new[3])
             collectives = [collective_args(_ARGS.decode(chunk[begin:end])) for begin, end in described]
             events = [_THREAD_NAME.decode(chunk[begin:end]) for begin, end in named]
@@ -118,7 +108,7 @@ class ChunkScanner:
         numbers = np.frombuffer(counts, dtype=np.int64)
         return Scanned(
             {
-                kind: self._columns(kind, given, collectives, chunk)
+                kind: self._columns(kind, given, collectives)
                 for kind, given in zip(COLUMNS, columns, strict=True)
                 if given[0]
             },
@@ -137,38 +127,21 @@ class ChunkScanner:
         shown = fmt.clipped(plain_text(text.decode(errors="replace")), 200)
         return TraceError(f"an event that cannot be read: {shown}", where=self._path, expected="a Kineto trace (JSON)")
 
-    def _columns(
-        self, kind: str, given: list[bytes], collectives: list[CollectiveArgs], chunk: bytes
-    ) -> dict[str, NDArray[Any]]:
+    def _columns(self, kind: str, given: list[bytes], collectives: list[CollectiveArgs]) -> dict[str, NDArray[Any]]:
         columns: dict[str, NDArray[Any]] = {
             name: np.frombuffer(data, column.dtype)
             for (name, column), data in zip(COLUMNS[kind].items(), given, strict=True)
         }
         columns["name"], columns["thread"] = self._of_names[columns["name"]], self._of_threads[columns["thread"]]
-        if "dtypes" in columns:
-            columns["dtypes"] = self._of_types[columns["dtypes"]]
-            columns |= {name: self._of_lists[columns[name]] for name in LISTS}
+        columns |= {name: self._of_lists[columns[name]] for name in LISTS if name in columns}
         if "category" in columns:
             columns["category"] = self._of_sorts[columns["category"]]
         if "collective" in columns:
             columns["collective"] = np.append(self.collectives.code(collectives), np.int32(-1))[columns["collective"]]
-        if kind == "label":
-            columns["bytes"] = self._input_bytes(columns["name"], [columns.pop(name) for name in SPANS], chunk)
         if kind == "memory":
             allocator = columns["name"] == self.names.code([_MEMORY_EVENT])
             columns = {name: values[allocator] for name, values in columns.items()}
         return columns
-
-    def _input_bytes(self, codes: Codes, spans: list[Ints], chunk: bytes) -> Ints:
-        """Input bytes of the host's collectives, by their labels; `MISSING` for other labels."""
-        names = self.names.values
-        wanted = np.isin(codes, [code for code in np.unique(codes) if host_collective(names[code]) is not None])
-        sizes = np.full(len(codes), MISSING, dtype=np.int64)
-        for row in np.flatnonzero(wanted):
-            begin, end, types_begin, types_end = (int(span[row]) for span in spans)
-            if begin >= 0 and types_begin >= 0:
-                sizes[row] = input_bytes(chunk[begin:end], chunk[types_begin:types_end])
-        return sizes
 
 
 def _text(written: bytes) -> str:

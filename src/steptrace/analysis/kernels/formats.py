@@ -213,13 +213,13 @@ def kernel_formats(trace: Trace) -> pd.DataFrame:
         {
             "name": kernels["name"].cat.codes.to_numpy()[chosen],
             "op": take(trace.ops["name"].cat.codes.to_numpy().astype(np.int64), op),
-            "types": take(trace.ops["dtypes"].cat.codes.to_numpy().astype(np.int64), op),
+            "types": take(trace.ops["types"].cat.codes.to_numpy().astype(np.int64), op),
             "ns": kernels["dur"].to_numpy()[chosen],
         }
     )
     names, operators, types_of = (
         [str(name) for name in column.cat.categories]
-        for column in (kernels["name"], trace.ops["name"], trace.ops["dtypes"])
+        for column in (kernels["name"], trace.ops["name"], trace.ops["types"])
     )
     # Judged once for each pair of name and operator: a trace has millions of kernels, but hundreds of pairs.
     by_key = codes.groupby(["name", "op", "types"], sort=True)["ns"].agg(count="size", ns="sum").reset_index()
@@ -263,11 +263,11 @@ def precision_of(formats: pd.DataFrame) -> Precision:
 
 
 def type_format(types: str) -> str:
-    """The narrowest floating-point format among an operator's input types (`ops.dtypes`), `unknown` without any.
+    """The narrowest floating-point format among an operator's input types (`ops.types`), `unknown` without any.
 
     With integers alone it is unknown: a copy of bytes and an operator on indices look the same.
     """
-    parts = types.split(",")
+    parts = re.findall(r'"([^"]+)"', types)
     if any(_NARROW.match(part) and "Float" in part for part in parts):
         return "bits8"
     formats = {_TYPES[part] for part in parts if part in _TYPES}
