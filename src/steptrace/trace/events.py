@@ -16,9 +16,6 @@ Ints = NDArray[np.int64]
 #: Marks missing values in integer columns while reading; in tables they are null.
 MISSING: Final = -(1 << 63)
 
-#: Kineto's times count from 1970 or from the machine's boot: real ones are later than ten seconds.
-FAR_FROM_ZERO_NS: Final = 10_000_000_000
-
 _LATEST_US = Decimal(LATEST_NS) / 1000
 
 #: Bytes of an element, by the types of inputs that the profiler writes for a label.

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from steptrace import format as fmt
 from steptrace.errors import TraceError
-from steptrace.trace.bounds import LATEST_NS, plain_text
-from steptrace.trace.columns_within import within_bounds, without_empty_steps
+from steptrace.trace.bounds import plain_text
+from steptrace.trace.columns_within import within_bounds
 from steptrace.trace.events import CollectiveArgs
 from steptrace.trace.kinds import COLUMNS, KINDS, LISTS, GrowingColumn
 from steptrace.trace.scan import ChunkScanner, Thread
@@ -62,15 +62,14 @@ class _Reader:
         for kind, columns in scanned.columns.items():
             for name, values in columns.items():
                 self._columns[kind][name].append(values)
-        self.thread_names |= {_thread(*key): plain_text(name) for key, name in scanned.thread_names.items()}
+        self.thread_names |= scanned.thread_names
 
     def finish(self, metadata: dict[str, Any]) -> RawTrace:
         """The whole file's columns, with times since the first event; `metadata`: the file's other keys."""
         notes: list[str] = []
         read = {kind: {name: column.array() for name, column in of.items()} for kind, of in self._columns.items()}
-        columns = within_bounds(read, notes, self.path)
+        columns = within_bounds(read, self._scanner.names.values, notes, self.path)
         names = self._plain_names(columns)
-        columns["label"] = without_empty_steps(columns["label"], names, notes)
         starts = [c["ts"].min() for kind, c in columns.items() if len(c["ts"]) and kind != "memory"]
         recognised = any(f"X {category}" in self.counts for category in (*KINDS, *_NOT_NEEDED))
         if not starts and not recognised and any(name.startswith("X") for name in self.counts):
@@ -90,18 +89,15 @@ class _Reader:
             )
         base = int(min(starts))
         notes += _unknown_categories(self.counts)
-        for kind, c in columns.items():
+        for c in columns.values():
             c["ts"] -= base
-            if negative := int((c["dur"] < 0).sum()):
-                notes.append(f"{fmt.plural(negative, 'event')} ({kind}) of negative length, taken as 0")
-                c["dur"] = np.maximum(c["dur"], 0)
         if not any(int((c["ts"] + c["dur"]).max()) for c in columns.values() if len(c["ts"])):
             raise TraceError("none of its events takes any time", where=self.path, expected="a recorded program")
         return RawTrace(
             path=self.path,
             columns=columns,
             names=names,
-            threads=[_thread(*key) for key in self._scanner.threads.values],
+            threads=self._scanner.threads.values,
             thread_names=self.thread_names,
             metadata=metadata,
             base_ns=base,
@@ -143,17 +139,6 @@ def _unknown_categories(counts: Counter[str]) -> list[str]:
     unknown = {name[2:]: number for name, number in counts.items() if name.startswith("X") and name not in recognised}
     names = fmt.clipped(plain_text(", ".join(sorted(unknown))), 100)
     return [f"{fmt.plural(sum(unknown.values()), 'event')} of other categories left out: {names}"] if unknown else []
-
-
-def _thread(pid: Any, tid: Any) -> Thread:
-    """A thread's ids; numbers beyond int64 are texts."""
-    return _id(pid), _id(tid)
-
-
-def _id(value: Any) -> int | str | None:
-    if isinstance(value, int):
-        return value if -LATEST_NS < value < LATEST_NS else plain_text(str(value))
-    return None if value is None else plain_text(value)
 
 
 def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from steptrace import format as fmt
 from steptrace.compiled import compiled
 from steptrace.errors import TraceError
-from steptrace.trace.bounds import plain_text
+from steptrace.trace.bounds import LATEST_NS, plain_text
 from steptrace.trace.decode import decode_events
 from steptrace.trace.events import CollectiveArgs, collective_args, plain_list
 from steptrace.trace.kinds import COLUMNS, KINDS, LISTS, PHASES, Names
@@ -82,7 +82,7 @@ class ChunkScanner:
         self._scanner = compiled.Scanner(int.from_bytes(os.urandom(8)), layout)
         self._sorts: list[tuple[str, str | None]] = []
         self._of_names = _Lookup(self.names, _text)
-        self._of_threads = _Lookup(self.threads, lambda key: tuple(map(_id, key.split(b"\0"))))
+        self._of_threads = _Lookup(self.threads, lambda key: tuple(map(_written_id, key.split(b"\0"))))
         self._of_lists = _Lookup(self.names, plain_list)
         sorts = (category for of in categories.values() for category in of)
         self._of_sorts = self.names.code(GPU_CATEGORIES.get(category, "") for category in sorts)
@@ -114,7 +114,7 @@ class ChunkScanner:
             },
             {self._sorts[i]: int(numbers[i]) for i in np.flatnonzero(numbers)},
             {
-                (event.pid, event.tid): name
+                (_id(event.pid), _id(event.tid)): plain_text(name)
                 for event in events
                 if isinstance(name := (event.args or {}).get("name"), str)
             },
@@ -149,9 +149,15 @@ def _text(written: bytes) -> str:
     return _STRING.decode(f'"{written.decode(errors="replace")}"')
 
 
-def _id(written: bytes) -> int | str | None:
-    value: int | str | None = _ID.decode(written.decode(errors="replace") or "null")
-    return value
+def _written_id(written: bytes) -> int | str | None:
+    return _id(_ID.decode(written.decode(errors="replace") or "null"))
+
+
+def _id(value: int | str | None) -> int | str | None:
+    """The id of a process or thread; a number beyond int64 as text."""
+    if value is None or (isinstance(value, int) and -LATEST_NS < value < LATEST_NS):
+        return value
+    return plain_text(str(value))
 
 
 def _sort(written: bytes) -> tuple[str, str | None]:
