@@ -14,15 +14,14 @@ from steptrace.analysis.common.call_tree import depths
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.idle import idle_gaps
 from steptrace.analysis.syncs import sync_costs
+from steptrace.format import plural
 from steptrace.intervals import Ints
 from steptrace.trace import names as naming
 from steptrace.trace.columns import Mask, map_names, marks_steps, nearest, row_numbers, start_end, take
 from steptrace.trace.model import Trace, median_step
 
-#: Most threads and streams with boxes; a training rank has few that work.
+#: Most threads and streams with a lane; a training rank has few that work.
 MOST_THREADS, MOST_STREAMS = 5, 8
-#: Most threads and streams with a lane; the rest share one lane without boxes.
-_MOST_LANES = 100
 #: Levels of labels, and of operators without and with a GPU, whose lanes show the rest.
 _LABEL_LEVELS, _OP_LEVELS, _OP_LEVELS_WITH_GPU = 2, 2, 1
 
@@ -48,7 +47,6 @@ class Lane:
     kind: str
     name: str
     events: pd.DataFrame
-    shown: bool = True
 
 
 def shown_time(trace: Trace) -> Shown:
@@ -61,14 +59,17 @@ def shown_time(trace: Trace) -> Shown:
     return Shown(row, start, start + max(int(step["dur"]), 1), start + int(step["host_dur"]))
 
 
-def lanes_of(trace: Trace) -> list[Lane]:
-    """The lanes from top to bottom, without empty ones."""
+def lanes_of(trace: Trace) -> tuple[list[Lane], list[str]]:
+    """The lanes from top to bottom, without empty ones; how many threads and streams there is no lane for."""
     time, with_gpu = shown_time(trace), trace.device is not None
-    lanes = _threads(trace, time, _OP_LEVELS_WITH_GPU if with_gpu else _OP_LEVELS)
+    lanes, more_threads = _threads(trace, time, _OP_LEVELS_WITH_GPU if with_gpu else _OP_LEVELS)
     lanes += [_calls(trace, time), _syncs(sync_costs(trace), time)]
+    more_streams = 0
     if with_gpu:
-        lanes += [_idle(idle_gaps(trace), time), *_streams(trace, time)]
-    return [lane for lane in lanes if len(lane.events)]
+        streams, more_streams = _streams(trace, time)
+        lanes += [_idle(idle_gaps(trace), time), *streams]
+    left_out = [plural(more, what) for more, what in ((more_threads, "thread"), (more_streams, "stream")) if more]
+    return [lane for lane in lanes if len(lane.events)], left_out
 
 
 def _events(rows: pd.DataFrame, level: Ints, kind: Sequence[str], name: Sequence[str], time: Shown) -> pd.DataFrame:
@@ -87,8 +88,8 @@ def _chosen(table: pd.DataFrame, time: Shown, wanted: Mask | None = None) -> Int
     return rows
 
 
-def _threads(trace: Trace, time: Shown, op_levels: int) -> list[Lane]:
-    """The host threads with labels or operators in the time shown."""
+def _threads(trace: Trace, time: Shown, op_levels: int) -> tuple[list[Lane], int]:
+    """The host threads with labels or operators in the time shown, and how many more there are."""
     # Without the marks of steps, and without the autograd engine's wrappers, which hide their nodes.
     labels, label_level = _outermost(trace.annotations, time, ~marks_steps(trace.annotations), _LABEL_LEVELS)
     nodes = map_names(trace.ops["name"], lambda name: not name.startswith(naming.ENGINE))
@@ -101,21 +102,14 @@ def _threads(trace: Trace, time: Shown, op_levels: int) -> list[Lane]:
     events = _events(rows, np.concatenate([label_level, op_level]), kinds, names, time)
     lanes = []
     present = _order(trace, time, thread, events)
-    for place, number in enumerate(present[:_MOST_LANES]):
+    for number in present[:MOST_THREADS]:
         own = thread == number
         part, ops_here = events[own].copy(), is_op[own]
         # Operators stand below as many levels of labels as this thread has.
         above = int(part["level"][~ops_here].max()) + 1 if (~ops_here).any() else 0
         part["level"] += np.where(ops_here, above, 0)
-        lanes.append(Lane("host", _thread_name(trace, time, number), part, place < MOST_THREADS))
-    return [*lanes, *_rest("host", "threads", events, thread, present[_MOST_LANES:])]
-
-
-def _rest(kind: str, what: str, events: pd.DataFrame, of: Ints, numbers: Sequence[int]) -> list[Lane]:
-    """The lane of all threads or streams without their own; `of` is the number of each event's."""
-    if not numbers:
-        return []
-    return [Lane(kind, f"{len(numbers):,} more {what}", events[np.isin(of, numbers)], shown=False)]
+        lanes.append(Lane("host", _thread_name(trace, time, number), part))
+    return lanes, len(present) - len(lanes)
 
 
 def _kind(name: str, usual: str) -> str:
@@ -205,8 +199,8 @@ def _idle(gaps: pd.DataFrame, time: Shown) -> Lane:
     return Lane("idle", "GPU idle", _events(shown, level, [f"idle_{cause}" for cause in shown["cause"]], ended, time))
 
 
-def _streams(trace: Trace, time: Shown) -> list[Lane]:
-    """The GPU's streams by number; of many the busiest have boxes."""
+def _streams(trace: Trace, time: Shown) -> tuple[list[Lane], int]:
+    """The GPU's busiest streams by number, and how many more there are."""
     device = trace.device
     table = trace.kernels
     rows = table.iloc[_chosen(table, time, (table["device"] == device).to_numpy())]
@@ -215,9 +209,6 @@ def _streams(trace: Trace, time: Shown) -> list[Lane]:
     events = _events(rows, level, rows["kind"].astype(str).tolist(), [short[name] for name in rows["name"]], time)
     stream = rows["stream"].to_numpy()
     total = (events["end"] - events["start"]).groupby(stream).sum().sort_index().sort_values(kind="stable")
-    busiest = set(total.index[-MOST_STREAMS:])
-    lanes = [
-        Lane("stream", f"GPU {device}, stream {number}", events[stream == number], number in busiest)
-        for number in sorted(total.index[-_MOST_LANES:])
-    ]
-    return [*lanes, *_rest("stream", f"streams of GPU {device}", events, stream, [*total.index[:-_MOST_LANES]])]
+    busiest = sorted(total.index[-MOST_STREAMS:])
+    lanes = [Lane("stream", f"GPU {device}, stream {number}", events[stream == number]) for number in busiest]
+    return lanes, len(total) - len(lanes)

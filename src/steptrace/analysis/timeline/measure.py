@@ -31,14 +31,15 @@ _BOX = ("lane", "level", "kind", "name", "start_ns", "dur_ns", "events", "time_n
 
 
 @once
-def timeline(trace: Trace) -> tuple[list[Lane], pd.DataFrame]:
-    """The lanes and the boxes of those that are shown: see `merge`.
+def timeline(trace: Trace) -> tuple[list[Lane], pd.DataFrame, list[str]]:
+    """The lanes and their boxes (see `merge`), and what there is no lane for.
 
     Times of boxes count from the start of the time shown; `lane` is the place in the list.
     """
-    lanes = lanes_of(trace)
-    drawn = [lane.events.assign(lane=number) for number, lane in enumerate(lanes) if lane.shown]
-    return lanes, _boxes(drawn, shown_time(trace)) if drawn else pd.DataFrame({name: [] for name in _BOX})
+    lanes, left_out = lanes_of(trace)
+    drawn = [lane.events.assign(lane=number) for number, lane in enumerate(lanes)]
+    boxes = _boxes(drawn, shown_time(trace)) if drawn else pd.DataFrame({name: [] for name in _BOX})
+    return lanes, boxes, left_out
 
 
 def merge(events: pd.DataFrame, shorter_than: int) -> pd.DataFrame:
@@ -91,7 +92,7 @@ def shown_timeline(trace: Trace) -> Timeline | None:
 
     Boxes are columns, lane by lane; `what` is the index in `names` and `kinds`.
     """
-    lanes, boxes = timeline(trace)
+    lanes, boxes, left_out = timeline(trace)
     if boxes.empty:
         return None
     time = shown_time(trace)
@@ -99,16 +100,14 @@ def shown_timeline(trace: Trace) -> Timeline | None:
     columns = boxes[["start_ns", "dur_ns", "level", "events", "time_ns"]].assign(what=what)
     shown = []
     for number, lane in enumerate(lanes):
-        if lane.shown:
-            own = columns[(boxes["lane"] == number).to_numpy()]
-            values = {str(name): tuple(values.tolist()) for name, values in own.items()}
-            shown.append(ShownLane(kind=lane.kind, name=lane.name, **values))
+        own = columns[(boxes["lane"] == number).to_numpy()]
+        values = {str(name): tuple(values.tolist()) for name, values in own.items()}
+        shown.append(ShownLane(kind=lane.kind, name=lane.name, **values))
     return Timeline(
         step=None if time.step is None else int(trace.steps["index"].iloc[time.step]),
         span_ns=time.end - time.start,
         host_ns=None if time.host_end is None else time.host_end - time.start,
-        events=sum(len(lane.events) for lane in lanes),
-        left_out=tuple(lane.name for lane in lanes if not lane.shown),
+        left_out=tuple(left_out),
         kinds=tuple(str(kind) for kind, _ in pairs),
         names=tuple(str(name)[:_LONGEST_NAME] for _, name in pairs),
         lanes=tuple(shown),

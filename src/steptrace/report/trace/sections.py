@@ -111,7 +111,9 @@ def timeline(view: TraceView, _: str) -> Parts | None:
             "the only profiled one" if len(view.trace.steps) == 1 else f"the median of {len(view.trace.steps)} steps"
         )
         sentence = f"ProfilerStep#{picture.step}, {which}: {length}."
-    left_out = f"Left out, with less time than those shown: {'; '.join(picture.left_out)}." if picture.left_out else ""
+    left_out = (
+        f"Left out: {' and '.join(picture.left_out)} with less time than those shown." if picture.left_out else ""
+    )
     terms = definitions(["Timeline.step", "Lane.events", "Lane.kind", "Idle.by_cause"])
     return [
         note(f"{sentence} Point at a box for its name and length."),
