@@ -29,7 +29,7 @@ static void scanner_free(PyObject *self)
         free(scanner->rows[kind].values);
     for (int i = 0; i < scanner->args.count; i++)
         free((char *)scanner->args.names[i]);
-    free(scanner->thread_names.spans);
+    free(scanner->others.spans);
     free(scanner->collectives.spans);
     free(scanner->counts);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
@@ -207,14 +207,15 @@ static PyObject *result(Scanner *scanner)
 {
     PyObject *parts[5] = {
         columns(scanner),
-        span_list(&scanner->thread_names),
+        span_list(&scanner->others),
         span_list(&scanner->collectives),
         PyBytes_FromStringAndSize((const char *)scanner->counts, (Py_ssize_t)(scanner->sorts.count * 8)),
         new_strings(scanner),
     };
     PyObject *tuple = NULL;
     if (parts[0] && parts[1] && parts[2] && parts[3] && parts[4]) {
-        tuple = PyTuple_Pack(5, parts[0], parts[1], parts[2], parts[3], parts[4]);
+        tuple = Py_BuildValue("(OOOOOni)", parts[0], parts[1], parts[2], parts[3], parts[4], (Py_ssize_t)scanner->taken,
+                              scanner->ended);
         scanner->given[0] = scanner->names.count;
         scanner->given[1] = scanner->threads.count;
         scanner->given[2] = scanner->types.count;
@@ -243,16 +244,12 @@ static PyObject *scanner_scan(PyObject *self, PyObject *args)
     PyEval_RestoreThread(state);
     scanner->busy = 0;
     PyBuffer_Release(&buffer);
-    if (status == NO_MEMORY)
-        return PyErr_NoMemory();
-    if (status == PLAIN)
-        return result(scanner);
-    Py_RETURN_NONE;
+    return status == NO_MEMORY ? PyErr_NoMemory() : result(scanner);
 }
 
 static PyMethodDef SCANNER_METHODS[] = {
     {"scan", scanner_scan, METH_VARARGS,
-     "scan(text): the columns of a chunk; None if it is no JSON, or not a list of events."},
+     "scan(text): the columns of the next whole events, how much of the text they are, and whether they are the last."},
     {NULL, NULL, 0, NULL},
 };
 

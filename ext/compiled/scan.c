@@ -302,8 +302,9 @@ static int add_event(Scanner *scanner, Text *text, const char *begin)
     TRY(number_sort(scanner, &event, &sort));
     if ((size_t)sort < scanner->declared_sorts)
         return add_row(scanner, &event, scanner->kinds[sort], sort, times, begin);
-    if (event.of[CAT].kind != STRING && is_text(&event.of[PH], "M") && is_text(name, "thread_name"))
-        return add_span(&scanner->thread_names, (size_t)(at - begin), (size_t)(text->at - begin));
+    if (!scanner->kind_count ||
+        (event.of[CAT].kind != STRING && is_text(&event.of[PH], "M") && is_text(name, "thread_name")))
+        return add_span(&scanner->others, (size_t)(at - begin), (size_t)(text->at - begin));
     return PLAIN;
 }
 
@@ -312,18 +313,24 @@ int scan_chunk(Scanner *scanner, const char *begin, size_t length)
     Text text = {begin, begin + length};
     for (int kind = 0; kind < scanner->kind_count; kind++)
         scanner->rows[kind].rows = 0;
-    scanner->thread_names.count = scanner->collectives.count = 0;
+    scanner->others.count = scanner->collectives.count = scanner->taken = 0;
     if (scanner->counts_room)
         memset(scanner->counts, 0, scanner->counts_room * sizeof *scanner->counts);
-    PLAINLY(json_space(&text) || *text.at++ != '[' || json_space(&text));
-    if (*text.at != ']')
-        for (;;) {
-            TRY(add_event(scanner, &text, begin));
-            PLAINLY(json_space(&text));
-            if (*text.at == ']')
+    while (!scanner->ended && !json_space(&text)) {
+        if (*text.at == ']') {
+            text.at++;
+            scanner->ended = 1;
+        } else {
+            if (scanner->some && (*text.at++ != ',' || json_space(&text)))
                 break;
-            PLAINLY(*text.at++ != ',' || json_space(&text));
+            int status = add_event(scanner, &text, begin);
+            if (status == NO_MEMORY)
+                return status;
+            if (status != PLAIN)
+                break;
+            scanner->some = 1;
         }
-    text.at++;
-    return json_space(&text) ? PLAIN : NOT_PLAIN;
+        scanner->taken = (size_t)(text.at - begin);
+    }
+    return PLAIN;
 }

@@ -52,11 +52,14 @@ typedef struct {
     int64_t *counts; /* events of each sort in the chunk */
     size_t counts_room;
     Rows rows[MOST_KINDS];
-    Spans thread_names, collectives; /* the text of events that name threads; of arguments that tell of a collective */
-    int busy;
+    Spans others, collectives; /* the text of events that name threads; of arguments that tell of a collective */
+    int busy, some, ended; /* whether there was an event before, and whether the array has ended */
+    size_t taken;
 } Scanner;
 
-/* One of the results above; with PLAIN the scanner holds the chunk's columns. */
+/* Takes the events of an array as far as they are whole and plain, from where the last call stopped: `taken` says how much
+   of the text that is. PLAIN or NO_MEMORY; with PLAIN the scanner holds the columns of these events. A scanner without
+   kinds takes the text of every event among the `others`. */
 int scan_chunk(Scanner *scanner, const char *text, size_t length);
 
 #endif

@@ -23,7 +23,7 @@ def test_the_policy_names_the_script_that_is_there() -> None:
 def test_a_tampered_kind_of_box_stays_text() -> None:
     lane = {"kind": "stream", "name": "a", "start_ns": [0], "dur_ns": [9], "level": [0], "events": [1]}
     lane |= {"time_ns": [9], "what": [0]}
-    step = {"step": 1, "span_ns": 9, "host_ns": 9, "events": 1, "left_out": []}
+    step = {"step": 1, "span_ns": 9, "host_ns": 9, "left_out": []}
     hostile = '"><script>alert(1)</script>'
     drawn = timeline_figure(fill(Timeline, {**step, "kinds": [hostile], "names": ["n"], "lanes": [lane]}))
     assert drawn is not None

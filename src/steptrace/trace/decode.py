@@ -1,58 +1,20 @@
-"""Tolerant JSON: finds the ends of values without decoding them, and repairs known mistakes of Kineto's."""
+"""Tolerant JSON: repairs known mistakes of Kineto's, and says what is wrong with a text."""
 
+import json
 import re
 from decimal import Decimal
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from steptrace.errors import TraceError
+from steptrace import format as fmt
+from steptrace.trace.bounds import plain_text
 
 Value = TypeVar("Value")
 
 # Possessive, so that long strings take no memory; an unclosed string is one token, so that nothing is read twice.
-_STRING: Final = rb'"(?:[^"\\]++|\\.)*+(?:"|(?P<open>\\?\Z))'
-_STRINGS = re.compile(_STRING, re.DOTALL)
-_TOKEN = re.compile(_STRING + rb"|[\[\]{}]", re.DOTALL)
+_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _BARE_NUMBER = re.compile(rb"(?<=[:\[,])(\s*)-?(?:nan|inf|infinity)\b", re.IGNORECASE)
-
-
-class Scan:
-    """The result of a scan over text from within an array.
-
-    `last_gap` is the position of the last `}` that ended an element and was followed by another; `end_of_array` that
-    of the `]` that closes the array; the rest is the state at the end of the text.
-    """
-
-    def __init__(self) -> None:
-        self.last_gap: int | None = None
-        self.end_of_array: int | None = None
-        self.open_brackets = 0
-        self.open_string = False
-
-
-def scan(text: bytes) -> Scan:
-    """Scan text from within an array to the array's end, or to the text's."""
-    result = Scan()
-    depth, closed = 0, None
-    for match in _TOKEN.finditer(text):
-        first = text[match.start()]
-        if first == 0x22:
-            result.open_string = match.lastgroup == "open"
-        elif first in b"{[":
-            if depth == 0 and closed is not None:
-                result.last_gap = closed
-            depth += 1
-        else:
-            depth -= 1
-            if depth < 0:
-                result.end_of_array = match.start()
-                return result
-            if depth == 0:
-                closed = match.start()
-    result.open_brackets = depth
-    return result
 
 
 def repair(text: bytes) -> bytes:
@@ -107,23 +69,46 @@ class Event(msgspec.Struct, gc=False):
     args: dict[str, msgspec.Raw] | None = None
 
 
-_TEXTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _EVENT: Final = msgspec.json.Decoder(Event)
 
 
-def decode_events(chunk: bytes, path: Path) -> list[tuple[Event, bytes]]:
-    """The events of a chunk, each with its text, made valid JSON where it is not.
+def decode_event(text: bytes) -> tuple[Event, bytes]:
+    """An event, and its text, made valid JSON where it is not.
 
     Raises:
-        TraceError: it is not JSON, or not a list of events.
+        msgspec.DecodeError: it is no event.
     """
+    # msgspec checks UTF-8 only in strings that it decodes.
+    text = text.decode(errors="replace").encode()
     try:
-        # msgspec checks UTF-8 only in strings that it decodes.
-        texts = decode_leniently(_TEXTS, chunk.decode(errors="replace").encode())
-        return [(_EVENT.decode(text), bytes(text)) for text in texts]
-    except msgspec.ValidationError as error:
-        raise TraceError(
-            f"valid JSON, but not a trace: {error}", where=path, expected="events as torch.profiler writes them"
-        ) from error
+        return _EVENT.decode(text), text
+    except (msgspec.DecodeError, RecursionError):
+        text = repair(text)
+        return decode_leniently(_EVENT, text), text
+
+
+def is_truncated(text: bytes) -> bool:
+    """Whether a text is the beginning of a JSON value."""
+    try:
+        decode_leniently(_OBJECT, text)
     except msgspec.DecodeError as error:
-        raise TraceError(f"invalid JSON among the events ({error})", where=path) from error
+        return "truncated" in str(error)
+    return False
+
+
+def why_no_event(text: bytes) -> str | None:
+    """Why no event begins a text that follows the events of an array; None if the text ends too early."""
+    text = repair(text.lstrip().removeprefix(b",")).lstrip()
+    if not text or is_truncated(text):
+        return None
+    whole = text.decode()
+    try:
+        _, end = json.JSONDecoder(strict=False).raw_decode(whole)
+        _EVENT.decode(whole[:end])
+    except msgspec.ValidationError as error:
+        return f"valid JSON, but not a trace: {error}"
+    except RecursionError:
+        return "invalid JSON among the events (nested too deep)"
+    except (ValueError, msgspec.DecodeError) as error:
+        return f"invalid JSON among the events ({error})"
+    return f"an event that cannot be read: {fmt.clipped(plain_text(whole[:end]), 200)}"

@@ -13,12 +13,13 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from steptrace.compiled import compiled
 from steptrace.documents.summary import TraceExcerpt
 from steptrace.errors import ConfigError, TraceError
 from steptrace.files import replace_atomically
 from steptrace.trace import names as naming
 from steptrace.trace.columns import start_end
-from steptrace.trace.decode import Event, decode_events, repair
+from steptrace.trace.decode import Event, decode_event, repair
 from steptrace.trace.events import ns_to_us, to_ns
 from steptrace.trace.find import EXCERPT_FILE
 from steptrace.trace.link import read_trace
@@ -124,17 +125,26 @@ def _written(event: Event, text: bytes, step: int, extent: tuple[int, int]) -> b
 
 def _write(trace: Path, step: int, extent: tuple[int, int], out: Path) -> int:
     """Write an excerpt, gzipped; returns the number of events."""
-    stream, count, head = EventStream(trace), 0, b""
+    stream, scanner, count, head = EventStream(trace), compiled.Scanner(0, []), 0, b""
     # Without file name and time in the gzip header: equal excerpts are equal files.
     with out.open("wb") as raw, gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0) as file:
-        for chunk in stream:
+
+        def copy(chunk: bytes) -> tuple[int, bool]:
+            nonlocal count, head
             if not head:
                 head = repair(stream.head.lstrip())
                 file.write(head)
-            for event, text in decode_events(chunk, trace):
-                if (written := _written(event, text, step, extent)) is not None:
+            _, texts, *_, taken, ended = scanner.scan(chunk)
+            for begin, end in texts:
+                if (written := _written(*decode_event(chunk[begin:end]), step, extent)) is not None:
                     file.write((b",\n" if count else b"\n") + written)
                     count += 1
+            return taken, bool(ended)
+
+        try:
+            stream.read(copy)
+        except msgspec.DecodeError as error:
+            raise TraceError(f"an event that is no event ({error})", where=trace) from error
         note = b',\n"steptraceExcerpt": ' + msgspec.json.encode({"of": trace.name, "step": step})
         file.write(b"\n]" + (note if head.startswith(b"{") else b"") + repair(stream.tail))
     return count

@@ -54,8 +54,8 @@ class _Reader:
             for kind, columns in COLUMNS.items()
         }
 
-    def add(self, chunk: bytes) -> None:
-        """Append the rows of one chunk of events."""
+    def add(self, chunk: bytes) -> tuple[int, bool]:
+        """Append the rows of the whole events that a text begins with: see `EventStream.read`."""
         scanned = self._scanner.scan(chunk)
         for (phase, category), number in scanned.counts.items():
             self.counts[f"{phase} {category}" if category else phase] += number
@@ -63,6 +63,7 @@ class _Reader:
             for name, values in columns.items():
                 self._columns[kind][name].append(values)
         self.thread_names |= scanned.thread_names
+        return scanned.taken, scanned.ended
 
     def finish(self, metadata: dict[str, Any]) -> RawTrace:
         """The whole file's columns, with times since the first event; `metadata`: the file's other keys."""
@@ -150,6 +151,5 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
     """
     stream = EventStream(path, chunk=chunk)
     reader = _Reader(path)
-    for events in stream:
-        reader.add(events)
+    stream.read(reader.add)
     return reader.finish(stream.metadata)

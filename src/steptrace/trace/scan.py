@@ -13,11 +13,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from steptrace import format as fmt
 from steptrace.compiled import compiled
 from steptrace.errors import TraceError
 from steptrace.trace.bounds import LATEST_NS, plain_text
-from steptrace.trace.decode import decode_events
+from steptrace.trace.decode import decode_leniently
 from steptrace.trace.events import CollectiveArgs, collective_args, plain_list
 from steptrace.trace.kinds import COLUMNS, KINDS, LISTS, PHASES, Names
 from steptrace.trace.names import GPU_CATEGORIES
@@ -43,11 +42,16 @@ _ARGS = msgspec.json.Decoder(dict[str, Any])
 
 @dataclass(frozen=True)
 class Scanned:
-    """A chunk's content: columns by kind, the number of events by phase and category, and names of threads."""
+    """A chunk's content: columns by kind, the number of events by phase and category, and names of threads.
+
+    `taken` is the length of the text that was read, up to the end of an event; `ended` whether the array has ended.
+    """
 
     columns: dict[str, dict[str, NDArray[Any]]]
     counts: dict[tuple[str, str | None], int]
     thread_names: dict[Thread, str]
+    taken: int
+    ended: bool
 
 
 class _Lookup:
@@ -88,21 +92,18 @@ class ChunkScanner:
         self._of_sorts = self.names.code(GPU_CATEGORIES.get(category, "") for category in sorts)
 
     def scan(self, chunk: bytes) -> Scanned:
-        """The content of a chunk, the JSON text of an array.
+        """The content of the whole events at the beginning of a text, which goes on from where the last one stopped.
 
         Raises:
-            TraceError: it is not JSON, or not a list of events.
+            TraceError: a string in it is no JSON.
         """
-        result = self._scanner.scan(chunk)
-        if result is None:
-            raise self._unreadable(chunk)
-        columns, named, described, counts, new = result
+        columns, named, described, counts, new, taken, ended = self._scanner.scan(chunk)
         try:
             for lookup, texts in zip((self._of_names, self._of_threads, self._of_lists), new, strict=False):
                 lookup.add(texts)
             self._sorts += map(_sort, new[3])
-            collectives = [collective_args(_ARGS.decode(chunk[begin:end])) for begin, end in described]
-            events = [_THREAD_NAME.decode(chunk[begin:end]) for begin, end in named]
+            collectives = [collective_args(decode_leniently(_ARGS, chunk[begin:end])) for begin, end in described]
+            events = [decode_leniently(_THREAD_NAME, chunk[begin:end]) for begin, end in named]
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise TraceError(f"invalid JSON among the events ({error})", where=self._path) from error
         numbers = np.frombuffer(counts, dtype=np.int64)
@@ -118,14 +119,9 @@ class ChunkScanner:
                 for event in events
                 if isinstance(name := (event.args or {}).get("name"), str)
             },
+            taken,
+            bool(ended),
         )
-
-    def _unreadable(self, chunk: bytes) -> TraceError:
-        """Why the scanner rejects a chunk: it is not JSON, not a list of events, or has an event that is named."""
-        texts = (text for _, text in decode_events(chunk, self._path))
-        text = next((text for text in texts if self._scanner.scan(b"[" + text + b"]") is None), b"")
-        shown = fmt.clipped(plain_text(text.decode(errors="replace")), 200)
-        return TraceError(f"an event that cannot be read: {shown}", where=self._path, expected="a Kineto trace (JSON)")
 
     def _columns(self, kind: str, given: list[bytes], collectives: list[CollectiveArgs]) -> dict[str, NDArray[Any]]:
         columns: dict[str, NDArray[Any]] = {

@@ -1,16 +1,14 @@
-"""A trace file as a stream: its metadata, and its events in chunks of a few megabytes, plain or gzipped.
+"""A trace file as a stream: its metadata, and the text of its events a piece at a time, plain or gzipped.
 
 Kineto writes one JSON object, `{..., "traceEvents": [{"ph": ...}, ...], ...}`; Chrome's format also allows the bare
-array. Neither is ever in memory whole. The text is cut between two events, at `}, {"ph"`: strings cannot hold this
-pattern, since the quotation mark would be escaped. For events that begin with another key, a slower scanner that
-follows strings and brackets finds the cuts.
+array. Neither is ever in memory whole.
 """
 
 import codecs
 import gzip
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
@@ -20,7 +18,7 @@ from isal import igzip, isal_zlib
 from steptrace import format as fmt
 from steptrace.errors import TraceError, TruncatedTraceError
 from steptrace.trace.bounds import path_text
-from steptrace.trace.decode import decode_object, scan
+from steptrace.trace.decode import decode_object, is_truncated, why_no_event
 
 #: Bytes read at a time. Larger chunks need more memory, and are slower, since they exceed the processor's cache.
 CHUNK = 1 << 20
@@ -33,17 +31,13 @@ _UNREADABLE: tuple[type[Exception], ...] = (OSError, EOFError, TraceError, *_DAM
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 #: Bytes of it, with room for spaces.
 _KEY_BYTES: Final = 64
-_BEFORE_EVENT = re.compile(rb"\}\s*,\s*\{\s*\Z")
-#: Number of `"ph"` that do not begin an event after which the scanner takes over.
-_TRIES = 64
 
 
 class EventStream:
     """The events and metadata of one trace file.
 
-    Iterating yields each chunk of events once, as the JSON text of an array. `metadata` holds the object's other keys;
-    `head` is the text up to the array's opening bracket, `tail` what follows its closing one. All three are complete
-    when the iteration is.
+    `metadata` holds the object's other keys; `head` is the text up to the array's opening bracket, `tail` what follows
+    its closing one. All three are complete once `read` is.
 
     Raises:
         TraceError: the file is missing, empty, damaged, no JSON, or JSON that is no trace.
@@ -58,23 +52,27 @@ class EventStream:
         self.tail = b""
         self._bare_array = False
 
-    def __iter__(self) -> Iterator[bytes]:
+    def read(self, take: Callable[[bytes], tuple[int, bool]]) -> None:
+        """Hand the events to `take`, a piece of text at a time.
+
+        `take` gets the text of the array from where it stopped before, and returns how much of that it took, up to the
+        end of an event, and whether the array has ended.
+        """
         with _open(self.path) as file:
-            buffer = more = self._skip_to_events(file)
-            scan_from = 2 * self._chunk
-            while more:
-                cut = _find_cut(buffer)
-                if cut is None and len(buffer) > scan_from:
-                    cut = scan(buffer).last_gap
-                    scan_from *= 2  # a long event is not scanned again with every chunk
-                if cut is not None:
-                    scan_from = 2 * self._chunk
-                    # A view, so that megabytes of text are copied once and not twice.
-                    yield b"".join((b"[", memoryview(buffer)[: cut + 1], b"]"))
-                    buffer = buffer[buffer.index(b"{", cut) :]
+            buffer = self._skip_to_events(file)
+            while True:
+                taken, ended = take(buffer)
+                buffer = buffer[taken:]
                 more = self._read(file)
+                if ended:
+                    break
+                if not more or len(buffer) > self._longest:
+                    self._stopped(buffer, at_end=not more)
+                buffer += more
+            while more:
                 buffer = self._append(buffer, more)
-            yield from self._finish(buffer)
+                more = self._read(file)
+            self._finish(buffer)
 
     def copy_with(self, events: Iterable[bytes], out: BinaryIO) -> None:
         """Copy the file's text to `out` with `events` (JSON objects) before its own, as a stream."""
@@ -107,13 +105,20 @@ class EventStream:
             raise TraceError(f"cannot be read ({error.strerror or error})", where=self.path) from error
 
     def _append(self, buffer: bytes, more: bytes) -> bytes:
-        if len(buffer) > max(LARGEST_TEXT, 4 * self._chunk):
-            raise TraceError(
-                f"an event, or the text around the events, is longer than {fmt.size_bytes(LARGEST_TEXT)}",
-                where=self.path,
-                expected="a Kineto trace (JSON)",
-            )
+        if len(buffer) > self._longest:
+            raise self._too_long()
         return buffer + more
+
+    @property
+    def _longest(self) -> int:
+        return max(LARGEST_TEXT, 4 * self._chunk)
+
+    def _too_long(self) -> TraceError:
+        return TraceError(
+            f"an event, or the text around the events, is longer than {fmt.size_bytes(LARGEST_TEXT)}",
+            where=self.path,
+            expected="a Kineto trace (JSON)",
+        )
 
     def _skip_to_events(self, file: BinaryIO) -> bytes:
         """Read up to the first event, keep the metadata before it, return the text from there."""
@@ -149,8 +154,7 @@ class EventStream:
     def _no_events(self, buffer: bytes) -> TraceError:
         if decode_object(buffer) is not None:
             return self._no_trace("it has no list of traceEvents")
-        result = scan(buffer)
-        if result.open_brackets or result.open_string:
+        if is_truncated(buffer):
             return TruncatedTraceError("the JSON ends too early, before any event", where=self.path)
         return self._invalid()
 
@@ -164,29 +168,33 @@ class EventStream:
             expected='an object with "traceEvents": [...], as torch.profiler\'s export_chrome_trace writes it',
         )
 
-    def _finish(self, buffer: bytes) -> Iterator[bytes]:
-        """Split the last events from the text after them; raise if that is missing."""
-        end = scan(buffer).end_of_array
-        if end is None:
-            raise TruncatedTraceError(
-                "the JSON ends too early, within the events",
-                where=self.path,
-                next_step="copy or record the trace again (export can be cut by a full disk or a killed process)",
-            )
-        events, rest = buffer[:end], buffer[end + 1 :]
+    def _stopped(self, rest: bytes, *, at_end: bool) -> None:
+        """Raise why no event can be taken from what is left; nothing if there may be one once more of it is read."""
+        why = why_no_event(rest)
+        if why is not None:
+            raise TraceError(why, where=self.path, expected="a Kineto trace (JSON)")
+        if not at_end:
+            raise self._too_long()
+        raise TruncatedTraceError(
+            "the JSON ends too early, within the events",
+            where=self.path,
+            next_step="copy or record the trace again (export can be cut by a full disk or a killed process)",
+        )
+
+    def _finish(self, rest: bytes) -> None:
+        """Keep the text after the events, and the metadata in it; raise if it is not whole."""
         self.tail = rest
         if self._bare_array:
             if rest.strip():
                 raise TraceError("text follows the array of events", where=self.path)
-        else:
-            tail = decode_object(b'{"traceEvents": null' + rest)
-            if tail is None:
-                if rest.rstrip().endswith(b"}") and not scan(b"{" + rest).open_brackets:
-                    raise TraceError("the text after the events is invalid JSON", where=self.path)
-                raise TruncatedTraceError("the JSON ends too early, after the events", where=self.path)
-            self._keep(tail)
-        if events.strip():
-            yield b"[" + events + b"]"
+            return
+        text = b'{"traceEvents": null' + rest
+        tail = decode_object(text)
+        if tail is None and is_truncated(text):
+            raise TruncatedTraceError("the JSON ends too early, after the events", where=self.path)
+        if tail is None:
+            raise TraceError("the text after the events is invalid JSON", where=self.path)
+        self._keep(tail)
 
 
 def looks_like_trace(path: Path) -> bool:
@@ -221,16 +229,3 @@ def _open(path: Path) -> Iterator[BinaryIO]:
             return
         with cast(BinaryIO, igzip.open(file, "rb")) as unpacked:  # type: ignore[no-untyped-call]
             yield unpacked
-
-
-def _find_cut(buffer: bytes) -> int | None:
-    """Position of the last `}` before an event that begins with "ph"; None without one nearby."""
-    end = len(buffer)
-    for _ in range(_TRIES):
-        end = buffer.rfind(b'"ph"', 0, end)
-        if end < 0:
-            return None
-        match = _BEFORE_EVENT.search(buffer, max(0, end - 256), end)
-        if match:
-            return match.start()
-    return None

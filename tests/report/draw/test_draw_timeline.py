@@ -27,7 +27,7 @@ def entry(*boxes: tuple[int, int, str, str], span: int = 1_000_000, kind: str = 
         "time_ns": [box[1] for box in boxes],
         "what": list(range(len(boxes))),
     }
-    step = {"step": 3, "span_ns": span, "host_ns": span, "events": len(boxes), "left_out": []}
+    step = {"step": 3, "span_ns": span, "host_ns": span, "left_out": []}
     whole = {**step, "kinds": [b[2] for b in boxes], "names": [b[3] for b in boxes], "lanes": [lane], **more}
     return fill(Timeline, whole)
 
