@@ -164,7 +164,6 @@ def test_runs_that_differ_warn_but_may_be_judged(folder: Any) -> None:
     folder.add_runs("base", [10.0, 15.0, 20.0])
     folder.add_runs("a", [5.01, 7.5, 10.0])  # the machine got slower, for both alike
     a = by_name(compare(folder.path))["a"]
-    assert a["noise"]["between_runs"] == pytest.approx(0.35, abs=0.01)
     assert a["noise"]["iqr_over_median"] < 0.05
     assert any("runs differ by 35 %" in warning for warning in a["noise"]["warnings"])
     assert any("runs differ by 35 %" in warning for warning in a["noise"]["uneven"])
@@ -256,7 +255,6 @@ def test_drift_and_outliers_are_flagged(folder: Any) -> None:
     folder.add_run("base", 0, steps)
     noise = by_name(compare(folder.path))["base"]["noise"]
     assert noise["drift"] == pytest.approx(0.095, abs=0.01)
-    assert noise["outlier_steps"] == 3
     assert any(re.search(r"step time rises by (9|10)(\.\d)? % over a run", warning) for warning in noise["warnings"])
     assert any("3 of 40 steps are outliers" in warning for warning in noise["warnings"])
 

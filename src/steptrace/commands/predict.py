@@ -300,7 +300,7 @@ def _instead(sites: Sequence[dict[str, Any]]) -> list[str]:
     if not sites:
         return []
     # Imports pandas and pyarrow, which takes a second that `--help` has no use for.
-    from steptrace.findings.predicted import by_replacement
+    from steptrace.findings.replacements import by_replacement
     from steptrace.findings.waiting import place
 
     groups = by_replacement(predicted_site(site) for site in _most_first(sites))

@@ -190,9 +190,7 @@ def on_simulated_gpu(study: Study) -> bool:
 def _noise(variant: Variant, spread: float | None, uneven: Sequence[str], warnings: Sequence[str]) -> Noise:
     return Noise(
         iqr_over_median=spread,
-        between_runs=_between_runs(variant),
         drift=_drift(variant),
-        outlier_steps=sum(run.times.outliers for run in variant.measured) if variant.measured else None,
         uneven=tuple(uneven),
         warnings=tuple(warnings),
     )

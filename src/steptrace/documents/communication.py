@@ -16,7 +16,6 @@ class CollectiveName(Document, frozen=True):
     group: Annotated[str | None, key("Process group", "Process group.")]
     count: Annotated[int, column("Calls", "How many.", total=True)]
     sum_ns: Annotated[int, column("Sum", "Summed length.", total=True)]
-    mean_ns: Annotated[float, field("Mean length.")]
     median_ns: Annotated[float, column("Median", "Median length.")]
     max_ns: Annotated[int, column("Longest", "Longest.")]
     exposed_ns: Annotated[

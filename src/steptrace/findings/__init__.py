@@ -15,11 +15,10 @@ from steptrace.documents.comparison import Comparison
 from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS, Finding
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.findings.communication import COMMUNICATION_RULES, STRAGGLER_RULES
-from steptrace.findings.compute import ARITHMETIC_RULES, OPTIMIZER_RULES
+from steptrace.findings.compute import COMPUTE_RULES
 from steptrace.findings.data import COPY_RULES, INPUT_RULES
 from steptrace.findings.memory import MEMORY_RULES
 from steptrace.findings.model import Rule, of_slow_profile, ranked, to_finding
-from steptrace.findings.roofline import ROOFLINE_RULES
 from steptrace.findings.study import STUDY_RULES
 from steptrace.findings.verdict import verdict_of
 from steptrace.findings.waiting import WAITING_RULES
@@ -31,9 +30,7 @@ TRACE_RULES: Final[tuple[Rule[Window], ...]] = (
     *INPUT_RULES,
     *WAITING_RULES,
     *COPY_RULES,
-    *ARITHMETIC_RULES,
-    *ROOFLINE_RULES,
-    *OPTIMIZER_RULES,
+    *COMPUTE_RULES,
     *COMMUNICATION_RULES,
     *MEMORY_RULES,
 )

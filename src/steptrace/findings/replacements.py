@@ -2,10 +2,11 @@
 
 import re
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from steptrace.documents.syncs import Site, is_batch_copy
+from steptrace.documents.syncs import PredictedSite, Site, is_batch_copy
 
 #: The texts: `operators` and `kinds` by name, `special` ones, and `counter_checks`.
 WORDS: Final[dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
@@ -94,3 +95,12 @@ def counter_check(site: Site) -> str:
         op = "aten::copy_"
     added = (group["text"] for group in checks["added"].values() if op in group["operators"])
     return " ".join([checks["any"], *added])
+
+
+def by_replacement(sites: Iterable[PredictedSite]) -> dict[str, list[PredictedSite]]:
+    """The sites that have a usual replacement, by its text."""
+    groups: dict[str, list[PredictedSite]] = {}
+    for site in sites:
+        if text := replacement(site):
+            groups.setdefault(text, []).append(site)
+    return groups

@@ -9,11 +9,11 @@ from typing import Final
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, RunResult, VariantResult
 from steptrace.documents.comparison.runs import ProcessError
-from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS
+from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS, Finding
 from steptrace.documents.syncs import PredictedSite
 from steptrace.findings.data import input_claim
 from steptrace.findings.model import Match, Rule, per_variant, rule
-from steptrace.findings.replacements import counter_check, replacement
+from steptrace.findings.replacements import by_replacement, counter_check, replacement
 from steptrace.findings.verdict import verdict_of
 from steptrace.findings.waiting import place, source_of
 from steptrace.format import plural
@@ -138,6 +138,18 @@ def _predicted_syncs(variant: VariantResult) -> Iterator[Match]:
         advice=replacement(sites[0]),
         counter_check=counter_check(sites[0]),
     )
+
+
+def predicted_findings(sites: Iterable[PredictedSite]) -> Iterable[Finding]:
+    """A finding for each replacement, with its lines; their cost is not known without a GPU."""
+    for text, group in by_replacement(sites).items():
+        count = sum(site.count_per_step or 0 for site in group)
+        lines = ", ".join(dict.fromkeys(map(place, group)))
+        yield Finding(
+            rule=PREDICTED_SYNCS, severity="warning", claim=f"{plural(count, 'sync')} per step predicted, at {lines}",
+            cost_ns_per_step=None, source=source_of(group[0]), evidence=(), advice=text,
+            counter_check=counter_check(group[0]), variant=None,
+        )  # fmt: skip
 
 
 def _predicted(site: PredictedSite) -> str:

@@ -115,13 +115,13 @@ def collective_times(trace: Trace) -> pd.DataFrame:
 def collectives_by_name(times: pd.DataFrame) -> pd.DataFrame:
     """`collective_times` by collective and group, the most exposed first.
 
-    Returns `collective`, `group`, `count`, `sum_ns`, `mean_ns`, `median_ns`, `max_ns`, `exposed_ns`, `hidden_pct` (the
+    Returns `collective`, `group`, `count`, `sum_ns`, `median_ns`, `max_ns`, `exposed_ns`, `hidden_pct` (the
     share of its own length under computation) and `bytes`. A figure is null if any of its collectives lacks it.
     """
     groups = times.groupby(["collective", "group"], dropna=False, sort=True)
     table = groups.agg(
         count=("dur_ns", "size"),
-        **{f"{how}_ns": ("dur_ns", how) for how in ("sum", "mean", "median", "max")},
+        **{f"{how}_ns": ("dur_ns", how) for how in ("sum", "median", "max")},
         exposed_ns=("exposed_ns", _sum_if_known),
         bytes=("bytes", _sum_if_known),
     ).reset_index()

@@ -88,9 +88,7 @@ class Noise(Document, frozen=True):
     """How uneven steps and runs are."""
 
     iqr_over_median: Annotated[float | None, field("Interquartile range over median of the steps.")]
-    between_runs: Annotated[float | None, field("Standard deviation of the logarithms of the runs' medians.")]
     drift: Annotated[float | None, field("Change of the step time over a run, median of the runs.")]
-    outlier_steps: Annotated[int | None, field("Steps with a modified z-score above 3.5; they are not left out.")]
     uneven: Annotated[tuple[str, ...], field("In what ways noise is above its limits.")]
     warnings: Annotated[tuple[str, ...], field("What to read with care.")]
 

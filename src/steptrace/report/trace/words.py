@@ -14,7 +14,7 @@ from steptrace.documents.ranks import Ranks
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.documents.syncs import predicted_site
 from steptrace.findings.estimated import step_words
-from steptrace.findings.predicted import predicted_findings
+from steptrace.findings.study import predicted_findings
 from steptrace.findings.window import window_of
 from steptrace.limits import FEW_STEPS, NOISE_FLOOR, PROFILER_OVERHEAD, SLOW_PROFILE
 from steptrace.report.page.findings import MOST_FINDINGS, recommended
