@@ -152,7 +152,7 @@ def communicates_at_the_end(builder: TraceBuilder, ts: int, bad: bool) -> None: 
 
 
 def communicates_in_bits(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
-    work(builder, ts + 2 * US, ts + 970 * US)
+    work(builder, ts + 2 * US, ts + 940 * US)
     for k in range(8):
         at = ts + (903 + k * 11) * US
         communicates(builder, at, at + 10 * US, 10**4 if bad else 10**6, ts + (5 + 2 * k) * US)

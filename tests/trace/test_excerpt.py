@@ -203,7 +203,7 @@ def test_other_forms_of_files(tmp_path: Path, form: str) -> None:
 
 
 def test_work_whose_time_was_lost_stays_away(tmp_path: Path) -> None:
-    builder, far = TraceBuilder(), 1_000_000_000_000
+    builder, far = TraceBuilder(), 2 * 10**15
     for index in range(2):
         builder.step(index, far + index * 1_000_000, 900_000)
         builder.kernel(far + index * 1_000_000 + 5_000, far + index * 1_000_000 + 8_000, 1_000)
