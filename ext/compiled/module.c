@@ -214,8 +214,8 @@ static PyObject *result(Scanner *scanner)
     };
     PyObject *tuple = NULL;
     if (parts[0] && parts[1] && parts[2] && parts[3] && parts[4]) {
-        tuple = Py_BuildValue("(OOOOOni)", parts[0], parts[1], parts[2], parts[3], parts[4], (Py_ssize_t)scanner->taken,
-                              scanner->ended);
+        tuple = Py_BuildValue("(OOOOOnO)", parts[0], parts[1], parts[2], parts[3], parts[4], (Py_ssize_t)scanner->taken,
+                              scanner->ended ? Py_True : Py_False);
         scanner->given[0] = scanner->names.count;
         scanner->given[1] = scanner->threads.count;
         scanner->given[2] = scanner->types.count;

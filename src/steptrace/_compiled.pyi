@@ -5,14 +5,13 @@ from typing import Any
 from numpy.typing import NDArray
 
 _Array = NDArray[Any]
+_Spans = list[tuple[int, int]]
 
 VERSION: int
 
 class Scanner:
     def __init__(self, seed: int, kinds: list[tuple[list[tuple[str, bytes, int]], list[bytes]]], /) -> None: ...
-    def scan(
-        self, text: bytes, /
-    ) -> tuple[list[list[bytes]], list[tuple[int, int]], list[tuple[int, int]], bytes, list[list[bytes]]] | None: ...
+    def scan(self, text: bytes, /) -> tuple[list[list[bytes]], _Spans, _Spans, bytes, list[list[bytes]], int, bool]: ...
 
 def nesting_parents(*group_start_end_parent: _Array) -> None: ...
 def enclosing(*group_start_end_query_time_row: _Array) -> None: ...

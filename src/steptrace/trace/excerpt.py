@@ -139,7 +139,7 @@ def _write(trace: Path, step: int, extent: tuple[int, int], out: Path) -> int:
                 if (written := _written(*decode_event(chunk[begin:end]), step, extent)) is not None:
                     file.write((b",\n" if count else b"\n") + written)
                     count += 1
-            return taken, bool(ended)
+            return taken, ended
 
         try:
             stream.read(copy)

@@ -120,7 +120,7 @@ class ChunkScanner:
                 if isinstance(name := (event.args or {}).get("name"), str)
             },
             taken,
-            bool(ended),
+            ended,
         )
 
     def _columns(self, kind: str, given: list[bytes], collectives: list[CollectiveArgs]) -> dict[str, NDArray[Any]]:
