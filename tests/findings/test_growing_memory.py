@@ -56,7 +56,7 @@ def test_a_leak_is_told_with_its_size_its_line_and_when_the_gpu_is_full(tmp_path
     # At the peak: 704 KiB of state, a batch and the one before, six steps' leaks; of steps 1 to 4 each left 8 KiB.
     left = 1024 - 704 - (120 + 110) - 48
     assert finding.claim == (
-        f"memory of GPU 0 grows by 8.00 KiB a step: at this rate it is full after at most {left // 8} more steps"
+        f"memory of GPU 0 grows by 8.00 KiB per step: at this rate it is full after at most {left // 8} more steps"
     )
     assert finding.severity == "high"
     assert finding.source is not None
@@ -88,7 +88,7 @@ def test_three_steps_are_enough_where_none_is_the_program_s_first(tmp_path: Path
 
 def test_few_steps_are_an_info_and_predict_nothing(tmp_path: Path) -> None:
     (few,), (enough,) = (growth(tmp_path, LEAK, first=7, steps=steps) for steps in (4, 5))
-    assert (few.severity, few.claim) == ("info", "memory of GPU 0 grows by 8.00 KiB a step")
+    assert (few.severity, few.claim) == ("info", "memory of GPU 0 grows by 8.00 KiB per step")
     assert "so few steps" in few.evidence[-1]
     assert (enough.severity, "full after" in enough.claim) == ("high", True)
 
@@ -99,5 +99,5 @@ def test_a_trace_that_lost_events_is_not_accused(tmp_path: Path) -> None:
 
 def test_on_the_host_a_full_buffer_may_look_the_same(tmp_path: Path) -> None:
     (finding,) = growth(tmp_path, LEAK, first=7, device=0)
-    assert (finding.severity, finding.claim) == ("info", "memory of the host grows by 8.00 KiB a step")
+    assert (finding.severity, finding.claim) == ("info", "memory of the host grows by 8.00 KiB per step")
     assert "releases" in finding.evidence[-1]

@@ -12,7 +12,7 @@ class GpuTime(Document, frozen=True):
     activities: Annotated[int, column("GPU activities", "Kernels, copies and sets.")]
     span_ns: Annotated[int | None, column("GPU span", "First start to last end of GPU work.")]
     busy_ns: Annotated[int | None, column("Busy", "Union of all GPU work.")]
-    idle_ns: Annotated[int | None, column("Idle", "The span without `busy_ns`.")]
+    idle_ns: Annotated[int | None, column("Idle", "The span without any GPU work.")]
     compute_ns: Annotated[int | None, column("Compute", "Union of compute kernels.")]
     comm_ns: Annotated[int | None, column("Communication", "Union of collectives' kernels.")]
     memory_ns: Annotated[int | None, column("Memory", "Union of copies and sets.")]
@@ -37,4 +37,4 @@ class StepTime(Document, frozen=True):
     exposed_memory_ns: Annotated[
         int | None, column("Exposed copies and memsets", "Copies and sets that no kernel hides.")
     ]
-    idle_ns: Annotated[int | None, column("Idle", "Its length without `busy_ns`.")]
+    idle_ns: Annotated[int | None, column("Idle", "Its length without any GPU work.")]

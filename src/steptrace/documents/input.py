@@ -33,6 +33,11 @@ class Input(Document, frozen=True):
         int | None, column("Waiting with the GPU idle", "Of that, with the GPU idle.", total=True)
     ]
     counted_ns: Annotated[int | None, field("What counts against the steps.")]
-    share: Annotated[float | None, column("Share of the time", "`counted_ns` as a share of the window.", "share")]
+    share: Annotated[
+        float | None,
+        column(
+            "Share of the time", "Of the steps' time; with a GPU only the waiting with the GPU idle counts.", "share"
+        ),
+    ]
     verdict: Annotated[Literal["none", "moderate", "high"] | None, column("Input-bound", "How much that is.")]
     by_step: Annotated[tuple[InputWaitOfStep, ...], field("Each step.")]

@@ -13,9 +13,7 @@ class KernelName(Document, frozen=True):
     """The activities of one GPU of one name. Lengths are added over streams: work side by side counts on each."""
 
     name: Annotated[str, key("", "Name as recorded.")]
-    short_name: Annotated[
-        str, column("Kernel", "Name as a person would say it; what tells it from the table's others of the same.")
-    ]
+    short_name: Annotated[str, column("Kernel", "Short name, with what sets it apart from the others in the table.")]
     class_: Annotated[str, key("Class", "`compute`, `comm` (collectives) or `memory` (memcpy and memset).")] = (
         msgspec.field(name="class")
     )
@@ -44,9 +42,7 @@ class KernelFormat(Document, frozen=True):
     cores. Lengths are added over streams."""
 
     name: Annotated[str, key("", "Name as recorded.")]
-    short_name: Annotated[
-        str, column("Kernel", "Name as a person would say it; what tells it from the table's others of the same.")
-    ]
+    short_name: Annotated[str, column("Kernel", "Short name, with what sets it apart from the others in the table.")]
     bits: Annotated[
         str, column("Format", "`bits8` (and narrower), `bits16`, `bits32`, `bits64`, `integer` or `unknown`.")
     ]

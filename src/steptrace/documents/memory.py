@@ -46,7 +46,7 @@ class DeviceMemory(Document, frozen=True):
     before_bytes: Annotated[int, column("Before the trace", "Held since before the trace, as far as known.")]
     complete: Annotated[bool, field("Whether that is known.")]
     counter_agrees: Annotated[float | None, field("Share of events whose counter is the sum of the live blocks.")]
-    capacity_bytes: Annotated[int | None, column("Capacity", "What was to be had.")]
+    capacity_bytes: Annotated[int | None, column("Capacity", "Memory of the device, or the limit that was set.")]
     capacity_source: Annotated[str | None, field("Who says so: `limit`, `device`, `machine`.")]
     headroom_bytes: Annotated[
         int | None,

@@ -112,7 +112,7 @@ class RankKernel(Document, frozen=True):
     """
 
     name: Annotated[str, key("", "Name as recorded.")]
-    short_name: Annotated[str, column("Kernel", "Name as a person would say it.")]
+    short_name: Annotated[str, column("Kernel", "Short name.")]
     class_: Annotated[str, key("Class", "`compute`, `comm` or `memory`.")] = msgspec.field(name="class")
     ranks: Annotated[int, column("Ranks", "Ranks that ran it.")]
     count: Annotated[int, field("Times it ran, on all ranks.")]

@@ -141,11 +141,11 @@ class OutOfMemory(Document, frozen=True):
 
 
 class RunMemory(File, frozen=True, kw_only=True):
-    """The memory of a run: what there was to be had, and who held it."""
+    """The memory of a run: its capacity, and what held it."""
 
     device: Annotated[str, field("`cpu` or `cuda`.")]
     batch_size: Annotated[int, field("Batch size.")]
-    capacity_bytes: Annotated[int, field("What there was to be had.")]
+    capacity_bytes: Annotated[int, field("Memory of the device, or the limit that was set.")]
     capacity_source: Annotated[str, field("`limit` (scale.memory_limit_mb), `device` or `machine`.")]
     held: Annotated[dict[str, int], field("Bytes of tensors between two steps, by category.")]
     gradient_bytes: Annotated[int | None, field("Gradients of the parameters at the end of a backward pass.")] = None

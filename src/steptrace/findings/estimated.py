@@ -11,9 +11,7 @@ _NONE: Final = "not estimated"
 
 def step_words(one: Estimate) -> str:
     """The band of the step time, or that there is none."""
-    if one.step_ms is not None:
-        return fmt.band_ms(*one.step_ms)
-    return "no estimate (torch.compile)" if one.is_compiled else _NONE
+    return _NONE if one.step_ms is None else fmt.band_ms(*one.step_ms)
 
 
 def busy_words(one: Estimate) -> str:

@@ -62,7 +62,7 @@ def _growth(window: Window) -> Iterator[Match]:
         )
         yield Match(
             severity="info" if on_host or few else "high" if more is not None and more < SOON_STEPS else "warning",
-            claim=f"memory of {_name(device)} grows by {size_bytes(size)} a step"
+            claim=f"memory of {_name(device)} grows by {size_bytes(size)} per step"
             + ("" if more is None else f": at this rate it is full after at most {count(more)} more steps"),
             evidence=(
                 f"{growing} of {len(left)} steps left at least {size_bytes(LEFT_BYTES)} behind",

@@ -81,7 +81,8 @@ class VariantResult(StepFigures, frozen=True):
         float | None,
         column(
             "NVML utilisation",
-            "nvidia-smi's figure over the unprofiled steps: periods with any kernel. High is not well used.",
+            "nvidia-smi's figure over the unprofiled steps: the share of time with any kernel. High does not mean well "
+            "used.",
         ),
     ]
     profiled_over_unprofiled: Annotated[

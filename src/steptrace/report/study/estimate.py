@@ -26,7 +26,10 @@ from steptrace.report.page.markup import Html, render
 
 @dataclass(frozen=True)
 class EstimateRow:
-    """A variant on one GPU, in words; `measured` only where the study was measured on that GPU."""
+    """A variant on one GPU, in words; `busy` is empty where it is not estimated.
+
+    `measured` only where the study was measured on that GPU.
+    """
 
     variant: VariantResult
     estimate: Estimate
@@ -63,7 +66,7 @@ def _rows(study: Comparison, gpu: str) -> tuple[list[EstimateRow], tuple[InlineS
             estimate=one,
             step=step_words(one),
             bar=None if scale is None else _bar(variant, one, scale),
-            busy=busy_words(one),
+            busy="" if one.gpu_busy_pct is None else busy_words(one),
             memory=memory_words(one),
             measured=_against_measured(study, variant, one),
         )
