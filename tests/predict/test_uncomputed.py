@@ -36,7 +36,7 @@ def test_labels_and_masks_made_from_data_are_exact() -> None:
         (lambda _, large: large.cpu(), "values that were not computed are copied to the host"),
         (lambda _, large: large[large > 0], "how many elements a mask selects was not computed"),
         (lambda _, large: large.nonzero(), "a size was not computed"),
-        (lambda _, large: large.relu().tolist(), "values that were not computed are read"),
+        (lambda _, large: large.relu().tolist(), "values that were not computed are copied to the host"),
     ],
 )
 def test_what_was_not_computed_is_said_with_its_line(

@@ -26,7 +26,6 @@ NAMES = [name for name, program in programs.PROGRAMS.items() if programs.availab
 OTHERS = {
     "sparse_embedding_sgd": "sparse tensors",
     "sparse_embedding_adam": "sparse tensors",
-    "box_loss_with_products": "the gradient of a product depends on zeros among the values",
 }
 #: A step that holds less is a matter of some blocks of 512 bytes.
 LEAST_PEAK = 2**20

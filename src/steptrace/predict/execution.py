@@ -51,13 +51,6 @@ _substitutes = {id(operator): function for operator, function in SUBSTITUTES.ite
 _VIRTUAL = (backend.DEVICE_TYPE, "cuda")
 #: Operators of which one result, by position, lies on the CPU even if the others do not.
 _HOST_RESULT = {"aten::_pack_padded_sequence": 1, "aten::_pad_packed_sequence": 1}
-_FORMULAS = "torch/csrc/autograd/FunctionsManual.cpp"
-#: Autograd nodes that read from CUDA tensors whether there are zeros, by their formula's name and source.
-_READS_ZEROS = {
-    "ProdBackward0": f"{_FORMULAS}: prod_backward takes nonzero() of the zeros",
-    "ProdBackward1": f"{_FORMULAS}: prod_backward reads how many zeros there are",
-    "CumprodBackward0": f"{_FORMULAS}: cumprod_backward reads whether there are zeros",
-}
 
 
 class VirtualDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -188,8 +181,6 @@ def _run_on_host(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, A
 def _judge(recorder: Syncs, overload: Overload, call: tuple[Any, Any], tensors: Sequence[Tensor], node: object) -> None:
     args, kwargs = call
     recorder.begins(overload, tensors, node, from_host=_comes_from_host(overload, args))
-    if node is not recorder.node:
-        _judge_node(node, recorder)
     name = overload.name
     if not overload.is_view:
         recorder.operator()
@@ -219,20 +210,6 @@ def _comes_from_host(overload: Overload, args: Sequence[Any]) -> bool:
         return False
     source = args[overload.copied]
     return not is_virtual(source) and source.dim() > 0
-
-
-def _judge_node(node: Any, recorder: Syncs) -> None:
-    """Count what an autograd node does beside its operators, at the first of them."""
-    recorder.node = node
-    source = _READS_ZEROS.get(node.name()) if node is not None else None
-    if source is not None and _has_elements(node):
-        recorder.sync("d2h_copy", f"autograd::{node.name()}", source)
-
-
-def _has_elements(node: Any) -> bool:
-    """A tensor without dimensions, and one of one element for cumprod, has a gradient without looking."""
-    saved = node._saved_self
-    return bool(saved.numel() > 1 if node.name() == "CumprodBackward0" else saved.dim() > 0)
 
 
 def _run_on_device(

@@ -18,7 +18,8 @@ from steptrace.documents.estimate import Estimate
 from steptrace.documents.operators import COMPILED, OperatorCalls
 from steptrace.engine.call_site import Site as ProgramSite
 from steptrace.engine.call_site import trace_file_name
-from steptrace.estimate import FollowedStep, estimate_step, gpu_named
+from steptrace.estimate.gpus import gpu_named
+from steptrace.estimate.step import FollowedStep, estimate_step
 from steptrace.predict import memory
 from steptrace.predict.operators import OperatorLog
 from steptrace.predict.overload import Overload
@@ -97,8 +98,6 @@ class Syncs:
         #: Each of them once, and whether an optimizer's is among them.
         self._running: tuple[str, ...] = ()
         self._in_optimizer = False
-        #: The autograd node of the last operator, None in the forward pass.
-        self.node: object = None
         #: What runs outside of the backward pass and the optimizer: `data`, `forward` or `other`.
         self._part = "data"
 

@@ -1,0 +1,67 @@
+"""Gradients of products: those of a CPU, and the host reads whether there are zeros, as on a GPU."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from steptrace.predict import predict_syncs
+
+Product = Callable[[Tensor], Tensor]
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("product", "waits"),
+    [
+        (lambda values: values.prod(), 1),
+        (lambda values: values.prod(1), 1),
+        (lambda values: values.prod(-1, keepdim=True).double(), 1),
+        (lambda values: values.prod(0, dtype=torch.float64), 1),
+        (lambda values: values.cumprod(1), 1),
+        (lambda values: values.cumprod(0, dtype=torch.float64), 1),
+        (lambda values: values[:, :1].prod(1), 1),
+        (lambda values: values[:, :1].cumprod(1), 0),
+        (lambda values: values.sum().prod(), 0),
+    ],
+)
+def test_a_product_has_the_gradient_of_a_cpu_and_waits_once(product: Product, waits: int, zeros: int) -> None:
+    values = torch.linspace(0.5, 2, 12).view(3, 4)
+    values.view(-1)[:zeros] = 0
+
+    def gradient(device: str) -> Tensor:
+        given = values.clone().to(device, non_blocking=True).requires_grad_()
+        made = product(given)
+        (made * torch.ones_like(made).cumsum(0)).sum().backward()
+        return given.grad
+
+    with predict_syncs() as syncs:
+        followed = gradient("cuda")
+        assert syncs.total == waits
+        assert syncs.unknown == []
+        followed = followed.cpu()
+    torch.testing.assert_close(followed, gradient("cpu"))
+
+
+def test_the_gradient_of_a_gradient_and_functions_of_functions() -> None:
+    values = torch.linspace(0.5, 2, 12).view(3, 4)
+
+    def results(device: str) -> list[Tensor]:
+        given = values.clone().to(device).requires_grad_()
+        (first,) = torch.autograd.grad(given.prod(1).square().sum(), given, create_graph=True)
+        (second,) = torch.autograd.grad(first.square().sum(), given)
+        third = torch.func.grad(lambda one: one.prod(1).sum())(given.detach())
+        return [second.cpu(), third.cpu()]
+
+    with predict_syncs():
+        followed = results("cuda")
+    torch.testing.assert_close(followed, results("cpu"))
+
+
+def test_a_large_product_has_no_values_and_no_zeros() -> None:
+    with predict_syncs() as syncs:
+        given = torch.rand(512, 512, device="cuda", requires_grad=True)
+        given.prod(1).sum().backward()
+        assert given.grad.shape == given.shape
+    assert [(place.op, place.count) for place in syncs.assumed] == [("aten::_local_scalar_dense", 1)]
