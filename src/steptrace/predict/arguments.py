@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from steptrace.predict import backend, collectives, legacy
+from steptrace.predict import backend, collectives, legacy, products
 from steptrace.predict.attention import attention
 from steptrace.predict.recorder import Syncs
-from steptrace.predict.tensor import SET_DATA, is_virtual, map_tensors
+from steptrace.predict.tensor import LIMIT, SET_DATA, is_virtual, map_tensors
 
 _CUDA = re.compile(r"cuda(:\d+)?")
 _DEVICE: Any = vars(torch._C.TensorBase)["device"]
@@ -48,8 +48,8 @@ class Reroute(TorchFunctionMode):
         if kind == "__get__":
             return _property(func, args)
         kwargs = dict(kwargs) if kwargs else {}
-        if func is torch.device:
-            return func(*args, **kwargs)  # a device stays "cuda", as the program will want to read it
+        if func is torch.device:  # a device stays "cuda", as the program will want to read it; a number means one, too
+            return func("cuda", *args) if args and isinstance(args[0], int) else func(*args, **kwargs)
         if func is Tensor.cuda:
             return _to_virtual(*args, **kwargs)
         if func is Tensor.type and (of_cuda := legacy.as_type(args[1] if len(args) > 1 else kwargs.get("dtype"))):
@@ -174,12 +174,30 @@ def _ctc_loss(
     return result
 
 
+def _one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
+    """Ones scattered into zeros, and no check of values that the host would read; C++ compares a subclass instead."""
+    if not is_virtual(input) or not input.numel() or input.dtype is not torch.int64:
+        made: Tensor = torch._C._nn.one_hot(input, num_classes)
+        return made
+    classes = int(input.max().item()) + 1 if num_classes == -1 else num_classes
+    return input.new_zeros((*input.shape, classes)).scatter_(-1, input.unsqueeze(-1), 1)
+
+
+def _as_subclass(tensor: Tensor, cls: Any) -> Any:
+    if is_virtual(tensor):
+        raise NotImplementedError(LIMIT.format("as_subclass() of a tensor on the GPU", "call it on the CPU"))
+    return tensor.as_subclass(cls)
+
+
 #: What is called in place of a function.
 _REPLACED: dict[Any, Callable[..., Any]] = {
     torch._C._nn.scaled_dot_product_attention: attention,
+    Tensor.as_subclass: _as_subclass,
     torch.ctc_loss: _ctc_loss,
+    torch._C._nn.one_hot: _one_hot,
     torch.tensor: _from_data(0, torch.tensor),
     torch.as_tensor: _from_data(0, torch.as_tensor),
     torch.asarray: _from_data(0, torch.asarray),
     Tensor.new_tensor: _from_data(1, Tensor.new_tensor),
+    **products.REPLACED,
 }

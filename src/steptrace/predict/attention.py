@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from steptrace.predict.tensor import is_virtual
+from steptrace.predict.tensor import LIMIT, is_virtual
 
 _ATEN = torch.ops.aten
 _EFFICIENT = _ATEN._scaled_dot_product_efficient_attention.default
@@ -38,6 +38,8 @@ def attention(  # noqa: PLR0913 - torch's own
     enable_gqa: bool = False,  # noqa: FBT001, FBT002
 ) -> Tensor:
     """In place of `torch.nn.functional.scaled_dot_product_attention`; this device would take plain products."""
+    if query.is_nested and query.is_cuda:
+        raise NotImplementedError(LIMIT.format("scaled_dot_product_attention of nested tensors", "pad them"))
     tensors = [query, key, value]
     if all(map(is_virtual, tensors)) and torch.is_autocast_enabled("cuda"):
         tensors = [tensor.to(torch.get_autocast_dtype("cuda")) for tensor in tensors]

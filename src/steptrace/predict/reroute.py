@@ -33,8 +33,10 @@ from steptrace.predict.tensor import VirtualTensor
 _one_at_a_time = threading.Lock()
 _MISSING = object()
 _OURS = f"{Path(__file__).parent}/"
-#: What a CUDA build says of a machine without a GPU.
-_NO_GPU = re.compile(r"^CUDA initialization: |GetDeviceCount\(?\)? failed|Can't initialize NVML")
+#: What a CUDA build says of a machine without a GPU, and PyTorch of a program that does compile its attention.
+_NOT_SO_ON_CUDA = re.compile(
+    r"^CUDA initialization: |GetDeviceCount\(?\)? failed|Can't initialize NVML|^flex_attention called without"
+)
 #: What of PyTorch is another one meanwhile, by owner and name.
 Replacements = dict[tuple[Any, str], Any]
 
@@ -194,11 +196,11 @@ def _batches(recorder: Syncs) -> Replacements:
 
 
 def _warnings() -> Replacements:
-    """Warnings of PyTorch's C++ name the program's line, not ours; none says that this machine has no GPU."""
+    """Warnings of PyTorch's C++ name the program's line, not ours; those that CUDA would not give are silent."""
     show: Callable[..., None] = warnings._showwarnmsg  # type: ignore[attr-defined]
 
     def show_at_program_s_line(message: Any) -> None:
-        if _NO_GPU.search(str(message.message)):
+        if _NOT_SO_ON_CUDA.search(str(message.message)):
             return
         site = running_line() if message.filename.startswith(_OURS) else None
         if site is not None:
@@ -271,13 +273,26 @@ def called_as(real: Any, stand_in: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _converting_outside_inference(apply: Callable[..., Any]) -> Callable[..., Any]:
-    """`Module.half()` in inference mode leaves parameters that can be trained, as it does on CUDA."""
+def _converting(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """How a module's tensors are converted or moved.
+
+    `Module.half()` in inference mode leaves parameters that can be trained, as it does on CUDA. A parameter that a
+    graph still holds, as `torch.nn.utils.weight_norm` does, cannot be swapped: a new one takes its place.
+    """
 
     @wraps(apply)
     def _apply(*args: Any, **kwargs: Any) -> Any:
         with torch.inference_mode(mode=False) if torch.is_inference_mode_enabled() else nullcontext():
-            return apply(*args, **kwargs)
+            try:
+                return apply(*args, **kwargs)
+            except RuntimeError as error:
+                if "Couldn't swap" not in str(error):
+                    raise
+                torch.__future__.set_swap_module_params_on_conversion(False)
+                try:
+                    return apply(*args, **kwargs)
+                finally:
+                    torch.__future__.set_swap_module_params_on_conversion(True)
 
     return _apply
 
@@ -286,9 +301,16 @@ class _Generator(torch.Generator):
     """A random generator "on cuda": the CPU's, since that draws the values."""
 
     def __new__(cls, device: Any = "cpu") -> "_Generator":
-        on_cuda = getattr(virtual_device(device), "type", None) == backend.DEVICE_TYPE
+        named = virtual_device(torch.device(device))
+        on_cuda = named.type == backend.DEVICE_TYPE
         made: _Generator = super().__new__(cls, "cpu" if on_cuda else device)  # type: ignore[call-arg]
+        made._device = collectives.cuda_device(named.index) if on_cuda else named
         return made
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """The device as the program knows it."""
+        return self._device
 
 
 @contextmanager
@@ -319,7 +341,7 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
         replacements: Replacements = {
             **_called_alike(cuda, cuda_api.CUDA),
             **_called_alike(accelerator, cuda_api.ACCELERATOR),
-            (torch.nn.Module, "_apply"): _converting_outside_inference(torch.nn.Module._apply),
+            (torch.nn.Module, "_apply"): _converting(torch.nn.Module._apply),
             (torch._C, "_get_accelerator"): lambda *_: torch.device("cuda"),
             **_called_alike(cuda.memory, cuda_api.MEMORY),
             **_of_submodules(),

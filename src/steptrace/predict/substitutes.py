@@ -80,9 +80,15 @@ def _unscale(gradients: list[Tensor], found_inf: Tensor, inverse_scale: Tensor) 
     found_inf.zero_()
 
 
+def _zeros(size: Any, **options: Any) -> Tensor:
+    """Zeros that have memory: those without, of forward-mode derivatives, know PyTorch's own devices only."""
+    return torch.zeros(size, **options)
+
+
 #: Operator -> what runs in its place.
 SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     _ATEN.histc.default: _histc,
+    _ATEN._efficientzerotensor.default: _zeros,
     _ATEN._thnn_fused_lstm_cell.default: _lstm,
     _ATEN._thnn_fused_lstm_cell_backward_impl.default: _lstm_backward,
     _ATEN._thnn_fused_gru_cell.default: _gru,

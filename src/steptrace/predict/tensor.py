@@ -38,6 +38,9 @@ _PARTS = {
     torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
 }
 
+#: What programs do that ends a prediction.
+LIMIT = "steptrace predict cannot follow {}, which CUDA can: {}"
+NESTED = LIMIT.format("nested tensors of the strided layout", "pass layout=torch.jagged")
 #: What operators nest tensors in; called millions of times, a union of types would be made each time.
 _NESTED = (list, tuple)
 _MAKE_WRAPPER: Any = Tensor._make_wrapper_subclass
@@ -79,6 +82,8 @@ class VirtualTensor(Tensor):
     @staticmethod
     def __new__(cls, inner: Tensor, gpu: int = 0, *, is_view: bool = False) -> "VirtualTensor":
         """Wrap a CPU tensor; `gpu` is the index of its virtual GPU. The memory of a view counts as another's."""
+        if inner.is_nested:
+            raise NotImplementedError(NESTED)
         layout = inner.layout
         has_strides = layout is torch.strided or layout is torch.sparse_coo
         wrapper: VirtualTensor = _MAKE_WRAPPER(
@@ -158,14 +163,8 @@ class VirtualTensor(Tensor):
     # Reading values
 
     def tolist(self) -> Any:
-        """The values; copies to the host. C++ refuses this for subclasses."""
-        if Syncs.active is not None and self.numel() > 0:
-            Syncs.active.sync("d2h_copy", "aten::_to_copy", "tolist() copies to the host")
-        from steptrace.predict.uncomputed import filled, is_assumed
-
-        if is_assumed(self._inner) and Syncs.active is not None:
-            Syncs.active.assume("aten::_to_copy", "values that were not computed are read")
-        return filled(self._inner).tolist()
+        """The values, copied to the host. C++ refuses this for subclasses."""
+        return self.detach().cpu().tolist()
 
     def numpy(self, *, force: bool = False) -> Any:
         """Raise as CUDA does, unless forced to copy to the host."""

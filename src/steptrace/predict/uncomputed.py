@@ -121,7 +121,12 @@ def run(
     by_mask = name in _MASKED or name in _SIZED_BY_VALUES
     if any(tensor.is_meta for tensor in tensors) or (by_mask and _depends_on_assumed(overload, args, tensors)):
         return _run_uncomputed(overload, function, args, kwargs)
-    result = _run_computed(overload, function, args, kwargs)
+    try:
+        result = _run_computed(overload, function, args, kwargs)
+    except NotImplementedError:
+        if overload.namespace == "aten":
+            raise
+        return _run_uncomputed(overload, function, args, kwargs)  # a library's, of which the CPU has no kernel
     if _assumed and any(map(is_assumed, tensors)):
         if name == "_local_scalar_dense" or _depends_on_assumed(overload, args, tensors):
             _record(overload, "an assumed value is read")

@@ -1,0 +1,135 @@
+"""What CUDA accepts beside plain steps: transforms of functions, checkpoints, FSDP, attention, old and rare forms."""
+
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - the name everyone knows it by
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.utils.checkpoint import checkpoint
+
+from steptrace.predict import predict_syncs
+
+
+def _model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+
+
+VALUES = torch.linspace(-1, 1, 8).view(2, 4)
+
+
+def _per_sample(model: nn.Module, values: Tensor) -> Any:
+    weights = {name: weight.detach() for name, weight in model.named_parameters()}
+
+    def loss(weights: Any, sample: Tensor) -> Tensor:
+        return torch.func.functional_call(model, weights, (sample,)).square().sum()
+
+    return torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(weights, values)["0.weight"]
+
+
+def _checkpointed(model: nn.Module, values: Tensor) -> Tensor:
+    checkpoint(model, values, use_reentrant=False).square().sum().backward()
+    gradient = model[0].weight.grad
+    model.zero_grad()
+    return gradient
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+@pytest.mark.parametrize(
+    "form",
+    [
+        _per_sample,
+        _checkpointed,
+        lambda model, values: torch.func.jacrev(model)(values),
+        lambda model, values: torch.func.jacfwd(model)(values),
+        lambda model, values: torch.func.jvp(model, (values,), (values,))[1],
+        lambda model, values: torch.func.hessian(lambda one: model(one).square().sum())(values[0]),
+        lambda model, values: torch.autograd.functional.jacobian(model, values),
+    ],
+)
+def test_a_form_has_the_values_of_a_cpu_and_does_not_wait(form: Callable[[nn.Module, Tensor], Tensor]) -> None:
+    model = _model()
+    plain = form(model, VALUES)
+    with predict_syncs() as syncs:
+        model.cuda()
+        values = VALUES.cuda()
+        syncs.reset()
+        followed = form(model, values)
+        assert syncs.total == 0
+        followed = followed.cpu()
+    torch.testing.assert_close(followed, plain)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning")
+def test_flex_attention_is_followed_as_it_runs_uncompiled() -> None:
+    def gradient(device: str) -> Tensor:
+        mask = create_block_mask(lambda _batch, _head, i, j: i >= j, 1, 1, 128, 128, device=device)
+        query = torch.linspace(-1, 1, 128 * 16).view(1, 1, 128, 16).to(device).requires_grad_()
+        flex_attention(query, query, query, block_mask=mask).square().sum().backward()
+        return query.grad.cpu()
+
+    with predict_syncs():
+        followed = gradient("cuda")
+    query = torch.linspace(-1, 1, 128 * 16).view(1, 1, 128, 16).requires_grad_()
+    F.scaled_dot_product_attention(query, query, query, is_causal=True).square().sum().backward()
+    torch.testing.assert_close(followed, query.grad)
+
+
+def test_a_weight_that_a_graph_holds_can_be_moved() -> None:
+    with pytest.warns(FutureWarning, match="weight_norm"):
+        layer = torch.nn.utils.weight_norm(nn.Linear(4, 3))
+    with predict_syncs():
+        layer.cuda()
+        layer(VALUES.cuda()).sum().backward()
+        assert [weight.device.type for weight in layer.parameters()] == ["cuda"] * 3
+        assert layer.weight_g.grad is not None
+
+
+def test_a_number_names_a_gpu() -> None:
+    with predict_syncs():
+        assert torch.device(0) == torch.device("cuda", 0)
+        assert torch.ones(2, device=torch.device(0)).device == torch.device("cuda:0")
+        assert torch.Generator(0).device == torch.device("cuda:0")
+        assert torch.Generator("cuda").device == torch.device("cuda:0")
+        assert torch.Generator().device == torch.device("cpu")
+
+
+@pytest.mark.filterwarnings("ignore:FSDP is switching to use `NO_SHARD`:UserWarning")
+def test_fsdp_takes_the_number_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    of_launcher = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "MASTER_ADDR": "localhost", "MASTER_PORT": port}
+    for name, value in of_launcher.items():
+        monkeypatch.setenv(name, str(value))
+    with predict_syncs() as syncs:
+        torch.distributed.init_process_group("nccl")
+        try:
+            model = torch.distributed.fsdp.FullyShardedDataParallel(_model(), device_id=0)
+            model(VALUES.cuda()).sum().backward()
+            assert next(model.parameters()).device == torch.device("cuda:0")
+        finally:
+            torch.distributed.destroy_process_group()
+    assert all(place.op == "c10d::_broadcast" or "gloo" not in place.reason for place in syncs.unknown)
+
+
+@pytest.mark.parametrize("says_shapes", [True, False])
+def test_a_library_s_operator_without_a_kernel_for_the_cpu_needs_its_shapes(says_shapes: bool) -> None:  # noqa: FBT001
+    name = f"steptrace_test::gpu_only_{says_shapes}".lower()
+    operator = torch.library.custom_op(
+        name, lambda given: given * 2, mutates_args=(), device_types="cuda", schema="(Tensor given) -> Tensor"
+    )
+    if says_shapes:
+        operator.register_fake(torch.empty_like)
+    with predict_syncs() as syncs:
+        values = VALUES.cuda()
+        if says_shapes:
+            assert operator(values).shape == values.shape
+            assert [place.op for place in syncs.unknown] == [name]
+        else:
+            with pytest.raises(NotImplementedError, match="gpu_only_false"):
+                operator(values)
