@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from steptrace.documents.operators import OperatorCalls, TensorSpec
-from steptrace.estimate import Gpu, gpu_named, rules
+from steptrace.estimate import rules
 from steptrace.estimate.flop import flop
+from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.estimate.step import moved_bytes, work_of
 
 P100 = Gpu(name="P100", fp32_tflops=9.52, half_tflops=19.05, bandwidth_gbs=732, memory_gb=16, pcie_gbs=16)

@@ -18,7 +18,8 @@ from steptrace.commands.predict import text_of
 from steptrace.commands.predicted import Followed, follow
 from steptrace.config.study import Study
 from steptrace.errors import PredictError
-from steptrace.estimate import FollowedStep, estimate_step, gpu_named
+from steptrace.estimate.gpus import gpu_named
+from steptrace.estimate.step import FollowedStep, estimate_step
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 

@@ -8,10 +8,11 @@ import pytest
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.operators import OperatorCalls, TensorSpec
 from steptrace.errors import ConfigError
-from steptrace.estimate import FollowedStep, estimate_step, gpu_named, largest_batch
+from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.launches import launches
+from steptrace.estimate.memory import largest_batch
 from steptrace.estimate.rules import PRODUCT
-from steptrace.estimate.step import ideal_s, step_time, work_of
+from steptrace.estimate.step import FollowedStep, estimate_step, ideal_s, step_time, work_of
 
 
 def tensor(*shape: int, dtype: str = "float32") -> TensorSpec:

@@ -23,7 +23,8 @@ from omegaconf import OmegaConf
 
 from steptrace.analysis.build import summarize
 from steptrace.commands.named_study import named_study
-from steptrace.estimate import estimate_prediction, gpu_named
+from steptrace.estimate.gpus import gpu_named
+from steptrace.estimate.prediction import estimate_prediction
 from steptrace.workflow.rules import launcher
 
 WITHOUT_WORKSPACES = {"CUBLAS_WORKSPACE_CONFIG": ":0:0", "CUBLASLT_WORKSPACE_SIZE": "0"}

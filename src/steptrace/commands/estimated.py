@@ -11,7 +11,8 @@ from steptrace.commands.output import columns
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.operators import COMPILED
 from steptrace.errors import ConfigError
-from steptrace.estimate import Gpu, estimate_prediction
+from steptrace.estimate.gpus import Gpu
+from steptrace.estimate.prediction import estimate_prediction
 
 _HEAD: Final = ("GPU", "batch", "step", "GPU work", "GPU busy", "limited by", "launches", "memory", "largest batch")
 _NONE: Final = "-"

@@ -23,7 +23,7 @@ from steptrace.documents.estimate import Estimate
 from steptrace.documents.syncs import predicted_site
 from steptrace.engine.kinds import counts_in_words, to_show_period
 from steptrace.errors import ConfigError
-from steptrace.estimate import Gpu, gpu_named
+from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.launch.settings import LaunchSettings
 from steptrace.launch.start import ITS_OUTPUT, Limits, Streams, ended, launch, require_steps, why
 

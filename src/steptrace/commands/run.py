@@ -25,7 +25,7 @@ from steptrace.commands.options import add_limits, gpu_names, not_negative, posi
 from steptrace.commands.output import show, warn
 from steptrace.documents.estimate import Estimate
 from steptrace.errors import LaunchError, SteptraceError
-from steptrace.estimate import Gpu, gpu_named
+from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.launch.settings import LaunchSettings
 from steptrace.launch.start import Limits, Streams, launch, require_steps
 

@@ -24,7 +24,8 @@ from steptrace.documents.summary import TraceSummary
 from steptrace.documents.syncs import Place, predicted_site
 from steptrace.engine.kinds import counts_in_words
 from steptrace.errors import RecordError
-from steptrace.estimate import Gpu, estimate_prediction
+from steptrace.estimate.gpus import Gpu
+from steptrace.estimate.prediction import estimate_prediction
 from steptrace.files import read_versioned
 from steptrace.format import NS_PER_MS
 from steptrace.record import STATUS_FILE, WARNED_SYNCS_FILE, read_communication, read_memory, read_status

@@ -23,7 +23,7 @@ from steptrace.compare.load import Run, Study, Variant, first_measured, load_stu
 from steptrace.compare.timing import Timing, compare_times, on_simulated_gpu, run_medians
 from steptrace.documents.comparison import Comparison, Equivalence, RunResult, VariantResult
 from steptrace.documents.summary import TraceSummary
-from steptrace.estimate import gpu_named
+from steptrace.estimate.gpus import gpu_named
 from steptrace.format import NS_PER_MS
 from steptrace.stats import Ratio, holm, ratios, verdict
 

@@ -13,7 +13,7 @@ from msgspec import Meta
 from steptrace.config.documents import convert, read_yaml
 from steptrace.config.gpus import resolve_scale
 from steptrace.errors import ConfigError
-from steptrace.estimate import gpu_named
+from steptrace.estimate.gpus import gpu_named
 from steptrace.names import near
 
 #: Reserved names: other folders of results/, and the page that lists the studies.
