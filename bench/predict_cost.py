@@ -4,18 +4,26 @@ Each pair is two processes, one after the other, that run the same program: a fe
 timed, in processor time on one thread, which other programs on the machine change least. Printed are the ratio of the
 best of each, the lowest and highest ratio of a pair, and what the virtual device adds to each operator that does work:
 less than nothing where it computes no values. Names choose programs.
+
+Then the whole command, `steptrace predict -- python program.py`, beside `python program.py` that trains the same six
+steps: wall and processor time, with as many threads as PyTorch takes; the least of each. Of BERT-large at a batch of 8
+there is the prediction alone, with the most memory that a process took.
 """
 
 import os
+import resource
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from steptrace.launch.settings import LaunchSettings
 from steptrace.launch.start import launch
 
 PAIRS = 3
+#: Steps that `steptrace predict` follows by default, those of its warm-up included.
+FOLLOWED = 6
 #: By name: steps that are timed, and a program that defines `model` and `batch`, its inputs and targets.
 PROGRAMS = {
     "mlp": (
@@ -55,12 +63,21 @@ batch = torch.randn(16, 3, 64, 64), torch.randint(1000, (16,))
 """,
     ),
 }
+#: By name: programs whose steps a CPU would take minutes for.
+FOLLOWED_ONLY = {
+    "bert_large": """
+layer = nn.TransformerEncoderLayer(1024, 16, 4096, activation="gelu", batch_first=True)
+layers = nn.Sequential(nn.Embedding(30522, 1024), nn.TransformerEncoder(layer, 24))
+model = nn.Sequential(layers, nn.Linear(1024, 30522), nn.Flatten(0, 1))
+batch = torch.randint(30522, (8, 512)), torch.randint(30522, (8 * 512,))
+""",
+}
 HEAD = "import sys, time\nimport torch\nfrom torch import nn\ntorch.manual_seed(0)\n"
 LOOP = """
 device = "cuda" if torch.cuda.is_available() else "cpu"
 model.to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-for step in range({steps} + 3):
+for step in range({steps}):
     if step == 3:
         start = time.process_time()
     inputs, targets = (tensor.to(device, non_blocking=True) for tensor in batch)
@@ -75,7 +92,7 @@ def seconds(name: str, folder: Path, *, predicted: bool) -> tuple[float, float]:
     """The time of a program's steps in a process of its own, and operators per step where it is predicted."""
     steps, program = PROGRAMS[name]
     out = folder / "seconds"
-    command = [sys.executable, "-c", HEAD + program + LOOP.format(steps=steps), str(out)]
+    command = [sys.executable, "-c", HEAD + program + LOOP.format(steps=steps + 3), str(out)]
     if predicted:  # a window that never ends: the program runs to its own end
         probe = LaunchSettings(str(folder / "probe"), "predict", warmup=2, steps=10**9, profile=0)
         prediction = launch(command, probe).ranks[0]["prediction"]
@@ -86,15 +103,43 @@ def seconds(name: str, folder: Path, *, predicted: bool) -> tuple[float, float]:
     return float(out.read_text()), operators
 
 
+def process(program: str, folder: Path, *, predicted: bool) -> tuple[float, float]:
+    """Wall and processor seconds of a program that trains six steps, as a user starts it."""
+    path = folder / "program.py"
+    path.write_text(HEAD + program + LOOP.format(steps=FOLLOWED))
+    follow = ["-m", "steptrace", "predict", "--", sys.executable] if predicted else []
+    command = [sys.executable, *follow, str(path), str(folder / "seconds")]
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, capture_output=True, env={**environment, "CUDA_VISIBLE_DEVICES": ""})
+    wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def compare(name: str, folder: Path) -> None:
+    """Print what following a program's steps, and the whole command, costs beside the plain program."""
+    steps, program = PROGRAMS[name]
+    pairs = [[seconds(name, folder, predicted=which) for which in (True, False)] for _ in range(PAIRS)]
+    predicted, plain = (min(each for each, _ in of) / steps for of in zip(*pairs, strict=True))
+    ratios = sorted(a / b for (a, _), (b, _) in pairs)
+    operators = pairs[0][0][1]
+    each = (predicted - plain) / operators
+    print(f"{name}: predicted {predicted * 1e3:.2f} ms a step, plain {plain * 1e3:.2f} ms")
+    print(f"  {predicted / plain:.2f} times, of the pairs {ratios[0]:.2f} to {ratios[-1]:.2f}")
+    print(f"  {operators:.0f} operators, {each * 1e6:.0f} us more each")
+    for which in (True, False):
+        taken = [process(program, folder, predicted=which) for _ in range(PAIRS)]
+        wall, processor = (min(of) for of in zip(*taken, strict=True))
+        print(f"  whole command, {'predicted' if which else 'plain'}: {wall:.1f} s, {processor:.1f} s of processor")
+
+
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    for name in sys.argv[1:] or PROGRAMS:
+    for name in sys.argv[1:] or (*PROGRAMS, *FOLLOWED_ONLY):
         with tempfile.TemporaryDirectory() as scratch:
-            pairs = [[seconds(name, Path(scratch), predicted=which) for which in (True, False)] for _ in range(PAIRS)]
-        predicted, plain = (min(time for time, _ in of) / PROGRAMS[name][0] for of in zip(*pairs, strict=True))
-        ratios = sorted(a / b for (a, _), (b, _) in pairs)
-        operators = pairs[0][0][1]
-        each = (predicted - plain) / operators
-        print(f"{name}: predicted {predicted * 1e3:.2f} ms a step, plain {plain * 1e3:.2f} ms")
-        print(f"  {predicted / plain:.2f} times, of the pairs {ratios[0]:.2f} to {ratios[-1]:.2f}")
-        print(f"  {operators:.0f} operators, {each * 1e6:.0f} us more each")
+            if name in PROGRAMS:
+                compare(name, Path(scratch))
+            else:
+                wall, processor = process(FOLLOWED_ONLY[name], Path(scratch), predicted=True)
+                most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+                print(f"{name}: whole command {wall:.1f} s, {processor:.1f} s of processor, at most {most:.1f} GiB")
