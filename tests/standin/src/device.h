@@ -33,6 +33,7 @@ inline const size_t total_bytes = setting("FAKECUDA_MEMORY_GB", 79.1) * (1 << 30
 inline const size_t queue_length = setting("FAKECUDA_QUEUE", 1024); // work that a stream takes before a launch waits
 
 inline const int64_t computed_size = setting("FAKECUDA_COMPUTED_SIZE", 0); // what a computed int64 reads as
+inline const size_t computed_count = setting("FAKECUDA_COMPUTED_COUNT", 1); // so many, copied together
 inline const bool computed_bool = setting("FAKECUDA_COMPUTED_BOOL", 0);
 inline const bool verbose = setting("FAKECUDA_VERBOSE", 0);
 

@@ -63,11 +63,11 @@ static void perform(const fcu_op& op) {
         bool known = (uintptr_t)op.src % 512 ||
                      (upload != uploads.end() && upload->second.bytes == op.bytes &&
                       (upload->second.stays || upload->second.kernels == kernels_run || (op.bytes == 4 && !counted)));
-        if (op.copy_kind == 2 && op.bytes <= 8 && !known) {
+        if (op.copy_kind == 2 && op.bytes <= 8 * computed_count && !known) {
             if (verbose) fprintf(stderr, "fakecuda: a computed value of %zu bytes is read\n", op.bytes);
             memset(op.dst, 0, op.bytes);
-            if (op.bytes == 8)
-                *(int64_t*)op.dst = computed_size;
+            if (op.bytes % 8 == 0)
+                std::fill_n((int64_t*)op.dst, op.bytes / 8, computed_size);
             else if (counted)
                 *(int32_t*)op.dst = computed_size;
             else if (op.bytes == 1)
