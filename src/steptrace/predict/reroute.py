@@ -300,6 +300,8 @@ def _converting(apply: Callable[..., Any]) -> Callable[..., Any]:
 class _Generator(torch.Generator):
     """A random generator "on cuda": the CPU's, since that draws the values."""
 
+    _device: torch.device
+
     def __new__(cls, device: Any = "cpu") -> "_Generator":
         named = virtual_device(torch.device(device))
         on_cuda = named.type == backend.DEVICE_TYPE
