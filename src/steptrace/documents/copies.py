@@ -29,7 +29,7 @@ class Copy(Document, frozen=True):
     unsized: Annotated[
         int, column("Without bytes", "Of these, without bytes or length: no part of the rates.", total=True)
     ]
-    bytes: Annotated[int | None, column("Bytes", "Bytes moved, of those that say; null where none does.", total=True)]
+    bytes: Annotated[int | None, column("Bytes", "Bytes moved, of the copies that say it.", total=True)]
     ns: Annotated[int, column("Time", "Time with any of them running, each instant once.", total=True)]
     mean_bytes_per_second: Annotated[
         float | None, column("Mean", "Rate over the time that any that says its bytes ran.")

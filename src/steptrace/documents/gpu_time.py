@@ -25,7 +25,7 @@ class GpuTime(Document, frozen=True):
 
 
 class StepTime(Document, frozen=True):
-    """One step; GPU figures are null without a GPU."""
+    """One step; without a GPU its GPU figures are not measured."""
 
     index: Annotated[int, key("ProfilerStep", "The profiler's number of the step.")]
     start_ns: Annotated[int, field("Start.")]

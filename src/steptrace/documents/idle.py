@@ -13,17 +13,20 @@ class StreamIdle(Document, frozen=True):
     """The gaps before the activities of one stream, summed by category, as Holistic Trace Analysis has them."""
 
     device: Annotated[int, key("GPU", "GPU.", local=True)]
-    stream: Annotated[int, key("Idle by stream", "Stream.")]
+    stream: Annotated[int, key("Stream", "Stream.")]
     host_wait_ns: Annotated[
         int,
         column(
-            "Launched late", "Gaps before work launched after the previous work had ended; HTA: host wait.", total=True
+            "Idle, launched late",
+            "Gaps before work launched after the previous work had ended; HTA: host wait.",
+            total=True,
         ),
     ]
     kernel_wait_ns: Annotated[
-        int, column("Short", f"Other gaps under {duration(KERNEL_WAIT_BELOW_NS)}; HTA: kernel wait.", total=True)
+        int,
+        column("Idle, short gaps", f"Other gaps under {duration(KERNEL_WAIT_BELOW_NS)}; HTA: kernel wait.", total=True),
     ]
-    other_ns: Annotated[int, column("Other", "The rest.", total=True)]
+    other_ns: Annotated[int, column("Idle, other", "The rest.", total=True)]
 
 
 class IdleEnding(Document, frozen=True):

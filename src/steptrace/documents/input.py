@@ -17,7 +17,7 @@ class InputWaitOfStep(Document, frozen=True):
         int, column("Waiting", "Time in them, whoever's wait it is; side by side on two threads it counts once.")
     ]
     gpu_idle_wait_ns: Annotated[
-        int | None, column("With the GPU idle", "Of that time, what the GPU had nothing to do in; null without a GPU.")
+        int | None, column("With the GPU idle", "Of that time, with the GPU idle; not measured without a GPU.")
     ]
 
 

@@ -41,12 +41,12 @@ class OptimizerCall(Document, frozen=True):
     count: Annotated[int, column("Calls", "Calls, those inside one of the same label left out.", total=True)]
     host_ns: Annotated[int, column("Host time", "Host time in them, each instant of a thread once.", total=True)]
     operators: Annotated[int, column("Operators", "Operators called.", total=True)]
-    foreach: Annotated[int, column("For many tensors", "Of these, on many tensors at once (`_foreach_`).", total=True)]
+    foreach: Annotated[int, column("On many tensors", "Of these, on many tensors at once (`_foreach_`).", total=True)]
     fused: Annotated[int, column("Fused", "Of these, a whole update in one (their name says fused).", total=True)]
     zeroing: Annotated[int, column("Zeroing", "Of these, setting to zero (`zero_`, `_foreach_zero_`).", total=True)]
     most_common: Annotated[str | None, column("Most called", "The operator called most often.")]
-    most_common_count: Annotated[int, column("How often", "How often.")]
-    kernels: Annotated[int | None, column("GPU activities", "GPU activities launched; null without a GPU.", total=True)]
+    most_common_count: Annotated[int, column("Calls of it", "How often that one is called.", total=True)]
+    kernels: Annotated[int | None, column("GPU activities", "GPU activities launched.", total=True)]
     device_ns: Annotated[
         int | None, column("GPU time", "Time the GPU was busy with these, each instant once.", total=True)
     ]

@@ -19,18 +19,18 @@ class Distribution(Document, frozen=True):
 
 #: What is said of the launches of a call, and of those of an operator.
 _Launches = Annotated[int, column("Launches", "Launches.", total=True)]
-_Host = Annotated[int, column("Host", "Summed length of the calls.", total=True)]
-_Gpu = Annotated[int, column("GPU", "Summed time of their work.", total=True)]
+_Host = Annotated[int, column("Host time", "Summed length of the calls.", total=True)]
+_Gpu = Annotated[int, column("GPU time", "Summed time of their work.", total=True)]
 _Delay = Annotated[int, field("Summed delay.")]
 _Queueing = Annotated[
     int, column("Queueing", "The part of the delay while earlier work of the stream was still to finish.", total=True)
 ]
 _Dependency = Annotated[int, field("Summed waiting for events.")]
 _Latency = Annotated[int, column("Latency", "The rest of the delay, with the stream free.", total=True)]
-_Short = Annotated[int, column("Short", "Launches whose work takes less time than the call.", total=True)]
-_Slow = Annotated[int, column("Slow", f"Calls of more than {duration(SLOW_LAUNCH_NS)}.", total=True)]
+_Short = Annotated[int, column("Short kernels", "Launches whose work takes less time than the call.", total=True)]
+_Slow = Annotated[int, column("Slow launches", f"Calls of more than {duration(SLOW_LAUNCH_NS)}.", total=True)]
 _Excess = Annotated[
-    int, column("Excess", f"Launches with more than {duration(EXCESS_DELAY_NS)} of latency.", total=True)
+    int, column("Excess delays", f"Launches with more than {duration(EXCESS_DELAY_NS)} of latency.", total=True)
 ]
 
 
@@ -76,7 +76,7 @@ class Launches(Document, frozen=True):
     """
 
     count: Annotated[int, column("Launches", "Launching calls.", total=True)]
-    activities: Annotated[int, column("GPU activities of these", "GPU activities with a known launch.", total=True)]
+    activities: Annotated[int, column("GPU activities", "GPU activities with a known launch.", total=True)]
     unlinked: Annotated[int, column("Activities without launch", "GPU activities without.", total=True)]
     short_kernels: Annotated[
         int, column("Short kernels", "Launches whose work takes less time than the call.", total=True)

@@ -24,7 +24,7 @@ class AtPeak(Document, frozen=True):
     line: Annotated[int | None, key("", "Line in `file`; of backward work that of the forward operator.", local=True)]
     function: Annotated[str | None, key("", "Function that the line stands in.")]
     code: Annotated[str | None, field("Text of the line, where the file is known.")]
-    blocks: Annotated[int | None, column("Blocks", "Number of blocks; null where only their sum is known.")]
+    blocks: Annotated[int | None, column("Blocks", "Number of blocks; not measured where only their sum is known.")]
     bytes: Annotated[int, column("Bytes", "Their bytes, summed.")]
 
 
@@ -41,7 +41,7 @@ class DeviceMemory(Document, frozen=True):
             "loader workers' are not seen.",
         ),
     ]
-    peak_reserved_bytes: Annotated[int | None, column("Peak reserved", "Most reserved; null on the host.")]
+    peak_reserved_bytes: Annotated[int | None, column("Peak reserved", "Most bytes reserved by the caching allocator.")]
     peak_ts: Annotated[int, field("First instant of the peak.", runs="none")]
     before_bytes: Annotated[int, column("Before the trace", "Held since before the trace, as far as known.")]
     complete: Annotated[bool, field("Whether that is known.")]

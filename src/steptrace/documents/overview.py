@@ -33,17 +33,15 @@ def part_name(part: str) -> str:
 class TopOperator(Document, frozen=True):
     """The operators of one name, by their own time: the GPU's where there is one, else the host's."""
 
-    name: Annotated[str | None, key("Operator", "Operator; null for GPU work that none launched.")]
-    calls: Annotated[int | None, column("Calls", "Calls; null without an operator.", total=True)]
+    name: Annotated[str | None, key("Operator", "Operator; none for GPU work that no operator launched.")]
+    calls: Annotated[int | None, column("Calls", "Calls of the operator.", total=True)]
     host_self_ns: Annotated[
         int | None,
         column(
             "Own host time", "Host time in the operator itself, launching included, without those it calls.", total=True
         ),
     ]
-    device_self_ns: Annotated[
-        int | None, column("GPU time", "Length of GPU work that it launched itself; null without a GPU.", total=True)
-    ]
+    device_self_ns: Annotated[int | None, column("GPU time", "Length of GPU work that it launched itself.", total=True)]
     share: Annotated[
         float, column("Share", "Of all GPU time, or, without a GPU, of all operators' own host time.", "share")
     ]

@@ -82,7 +82,7 @@ class RankWait(Document, frozen=True):
 
     rank: Annotated[int, key("Rank", "Rank, or the trace's place in the list where traces do not say.")]
     clock_offset_ns: Annotated[
-        int | None, column("Clock offset", "Added to its times to align them; null if it shares nothing.")
+        int | None, column("Clock offset", "Added to its times to align them; not measured if it shares no collective.")
     ]
     clock_spread_ns: Annotated[int | None, column("Uncertainty", "Half the spread of the values whose median it is.")]
     collectives: Annotated[int, column("Collectives", "Its collectives.", total=True)]

@@ -27,5 +27,5 @@ class StepKind(Document, frozen=True):
     ]
     syncs: Annotated[
         float | None,
-        column("Syncs", "Median of the profiled steps of this kind; null without any, or without a GPU."),
+        column("Syncs", "Median of the profiled steps of this kind."),
     ]

@@ -211,12 +211,12 @@ def communication(view: TraceView, _: str) -> Parts | None:
         return None
     notes = []
     if reduced is not None and reduced.count_per_step is not None:
-        what = "All-reduces, carried out by the host" if reduced.source == "host" else "All-reduces"
-        size = "" if reduced.bytes_per_step is None else f" with {fmt.size_bytes(reduced.bytes_per_step)}"
-        took = (
-            f"{fmt.duration_ns(reduced.measured_ns_per_step)}, exposed: {fmt.duration_ns(reduced.exposed_ns_per_step)}"
-        )
-        notes = [note(f"{what}: {fmt.count(reduced.count_per_step)} a step{size}, under way for {took}.")]
+        where = " by the host" if reduced.source == "host" else ""
+        size = "" if reduced.bytes_per_step is None else f", {fmt.size_bytes(reduced.bytes_per_step)}"
+        times = (reduced.measured_ns_per_step, reduced.exposed_ns_per_step)
+        measured, exposed = map(fmt.duration_ns, times)
+        count = fmt.plural(round(reduced.count_per_step, 2), "all-reduce")
+        notes = [note(f"{count}{where} per step{size}: {measured} under way, {exposed} exposed.")]
     return [*notes, listing(rows.by_name, steps=view.steps), *_folded(view, "By step", rows.by_step)]
 
 
