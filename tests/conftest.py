@@ -8,7 +8,6 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +54,11 @@ def _what_torch_compile_leaves() -> Iterator[None]:
 
 
 @pytest.fixture
-def forked_programs() -> Iterator[None]:
-    """Python programs that the test starts are forked from a process that has imported PyTorch, where that can be."""
-    with forked_python.instead_of_processes() if sys.platform == "linux" else nullcontext():
-        yield
+def forked_programs(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that the test starts by `sys.executable` are forked from a process that has imported PyTorch."""
+    if sys.platform == "linux":
+        python = forked_python.executable(tmp_path_factory.mktemp("forked") / "python")
+        monkeypatch.setattr(sys, "executable", str(python))
 
 
 @pytest.fixture(scope="session")
@@ -84,12 +84,6 @@ def hydra_composes_once(composed_by_hydra: dict[str, Any], monkeypatch: pytest.M
         return copy.deepcopy(composed_by_hydra[key])
 
     monkeypatch.setattr(compose, "compose", remembered)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _servers_end() -> Iterator[None]:
-    yield
-    forked_python.close()
 
 
 @pytest.fixture(scope="session")

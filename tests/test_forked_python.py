@@ -1,64 +1,58 @@
 """A forked program is what the interpreter would have made of the same command."""
 
-import ctypes
 import os
 import select
 import subprocess
 import sys
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import forked_python
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="forks are made on Linux alone"),
-    pytest.mark.usefixtures("forked_programs"),
-]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are made on Linux alone")
 
-TELLS = """
+SAYS = """
 import atexit, os, signal, sys
 atexit.register(lambda: print("at exit"))
-print(sys.argv, sys.path, sys.orig_argv, os.getcwd(), __name__, globals().get("__file__"), os.environ["TOLD"])
-print(sys.stdin.read(), signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT), os.getsid(0) == os.getpid())
-print(sorted(int(name) for name in os.listdir("/proc/self/fd"))[:3], os.getppid(), "torch" in sys.modules)
+print(sys.argv, sys.path, os.getcwd(), __name__, globals().get("__file__"), os.environ["GIVEN"], sys.stdin.read())
+print([signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)], "torch" in sys.modules)
+print(sorted(int(name) for name in os.listdir("/proc/self/fd"))[:3], flush=True)
 print("to the other one", file=sys.stderr)
 {end}
 """
+Ending = tuple[int, str, str]
 
 
 @pytest.fixture
-def both(tmp_path: Path) -> object:
-    """Runs a command as a process of its own and as a fork; returns exit code, output and last line of each."""
-    environment = {**os.environ, "TOLD": "so", "PYTHONPATH": str(tmp_path / "more")}
+def both(tmp_path: Path) -> Callable[..., list[Ending]]:
+    """Runs a command as a process of its own and as a fork; returns exit code, output and last error of each."""
+    environment = {**os.environ, "GIVEN": "so", "PYTHONPATH": str(tmp_path / "more")}
 
-    def run(*arguments: str, start_new_session: bool = False) -> list[tuple[int, str, str]]:
-        found = []
-        for kind in (forked_python._Popen, forked_python.ForkedPopen):
-            process = kind(
-                [sys.executable, *arguments],
-                cwd=tmp_path, env=environment, text=True, start_new_session=start_new_session,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=partial(os.nice, 0),
+    def run(*arguments: str) -> list[Ending]:
+        endings = []
+        for python in (sys.executable, forked_python.executable(tmp_path / "python")):
+            done = subprocess.run(
+                [python, *arguments],
+                cwd=tmp_path, env=environment, input="input", text=True, capture_output=True, check=False,
             )  # fmt: skip
-            out, err = process.communicate("given")
-            found.append((process.returncode, out, err.splitlines()[-1]))
-        return found
+            endings.append((done.returncode, done.stdout, done.stderr.splitlines()[-1]))
+        return endings
 
     return run
 
 
 @pytest.mark.parametrize("form", ["file", "module", "code", "unbuffered"])
 @pytest.mark.parametrize(
-    "end",
-    ["", "sys.exit(3)", "sys.exit('no more')", "1 / 0", "sys.stdout.flush(); os.kill(os.getpid(), 9)", "os._exit(5)"],
+    "end", ["", "sys.exit(3)", "sys.exit('no more')", "1 / 0", "os.kill(os.getpid(), 9)", "os._exit(5)"]
 )
 def test_a_fork_is_as_a_process_of_its_own(both, tmp_path: Path, form: str, end: str) -> None:
-    (tmp_path / "program.py").write_text(TELLS.format(end=end))
-    arguments = {"file": ["program.py"], "module": ["-m", "program"], "code": ["-c", TELLS.format(end=end)]}
-    alone, forked = both(*arguments.get(form, ["-u", "program.py"]), "an argument", start_new_session=form == "code")
+    (tmp_path / "program.py").write_text(SAYS.format(end=end))
+    arguments = {"file": ["program.py"], "module": ["-m", "program"], "code": ["-c", SAYS.format(end=end)]}
+    alone, forked = both(*arguments.get(form, ["-u", "program.py"]), "an argument")
     assert forked == alone
-    assert "so" in alone[1] or end == "os._exit(5)"  # with which is lost what was not flushed
+    assert "so input" in alone[1]
 
 
 def test_a_hook_on_imports_sees_torch(both, tmp_path: Path) -> None:
@@ -76,49 +70,24 @@ def test_a_hook_on_imports_sees_torch(both, tmp_path: Path) -> None:
     assert alone[1].splitlines()[0] == forked[1].splitlines()[0] == "finds torch"
 
 
-@pytest.mark.parametrize(("end", "code"), [("sys.exit(3)", 3), ("os.kill(os.getpid(), 9)", -9)])
-def test_an_interpreter_s_program_is_as_its_own(tmp_path: Path, end: str, code: int) -> None:
-    program = tmp_path / "program.py"
-    told, tell = os.pipe()
-    program.write_text(
-        "import os, sys\nprint(input(), sys.argv, os.getcwd(), os.environ['A'], flush=True)\n"
-        f"os.write({tell}, b'passed')\n{end}\n"
-    )
-    command = [forked_python.interpreter(tmp_path / "python"), "program.py", "an argument"]
-    done = subprocess.run(
-        command,
-        cwd=tmp_path, env={"A": "a"}, input="given\n", stdout=subprocess.PIPE, text=True, check=False, pass_fds=[tell],
-    )  # fmt: skip
-    os.close(tell)
-    with os.fdopen(told) as file:
+def test_open_files_are_handed_on(tmp_path: Path) -> None:
+    end, written = os.pipe()
+    command = [forked_python.executable(tmp_path / "python"), "-c", f"import os; os.write({written}, b'passed')"]
+    subprocess.run(command, check=True, pass_fds=[written])
+    os.close(written)
+    with os.fdopen(end) as file:
         assert file.read() == "passed"
-    assert done.stdout == f"given ['program.py', 'an argument'] {tmp_path} a\n"
-    assert done.returncode == code
 
 
-def test_a_fork_whose_owner_is_gone_ends() -> None:
-    code = "import forked_python as f; f._ADOPTED_WITHIN_S = 0; f._become({}, [], 1 << 30)"
-    here = str(Path(__file__).parent)
-    ended = forked_python._Popen([sys.executable, "-c", code], cwd=here, stderr=subprocess.PIPE, text=True)
-    assert "process 1073741824, which wanted this one, is gone" in ended.communicate(timeout=60)[1]
-    assert ended.returncode == 1
-
-
-def test_later_orphans_are_not_adopted() -> None:
-    adopts = ctypes.c_int(-1)
-    with forked_python.instead_of_processes():
-        subprocess.run([sys.executable, "-c", ""], check=True)
-    ctypes.CDLL(None).prctl(37, ctypes.byref(adopts), 0, 0, 0)  # PR_GET_CHILD_SUBREAPER
-    assert adopts.value == 0
-
-
-def test_a_program_ends_with_its_interpreter(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [("SIGINT", 1), ("SIGTERM", -15), ("SIGKILL", -9)])
+def test_a_program_ends_with_its_client(tmp_path: Path, number: str, code: int) -> None:
     program = tmp_path / "program.py"
     program.write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(300)\n")
-    command = [forked_python.interpreter(tmp_path / "python"), program]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
+    command = [forked_python.executable(tmp_path / "python"), program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, stderr=subprocess.DEVNULL) as client:
         assert client.stdout is not None
         ended = os.pidfd_open(int(client.stdout.readline()))
-        client.kill()
+        os.kill(client.pid, getattr(__import__("signal"), number))
+        assert client.wait() == code
     assert select.select([ended], [], [], 60)[0]
     os.close(ended)

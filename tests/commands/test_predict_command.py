@@ -169,12 +169,11 @@ def test_a_step_that_leaves_the_gpu_alone_has_no_prediction(own: Path, capfd: py
     assert "next: let the program use 'cuda'" in error
 
 
-def test_variants_are_followed_in_forks_of_one_process_and_each_is_told_apart(own: Path) -> None:
-    noted = "open(f'{os.getpid()}.pid', 'w').write(str(os.getppid()))"
+def test_a_variant_that_cannot_be_followed_says_why_and_stops_no_other(own: Path) -> None:
     bodies = {
-        "fine": noted,
-        "raises": f"{noted}; sys.stdout = open(1, 'w'); print('downloaded'); raise ValueError('no data')",
-        "killed": f"{noted}; os.kill(os.getpid(), 9)",
+        "fine": "pass",
+        "raises": "sys.stdout = open(1, 'w'); print('downloaded'); raise ValueError('no data')",
+        "killed": "os.kill(os.getpid(), 9)",
     }
     loss = "import os, sys\n" + LOSS
     for name, body in bodies.items():
@@ -190,12 +189,9 @@ def test_variants_are_followed_in_forks_of_one_process_and_each_is_told_apart(ow
     assert "downloaded" not in str(raises.error)
     assert str(killed.error) == "ended with SIGKILL (out of host memory?)"
     assert "config cannot be read" in str(missing.error)
-    parents = [int(file.read_text()) for file in own.glob("*.pid")]
-    assert len(parents) == 3
-    assert len(set(parents)) == 1
 
 
-def test_without_a_process_to_fork_each_variant_says_why(own: Path) -> None:
+def test_what_keeps_every_variant_from_being_followed_is_said_of_each(own: Path) -> None:
     (own / "omegaconf.py").write_text("raise ImportError('it is damaged')")
     found = follow("config", dict.fromkeys(("one", "two"), "config.yaml"), own, [])
     assert ["it is damaged" in str(entry.error) for entry in found] == [True, True]

@@ -78,7 +78,7 @@ def test_two_ranks_under_torchrun(launched: Launch) -> None:
 
 def test_a_shell_script_and_a_module_are_commands_too(launched: Launch, tmp_path: Path) -> None:
     script = tmp_path / "train.sh"
-    python = forked_python.interpreter(tmp_path / "python")
+    python = forked_python.executable(tmp_path / "python")
     script.write_text(f'cd "{FORMS.parent}"\nexec "{python}" -m forms loader\n')
     assert launched(command=["sh", str(script)]).complete
 
@@ -226,7 +226,7 @@ def test_a_file_that_is_no_program_is_told_what_starts_it(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found by /proc")
 def test_nothing_that_a_program_has_started_is_left(launched: Launch, capfd) -> None:
-    assert launched("leaves_processes").complete
+    assert launched(command=[forked_python.PYTHON, str(FORMS), "leaves_processes"]).complete
     left = [int(line.split()[1]) for line in capfd.readouterr().out.splitlines() if line.startswith("left")]
     assert len(left) == 2
     assert not any(Path(f"/proc/{pid}").exists() for pid in left)

@@ -54,7 +54,7 @@ def test_two_ranks_under_torchrun_that_ask_for_nccl(capfd, form: str, total: flo
 
 
 def test_a_program_that_starts_its_ranks_itself_gets_as_many_gpus_as_are_asked_for(capfd, tmp_path) -> None:
-    program = [sys.executable, str(DISTRIBUTED), "spawned", str(forked_python.interpreter(tmp_path / "python"))]
+    program = [sys.executable, str(DISTRIBUTED), "spawned", str(forked_python.executable(tmp_path / "python"))]
     assert main(["predict", "--json", "--steps", "3", "--devices", "2", "--", *program]) == 0
     found = json.loads(capfd.readouterr().out)
     assert (found["total"], found["by_rank"], found["unknown"]) == (1, [1, 1], [])

@@ -204,7 +204,7 @@ gates:
 @pytest.mark.workflow
 def test_a_branch_against_main(planned: Callable[..., Plan], folder: Path) -> None:
     """Syncs 1 -> 0, the line named, the outputs the same, and a broken gate told after the page is written."""
-    planned(python=str(forked_python.interpreter(folder / "python")))
+    planned(python=str(forked_python.executable(folder / "python")))
     workflow = folder / "config" / "workflow.yaml"
     workflow.write_text(f"studies: [speed]\nrepeats: 1\nscale: cpu\n{GATES}")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
@@ -238,7 +238,7 @@ def test_predict_follows_the_commands_of_a_study(
 ) -> None:
     (folder / "config" / "study").mkdir(parents=True)
     (folder / "config" / "study" / "own.yaml").write_text(
-        STUDY.format(python=forked_python.interpreter(folder / "python"))
+        STUDY.format(python=forked_python.executable(folder / "python"))
     )
     monkeypatch.chdir(folder)
     assert steptrace_main(["predict", "--json", "--gpu", "H100", "own"]) == 0

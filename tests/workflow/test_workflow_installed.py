@@ -93,7 +93,7 @@ def test_a_new_folder_runs_its_study(installed: Path, tmp_path: Path) -> None:
     assert "cpu: [" in text
     study.write_text(text.replace("cpu: [", f"cpu: {short}data.persistent_workers=false, "))
     # The study of a command finds its `python` on the path.
-    path = f"{forked_python.interpreter(tmp_path / 'python').parent}{os.pathsep}"
+    path = f"{forked_python.executable(tmp_path / 'python').parent}{os.pathsep}"
     ran = _run(
         "-m", "snakemake", "--cores", "2", "--config", "repeats=1", "scale=cpu",
         python=installed, cwd=folder, path=path,
