@@ -26,8 +26,9 @@ from steptrace.analysis.roofline import calls_with_sizes
 from steptrace.commands.predict import study_programs
 from steptrace.commands.predicted import follow
 from steptrace.documents.operators import OperatorCalls
+from steptrace.estimate.gpus import gpu_of_driver
 from steptrace.estimate.prediction import estimate_prediction
-from steptrace.estimate.recorded import gpu_of_driver, recorded_call
+from steptrace.estimate.recorded import recorded_call
 from steptrace.estimate.step import FollowedStep, estimate_step, work_of
 from steptrace.trace.link import read_trace
 

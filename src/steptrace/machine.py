@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 import steptrace
 from steptrace.documents.run import Environment
 
@@ -21,6 +19,8 @@ def environment(process: Mapping[str, Any], folder: Path | None = None) -> Envir
         process: its versions `python`, `torch` and `cuda`, and its `gpu` (`name`, `memory_bytes`, `count`, or None).
         folder: where to ask for the state of the repository; default: the working directory.
     """
+    import psutil  # what asks for the number of cores alone needs it not
+
     gpu = process["gpu"]
     commit, dirty = git_state(folder)
     return Environment(

@@ -9,7 +9,8 @@ from builders import TraceBuilder
 from recorded import TRACES, needs_traces
 from steptrace.analysis import load_trace, summarize_trace
 from steptrace.documents.summary import TraceSummary
-from steptrace.estimate.recorded import gpu_of_driver, recorded_call
+from steptrace.estimate.gpus import gpu_of_driver
+from steptrace.estimate.recorded import recorded_call
 from steptrace.findings import find_in_trace
 
 BF16 = ["c10::BFloat16", "c10::BFloat16"]

@@ -3,6 +3,7 @@
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from builders import TraceBuilder, training_step
@@ -40,5 +41,5 @@ def test_an_error_keeps_its_words(tmp_path: Path, workers: int) -> None:
 def test_as_many_processes_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "cpu_count", lambda: 8)
     for free, wanted in ((64 << 30, 8), (1 << 30, 2), (1 << 20, 1)):
-        monkeypatch.setattr(parallel.psutil, "virtual_memory", lambda free=free: SimpleNamespace(available=free))
+        monkeypatch.setattr(psutil, "virtual_memory", lambda free=free: SimpleNamespace(available=free))
         assert parallel._workers(200 << 20) == wanted

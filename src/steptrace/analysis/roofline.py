@@ -8,10 +8,7 @@ import pandas as pd
 from steptrace.analysis.kernels.formats import kernel_format
 from steptrace.documents.roofline import OperatorRoofline
 from steptrace.documents.table import frame_of
-from steptrace.estimate.gpus import Gpu
-from steptrace.estimate.recorded import gpu_of_driver, recorded_call
-from steptrace.estimate.rules import KERNEL_FLOOR, STRIDED, misaligned
-from steptrace.estimate.step import ideal_s, work_of
+from steptrace.estimate.gpus import Gpu, gpu_of_driver
 from steptrace.trace.model import Trace, launching_op, once
 
 _LISTS = ["types", "sizes", "strides"]
@@ -63,6 +60,11 @@ def calls_with_sizes(trace: Trace) -> pd.DataFrame:
 
 
 def _row(group: Any, gpu: Gpu) -> dict[str, object] | None:
+    # A trace without sizes needs no estimates, nor the time to import them.
+    from steptrace.estimate.recorded import recorded_call
+    from steptrace.estimate.rules import KERNEL_FLOOR, STRIDED, misaligned
+    from steptrace.estimate.step import ideal_s, work_of
+
     call = recorded_call(group.name, group.types, group.sizes, group.strides)
     ideal = None if call is None else ideal_s(call, gpu, tf32=group.tf32)
     work = None if call is None else work_of(call, gpu, tf32=group.tf32)

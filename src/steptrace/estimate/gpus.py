@@ -14,6 +14,13 @@ OWN_FILE: Final = "gpus.toml"
 _KEYS: Final = (
     "fp32_tflops, half_tflops, bandwidth_gbs, memory_gb, pcie_gbs; tf32_tflops, bf16 and power_limited if they apply"
 )
+#: What occurs in the name that a driver gives a GPU, and its data sheet; the first that fits.
+_GPUS: Final = (
+    ("H200", "H200"), ("H100 PCIe", "H100-PCIe"), ("H100", "H100"), ("A100 80GB", "A100-80"),
+    ("A100-SXM4-80GB", "A100-80"), ("A100-SXM4-40GB", "A100-40"), ("A100-PCIE-40GB", "A100-40"),
+    ("A100-PG509-200", "A100-40"), ("L40S", "L40S"), ("L4", "L4"), ("A10G", "A10G"), ("Tesla T4", "T4"),
+    ("Tesla V100", "V100"), ("RTX 4090", "RTX-4090"), ("RTX 3090", "RTX-3090"), ("MI300X", "MI300X"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +69,12 @@ def gpu_named(name: str) -> Gpu:
             next_step=f"add [{name}] with its data sheet's figures to a file {OWN_FILE} here: {_KEYS}",
         )
     return gpus[name]
+
+
+def gpu_of_driver(name: str | None) -> Gpu | None:
+    """The data sheet of a GPU by the name that its driver gives it; None of one that is not known."""
+    model = next((ours for theirs, ours in _GPUS if theirs in (name or "")), None)
+    return None if model is None else gpu_named(model)
 
 
 @cache

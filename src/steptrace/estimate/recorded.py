@@ -12,7 +12,6 @@ import msgspec
 
 from steptrace.documents.operators import OperatorCalls, TensorSpec
 from steptrace.estimate.flop import flop
-from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.estimate.rules import ATTENTION, ELEMENTWISE, NORMALISATION, OPERATORS, REDUCTION, STRIDED, rule_of
 
 _TYPES: Final = {
@@ -21,19 +20,6 @@ _TYPES: Final = {
 }  # fmt: skip
 _LIST: Final = msgspec.json.Decoder(list[str | list[str]])
 _SIZES: Final = msgspec.json.Decoder(list[list[int]])
-#: What occurs in the name that a driver gives a GPU, and its data sheet; the first that fits.
-_GPUS: Final = (
-    ("H200", "H200"), ("H100 PCIe", "H100-PCIe"), ("H100", "H100"), ("A100 80GB", "A100-80"),
-    ("A100-SXM4-80GB", "A100-80"), ("A100-SXM4-40GB", "A100-40"), ("A100-PCIE-40GB", "A100-40"),
-    ("A100-PG509-200", "A100-40"), ("L40S", "L40S"), ("L4", "L4"), ("A10G", "A10G"), ("Tesla T4", "T4"),
-    ("Tesla V100", "V100"), ("RTX 4090", "RTX-4090"), ("RTX 3090", "RTX-3090"), ("MI300X", "MI300X"),
-)  # fmt: skip
-
-
-def gpu_of_driver(name: str | None) -> Gpu | None:
-    """The data sheet of a GPU by the name that its driver gives it; None of one that is not known."""
-    model = next((ours for theirs, ours in _GPUS if theirs in (name or "")), None)
-    return None if model is None else gpu_named(model)
 
 
 def recorded_call(name: str, types: str, sizes: str, strides: str) -> OperatorCalls | None:

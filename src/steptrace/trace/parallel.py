@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-import psutil
-
 from steptrace.machine import cpu_count
 
 Result = TypeVar("Result")
@@ -47,5 +45,7 @@ def _text_bytes(path: Path) -> int:
 
 
 def _workers(largest: int) -> int:
+    import psutil  # few calls need it
+
     room = psutil.virtual_memory().available // (_PROCESS + int(_TIMES_TEXT * largest))
     return max(1, min(cpu_count(), room))

@@ -33,7 +33,7 @@ FORMATS: Final = ("bits8", "bits16", "bits32", "bits64", "integer", "unknown")
 class NameRule:
     """One row: the value for names that match `pattern`, and its source."""
 
-    pattern: re.Pattern[str]
+    pattern: str
     means: str
     source: str
 
@@ -53,7 +53,7 @@ class KernelFormat:
 
 
 def _rule(pattern: str, means: str, source: str) -> NameRule:
-    return NameRule(re.compile(pattern), means, source)
+    return NameRule(pattern, means, source)
 
 
 _CUBLAS = "cuBLAS kernel names in public profiles, read with the operand types recorded beside them"
@@ -170,7 +170,8 @@ def kernel_format(name: str) -> KernelFormat:
 
 
 def _first(rules: tuple[NameRule, ...], name: str) -> str | None:
-    return next((rule.means for rule in rules if rule.pattern.search(name)), None)
+    # Compiled by `re` where they are first looked for: few of them are, in a small trace.
+    return next((rule.means for rule in rules if re.search(rule.pattern, name)), None)
 
 
 #: Operators whose arithmetic is that of tensor cores: matrix products, convolutions, attention, recurrent layers.

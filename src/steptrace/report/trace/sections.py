@@ -17,7 +17,7 @@ from steptrace.documents.copies import Copy
 from steptrace.documents.launches import Distribution
 from steptrace.documents.overview import IDLE_CAUSES
 from steptrace.documents.summary import NO_GPU, TraceSummary
-from steptrace.estimate.recorded import gpu_of_driver
+from steptrace.estimate.gpus import gpu_of_driver
 from steptrace.findings.window import window_of
 from steptrace.report.draw.flame import flame
 from steptrace.report.draw.names import PATH_CLASSES
