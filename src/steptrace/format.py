@@ -5,6 +5,7 @@ rule is changed here and nowhere else. What can be unmeasured takes None.
 """
 
 import math
+from collections.abc import Iterable
 
 NOT_MEASURED = "not measured"
 
@@ -244,6 +245,14 @@ def place(file: str, line: int | None, function: str | None = None) -> str:
     if line is not None:
         return f"{file}:{line}"
     return f"{file}, module level" if function == "<module>" else file
+
+
+def lines_of(places: Iterable[tuple[str, int]]) -> list[str]:
+    """Lines by file, as code: "`a.py:3`, `:7`"; each once, in their order."""
+    lines: dict[str, dict[int, None]] = {}
+    for file, line in places:
+        lines.setdefault(file, {})[line] = None
+    return [f"`{file}:{first}`" + "".join(f", `:{line}`" for line in more) for file, (first, *more) in lines.items()]
 
 
 def clipped(text: str, length: int) -> str:

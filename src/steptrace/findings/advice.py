@@ -110,8 +110,5 @@ def _lines_without_sync(variant: VariantResult) -> str:
         if site.file is not None and site.line is not None:
             before[site.file, site.line] += site.baseline_count_per_step or 0
             after[site.file, site.line] += site.variant_count_per_step or 0
-    lines: dict[str, list[int]] = {}
-    for file, line in sorted(place for place in before if before[place] and not after[place]):
-        lines.setdefault(file, []).append(line)
-    gone = [f"`{file}:{first}`" + "".join(f", `:{line}`" for line in more) for file, (first, *more) in lines.items()]
+    gone = fmt.lines_of(sorted(place for place in before if before[place] and not after[place]))
     return f" No sync is left at {fmt.enumeration(gone)}." if gone else ""

@@ -50,7 +50,7 @@ def verdict_of(study: Comparison) -> StudyVerdict:
     best = study.fastest()
     chosen = best if best is None or not study.alike else study.variant(study.alike[0])
     sentence = " ".join([*_speeds(study, chosen), *_failed(study.variants)])
-    details = (_why(chosen) or _fewer(study, chosen), _syncs(study), _answers(study), _gates(study))
+    details = (*_reason(study, chosen), _answers(study), _gates(study))
     advice, use = advice_of(study, chosen)
     return StudyVerdict(sentence, tuple(filter(None, details)), advice, use, _tone(study, chosen))
 
@@ -64,7 +64,7 @@ def _estimated(study: Comparison) -> StudyVerdict:
     advice, use = estimated_advice(study, best, gpus)
     usable = best is not None and best.can_be_used
     tone: Tone = "care" if broken_gates(study) or (best is not None and not usable) else "good" if usable else "neutral"
-    details = tuple(filter(None, (_fewer(study, best, estimated=True), _syncs(study), _answers(study), _gates(study))))
+    details = tuple(filter(None, (*_reason(study, best, estimated=True), _answers(study), _gates(study))))
     return StudyVerdict(" ".join(sentences), details, advice, use, tone)
 
 
@@ -162,6 +162,13 @@ def _failed(variants: Iterable[VariantResult]) -> list[str]:
     return [f"{_names(group)} {word}." for word, group in ended.items()]
 
 
+def _reason(study: Comparison, chosen: VariantResult | None, *, estimated: bool = False) -> tuple[str, str]:
+    """Why the chosen variant is faster, and the syncs of all where that does not name them."""
+    reason = ("" if estimated else _why(chosen)) or _fewer(study, chosen, estimated=estimated)
+    is_said = "syncs" in reason and not any(variant.predicted_unknown for variant in study.variants)
+    return reason, "" if is_said else _syncs(study)
+
+
 def _why(chosen: VariantResult | None) -> str:
     """The parts of a step by which the chosen variant is faster; empty where the profile does not say."""
     if chosen is None or chosen.step_difference is None or chosen.step_difference.delta_ms >= 0:
@@ -186,12 +193,12 @@ def _fewer(study: Comparison, chosen: VariantResult | None, *, estimated: bool =
     baseline = None if chosen is None else study.variant(chosen.baseline)
     if chosen is None or baseline is None or baseline is chosen:
         return ""
-    pair = (baseline, chosen)
+    pair, (source, syncs) = (baseline, chosen), study.sync_counts
     counts = {
         "launches": [next((one.launches for one in v.estimates), None) if estimated else None for v in pair],
         "kernels": [None if estimated else v.kernels_per_step for v in pair],
         "operators": [None if estimated or v.kernels_per_step is not None else v.operators_per_step for v in pair],
-        "syncs": [study.sync_counts[1].get(v.name) for v in pair],
+        f"{source} syncs": [syncs.get(v.name) for v in pair],
     }
     fewer = [
         f"{fmt.count(now)} {noun} per step instead of {fmt.count(before)}"

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, SyncDiff, VariantResult
+from steptrace.documents.comparison.syncs import SyncChange
 from steptrace.documents.syncs import Site
-from steptrace.report.page.markup import Anchors, Html, place, render, unplaced
+from steptrace.report.page.markup import Anchors, Html, place, render, short_place, unplaced
 from steptrace.report.page.parts import Explained
 from steptrace.report.page.table import site_table
 from steptrace.report.study.model import MANY, variants_shown
@@ -55,16 +56,19 @@ def _sites(variant: VariantResult) -> Sequence[Site]:
 
 
 def changed(diff: SyncDiff) -> str:
-    """The places that sync less or more often than the baseline's: "removes a.py:3; adds b.py:7; a.py:9 2 → 1"."""
-    kinds: dict[str, list[str]] = {"removes": [], "adds": [], "other": []}
+    """The places that sync less or more often than the baseline's: "removes a.py:3, :5; adds b.py:7; a.py:9 2 → 1"."""
+    kinds: dict[str, list[SyncChange]] = {"removes": [], "adds": []}
+    others = []
     for site in diff.sites:
         before, now = site.baseline_count_per_step or 0, site.variant_count_per_step or 0
-        where = place(site) or unplaced(site)
-        if before == now:
-            continue
-        if before and now:
-            kinds["other"].append(f"`{where}` {fmt.count(before)} → {fmt.count(now)}")
-        else:
-            kinds["removes" if before else "adds"].append(f"`{where}`")
-    texts = [f"{kind} {', '.join(dict.fromkeys(kinds[kind]))}" for kind in ("removes", "adds") if kinds[kind]]
-    return "; ".join([*texts, *kinds["other"]])
+        if before and now and before != now:
+            others.append(f"`{place(site) or unplaced(site)}` {fmt.count(before)} → {fmt.count(now)}")
+        elif before != now:
+            kinds["removes" if before else "adds"].append(site)
+    return "; ".join([*(f"{kind} {_places(sites)}" for kind, sites in kinds.items() if sites), *others])
+
+
+def _places(sites: Sequence[SyncChange]) -> str:
+    lines = [(short_place(s.file, None), s.line) for s in sites if s.file is not None and s.line is not None]
+    others = dict.fromkeys(f"`{place(s) or unplaced(s)}`" for s in sites if s.file is None or s.line is None)
+    return ", ".join([*fmt.lines_of(lines), *others])
