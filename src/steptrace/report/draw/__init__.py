@@ -1,1 +1,1 @@
-"""The figures of a page: charts by Matplotlib (`chart`), the picture of a step and the flame graph as SVG (`svg`)."""
+"""The pictures of a page, as SVG: charts, pictures in cells, flame graphs, and that of a step."""

@@ -6,8 +6,8 @@ from steptrace import format as fmt
 from steptrace.documents.memory import DeviceMemory
 from steptrace.limits import COUNTER_AGREES
 from steptrace.report.draw.cells import Piece
+from steptrace.report.draw.memory_curve import memory_curve
 from steptrace.report.draw.names import MEMORY_CATEGORIES
-from steptrace.report.draw.series import memory_curve
 from steptrace.report.page.definitions import definitions
 from steptrace.report.page.parts import Explained, Parts, figure, folded, keyed_bar, note, subheading
 from steptrace.report.page.table import facts, listing
