@@ -207,6 +207,7 @@ def test_trainings_are_submitted_each_with_a_gpu_and_one_that_fails_stops_nothin
     code, output = run(project.folder, project.environment, "--config", "repeats=1", "scale=gpu")
     assert code == 0, output
     assert trained(project) == {"raises/run0"}
+    assert "Nothing to be done" in run(project.folder, project.environment, "--config", "repeats=1", "scale=gpu")[1]
 
 
 def test_an_scancel_and_a_node_that_goes_away(new_project, slurm: Cluster) -> None:
