@@ -10,7 +10,7 @@ import pytest
 
 from steptrace.launch import main as launch_main
 from steptrace.launch.compare_outputs import verdict
-from steptrace.launch.main import CALL_VARIABLE
+from steptrace.launch.main import SHARED_VARIABLE
 
 
 def outputs(dtype: str = "float32") -> list[dict[str, Any]]:
@@ -99,7 +99,7 @@ def test_a_gradient_of_any_optimizer_that_is_no_number_differs(wrong: int) -> No
     assert verdict(own, reference)["status"] == "differs"
 
 
-def test_the_baseline_is_started_once_in_a_call_of_the_workflow(
+def test_the_baseline_is_started_once_for_checks_that_share_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = []
@@ -113,6 +113,8 @@ def test_the_baseline_is_started_once_in_a_call_of_the_workflow(
         followed = {"followed": {"compared_steps": 2}}
         (tmp_path / f"{name}.yaml").write_text(json.dumps({"name": name, **followed}))
 
+    (tmp_path / "shared").mkdir()
+
     def check(name: str, baseline: str = "baseline") -> None:
         (tmp_path / "study" / name / "equivalence").mkdir(parents=True, exist_ok=True)
         arguments = ["--config", f"{tmp_path / name}.yaml", "--reference", f"{tmp_path / baseline}.yaml"]
@@ -120,19 +122,12 @@ def test_the_baseline_is_started_once_in_a_call_of_the_workflow(
         assert launch_main.main(["equivalence", *arguments, "--out", str(out)]) == 0
         assert json.loads((out / "equivalence.json").read_text())["status"] == "same"
 
-    monkeypatch.setenv(CALL_VARIABLE, "1 0.5")
+    monkeypatch.setenv(SHARED_VARIABLE, str(tmp_path / "shared"))
     for name in ("baseline", "other", "third"):
         check(name)
     assert started == ["baseline", "baseline", "other", "third"]
     check("third", baseline="other")  # in a matrix each cell has a baseline of its own
     assert started[4:] == ["third", "other"]
-    started[4:] = []
-    monkeypatch.setenv(CALL_VARIABLE, "2 0.5")
-    check("other")
-    assert started[4:] == ["other", "baseline"]
-    (tmp_path / ".baseline.outputs.json").write_text('{"call": "2 0.5", "ans')
+    monkeypatch.delenv(SHARED_VARIABLE)
     check("third")
     assert started[6:] == ["third", "baseline"]
-    monkeypatch.delenv(CALL_VARIABLE)
-    check("third")
-    assert started[8:] == ["third", "baseline"]

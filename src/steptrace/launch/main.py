@@ -9,8 +9,6 @@ Errors end with a message and exit code 2. `{seed}` in a command is the study's 
 """
 
 import argparse
-import contextlib
-import fcntl
 import json
 import os
 import shlex
@@ -23,9 +21,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from filelock import FileLock
 
 from steptrace.errors import LaunchError, SteptraceError
-from steptrace.files import write_versioned
+from steptrace.files import write_text, write_versioned
 from steptrace.launch.compare_outputs import verdict
 from steptrace.launch.result import Named, prediction_of, write_results
 from steptrace.launch.settings import LaunchSettings, Mode
@@ -33,10 +32,8 @@ from steptrace.launch.start import Launched, Limits, ended, launch, require_step
 
 #: No limits here: the workflow has its own.
 _LIMITS: Final = Limits(first_step_s=None)
-#: The environment variable that identifies a workflow call; each call computes a baseline's outputs once.
-CALL_VARIABLE: Final = "STEPTRACE_CALL"
-#: File beside a baseline's configuration: its outputs in the latest call.
-_OUTPUTS_FILE: Final = ".{}.outputs.json"
+#: The environment variable that names a folder for what several checks share.
+SHARED_VARIABLE: Final = "STEPTRACE_SHARED"
 #: Folder of the worktrees, relative to the workflow's working directory.
 WORKTREES: Final = Path("results/.cache/worktrees")
 
@@ -98,7 +95,7 @@ def _predict(config: dict[str, Any], out: Path) -> None:
 
 def _equivalence(config: dict[str, Any], baseline: Path, out: Path) -> None:
     reference = _read(baseline)
-    own, other = _outputs(config), _outputs_once(reference, baseline.with_name(_OUTPUTS_FILE.format(baseline.stem)))
+    own, other = _outputs(config), _outputs_once(reference, baseline.name)
     equivalence = verdict(own, other)
     if equivalence["status"] == "differs" and verdict(_outputs(reference), other)["status"] != "same":
         equivalence = {
@@ -108,23 +105,16 @@ def _equivalence(config: dict[str, Any], baseline: Path, out: Path) -> None:
     write_versioned(out / "equivalence.json", equivalence)
 
 
-def _outputs_once(config: dict[str, Any], kept: Path) -> list[dict[str, Any]]:
-    """The baseline's outputs, computed by the first check of a workflow call and reused by the others."""
-    call = os.environ.get(CALL_VARIABLE)
-    if call is None:
+def _outputs_once(config: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """A baseline's outputs, computed by the first of several checks and reused by the others."""
+    folder = os.environ.get(SHARED_VARIABLE)
+    if folder is None:
         return _outputs(config)
-    with kept.open("a+", encoding="utf-8") as file:
-        with contextlib.suppress(OSError):  # without file locks several checks may compute them
-            fcntl.flock(file, fcntl.LOCK_EX)
-        file.seek(0)
-        with contextlib.suppress(ValueError):  # cut off
-            saved = json.loads(file.read() or "{}")
-            if saved.get("call") == call:
-                return list(saved["outputs"])
-        outputs = _outputs(config)
-        file.truncate(0)
-        file.write(json.dumps({"call": call, "outputs": outputs}))
-        return outputs
+    kept = Path(folder, f"{name}.outputs.json")
+    with FileLock(f"{kept}.lock"):
+        if not kept.exists():
+            write_text(kept, json.dumps(_outputs(config)))  # with NaN, if need be
+        return list(json.loads(kept.read_text(encoding="utf-8")))
 
 
 def _outputs(config: dict[str, Any]) -> list[dict[str, Any]]:
@@ -172,8 +162,7 @@ def folder_of(program: Mapping[str, Any]) -> Path:
     tree = (WORKTREES / f"{root.name}-{program['commit'][:12]}").resolve()
     tree.parent.mkdir(parents=True, exist_ok=True)
     ready = tree.with_name(f"{tree.name}.ready")
-    with tree.with_name(f"{tree.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several variants may create it at once
+    with FileLock(tree.with_name(f"{tree.name}.lock")):  # several variants may create it at once
         if not ready.exists() or not tree.is_dir():
             _git(root, "worktree", "prune")
             if tree.is_dir():

@@ -9,7 +9,7 @@ import argparse
 import json
 import os
 import sys
-import time
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -19,7 +19,7 @@ import yaml
 from steptrace.config.study import GPU_CONFIG
 from steptrace.errors import SteptraceError
 from steptrace.files import write_json
-from steptrace.launch.main import CALL_VARIABLE
+from steptrace.launch.main import SHARED_VARIABLE
 from steptrace.record import read_status, would_end_alike
 from steptrace.terminal import printable
 from steptrace.train.supervise import Job, supervise
@@ -69,10 +69,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         job = _CHECKS[options.what](folder, references[variant], of_command="program" in config, gpus=options.gpus)
         jobs.append(Job(**{**vars(job), "key": key}))
     os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // options.at_once))
-    os.environ[CALL_VARIABLE] = f"{os.getpid()} {time.time()}"  # a baseline's outputs are computed once for all
-    for job, status in supervise(jobs, at_once=options.at_once, timeout_s=options.timeout or None):
-        name = job.out.relative_to(options.study.parent).as_posix()
-        print(printable(f"{name}: {status.status} after {status.wall_s:.1f} s {status.error or ''}"), flush=True)  # noqa: T201
+    with tempfile.TemporaryDirectory(prefix="steptrace-") as shared:
+        os.environ[SHARED_VARIABLE] = shared  # a baseline's outputs are computed once for all
+        for job, status in supervise(jobs, at_once=options.at_once, timeout_s=options.timeout or None):
+            name = job.out.relative_to(options.study.parent).as_posix()
+            print(printable(f"{name}: {status.status} after {status.wall_s:.1f} s {status.error or ''}"), flush=True)  # noqa: T201
     write_json(options.out, keys)
     return 0
 
