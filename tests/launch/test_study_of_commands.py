@@ -228,7 +228,7 @@ def test_a_branch_against_main(planned: Callable[..., Plan], folder: Path) -> No
     page = (folder / "reports" / "speed.html").read_text()
     assert "total += loss.item()" in page
     assert "ref faster" in page
-    assert "python -m steptrace.launch.main measure --config results/speed/faster/config.yaml" in page
+    assert "python -m steptrace.launch.main measure --config results/speed/VARIANT/config.yaml" in page
     assert json.loads((folder / "results" / "verdict.json").read_text())["status"] == "fail"
 
 
