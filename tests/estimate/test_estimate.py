@@ -233,6 +233,8 @@ IMAGES = TensorSpec(shape=(8, 16, 32, 32), strides=(16384, 1, 512, 16), dtype="f
             [tensor(50257, 8)],
             19,
         ),
+        ("aten.nonzero.default", [tensor(8, dtype="bool")], [tensor(0, 1, dtype="int64")], 4),
+        ("aten.nonzero.default", [tensor(0, dtype="bool")], [tensor(0, 1, dtype="int64")], 0),
         ("aten.cat.default", [tensor(8)] * 129, [tensor(1032)], 2),
         ("aten.addmm.default", [tensor(8), tensor(4, 4), tensor(4, 8)], [tensor(4, 8)], 1),
         ("aten.addmm.default", [tensor(4, 8), tensor(4, 4), tensor(4, 8)], [tensor(4, 8)], 2),

@@ -26,6 +26,7 @@ NAMES = [name for name, program in programs.PROGRAMS.items() if programs.availab
 OTHERS = {
     "sparse_embedding_sgd": "sparse tensors",
     "sparse_embedding_adam": "sparse tensors",
+    "box_loss_with_products": "of two products one has zeros among its values; the device reads as many for both",
 }
 #: A step that holds less is a matter of some blocks of 512 bytes.
 LEAST_PEAK = 2**20

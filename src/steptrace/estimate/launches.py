@@ -46,7 +46,8 @@ def launches(call: OperatorCalls) -> int:
         return 0
     if is_of_lists(name):
         return of_lists(call)
-    if call.outputs and not any(map(elements, call.outputs)):
+    sized_by = call.inputs if name == "nonzero" else call.outputs  # which counts before it knows that there are none
+    if sized_by and not any(map(elements, sized_by)):
         return 0
     special = name in _SPECIAL and (call.inputs or name in _WITHOUT_INPUTS)
     count = _SPECIAL[name](call) if special else _usual(call, name)

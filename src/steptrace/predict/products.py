@@ -35,7 +35,7 @@ class _Product(Function):
 
 def _of_product(gradient: Tensor, values: Tensor, made: Tensor, dim: int | None, *, keepdim: bool) -> Tensor:
     if values.dim() == 0:
-        return gradient.clone()
+        return gradient
     if dim is None:
         zeros = (values == 0).nonzero().size(0)
         if zeros > 1:
