@@ -10,7 +10,7 @@
 #include "scan.h"
 
 /* Goes up with whatever the Python side must know: as VERSION of steptrace.compiled. */
-#define VERSION 8
+#define VERSION 9
 
 typedef struct {
     PyObject_HEAD
@@ -126,6 +126,11 @@ static int scanner_init(PyObject *self, PyObject *args, PyObject *keywords)
     for (Py_ssize_t i = 0; i < PyList_Size(kinds); i++)
         if (take_kind(scanner, PyList_GetItem(kinds, i)))
             return -1;
+    if (grow((void **)&scanner->counts, &scanner->counts_room, 0, sizeof scanner->kinds, sizeof *scanner->counts)) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    memset(scanner->counts, 0, scanner->counts_room * sizeof *scanner->counts);
     return 0;
 }
 

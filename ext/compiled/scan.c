@@ -314,8 +314,6 @@ int scan_chunk(Scanner *scanner, const char *begin, size_t length)
     for (int kind = 0; kind < scanner->kind_count; kind++)
         scanner->rows[kind].rows = 0;
     scanner->others.count = scanner->collectives.count = scanner->taken = 0;
-    if (scanner->counts_room)
-        memset(scanner->counts, 0, scanner->counts_room * sizeof *scanner->counts);
     while (!scanner->ended && !json_space(&text)) {
         if (*text.at == ']') {
             text.at++;

@@ -49,7 +49,7 @@ typedef struct {
     int kind_count, column_counts[MOST_KINDS];
     Keys args;
     size_t declared_sorts;
-    int64_t *counts; /* events of each sort in the chunk */
+    int64_t *counts; /* events of each sort so far */
     size_t counts_room;
     Rows rows[MOST_KINDS];
     Spans others, collectives; /* the text of events that name threads; of arguments that tell of a collective */

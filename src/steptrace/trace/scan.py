@@ -5,7 +5,6 @@ The columns are those of `kinds.COLUMNS`. Values of another type than a column's
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from steptrace.errors import TraceError
 from steptrace.trace.bounds import LATEST_NS, plain_text
 from steptrace.trace.decode import decode_leniently
 from steptrace.trace.events import CollectiveArgs, collective_args, plain_list
-from steptrace.trace.kinds import COLUMNS, KINDS, LISTS, PHASES, Names
+from steptrace.trace.kinds import COLUMNS, KINDS, LISTS, PHASES, GrowingColumn, Names
 from steptrace.trace.names import GPU_CATEGORIES
 
 Codes = NDArray[np.int32]
@@ -40,20 +39,6 @@ _THREAD_NAME = msgspec.json.Decoder(_ThreadName)
 _ARGS = msgspec.json.Decoder(dict[str, Any])
 
 
-@dataclass(frozen=True)
-class Scanned:
-    """A chunk's content: columns by kind, the number of events by phase and category, and names of threads.
-
-    `taken` is the length of the text that was read, up to the end of an event; `ended` whether the array has ended.
-    """
-
-    columns: dict[str, dict[str, NDArray[Any]]]
-    counts: dict[tuple[str, str | None], int]
-    thread_names: dict[Thread, str]
-    taken: int
-    ended: bool
-
-
 class _Lookup:
     """Maps the scanner's numbers to the reader's."""
 
@@ -70,11 +55,19 @@ class _Lookup:
 
 
 class ChunkScanner:
-    """Reads a file's chunks. The columns hold indices in `names`, `threads` and `collectives`."""
+    """Reads a file's chunks into columns, which hold indices in `names`, `threads` and `collectives`.
+
+    `thread_names` are those that the file gives.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.names, self.threads, self.collectives = Names(), Names(), Names()
+        self.columns = {
+            kind: {name: GrowingColumn(column.dtype) for name, column in columns.items()}
+            for kind, columns in COLUMNS.items()
+        }
+        self.thread_names: dict[Thread, str] = {}
         categories = {kind: [category for category in KINDS if KINDS[category] == kind] for kind in COLUMNS}
         layout = [
             (
@@ -85,19 +78,20 @@ class ChunkScanner:
         ]
         self._scanner = compiled.Scanner(int.from_bytes(os.urandom(8)), layout)
         self._sorts: list[tuple[str, str | None]] = []
+        self._counts = b""
         self._of_names = _Lookup(self.names, _text)
         self._of_threads = _Lookup(self.threads, lambda key: tuple(map(_written_id, key.split(b"\0"))))
         self._of_lists = _Lookup(self.names, plain_list)
         sorts = (category for of in categories.values() for category in of)
         self._of_sorts = self.names.code(GPU_CATEGORIES.get(category, "") for category in sorts)
 
-    def scan(self, chunk: bytes) -> Scanned:
-        """The content of the whole events at the beginning of a text, which goes on from where the last one stopped.
+    def take(self, chunk: bytes) -> tuple[int, bool]:
+        """Append the rows of the whole events that a text begins with: see `EventStream.read`.
 
         Raises:
             TraceError: a string in it is no JSON.
         """
-        columns, named, described, counts, new, taken, ended = self._scanner.scan(chunk)
+        columns, named, described, self._counts, new, taken, ended = self._scanner.scan(chunk)
         try:
             for lookup, texts in zip((self._of_names, self._of_threads, self._of_lists), new, strict=False):
                 lookup.add(texts)
@@ -106,22 +100,19 @@ class ChunkScanner:
             events = [decode_leniently(_THREAD_NAME, chunk[begin:end]) for begin, end in named]
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise TraceError(f"invalid JSON among the events ({error})", where=self._path) from error
-        numbers = np.frombuffer(counts, dtype=np.int64)
-        return Scanned(
-            {
-                kind: self._columns(kind, given, collectives)
-                for kind, given in zip(COLUMNS, columns, strict=True)
-                if given[0]
-            },
-            {self._sorts[i]: int(numbers[i]) for i in np.flatnonzero(numbers)},
-            {
-                (_id(event.pid), _id(event.tid)): plain_text(name)
-                for event in events
-                if isinstance(name := (event.args or {}).get("name"), str)
-            },
-            taken,
-            ended,
-        )
+        for kind, given in zip(COLUMNS, columns, strict=True):
+            for name, values in self._columns(kind, given, collectives).items() if given[0] else ():
+                self.columns[kind][name].append(values)
+        for event in events:
+            if isinstance(given_name := (event.args or {}).get("name"), str):
+                self.thread_names[_id(event.pid), _id(event.tid)] = plain_text(given_name)
+        return taken, ended
+
+    def counts(self, phase: str) -> dict[str, int]:
+        """How many events of a phase each category has; those without one are under the empty name."""
+        numbers = np.frombuffer(self._counts, dtype=np.int64)
+        every = ((*self._sorts[i], int(numbers[i])) for i in np.flatnonzero(numbers))
+        return {category or "": number for own, category, number in every if own == phase}
 
     def _columns(self, kind: str, given: list[bytes], collectives: list[CollectiveArgs]) -> dict[str, NDArray[Any]]:
         columns: dict[str, NDArray[Any]] = {
