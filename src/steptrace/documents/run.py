@@ -62,7 +62,9 @@ class Status(File, frozen=True, kw_only=True):
     log_tail: Annotated[tuple[str, ...], field("The end of its log.")]
     started_at: Annotated[str, field("When it started (ISO 8601).")]
     wall_s: Annotated[float, field("How long it ran, in seconds.")]
-    key: Annotated[str, field("Digests of the configuration and code that it ran; empty if it was given none.")] = ""
+    key: Annotated[
+        str, field("Digests of the configuration and code that it ran, and when an earlier try failed; empty if not given.")
+    ] = ""
 
 
 class RunRecord(File, frozen=True, kw_only=True):
