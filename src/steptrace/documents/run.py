@@ -63,7 +63,8 @@ class Status(File, frozen=True, kw_only=True):
     started_at: Annotated[str, field("When it started (ISO 8601).")]
     wall_s: Annotated[float, field("How long it ran, in seconds.")]
     key: Annotated[
-        str, field("Digests of the configuration and code that it ran, and when an earlier try failed; empty if not given.")
+        str,
+        field("Digests of the configuration and code that it ran, and when an earlier try failed; empty if not given."),
     ] = ""
 
 
