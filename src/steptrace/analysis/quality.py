@@ -56,7 +56,7 @@ def quality_checks(trace: Trace) -> pd.DataFrame:
 def quality(trace: Trace) -> Quality:
     """The number of steps, the share of GPU work with a known launch, every check, and the warnings of failed ones.
 
-    A note of the reader (events without times, negative lengths, categories not read) is a warning too.
+    A note of the reader (events with impossible times, categories not read) is a warning too.
     """
     checks = quality_checks(trace)
     failed = checks.loc[checks["warns"].to_numpy(dtype=bool), ["says", "check"]].itertuples(index=False)
