@@ -44,7 +44,7 @@ def test_without_a_gpu_estimates_lead_and_cpu_times_fold(estimated: Any) -> None
     assert "5.0 ms to 9.0 ms" in screen
     assert "80 to 100 %" in screen
     assert "1.00 GiB, fits" in screen
-    assert "On H100 <code>fast</code> is estimated to be the fastest: 5.0 ms to 9.0 ms per step" in screen
+    assert "<code>fast</code> is estimated to be the fastest, 2.2 to 6.0 times as fast as <code>base</code>: " in screen
     assert screen.count('class="on-scale estimated"') == 2
 
 
@@ -89,9 +89,12 @@ def test_without_a_gpu_headline_and_advice_follow_the_estimates(estimated: Any) 
     study = estimated({"base": (20, 30), "fast": (5, 9)})
     found = verdict_of(study)
     assert first_screen(study).count("is estimated to be the fastest") == 1
-    words = "On H100 `fast` is estimated to be the fastest: 5.0 ms to 9.0 ms per step instead of 20 ms to 30 ms."
+    words = (
+        "On H100 `fast` is estimated to be the fastest, 2.2 to 6.0 times as fast as `base`: 5.0 ms to 9.0 ms per step "
+        "instead of 20 ms to 30 ms."
+    )
     assert (found.sentence, found.use, found.tone) == (words, "fast", "good")
-    assert found.advice.startswith("Use `fast`: `base` with `loss=fast`.")
+    assert found.advice.startswith("Use `fast` instead of `base`: set `loss=fast`.")
     assert "This is estimated for H100; measure on a GPU: `snakemake" in found.advice
 
 
@@ -104,10 +107,10 @@ def test_of_variants_that_are_all_faster_than_the_baseline_the_simplest_is_named
     study = estimated({"base": (490, 1500), "concat": (38, 75), "padding": (35, 67), "slow": (90, 99)})
     found = verdict_of(study)
     assert found.sentence == (
-        "On H100 `concat` is estimated to be faster than `base`: 38 ms to 75 ms per step instead of 490 ms to 1.5 s. "
-        "1 other variant may be as fast, since the estimates overlap; `concat` is the simplest."
+        "On H100 `concat` is estimated to be 6.5 to 39 times as fast as `base`: 38 ms to 75 ms per step instead of 490 ms to "
+        "1.5 s. `padding` may be as fast (the estimates overlap); `concat` is the smallest change."
     )
-    assert found.advice.startswith("Use `concat`: `base` with `loss=concat`.")
+    assert found.advice.startswith("Use `concat` instead of `base`: set `loss=concat`.")
 
 
 def test_where_bands_overlap_no_difference_can_be_estimated(estimated: Any) -> None:
@@ -130,8 +133,8 @@ def test_a_compiled_variant_has_no_step_time_and_no_winner_over_it(estimated: An
     study_builder.add("compiled", [30.0, 30.0], baseline="base", estimates=[compiled])
     study = load_study(study_builder.write())
     assert verdict_of(study).sentence == (
-        "On H100 `fast` is estimated to be faster than `base`: 5.0 ms to 9.0 ms per step instead of 20 ms to 30 ms. "
-        "`compiled` cannot be estimated and may be faster."
+        "On H100 `fast` is estimated to be 2.2 to 6.0 times as fast as `base`: 5.0 ms to 9.0 ms per step instead of 20 ms to "
+        "30 ms. `compiled` cannot be estimated and may be faster."
     )
     screen = first_screen(study)
     assert screen.count("not estimated") == 1  # its reason stands below

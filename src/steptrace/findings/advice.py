@@ -58,9 +58,10 @@ def _on_gpu(study: Comparison) -> str:
 
 def _try(study: Comparison, least: VariantResult, counts: Mapping[str, float]) -> str:
     """Which variant has the fewest syncs, and how to get it."""
+    changes = _changes(study, least)
     return (
         f"On a GPU try `{least.name}`: {fmt.plural(counts[least.name], 'sync')} per step instead of "
-        f"{fmt.count(counts[least.baseline])}.{f' It is {changes}.' if (changes := _changes(study, least)) else ''}"
+        f"{fmt.count(counts[least.baseline])}.{f' In `{least.baseline}` {changes}.' if changes else ''}"
     )
 
 
@@ -78,11 +79,13 @@ def _fewest_syncs(study: Comparison) -> tuple[VariantResult, Mapping[str, float]
 def _use(study: Comparison, variant: VariantResult) -> str:
     """Which variant to use, and what it changes, in one sentence: it is what a reader sees first."""
     changes = _changes(study, variant)
-    return f"Use `{variant.name}`: {changes}." if changes else f"Use `{variant.name}`."
+    if variant.is_baseline or not changes:
+        return f"Use `{variant.name}`."
+    return f"Use `{variant.name}` instead of `{variant.baseline}`: {changes}."
 
 
 def _changes(study: Comparison, variant: VariantResult) -> str:
-    """The variant as its baseline with changes; how the two were measured is none of them."""
+    """What to change in the baseline to get the variant; how the two were measured is no change."""
     baseline = study.variant(variant.baseline)
     if baseline is None:
         return ""
@@ -91,10 +94,8 @@ def _changes(study: Comparison, variant: VariantResult) -> str:
     old = [
         t for t in baseline.overrides if t not in variant.overrides and key_of(t) not in keys and not is_measuring(t)
     ]
-    if not (new or old):
-        return f"the same configuration as `{baseline.name}`"
-    words = [f"with {_codes(new)}"] * bool(new) + [f"without {_codes(old)}"] * bool(old)
-    return f"`{baseline.name}` {' and '.join(words)}"
+    words = [f"set {_codes(new)}"] * bool(new) + [f"remove {_codes(old)}"] * bool(old)
+    return " and ".join(words)
 
 
 def _codes(texts: Sequence[str]) -> str:

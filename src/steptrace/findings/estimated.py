@@ -1,5 +1,6 @@
 """Estimates for GPUs that are not there in words, and which variant of a study is estimated to be the fastest."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from steptrace import format as fmt
@@ -7,6 +8,8 @@ from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.documents.estimate import Band, Estimate
 
 _NONE: Final = "not estimated"
+#: Most variants that are named; of more only the number is given.
+_MOST_NAMED: Final = 4
 
 
 def step_words(one: Estimate) -> str:
@@ -93,17 +96,31 @@ def estimated_sentence(study: Comparison, gpu: str) -> str:
                 "Data loading and communication between ranks are not included."
             )
         return f"The estimate for {gpu} cannot tell the variants apart: their bands overlap."
-    may_be = len(estimated_fastest(study, gpu))
-    what = f"to be faster than `{best.baseline}`" if may_be > 1 else "to be the fastest"
+    may_be = [variant for variant in estimated_fastest(study, gpu) if variant is not best]
+    times_as_fast = _times_as_fast(times, best)
+    what = "to be the fastest" if not may_be or not times_as_fast else f"to be {times_as_fast}"
+    if not may_be and times_as_fast:
+        what += f", {times_as_fast}"
     wrong = ", but it computes something else" if best.equivalence.status == "differs" else ""
     instead = "" if best.is_baseline or best.baseline not in words else f" instead of {words[best.baseline]}"
     sentences = [f"On {gpu} `{best.name}` is estimated {what}{wrong}: {words[best.name]} per step{instead}."]
-    if others := may_be - 1 - len(missing):
-        other = fmt.plural(others, "other variant")
-        sentences.append(f"{other} may be as fast, since the estimates overlap; `{best.name}` is the simplest.")
+    if others := [f"`{variant.name}`" for variant in may_be if variant.name in times]:
+        other = fmt.enumeration(others) if len(others) <= _MOST_NAMED else f"{len(others)} other variants"
+        sentences.append(f"{other} may be as fast (the estimates overlap); `{best.name}` is the smallest change.")
     if missing:
         sentences.append(f"{fmt.enumeration(missing)} cannot be estimated and may be faster.")
     return " ".join(sentences)
+
+
+def _times_as_fast(times: Mapping[str, Band], best: VariantResult) -> str:
+    """How many times as fast as its baseline a variant is by the ends of both bands; empty where they overlap."""
+    if best.is_baseline or best.baseline not in times or best.name not in times:
+        return ""
+    (low, high), (low_before, high_before) = times[best.name], times[best.baseline]
+    if low_before <= high:
+        return ""
+    least, most = fmt.significant(low_before / high, 2), fmt.significant(high_before / low, 2)
+    return f"{least} to {most} times as fast as `{best.baseline}`"
 
 
 def _bands(study: Comparison, gpu: str) -> dict[str, Band]:

@@ -21,6 +21,9 @@ _MOST_NAMED: Final = 4
 #: by less.
 _LEAST_PART: Final = 0.1
 
+#: What an estimate's `limited_by` says where a step does less of it.
+_LIMITS: Final = {"launches": "the host's launches of kernels", "syncs": "syncs"}
+
 Tone = Literal["good", "care", "bad", "neutral"]
 
 
@@ -205,7 +208,11 @@ def _fewer(study: Comparison, chosen: VariantResult | None, *, estimated: bool =
         for noun, (before, now) in counts.items()
         if before is not None and now is not None and now <= (1 - _LEAST_PART) * before and before
     ]
-    return f"`{chosen.name}` has {fmt.enumeration(fewer)}." if fewer else ""
+    reason = f"`{chosen.name}` has {fmt.enumeration(fewer)}." if fewer else ""
+    limit = next((one.limited_by for one in baseline.estimates), None) if estimated else None
+    if reason and limit in _LIMITS:
+        reason = f"A step of `{baseline.name}` is limited by {_LIMITS[limit]}: {reason}"
+    return reason
 
 
 def _syncs(study: Comparison) -> str:

@@ -185,8 +185,8 @@ _PYTHON_CODE: Final = (
     '(`torch.compile(mode="reduce-overhead")`), which replays the launches of a step without Python and operators.'
 )
 _OPERATORS: Final = (
-    "Call fewer operators: torch.compile fuses them; a CUDA graph of the step "
-    '(`torch.compile(mode="reduce-overhead")`) replays the launches of a step without calling the operators.'
+    'Call fewer operators: `torch.compile(model, mode="reduce-overhead")` fuses them, and replays the launches of a '
+    "step as a CUDA graph."
 )
 _FIRST_CALL: Final = (
     "The first call of its kind loads the context, a module or a library: let some warm-up steps run before the "

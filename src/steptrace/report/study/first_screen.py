@@ -5,7 +5,7 @@ from typing import Final
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
-from steptrace.documents.finding import ANSWER
+from steptrace.documents.finding import ANSWER, Finding
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.findings.estimated import estimated_gpus, leads
 from steptrace.findings.verdict import verdict_of
@@ -38,7 +38,7 @@ def first_screen(study: Comparison) -> Html:
     medians = study.medians_ms
     scale = _scale(shown, medians)
     items = first_steps(study)
-    anchor = "findings" if any(item.rule != ANSWER for item in study.findings) else None
+    anchor = "findings" if any(item.rule != ANSWER for item in _of_gpu(study)) else None
     lengths = {variant.name: sum(part.ms for part in parts[variant.name]) for variant in shown}
     # One that is mostly the profiler's would make the others too short to read: it is as long as theirs, and marked.
     longest = max((lengths[v.name] for v in shown if _slower(v) is None), default=max(lengths.values(), default=0.0))
@@ -58,13 +58,22 @@ def first_screen(study: Comparison) -> Html:
         axis=None if scale is None else time_axis(scale),
         legend=[Part(label, 0.0) for label in labels],
         traced=traced,
-        first=render("page/first", items=items, more=len(study.findings) - len(items), anchor=anchor, nothing=""),
+        first=render("page/first", items=items, more=len(_of_gpu(study)) - len(items), anchor=anchor, nothing=""),
         device=_device(study),
         estimated=estimate(study),
         estimate_leads=leads(study),
         launched=next(f for f in STEP_FIGURES if f.name == ("kernels_per_step" if of_gpu else "operators_per_step")),
         no_verdict=_no_verdict(study),
     )
+
+
+def _of_gpu(study: Comparison) -> list[Finding]:
+    """The findings; where an estimate leads, without those on the steps of this machine's CPU."""
+    return [item for item in study.findings if not (leads(study) and _on_cpu(item))]
+
+
+def _on_cpu(item: Finding) -> bool:
+    return item.cost_ns_per_step is not None or item.rule in ABOUT_THE_METHOD
 
 
 def _device(study: Comparison) -> overview.DeviceNote | None:
@@ -88,7 +97,7 @@ def _no_verdict(study: Comparison) -> list[str]:
 def all_findings(study: Comparison) -> Html:
     """Every finding but the answer, which the first screen gives; where an estimate leads, those on CPU steps fold."""
     items = [item for item in study.findings if item.rule != ANSWER]
-    on_cpu = [item for item in items if item.cost_ns_per_step is not None or item.rule in ABOUT_THE_METHOD]
+    on_cpu = [item for item in items if _on_cpu(item)]
     if not leads(study) or not on_cpu:
         return findings(items)
     title = f"CPU check: {fmt.plural(len(on_cpu), 'finding')} on this machine's CPU, no guide to a GPU"

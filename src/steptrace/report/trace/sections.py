@@ -41,6 +41,7 @@ _OF_A_GPU: Final = frozenset(
 )
 #: So many rows of a long table stand open; the others fold.
 _OPEN: Final = 5
+_BACKWARD: Final = "Backward work is drawn inside the forward operator that it belongs to."
 #: A copy of fewer bytes on average takes the time to begin it: its rate says nothing of the link.
 _WORTH_A_RATE: Final = 2**16
 
@@ -227,11 +228,11 @@ def program(view: TraceView, _: str) -> Parts | None:
     if device is None and host is None:
         return None
     lines = any(row.code for row in of.by_line or ())
-    no_lines = "By line: not measured, because the trace holds no Python frames."
+    no_lines = "By line: not measured, because the trace holds no Python frames (record with `with_stack=True`)."
     return [
         *_folded(view, f"GPU time by {'line' if lines else 'function, at the line of its def'}", of.by_line or ()),
         *([note(no_lines)] if device and not of.by_line else []),
-        figure(device, "GPU time by call", wide=True),
+        figure(device, "GPU time by call", _BACKWARD, wide=True),
         folded("Host time by call", figure(host, "", "Only threads that do training work.", wide=True)),
         Explained("", definitions(["Flame.boxes"])),
     ]
