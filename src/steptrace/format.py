@@ -148,6 +148,8 @@ def percent(value: float | None) -> str:
     """A percentage given as 0 to 100, without decimals from 10 on."""
     if value is None or math.isnan(value):
         return NOT_MEASURED
+    if 0 < value < 0.05:  # not to be taken for none
+        return "under 0.1 %"
     return f"{_fixed(value, 0 if abs(value) >= 9.95 else 1)} %"
 
 

@@ -107,8 +107,8 @@ def test_of_variants_that_are_all_faster_than_the_baseline_the_simplest_is_named
     study = estimated({"base": (490, 1500), "concat": (38, 75), "padding": (35, 67), "slow": (90, 99)})
     found = verdict_of(study)
     assert found.sentence == (
-        "On H100 `concat` is estimated to be 6.5 to 39 times as fast as `base`: 38 ms to 75 ms per step instead of 490 ms to "
-        "1.5 s. `padding` may be as fast (the estimates overlap); `concat` is the smallest change."
+        "On H100 `concat` is estimated to be 6.5 to 39 times as fast as `base`: 38 ms to 75 ms per step instead of "
+        "490 ms to 1.5 s. `padding` may be as fast (the estimates overlap); `concat` is the smallest change."
     )
     assert found.advice.startswith("Use `concat` instead of `base`: set `loss=concat`.")
 
@@ -133,8 +133,8 @@ def test_a_compiled_variant_has_no_step_time_and_no_winner_over_it(estimated: An
     study_builder.add("compiled", [30.0, 30.0], baseline="base", estimates=[compiled])
     study = load_study(study_builder.write())
     assert verdict_of(study).sentence == (
-        "On H100 `fast` is estimated to be 2.2 to 6.0 times as fast as `base`: 5.0 ms to 9.0 ms per step instead of 20 ms to "
-        "30 ms. `compiled` cannot be estimated and may be faster."
+        "On H100 `fast` is estimated to be 2.2 to 6.0 times as fast as `base`: 5.0 ms to 9.0 ms per step instead of "
+        "20 ms to 30 ms. `compiled` cannot be estimated and may be faster."
     )
     screen = first_screen(study)
     assert screen.count("not estimated") == 1  # its reason stands below

@@ -111,7 +111,7 @@ def _host_bound(window: Window) -> Iterator[Match]:
             f"GPU idle for that reason: {duration(idle_ns)} of {duration(window.step_ns)} {window.per}",
             *([f"the host meanwhile: {meanwhile}"] if meanwhile else []),
             work + f"{duration(launches.device_ns.median)} of GPU work",
-            *map(_gap_in_words, gaps.gaps[:_NAMED]),
+            *_gaps_in_words(gaps.gaps[:_NAMED]),
         ),
         cost_ns_per_step=idle_ns,
         advice=_host_advice(window, launches, idle_ns, spent),
@@ -152,8 +152,23 @@ def _host_advice(window: Window, launches: Launches, idle_ns: float, spent: Sequ
     return f"{_NO_STACKS} If it stays: {advice[0].lower()}{advice[1:]}"
 
 
-def _gap_in_words(gap: HostGap) -> str:
-    """One gap: how long, where, and what calls the host was in for a good part of it."""
+def _gaps_in_words(gaps: Sequence[HostGap]) -> list[str]:
+    """The gaps, those alike together: how long, where, and what calls the host was in for a good part of them."""
+    alike: dict[str, list[int]] = {}
+    for gap in gaps:
+        alike.setdefault(_place_of_gap(gap), []).append(gap.dur)
+    return [
+        f"{'a gap' if len(lengths) == 1 else f'{len(lengths)} gaps'} of {_range_in_words(lengths)} {place}"
+        for place, lengths in alike.items()
+    ]
+
+
+def _range_in_words(lengths: Sequence[int]) -> str:
+    least, most = duration(min(lengths)), duration(max(lengths))
+    return least if least == most else f"{least} to {most}"
+
+
+def _place_of_gap(gap: HostGap) -> str:
     calls = [call for call in gap.calls if call.ns >= _WORTH_NAMING * gap.dur]
     words = " and ".join(
         f"{duration(call.ns)} in " + (call.name if call.count == 1 else f"{call.count} x {call.name}") for call in calls
@@ -161,9 +176,7 @@ def _gap_in_words(gap: HostGap) -> str:
     launch = f"before a launch by {gap.op}" if gap.op else "before a launch outside operators"
     at = {"before": "before the first GPU work", "after": "after the last GPU work"}.get(gap.where, launch)
     label = f" in {gap.label}" if gap.where == "between" and gap.op and gap.label else ""
-    return f"a gap of {duration(gap.dur)} {at}{label}" + (
-        f": {words}" if words else ", the host in no call of the GPU's runtime"
-    )
+    return f"{at}{label}" + (f": {words}" if words else ", the host in no call of the GPU's runtime")
 
 
 #: Of the gaps' time, what calls fill where they are the cause; of one gap, what makes a call worth naming.
