@@ -196,10 +196,19 @@ def test_nested_tensors_of_the_jagged_layout_are_followed() -> None:
         assert layer.weight.grad.shape == (5, 4)
 
 
+def _attention_of_nested_tensors() -> torch.Tensor:
+    nested = torch.nested.nested_tensor([torch.ones(3, 2, 8)] * 2, layout=torch.jagged, device="cuda").transpose(1, 2)
+    return nn.functional.scaled_dot_product_attention(nested, nested, nested)
+
+
 @pytest.mark.parametrize(
     "limit",
     [
         lambda: torch.nested.nested_tensor([torch.ones(2, 4)], device="cuda"),
+        lambda: torch.nested.nested_tensor([torch.ones(2, 4, device="cuda")]),
+        lambda: torch.nested.as_nested_tensor([torch.ones(2, 4, device="cuda")]),
+        lambda: torch.ones(2, device="cuda").as_subclass(type("Image", (torch.Tensor,), {})),
+        lambda: _attention_of_nested_tensors(),
         lambda: torch.export.export(nn.Linear(3, 4).cuda(), (torch.ones(2, 3, device="cuda"),)),
     ],
 )

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from steptrace.predict import backend, collectives, legacy, products
 from steptrace.predict.attention import attention
 from steptrace.predict.recorder import Syncs
-from steptrace.predict.tensor import LIMIT, SET_DATA, is_virtual, map_tensors
+from steptrace.predict.tensor import SET_DATA, is_virtual, map_tensors
 
 _CUDA = re.compile(r"cuda(:\d+)?")
 _DEVICE: Any = vars(torch._C.TensorBase)["device"]
@@ -183,16 +183,9 @@ def _one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
     return input.new_zeros((*input.shape, classes)).scatter_(-1, input.unsqueeze(-1), 1)
 
 
-def _as_subclass(tensor: Tensor, cls: Any) -> Any:
-    if is_virtual(tensor):
-        raise NotImplementedError(LIMIT.format("as_subclass() of a tensor on the GPU", "call it on the CPU"))
-    return tensor.as_subclass(cls)
-
-
 #: What is called in place of a function.
 _REPLACED: dict[Any, Callable[..., Any]] = {
     torch._C._nn.scaled_dot_product_attention: attention,
-    Tensor.as_subclass: _as_subclass,
     torch.ctc_loss: _ctc_loss,
     torch._C._nn.one_hot: _one_hot,
     torch.tensor: _from_data(0, torch.tensor),

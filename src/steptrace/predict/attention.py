@@ -38,7 +38,7 @@ def attention(  # noqa: PLR0913 - torch's own
     enable_gqa: bool = False,  # noqa: FBT001, FBT002
 ) -> Tensor:
     """In place of `torch.nn.functional.scaled_dot_product_attention`; this device would take plain products."""
-    if query.is_nested and query.is_cuda:
+    if query.is_nested and query.device.type != "cpu":
         raise NotImplementedError(LIMIT.format("scaled_dot_product_attention of nested tensors", "pad them"))
     tensors = [query, key, value]
     if all(map(is_virtual, tensors)) and torch.is_autocast_enabled("cuda"):

@@ -141,6 +141,10 @@ class VirtualTensor(Tensor):
             return self.to("cpu", non_blocking=non_blocking).type(dtype)
         return self.to(of_cuda.dtype, non_blocking=non_blocking)
 
+    def as_subclass(self, _cls: Any) -> Any:
+        """Raise: C++ would make a second tensor of Python's out of this one."""
+        raise NotImplementedError(LIMIT.format("as_subclass() of a tensor on the GPU", "call it on the CPU"))
+
     def data_ptr(self) -> int:
         """The address of the values on the CPU."""
         return self._inner.data_ptr()
