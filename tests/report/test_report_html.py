@@ -263,7 +263,7 @@ def test_provenance_gives_the_command_of_the_study_with_its_repeats(make_study: 
         "snakemake --snakefile STEPTRACE/Snakefile --cores all --config &#39;studies=[single]&#39; scale=cpu repeats=1"
     )
     assert said in page
-    assert "from the folder that holds results/" in page
+    assert "in the folder that contains results/" in page
     (path.parents[2] / "Snakefile").touch()
     page = text_of(sections.provenance(load_study(path), path))
     assert "snakemake --cores all --config &#39;studies=[single]&#39; scale=cpu repeats=1" in page
