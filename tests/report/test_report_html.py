@@ -267,7 +267,7 @@ def test_provenance_gives_the_command_of_the_study_with_its_repeats(make_study: 
     (path.parents[2] / "Snakefile").touch()
     page = text_of(sections.provenance(load_study(path), path))
     assert "snakemake --cores all --config &#39;studies=[single]&#39; scale=cpu repeats=1" in page
-    assert "from the repository's root" in page
+    assert "in the repository's root" in page
     assert str(path.parents[2]) not in page
 
 
