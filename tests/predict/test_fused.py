@@ -34,6 +34,24 @@ def test_an_operator_with_a_kernel_on_cuda_is_one_operator(layer: nn.Module, ope
     torch.testing.assert_close(followed, plain)
 
 
+def test_a_norm_under_a_transform_of_functions_is_differentiated() -> None:
+    def gradients(device: str) -> dict[str, torch.Tensor]:
+        torch.manual_seed(0)
+        layer = nn.RMSNorm(8).to(device)
+        rows = torch.linspace(-1, 1, 32).view(4, 8).to(device)
+        weights = {name: weight.detach() for name, weight in layer.named_parameters()}
+
+        def loss(weights: dict[str, torch.Tensor], row: torch.Tensor) -> torch.Tensor:
+            return torch.func.functional_call(layer, weights, (row.unsqueeze(0),)).square().sum()
+
+        made = torch.func.vmap(torch.func.grad(loss), (None, 0))(weights, rows)
+        return {name: gradient.cpu() for name, gradient in made.items()}
+
+    with predict_syncs():
+        followed = gradients("cuda")
+    torch.testing.assert_close(followed, gradients("cpu"))
+
+
 def test_large_values_and_16_bit() -> None:
     with predict_syncs() as syncs:
         layer = nn.RMSNorm(512, device="cuda", dtype=torch.bfloat16)

@@ -236,7 +236,7 @@ def test_what_the_prediction_does_not_cover_is_listed(study_builder: Any) -> Non
     page = text_of(sections.syncs(study).replace("<wbr>", ""))
     assert "(a batch of 16)" in page
     assert "torch.compile at own.py:3 : runs uncompiled here" in page
-    assert "0 per step predicted, 1 not covered" in page  # also where the block is folded
+    assert "0 per step predicted, 1 operation not covered" in page  # also where the block is folded
 
 
 def test_measured_sites_carry_their_cost(make_study: MakeStudy) -> None:

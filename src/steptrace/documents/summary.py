@@ -89,7 +89,7 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
         tuple[Sequence, ...],
         subject(
             "Sequences of kernels",
-            "no operator or label launched the same two or more activities twice",
+            "no operator or label launched the same row of two or more kernels more than once",
             folded=True,
             runs="none",
         ),

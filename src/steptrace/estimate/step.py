@@ -131,7 +131,7 @@ def _compiled(uncompiled: Estimate, places: Iterable[tuple[str | None, int | Non
     lines = [place(file, line) for file, line in places if file is not None]
     reason = f"uses torch.compile{f' at {enumeration(lines)}' if lines else ''}, whose kernels cannot be predicted"
     if uncompiled.step_ms is not None:
-        reason += f"; without torch.compile a step takes at most {duration_ms(uncompiled.step_ms[1], 2)}"
+        reason += f"; the same code without torch.compile takes at most {duration_ms(uncompiled.step_ms[1], 2)}"
     calls = [
         NotEstimated(name=COMPILED, reason="kernels not known", share_pct=100, calls=1, file=file, line=line)
         for file, line in places

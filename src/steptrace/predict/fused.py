@@ -36,6 +36,16 @@ class _RmsNorm(torch.autograd.Function):
         return of_values, None, of_weight, None
 
 
+def _rms_norm(values: Tensor, shape: Sequence[int], weight: Tensor | None, eps: float | None) -> Any:
+    if not torch._C._are_functorch_transforms_active():
+        return _RmsNorm.apply(values, shape, weight, eps)  # type: ignore[no-untyped-call]
+    # `torch.func` differentiates no function of `_RmsNorm`'s kind: of other operators, as without the kernel.
+    dims = tuple(range(-len(shape), 0))
+    scale = (values.square().mean(dims, keepdim=True) + (torch.finfo(values.dtype).eps if eps is None else eps)).rsqrt()
+    made = values * scale
+    return (made if weight is None else made * weight), scale
+
+
 def _rms_norm_backward(*args: Any) -> Any:
     from torch._decomp.decompositions import _fused_rms_norm_backward
 
@@ -55,6 +65,6 @@ def _whole(operator: Any) -> Callable[..., Any]:
 #: By operator, what its call does where autograd records.
 KERNELS: Final[dict[str, Callable[..., Any]]] = {
     **{name: _whole(getattr(_ATEN, name).default) for name in FUSED},
-    "_fused_rms_norm": lambda *args: _RmsNorm.apply(*args),  # type: ignore[no-untyped-call]
+    "_fused_rms_norm": _rms_norm,
 }
 SUBSTITUTES: Final[dict[Any, Callable[..., Any]]] = {_RMS_NORM_BACKWARD: _rms_norm_backward}

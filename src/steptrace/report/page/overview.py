@@ -51,7 +51,7 @@ FORMAT_NAMES: Final = {
     "bits32": "32-bit",
     "bits64": "64-bit",
     "integer": "integer",
-    "unknown": "unknown",
+    "unknown": "unknown format",
 }
 #: A number format with less of the kernel time gets no column.
 _SMALLEST_SHARE: Final = 0.005

@@ -228,11 +228,12 @@ def program(view: TraceView, _: str) -> Parts | None:
     if device is None and host is None:
         return None
     lines = any(row.code for row in of.by_line or ())
+    has_backward = of.device_flame is not None and any(box.kind == "backward" for box in of.device_flame.boxes)
     no_lines = "By line: not measured, because the trace holds no Python frames (record with `with_stack=True`)."
     return [
         *_folded(view, f"GPU time by {'line' if lines else 'function, at the line of its def'}", of.by_line or ()),
         *([note(no_lines)] if device and not of.by_line else []),
-        figure(device, "GPU time by call", _BACKWARD, wide=True),
+        figure(device, "GPU time by call", _BACKWARD if has_backward else "", wide=True),
         folded("Host time by call", figure(host, "", "Only threads that do training work.", wide=True)),
         Explained("", definitions(["Flame.boxes"])),
     ]
