@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -191,9 +192,10 @@ def test_a_program_of_anybody_s_can_be_captured_while_it_runs(tmp_path: Path) ->
     assert not list((tmp_path / "control").iterdir())
 
 
-def measured(*steps_ns: int) -> Measured:
+def measured(*steps_ns: int, operators: Sequence[int] = ()) -> Measured:
     row = {"phase": "timed", "wait_ns": 0, "batches": 0, "backwards": 1, "samples": 0}
-    rank = {"state": "complete", "optimizers": [("SGD", 12)], "rows": [row | {"step_ns": ns} for ns in steps_ns]}
+    rows = [row | {"step_ns": ns} for ns in steps_ns]
+    rank = {"state": "complete", "optimizers": [("SGD", 12)], "rows": rows, "operators": list(operators)}
     launched = Launched(0, None, (rank,), Path("probe"), started=1, failures=())
     return Measured(launched, fill(RunRecord, {"world_size": 1}), Path("run0"))
 
@@ -208,6 +210,14 @@ def test_long_steps_are_printed_with_their_period_and_their_share_of_the_time() 
     assert timing([measured(*[usual] * 5, long)])[3] == once
     irregular = [usual, long, long, *[usual] * 7, long, *[usual] * 9]
     assert timing([measured(*irregular)])[3] == "    the long steps come irregularly"
+
+
+def test_a_step_of_the_warm_up_that_was_seen_once_asks_for_a_longer_warm_up() -> None:
+    lines = timing([measured(*[20_000_000] * 10, operators=[40, 40, 40, 1200, 40, 40])])
+    once = "one of the last 6 warm-up steps runs 1,200 operators instead of 40"
+    assert f"    {once}: --warmup 24 shows how often that comes" in lines
+    alike = timing([measured(*[20_000_000] * 10, operators=[40] * 6)])
+    assert not [line for line in alike if "--warmup" in line]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

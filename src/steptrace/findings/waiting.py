@@ -149,7 +149,7 @@ def _host_advice(window: Window, launches: Launches, idle_ns: float, spent: Sequ
             advice = _LAUNCH_LESS
     if not window.host_may_be_slowed:
         return advice
-    return f"{_NO_STACKS} If it stays: {advice[0].lower()}{advice[1:]}"
+    return f"{advice} {_NO_STACKS}"
 
 
 def _gaps_in_words(gaps: Sequence[HostGap]) -> list[str]:
@@ -185,8 +185,8 @@ _MOSTLY, _WORTH_NAMING = 0.5, 0.1
 _NAMED: Final = 3
 
 _NO_STACKS: Final = (
-    "Profile again without Python stacks (`with_stack=False`): they slow the host, so part of the idle time is the "
-    "profiler's."
+    "Before that, profile again without Python stacks (`with_stack=False`): they slow the host, so part of the idle time "
+    "is the profiler's."
 )
 _LAUNCH_LESS: Final = (
     "Launch less: a CUDA graph launches many kernels by one call, torch.compile fuses them, and a larger batch makes "
