@@ -185,8 +185,8 @@ _MOSTLY, _WORTH_NAMING = 0.5, 0.1
 _NAMED: Final = 3
 
 _NO_STACKS: Final = (
-    "Before that, profile again without Python stacks (`with_stack=False`): they slow the host, so part of the idle time "
-    "is the profiler's."
+    "Before that, profile again without Python stacks (`with_stack=False`): they slow the host, so part of the idle "
+    "time is the profiler's."
 )
 _LAUNCH_LESS: Final = (
     "Launch less: a CUDA graph launches many kernels by one call, torch.compile fuses them, and a larger batch makes "
