@@ -82,7 +82,7 @@ def test_a_long_first_call_is_named_and_so_is_the_gap_before_the_first_work(tmp_
 def test_gaps_without_a_call_are_named_by_what_ends_them(tmp_path: Path) -> None:
     (finding,) = found(entry_of(waiting("cudaFree", US), tmp_path), "host_bound")
     assert finding.evidence[3:] == (
-        "2 gaps of 560 µs before a launch by aten::add, the host in no call of the GPU's runtime",
+        "in the whole trace 2 gaps of 560 µs before a launch by aten::add, the host in no call of the GPU's runtime",
         "a gap of 553 µs before the first GPU work, the host in no call of the GPU's runtime",
     )
 

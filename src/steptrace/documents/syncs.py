@@ -62,7 +62,7 @@ class SyncSite(Site, frozen=True, kw_only=True):
     exposed_idle_ns_per_step: Annotated[
         float | None,
         column(
-            "Exposed GPU idle",
+            "GPU idle until next work",
             "GPU idle time from a sync's start to the first work launched after it; without any the sync costs "
             "nothing.",
         ),
@@ -113,7 +113,7 @@ class Syncs(Document, frozen=True):
     by_step: Annotated[tuple[int, ...] | None, field("Each step's count.", runs="none")]
     blocked_ns: Annotated[int, column("Host blocked, in all", "Time the host was blocked in all steps.", total=True)]
     exposed_idle_ns: Annotated[
-        int | None, column("Exposed GPU idle, in all", "GPU idle time exposed, each instant once.", total=True)
+        int | None, column("GPU idle until next work, in all", "GPU idle time exposed, each instant once.", total=True)
     ]
     caused_idle_ns: Annotated[
         int | None, column("Caused by syncs, in all", "Of the exposed idle, in gaps caused by a sync.", total=True)

@@ -157,15 +157,13 @@ def _gaps_in_words(gaps: Sequence[HostGap]) -> list[str]:
     alike: dict[str, list[int]] = {}
     for gap in gaps:
         alike.setdefault(_place_of_gap(gap), []).append(gap.dur)
-    return [
-        f"{'a gap' if len(lengths) == 1 else f'{len(lengths)} gaps'} of {_range_in_words(lengths)} {place}"
-        for place, lengths in alike.items()
-    ]
+    return [f"{_lengths_in_words(lengths)} {place}" for place, lengths in alike.items()]
 
 
-def _range_in_words(lengths: Sequence[int]) -> str:
+def _lengths_in_words(lengths: Sequence[int]) -> str:
     least, most = duration(min(lengths)), duration(max(lengths))
-    return least if least == most else f"{least} to {most}"
+    of = least if least == most else f"{least} to {most}"
+    return f"a gap of {of}" if len(lengths) == 1 else f"in the whole trace {len(lengths)} gaps of {of}"
 
 
 def _place_of_gap(gap: HostGap) -> str:
