@@ -4,12 +4,13 @@ import re
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from report.conftest import traced
 from steptrace.report.draw.cells import Scale
 from steptrace.report.page import overview
 from steptrace.report.study import findings, first_screen, load_study, step_times, variants
-from steptrace.report.study.first_screen import against_baseline
+from steptrace.report.study.first_screen import against_baseline, all_findings
 from steptrace.report.study.model import MOST_ROWS, variants_shown
 
 
@@ -121,6 +122,7 @@ def test_on_a_simulated_gpu_nothing_on_the_screen_claims_speed(study_builder: An
     screen = str(first_screen(study))
     assert "1.50×" not in str(variants(study))
     assert "The GPU is simulated, so times and computed results mean nothing." in screen
+    assert "Findings take the times of a real GPU." in all_findings(replace(study, findings=()))
     assert "than <code>" not in screen  # faster than
     assert "1.50×" not in screen
 
