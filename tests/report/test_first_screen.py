@@ -122,7 +122,7 @@ def test_on_a_simulated_gpu_nothing_on_the_screen_claims_speed(study_builder: An
     screen = str(first_screen(study))
     assert "1.50×" not in str(variants(study))
     assert "The GPU is simulated, so times and computed results mean nothing." in screen
-    assert "Findings take the times of a real GPU." in all_findings(replace(study, findings=()))
+    assert "Findings need times from a real GPU." in all_findings(replace(study, findings=()))
     assert "than <code>" not in screen  # faster than
     assert "1.50×" not in screen
 

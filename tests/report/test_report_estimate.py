@@ -1,5 +1,6 @@
 """Estimates on a study's page: they lead without a GPU, stand beside what was measured with one, and name a winner."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -111,6 +112,31 @@ def test_of_variants_that_are_all_faster_than_the_baseline_the_simplest_is_named
         "490 ms to 1.5 s. `padding` may be as fast (the estimates overlap); `concat` is the smallest change."
     )
     assert found.advice.startswith("Use `concat` instead of `base`: set `loss=concat`.")
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (["launches"], "A step of `base` is limited by the host's launches of kernels: "),
+        (["memory"], ""),
+        (["syncs"], ""),  # of which `fast` has as many
+        (["launches", "memory"], ""),  # of two GPUs
+    ],
+)
+def test_the_limit_of_a_step_is_the_reason_only_where_the_other_variant_has_less_of_it(
+    estimated: Any, limits: list[str], reason: str
+) -> None:
+    study = estimated({"base": (490, 1500), "fast": (35, 67)})
+    base, fast = study.variants
+    of_base = [
+        dataclasses.replace(base.estimates[0], gpu=f"GPU{n}", launches=9000, limited_by=one)
+        for n, one in enumerate(limits)
+    ]
+    of_fast = [dataclasses.replace(fast.estimates[0], gpu=one.gpu) for one in of_base]
+    pair = (replace(base, estimates=tuple(of_base)), replace(fast, estimates=tuple(of_fast)))
+    details = verdict_of(replace(study, variants=pair)).details
+    assert details[0] == f"{reason}`fast` has 200 launches per step instead of 9,000."
+    assert details[1].startswith("Syncs ")  # said, as the reason names none
 
 
 def test_where_bands_overlap_no_difference_can_be_estimated(estimated: Any) -> None:

@@ -79,7 +79,7 @@ def write_tables(trace: Trace, folder: Path) -> None:
     write_all({name: getattr(trace, name) for name in TABLES}, folder)
     for name, table in OF_TRACE.items():
         if name not in OF_CALL_TREE:
-            forget(trace, call_tree)
+            forget(trace, call_tree)  # what is left needs its memory
         write_all({name: table(trace)}, folder)
 
 

@@ -1,4 +1,4 @@
-"""The first look: where a step goes, the operators that take it, and where these run."""
+"""The first look: where a step goes, and the operators that take it."""
 
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal

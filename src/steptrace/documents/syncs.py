@@ -75,8 +75,8 @@ class SyncSite(Site, frozen=True, kw_only=True):
         column(
             "Saves at most",
             "Upper bound of what removing these syncs saves: the time that they block the host, but not more than "
-            "the GPU's idle time that can close up. Below the exposed idle where the host needs that time anyway, to "
-            "launch the next work.",
+            "the GPU's idle time that can close up. Less than the idle time until the next work where the host needs "
+            "that time anyway, to launch it.",
         ),
     ]
 

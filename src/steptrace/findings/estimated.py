@@ -9,7 +9,7 @@ from steptrace.documents.estimate import Band, Estimate
 
 _NONE: Final = "not estimated"
 #: Most variants that are named; of more only the number is given.
-_MOST_NAMED: Final = 4
+MOST_NAMED: Final = 4
 
 
 def step_words(one: Estimate) -> str:
@@ -98,14 +98,12 @@ def estimated_sentence(study: Comparison, gpu: str) -> str:
         return f"The estimate for {gpu} cannot tell the variants apart: their bands overlap."
     may_be = [variant for variant in estimated_fastest(study, gpu) if variant is not best]
     times_as_fast = _times_as_fast(times, best)
-    what = "to be the fastest" if not may_be or not times_as_fast else f"to be {times_as_fast}"
-    if not may_be and times_as_fast:
-        what += f", {times_as_fast}"
+    what = times_as_fast if may_be else ", ".join(filter(None, ["the fastest", times_as_fast]))
     wrong = ", but it computes something else" if best.equivalence.status == "differs" else ""
     instead = "" if best.is_baseline or best.baseline not in words else f" instead of {words[best.baseline]}"
-    sentences = [f"On {gpu} `{best.name}` is estimated {what}{wrong}: {words[best.name]} per step{instead}."]
+    sentences = [f"On {gpu} `{best.name}` is estimated to be {what}{wrong}: {words[best.name]} per step{instead}."]
     if others := [f"`{variant.name}`" for variant in may_be if variant.name in times]:
-        other = fmt.enumeration(others) if len(others) <= _MOST_NAMED else f"{len(others)} other variants"
+        other = fmt.enumeration(others) if len(others) <= MOST_NAMED else f"{len(others)} other variants"
         sentences.append(f"{other} may be as fast (the estimates overlap); `{best.name}` is the smallest change.")
     if missing:
         sentences.append(f"{fmt.enumeration(missing)} cannot be estimated and may be faster.")

@@ -12,16 +12,14 @@ from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, RatioToBaseline, VariantResult
 from steptrace.documents.overview import part_name
 from steptrace.findings.advice import advice_of, estimated_advice
-from steptrace.findings.estimated import estimated_gpus, estimated_sentence, estimated_winner, leads
+from steptrace.findings.estimated import MOST_NAMED, estimated_gpus, estimated_sentence, estimated_winner, leads
 from steptrace.stats import IQR_REFUSED
 
-#: Most variants that are named; of others only the number is given.
-_MOST_NAMED: Final = 4
 #: A part of the step that makes less of the difference than this is not named as its reason, nor is a count that falls
 #: by less.
 _LEAST_PART: Final = 0.1
 
-#: What an estimate's `limited_by` says where a step does less of it.
+#: What a step of the baseline waits for, by its estimate: the reason where the chosen variant has fewer of these.
 _LIMITS: Final = {"launches": "the host's launches of kernels", "syncs": "syncs"}
 
 Tone = Literal["good", "care", "bad", "neutral"]
@@ -130,7 +128,7 @@ def _no_verdict(study: Comparison, others: Sequence[VariantResult]) -> str:
     else:
         reason = "No verdict"
     times = sorted((ms, name) for name, ms in study.medians_ms.items())
-    if len(times) > _MOST_NAMED:
+    if len(times) > MOST_NAMED:
         times = [times[0], times[-1]]
         reason += f"; shortest and longest of {len(study.medians_ms)} median step times"
     return f"{reason}: {', '.join(f'`{name}` {fmt.duration_ms(ms)}' for ms, name in times)}."
@@ -145,7 +143,7 @@ def _clause(variants: Sequence[VariantResult], words: str, *, ratios: bool = Fal
 
 
 def _names(variants: Sequence[VariantResult], *, ratios: bool = False) -> str:
-    if len(variants) > _MOST_NAMED:
+    if len(variants) > MOST_NAMED:
         return f"{len(variants)} variants"
     return fmt.enumeration([f"`{v.name}`{_times_as_fast(v) if ratios else ''}" for v in variants])
 
@@ -168,8 +166,8 @@ def _failed(variants: Iterable[VariantResult]) -> list[str]:
 def _reason(study: Comparison, chosen: VariantResult | None, *, estimated: bool = False) -> tuple[str, str]:
     """Why the chosen variant is faster, and the syncs of all where that does not name them."""
     reason = ("" if estimated else _why(chosen)) or _fewer(study, chosen, estimated=estimated)
-    is_said = "syncs" in reason and not any(variant.predicted_unknown for variant in study.variants)
-    return reason, "" if is_said else _syncs(study)
+    has_syncs = " syncs per step" in reason and not any(variant.predicted_unknown for variant in study.variants)
+    return reason, "" if has_syncs else _syncs(study)
 
 
 def _why(chosen: VariantResult | None) -> str:
@@ -182,7 +180,7 @@ def _why(chosen: VariantResult | None) -> str:
     saved = sorted(
         (p for p in parts if p.delta_ms <= total * _LEAST_PART and (p.high is None or p.high < 0)),
         key=lambda part: part.delta_ms,
-    )[:_MOST_NAMED]
+    )[:MOST_NAMED]
     if not saved or abs(residual) >= -total:
         return ""
     shorter = ", ".join(f"{part_name(part.category)} {fmt.duration_ms(-part.delta_ms)}" for part in saved)
@@ -209,8 +207,9 @@ def _fewer(study: Comparison, chosen: VariantResult | None, *, estimated: bool =
         if before is not None and now is not None and now <= (1 - _LEAST_PART) * before and before
     ]
     reason = f"`{chosen.name}` has {fmt.enumeration(fewer)}." if fewer else ""
-    limit = next((one.limited_by for one in baseline.estimates), None) if estimated else None
-    if reason and limit in _LIMITS:
+    limits = {one.limited_by for one in baseline.estimates} if estimated else set()
+    limit = limits.pop() if len(limits) == 1 else None  # the same on every GPU
+    if limit in _LIMITS and any(f" {limit} per step" in text for text in fewer):
         reason = f"A step of `{baseline.name}` is limited by {_LIMITS[limit]}: {reason}"
     return reason
 
@@ -224,7 +223,7 @@ def _syncs(study: Comparison) -> str:
     left = f" (the prediction does not cover all of {_names(not_covered)})" if not_covered else ""
     if len(values) == 1:
         return f"Syncs per step, {source}: {fmt.count(values.pop())} in every variant{left}."
-    if len(counts) > 2 * _MOST_NAMED:
+    if len(counts) > 2 * MOST_NAMED:
         least, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
         counted = f"{fmt.count(counts[least])} (`{least}`) to {fmt.count(counts[most])} (`{most}`)"
     else:

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from steptrace.predict.backend import rng_state
+from steptrace.predict.arguments import virtual_device
+from steptrace.predict.backend import DEVICE_TYPE, rng_state
 from steptrace.predict.collectives import choose_device, cuda_device, device_count, device_index
 from steptrace.predict.recorder import Syncs
 
@@ -117,6 +118,25 @@ class _StreamContext(nullcontext[object]):
 
 
 _default_stream = _Stream()
+
+
+class Generator(torch.Generator):
+    """A random generator "on cuda": the CPU's, since that draws the values."""
+
+    _device: torch.device
+
+    def __new__(cls, device: Any = "cpu") -> "Generator":
+        """Make that of a device."""
+        named = virtual_device(torch.device(device))
+        on_cuda = named.type == DEVICE_TYPE
+        made: Generator = super().__new__(cls, "cpu" if on_cuda else device)  # type: ignore[call-arg]
+        made._device = cuda_device(named.index) if on_cuda else named
+        return made
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """The device as the program knows it."""
+        return self._device
 
 
 def _no_capture(*_: Any, **__: Any) -> Any:

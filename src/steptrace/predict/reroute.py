@@ -297,24 +297,6 @@ def _converting(apply: Callable[..., Any]) -> Callable[..., Any]:
     return _apply
 
 
-class _Generator(torch.Generator):
-    """A random generator "on cuda": the CPU's, since that draws the values."""
-
-    _device: torch.device
-
-    def __new__(cls, device: Any = "cpu") -> "_Generator":
-        named = virtual_device(torch.device(device))
-        on_cuda = named.type == backend.DEVICE_TYPE
-        made: _Generator = super().__new__(cls, "cpu" if on_cuda else device)  # type: ignore[call-arg]
-        made._device = collectives.cuda_device(named.index) if on_cuda else named
-        return made
-
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        """The device as the program knows it."""
-        return self._device
-
-
 @contextmanager
 def _rerouted(recorder: Syncs) -> Iterator[None]:
     """Everything that must be different while a prediction is active, except for the dispatch mode itself."""
@@ -348,7 +330,7 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
             **_called_alike(cuda.memory, cuda_api.MEMORY),
             **_of_submodules(),
             **_called_alike(torch, cuda_api.TORCH),
-            (torch, "Generator"): _Generator,
+            (torch, "Generator"): cuda_api.Generator,
             (torch, "set_default_tensor_type"): legacy.set_default_tensor_type,
             **{(cuda, name): kind for name, kind in legacy.TYPES.items()},
             (torch.autograd.Variable, "_execution_engine"): backend.Engine(torch.autograd.Variable._execution_engine),

@@ -1,4 +1,4 @@
-"""GPU time by kernel name, recurring sequences of kernels, and where operators run.
+"""GPU time by kernel name, and recurring sequences of kernels.
 
 A frequent, long sequence is a candidate for fusion, a graph or `torch.compile`: `span_ns` less `kernel_ns` is the time
 of its gaps.
@@ -7,10 +7,6 @@ Of nested calls of one name only the outermost counts. An operator's work is the
 A label also has the work that other training threads launched meanwhile: the backward pass runs in a thread of its own.
 Marks of steps are not labels here. Holistic Trace Analysis counts only the operators of the smallest depth, without
 other threads.
-
-An operator is on the device if it launched GPU work itself. Other operators count only if at least half of their time
-is their own: `aten::linear` only calls `aten::addmm`, and is placed with it. Operators that create or view tensors
-without touching their elements are counted separately, since a GPU would not run them.
 """
 
 from itertools import combinations, groupby

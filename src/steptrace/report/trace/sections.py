@@ -253,7 +253,7 @@ def critical_path(view: TraceView, _: str) -> Parts | None:
 
 
 def labels(view: TraceView, _: str) -> Parts | None:
-    """Every label that the program or PyTorch set."""
+    """Every label that the program or PyTorch set, over the whole trace: `sections` has those of the steps alone."""
     rows = view.trace.annotations
     return [listing(rows, most=20, steps=view.steps)] if rows else None
 
