@@ -2,6 +2,7 @@
 
 import os
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -79,15 +80,15 @@ def test_open_files_are_handed_on(tmp_path: Path) -> None:
         assert file.read() == "passed"
 
 
-@pytest.mark.parametrize(("number", "code"), [("SIGINT", 1), ("SIGTERM", -15), ("SIGKILL", -9)])
-def test_a_program_ends_with_its_client(tmp_path: Path, number: str, code: int) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 1), (signal.SIGTERM, -15), (signal.SIGKILL, -9)])
+def test_a_program_ends_with_its_client(tmp_path: Path, number: signal.Signals, code: int) -> None:
     program = tmp_path / "program.py"
     program.write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(300)\n")
     command = [forked_python.executable(tmp_path / "python"), program]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, stderr=subprocess.DEVNULL) as client:
         assert client.stdout is not None
         ended = os.pidfd_open(int(client.stdout.readline()))
-        os.kill(client.pid, getattr(__import__("signal"), number))
+        os.kill(client.pid, number)
         assert client.wait() == code
     assert select.select([ended], [], [], 60)[0]
     os.close(ended)

@@ -72,6 +72,8 @@ def test_a_graphs_kernels_are_judged_by_their_names_alone() -> None:
         ("double,long int", "bits64"),
         ("long int,Scalar,bool", "unknown"),
         ("", "unknown"),
+        (",c10::Half", "bits16"),
+        ("float,,c10::Half", "bits16"),
     ],
 )
 def test_the_narrowest_type_of_an_operators_inputs_counts(types: str, bits: str) -> None:
@@ -111,7 +113,7 @@ def test_every_kernels_time_counts_once(work: list[Any]) -> None:
         builder.gpu(name, start + 600, ns, correlation, device=device)
     trace = builder.trace()
     found = precision_of(kernel_formats(trace))
-    expected, eligible, core = dict.fromkeys(FORMATS, 0), 0, 0
+    expected, eligible, core, unknown = dict.fromkeys(FORMATS, 0), 0, 0, 0
     for name, op, types, ns, device in work:
         if device != trace.device or name in (NCCL, D2D):
             continue
@@ -121,6 +123,7 @@ def test_every_kernels_time_counts_once(work: list[Any]) -> None:
         suits = said.matrix or (op == "aten::mm" and not said.helper and bits != "integer")
         eligible += ns if suits else 0
         core += ns if suits and said.tensor_core == "yes" else 0
+        unknown += ns if suits and said.tensor_core == "unknown" else 0
     assert found.kernel_ns == expected
     assert (found.tensor_core_eligible_ns, found.tensor_core_ns) == (eligible, core)
-    assert found.tensor_core_ns + found.tensor_core_unknown_ns <= found.tensor_core_eligible_ns
+    assert found.tensor_core_unknown_ns == unknown

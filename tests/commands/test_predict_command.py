@@ -191,7 +191,7 @@ def test_a_variant_that_cannot_be_followed_says_why_and_stops_no_other(own: Path
     assert "config cannot be read" in str(missing.error)
 
 
-def test_what_keeps_every_variant_from_being_followed_is_said_of_each(own: Path) -> None:
+def test_each_variant_names_what_keeps_all_from_being_followed(own: Path) -> None:
     (own / "omegaconf.py").write_text("raise ImportError('it is damaged')")
     found = follow("config", dict.fromkeys(("one", "two"), "config.yaml"), own, [])
     assert ["it is damaged" in str(entry.error) for entry in found] == [True, True]

@@ -68,6 +68,18 @@ def test_each_figure_of_a_step_is_the_median_of_the_runs(study: Any, trace_of: C
     assert only_variant(study)[key] == 4
 
 
+@pytest.mark.parametrize(("activities", "warned"), [(1, True), (0, False)])
+def test_what_is_wrong_with_a_trace_of_a_gpu_stands_among_a_variant_s_warnings(
+    study: Any,
+    trace_of: Callable[..., dict[str, Any]],
+    activities: int,
+    warned: bool,  # noqa: FBT001
+) -> None:
+    quality = {"steps": 3, "warnings": ["work is missing"], "checks": []}
+    study.add_runs("base", [20.0] * 3, summary=trace_of(gpu={"activities": activities}, quality=quality))
+    assert ("work is missing" in only_variant(study)["noise"]["warnings"]) == warned
+
+
 def test_a_trace_without_gpu_work_measures_no_syncs(study: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
     study.add_runs("base", [20.0] * 3, summary=trace_of(gpu={"activities": 0}, steps=[]))
     base = only_variant(study)

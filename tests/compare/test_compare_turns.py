@@ -31,4 +31,4 @@ def test_runs_that_were_not_interleaved_give_a_warning(
     warnings = [warning for warning in second["noise"]["warnings"] if "part of the difference" in warning]
     assert len(warnings) == (said is not None)
     assert said is None or said in warnings[0]
-    assert not any("take turns" in warning for warning in first["noise"]["warnings"])
+    assert not any("part of the difference" in warning for warning in first["noise"]["warnings"])

@@ -39,7 +39,7 @@ def multiplying(name: str, **gpu: Any) -> TraceBuilder:
 
 @pytest.mark.parametrize("kernel", [SGEMM, TF32])
 @pytest.mark.parametrize(
-    ("gpu", "said", "unsaid"),
+    ("gpu", "contains", "lacks"),
     [
         ({"computeMajor": 7, "warpSize": 32}, "fp16 autocast with a gradient scaler", "bf16 autocast"),
         ({"computeMajor": 8, "warpSize": 32}, "bf16 autocast", "fp16"),
@@ -48,12 +48,22 @@ def multiplying(name: str, **gpu: Any) -> TraceBuilder:
     ],
 )
 def test_advice_on_formats_fits_the_gpu(
-    tmp_path: Path, kernel: str, gpu: dict[str, int], said: str, unsaid: str
+    tmp_path: Path, kernel: str, gpu: dict[str, int], contains: str, lacks: str
 ) -> None:
     (finding,) = found(entry_of(multiplying(kernel, **gpu), tmp_path), "fp32_where_bf16_fits")
-    assert said in finding.advice
-    assert unsaid not in finding.advice
+    assert contains in finding.advice
+    assert lacks not in finding.advice
     assert ("allow TF32" in finding.advice) == (kernel == SGEMM and gpu == {"computeMajor": 8, "warpSize": 32})
+
+
+def test_a_gpu_without_tensor_cores_loses_none_of_their_gain(tmp_path: Path) -> None:
+    costs = {}
+    for major in (6, 7):
+        gpu = {"computeMajor": major, "warpSize": 32}
+        (finding,) = found(entry_of(multiplying(SGEMM, **gpu), tmp_path / str(major)), "fp32_where_bf16_fits")
+        costs[major] = finding.cost_ns_per_step
+        assert finding.severity == ("info" if major == 6 else "warning")
+    assert costs[6] == costs[7] / 2
 
 
 def waiting(call: str, length: int, *, steps: bool = True) -> TraceBuilder:
@@ -175,7 +185,7 @@ def test_what_saves_less_than_a_hundredth_of_a_step_is_no_finding(ceiling_ns: in
     assert bool(findings) == listed
 
 
-def test_options_of_the_profiler_are_no_advice(tmp_path: Path) -> None:
+def test_a_trace_of_one_step_has_a_caution_and_no_finding(tmp_path: Path) -> None:
     """`--profile 1` leaves a trace of one step, which is a caution and nothing to change in the program."""
     builder = TraceBuilder()
     builder.step(0, 0, MS)

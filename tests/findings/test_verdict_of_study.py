@@ -201,8 +201,8 @@ def test_on_a_simulated_gpu_nothing_rests_on_times(monkeypatch: pytest.MonkeyPat
 
 
 def test_behind_the_answer_stands_what_remains_in_that_variant(monkeypatch: pytest.MonkeyPatch) -> None:
-    idle = {"rule": "unused_memory", "severity": "warning", "claim": "c", "cost_ns_per_step": 9, "advice": "a"}
-    finds(monkeypatch, idle)
+    unused = {"rule": "unused_memory", "severity": "warning", "claim": "c", "cost_ns_per_step": 9, "advice": "a"}
+    finds(monkeypatch, unused)
     found = find(study(variant("fast", 2.0, "faster", trace={}), variant("slow", 0.5, "slower", trace={})))
     assert [(item.rule, item.variant) for item in recommended(found)] == [(ANSWER, "fast"), ("unused_memory", "fast")]
 
@@ -211,8 +211,8 @@ def test_behind_the_answer_stands_what_remains_in_that_variant(monkeypatch: pyte
 def test_a_profile_far_slower_than_the_step_prices_nothing(
     slower: float, monkeypatch: pytest.MonkeyPatch, *, priced: bool
 ) -> None:
-    idle = {"rule": "unused_memory", "severity": "warning", "claim": "c", "cost_ns_per_step": 9, "cost_share": 0.1}
-    finds(monkeypatch, idle)
+    unused = {"rule": "unused_memory", "severity": "warning", "claim": "c", "cost_ns_per_step": 9, "cost_share": 0.1}
+    finds(monkeypatch, unused)
     found = find(study(variant("fast", 2.0, "faster", profiled_over_unprofiled=slower, trace={})))
     (item,) = [item for item in found if item.rule == "unused_memory"]
     assert (item.cost_ns_per_step is not None) == (item.cost_share is not None) == priced

@@ -36,7 +36,6 @@ _METHODS: dict[tuple[str, str], tuple[str, ...]] = {
 _AS_THEY_ARE: dict[str, Callable[[], object]] = {
     "device": lambda: torch.cuda.device(0).__enter__(),
     "device_of": lambda: torch.cuda.device_of(torch.ones(1, device="cuda")).__enter__(),
-    "caching_allocator_disabled": lambda: torch.cuda.caching_allocator_disabled,
     "autocast": lambda: torch.amp.autocast("cuda").__enter__().__exit__(None, None, None),
     "GradScaler": lambda: torch.amp.GradScaler("cuda").scale(torch.ones(1, device="cuda")),
     "custom_fwd": lambda: torch.amp.custom_fwd(lambda _, x: x, device_type="cuda"),
@@ -87,6 +86,17 @@ def test_a_stream_and_an_event_are_used_by_keyword() -> None:
         "stream.synchronize()",
         "torch.cuda.synchronize(device=0)",
     ]
+
+
+def test_what_a_program_asks_the_device_has_an_answer() -> None:
+    with predict_syncs():
+        assert torch.cuda.memory_stats()["allocated_bytes.all.peak"] == 0
+        assert torch.cuda.default_generators[0].initial_seed() == torch.initial_seed()
+        assert torch.cuda.Stream.priority_range()[0] == 0
+        assert not torch.cuda.graphs.is_current_stream_capturing()
+        assert torch.cuda.get_device_properties(0).max_threads_per_block == 1024
+        with torch.cuda.caching_allocator_disabled():
+            assert torch.ones(2, device="cuda").is_cuda
 
 
 def _layers() -> nn.Module:

@@ -208,7 +208,7 @@ def _attention_of_nested_tensors() -> torch.Tensor:
         lambda: torch.nested.nested_tensor([torch.ones(2, 4, device="cuda")]),
         lambda: torch.nested.as_nested_tensor([torch.ones(2, 4, device="cuda")]),
         lambda: torch.ones(2, device="cuda").as_subclass(type("Image", (torch.Tensor,), {})),
-        lambda: _attention_of_nested_tensors(),
+        _attention_of_nested_tensors,
         lambda: torch.export.export(nn.Linear(3, 4).cuda(), (torch.ones(2, 3, device="cuda"),)),
     ],
 )

@@ -287,6 +287,7 @@ def test_a_warning_of_pytorch_names_the_program_s_line() -> None:
         nn.functional.mse_loss(torch.ones(2, 1, device="cuda"), torch.ones(2, device="cuda"))
         _ = torch.ones(2, 3, 4, device="cuda").T
         warnings.warn("CUDA initialization: Found no NVIDIA driver on your system.", stacklevel=1)
+        warnings.warn("flex_attention called without torch.compile()", stacklevel=1)
     here = test_a_warning_of_pytorch_names_the_program_s_line
     lines = [line_of(here, "mse_loss"), line_of(here, ".T")]
     assert [(warning.filename, warning.lineno) for warning in caught] == [(HERE, line) for line in lines]

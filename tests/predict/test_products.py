@@ -44,7 +44,7 @@ def test_a_product_has_the_gradient_of_a_cpu_and_waits_once(product: Product, wa
     torch.testing.assert_close(followed, gradient("cpu"))
 
 
-def test_the_gradient_of_a_gradient_and_functions_of_functions() -> None:
+def test_the_gradient_of_a_gradient_and_torch_func() -> None:
     values = torch.linspace(0.5, 2, 12).view(3, 4)
 
     def results(device: str) -> list[Tensor]:

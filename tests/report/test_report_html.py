@@ -271,7 +271,7 @@ def test_provenance_gives_the_command_of_the_study_with_its_repeats(make_study: 
     assert str(path.parents[2]) not in page
 
 
-def test_provenance_gives_the_command_of_each_variant(make_study: MakeStudy) -> None:
+def test_provenance_gives_the_command_of_one_run(make_study: MakeStudy) -> None:
     page = sections.provenance(load_study(path := make_study("cpu")), path)
     assert "python -m steptrace.train results/masked_loss/VARIANT/config.yaml --out out/VARIANT --repeat 0" in page
     assert "73b4e1e0c4a5d0cf7d0b4b64b1d1b7a3b0c9f00d" in page

@@ -230,7 +230,9 @@ def test_a_trace_without_gpu_work_measures_none_of_it(tmp_path: Path) -> None:
         (None, "the trace does not name its GPU"),
     ],
 )
-def test_why_no_operator_is_held_against_a_data_sheet_is_said(tmp_path: Path, name: str | None, why: str) -> None:
+def test_a_page_says_why_operators_are_not_compared_with_a_data_sheet(
+    tmp_path: Path, name: str | None, why: str
+) -> None:
     words = html.unescape(text_of(written(tmp_path, trace(device_name=name, roofline=[]))))
     assert f"Operators against the data sheet ({why}" in words[words.index("Not shown: ") :]
 
@@ -433,7 +435,10 @@ def test_a_column_without_any_value_is_left_out(tmp_path: Path) -> None:
     ]
     raw = trace(launches={**trace()["launches"], "by_call": calls})
     words = text_of(written(tmp_path, raw))
-    assert "cudaMemcpyAsync copy 1 1 4.50 µs 2.50 µs 1" in words
+    heads = (
+        "Call Kind Launches per step Activities per step Host time per step GPU time per step Short kernels per step"
+    )
+    assert f"{heads} cudaMemcpyAsync copy 1 1 4.50 µs 2.50 µs 1 cudaLaunchKernel kernel" in words
     assert "copy to the device" not in words  # copies go any way
 
 

@@ -197,7 +197,7 @@ def test_folders_without_traces_and_missing_paths(tmp_path: Path) -> None:
         find_traces([tmp_path / "none"])
 
 
-def test_events_with_an_impossible_time_are_left_out_and_told(tmp_path: Path) -> None:
+def test_events_with_an_impossible_time_are_left_out_and_counted(tmp_path: Path) -> None:
     builder = TraceBuilder()
     builder.op("aten::odd", 2 * 10**15, -3)
     builder.kernel(2 * 10**15, 2 * 10**15 + 5_000, 100)

@@ -101,6 +101,7 @@ def test_a_kill(new_project, trial: int) -> None:
     begun, seen = time.monotonic(), dict[int, float]()
     while True:
         assert running.poll() is None, f"no {kind} to kill: {running.communicate()[0]}"
+        assert time.monotonic() < begun + LONGEST_S, f"no {kind} to kill within {LONGEST_S} s"
         living = victims(project.folder, kind)
         seen |= {pid: time.monotonic() for pid in living if pid not in seen}
         due = [pid for pid in [*seen][wanted - 1 :] if pid in living and time.monotonic() > seen[pid] + delay]

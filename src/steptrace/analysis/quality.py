@@ -32,8 +32,8 @@ _CAPTURE = re.compile(r"^(?:cuda|cu|hip)StreamBeginCapture")
 
 #: What to do where a check fails, or what the figures then are.
 _REMEDIES = {
-    "GPU work linked to its launch": "wait for it before the profiler starts, or record fewer steps",
-    "launches with their GPU work": "wait for it before the profiler stops, or record fewer steps",
+    "GPU work linked to its launch": "call torch.cuda.synchronize() before the profiler starts, or record fewer steps",
+    "launches with their GPU work": "call torch.cuda.synchronize() before the profiler stops, or record fewer steps",
     "GPU work after its launch": "figures that depend on the order of host and GPU work are doubtful",
     "one activity of a stream at a time": "figures that depend on the order of GPU work are doubtful",
     "steps with GPU work": "means per step include them; a step() call after the last step begins such a one",

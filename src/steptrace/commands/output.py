@@ -45,6 +45,11 @@ def writing_to(place: Path) -> Iterator[None]:
         raise SteptraceError(f"cannot be written ({error.strerror or error})", where=place) from error
 
 
+def say(line: str) -> None:
+    """A line on stderr on how far a program is that was started."""
+    print(f"steptrace: {line}", file=sys.stderr, flush=True)  # noqa: T201
+
+
 @contextmanager
 def progress() -> "Iterator[Progress]":
     """A line on stderr that says what is being done; it is gone at the end, and never there but on a terminal."""

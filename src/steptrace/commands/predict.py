@@ -16,7 +16,7 @@ from steptrace import format as fmt
 from steptrace.commands.estimated import as_json, check_batches, estimates, table, with_batch
 from steptrace.commands.named_study import named_study
 from steptrace.commands.options import add_limits, batches, gpu_names, not_negative, positive
-from steptrace.commands.output import columns, show, warn
+from steptrace.commands.output import columns, say, show, warn
 from steptrace.commands.predicted import Followed, follow
 from steptrace.compare.gates import described, over_budget
 from steptrace.documents.estimate import Estimate
@@ -198,7 +198,7 @@ def follow_command(
     """Follow a program; its standard output goes to standard error, since this command's is the prediction."""
     with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
         settings = LaunchSettings(scratch, "predict", warmup, steps, profile=0, gpus=devices)
-        launched = launch(command, settings, limits=limits, streams=Streams(sys.stderr))
+        launched = launch(command, settings, limits=limits, streams=Streams(sys.stderr, say))
         require_steps(launched)
         from steptrace.launch.result import prediction_of
 

@@ -22,7 +22,7 @@ from steptrace.commands.measured import (
     wait_ms,
 )
 from steptrace.commands.options import add_limits, gpu_names, not_negative, positive
-from steptrace.commands.output import show, warn
+from steptrace.commands.output import say, show, warn
 from steptrace.documents.estimate import Estimate
 from steptrace.errors import LaunchError, SteptraceError
 from steptrace.estimate.gpus import Gpu, gpu_named
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     program = {"command": arguments.program, "cwd": str(Path.cwd())}
     measured: list[Measured] = []
     for repeat in range(arguments.repeats):
-        streams = Streams(sys.stderr if arguments.json else None, _status)
+        streams = Streams(sys.stderr if arguments.json else None, say)
         launched = launch(arguments.program, settings, limits=limits, streams=streams)
         require_steps(launched)
         run_dir = out / f"run{repeat}"
@@ -103,7 +103,7 @@ def _predicted(
     from steptrace.commands.predict import STEPS, WARMUP, follow_command, ran_on_gpu
 
     command = arguments.program if on_gpu else on_gpu_command(arguments.program)
-    _status(f"to predict its syncs the program is started once more, on a virtual GPU: {shlex.join(command)}")
+    say(f"to predict its syncs the program is started once more, on a virtual GPU: {shlex.join(command)}")
     try:
         prediction = follow_command(command, limits, warmup=WARMUP, steps=STEPS).prediction
         problem = "" if prediction and ran_on_gpu(prediction) else "nothing ran on the virtual GPU"
@@ -113,10 +113,6 @@ def _predicted(
         warn(f"no syncs are predicted: {problem}; to see more: steptrace predict -- {shlex.join(command)}")
         return None
     return _Predicted(prediction, estimates({None: prediction}, gpus))
-
-
-def _status(line: str) -> None:
-    print(f"steptrace: {line}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _run_capturable(arguments: argparse.Namespace) -> int:

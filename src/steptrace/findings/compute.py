@@ -13,7 +13,8 @@ from steptrace.limits import MODERATE_SHARE, NOISE_FLOOR
 
 #: Below this share of 16 bits or less the TensorFlow Profiler reports it.
 LOW_PRECISION_SHARE: Final = 0.10
-#: Compute capability (major number) of NVIDIA's first GPUs with bf16 and TF32.
+#: Compute capabilities (major numbers) of NVIDIA's first GPUs with tensor cores, and of the first with bf16 and TF32.
+TENSOR_CORES_SINCE: Final = 7
 AMPERE: Final = 8
 #: Half the bytes, and twice the rate of TF32 on tensor cores: what 16 bits can save of work in 32.
 _SAVED_BY_HALF: Final = 0.5
@@ -28,8 +29,10 @@ def _bf16_fits(window: Window) -> Iterator[Match]:
     if narrow + wide == 0 or narrow / (narrow + wide) >= LOW_PRECISION_SHARE:
         return
     tf32_ns, matrix_ns, on_cores_ns = precision.tf32_ns, precision.tensor_core_eligible_ns, precision.tensor_core_ns
-    # Beside the cores a product may gain all of its time.
-    off_cores_ns = min(matrix_ns - on_cores_ns - precision.tensor_core_unknown_ns, wide)
+    # Beside the cores a product may gain all of its time, where there are cores.
+    major = window.entry.compute_major
+    has_cores = major is None or major >= TENSOR_CORES_SINCE
+    off_cores_ns = min(matrix_ns - on_cores_ns - precision.tensor_core_unknown_ns, wide) if has_cores else 0
     cost_ns = _at_most_compute(window, off_cores_ns + _SAVED_BY_HALF * (wide - off_cores_ns))
     # What the arithmetic gains shows in matrix work; without any, only the bytes of the rest are halved.
     if not matrix_ns or window.share(cost_ns) < MODERATE_SHARE:
@@ -46,7 +49,7 @@ def _bf16_fits(window: Window) -> Iterator[Match]:
             "the upper bound assumes half the time in 16 bits, and none of that of products beside the tensor cores",
         ),
         cost_ns_per_step=cost_ns,
-        advice=_of_gpu(window.entry.compute_major, "" if tf32_ns else _TF32),
+        advice=_of_gpu(major, "" if tf32_ns else _TF32),
     )
 
 

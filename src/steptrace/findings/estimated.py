@@ -104,7 +104,7 @@ def estimated_sentence(study: Comparison, gpu: str) -> str:
     sentences = [f"On {gpu} `{best.name}` is estimated to be {what}{wrong}: {words[best.name]} per step{instead}."]
     if others := [f"`{variant.name}`" for variant in may_be if variant.name in times]:
         other = fmt.enumeration(others) if len(others) <= MOST_NAMED else f"{len(others)} other variants"
-        sentences.append(f"{other} may be as fast (the estimates overlap); `{best.name}` is the smallest change.")
+        sentences.append(f"{other} may be as fast (the estimates overlap).")
     if missing:
         sentences.append(f"{fmt.enumeration(missing)} cannot be estimated and may be faster.")
     return " ".join(sentences)

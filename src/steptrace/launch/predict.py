@@ -36,6 +36,9 @@ def predict(probe: Probe) -> Phases:
     try:
         left = probe.settings.warmup
         while left or len(by_step) < probe.settings.steps:
+            probe.progress("warm-up", probe.settings.warmup - left, probe.settings.warmup)
+            if not left:
+                probe.progress("followed", len(by_step), probe.settings.steps)
             before = syncs.total
             step = yield
             if step.new_leader:  # from now on another optimizer ends the steps: start again
@@ -51,6 +54,7 @@ def predict(probe: Probe) -> Phases:
             else:
                 by_step.append(syncs.total - before)
                 complete = syncs.snapshot()
+        probe.progress("followed", len(by_step), probe.settings.steps)
     finally:  # an unfinished step at an early end does not count
         prediction = Prediction.of(complete)
         probe.record["prediction"] = prediction.to_json() | {"by_step": by_step, "warmup_by_step": warmup}

@@ -1,6 +1,7 @@
 """What `torch.cuda` offers during a prediction: one device whose streams and events only say when the host waits."""
 
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -85,6 +86,10 @@ class _Stream:
         event.record(self)
         return event
 
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        return 0, -5
+
     def query(self) -> bool:
         return True
 
@@ -163,7 +168,9 @@ _PROPERTIES = SimpleNamespace(
     name="steptrace virtual CUDA device", major=9, minor=0, total_memory=80 * 2**30, multi_processor_count=132,
     warp_size=32, max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536,
     shared_memory_per_block=49152, shared_memory_per_block_optin=232448, is_integrated=False,
-    is_multi_gpu_board=False, L2_cache_size=50 * 2**20, gcnArchName="sm_90",
+    is_multi_gpu_board=False, L2_cache_size=50 * 2**20, gcnArchName="sm_90", max_threads_per_block=1024,
+    clock_rate=1_980_000, memory_clock_rate=2_619_000, memory_bus_width=5120, pci_domain_id=0, pci_bus_id=0,
+    pci_device_id=0, uuid="00000000-0000-0000-0000-000000000000",
 )  # fmt: skip
 
 #: What has no effect: the device draws from the CPU's generator, keeps no statistics, and is always initialised.
@@ -212,7 +219,7 @@ CUDA: dict[str, Callable[..., Any]] = {
     "get_rng_state": rng_state,
     "get_rng_state_all": lambda: [rng_state() for _ in range(device_count())],
     "empty_cache": _empty_cache,
-    "memory_stats": lambda _device=None: {},
+    "memory_stats": lambda _device=None: defaultdict(int),  # whatever is asked for is 0
     "memory_summary": lambda *_, **__: "",
     "mem_get_info": lambda _device=None: (_PROPERTIES.total_memory, _PROPERTIES.total_memory),
     "is_current_stream_capturing": lambda: False,
@@ -225,10 +232,11 @@ CUDA: dict[str, Callable[..., Any]] = {
     "graph_pool_handle": lambda: (0, 0),
     "is_tf32_supported": lambda: True,
     "list_gpu_processes": lambda _device=None: "no processes are running",
-    "host_memory_stats": lambda: {},
+    "host_memory_stats": lambda: defaultdict(int),
     "host_memory_stats_as_nested_dict": lambda: {},
     "memory_stats_as_nested_dict": lambda _device=None: {},
     "memory_snapshot": lambda *_, **__: [],
+    "caching_allocator_disabled": lambda *_, **__: nullcontext(),
     "graph": _no_capture,
     "make_graphed_callables": _no_capture,
     **dict.fromkeys(_OF_NO_EFFECT, lambda *_, **__: None),

@@ -247,7 +247,8 @@ def _called_alike(owner: Any, stand_ins: Mapping[str, Callable[..., Any]]) -> Re
 
 def _of_submodules() -> Replacements:
     """The same stand-ins in the modules that `torch.cuda` has its functions from."""
-    modules: tuple[Any, ...] = (torch.cuda.memory, torch.cuda.random, torch.cuda.streams, torch.cuda.profiler)
+    names = ("memory", "random", "streams", "profiler", "graphs")
+    modules = [importlib.import_module(f"torch.cuda.{name}") for name in names]
     shared = {
         (module, name): called_as(getattr(module, name), stand_in)
         for module in modules
@@ -331,6 +332,7 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
             **_of_submodules(),
             **_called_alike(torch, cuda_api.TORCH),
             (torch, "Generator"): cuda_api.Generator,
+            (cuda, "default_generators"): (torch.default_generator,) * collectives.device_count(),
             (torch, "set_default_tensor_type"): legacy.set_default_tensor_type,
             **{(cuda, name): kind for name, kind in legacy.TYPES.items()},
             (torch.autograd.Variable, "_execution_engine"): backend.Engine(torch.autograd.Variable._execution_engine),

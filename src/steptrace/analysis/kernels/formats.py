@@ -268,7 +268,7 @@ def type_format(types: str) -> str:
 
     With integers alone it is unknown: a copy of bytes and an operator on indices look the same.
     """
-    parts = re.findall(r'"([^"]+)"', types)
+    parts = re.findall(r'"([^"]*)"', types)  # an argument that is no tensor has an empty one
     if any(_NARROW.match(part) and "Float" in part for part in parts):
         return "bits8"
     formats = {_TYPES[part] for part in parts if part in _TYPES}
