@@ -10,6 +10,7 @@ from documents import fill
 from steptrace.documents.finding import PREDICTED_SYNCS, Finding
 from steptrace.findings.estimated import estimated_winner
 from steptrace.findings.verdict import verdict_of
+from steptrace.report.page.overview import device_of_study
 from steptrace.report.study import all_findings, first_screen, load_study
 
 
@@ -39,9 +40,11 @@ def estimated(study_builder: Any) -> Any:
 
 
 def test_without_a_gpu_estimates_lead_and_cpu_times_fold(estimated: Any) -> None:
-    screen = first_screen(estimated({"base": (20, 30), "fast": (5, 9)}))
+    study = estimated({"base": (20, 30), "fast": (5, 9)})
+    screen = first_screen(study)
     assert screen.index("Estimated for H100") < screen.index("CPU check")
     assert "no GPU: estimated for H100" in screen
+    assert device_of_study(study).words == "no GPU: estimated for H100"  # on the index, too
     assert "5.0 ms to 9.0 ms" in screen
     assert "80 to 100 %" in screen
     assert "1.00 GiB, fits" in screen

@@ -8,7 +8,8 @@ from steptrace.documents.comparison import Comparison
 from steptrace.documents.kernels import Precision
 from steptrace.documents.overview import Overview
 from steptrace.documents.run import is_simulated
-from steptrace.format import NS_PER_MS
+from steptrace.findings.estimated import estimated_gpus, leads
+from steptrace.format import NS_PER_MS, enumeration
 from steptrace.report.draw.names import Part
 from steptrace.report.page.parts import Explained
 from steptrace.report.page.table import listing
@@ -27,7 +28,9 @@ NO_GPU: Final = DeviceNote("no GPU: CPU timings", "warning")
 
 
 def device_of_study(study: Comparison) -> DeviceNote | None:
-    """The note on a study's machine; None for a GPU, and where no run recorded its machine."""
+    """The note on whose figures lead; None for a GPU's, and where no run recorded its machine."""
+    if leads(study):
+        return DeviceNote(f"no GPU: estimated for {enumeration(estimated_gpus(study))}", "warning")
     if study.environment is None:
         return None
     if study.on_simulated_gpu:

@@ -7,15 +7,14 @@ from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.documents.finding import ANSWER, Finding
 from steptrace.documents.step_figures import STEP_FIGURES
-from steptrace.findings.estimated import estimated_gpus, leads
+from steptrace.findings.estimated import leads
 from steptrace.findings.verdict import verdict_of
 from steptrace.limits import SLOW_PROFILE
 from steptrace.report.draw.cells import Scale, interval_cell, parts_cell, time_axis
 from steptrace.report.draw.names import Part
-from steptrace.report.page import overview
 from steptrace.report.page.findings import ABOUT_THE_METHOD, findings, first_steps
 from steptrace.report.page.markup import Html, render
-from steptrace.report.page.overview import overview_parts
+from steptrace.report.page.overview import device_of_study, overview_parts
 from steptrace.report.page.parts import Explained, folded
 from steptrace.report.study.estimate import estimate
 from steptrace.report.study.model import (
@@ -59,7 +58,7 @@ def first_screen(study: Comparison) -> Html:
         legend=[Part(label, 0.0) for label in labels],
         traced=traced,
         first=render("page/first", items=items, more=len(_of_gpu(study)) - len(items), anchor=anchor, nothing=""),
-        device=_device(study),
+        device=device_of_study(study),
         estimated=estimate(study),
         estimate_leads=leads(study),
         launched=next(f for f in STEP_FIGURES if f.name == ("kernels_per_step" if of_gpu else "operators_per_step")),
@@ -74,13 +73,6 @@ def _of_gpu(study: Comparison) -> list[Finding]:
 
 def _on_cpu(item: Finding) -> bool:
     return item.cost_ns_per_step is not None or item.rule in ABOUT_THE_METHOD
-
-
-def _device(study: Comparison) -> overview.DeviceNote | None:
-    """Whose figures lead."""
-    if leads(study):
-        return overview.DeviceNote(f"no GPU: estimated for {fmt.enumeration(estimated_gpus(study))}", "warning")
-    return overview.device_of_study(study)
 
 
 def _no_verdict(study: Comparison) -> list[str]:
