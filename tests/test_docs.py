@@ -137,6 +137,13 @@ def test_the_readme_is_short() -> None:
     assert output in (ROOT / "docs" / "tutorial-program.md").read_text(encoding="utf-8")  # which a test runs
 
 
+def test_all_documents_together_stay_short() -> None:
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if not listed.stdout:
+        pytest.skip("not a git checkout: what is a document of the project cannot be told from what was installed")
+    assert sum(len((ROOT / name).read_text(encoding="utf-8").splitlines()) for name in listed.stdout.split()) <= 2000
+
+
 def test_the_first_words_of_run_and_capture_say_what_they_need() -> None:
     """A program that `run` ends early writes no last checkpoint, and `capture` needs `run --capture`."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -71,6 +71,17 @@ def test_a_longer_kernel_stands_at_its_operator_too(compared: Compared) -> None:
     assert len(names) == len(set(names))  # no figure stands there twice
 
 
+def test_syncs_are_per_step_as_all_else(compared: Compared) -> None:
+    one, two = TraceBuilder(), TraceBuilder()
+    for index in range(4):
+        training_step(one, index, index * 1_100_000, sync=True)
+    for index in range(4):
+        training_step(two, index, index * 1_100_000, sync=index % 2 == 0)
+    found = compared(one, two)
+    (row,) = found.syncs
+    assert row.figures["count"] == Pair(a=1, b=0.5)
+
+
 def test_what_only_one_side_has_is_said(compared: Compared) -> None:
     found = compared(_steps(_STEADY), _steps(_STEADY, extra="relu"))
     (row,) = found.kernels

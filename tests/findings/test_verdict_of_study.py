@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from documents import fill
+from report.test_report_estimate import an_estimate
 from steptrace import findings
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.finding import ANSWER, Finding
@@ -156,6 +157,44 @@ def test_where_the_profile_names_no_part_fewer_launches_and_syncs_are_the_reason
     assert not any(text.startswith("Syncs per step") for text in details)  # the table below has those of all
     alike = variant("alike", 1.5, "faster", kernels_per_step=399, syncs={"measured_per_step": 3})
     assert not any("instead of" in text for text in verdict_of(study(variants=[base, alike])).details)
+
+
+def estimated(name: str, step_ms: list[float], limited_by: str, launches: dict[int, float]) -> dict[str, Any]:
+    """What estimates of a variant add to it: launches by line of loss.py, at 5 to 15 us each."""
+    lines = [
+        {"file": "loss.py", "line": line, "launches": count, "host_ms": [0.005 * count, 0.015 * count]}
+        for line, count in launches.items()
+    ]
+    return variant(name, 1.0, "same", estimates=[an_estimate(*step_ms) | {"limited_by": limited_by, "lines": lines}])
+
+
+def test_where_launches_limit_the_baseline_the_line_that_launches_is_named_with_what_the_variant_saves() -> None:
+    slow = estimated("base", [490, 1500], "launches", {5: 24_000, 9: 60, 7: 40})
+    fast = estimated("fast", [38, 75], "arithmetic", {5: 24, 9: 60})
+    advice = verdict_of(study(variants=[slow, fast], gpu={"gpu": None})).advice
+    words = "`loss.py:5` then has 24 launches per step instead of 24,000, which saves the host 120 ms to 360 ms."
+    assert words in advice
+    assert "`loss.py:7`" in advice  # the second of two
+    assert "`loss.py:9`" not in advice  # as many as before
+
+
+def test_lines_that_no_longer_sync_are_named_with_the_most_that_they_can_save() -> None:
+    site = {"file": "loss.py", "line": 5, "baseline_count_per_step": 2, "variant_count_per_step": 0}
+    base = estimated("base", [10, 18], "syncs", {5: 9}) | {"syncs": {"predicted_per_step": 2}}
+    none = {"syncs": {"predicted_per_step": 0}, "sync_diff": {"sites": [site]}}
+    advice = verdict_of(
+        study(variants=[base, estimated("few", [9, 15], "memory", {5: 9}) | none], gpu={"gpu": None})
+    ).advice
+    assert "No sync is left at `loss.py:5`. On H100 these waits cost 3.0 ms per step at most, data loading aside." in advice
+    assert "The estimates do not decide" in advice
+
+
+def test_the_simplest_variant_is_the_one_that_changes_least() -> None:
+    """Not the one with the shortest list: what stands in the baseline's list too is no change."""
+    fewest = variant("a", 1.0, "same", overrides=["loss=base", "data.form=list", "profile=light", "loss=a"])
+    other = variant("b", 1.0, "same", overrides=["model=b", "loss=b"])
+    both = study(fewest, other)
+    assert [both.changed(entry) for entry in both.variants] == [0, 1, 2]
 
 
 def test_a_simulated_gpu_s_study_is_to_be_run_on_a_real_one() -> None:

@@ -12,8 +12,10 @@ from report.test_report_estimate import an_estimate
 from steptrace.analysis import summarize
 from steptrace.documents.column import subjects_of
 from steptrace.documents.estimate import Estimate
+from steptrace.documents.program import LineTime
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.errors import RecordError
+from steptrace.report.page.table import listing
 from steptrace.report.trace import page as trace_page
 from steptrace.report.trace.model import build
 from steptrace.report.trace.words import headline, in_words
@@ -170,6 +172,15 @@ def test_a_prediction_whose_steps_differ_says_so_on_the_page(tmp_path: Path) -> 
     trace_page.write(summary_of(trace()), tmp_path / "report.html", predicted=(prediction, []))
     words = text_of((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert "3.5 syncs per step on average: 3 of 4 steps: 2 syncs; 1 of 4 steps: 8 syncs." in words
+
+
+def test_a_sum_over_steps_is_shown_per_step() -> None:
+    """Of three steps the page has a third of what summary.json has, as its heading says."""
+    rows = [fill(LineTime, {"file": "train.py", "line": 7, "device_ns": 118_000_000})]
+    shown = listing(rows, ("device_ns",), steps=3).html
+    assert "GPU time per step" in shown
+    assert "39.3 ms" in shown
+    assert "118 ms" in listing(rows, ("device_ns",)).html
 
 
 def test_one_trace_tells_where_its_time_goes(tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def _run(run: Run) -> RunResult:
 def alike(study: Study, comparison: Comparison) -> tuple[str, ...]:
     """The variants that are faster than their baseline and that these runs cannot tell from the fastest, with it.
 
-    The simplest first: the fewest overrides, then the study's order. Empty without a fastest one that can be used.
+    The simplest first: the fewest changes to the baseline, then the study's order. Empty without one that can be used.
     """
     best = comparison.fastest()
     if best is None or not best.can_be_used:
@@ -185,4 +185,4 @@ def alike(study: Study, comparison: Comparison) -> tuple[str, ...]:
     floor = comparison.method.noise_floor
     close = {n for n, ratio in against.items() if verdict(ratio, adjusted.get(n), floor) in ("same", "undecided")}
     chosen = [rival for rival in rivals if rival.name in close or rival.name == best.name]
-    return tuple(rival.name for rival in sorted(chosen, key=lambda rival: len(rival.overrides)))
+    return tuple(rival.name for rival in sorted(chosen, key=comparison.changed))

@@ -33,6 +33,23 @@ class NotEstimated:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LineLaunches:
+    """What a line of the program launches, forward and backward.
+
+    Attributes:
+        file: the program's file.
+        line: its line.
+        launches: kernels, copies and fills per step.
+        host_ms: the host's time for them.
+    """
+
+    file: str
+    line: int
+    launches: float
+    host_ms: Band
+
+
+@dataclass(frozen=True, kw_only=True)
 class Estimate:
     """A step on one GPU; what depends on GPU work is None where under 90 % of its kernels' work is covered by rules.
 
@@ -57,6 +74,7 @@ class Estimate:
         not_estimated: operators that no rule covers.
         assumed: copies between host and GPU, counted as GPU work at an assumed share of PCIe's data sheet.
         uncompiled_ms: of a step with compiled code the step without torch.compile; its high end is an upper bound.
+        lines: those that launch something, most launches first; none with compiled code.
     """
 
     gpu: str
@@ -76,6 +94,7 @@ class Estimate:
     not_estimated: tuple[NotEstimated, ...]
     assumed: tuple[NotEstimated, ...] = ()
     uncompiled_ms: Band | None = None
+    lines: tuple[LineLaunches, ...] = ()
 
     @property
     def is_compiled(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from steptrace.documents.estimate import Band, Estimate, NotEstimated
+from steptrace.documents.estimate import Band, Estimate, LineLaunches, NotEstimated
 from steptrace.documents.operators import COMPILED, OperatorCalls, TensorSpec
 from steptrace.estimate.gpus import Gpu
 from steptrace.estimate.launches import launches
@@ -98,7 +98,7 @@ def estimate_step(followed: FollowedStep, gpu: Gpu, *, peaks: Mapping[int, int] 
     works = [work for work in of_calls if work is not None]
     gpu_s = _sum(works, steps)
     count = sum(work.launches * work.call.calls for work in works) / steps
-    host_s = (count * HOST_PER_LAUNCH[0], count * HOST_PER_LAUNCH[1])
+    host_s = _host_s(count)
     total = _middle(works)
     kernels = [work for work in works if work.rule is not HOST_COPY]
     of_kernels = _middle(kernels)
@@ -122,6 +122,7 @@ def estimate_step(followed: FollowedStep, gpu: Gpu, *, peaks: Mapping[int, int] 
         reason=None if enough else _reason(works, covered),
         not_estimated=tuple(_listed(works, lambda work: work.rule.not_covered, total, steps)),
         assumed=tuple(_listed(works, lambda work: _ASSUMED if work.rule is HOST_COPY else None, total, steps)),
+        lines=_lines(works, steps),
     )
     return _compiled(estimate, dict.fromkeys(followed.compiled)) if followed.compiled else estimate
 
@@ -148,6 +149,7 @@ def _compiled(uncompiled: Estimate, places: Iterable[tuple[str | None, int | Non
         reason=reason,
         not_estimated=(*calls, *uncompiled.not_estimated),
         uncompiled_ms=uncompiled.step_ms,
+        lines=(),
     )
 
 
@@ -263,6 +265,21 @@ def _sum(works: Sequence[Work], steps: int) -> Band:
     below, above = (math.hypot(*(distances[end] for distances in apart.values())) for end in (0, 1))
     shortest = math.fsum(work.call.calls * work.time[0] for work in works)
     return max(shortest, low - below) / steps, (high + above) / steps
+
+
+def _host_s(launches: float) -> Band:
+    return launches * HOST_PER_LAUNCH[0], launches * HOST_PER_LAUNCH[1]
+
+
+def _lines(works: Sequence[Work], steps: int) -> tuple[LineLaunches, ...]:
+    of_lines: dict[tuple[str, int], float] = defaultdict(float)
+    for work in works:
+        if work.call.file is not None and work.call.line is not None:
+            of_lines[work.call.file, work.call.line] += work.launches * work.call.calls / steps
+    return tuple(
+        LineLaunches(file=file, line=line, launches=count, host_ms=_ms(_host_s(count)))
+        for (file, line), count in sorted(of_lines.items(), key=lambda item: -item[1])
+    )
 
 
 def _listed(

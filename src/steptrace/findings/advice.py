@@ -4,10 +4,16 @@ Names are in backticks; pages show them as code.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, VariantResult, is_measuring, key_of
+from steptrace.documents.comparison import Comparison, VariantResult
+from steptrace.documents.estimate import LineLaunches
+
+#: Lines that are named, and the share of its launches that a variant must save at one.
+_MOST_LINES: Final = 2
+_LEAST_SAVED: Final = 0.5
 
 
 def advice_of(study: Comparison, chosen: VariantResult | None) -> tuple[str, str | None]:
@@ -43,12 +49,13 @@ def estimated_advice(study: Comparison, best: VariantResult | None, gpus: list[s
     measure = f"measure on a GPU: {_on_gpu(study)}."
     if best is not None and best.can_be_used:
         what = f"Keep `{best.name}`." if best.is_baseline else _use(study, best)
-        lines = "" if best.is_baseline else _lines_without_sync(best)
+        lines = "" if best.is_baseline else _lines_of(study, best)
         return f"{what}{lines} This is estimated for {fmt.enumeration(gpus)}; {measure}", best.name
     fewest = _fewest_syncs(study)
     if fewest is not None:
         least, counts = fewest
-        return f"{_try(study, least, counts)} The estimates do not decide, so {measure}", least.name
+        tried = f"{_try(study, least, counts)}{_lines_of(study, least)}"
+        return f"{tried} The estimates do not decide, so {measure}", least.name
     return f"The estimates do not decide, so {measure}", None
 
 
@@ -72,7 +79,7 @@ def _fewest_syncs(study: Comparison) -> tuple[VariantResult, Mapping[str, float]
     fewer = [v for v in usable if counts[v.name] < counts[v.baseline]]
     if not fewer:
         return None
-    least = min(fewer, key=lambda v: (counts[v.name], len(v.overrides)))
+    least = min(fewer, key=lambda v: (counts[v.name], study.changed(v)))
     return least, counts
 
 
@@ -86,20 +93,45 @@ def _use(study: Comparison, variant: VariantResult) -> str:
 
 def _changes(study: Comparison, variant: VariantResult) -> str:
     """What to change in the baseline to get the variant; how the two were measured is no change."""
-    baseline = study.variant(variant.baseline)
-    if baseline is None:
-        return ""
-    new = [text for text in variant.overrides if text not in baseline.overrides and not is_measuring(text)]
-    keys = {key_of(text) for text in new}
-    old = [
-        t for t in baseline.overrides if t not in variant.overrides and key_of(t) not in keys and not is_measuring(t)
-    ]
+    new, old = study.changes(variant)
     words = [f"set {_codes(new)}"] * bool(new) + [f"remove {_codes(old)}"] * bool(old)
     return " and ".join(words)
 
 
 def _codes(texts: Sequence[str]) -> str:
     return fmt.enumeration([f"`{text}`" for text in texts])
+
+
+def _lines_of(study: Comparison, variant: VariantResult) -> str:
+    """Lines at which the variant syncs or, where launches limit its baseline, launches less, and what that saves."""
+    baseline = study.variant(variant.baseline)
+    before = None if baseline is None else next(iter(baseline.estimates), None)
+    after = next(iter(variant.estimates), None)
+    if baseline is None or before is None or after is None:
+        return _lines_without_sync(variant)
+    if before.limited_by == "launches" and after.lines:
+        return "".join(_fewer_launches(before.lines, after.lines))
+    without = _lines_without_sync(variant)
+    # Without syncs a step takes the longer of the GPU's work and the host's; with them at most their sum.
+    if without and before.gpu_ms is not None and before.host_ms is not None:
+        most = fmt.duration_ms(min(before.gpu_ms[1], before.host_ms[1]), 2)
+        return f"{without} On {before.gpu} these waits cost {most} per step at most, data loading aside."
+    return without
+
+
+def _fewer_launches(before: Sequence[LineLaunches], after: Sequence[LineLaunches]) -> Iterator[str]:
+    """A sentence on each of the lines at which most launches are saved."""
+    left = {(one.file, one.line): one.launches for one in after}
+    saved = [
+        (one, now) for one in before if (now := left.get((one.file, one.line), 0.0)) <= _LEAST_SAVED * one.launches
+    ]
+    saved.sort(key=lambda line: line[1] - line[0].launches)
+    for one, now in saved[:_MOST_LINES]:
+        low, high = ((1 - now / one.launches) * end for end in one.host_ms)
+        yield (
+            f" `{fmt.place(one.file, one.line)}` then has {fmt.count(now)} launches per step instead of "
+            f"{fmt.count(one.launches)}, which saves the host {fmt.band_ms(low, high)}."
+        )
 
 
 def _lines_without_sync(variant: VariantResult) -> str:

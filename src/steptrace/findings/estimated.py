@@ -64,7 +64,7 @@ def estimated_fastest(study: Comparison, gpu: str) -> list[VariantResult]:
     times = _bands(study, gpu)
     least = min((high for _, high in times.values()), default=0.0)
     may_be = [variant for variant in study.variants if variant.name not in times or times[variant.name][0] <= least]
-    return sorted(may_be, key=lambda variant: len(variant.overrides))
+    return sorted(may_be, key=study.changed)
 
 
 def estimated_winner(study: Comparison, gpu: str) -> VariantResult | None:

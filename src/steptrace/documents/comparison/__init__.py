@@ -218,6 +218,20 @@ class Comparison(StudyFile, frozen=True, kw_only=True):
         """The variant of this name."""
         return next((variant for variant in self.variants if variant.name == name), None)
 
+    def changes(self, variant: VariantResult) -> tuple[list[str], list[str]]:
+        """The overrides to set in its baseline to get the variant, and those to remove; not how it is measured."""
+        baseline = self.variant(variant.baseline)
+        now, before = (
+            [] if v is None else [t for t in v.overrides if not is_measuring(t)] for v in (variant, baseline)
+        )
+        new = [text for text in now if text not in before]
+        keys = {key_of(text) for text in new}
+        return new, [text for text in before if text not in now and key_of(text) not in keys]
+
+    def changed(self, variant: VariantResult) -> int:
+        """How many overrides a variant adds to its baseline's: the fewer, the simpler. One less is back to a default."""
+        return len(self.changes(variant)[0])
+
     @property
     def sync_counts(self) -> tuple[Literal["measured", "predicted"], dict[str, float]]:
         """Syncs per step by variant: measured where a GPU was, else predicted; none of variants without a count."""
