@@ -185,7 +185,7 @@ def test_lines_that_no_longer_sync_are_named_with_the_most_that_they_can_save() 
     advice = verdict_of(
         study(variants=[base, estimated("few", [9, 15], "memory", {5: 9}) | none], gpu={"gpu": None})
     ).advice
-    assert "No sync is left at `loss.py:5`. On H100 these waits cost 3.0 ms per step at most, data loading aside." in advice
+    assert "No sync is left at `loss.py:5`. On H100 these waits cost 3.0 ms per step at most, data loading" in advice
     assert "The estimates do not decide" in advice
 
 

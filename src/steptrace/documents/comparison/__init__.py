@@ -229,7 +229,7 @@ class Comparison(StudyFile, frozen=True, kw_only=True):
         return new, [text for text in before if text not in now and key_of(text) not in keys]
 
     def changed(self, variant: VariantResult) -> int:
-        """How many overrides a variant adds to its baseline's: the fewer, the simpler. One less is back to a default."""
+        """How many overrides a variant adds to its baseline's: the fewer, the simpler; one less is the default."""
         return len(self.changes(variant)[0])
 
     @property
