@@ -33,6 +33,17 @@ def test_kinds_by_operators_take_the_syncs_of_steps_at_their_distance() -> None:
     ]
 
 
+def test_each_of_three_kinds_takes_the_syncs_of_its_steps() -> None:
+    ran = [900 if number % 12 == 0 else 90 if number % 4 == 0 else 9 for number in range(24)]
+    unprofiled = structs.replace(timed(*[10] * 16), operators=tuple(ran), until_recorded=4)  # the steps 44 to 48
+    kinds = step_kinds(unprofiled, [10 * MS] * 5, [1, 0, 0, 0, 7])
+    assert [(kind.kind, kind.comes, kind.steps, kind.syncs) for kind in kinds] == [
+        ("usual", "mostly", 12, 0.0),
+        ("other", "every 4 steps", 2, 1.0),
+        ("other 2", "every 12 steps", 2, 7.0),
+    ]
+
+
 def test_a_kind_that_no_profiled_step_is_of_has_no_count() -> None:
     kinds = step_kinds(timed(*[10, 10, 10, 70] * 2), [12 * MS], [3])
     assert [kind.syncs for kind in kinds] == [3.0, None]

@@ -357,7 +357,8 @@ def test_steps_that_differ_are_told_apart_and_a_start_is_no_kind_of_its_own() ->
     assert predict._kinds([2, 2, 2, 3, 2, 2, 2, 3], [6, 2]) == [
         "  6 of 8 steps: 2 syncs; 2 of 8 steps (one every 4): 3 syncs"
     ]
-    assert predict._kinds([2, 2, 2, 2], [6, 2]) == []
+    alike = "  as many in each of 4 steps; --steps 24 shows what comes less often"
+    assert predict._kinds([2, 2, 2, 2], [6, 2]) == [alike]
     (line,) = predict._kinds([11, 11, 11, 11], [786, 11])
     assert line == "  a warm-up step makes 786 syncs: --steps 24 shows whether that comes back"
 

@@ -4,13 +4,13 @@ import pytest
 
 from steptrace.engine.kinds import (
     counts_in_words,
+    kind_after,
     kinds_by_count,
     kinds_of,
     long_steps,
     nearest,
-    other_steps,
     per_step,
-    until_next,
+    window_of_each,
 )
 
 #: As CleanRL's PPO: each sixteenth step follows a rollout.
@@ -45,11 +45,50 @@ def test_counts_group_exactly(counts, expected):
     assert [(kind.steps, kind.typical, kind.every) for kind in kinds_by_count(counts)] == expected
 
 
-@pytest.mark.parametrize(("over", "window", "wait"), [(32, range(2, 5), 0), (21, range(2, 5), 10), (21, range(16), 0)])
+@pytest.mark.parametrize(("over", "window", "wait"), [(32, (2, 3), 0), (21, (2, 3), 10), (21, (0, 16), 0)])
 def test_a_window_waits_for_the_next_step_of_a_kind(over, window, wait):
-    numbers = [3, 19]  # next: 35, 51
-    assert until_next(numbers, over, window) == wait
-    assert any((over + wait + k - 3) % 16 == 0 for k in window)
+    steps_ns = [12] * over
+    steps_ns[3] = steps_ns[19] = 710  # next: 35, 51
+    assert window_of_each(kinds_of(steps_ns), *window) == (wait, window[1])
+    assert any((over + wait + window[0] + k - 3) % 16 == 0 for k in range(window[1]))
+
+
+#: As many operators as steps run that are usual, have a validation, or a rollout.
+USUAL, VALIDATION, ROLLOUT = 40, 400, 9000
+TIMES = {USUAL: 10, VALIDATION: 15, ROLLOUT: 900}
+
+
+def _operators(steps, validation=4, rollout=16):
+    return [ROLLOUT if not n % rollout else VALIDATION if not n % validation else USUAL for n in range(1, steps + 1)]
+
+
+@pytest.mark.parametrize("validation", [4, 5])
+def test_three_kinds_are_told_apart_by_their_operators(validation):
+    ran = _operators(72, validation=validation)
+    kinds = kinds_of([TIMES[count] for count in ran[40:]], ran[:40])
+    expected = [(count, ran[40:].count(count)) for count in (USUAL, VALIDATION, ROLLOUT)]
+    assert [(kind.operators, kind.steps) for kind in kinds] == expected
+    assert [kind.every for kind in kinds] == [None, validation, 16]
+    assert [kind.typical for kind in kinds] == [10, 15, 900]
+    later = _operators(150, validation=validation)[72:]
+    assert [expected[kind_after(kinds, number)][0] for number in range(len(later))] == later
+
+
+def test_a_kind_that_the_warm_up_did_not_show_is_told_apart_by_its_time():
+    """A rollout every 16 steps, each of them also due for a validation, where operators of steps 4 to 10 are known."""
+    ran = _operators(42)
+    kinds = kinds_of([TIMES[count] for count in ran[10:]], ran[3:10])
+    assert [(kind.steps, kind.every, kind.typical) for kind in kinds] == [(24, None, 10), (6, 4, 15), (2, 16, 900)]
+
+
+def test_the_window_is_longer_where_it_then_holds_one_of_each_kind():
+    ran = _operators(80)
+    kinds = kinds_of([10] * 40, ran[:40])
+    wait, steps = window_of_each(kinds, 2, 3)
+    assert steps == 5  # from a rollout to the validation four steps later, or the other way round
+    window = _operators(200)[80 + wait + 2 :][:steps]
+    assert set(window) == {USUAL, VALIDATION, ROLLOUT}
+    assert window_of_each(kinds, 2, 2)[1] == 2  # four would not hold one of each either
 
 
 def test_counts_of_other_steps_belong_to_the_kind_nearest_in_time():
@@ -59,19 +98,24 @@ def test_counts_of_other_steps_belong_to_the_kind_nearest_in_time():
 
 
 def test_without_a_period_no_window_waits():
-    assert until_next([3, 19, 20], 30, range(3)) == 0
-    assert until_next([], 30, range(3)) == 0
+    steps_ns = [12] * 30
+    steps_ns[3] = steps_ns[19] = steps_ns[20] = 710
+    assert window_of_each(kinds_of(steps_ns), 0, 3) == (0, 3)
+    assert window_of_each(kinds_of([12] * 30), 2, 3) == (0, 3)
 
 
 @pytest.mark.parametrize(("operators", "others"), [
     ([21, 37, 21, 37, 21], [0, 2, 4]),
     ([21, 21, 37, 21, 21, 37, 21], [1, 4]),
+    ([21, 21, 37, 21, 21, 38, 21], [1, 4]),
     ([21, 21, 21, 37], []),
     ([21, 37, 21, 21, 37, 37], []),
     ([20, 21, 22, 23], []),
 ])  # fmt: skip
 def test_steps_with_other_operators_at_one_distance_are_a_kind_whatever_their_time(operators, others):
-    assert other_steps([10, 11, 10, 10, 11], operators) == others
+    kinds = kinds_of([10, 11, 10, 10, 11], operators)
+    assert [number for number in range(5) if kind_after(kinds, number - 5)] == others
+    assert sum(kind.steps for kind in kinds[1:]) == len(others)
 
 
 def test_two_long_steps_with_one_missing_between_are_not_periodic():

@@ -260,6 +260,14 @@ def test_with_findings_changes_findings_only() -> None:
         ({"op": None, "kind": "cudaMemcpy"}, None),
         ({"op": "aten::_to_copy", "kind": "d2h_copy", "code": "n = lengths.cpu()"}, BY_KIND["d2h_copy"]),
         ({"op": "aten::_to_copy", "kind": "h2d_copy", "code": "x = x.to(device)"}, REPLACEMENTS["aten::_to_copy"]),
+        (
+            {"op": "aten::_to_copy", "kind": "h2d_copy", "code": "x = x.to(device)", "pinned": True},
+            WORDS["special"]["copy_pinned"],
+        ),
+        (
+            {"op": "aten::_to_copy", "kind": "h2d_copy", "file": None, "label": "data", "pinned": True},
+            WORDS["special"]["batch_copy_pinned"],
+        ),
         ({"op": "aten::index", "kind": "h2d_copy", "code": "x[order]"}, WORDS["special"]["from_host"]),
         ({"op": "aten::index", "kind": "d2h_copy", "code": "x[mask]"}, REPLACEMENTS["aten::index"]),
         (
@@ -306,6 +314,8 @@ def test_a_counter_check_says_when_a_replacement_does_not_pay() -> None:
     assert "Sorting" in checks["aten::_unique2"]
     assert "early stop" in checks["aten::item"]
     assert len(set(checks.values())) == len(checks)
+    copies = [predicted(op="aten::copy_", kind="h2d_copy", pinned=pinned) for pinned in (True, False)]
+    assert ["Pinning" in counter_check(fill(PredictedSite, copy)) for copy in copies] == [False, True]
 
 
 def test_findings_are_ranked_by_severity_and_cost_and_errors_lead(traced: Callable[..., dict[str, Any]]) -> None:

@@ -118,4 +118,5 @@ def test_a_program_that_fails_partway_is_told_with_the_steps_that_were_followed(
     found = json.loads(said.out)
     assert (found["total"], found["by_step"], [site["count"] for site in found["sites"]]) == (1, [1, 1, 1], [1])
     assert found["exit_code"] == 1
+    assert "if `steptrace run` gets it through on a CPU, the prediction is at fault" in said.err
     assert "the program ended with exit code 1 after 3 of 20 steps" in said.err

@@ -18,6 +18,7 @@ from documents import fill
 from steptrace.cli import main
 from steptrace.commands.measured import Measured, on_gpu_command, spread, timing
 from steptrace.documents.run import RunRecord
+from steptrace.documents.summary import Summary
 from steptrace.launch.start import Launched
 from steptrace.record import read_run, read_steps
 
@@ -30,6 +31,20 @@ import torch
 weight = torch.zeros(3, requires_grad=True)
 optimizer = torch.optim.SGD([weight], lr=0.1)
 for _ in range(50):
+    optimizer.zero_grad()
+    weight.square().sum().backward()
+    optimizer.step()
+"""
+
+#: It breaks steptrace's hooks at its sixth step.
+BREAKS_STEPTRACE = """
+import torch
+import steptrace.launch.hooks
+weight = torch.zeros(3, requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for step in range(50):
+    if step == 6:
+        steptrace.launch.hooks._is_loss = None
     optimizer.zero_grad()
     weight.square().sum().backward()
     optimizer.step()
@@ -153,6 +168,18 @@ def test_a_program_that_ends_early_is_told_with_what_was_timed(tmp_path: Path, c
     assert "no training step was seen" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(("options", "exit_code"), [(["--warmup", "2"], 1), (["--warmup", "9"], 2), (["--capture"], 1)])
+def test_a_fault_of_steptrace_that_ends_a_program_is_told_as_one(
+    tmp_path: Path, capfd, options: list[str], exit_code: int
+) -> None:
+    (tmp_path / "train.py").write_text(BREAKS_STEPTRACE)
+    out = ["--out", str(tmp_path / "out")]
+    assert main(["run", *options, *out, "--", sys.executable, str(tmp_path / "train.py")]) == exit_code
+    errors = capfd.readouterr().err
+    assert "this is a fault of steptrace, not of the program; please report: steptrace " in errors
+    assert re.search(r"TypeError: 'NoneType' object is not callable, at .*train\.py:10, hooks\.py:\d+$", errors, re.M)
+
+
 def test_a_folder_of_somebody_else_is_not_emptied(tmp_path: Path, capfd) -> None:
     (tmp_path / "mine").write_text("")
     assert main(["run", "--out", str(tmp_path), "--", "true"]) == 2
@@ -218,6 +245,17 @@ def test_a_step_of_the_warm_up_that_was_seen_once_asks_for_a_longer_warm_up() ->
     assert f"    {once}: --warmup 24 shows how often that comes" in lines
     alike = timing([measured(*[20_000_000] * 10, operators=[40] * 6)])
     assert not [line for line in alike if "--warmup" in line]
+    assert "    none of 10 steps stands out; --steps 40 shows what comes less often" in alike
+
+
+def test_a_kind_of_steps_has_its_syncs_operators_and_times_on_one_line() -> None:
+    one = measured(*[20_000_000] * 10, operators=[40, 1200] * 3)
+    kinds = [{"kind": "usual", "syncs": 11}, {"kind": "other", "syncs": 786}]
+    summary = fill(Summary, {"traces": [{"step_kinds": kinds}]})
+    assert timing([one], summary)[1:3] == [
+        "    5 of 10 steps: 11 syncs, 40 operators, median 20.0 ms, 50 % of the time",
+        "    5 of 10 steps (one every 2): 786 syncs, 1,200 operators, median 20.0 ms, 50 % of the time",
+    ]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

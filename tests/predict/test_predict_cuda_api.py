@@ -1,6 +1,8 @@
 """Tests of what stands in for `torch.cuda`: called as the real functions are."""
 
+import importlib
 import inspect
+import pkgutil
 import warnings
 from collections.abc import Callable
 from types import FunctionType
@@ -10,41 +12,89 @@ import pytest
 import torch
 from torch import nn
 
-from steptrace.predict import cuda_api, predict_syncs
+from steptrace.predict import cuda_api, cuda_modules, predict_syncs
 
-_MODULES = ((torch.cuda, cuda_api.CUDA), (torch.accelerator, cuda_api.ACCELERATOR))
+#: The public modules below `torch.cuda`.
+_BELOW = {
+    name: importlib.import_module(f"torch.cuda.{name}")
+    for _, name, _ in pkgutil.iter_modules(torch.cuda.__path__)
+    if not name.startswith("_")
+}
+_MODULES = (
+    (torch.cuda, cuda_api.CUDA),
+    (torch.accelerator, cuda_api.ACCELERATOR),
+    *((_BELOW[name], stand_ins) for name, stand_ins in cuda_modules.MODULES.items()),
+)
 _FUNCTIONS = [
     pytest.param(module, name, id=f"{module.__name__}.{name}")
     for module, stand_ins in _MODULES
     for name in stand_ins
     if isinstance(getattr(module, name, None), FunctionType)
 ]
-#: Constructors and methods, which C++ or `__new__` hide from `inspect`: parameters that the stand-in must know.
-_METHODS: dict[tuple[str, str], tuple[str, ...]] = {
-    ("Event", "__init__"): ("enable_timing", "blocking"),
-    ("Event", "record"): ("stream",),
-    ("Event", "wait"): ("stream",),
-    ("Event", "elapsed_time"): ("end_event",),
-    ("Stream", "__init__"): ("device", "priority"),
-    ("Stream", "wait_event"): ("event",),
-    ("Stream", "wait_stream"): ("stream",),
-    ("Stream", "record_event"): ("event",),
-    ("StreamContext", "__init__"): ("stream",),
-    ("ExternalStream", "__init__"): ("stream_ptr", "device"),
-}
+#: Classes that can be used here, and their public methods and constructors, with what the stand-in calls these.
+_CLASSES = ("Event", "Stream", "ExternalStream", "StreamContext")
+_METHODS = [
+    (kind, method)
+    for kind in _CLASSES
+    for method, value in vars(getattr(torch.cuda, kind)).items()
+    if isinstance(value, FunctionType | staticmethod | classmethod)
+    if not method.startswith("_") or method in ("__new__", "__init__", "__cuda_stream__")
+]
+_CONSTRUCTOR = {"__new__": "__init__"}
+
+
+def _scales() -> None:
+    scaler, weight = torch.amp.GradScaler("cuda", init_scale=4.0), torch.ones(1, device="cuda", requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    scaler.scale([weight.sum()])[0].backward()
+    scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    scaler.update()
+    scaler.load_state_dict(scaler.state_dict())
+    assert (scaler.get_scale(), scaler.is_enabled(), weight.item()) == (4.0, True, pytest.approx(0.9))
+
+
+def _is_refused(module: Any, name: str) -> bool:
+    return hasattr(dict(_MODULES)[module][name], "create")  # as no answer has
+
+
 #: Without a stand-in: called as a program calls it, it must work. Types and errors do nothing.
 _AS_THEY_ARE: dict[str, Callable[[], object]] = {
-    "device": lambda: torch.cuda.device(0).__enter__(),
-    "device_of": lambda: torch.cuda.device_of(torch.ones(1, device="cuda")).__enter__(),
-    "autocast": lambda: torch.amp.autocast("cuda").__enter__().__exit__(None, None, None),
-    "GradScaler": lambda: torch.amp.GradScaler("cuda").scale(torch.ones(1, device="cuda")),
-    "custom_fwd": lambda: torch.amp.custom_fwd(lambda _, x: x, device_type="cuda"),
-    "custom_bwd": lambda: torch.amp.custom_bwd(lambda _, x: x, device_type="cuda"),
-    "is_autocast_available": lambda: torch.amp.is_autocast_available("cuda"),
+    "cuda.device": lambda: torch.cuda.device(0).__enter__(),
+    "cuda.device_of": lambda: torch.cuda.device_of(torch.ones(1, device="cuda")).__enter__(),
+    "cuda.memory_summary": lambda: torch.cuda.memory_summary(),
+    "cuda.host_memory_stats": lambda: torch.cuda.host_memory_stats()["allocated_bytes.peak"],
+    "amp.autocast": lambda: torch.amp.autocast("cuda").__enter__().__exit__(None, None, None),
+    "amp.GradScaler": _scales,
+    "amp.custom_fwd": lambda: torch.amp.custom_fwd(lambda _, x: x, device_type="cuda"),
+    "amp.custom_bwd": lambda: torch.amp.custom_bwd(lambda _, x: x, device_type="cuda"),
+    "amp.is_autocast_available": lambda: torch.amp.is_autocast_available("cuda"),
+    "cuda.amp.autocast": lambda: torch.cuda.amp.autocast().__enter__().__exit__(None, None, None),
+    "cuda.amp.GradScaler": lambda: torch.cuda.amp.GradScaler().scale(torch.ones(1, device="cuda")),
+    "cuda.amp.custom_fwd": lambda: torch.cuda.amp.custom_fwd(lambda _, x: x),
+    "cuda.amp.custom_bwd": lambda: torch.cuda.amp.custom_bwd(lambda _, x: x),
+    "cuda.amp.amp_definitely_not_available": lambda: torch.cuda.amp.amp_definitely_not_available(),
+    "cuda.memory.memory_summary": lambda: torch.cuda.memory.memory_summary(abbreviated=True),
+    "cuda.memory.host_memory_stats": lambda: torch.cuda.memory.host_memory_stats(),
+    "cuda.nvtx.range_push": lambda: torch.cuda.nvtx.range_push("step"),
+    "cuda.nvtx.range_pop": lambda: torch.cuda.nvtx.range_pop(),
+    "cuda.nvtx.range_start": lambda: torch.cuda.nvtx.range_start("step"),
+    "cuda.nvtx.range_end": lambda: torch.cuda.nvtx.range_end(0),
+    "cuda.nvtx.mark": lambda: torch.cuda.nvtx.mark("step"),
+    "cuda.nvtx.range": lambda: torch.cuda.nvtx.range("step").__enter__(),
+    "cuda.profiler.start": lambda: torch.cuda.profiler.start(),
+    "cuda.profiler.stop": lambda: torch.cuda.profiler.stop(),
+    "cuda.profiler.profile": lambda: torch.cuda.profiler.profile().__enter__(),
 }
 _TYPES = ("Storage", "Tensor", "Error")
-_HARMLESS = [name for name in cuda_api.CUDA if isinstance(getattr(torch.cuda, name, None), FunctionType)]
-_HARMLESS = [name for name in _HARMLESS if name not in (*cuda_api._REFUSED, "make_graphed_callables")]
+_REFUSED = (*cuda_api._REFUSED, "graph", "make_graphed_callables")
+_ANSWERING = [one for one in _FUNCTIONS if one.values[1] not in _REFUSED and not _is_refused(*one.values)]
+_REFUSING = [
+    pytest.param(module, name, id=f"{module.__name__}.{name}")
+    for module, stand_ins in _MODULES
+    for name in stand_ins
+    if hasattr(module, name) and _is_refused(module, name)
+]
 
 
 @pytest.mark.parametrize(("module", "name"), _FUNCTIONS)
@@ -63,12 +113,26 @@ def test_a_stand_in_takes_every_argument_of_the_real_function(module: Any, name:
     inspect.signature(stand_in).bind(*positional, **named)
 
 
+def _parameters(function: Any) -> list[tuple[str, object, object]]:
+    """Names, defaults and kinds; what takes any others has any name."""
+    others = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    parameters = list(inspect.signature(function).parameters.values())
+    return [("" if p.kind in others else p.name, p.default, p.kind) for p in parameters]
+
+
 @pytest.mark.parametrize(("kind", "method"), _METHODS)
-def test_streams_and_events_take_the_names_of_the_real_ones(kind: str, method: str) -> None:
-    parameters = list(inspect.signature(getattr(cuda_api.CUDA[kind], method)).parameters)
-    assert tuple(parameters[1 : 1 + len(_METHODS[kind, method])]) == _METHODS[kind, method]
-    if isinstance(real := getattr(getattr(torch.cuda, kind), method), FunctionType) and method != "__init__":
-        assert list(inspect.signature(real).parameters) == parameters
+def test_streams_and_events_take_the_names_and_defaults_of_the_real_ones(kind: str, method: str) -> None:
+    real = _parameters(getattr(getattr(torch.cuda, kind), method))
+    stand_in = _parameters(getattr(cuda_api.CUDA[kind], _CONSTRUCTOR.get(method, method)))
+    own = int(method in ("__new__", "__init__") or real[:1] == [("self", inspect.Parameter.empty, real[0][2])])
+    assert stand_in[own:] == real[own:]
+
+
+@pytest.mark.parametrize("kind", ["Stream", "Event"])
+def test_streams_and_events_have_what_those_of_torch_have(kind: str) -> None:
+    names = [name for name in dir(getattr(torch, kind)) if not name.startswith("_")]
+    stand_ins = cuda_api.CUDA[kind](), cuda_api.TORCH[kind]()
+    assert [name for name in names for one in stand_ins if not hasattr(one, name)] == []
 
 
 def test_a_stream_and_an_event_are_used_by_keyword() -> None:
@@ -91,12 +155,26 @@ def test_a_stream_and_an_event_are_used_by_keyword() -> None:
 def test_what_a_program_asks_the_device_has_an_answer() -> None:
     with predict_syncs():
         assert torch.cuda.memory_stats()["allocated_bytes.all.peak"] == 0
+        assert torch.cuda.memory_stats_as_nested_dict()["allocated_bytes"]["all"]["peak"] == 0
+        assert "allocated_bytes.all.peak" in torch.cuda.memory.memory_stats()
+        assert "CUDA OOMs: 0" in torch.cuda.memory_summary()
+        assert torch.cuda.memory._snapshot()["segments"] == torch.cuda.memory_snapshot() == []
+        assert torch.cuda.host_memory_stats_as_nested_dict()["allocated_bytes"]["peak"] == 0
         assert torch.cuda.default_generators[0].initial_seed() == torch.initial_seed()
         assert torch.cuda.Stream.priority_range()[0] == 0
         assert not torch.cuda.graphs.is_current_stream_capturing()
         assert torch.cuda.get_device_properties(0).max_threads_per_block == 1024
         with torch.cuda.caching_allocator_disabled():
             assert torch.ones(2, device="cuda").is_cuda
+
+
+def test_what_a_program_sets_of_tuning_it_can_ask_for() -> None:
+    with predict_syncs():
+        assert not torch.cuda.tunable.is_enabled()
+        torch.cuda.tunable.enable()
+        torch.cuda.tunable.set_filename("tuned.csv", insert_device_ordinal=True)
+        assert (torch.cuda.tunable.is_enabled(), torch.cuda.tunable.get_filename()) == (True, "tuned.csv")
+        torch.cuda.tunable.enable(val=False)
 
 
 def _layers() -> nn.Module:
@@ -124,39 +202,61 @@ def test_autocast_takes_any_type_without_a_warning() -> None:
         assert (torch.ones(2, 2, device="cuda") @ torch.ones(2, 2, device="cuda")).dtype is torch.float32
 
 
-def test_every_public_function_of_torch_cuda_and_torch_amp_has_a_stand_in_or_works_as_it_is() -> None:
-    public = {
+def _public(module: Any) -> list[str]:
+    """The functions and classes of a module; of one below `torch.cuda` those that are defined there."""
+    below = module in _BELOW.values() and module.__name__ != "torch.cuda.amp"
+    return [
         name
-        for module, stand_ins in (
-            (torch.cuda, cuda_api.CUDA),
-            (torch.amp, {}),
-            (torch.accelerator, cuda_api.ACCELERATOR),
-        )
         for name, value in vars(module).items()
-        if callable(value) and not name.startswith("_") and str(value.__module__).startswith("torch")
-        if name not in stand_ins and not name.endswith(_TYPES)
-    }
-    assert public - {"classproperty", "cudaStatus"} == set(_AS_THEY_ARE)
+        if callable(value) and not name.startswith("_") and not name.endswith(_TYPES)
+        if (value.__module__ == module.__name__ if below else str(value.__module__).startswith("torch"))
+    ]
+
+
+def test_every_public_function_and_class_of_torch_cuda_and_torch_amp_has_a_stand_in_or_works_as_it_is() -> None:
+    modules = (torch.cuda, torch.amp, torch.accelerator, *_BELOW.values())
+    real = {(module, name): getattr(module, name) for module in modules for name in _public(module)}
+    with predict_syncs():
+        same = {f"{m.__name__}.{name}" for (m, name), value in real.items() if getattr(m, name) is value}
+    assert same - {"torch.cuda.classproperty", "torch.cuda.cudaStatus"} == {f"torch.{name}" for name in _AS_THEY_ARE}
 
 
 @pytest.mark.parametrize("name", _AS_THEY_ARE)
 def test_what_has_no_stand_in_works_as_it_is(name: str) -> None:
-    with predict_syncs():
+    with predict_syncs(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
         _AS_THEY_ARE[name]()
 
 
-@pytest.mark.parametrize("name", _HARMLESS)
-def test_a_stand_in_answers(name: str) -> None:
-    needed = [p for p in inspect.signature(getattr(torch.cuda, name)).parameters.values() if p.default is p.empty]
+def _needed(function: Any) -> list[int]:
+    """A value for each argument that a call must give."""
+    parameters = inspect.signature(function).parameters.values()
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [0 for p in parameters if p.default is p.empty and p.kind in kinds]
+
+
+@pytest.mark.parametrize(("module", "name"), _ANSWERING)
+def test_a_stand_in_answers(module: Any, name: str) -> None:
+    arguments = _needed(getattr(module, name))
     with predict_syncs(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
-        getattr(torch.cuda, name)(*(0 for p in needed if p.kind is p.POSITIONAL_OR_KEYWORD))
+        getattr(module, name)(*arguments)
 
 
-@pytest.mark.parametrize("name", cuda_api._REFUSED)
-def test_what_needs_a_real_device_is_refused_by_name(name: str) -> None:
-    with predict_syncs(), pytest.raises(RuntimeError, match=f"torch.cuda.{name} is not there on steptrace's virtual"):
-        getattr(torch.cuda, name)(*(0 for _ in inspect.signature(getattr(torch.cuda, name)).parameters))
+@pytest.mark.parametrize(("module", "name"), _REFUSING)
+def test_what_needs_a_real_device_is_refused_by_name(module: Any, name: str) -> None:
+    refused = rf"torch\.cuda\.(\w+\.)?(CUDAGraph|{name}) is not there on steptrace's virtual"
+    arguments = _needed(getattr(module, name))
+    with predict_syncs(), pytest.raises(RuntimeError, match=refused):
+        getattr(module, name)(*arguments)
+
+
+def test_an_event_has_no_handle_for_other_processes() -> None:
+    with predict_syncs():
+        with pytest.raises(RuntimeError, match=r"torch\.cuda\.Event\.ipc_handle is not there on steptrace's virtual"):
+            torch.cuda.Event(interprocess=True).ipc_handle()
+        with pytest.raises(RuntimeError, match=r"torch\.cuda\.Event\.from_ipc_handle is not there"):
+            torch.cuda.Event.from_ipc_handle("cuda", b"")
 
 
 def test_events_and_streams_of_torch_take_their_device_first_and_those_of_cuda_are_among_them() -> None:

@@ -131,7 +131,7 @@ def test_loader_batches(num_workers: int, pin_memory: bool, non_blocking: bool, 
         for part in batch:
             part.to("cuda", non_blocking=non_blocking)
     assert syncs.total == expected
-    assert {site.kind for site in syncs.sites} <= {"h2d_copy"}
+    assert {(site.kind, site.pinned) for site in syncs.sites} <= {("h2d_copy", pin_memory)}
 
 
 @pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])

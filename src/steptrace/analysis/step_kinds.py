@@ -2,13 +2,10 @@
 
 import statistics
 from collections.abc import Sequence
-from typing import Final, Literal
 
 from steptrace.documents.run import Unprofiled
 from steptrace.documents.step_kinds import StepKind
-from steptrace.engine.kinds import Kind, kinds_of, nearest, other_steps, per_step, period
-
-_NAMES: Final[tuple[Literal["usual", "other"], ...]] = ("usual", "other")
+from steptrace.engine.kinds import Kind, kind_after, kinds_of, nearest, per_step
 
 
 def step_kinds(
@@ -22,33 +19,31 @@ def step_kinds(
         syncs: how many each of these made; None where that was not measured.
     """
     kinds = () if unprofiled is None else kinds_of(unprofiled.step_ns, unprofiled.operators)
-    if unprofiled is None or len(kinds) < len(_NAMES):
+    if unprofiled is None or not kinds[1:]:
         return ()
     counts: tuple[float | None, ...] = (None,) * len(kinds)
     if syncs is not None:
-        counts = per_step(kinds, _by_distance(unprofiled, len(profiled_ns)) or nearest(kinds, profiled_ns), syncs)
+        passed = unprofiled.until_recorded
+        of_kind = nearest(kinds, profiled_ns)
+        if passed is not None and all(kind.every is not None for kind in kinds[1:]):
+            of_kind = [kind_after(kinds, passed + number) for number in range(len(profiled_ns))]
+        counts = per_step(kinds, of_kind, syncs)
     return tuple(
         StepKind(name, kind.steps, kind.of, round(kind.typical), kind.share, _comes(kind), count)
-        for name, kind, count in zip(_NAMES, kinds, counts, strict=True)
+        for name, kind, count in zip(_names(len(kinds)), kinds, counts, strict=True)
     )
 
 
-def _by_distance(unprofiled: Unprofiled, steps: int) -> list[int] | None:
-    """The kind of each profiled step, by its distance from the others before it; None where they are not periodic."""
-    others, timed = other_steps(unprofiled.step_ns, unprofiled.operators), len(unprofiled.step_ns)
-    every = period(others, timed)
-    if every is None or unprofiled.until_recorded is None:
-        return None
-    first = timed + unprofiled.until_recorded - others[-1]
-    return [int((first + number) % every == 0) for number in range(steps)]
+def _names(kinds: int) -> list[str]:
+    return ["usual", "other", *(f"other {number}" for number in range(2, kinds))][:kinds]
 
 
 def _comes(kind: Kind) -> str:
     """How often steps of a kind come."""
-    if 2 * kind.steps > kind.of:
-        return "mostly"
     if kind.every is not None:
         return f"every {kind.every} steps"
+    if 2 * kind.steps >= kind.of:
+        return "mostly"
     return "once" if kind.steps == 1 else "irregularly"
 
 

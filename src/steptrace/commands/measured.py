@@ -57,8 +57,11 @@ def wait_ms(measured: Sequence[Measured]) -> float | None:
     return statistics.mean(waits) / fmt.NS_PER_MS if waits else None
 
 
-def timing(measured: Sequence[Measured]) -> list[str]:
-    """The step time with its spread, what a step consists of, and the wait for data."""
+def timing(measured: Sequence[Measured], summary: "Summary | None" = None) -> list[str]:
+    """The step time with its spread, the kinds of steps, what a step consists of, and the wait for data.
+
+    `summary`: of the first run's traces, for the syncs of each kind.
+    """
     medians = [median_ms(one) for one in measured]
     first = measured[0]
     steps = [row["step_ns"] / fmt.NS_PER_MS for one in measured for row in one.timed]
@@ -73,7 +76,7 @@ def timing(measured: Sequence[Measured]) -> list[str]:
     lines = [f"{head} ({runs}{len(steps)} timed steps, {where}{f', {ranks} ranks' if ranks > 1 else ''})"]
     if len(measured) > 1:
         lines.append(f"  medians of the runs: {', '.join(map(fmt.duration_ms, medians))}")
-    lines += _kinds(first)
+    lines += _kinds(first, [] if summary is None else [kind.syncs for kind in summary.traces[0].step_kinds])
     typical = {name: statistics.mode(row[name] for row in first.timed) for name in ("batches", "backwards", "samples")}
     parts = [f"{typical['backwards']} backward passes" if typical["backwards"] != 1 else "1 backward pass"]
     if typical["batches"]:
@@ -98,29 +101,34 @@ def kinds_of_steps(one: Measured) -> tuple[Kind, ...]:
     return kinds_of([row["step_ns"] for row in rank["rows"] if row["phase"] == "timed"], rank.get("operators") or ())
 
 
-def _kinds(one: Measured) -> list[str]:
-    """Steps that do something else than most: how many there are, how often they come, and their share of the time."""
+def _kinds(one: Measured, syncs: Sequence[float | None]) -> list[str]:
+    """A line for each kind of steps, and how to see more of them; `syncs`: each kind's, where they were measured."""
     kinds, operators = kinds_of_steps(one), one.launched.ranks[0].get("operators") or []
-    others = [operators[number] for number in unusual(operators)]
     if len(kinds) < _SEVERAL:
-        if len(others) != 1:
-            return []
-        usual = fmt.count(statistics.mode(operators))
-        once = f"one of the last {len(operators)} warm-up steps runs {others[0]:,} operators instead of {usual}"
-        return [f"    {once}: --warmup {to_show_period(len(operators))} shows how often that comes"]
+        return [f"    {_alike(kinds[0].of, operators)}"]
+    of_kinds = syncs if len(syncs) == len(kinds) else [None] * len(kinds)
     lines = [
         f"    {kind.steps} of {kind.of} steps{'' if kind.every is None else f' (one every {kind.every})'}: "
-        f"median {fmt.duration_ns(kind.typical)}, {fmt.share(kind.share)} of the time"
-        for kind in kinds
+        + ("" if count is None else f"{fmt.plural(count, 'sync')}, ")
+        + ("" if kind.operators is None else f"{fmt.plural(round(kind.operators), 'operator')}, ")
+        + f"median {fmt.duration_ns(kind.typical)}, {fmt.share(kind.share)} of the time"
+        for kind, count in zip(kinds, of_kinds, strict=True)
     ]
     if kinds[-1].every is None:
         irregular = "    the long steps come irregularly"
         once = f"    only one long step was seen: --steps {to_show_period(kinds[-1].of)} shows how often it comes"
         lines.append(once if kinds[-1].steps == 1 else irregular)
-    elif others:
-        usual, other = statistics.mode(operators), statistics.median(others)
-        lines.append(f"    usual ones run {fmt.plural(usual, 'operator')}, the others {other:,.0f}")
     return lines
+
+
+def _alike(steps: int, operators: Sequence[int]) -> str:
+    """What more steps would show where those that were timed are alike, by them and by operators before them."""
+    others = [operators[number] for number in unusual(operators)]
+    if len(others) == 1:
+        usual = fmt.count(statistics.mode(operators))
+        once = f"one of the last {len(operators)} warm-up steps runs {others[0]:,} operators instead of {usual}"
+        return f"{once}: --warmup {to_show_period(len(operators))} shows how often that comes"
+    return f"none of {steps} steps stands out; --steps {to_show_period(steps)} shows what comes less often"
 
 
 def of_traces(summary: "Summary", *, on_gpu: bool, command: Sequence[str]) -> list[str]:
@@ -155,8 +163,7 @@ def _of_kinds(trace: "TraceSummary") -> str:
     if not kinds or any(syncs is None for syncs, _, _ in kinds):
         return text
     total = sum((syncs or 0) * steps for syncs, steps, _ in kinds)
-    each = ", ".join(f"{fmt.count(syncs or 0)} in {steps} of {of} steps" for syncs, steps, of in kinds)
-    return f"{text}; {each}: {fmt.count(total / kinds[0][2])} per step in all"
+    return f"{text}; {fmt.count(total / kinds[0][2])} per step as often as each kind comes"
 
 
 def sync_lines(sites: "Sequence[SyncSite]", steps: int) -> list[str]:

@@ -25,7 +25,7 @@ from steptrace.engine.kinds import counts_in_words, to_show_period
 from steptrace.errors import ConfigError
 from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.launch.settings import LaunchSettings
-from steptrace.launch.start import ITS_OUTPUT, Limits, Streams, ended, launch, require_steps, why
+from steptrace.launch.start import Limits, Streams, ended, launch, require_steps, why
 
 #: A budget is exceeded, or a program has failed partway.
 EXIT_BROKEN: Final = 1
@@ -204,9 +204,8 @@ def follow_command(
 
         prediction = prediction_of(launched, shlex.join(command))
         if not launched.complete:
-            reason = why(launched)
-            fault = f"\n  next: {reason}" if reason != ITS_OUTPUT else ""
-            warn(f"{ended(launched)} after {len(prediction['by_step'])} of {steps} steps{fault}")
+            next_step = f"\n  next: {why(launched)}" if launched.failed else ""
+            warn(f"{ended(launched)} after {len(prediction['by_step'])} of {steps} steps{next_step}")
         # Of a program that was followed to the end of what was asked for it is the launcher's doing.
         prediction["exit_code"] = None if launched.complete else launched.exit_code
         return Followed("command", prediction, failed=launched.failed)
@@ -274,15 +273,18 @@ def text_of(name: str, prediction: dict[str, Any]) -> list[str]:
 
 
 def _kinds(steps: Sequence[int], warmup: Sequence[int]) -> list[str]:
-    """Which steps make how many syncs where they differ, and what the warm-up showed alone."""
-    lines = [f"  {words}"] if (words := counts_in_words(steps)) else []
+    """Which steps make how many syncs where they differ, what the warm-up showed alone, and how to see more."""
+    if not steps:
+        return []
+    words, more = counts_in_words(steps), to_show_period(len(warmup) + len(steps))
+    lines = [f"  {words}"] if words else []
     if words and steps.count(min(steps, key=steps.count)) == 1:
         lines.append(f"  only one such step was seen: --steps {to_show_period(len(steps))} shows how often it comes")
-    if warmup and steps and max(warmup) > _MANY_TIMES * max(1, *steps):  # else it is what a start costs
-        more = to_show_period(len(warmup) + len(steps))
-        lines.append(
-            f"  a warm-up step makes {fmt.plural(max(warmup), 'sync')}: --steps {more} shows whether that comes back"
-        )
+    if warmup and max(warmup) > _MANY_TIMES * max(1, *steps):  # else it is what a start costs
+        often = f"--steps {more} shows whether that comes back"
+        lines.append(f"  a warm-up step makes {fmt.plural(max(warmup), 'sync')}: {often}")
+    if not lines:
+        lines.append(f"  as many in each of {len(steps)} steps; --steps {more} shows what comes less often")
     return lines
 
 

@@ -27,7 +27,7 @@ from steptrace.documents.estimate import Estimate
 from steptrace.errors import LaunchError, SteptraceError
 from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.launch.settings import LaunchSettings
-from steptrace.launch.start import Limits, Streams, launch, require_steps
+from steptrace.launch.start import Launched, Limits, Streams, ended, fault, launch, require_steps
 
 #: The program ended by itself before all of its steps were measured.
 EXIT_ENDED_EARLY: Final = 1
@@ -87,6 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         require_steps(launched)
         run_dir = out / f"run{repeat}"
         record = write_results(launched, run_dir, Named(repeat=repeat), program)
+        _warn_of_fault(launched)
         measured.append(Measured(launched, record, run_dir))
     shutil.rmtree(settings.out)
     whole = all(one.launched.complete or one.launched.exit_code == 0 for one in measured)
@@ -123,9 +124,15 @@ def _run_capturable(arguments: argparse.Namespace) -> int:
         launched = launch(arguments.program, settings, limits=Limits(None, arguments.timeout))
         try:
             require_steps(launched)
+            _warn_of_fault(launched)
         except LaunchError as error:
             warn(f"the program could not be captured: {error}")
     return launched.exit_code if launched.exit_code >= 0 else 128 - launched.exit_code
+
+
+def _warn_of_fault(launched: Launched) -> None:
+    if (report := fault(launched)) is not None:
+        warn(f"{ended(launched)}: {report}")
 
 
 @dataclass(frozen=True)
@@ -167,25 +174,25 @@ def _prepared(out: Path) -> Path:
 def _say(measured: Sequence[Measured], out: Path, arguments: argparse.Namespace, predicted: _Predicted | None) -> None:
     """Write summary.json and the page, and print the result."""
     first, command = measured[0], shlex.join(arguments.program)
-    lines = [f"steptrace: {command}", *timing(measured)]
+    traces, summary = [first.run_dir / name for name in first.record.traces], None
+    on_gpu = first.record.device == "cuda"
+    if traces:
+        from steptrace.commands.analyze import write_analysis
+
+        summary = write_analysis(traces, out, on_gpu=on_gpu)
+    lines = [f"steptrace: {command}", *timing(measured, summary)]
     document: dict[str, Any] = {
         "runs": [one.run_dir / "run.json" for one in measured],
         "step_ms": statistics.median(median_ms(one) for one in measured),
         "medians_ms": [median_ms(one) for one in measured],
         "loader_wait_ms": wait_ms(measured),
-        "summary": None,
+        "summary": summary and out / "summary.json",
         "report": None,
         "predicted": None if predicted is None else predicted.to_json(),
         "kinds": [asdict(kind) for kind in kinds_of_steps(first)],
         "warnings": list(dict.fromkeys(warning for one in measured for warning in one.record.warnings)),
     }
-    traces = [first.run_dir / name for name in first.record.traces]
-    if traces:
-        from steptrace.commands.analyze import write_analysis
-
-        summary = write_analysis(traces, out, on_gpu=first.record.device == "cuda")
-        document["summary"] = out / "summary.json"
-        on_gpu = first.record.device == "cuda"
+    if summary is not None:
         # What is predicted has lines of its own.
         lines += [] if predicted and not on_gpu else of_traces(summary, on_gpu=on_gpu, command=arguments.program)
         if not arguments.no_report:

@@ -1,6 +1,6 @@
 """What is said of steps that differ: usual ones, and those that do something else now and then."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from steptrace.documents.base import Document
 from steptrace.documents.column import column, key
@@ -10,11 +10,11 @@ class StepKind(Document, frozen=True):
     """The unprofiled steps of one kind: a validation, a rollout or a checkpoint makes some differ from most."""
 
     kind: Annotated[
-        Literal["usual", "other"],
+        str,
         key(
             "Kind of step",
-            "`other`: more or fewer operators, every so many steps; else at least twice the median time, if such steps "
-            "lift the mean by over a tenth.",
+            "`other`, `other 2`: more or fewer operators, every so many steps; else at least twice the median time, if "
+            "such steps lift the mean by over a tenth.",
         ),
     ]
     steps: Annotated[int, column("Steps", "How many of the timed steps are of this kind.")]

@@ -84,6 +84,10 @@ class SyncSite(Site, frozen=True, kw_only=True):
 class PredictedSite(Site, frozen=True, kw_only=True):
     """Predicted syncs at one place."""
 
+    pinned: Annotated[
+        bool | None, field("Of a copy to the device: whether the host's memory is pinned.", runs="none")
+    ] = None
+
 
 def predicted_site(site: Mapping[str, Any]) -> PredictedSite:
     """A site of prediction.json."""

@@ -9,7 +9,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Final
 
 from steptrace import format as fmt
@@ -24,8 +24,10 @@ DIFFERENT: Final = 1.1
 _LEAST_TO_REPEAT: Final = 2
 #: Means that differ by less are the same figure.
 _ROUNDED: Final = 0.01
-#: How many times as many steps show how often something comes back that was seen once.
+#: How many times as many steps show how often something comes back that was seen once, or not at all.
 _MORE: Final = 4
+#: How many times the steps asked for are profiled at most.
+_MOST_PROFILED: Final = 2
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Kind:
         typical: the median of their values: nanoseconds, or syncs.
         share: their part of the sum of all values, 0 to 1.
         every: each how many-th step is one of them; None: not regularly, seen too rarely to say, or most steps are.
+        next_in: how many steps come before the next one of a kind that comes regularly.
+        operators: how many operators they run; None where that is not known.
     """
 
     steps: int
@@ -45,31 +49,62 @@ class Kind:
     typical: float
     share: float
     every: int | None = None
+    next_in: int | None = None
+    operators: float | None = None
 
 
 def kinds_of(steps_ns: Sequence[int], operators: Sequence[int] = ()) -> tuple[Kind, ...]:
-    """Usual steps and the others (`other_steps`); one kind alone where all are alike, none without steps."""
-    if not steps_ns:
-        return ()
-    others = other_steps(steps_ns, operators)
-    if not others:
-        return (_kind(steps_ns, range(len(steps_ns))),)
-    usual = [number for number in range(len(steps_ns)) if number not in set(others)]
-    return (_kind(steps_ns, usual), _kind(steps_ns, others))
+    """The usual steps, and the others of each kind; one kind alone where all are alike, none without steps.
 
-
-def other_steps(steps_ns: Sequence[int], operators: Sequence[int] = ()) -> list[int]:
-    """The indices of the steps that do something else than most, by their operators or else by their times.
+    Steps of one kind run as many operators, every so many steps. Those that are long among their like, and take over a
+    tenth of the time, are the last kind.
 
     Args:
         steps_ns: the times of the steps.
-        operators: how many operators each of the steps just before them ran; where a number other than the usual one
-            comes back at one distance, it goes on so.
+        operators: how many operators each of the steps just before them ran; what comes back at one distance there goes
+            on so.
     """
-    more = unusual(operators)
-    if (every := period(more, len(operators))) is not None:
-        return [number for number in range(len(steps_ns)) if (len(operators) + number - more[-1]) % every == 0]
-    return long_steps(steps_ns)
+    rhythms, of = _rhythms(operators), len(steps_ns)
+    by_rhythm = _by_rhythm(rhythms, range(len(operators), len(operators) + of))
+    long = [numbers[n] for numbers in by_rhythm.values() for n in long_steps([steps_ns[number] for number in numbers])]
+    if sum(steps_ns[number] for number in long) <= (DIFFERENT - 1) * sum(steps_ns):
+        long = []
+    ran = _by_rhythm(rhythms, range(len(operators)))
+    kinds = []
+    for rhythm, numbers in by_rhythm.items():
+        own = [number for number in numbers if number not in long]
+        every, at = rhythm or (None, 0)
+        next_in = None if every is None else (at - len(operators) - of) % every
+        count = statistics.median(operators[number] for number in ran[rhythm]) if rhythms and ran[rhythm] else None
+        kinds += [_kind(steps_ns, own, every, next_in, count)] if own else []
+    if long:
+        every = period(sorted(long), of)
+        kinds.append(_kind(steps_ns, long, every, None if every is None else max(long) + every - of))
+    return tuple(kinds)
+
+
+def _rhythms(operators: Sequence[int]) -> list[tuple[int, int]]:
+    """At which distances other numbers of operators than the usual one come back, and with which step; longest first.
+
+    Numbers that differ by less than `DIFFERENT` times are the same.
+    """
+    others = unusual(operators)
+    groups: list[list[int]] = []
+    for number in sorted(others, key=operators.__getitem__):
+        if groups and operators[number] <= DIFFERENT * operators[groups[-1][-1]]:
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+    periods = [(period(numbers, len(operators)), numbers) for numbers in (others, *map(sorted, groups))]
+    return sorted({(every, numbers[-1] % every) for every, numbers in periods if every is not None}, reverse=True)
+
+
+def _by_rhythm(rhythms: Sequence[tuple[int, int]], steps: range) -> dict[tuple[int, int] | None, list[int]]:
+    """The steps that each rhythm falls on, counted from their first; None, which comes first: those of none."""
+    groups: dict[tuple[int, int] | None, list[int]] = {rhythm: [] for rhythm in (None, *reversed(rhythms))}
+    for number, step in enumerate(steps):
+        groups[next(((every, at) for every, at in rhythms if (step - at) % every == 0), None)].append(number)
+    return groups
 
 
 def unusual(operators: Sequence[int]) -> list[int]:
@@ -96,7 +131,9 @@ def long_steps(steps_ns: Sequence[int]) -> list[int]:
 def kinds_by_count(counts: Sequence[int]) -> tuple[Kind, ...]:
     """Steps with the same count, the most frequent first."""
     numbers = {count: [i for i, other in enumerate(counts) if other == count] for count in counts}
-    return tuple(_kind(counts, numbers[count]) for count in sorted(numbers, key=lambda count: -len(numbers[count])))
+    of, ranked = len(counts), sorted(numbers.values(), key=len, reverse=True)
+    # The others are what a kind is rare among.
+    return tuple(_kind(counts, own, period(own, of) if 2 * len(own) <= of else None) for own in ranked)
 
 
 def counts_in_words(counts: Sequence[int]) -> str:
@@ -122,13 +159,43 @@ def _as_often_as_they_come(kinds: Sequence[Kind]) -> float | None:
     return usual.typical + sum((kind.typical - usual.typical) / (kind.every or 1) for kind in others)
 
 
-def _kind(values: Sequence[float], numbers: Sequence[int]) -> Kind:
+def _kind(
+    values: Sequence[float],
+    numbers: Sequence[int],
+    every: int | None,
+    next_in: int | None = None,
+    operators: float | None = None,
+) -> Kind:
     own = [values[number] for number in numbers]
     total = sum(values)
-    every = (
-        period(numbers, len(values)) if 2 * len(numbers) <= len(values) else None
-    )  # the others are what it is rare among
-    return Kind(len(own), len(values), statistics.median(own), sum(own) / total if total else 0.0, every)
+    share = sum(own) / total if total else 0.0
+    return Kind(len(own), len(values), statistics.median(own), share, every, next_in, operators)
+
+
+def kind_after(kinds: Sequence[Kind], steps: int) -> int:
+    """The index of the kind of the step that comes after so many more, by the kinds that come regularly."""
+    regular = ((kind.every, kind.next_in or 0, number) for number, kind in enumerate(kinds) if kind.every is not None)
+    ranked = sorted(regular, reverse=True)
+    return next((number for every, next_in, number in ranked if (steps - next_in) % every == 0), 0)
+
+
+def window_of_each(kinds: Sequence[Kind], warmup: int, steps: int) -> tuple[int, int]:
+    """How many steps to let pass, and how many to profile, so that one of each kind is among these.
+
+    Args:
+        kinds: of the steps before.
+        warmup: the profiler's own steps before those that it records.
+        steps: the least to profile; twice as many are the most.
+    """
+    distances = [kind.every for kind in kinds if kind.every is not None]
+    if not distances:
+        return 0, steps
+
+    def missing(wait: int, count: int) -> int:
+        return len(kinds) - len({kind_after(kinds, wait + warmup + number) for number in range(count)})
+
+    choices = product(range(max(distances)), range(steps, _MOST_PROFILED * steps + 1))
+    return min(choices, key=lambda choice: (missing(*choice), choice[1], choice[0]))
 
 
 def per_step(kinds: Sequence[Kind], of_kind: Sequence[int], counts: Sequence[int]) -> tuple[float | None, ...]:
@@ -161,23 +228,6 @@ def period(numbers: Sequence[int], of: int) -> int | None:
     return every if numbers[0] < every and of - numbers[-1] <= every else None
 
 
-def until_next(numbers: Sequence[int], over: int, window: range) -> int:
-    """How many steps to let pass so that one of a periodic kind lies in a window.
-
-    Args:
-        numbers: the steps of that kind so far.
-        over: how many steps are over.
-        window: the steps that it takes, counted from its beginning.
-
-    Returns:
-        0 where they are not periodic.
-    """
-    every = period(numbers, over)
-    if every is None:
-        return 0
-    return next(wait for wait in range(every) if any((over + wait + k - numbers[-1]) % every == 0 for k in window))
-
-
 def to_show_period(steps: int) -> int:
-    """How many steps to ask for where something was seen once in `steps`."""
+    """How many steps to ask for where something was seen once in `steps`, or may come less often."""
     return _MORE * steps

@@ -19,7 +19,7 @@ from typing import Any, Final
 import torch
 
 from steptrace.engine.device import Clock, current_clock, gpu
-from steptrace.engine.kinds import FIRST_STEPS, other_steps, until_next
+from steptrace.engine.kinds import FIRST_STEPS, kinds_of, window_of_each
 from steptrace.engine.recording import WITH_TRACE, Before, OperatorCounter, Recording, Request, Settings
 from steptrace.engine.step_recorders import COMPILED, OpLineRecorder, SyncWatcher, summary, why_incomplete
 from steptrace.engine.steps import Step
@@ -102,9 +102,9 @@ class Measurement:
             self._note_rows()
             self._between("timed")
             if self._settings.window is not None:
-                request = Request("launch", str(self._settings.out), self._settings.window, asked_by="launch")
-                trace = Recording(request, self._before)
-                yield from self._profiled(trace, self._settings.window)
+                window = self._window(self._settings.window)
+                trace = Recording(Request("launch", str(self._settings.out), window, asked_by="launch"), self._before)
+                yield from self._profiled(trace, window)
                 if trace.state in WITH_TRACE:
                     yield from self._watched()
         finally:
@@ -196,7 +196,6 @@ class Measurement:
         return True
 
     def _profiled(self, trace: Recording, window: Settings) -> Phases:
-        self._left_out = self._until_other_step(window)
         for number in range(self._left_out):
             yield from self._next("skipped", number, self._left_out)
         clock, recorded, done = current_clock(), 0, 0
@@ -214,13 +213,13 @@ class Measurement:
             start = clock.now()
         self._label(False)
 
-    def _until_other_step(self, window: Settings) -> int:
-        """Steps to skip so that the window holds one of the other steps that come regularly."""
+    def _window(self, asked: Settings) -> Settings:
+        """The window, lengthened and after steps to skip where it so holds a step of each kind that comes regularly."""
         if self._settings.ours:  # a study runs its passes in between
-            return 0
-        steps_ns = self._timed_ns()
-        recorded = range(window.warmup, window.warmup + window.steps)
-        return from_rank_0(until_next(other_steps(steps_ns, self._operators), len(steps_ns), recorded))
+            return asked
+        wait, steps = window_of_each(kinds_of(self._timed_ns(), self._operators), asked.warmup, asked.steps)
+        self._left_out = from_rank_0(wait)
+        return replace(asked, steps=from_rank_0(steps))
 
     def _watched(self) -> Phases:
         """One step under `OpLineRecorder`, and on a GPU some under `SyncWatcher`; rank 0 alone leaves their lines."""

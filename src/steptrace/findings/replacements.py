@@ -52,10 +52,17 @@ def replacement(site: Site) -> str | None:
     """The usual replacement of the operation at a site; None if there is no usual one."""
     kind = site.kind or ""
     special = _special(site)
+    if _is_pinned(site) and f"{special or 'copy'}_pinned" in WORDS["special"]:
+        special = f"{special or 'copy'}_pinned"
     entry: str | None = WORDS["special"][special] if special else WORDS["operators"].get(operation(site))
     if special is None and kind == "d2h_copy" and site.op in _COPIES:
         entry = WORDS["kinds"][kind]
     return entry or next((text for name, text in WORDS["kinds"].items() if kind.endswith(name)), None)
+
+
+def _is_pinned(site: Site) -> bool:
+    """Whether a copy to the device comes from pinned memory, as far as that is known."""
+    return isinstance(site, PredictedSite) and bool(site.pinned)
 
 
 def _special(site: Site) -> str | None:
@@ -93,8 +100,8 @@ def counter_check(site: Site) -> str:
         return str(checks["ddp_timing"])
     if not op and (site.kind or "").endswith("_copy"):
         op = "aten::copy_"
-    added = (group["text"] for group in checks["added"].values() if op in group["operators"])
-    return " ".join([checks["any"], *added])
+    groups = (group for name, group in checks["added"].items() if name != "copies" or not _is_pinned(site))
+    return " ".join([checks["any"], *(group["text"] for group in groups if op in group["operators"])])
 
 
 def by_replacement(sites: Iterable[PredictedSite]) -> dict[str, list[PredictedSite]]:

@@ -5,11 +5,8 @@ the process, whose exit handlers may use it. Syncs are counted over several step
 """
 
 import atexit
-import os
 import re
 import sys
-from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 from steptrace.engine.measure import Phases
@@ -61,12 +58,11 @@ def predict(probe: Probe) -> Phases:
 
 
 def _look_at_error(probe: Probe) -> None:
-    """Mark an error that more virtual GPUs may fix, or that is a bug in steptrace."""
+    """Mark an error that more virtual GPUs may fix, or that is a bug in the prediction."""
     error: BaseException | None = getattr(sys, "last_value", None)
     if error is None:
         return
     if _NAMES_GPUS.search(str(error)):
         probe.mark("lacks_gpus")
     if (report := fault_report(error)) is not None:
-        with suppress(OSError):
-            Path(probe.settings.out, f"{FAULT}.{os.getpid()}").write_text(report, encoding="utf-8")
+        probe.mark(FAULT, report)

@@ -12,7 +12,7 @@ from steptrace import record
 from steptrace.documents.run import RunMemory, RunRecord
 from steptrace.engine.files import move_trace, steps_table, write_lines
 from steptrace.errors import LaunchError
-from steptrace.launch.start import ADVICE, ITS_OUTPUT, Launched, ended, why
+from steptrace.launch.start import ADVICE, Launched, ended, why
 from steptrace.machine import environment
 
 #: A program that ended early needs this many timed steps to count.
@@ -52,7 +52,7 @@ def write_results(launched: Launched, run_dir: Path, named: Named, program: dict
             f"{ended(launched)} after {seen}, before two were timed",
             where=" ".join(program["command"]),
             expected="a program that trains for more steps than the warm-up takes",
-            next_step=ITS_OUTPUT if launched.failed else f"a smaller --warmup; {ADVICE}",
+            next_step=why(launched) if launched.failed else f"a smaller --warmup; {ADVICE}",
         )
     run_dir.mkdir(parents=True, exist_ok=True)
     record.write_steps(run_dir, steps)
@@ -89,12 +89,10 @@ def prediction_of(launched: Launched, command: str) -> dict[str, Any]:
     steps = len(prediction["by_step"])
     if not steps:
         too_few = "fewer --warmup and --steps, or a program that trains for more steps"
-        gap = "; if it runs on CUDA or a CPU, this is a gap in the prediction: please report it"
-        its_output = why(launched)
         raise LaunchError(
             f"no step was followed to its end on the virtual device: {ended(launched)}",
             where=command,
-            next_step=its_output + (gap if its_output == ITS_OUTPUT else "") if launched.failed else too_few,
+            next_step=why(launched) if launched.failed else too_few,
         )
     prediction["total"] = _per_step(sum(prediction["by_step"]), steps)
     ranks = [rank["prediction"]["by_step"] for rank in launched.ranks]

@@ -41,7 +41,8 @@ ADVICE: Final = (
 NO_STEP: Final = "no training step was seen"
 #: The interpreter of a file that is not executable, by its suffix.
 _STARTERS: Final = {".py": "python", ".ipynb": "jupyter execute"}
-ITS_OUTPUT: Final = "see the program's own output"
+_ITS_OUTPUT: Final = "see the program's own output"
+_ON_CPU: Final = "; if `steptrace run` gets it through on a CPU, the prediction is at fault: please report it"
 _MORE_TIME: Final = "a larger --first-step-within, if its first step takes longer"
 _MORE_GPUS: Final = "; `steptrace predict --devices N` offers N GPUs to a program that starts its ranks itself"
 
@@ -74,6 +75,8 @@ class Launched:
     started: int
     #: Errors in the probe itself.
     failures: tuple[str, ...]
+    #: Whether it was followed on a virtual GPU.
+    predicted: bool = False
 
     @property
     def complete(self) -> bool:
@@ -136,7 +139,7 @@ def launch(
     ranks = sorted(_records(out), key=lambda record: record["rank"])
     failures = tuple(file.read_text(encoding="utf-8") for file in sorted(out.glob("failed.*")))
     started = len(list(out.glob("started.*")))
-    return Launched(child.returncode, stopped, tuple(ranks), out, started, failures)
+    return Launched(child.returncode, stopped, tuple(ranks), out, started, failures, settings.mode == "predict")
 
 
 def require_steps(launched: Launched) -> None:
@@ -179,8 +182,13 @@ def require_steps(launched: Launched) -> None:
 
 def why(launched: Launched) -> str:
     """Where to look for the cause of a failure; for a bug in steptrace, what to report."""
-    faults = sorted(launched.out.glob(f"{FAULT}.*"))
-    return faults[0].read_text(encoding="utf-8") if faults else ITS_OUTPUT
+    return fault(launched) or (_ITS_OUTPUT + (_ON_CPU if launched.predicted else ""))
+
+
+def fault(launched: Launched) -> str | None:
+    """What to report where steptrace has made the program fail; None where it has not."""
+    files = sorted(launched.out.glob(f"{FAULT}.*"))
+    return files[0].read_text(encoding="utf-8") if files else None
 
 
 def ended(launched: Launched) -> str:

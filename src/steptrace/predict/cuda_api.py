@@ -1,7 +1,5 @@
-"""What `torch.cuda` offers during a prediction: one device whose streams and events only say when the host waits."""
+"""What `torch.cuda` offers during a prediction."""
 
-import time
-from collections import defaultdict
 from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -12,117 +10,22 @@ import torch
 from steptrace.predict.arguments import virtual_device
 from steptrace.predict.backend import DEVICE_TYPE, rng_state
 from steptrace.predict.collectives import choose_device, cuda_device, device_count, device_index
+from steptrace.predict.cuda_modules import (
+    host_memory_stats_as_nested_dict,
+    memory_stats,
+    memory_stats_as_nested_dict,
+)
+from steptrace.predict.cuda_streams import (
+    AnyEvent,
+    Event,
+    ExternalStream,
+    Stream,
+    StreamContext,
+    default_stream,
+    host_waits,
+    refused,
+)
 from steptrace.predict.recorder import Syncs
-
-
-def _wait(kind: str, op: str) -> None:
-    if Syncs.active is not None:
-        Syncs.active.sync(kind, op, "the program asks the host to wait")
-
-
-def _unknown(op: str, reason: str) -> None:
-    if Syncs.active is not None:
-        Syncs.active.cannot_judge(op, reason)
-
-
-class _AnyEvent:
-    """`torch.Event`. Waiting for it on the host is a sync; asking it, or waiting for it on a stream, is none."""
-
-    def __init__(
-        self,
-        device: object = None,
-        *,
-        enable_timing: bool = False,
-        blocking: bool = False,
-        interprocess: bool = False,  # noqa: ARG002 - torch's own name
-    ) -> None:
-        self.device = cuda_device(device)
-        self.enable_timing = enable_timing
-        self.blocking = blocking
-        self._at = 0.0
-
-    def record(self, stream: object = None) -> None:  # noqa: ARG002 - torch's own name
-        self._at = time.perf_counter()
-
-    def wait(self, stream: object = None) -> None:
-        pass
-
-    def query(self) -> bool:
-        return True
-
-    def elapsed_time(self, end_event: "_AnyEvent") -> float:
-        return (end_event._at - self._at) * 1e3
-
-    def synchronize(self) -> None:
-        _wait("event", "torch.cuda.Event.synchronize")
-
-
-class _Event(_AnyEvent):
-    """`torch.cuda.Event`, which takes no device."""
-
-    def __init__(self, enable_timing: bool = False, blocking: bool = False, **_: Any) -> None:  # noqa: FBT001, FBT002 - torch's own
-        super().__init__(enable_timing=enable_timing, blocking=blocking)
-
-
-class _Stream:
-    """A CUDA stream. As a context it does nothing: on the virtual device everything happens at once."""
-
-    cuda_stream = 0
-    stream_id = 0
-
-    def __init__(self, device: object = None, priority: int = 0, **_: Any) -> None:
-        self.priority = priority
-        self.device = cuda_device(device)
-        self.device_index = self.device.index
-
-    def wait_event(self, event: object) -> None:
-        pass
-
-    def wait_stream(self, stream: object) -> None:
-        pass
-
-    def record_event(self, event: _Event | None = None) -> _Event:
-        event = event or _Event()
-        event.record(self)
-        return event
-
-    @staticmethod
-    def priority_range() -> tuple[int, int]:
-        return 0, -5
-
-    def query(self) -> bool:
-        return True
-
-    def is_capturing(self) -> bool:
-        return False
-
-    def synchronize(self) -> None:
-        _wait("stream", "torch.cuda.Stream.synchronize")
-
-    def __enter__(self) -> "_Stream":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-class _ExternalStream(_Stream):
-    """A stream that another library has made."""
-
-    def __init__(self, stream_ptr: int, device: object = None, **_: Any) -> None:
-        super().__init__(device)
-        self.cuda_stream = stream_ptr
-
-
-class _StreamContext(nullcontext[object]):
-    """`torch.cuda.StreamContext`: a class of its own, since PyTorch asks whether something is an instance."""
-
-    def __init__(self, stream: object) -> None:
-        super().__init__(None)
-        self.stream = stream
-
-
-_default_stream = _Stream()
 
 
 class Generator(torch.Generator):
@@ -144,17 +47,13 @@ class Generator(torch.Generator):
         return self._device
 
 
+def _unknown(op: str, reason: str) -> None:
+    if Syncs.active is not None:
+        Syncs.active.cannot_judge(op, reason)
+
+
 def _no_capture(*_: Any, **__: Any) -> Any:
     raise RuntimeError("CUDA graphs cannot be captured on steptrace's virtual device")
-
-
-def _refused(name: str) -> Callable[..., Any]:
-    """A class, as PyTorch's own or a program may ask whether something is an instance of it."""
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise RuntimeError(f"torch.cuda.{name} is not there on steptrace's virtual device")
-
-    return type(name, (), {"__new__": refuse, "create": refuse})
 
 
 def _empty_cache() -> None:
@@ -207,20 +106,20 @@ CUDA: dict[str, Callable[..., Any]] = {
     "get_device_properties": lambda _device=None: _PROPERTIES,
     "get_arch_list": lambda: ["sm_90"],
     "is_bf16_supported": lambda *_, **__: True,
-    "synchronize": lambda _device=None: _wait("device", "torch.cuda.synchronize"),
-    "Event": _Event,
-    "Stream": _Stream,
-    "ExternalStream": _ExternalStream,
-    "stream": _StreamContext,
-    "StreamContext": _StreamContext,
-    "current_stream": lambda _device=None: _default_stream,
-    "default_stream": lambda _device=None: _default_stream,
+    "synchronize": lambda _device=None: host_waits("device", "torch.cuda.synchronize"),
+    "Event": Event,
+    "Stream": Stream,
+    "ExternalStream": ExternalStream,
+    "stream": StreamContext,
+    "StreamContext": StreamContext,
+    "current_stream": lambda _device=None: default_stream,
+    "default_stream": lambda _device=None: default_stream,
     "initial_seed": lambda: torch.initial_seed(),
     "get_rng_state": rng_state,
     "get_rng_state_all": lambda: [rng_state() for _ in range(device_count())],
     "empty_cache": _empty_cache,
-    "memory_stats": lambda _device=None: defaultdict(int),  # whatever is asked for is 0
-    "memory_summary": lambda *_, **__: "",
+    "memory_stats": memory_stats,
+    "memory_stats_as_nested_dict": memory_stats_as_nested_dict,
     "mem_get_info": lambda _device=None: (_PROPERTIES.total_memory, _PROPERTIES.total_memory),
     "is_current_stream_capturing": lambda: False,
     "can_device_access_peer": lambda *_: True,
@@ -228,20 +127,18 @@ CUDA: dict[str, Callable[..., Any]] = {
     "get_allocator_backend": lambda: "native",
     "get_gencode_flags": lambda: "-gencode compute=compute_90,code=sm_90",
     "get_per_process_memory_fraction": lambda _device=None: 1.0,
-    "get_stream_from_external": _ExternalStream,
+    "get_stream_from_external": ExternalStream,
     "graph_pool_handle": lambda: (0, 0),
     "is_tf32_supported": lambda: True,
     "list_gpu_processes": lambda _device=None: "no processes are running",
-    "host_memory_stats": lambda: defaultdict(int),
-    "host_memory_stats_as_nested_dict": lambda: {},
-    "memory_stats_as_nested_dict": lambda _device=None: {},
+    "host_memory_stats_as_nested_dict": host_memory_stats_as_nested_dict,
     "memory_snapshot": lambda *_, **__: [],
     "caching_allocator_disabled": lambda *_, **__: nullcontext(),
     "graph": _no_capture,
     "make_graphed_callables": _no_capture,
     **dict.fromkeys(_OF_NO_EFFECT, lambda *_, **__: None),
     **dict.fromkeys(_ZERO, lambda *_, **__: 0),
-    **{name: _refused(name) for name in _REFUSED},
+    **{name: refused(name) for name in _REFUSED},
 }
 
 _DTYPES = (
@@ -266,20 +163,9 @@ ACCELERATOR: dict[str, Callable[..., Any]] = {
     "empty_host_cache": lambda: None,
     "get_memory_info": CUDA["mem_get_info"],
     "get_device_capability": lambda _device=None: {"supported_dtypes": set(_DTYPES)},
-    "Graph": _refused("CUDAGraph"),
-    "synchronize": lambda _device=None: _wait("device", "torch.accelerator.synchronize"),
+    "Graph": refused("CUDAGraph"),
+    "synchronize": lambda _device=None: host_waits("device", "torch.accelerator.synchronize"),
 }
 
 #: In `torch`: they take their device first.
-TORCH: dict[str, Callable[..., Any]] = {"Event": _AnyEvent, "Stream": _Stream}
-#: In `torch.cuda.memory`, what records allocations for a picture of them.
-MEMORY: dict[str, Callable[..., Any]] = {
-    "_record_memory_history": lambda *_, **__: None,
-    "_dump_snapshot": lambda *_, **__: None,
-    "_snapshot": lambda *_, **__: {},
-}
-#: Marks for NVIDIA's profilers.
-NVTX = SimpleNamespace(
-    rangePushA=lambda _: 0, rangePop=lambda: 0, rangeStartA=lambda _: 0, rangeEnd=lambda _: None,
-    markA=lambda _: None, deviceRangeStart=lambda *_: None, deviceRangeEnd=lambda *_: None,
-)  # fmt: skip
+TORCH: dict[str, Callable[..., Any]] = {"Event": AnyEvent, "Stream": Stream}

@@ -192,7 +192,8 @@ def _judge(recorder: Syncs, overload: Overload, call: tuple[Any, Any], tensors: 
             if count is None:
                 recorder.cannot_judge(name, rule.reason)
             elif count:
-                recorder.sync(rule.kind, name, rule.reason, count)
+                pinned = _is_from_pinned(overload, args) if rule.kind == "h2d_copy" else None
+                recorder.sync(rule.kind, name, rule.reason, count, pinned=pinned)
     elif overload.namespace in collectives.NAMESPACES:
         collectives.judge(name, overload.bind(args, kwargs), recorder)
     elif overload.namespace not in _PYTORCHS_OWN:
@@ -210,6 +211,11 @@ def _comes_from_host(overload: Overload, args: Sequence[Any]) -> bool:
         return False
     source = args[overload.copied]
     return not is_virtual(source) and source.dim() > 0
+
+
+def _is_from_pinned(overload: Overload, args: Sequence[Any]) -> bool | None:
+    """Whether an operator copies out of pinned memory; None where it is no copy of one tensor."""
+    return None if overload.copied is None else is_pinned(args[overload.copied])
 
 
 def _run_on_device(

@@ -2,7 +2,6 @@
 
 import inspect
 import linecache
-import sysconfig
 import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,17 +12,13 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from steptrace import __version__
+from steptrace.engine.fault import outside_pytorch, report
 from steptrace.predict.tensor import VirtualTensor
 
 _OURS: Final = f"{Path(__file__).parent}/"
-_TORCH: Final = f"{Path(torch.__file__).parent}/"
-_PYTHON: Final = f"{sysconfig.get_path('stdlib')}/"
 #: Functions that call one of PyTorch's for the program, with `func` (or its `overload`), `args` and `kwargs`
 #: among their variables.
 _CALLS: Final = ("run", "__torch_function__")
-#: Frames of a report.
-_FRAMES: Final = 4
 
 
 def fault_report(error: BaseException) -> str | None:
@@ -32,10 +27,12 @@ def fault_report(error: BaseException) -> str | None:
     It is steptrace's fault if its frame is the innermost one outside of PyTorch, unless it raises there what CUDA would
     raise, or calls for the program what fails on plain CPU tensors as well.
     """
-    stack = list(traceback.walk_tb(error.__traceback__))
-    frames = [(frame, line) for frame, line in stack if not _looked_past(_file(frame))]
-    if not frames or not _file(frames[-1][0]).startswith(_OURS) or _file(stack[-1][0]) == inspect.__file__:
-        return None  # `inspect` refuses arguments that the real function refuses
+    frames = outside_pytorch(error)
+    if not frames or not _file(frames[-1][0]).startswith(_OURS):
+        return None
+    *_, (last, _) = traceback.walk_tb(error.__traceback__)
+    if _file(last) == inspect.__file__:  # which refuses arguments that the real function refuses
+        return None
     innermost, line = frames[-1]
     if linecache.getline(_file(innermost), line).lstrip().startswith("raise "):
         return None
@@ -43,20 +40,11 @@ def fault_report(error: BaseException) -> str | None:
     if call is not None and _fails_on_cpu(call["func"], call["args"], call["kwargs"], type(error)):
         return None
     operator = "" if call is None else f", operator {getattr(call['func'], '__name__', call['func'])}"
-    last = ", ".join(f"{Path(_file(frame)).name}:{number}" for frame, number in frames[-_FRAMES:])
-    return (
-        f"this is a fault of steptrace, not of the program; please report: steptrace {__version__}, torch "
-        f"{torch.__version__}{operator}, {type(error).__name__}: {error}, at {last}"
-    )
+    return report(error, frames, operator)
 
 
 def _file(frame: FrameType) -> str:
     return frame.f_code.co_filename
-
-
-def _looked_past(file: str) -> bool:
-    """Whether a frame is PyTorch's or Python's own: who has called it decides."""
-    return file.startswith((_TORCH, "<frozen ")) or (file.startswith(_PYTHON) and "/site-packages/" not in file)
 
 
 def _called(frames: Iterable[FrameType]) -> Mapping[str, Any] | None:

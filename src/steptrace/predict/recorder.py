@@ -66,9 +66,13 @@ class Assumed(Place):
 
 @dataclass(frozen=True, kw_only=True)
 class Site(Place):
-    """One that makes the host wait, `count` times, for a copy, a stream, an event or the device (`kind`)."""
+    """One that makes the host wait, `count` times, for a copy, a stream, an event or the device (`kind`).
+
+    `pinned`: of a copy to the device, whether the host's memory is pinned; else None.
+    """
 
     kind: str
+    pinned: bool | None = None
 
 
 class Syncs:
@@ -152,9 +156,9 @@ class Syncs:
         )
         return estimate_step(followed, gpu_named(gpu))
 
-    def sync(self, kind: str, op: str, reason: str, count: int = 1) -> None:
+    def sync(self, kind: str, op: str, reason: str, count: int = 1, *, pinned: bool | None = None) -> None:
         """Record `count` syncs at the program's running line."""
-        self._sites[Site(**self._place(op, reason), kind=kind)] += count
+        self._sites[Site(**self._place(op, reason), kind=kind, pinned=pinned)] += count
 
     def cannot_judge(self, op: str, reason: str) -> None:
         """Record that the syncs of an operation are not known."""

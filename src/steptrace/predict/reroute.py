@@ -23,7 +23,17 @@ from torch.utils.data import dataloader
 
 from steptrace.documents.operators import COMPILED
 from steptrace.errors import PredictError
-from steptrace.predict import backend, collectives, cuda_api, execution, legacy, scripted, substitutes, tensor
+from steptrace.predict import (
+    backend,
+    collectives,
+    cuda_api,
+    cuda_modules,
+    execution,
+    legacy,
+    scripted,
+    substitutes,
+    tensor,
+)
 from steptrace.predict.arguments import Reroute, virtual_device
 from steptrace.predict.places import running_line, stack_of
 from steptrace.predict.recorder import Syncs
@@ -246,17 +256,21 @@ def _called_alike(owner: Any, stand_ins: Mapping[str, Callable[..., Any]]) -> Re
 
 
 def _of_submodules() -> Replacements:
-    """The same stand-ins in the modules that `torch.cuda` has its functions from."""
-    names = ("memory", "random", "streams", "profiler", "graphs")
-    modules = [importlib.import_module(f"torch.cuda.{name}") for name in names]
+    """Stand-ins in the modules below `torch.cuda`: those that it shares with them, and their own."""
     shared = {
         (module, name): called_as(getattr(module, name), stand_in)
-        for module in modules
+        for module in map(_submodule, cuda_modules.SHARING)
         for name, stand_in in cuda_api.CUDA.items()
         if getattr(module, name, _MISSING) is getattr(torch.cuda, name, None)
     }
-    nvtx: Any = importlib.import_module("torch.cuda.nvtx")
-    return {**shared, (nvtx, "_nvtx"): cuda_api.NVTX}
+    own: Replacements = {}
+    for name, stand_ins in cuda_modules.MODULES.items():
+        own |= _called_alike(_submodule(name), stand_ins)
+    return {**shared, **own, (_submodule("nvtx"), "_nvtx"): cuda_modules.NVTX}
+
+
+def _submodule(name: str) -> Any:
+    return importlib.import_module(f"torch.cuda.{name}")
 
 
 def called_as(real: Any, stand_in: Callable[..., Any]) -> Callable[..., Any]:
@@ -328,7 +342,6 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
             **_called_alike(accelerator, cuda_api.ACCELERATOR),
             (torch.nn.Module, "_apply"): _converting(torch.nn.Module._apply),
             (torch._C, "_get_accelerator"): lambda *_: torch.device("cuda"),
-            **_called_alike(cuda.memory, cuda_api.MEMORY),
             **_of_submodules(),
             **_called_alike(torch, cuda_api.TORCH),
             (torch, "Generator"): cuda_api.Generator,

@@ -1,0 +1,158 @@
+"""Streams and events of the virtual device: they only say when the host waits."""
+# ruff: noqa: D102 - the methods are those of `torch.cuda`
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, Final, NoReturn
+
+from steptrace.predict.collectives import cuda_device
+from steptrace.predict.recorder import Syncs
+
+#: The number of CUDA among PyTorch's types of devices.
+_CUDA: Final = 1
+
+
+def refuse(name: str) -> NoReturn:
+    """What a program gets that asks for something of a real device."""
+    raise RuntimeError(f"torch.cuda.{name} is not there on steptrace's virtual device")
+
+
+def refused(name: str) -> Callable[..., Any]:
+    """A class that is not there: PyTorch or a program may ask whether something is an instance of it."""
+
+    def create(*_: Any, **__: Any) -> NoReturn:
+        refuse(name)
+
+    return type(name.rpartition(".")[2], (), {"__new__": create, "create": create})
+
+
+def host_waits(kind: str, op: str) -> None:
+    """The program asks the host to wait."""
+    if Syncs.active is not None:
+        Syncs.active.sync(kind, op, "the program asks the host to wait")
+
+
+class AnyEvent:
+    """`torch.Event`. Waiting for it on the host is a sync; asking it, or waiting for it on a stream, is none."""
+
+    event_id = 0
+
+    def __init__(
+        self,
+        device: object = None,
+        *,
+        enable_timing: bool = False,
+        blocking: bool = False,
+        interprocess: bool = False,  # noqa: ARG002 - torch's own name
+    ) -> None:
+        self.device = cuda_device(device)
+        self.enable_timing = enable_timing
+        self.blocking = blocking
+        self._at = 0.0
+
+    def record(self, stream: object = None) -> None:  # noqa: ARG002 - torch's own name
+        self._at = time.perf_counter()
+
+    def wait(self, stream: object = None) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, end_event: "AnyEvent") -> float:
+        return (end_event._at - self._at) * 1e3
+
+    def synchronize(self) -> None:
+        host_waits("event", "torch.cuda.Event.synchronize")
+
+    def ipc_handle(self) -> bytes:
+        return refuse("Event.ipc_handle")
+
+    @classmethod
+    def from_ipc_handle(cls, device: object, handle: bytes) -> "AnyEvent":  # noqa: ARG003 - torch's own names
+        return refuse("Event.from_ipc_handle")
+
+
+class Event(AnyEvent):
+    """`torch.cuda.Event`, which takes no device."""
+
+    cuda_event = 0
+
+    def __init__(
+        self,
+        enable_timing: bool = False,  # noqa: FBT001, FBT002 - torch's own
+        blocking: bool = False,  # noqa: FBT001, FBT002
+        interprocess: bool = False,  # noqa: FBT001, FBT002
+        external: bool = False,  # noqa: ARG002, FBT001, FBT002
+    ) -> None:
+        super().__init__(enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
+
+
+class Stream:
+    """A CUDA stream. As a context it does nothing: on the virtual device everything happens at once."""
+
+    cuda_stream = 0
+    stream_id = 0
+    device_type = _CUDA
+
+    def __init__(self, device: object = None, priority: int = 0, **_: Any) -> None:
+        self.priority = priority
+        self.device = cuda_device(device)
+        self.device_index = self.device.index
+
+    def wait_event(self, event: object) -> None:
+        pass
+
+    def wait_stream(self, stream: object) -> None:
+        pass
+
+    def record_event(self, event: Event | None = None) -> Event:
+        event = event or Event()
+        event.record(self)
+        return event
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        return 0, -5
+
+    def query(self) -> bool:
+        return True
+
+    def is_capturing(self) -> bool:
+        return False
+
+    def synchronize(self) -> None:
+        host_waits("stream", "torch.cuda.Stream.synchronize")
+
+    @property
+    def native_handle(self) -> int:
+        return self.cuda_stream
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.cuda_stream
+
+    def __enter__(self) -> "Stream":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class ExternalStream(Stream):
+    """A stream that another library has made."""
+
+    def __init__(self, stream_ptr: int, device: object = None, **_: Any) -> None:
+        super().__init__(device)
+        self.cuda_stream = stream_ptr
+
+
+class StreamContext(nullcontext[object]):
+    """`torch.cuda.StreamContext`: a class of its own, since PyTorch asks whether something is an instance."""
+
+    def __init__(self, stream: object) -> None:
+        super().__init__(None)
+        self.stream = stream
+
+
+default_stream = Stream()
