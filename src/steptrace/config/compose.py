@@ -9,14 +9,13 @@ import msgspec
 import yaml
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.types import Quote, QuotedString
-from hydra.errors import HydraException, MissingConfigException
+from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from steptrace.config.documents import convert, not_yaml
 from steptrace.config.schema import RootConfig, defaults
 from steptrace.errors import ConfigError
-from steptrace.names import near
 
 #: Hydra's own settings of how a program runs, which composing needs none of: a quarter of its time.
 _LEFT_OUT: Final = [
@@ -48,19 +47,5 @@ def compose(folders: Sequence[Path], overrides: Sequence[str], *, where: str) ->
         mark = getattr(error, "problem_mark", None)
         raise not_yaml(error, f"{where}, {mark.name if mark else 'a group'}") from error
     except (HydraException, OmegaConfBaseException, ValueError) as error:  # ValueError: `loss=4`
-        raise _readable(error, where) from error
+        raise ConfigError(str(error).strip(), where=where) from error
     return dict(msgspec.to_builtins(convert(resolved, RootConfig, where=where)))
-
-
-def _readable(error: Exception, where: str) -> ConfigError:
-    """Hydra's own words in short; for an unknown option or key the nearest name."""
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        group, _, option = str(error.missing_cfg_file).rpartition("/")
-        hint = near(option, error.options or [])
-        return ConfigError(f"there is no '{option}' in the group '{group}'", where=where, next_step=hint)
-    cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
-    key, full_key, parent = (getattr(cause, name, None) for name in ("key", "full_key", "parent_node"))
-    if full_key and parent is not None and "not in struct" in str(cause):
-        hint = f"{near(str(key), map(str, parent))}; a new key is added with `+{full_key}=...`"
-        return ConfigError(f"unknown key '{full_key}'", where=where, next_step=hint)
-    return ConfigError(" ".join(line.strip() for line in str(error).split("\n")[:2]), where=where)
