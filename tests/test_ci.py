@@ -112,9 +112,3 @@ def test_no_text_of_others_makes_a_table_row_or_html() -> None:
     assert "claim" not in text
     assert "- **warning** `quick`: a | b | &lt;img> and `x<y`. advice 1." in text.splitlines()
     assert "### A | &lt;b>study&lt;/b>" in text
-
-
-@pytest.mark.parametrize(("gpu", "said"), [("NVIDIA H100 (stand-in)", False), ("NVIDIA H100", True)])
-def test_times_of_a_simulated_gpu_are_not_said_to_be_faster(gpu: str, *, said: bool) -> None:
-    found = study(variant("fast"), environment=ENVIRONMENT | {"gpu": gpu, "gpu_count": 1})
-    assert ("2.00×" in ci.summary([found], judge([found], {}))) == said

@@ -176,14 +176,6 @@ def test_one_result_alone_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "expected: two or more" in capsys.readouterr().err
 
 
-def test_times_of_a_simulated_gpu_get_no_verdict() -> None:
-    simulated = study(variant("quick", 5), environment=ENVIRONMENT | {"gpu": "NVIDIA H100 (stand-in)"})
-    found = change(study(variant("quick", 10)), simulated)
-    assert _verdicts(found) == {"quick": None}
-    assert found.variants[0].ratio is None
-    assert "a GPU is simulated: its times mean nothing, so there is no ratio and no verdict" in found.notes
-
-
 @pytest.mark.parametrize(
     ("before", "now", "listed"), [(100, 90, True), (10, 11, True), (100, 91, False), (0, 0, False)]
 )

@@ -14,7 +14,6 @@ from steptrace.findings.verdict import verdict_of
 from steptrace.report.page.findings import recommended
 
 GPU = {"gpu": "NVIDIA H100", "gpu_count": 1}
-STAND_IN = {"gpu": "NVIDIA H100 80GB HBM3 (stand-in)", "gpu_count": 1}
 
 
 def variant(name: str, ratio: float, verdict: str, **changes: Any) -> dict[str, Any]:
@@ -197,12 +196,6 @@ def test_the_simplest_variant_is_the_one_that_changes_least() -> None:
     assert [both.changed(entry) for entry in both.variants] == [0, 1, 2]
 
 
-def test_a_simulated_gpu_s_study_is_to_be_run_on_a_real_one() -> None:
-    again = "Run the study on a machine with a GPU, by the same command."
-    assert verdict_of(study(variant("fast", 1.5, "faster"), gpu=STAND_IN, scale="gpu")).advice == again
-    assert "scale=gpu" in verdict_of(study(variant("fast", 1.5, "faster"), gpu=STAND_IN, scale="small")).advice
-
-
 def test_syncs_are_said_as_measured_or_as_predicted() -> None:
     few = variant("few", 1.0, "same", syncs={"measured_per_step": 0, "predicted_per_step": 0})
     assert "Syncs per step, measured: `base` 1, `few` 0." in verdict_of(study(few)).details
@@ -223,20 +216,6 @@ def test_syncs_are_said_as_measured_or_as_predicted() -> None:
 def test_whether_the_answer_is_the_same_is_said(statuses: tuple[str, ...], words: str) -> None:
     variants = [variant(f"v{k}", 1.0, "same", equivalence={"status": status}) for k, status in enumerate(statuses)]
     assert words in verdict_of(study(variants=variants)).details
-
-
-def test_on_a_simulated_gpu_nothing_rests_on_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    fast = variant("fast", 9.0, "faster", syncs={"measured_per_step": 9, "predicted_per_step": 0})
-    found = verdict_of(study(fast, gpu=STAND_IN))
-    assert (found.use, found.tone) == (None, "care")
-    assert "Syncs per step, predicted: `base` 1, `fast` 0." in found.details
-    assert "scale=gpu" in found.advice
-    traced = {"rule": "sync_bound", "severity": "high", "claim": "c", "cost_ns_per_step": 9, "advice": "a"}
-    finds(monkeypatch, traced)
-    sites = {"predicted_sites": [{"file": "loss.py", "line": 3, "count_per_step": 1}], "trace": {}}
-    counted = {"measured_per_step": None, "predicted_per_step": 1}
-    rules = {item.rule for item in find(study(variant("b", 1.0, "same", **sites, syncs=counted), gpu=STAND_IN))}
-    assert rules == {ANSWER, "predicted_syncs"}
 
 
 def test_behind_the_answer_stands_what_remains_in_that_variant(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,8 +71,7 @@ def change(before: Comparison, now: Comparison) -> Change:
     shared = [name for name in left if name in right]
     if not shared:
         raise RecordError("no variant is in both", where=now.study, expected="results with variants of the same names")
-    simulated = before.on_simulated_gpu or now.on_simulated_gpu
-    ratios = {} if simulated else _ratios({name: (left[name], right[name]) for name in shared})
+    ratios = _ratios({name: (left[name], right[name]) for name in shared})
     adjusted = stats.holm({name: r.p_value for name, r in ratios.items() if r.p_value is not None})
     floor = max(before.method.noise_floor, now.method.noise_floor)
     uneven = [name for name in ratios if _is_uneven(left[name]) or _is_uneven(right[name])]
@@ -176,8 +175,6 @@ def _names(names: list[str]) -> str:
 
 
 def _notes(a: Comparison, b: Comparison, reconfigured: list[str], uneven: list[str]) -> Iterator[str]:
-    if a.on_simulated_gpu or b.on_simulated_gpu:
-        yield "a GPU is simulated: its times mean nothing, so there is no ratio and no verdict"
     if a.scale != b.scale:
         yield "the scales differ, so step times cannot be compared"
     if reconfigured:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from msgspec.structs import asdict, replace
@@ -20,8 +20,8 @@ from steptrace.compare.explain import (
 )
 from steptrace.compare.input import input_figures
 from steptrace.compare.load import Run, Study, Variant, first_measured, load_study
-from steptrace.compare.timing import Timing, compare_times, on_simulated_gpu, run_medians
-from steptrace.documents.comparison import Comparison, Equivalence, RunResult, VariantResult
+from steptrace.compare.timing import Timing, compare_times, run_medians
+from steptrace.documents.comparison import Comparison, RunResult, VariantResult
 from steptrace.documents.summary import TraceSummary
 from steptrace.estimate.gpus import gpu_named
 from steptrace.format import NS_PER_MS
@@ -85,12 +85,7 @@ def _variants(study: Study, timings: Mapping[str, Timing]) -> list[VariantResult
     """Every variant by itself, and then against its baseline."""
     by_name = {variant.name: variant for variant in study.variants}
     entries = {name: _variant(variant, timings[name]) for name, variant in by_name.items()}
-    if on_simulated_gpu(study):
-        entries = {name: replace(entry, equivalence=_NOTHING_COMPUTED) for name, entry in entries.items()}
     return [_against_baseline(by_name, entries, name, timings[name].measured) for name in entries]
-
-
-_NOTHING_COMPUTED: Final = Equivalence(status="not comparable", reason="the GPU is simulated and computes nothing")
 
 
 def _against_baseline(

@@ -11,9 +11,8 @@ from itertools import groupby
 import numpy as np
 
 from steptrace import stats
-from steptrace.compare.load import Run, Study, Variant, first_measured
+from steptrace.compare.load import Run, Study, Variant
 from steptrace.documents.comparison import Method, Noise, RatioToBaseline, StepTimes
-from steptrace.documents.run import is_simulated
 from steptrace.format import NS_PER_MS, plural, rough_duration, setting, share
 from steptrace.limits import NOISE_FLOOR
 from steptrace.run_times import iqr_over_median
@@ -75,7 +74,7 @@ def compare_times(study: Study) -> tuple[Method, dict[str, Timing]]:
         elif measured is not None:
             word = stats.verdict(measured, adjusted.get(name), floor)
             notes = _about_verdict(measured, word, floor, identical=name in identical)
-            if word is not None and (refused := _refusal(study, variant, spreads)) is not None:
+            if word is not None and (refused := _refusal(variant, spreads)) is not None:
                 word, notes = None, [refused]
             ratio = RatioToBaseline(value=measured.value, low=measured.low, high=measured.high, verdict=word)
             warnings += notes
@@ -170,21 +169,13 @@ def _spread(variant: Variant) -> float | None:
     return iqr_over_median([run.times for run in variant.measured]) if variant.measured else None
 
 
-def _refusal(study: Study, variant: Variant, spreads: Mapping[str, float | None]) -> str | None:
-    """Why there can be no verdict on a variant although there is an interval: a simulated GPU, uneven steps."""
-    if on_simulated_gpu(study):
-        return "no verdict: the GPU is simulated, and so are its times"
+def _refusal(variant: Variant, spreads: Mapping[str, float | None]) -> str | None:
+    """Why there can be no verdict on a variant although there is an interval: uneven steps."""
     for name, whose in ((variant.name, "IQR/median"), (variant.baseline, "the baseline's IQR/median")):
         value = spreads.get(name)
         if value is not None and value > stats.IQR_REFUSED:
             return f"no verdict: {whose} is {share(value)}, above {setting(stats.IQR_REFUSED)}"
     return None
-
-
-def on_simulated_gpu(study: Study) -> bool:
-    """Whether the study ran on the stand-in for a GPU, which computes nothing and whose times are simulated."""
-    first = first_measured(study.variants)
-    return first is not None and is_simulated(first.record.environment.gpu)
 
 
 def _noise(variant: Variant, spread: float | None, uneven: Sequence[str], warnings: Sequence[str]) -> Noise:

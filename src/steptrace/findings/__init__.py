@@ -12,7 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from steptrace.documents.comparison import Comparison
-from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS, Finding
+from steptrace.documents.finding import Finding
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.findings.communication import COMMUNICATION_RULES, STRAGGLER_RULES
 from steptrace.findings.compute import COMPUTE_RULES
@@ -36,8 +36,6 @@ TRACE_RULES: Final[tuple[Rule[Window], ...]] = (
 )
 #: On the whole summary, of several ranks.
 RANK_RULES: Final[tuple[Rule[Summary], ...]] = STRAGGLER_RULES
-#: On a simulated GPU only these say anything: the others need times or values.
-_UNTIMED: Final = frozenset({ANSWER, PREDICTED_SYNCS, "out_of_memory", "failed_run"})
 
 
 def with_trace_findings(summary: Summary) -> Summary:
@@ -73,10 +71,8 @@ def with_findings(study: Comparison) -> Comparison:
 
 def find(study: Comparison) -> list[Finding]:
     """All findings of a study: its answer, then by severity and cost."""
-    rules = [rule for rule in STUDY_RULES if rule.name in _UNTIMED or not study.on_simulated_gpu]
-    own = [to_finding(rule, match) for rule in rules for match in rule.find(study)]
-    traced = () if study.on_simulated_gpu else _of_traces(study)
-    return ranked((*own, *traced))
+    own = [to_finding(rule, match) for rule in STUDY_RULES for match in rule.find(study)]
+    return ranked((*own, *_of_traces(study)))
 
 
 def _of_traces(study: Comparison) -> Iterator[Finding]:

@@ -21,9 +21,6 @@ def advice_of(study: Comparison, chosen: VariantResult | None) -> tuple[str, str
     on_gpu = _on_gpu(study)
     if len(study.variants) < 2 or not study.measured:
         return "", None
-    if study.on_simulated_gpu:
-        same = "by the same command" if study.scale == "gpu" else f"by {on_gpu}"
-        return f"Run the study on a machine with a GPU, {same}.", None
     without_gpu = study.environment is not None and study.environment.gpu is None
     fewest = _fewest_syncs(study)
     if chosen is not None and chosen.can_be_used:

@@ -38,7 +38,7 @@ def leads(study: Comparison) -> bool:
 
     A study of what is in no estimate, such as data loading, is answered by the machine's own times.
     """
-    measured = study.environment is not None and study.environment.gpu is not None and not study.on_simulated_gpu
+    measured = study.environment is not None and study.environment.gpu is not None
     gpus = [gpu for gpu in estimated_gpus(study) if _bands(study, gpu)]
     return not measured and any(len(study.variants) == 1 or not all_alike(study, gpu) for gpu in gpus)
 

@@ -73,8 +73,6 @@ def _speeds(study: Comparison, chosen: VariantResult | None) -> list[str]:
     """The sentences on step times."""
     if not study.measured:
         return ["No step time was measured."]
-    if study.on_simulated_gpu:
-        return ["The GPU is simulated, so times and computed results mean nothing."]
     others = [v for v in study.measured if not v.is_baseline]
     by_verdict: dict[str | None, list[VariantResult]] = defaultdict(list)
     for variant in others:
@@ -233,8 +231,6 @@ def _syncs(study: Comparison) -> str:
 
 def _answers(study: Comparison) -> str:
     """Whether the variants compute the same, by the check against the float64 reference."""
-    if study.on_simulated_gpu:
-        return ""
     by_status: dict[str, list[VariantResult]] = defaultdict(list)
     for variant in study.variants:
         by_status[variant.equivalence.status].append(variant)
@@ -262,6 +258,6 @@ def _gates(study: Comparison) -> str:
 def _tone(study: Comparison, chosen: VariantResult | None) -> Tone:
     if not study.measured:
         return "bad"
-    if broken_gates(study) or study.on_simulated_gpu or (chosen is not None and not chosen.can_be_used):
+    if broken_gates(study) or (chosen is not None and not chosen.can_be_used):
         return "care"
     return "neutral" if chosen is None else "good"

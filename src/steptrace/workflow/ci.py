@@ -38,10 +38,10 @@ def summary(comparisons: Sequence[Comparison], verdict: Verdict) -> str:
 def _study(study: Comparison) -> Iterator[str]:
     source = study.sync_counts[0]
     traced = source == "measured"
-    timed, verdict = not study.on_simulated_gpu, verdict_of(study)
+    verdict = verdict_of(study)
     yield from (f"### {clean(study.title)}", "", " ".join([verdict.sentence, *verdict.details]), "")
     head = ("variant", "step", "times as fast", "95 % interval", "verdict", f"syncs ({source})", "answer")
-    yield table(head, [_row(variant, traced=traced, timed=timed) for variant in study.variants[:MOST_ROWS]])
+    yield table(head, [_row(variant, traced=traced) for variant in study.variants[:MOST_ROWS]])
     if (more := len(study.variants) - MOST_ROWS) > 0:
         yield f"{fmt.plural(more, 'more variant')} in `reports/{study.study}.html`.\n"
     for finding in first_steps(study):
@@ -49,10 +49,10 @@ def _study(study: Comparison) -> Iterator[str]:
     yield from ("", f"_{_where(study.environment, study.scale)}_", "") if study.environment else ("",)
 
 
-def _row(variant: VariantResult, *, traced: bool, timed: bool) -> list[str | None]:
+def _row(variant: VariantResult, *, traced: bool) -> list[str | None]:
     step, ratio, syncs = variant.step_ms, variant.ratio, variant.syncs
     ends = (None, None) if ratio is None else (ratio.low, ratio.high)
-    compared = ratio is not None and not variant.is_baseline and timed
+    compared = ratio is not None and not variant.is_baseline
     return [
         f"`{variant.name}`",
         None if step is None else fmt.step_time(step.median, step.low, step.high)[0],

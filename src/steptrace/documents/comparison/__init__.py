@@ -24,7 +24,7 @@ from steptrace.documents.finding import Finding
 from steptrace.documents.memory import DeviceMemory
 from steptrace.documents.overview import Overview
 from steptrace.documents.ranks import Ranks
-from steptrace.documents.run import Communication, Environment, RunMemory, is_simulated
+from steptrace.documents.run import Communication, Environment, RunMemory
 from steptrace.documents.step_figures import StepFigures
 from steptrace.documents.study import StudyFile
 from steptrace.documents.summary import TraceSummary
@@ -182,7 +182,7 @@ class GateOutcome(Document, frozen=True):
 class Comparison(StudyFile, frozen=True, kw_only=True):
     """The content of comparison.json."""
 
-    schema_version: Annotated[int, field("Version of this document.")] = 5
+    schema_version: Annotated[int, field("Version of this document.")] = 6
     study: Annotated[str, field("Name of the study.")]
     environment: Annotated[Environment | None, field("Of the first measured run.")]
     environments_differ: Annotated[
@@ -236,21 +236,16 @@ class Comparison(StudyFile, frozen=True, kw_only=True):
     def sync_counts(self) -> tuple[Literal["measured", "predicted"], dict[str, float]]:
         """Syncs per step by variant: measured where a GPU was, else predicted; none of variants without a count."""
         measured = {v.name: v.syncs.measured_per_step for v in self.variants}
-        if any(count is not None for count in measured.values()) and not self.on_simulated_gpu:
+        if any(count is not None for count in measured.values()):
             return "measured", {name: count for name, count in measured.items() if count is not None}
         predicted = {v.name: v.syncs.predicted_per_step for v in self.variants}
         return "predicted", {name: count for name, count in predicted.items() if count is not None}
 
     def fastest(self) -> VariantResult | None:
-        """The variant that is faster than its baseline by most; one that cannot be used only where no other is faster.
+        """The variant that is faster than its baseline by most, None without one.
 
-        None without one, and on a simulated GPU, whose times mean nothing.
+        One that cannot be used only where no other is faster.
         """
         faster = [(v, v.ratio.value) for v in self.variants if v.ratio is not None and v.verdict == "faster"]
         best = max(faster, key=lambda one: (one[0].can_be_used, one[1]), default=None)
-        return None if best is None or self.on_simulated_gpu else best[0]
-
-    @property
-    def on_simulated_gpu(self) -> bool:
-        """Whether it ran on the stand-in for a GPU (tests/standin), whose times and values are no results."""
-        return self.environment is not None and is_simulated(self.environment.gpu)
+        return None if best is None else best[0]

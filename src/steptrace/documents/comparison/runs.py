@@ -79,7 +79,7 @@ class RatioToBaseline(Document, frozen=True):
             "Verdict",
             "Faster or slower: the interval excludes 1 and the effect exceeds the noise floor, corrected for the "
             "number of variants. Same: the whole interval is within the floor, of at most 10 %. Else undecided. One "
-            "run, an IQR above 25 % of the median, or a simulated GPU: no verdict.",
+            "run, or an IQR above 25 % of the median: no verdict.",
         ),
     ]
 

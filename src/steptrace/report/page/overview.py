@@ -33,7 +33,7 @@ def device_of_study(study: Comparison) -> DeviceNote | None:
         return DeviceNote(f"no GPU: estimated for {enumeration(estimated_gpus(study))}", "warning")
     if study.environment is None:
         return None
-    if study.on_simulated_gpu:
+    if is_simulated(study.environment.gpu):
         return SIMULATED
     return NO_GPU if study.environment.gpu is None else None
 

@@ -86,7 +86,7 @@ def _bar(variant: VariantResult, one: Estimate, scale: Scale) -> InlineSvg | Non
 def _against_measured(study: Comparison, variant: VariantResult, one: Estimate) -> str | None:
     """Measured / estimated, where the study was measured on a GPU of that name."""
     gpu = None if study.environment is None else study.environment.gpu
-    if study.on_simulated_gpu or variant.median_ms is None or one.step_ms is None or not _same_gpu(gpu, one.gpu):
+    if variant.median_ms is None or one.step_ms is None or not _same_gpu(gpu, one.gpu):
         return None
     low, high = (variant.median_ms / end for end in reversed(one.step_ms))
     return f"{fmt.ratio(low)} to {fmt.ratio(high)}"

@@ -89,8 +89,6 @@ def _no_verdict(study: Comparison) -> list[str]:
 def all_findings(study: Comparison) -> Html:
     """Every finding but the answer, which the first screen gives; where an estimate leads, those on CPU steps fold."""
     items = [item for item in study.findings if item.rule != ANSWER]
-    if study.on_simulated_gpu and not items:
-        return Html('<p class="empty">Findings need times from a real GPU.</p>')
     on_cpu = [item for item in items if _on_cpu(item)]
     if not leads(study) or not on_cpu:
         return findings(items)

@@ -56,7 +56,7 @@ _NVML: Final = "NVML utilisation"
 
 def _figures(study: Comparison) -> list[Figure]:
     """The columns: speed, from unprofiled steps; waiting and use of the GPU; trust."""
-    compared = [] if study.on_simulated_gpu else [v for v in study.variants if not v.is_baseline]
+    compared = [v for v in study.variants if not v.is_baseline]
     ratios = {v.name: v.ratio for v in compared if v.ratio is not None}
     values = {v.name: 1.0 for v in study.measured if v.is_baseline} if ratios else {}
     values |= {name: of.value for name, of in ratios.items()}
@@ -79,8 +79,7 @@ def _figures(study: Comparison) -> list[Figure]:
         Figure("Ratio", values, fmt.ratio),
         Figure(f"{interval} of the ratio", {name: _ends(of) for name, of in ratios.items()}),
         figure("Verdict", _verdict),
-        figure("Syncs per step", lambda v: None if study.on_simulated_gpu else v.syncs.measured_per_step),
-        figure("Syncs on the simulated GPU", lambda v: v.syncs.measured_per_step if study.on_simulated_gpu else None),
+        figure("Syncs per step", lambda v: v.syncs.measured_per_step),
         figure("Syncs per step, predicted", lambda v: v.syncs.predicted_per_step),
         figure("Not covered", lambda v: len(v.predicted_unknown) if some_unknown else None),
         *(figure(one.heading, attrgetter(one.name), one.unit) for one in STEP_FIGURES),
