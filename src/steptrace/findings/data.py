@@ -2,45 +2,64 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from steptrace.documents.copies import Copy
-from steptrace.findings.model import Match, Rule, rule
+from steptrace.findings.model import Match, Rule, Thresholds, rule
 from steptrace.findings.window import Window
-from steptrace.format import bandwidth, count, duration, plural
+from steptrace.format import bandwidth, count, duration
 from steptrace.format import share as percent
 from steptrace.limits import HIGH_SHARE, MODERATE_SHARE, NOISE_FLOOR
 
 
-def _input_bound(window: Window) -> Iterator[Match]:
-    waits = window.entry.input
-    share, wait_ns, cost_ns = waits.share, waits.wait_ns, waits.counted_ns
-    if share is None or wait_ns is None or cost_ns is None or share < MODERATE_SHARE:
+@dataclass(frozen=True)
+class Waiting:
+    """Waiting for data in a step, in ns: in the steps of a trace, or in a variant's unprofiled ones.
+
+    `counted_ns` and `share` are of what counts: with a GPU the part in which it is idle. None stands for what was not
+    measured; `advice` for that of the rule.
+    """
+
+    wait_ns: float | None
+    counted_ns: float | None
+    share: float | None
+    step_ns: float | None
+    on_gpu: bool
+    per: str
+    advice: str | None = None
+
+
+def input_bound(waits: Waiting) -> Iterator[Match]:
+    """Whether a step waits for its data, profiled or not."""
+    share, counted_ns = waits.share, waits.counted_ns
+    if share is None or counted_ns is None or waits.wait_ns is None or waits.step_ns is None or share < MODERATE_SHARE:
         return
-    with_gpu = waits.gpu_idle_wait_ns is not None
-    waited = f"{duration(window.per_step(wait_ns))} {window.per} waiting for the loader's next batch"
+    idle = f", {duration(counted_ns)} of it with the GPU idle" if waits.on_gpu else ""
     yield Match(
         severity="high" if share >= HIGH_SHARE else "warning",
-        claim=input_claim(share, on_gpu=with_gpu),
-        evidence=(
-            waited + (f", {duration(window.per_step(cost_ns))} of it with the GPU idle" if with_gpu else ""),
-            *(
-                [f"{plural(waits.waits, 'wait')} in {plural(window.steps, 'step')}"]
-                if window.steps and waits.waits
-                else []
-            ),
-        ),
-        cost_ns_per_step=window.per_step(cost_ns),
+        claim=f"{percent(share)} of the step is waiting for the data loader"
+        + (", the GPU idle meanwhile" if waits.on_gpu else ""),
+        evidence=(f"{duration(waits.wait_ns)} of {duration(waits.step_ns)} {waits.per}{idle}",),
+        cost_ns_per_step=counted_ns,
         cost_share=share,
+        advice=waits.advice,
     )
 
 
-def input_claim(share: float, *, on_gpu: bool) -> str:
-    """What an input-bound step spends on waiting; of a GPU's step only the wait in which the GPU is idle counts."""
-    return f"{percent(share)} of the step is waiting for the data loader" + (", the GPU idle meanwhile" * on_gpu)
+def _waiting_in(window: Window) -> Waiting:
+    waits = window.entry.input
+    sums = (waits.wait_ns, waits.counted_ns)
+    wait_ns, counted_ns = (None if ns is None else window.per_step(ns) for ns in sums)
+    step_ns, on_gpu = window.per_step(waits.window_ns), waits.gpu_idle_wait_ns is not None
+    return Waiting(wait_ns, counted_ns, waits.share, step_ns, on_gpu=on_gpu, per=window.per)
 
 
-INPUT_RULES: Final[tuple[Rule[Window], ...]] = (rule("input_bound", _input_bound, {"least": MODERATE_SHARE}),)
+#: The thresholds that the rule's words name.
+INPUT_BOUND: Final[Thresholds] = {"least": MODERATE_SHARE}
+INPUT_RULES: Final[tuple[Rule[Window], ...]] = (
+    rule("input_bound", lambda window: input_bound(_waiting_in(window)), INPUT_BOUND),
+)
 
 
 _INSIDE: Final = (

@@ -4,21 +4,22 @@ The rules on traces are applied to its variants' traces.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, RunResult, VariantResult
+from steptrace.documents.comparison import Comparison, LoaderWait, RunResult, VariantResult
 from steptrace.documents.comparison.runs import ProcessError
 from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS, Finding
 from steptrace.documents.syncs import PredictedSite
-from steptrace.findings.data import input_claim
+from steptrace.findings.data import INPUT_BOUND, Waiting, input_bound
 from steptrace.findings.model import Match, Rule, per_variant, rule
 from steptrace.findings.replacements import by_replacement, counter_check, replacement
 from steptrace.findings.verdict import verdict_of
 from steptrace.findings.waiting import place, source_of
 from steptrace.format import plural
 from steptrace.format import share as percent
-from steptrace.limits import MODERATE_SHARE, PROFILER_OVERHEAD
+from steptrace.limits import PROFILER_OVERHEAD
 from steptrace.stats import IQR_REFUSED, IQR_WARNING
 
 _IN_WORDS: Final = {
@@ -162,21 +163,17 @@ def _predicted(site: PredictedSite) -> str:
 def _input_bound(study: Comparison) -> Iterator[Match]:
     """Waits for the loader in unprofiled steps."""
     for variant in study.variants:
-        waits = variant.input
-        if waits is None or waits.share is None or waits.verdict not in ("moderate", "high"):
-            continue
-        on_gpu = waits.idle_part is not None
-        waited = f"{fmt.duration_ms(waits.wait_ms)} of {fmt.duration_ms(waits.step_ms)} per unprofiled step"
-        idle = f", {fmt.duration_ms(waits.counted_ms)} of it with the GPU idle" if on_gpu else ""
-        yield Match(
-            severity="high" if waits.verdict == "high" else "warning",
-            claim=input_claim(waits.share, on_gpu=on_gpu),
-            evidence=(waited + idle,),
-            cost_ns_per_step=None if waits.counted_ms is None else waits.counted_ms * fmt.NS_PER_MS,
-            cost_share=waits.share,
-            advice=_NO_CORES if _cores_taken(study, variant) else None,
-            variant=variant.name,
-        )
+        if variant.input is not None:
+            advice = _NO_CORES if _cores_taken(study, variant) else None
+            for match in input_bound(_waiting_in(variant.input, advice)):
+                yield replace(match, variant=variant.name)
+
+
+def _waiting_in(waits: LoaderWait, advice: str | None) -> Waiting:
+    times = (waits.wait_ms, waits.counted_ms, waits.step_ms)
+    wait_ns, counted_ns, step_ns = (None if ms is None else ms * fmt.NS_PER_MS for ms in times)
+    on_gpu = waits.idle_part is not None
+    return Waiting(wait_ns, counted_ns, waits.share, step_ns, on_gpu=on_gpu, per="per unprofiled step", advice=advice)
 
 
 def _cores_taken(study: Comparison, variant: VariantResult) -> bool:
@@ -204,7 +201,7 @@ STUDY_RULES: Final[tuple[Rule[Comparison], ...]] = (
     rule("equivalence_failed", per_variant(_unchecked)),
     rule("out_of_memory", per_variant(_out_of_memory)),
     rule("failed_run", per_variant(_failed_runs)),
-    rule("input_bound", _input_bound, {"least": MODERATE_SHARE}),
+    rule("input_bound", _input_bound, INPUT_BOUND),
     rule("noise", per_variant(_noise), {"warned": IQR_WARNING, "refused": IQR_REFUSED}),
     rule("profiler_overhead", per_variant(_profiler_overhead), {"most": f"{PROFILER_OVERHEAD:.2f}"}),
     rule("environments_differ", _environments_differ),
