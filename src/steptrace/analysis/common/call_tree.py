@@ -26,16 +26,16 @@ from steptrace.trace.model import Trace, once
 from steptrace.trace.source import SITE_COLUMNS, sites_of
 
 #: The kinds of events in the order in which they nest where they start and end together, and their tables.
-KINDS = {"frame": "frames", "annotation": "annotations", "op": "ops", "call": "launches"}
-FRAME, ANNOTATION, OP, CALL = range(4)
+KINDS = {"frame": "frames", "label": "labels", "op": "ops", "call": "launches"}
+FRAME, LABEL, OP, CALL = range(4)
 
 
 class CallTreeRow(Document, frozen=True):
     """One event of a host thread in its place in the thread's call tree: a parent stands before its children, and the
     `size` rows from a row on are its subtree. Device times are sums over all streams."""
 
-    kind: Annotated[str, key("", "`frame` (Python), `annotation` (label), `op` or `call` (into the GPU's runtime).")]
-    row: Annotated[int, key("", "Row of the kind's own table (`frames`, `annotations`, `ops`, `launches`).")]
+    kind: Annotated[str, key("", "`frame` (Python), `label`, `op` or `call` (into the GPU's runtime).")]
+    row: Annotated[int, key("", "Row of the kind's own table (`frames`, `labels`, `ops`, `launches`).")]
     name: Annotated[str, field("Name as in that table.")]
     thread: Annotated[int, field("Row of `threads`.")]
     parent: Annotated[int | None, field("Row of this table: the event around it.")]

@@ -49,30 +49,16 @@ _ON_GPU = ("compute", "comm", "memory", "launch", "queue", "sync")
 
 
 @once
-def critical_paths(trace: Trace) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The table `critical_path`, and of each step and class `step`, `class`, `span_ns` and `path_ns`.
-
-    A trace without steps is taken as one. Without host events there is no path, and both are empty.
-    """
+def critical_paths(trace: Trace) -> pd.DataFrame:
+    """The table `critical_path`; empty without host events. A trace without steps is taken as one."""
     nodes = nodes_of(trace)
     if nodes is None:
-        return frame_of(PathPart), pd.DataFrame({"step": [], "class": [], "span_ns": [], "path_ns": []})
-    steps, path = nodes[1], _parts(*nodes)
-    count = len(steps.begin)
-    spent = np.zeros((count, len(CLASSES)), dtype=np.int64)
-    np.add.at(spent, (path["step"].to_numpy(), path["class"].to_numpy()), path["dur"].to_numpy())
-    by_class = pd.DataFrame(
-        {
-            "step": np.repeat(np.arange(count), len(CLASSES)),
-            "class": np.tile(np.array(CLASSES, dtype=object), count),
-            "span_ns": np.repeat(steps.end - steps.begin, len(CLASSES)),
-            "path_ns": spent.reshape(-1),
-        }
-    )
+        return frame_of(PathPart)
+    path = _parts(*nodes)
     links = {name: references(path[name].to_numpy()) for name in ("thread", "kernel")}
     step = references(path["step"].to_numpy() if len(trace.steps) else np.full(len(path), -1))
     of = text(path["class"].to_numpy(dtype=np.int64), pd.Index(list(CLASSES), dtype=object))
-    return validate(path.assign(step=step, **{"class": of}, **links), PathPart), by_class
+    return validate(path.assign(step=step, **{"class": of}, **links), PathPart)
 
 
 def _parts(nodes: Nodes, steps: Steps) -> pd.DataFrame:
@@ -106,18 +92,14 @@ def critical_path(trace: Trace) -> CriticalPath | None:
 
     Means of the parts still add up to the mean step. None without a path. Classes of GPU work are None without a GPU.
     """
-    (_, steps), gpu = critical_paths(trace), trace.device is not None
-    if len(steps) == 0:
+    path, steps, gpu = critical_paths(trace), len(trace.steps) or 1, trace.device is not None
+    if len(path) == 0:
         return None
-    spans = steps.drop_duplicates("step")["span_ns"]
-    total = int(steps["path_ns"].sum())
+    total, by_class = int(path["dur"].sum()), path.groupby("class", observed=False)["dur"].sum()
     classes = []
     for name in CLASSES:
-        path = steps.loc[(steps["class"] == name).to_numpy(), "path_ns"]
-        figures: dict[str, Any] = {
-            "path_ns": round(path.mean()),
-            "share": float(path.sum() / total) if total else 0.0,
-        }
+        spent = int(by_class[name])
+        figures: dict[str, Any] = {"path_ns": round(spent / steps), "share": spent / total}
         measured = gpu or name not in _ON_GPU
         classes.append(ClassOfPath(class_=name, **(figures if measured else dict.fromkeys(figures))))
-    return CriticalPath(steps=len(spans), span_ns=round(spans.mean()), classes=tuple(classes))
+    return CriticalPath(steps=steps, span_ns=round(total / steps), classes=tuple(classes))

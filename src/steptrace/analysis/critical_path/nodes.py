@@ -76,7 +76,7 @@ def steps_of(trace: Trace, work: Work) -> Steps | None:
 
 
 def _host_tables(trace: Trace) -> list[pd.DataFrame]:
-    return [trace.ops, trace.launches, trace.annotations, trace.frames]
+    return [trace.ops, trace.launches, trace.labels, trace.frames]
 
 
 class Nodes:
