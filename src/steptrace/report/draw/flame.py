@@ -1,4 +1,4 @@
-"""Flame graphs as one SVG element: readable without a script; the page's script adds zoom and search.
+"""Flame graphs as one SVG element; its tooltips have the names, times and shares of all boxes.
 
 Boxes hang from the top, a box below the one that called it, the widest first. A box is an `<svg>` within the `<svg>`,
 placed in percent: the browser stretches the graph to any width and cuts off what does not fit of a name.
@@ -27,7 +27,7 @@ _MODULE_LEVEL = re.compile(r"\(\d+\): <module>\Z")
 KINDS = {
     "thread": "thread",
     "frame": "Python",
-    "annotation": "label",
+    "label": "label",
     "op": "operator",
     "backward": "backward of the operator above",
     "call": "runtime call",
@@ -100,6 +100,6 @@ def _named(box: FlameBox) -> str:
 
 def _widest(boxes: Sequence[FlameBox], shown: list[int], total: int) -> str:
     """The widest operators and lines in words, for those who do not see the graph."""
-    named = [boxes[row] for row in shown if boxes[row].kind in ("frame", "op", "annotation")]
+    named = [boxes[row] for row in shown if boxes[row].kind in ("frame", "op", "label")]
     named.sort(key=lambda box: -box.ns)
     return ", ".join(f"{_named(box)} {fmt.share(box.ns / total)}" for box in named[:5]) + "."

@@ -20,7 +20,7 @@ def graph(kind: str, drawn: str, height: int, alt: str, legend: Iterable[str]) -
     """A picture as wide as the page, below its legend of (already rendered) keys; `kind` names its classes."""
     size = f'width="100%" height="{height}"'
     return InlineSvg(
-        f'<div class="{kind}-graph"><div class="flame-bar"><span class="legend">{"".join(legend)}</span></div>'
+        f'<div class="{kind}-graph"><div class="graph-bar"><span class="legend">{"".join(legend)}</span></div>'
         f"{image(kind, size, drawn, alt)}</div>"
     )
 

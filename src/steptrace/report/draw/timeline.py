@@ -29,7 +29,7 @@ _MOST_LETTERS = 48
 
 #: What the colours mean, in the order of the legend.
 KINDS = {
-    "section": "label",
+    "label": "label",
     "loader": "wait for the loader",
     "op": "operator",
     "launch": "call that launches",
