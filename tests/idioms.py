@@ -204,7 +204,7 @@ def measure(codes: list[str]) -> dict[str, Counts]:
         path = Path(folder, "trace.json")
         profiler.export_chrome_trace(str(path))
         trace = read_trace(path)
-    spans = trace.annotations.assign(name=trace.annotations["name"].astype(str)).set_index("name")
+    spans = trace.labels.assign(name=trace.labels["name"].astype(str)).set_index("name")
     at = trace.syncs["ts"].to_numpy()
     found = {}
     for number, code in enumerate(codes):

@@ -521,7 +521,7 @@ def measure(name: str) -> Counts:
         path = Path(folder, "trace.json")
         profiler.export_chrome_trace(str(path))
         trace = read_trace(path)
-    label = trace.annotations[trace.annotations["name"].astype(str) == "the step"].iloc[0]
+    label = trace.labels[trace.labels["name"].astype(str) == "the step"].iloc[0]
     at = trace.syncs["ts"]
     inside = (at >= label["ts"]) & (at < label["ts"] + label["dur"])
     return Counts(count_warnings(caught), int(inside.sum()), None)

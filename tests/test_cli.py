@@ -33,7 +33,7 @@ def _analyze(out: Path, *traces: Path) -> dict[str, Any]:
 def test_summary_of_one_trace(tmp_path: Path) -> None:
     path = _two_steps().write(tmp_path / "trace.json.gz")
     summary = _analyze(tmp_path / "new" / "out", path)
-    assert summary["schema_version"] == 5
+    assert summary["schema_version"] == 6
     (entry,) = summary["traces"]
     assert entry["path"] == str(path)
     assert len(entry["sha256"]) == 64
@@ -55,8 +55,8 @@ def test_summary_of_one_trace(tmp_path: Path) -> None:
     assert (site["file"], site["line"], site["function"], site["count"]) == ("model.py", 10, "forward", 2)
     assert (entry["operators_per_step"], entry["kernels_per_step"]) == (4.0, 4.0)
     assert [step["index"] for step in entry["steps"]] == [0, 1]
-    assert [section["label"] for section in entry["sections"]] == [
-        "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "forward",
+    assert [label["label"] for label in entry["labels"]] == [
+        "forward", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
     ]  # fmt: skip
     assert set(entry["idle"]["by_cause"]) == {"sync", "loader", "host", "dependency", "unknown"}
     tables = tmp_path / "new" / "out" / "tables" / "trace0"
@@ -118,9 +118,8 @@ def test_a_trace_of_a_cpu_run_measures_no_gpu(tmp_path: Path) -> None:
     assert entry["kernels"] == entry["kernel_types"] == []
     syncs = entry["syncs"]
     assert (syncs["count"], syncs["per_step"], syncs["exposed_idle_ns"], syncs["sites"]) == (0, None, None, [])
-    assert entry["sections"] == [
-        {"label": "loss", "count_per_step": 1, "host_ns_per_step": 500, "device_ns_per_step": None}
-    ]
+    (label,) = entry["labels"]
+    assert (label["label"], label["count"], label["host_ns"], label["device_ns"]) == ("loss", 1, 500, None)
     assert entry["steps"][0]["idle_ns"] is None
     assert entry["operators_per_step"] == 1
     assert entry["quality"]["launch_coverage"] is None
@@ -130,7 +129,7 @@ def test_a_trace_of_a_cpu_run_measures_no_gpu(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "warning"),
     [
-        (lambda b: [b.events.remove(e) for e in b.events[:] if "Step" in e["name"]], "no step annotation"),
+        (lambda b: [b.events.remove(e) for e in b.events[:] if "Step" in e["name"]], "no step label"),
         (lambda b: [b.gpu("lost", 10**7 + k, 1, None) for k in range(3)],
          "3 of 13 GPU activities have no launch in the trace; call torch.cuda.synchronize() before"),
         (lambda b: b.gpu("gemm", 10**7, 1, b.call("cudaLaunchKernel", 9, 1), device=1), "GPU work on 2 devices"),

@@ -132,11 +132,11 @@ def test_star_applies_a_gate_to_every_variant() -> None:
 
 
 def test_a_row_of_a_table_is_named_by_its_key() -> None:
-    section = {"label": "a.b", "host_ns_per_step": 5.0, "count_per_step": 1, "device_ns_per_step": None}
-    found = comparison({"trace": {"sections": [section], "overview": {"kind": "host", "parts_ns": {"loss": 7}}}})
-    assert judged(found, "trace.sections.a.b.host_ns_per_step", at_most=5).outcome == "held"
+    label = {"label": "a.b", "host_ns": 5, "count": 1, "device_ns": None}
+    found = comparison({"trace": {"labels": [label], "overview": {"kind": "host", "parts_ns": {"loss": 7}}}})
+    assert judged(found, "trace.labels.a.b.host_ns", at_most=5).outcome == "held"
     assert judged(found, "trace.overview.parts_ns.loss", at_most=6).outcome == "broken"
-    assert "not measured" in judged(found, "trace.sections.other.host_ns_per_step", at_most=5).text
+    assert "not measured" in judged(found, "trace.labels.other.host_ns", at_most=5).text
 
 
 # Baselines
@@ -204,7 +204,7 @@ def test_baseline_of_another_version_is_compared() -> None:
         "ratio.low",
         "syncs.per_step",
         "gpu_busy_pct",
-        "trace.sections.calc loss.host_ns_per_step",
+        "trace.labels.calc loss.host_ns",
         "memory.oom.used_bytes",
     ],
 )
@@ -232,7 +232,7 @@ def test_misspelt_key_is_refused_and_the_nearest_suggested(key: str, meant: str)
         ("nothing.like.it", "choose one of: baseline, batch_bytes"),
         ("gpu_busy_pct.median", "leave out '.median'"),
         ("ratio", "choose one of: high, low, value, verdict"),
-        ("trace.sections.calc loss", "KEY.label or KEY.count_per_step"),
+        ("trace.labels.calc loss", "KEY.label or KEY.count"),
     ],
 )
 def test_unknown_key_is_refused_and_the_known_ones_listed(key: str, told: str) -> None:

@@ -165,7 +165,7 @@ def test_two_ranks_on_cpus_are_matched_by_order_and_size():
     assert matched["match"].nunique() == 8
     assert set(matched["matched_by"]) == {"order"}
     assert matched["kernel"].isna().all()
-    assert matched["annotation"].notna().all()
+    assert matched["label"].notna().all()
     by_collective = matched.merge(matched, on="match", suffixes=("", "_other")).query("rank < rank_other")
     assert len(by_collective) == 8
     waits = waits.set_index("rank")

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from builders import AUTOGRAD, D2D, TraceBuilder, training_step
-from steptrace.analysis.common.annotations import annotation_times, section_medians, section_times
 from steptrace.analysis.common.gpu_time import gpu_time, step_times
 from steptrace.analysis.common.kernel_names import short_name, short_names
+from steptrace.analysis.common.labels import label_times
 from steptrace.analysis.kernels.measure import kernel_table
 from steptrace.analysis.overview import (
     busy_pct,
@@ -227,7 +227,7 @@ def test_different_kernels_of_a_table_have_different_short_names(names: list[str
     assert [found[name] for name in names] == short
 
 
-def test_sections_on_host_and_device() -> None:
+def test_labels_on_host_and_device() -> None:
     builder = TraceBuilder()
     for index, ts in enumerate((0, 1_000)):
         builder.step(index, ts, 900)
@@ -237,23 +237,21 @@ def test_sections_on_host_and_device() -> None:
         builder.kernel(ts + 130, ts + 400, 50)
         builder.kernel(ts + 160, ts + 420, 60)
         builder.kernel(ts + 350, ts + 500, 10)
-    builder.label("rare", 1_500, 30)
-    builder.label("outside", 5_000, 30)
     trace = builder.trace()
-    table = section_medians(trace)
-    assert table.to_numpy().tolist() == [["loss", 1, 200, 80], ["mask", 1, 35, 50], ["rare", 0.5, 15, 0]]
+    table = label_times(trace)[["label", "count", "host_ns", "device_ns"]]
+    assert table.to_numpy().tolist() == [["loss", 4, 400, 160], ["mask", 2, 70, 100]]
     host_only = replace(trace, kernels=trace.kernels.iloc[:0])
-    assert section_medians(host_only)["device_ns_per_step"].tolist() == [None] * 3
+    assert label_times(host_only)["device_ns"].isna().tolist() == [True, True]
 
 
-def test_sections_own_what_the_autograd_thread_launches_meanwhile() -> None:
+def test_labels_own_what_the_autograd_thread_launches_meanwhile() -> None:
     builder = TraceBuilder()
     builder.step(0, 0, 900)
     builder.label("backward", 100, 300)
     builder.op("X", 110, 100, 101, **{"Sequence number": 1, "Fwd thread id": 1})
     builder.kernel(150, 200, 40, tid=101)
     builder.kernel(160, 300, 70, tid=102)  # neither a step's nor a backward's thread
-    assert section_times(builder.trace())["device_ns"].tolist() == [40]
+    assert label_times(builder.trace())["device_ns"].tolist() == [40]
 
 
 def test_a_label_of_the_autograd_thread_takes_nothing_from_the_label_the_pass_runs_for() -> None:
@@ -266,12 +264,10 @@ def test_a_label_of_the_autograd_thread_takes_nothing_from_the_label_the_pass_ru
     builder.kernel(170, 300, 70, tid=AUTOGRAD)
     builder.kernel(180, 400, 5)  # of the step's own thread: the label on the other says nothing of it
     trace = builder.trace()
-    times = annotation_times(trace).set_index("label")
+    times = label_times(trace).set_index("label")
     assert times["device_ns"].to_dict() == {"## backward ##": 115, "nccl:all_reduce": 70}
     assert times["kernels"].to_dict() == {"## backward ##": 3, "nccl:all_reduce": 1}
     assert times["device_self_ns"].to_dict() == {"## backward ##": 45, "nccl:all_reduce": 70}
-    sections = section_times(trace).set_index("label")
-    assert sections["device_ns"].to_dict() == times["device_ns"].to_dict()
 
 
 def test_utilisation_weighted_by_multiprocessors() -> None:

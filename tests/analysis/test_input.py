@@ -58,7 +58,7 @@ def test_a_loop_s_own_section_stands_in_for_a_loader() -> None:
     builder.label("data", 10_000, 30_000)
     builder.label("copy data", 30_000, 5_000)
     found = _found(builder.trace())
-    assert (found.source, found.waits, found.wait_ns) == ("section", 1, 25_000)
+    assert (found.source, found.waits, found.wait_ns) == ("label", 1, 25_000)
     builder.label(_NEXT, 12_000, 4_000)  # it knows better
     found = _found(builder.trace())
     assert (found.source, found.waits, found.wait_ns) == ("loader", 1, 4_000)

@@ -70,7 +70,7 @@ def test_a_label_owns_what_other_training_threads_launch_meanwhile() -> None:
     builder.kernel(23_000, 31_000, 10, name="b", tid=AUTOGRAD)
     builder.kernel(25_000, 32_000, 10, name="prefetch", tid=LOADER)
     rows = [row for row in _sequences(builder.trace()) if row["name"] == "backward"]
-    assert [(row["kind"], row["kernels"]) for row in rows] == [("annotation", "a\nb")]
+    assert [(row["kind"], row["kernels"]) for row in rows] == [("label", "a\nb")]
 
 
 def test_nothing_found_is_an_empty_table() -> None:

@@ -126,7 +126,7 @@ def test_a_step_with_a_sync_shows_threads_calls_the_wait_the_gaps_and_the_stream
     labels = [box for box in boxes_of(builder.trace(), "host, training thread (100)") if box[0] == 0]
     assert labels == [
         (0, "loader", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 5_000, 50_000),
-        (0, "section", "forward", 100_000, 300_000),
+        (0, "label", "forward", 100_000, 300_000),
     ]
     assert boxes_of(builder.trace(), "syncs") == [(0, "sync", "model.py:10 aten::_local_scalar_dense", 205_000, 22_000)]
     assert {"compute", "memory", "launch", "op", "idle_sync"} <= set(boxes["kind"])
@@ -163,8 +163,8 @@ def test_without_a_gpu_operators_are_nested_two_levels_below_the_labels() -> Non
     builder.op("autograd::engine::evaluate_function: AddmmBackward0", 600_000, 100_000)
     builder.op("AddmmBackward0", 610_000, 80_000)
     assert boxes_of(builder.trace(), "host, training thread (100)") == [
-        (0, "section", "forward", 0, 500_000),
-        (1, "section", "block", 10_000, 400_000),
+        (0, "label", "forward", 0, 500_000),
+        (1, "label", "block", 10_000, 400_000),
         (2, "op", "aten::linear", 100_000, 90_000),
         (2, "op", "AddmmBackward0", 610_000, 80_000),
         (3, "op", "aten::addmm", 110_000, 70_000),

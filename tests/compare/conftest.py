@@ -154,7 +154,7 @@ def trace_of() -> Callable[..., dict[str, Any]]:
                 _step(compute=14, exposed_comm=0, exposed_memory=2, idle=4),
             ],
             "syncs": {"count": 12, "per_step": 6, "sites": []},
-            "sections": [{"label": "loss", "count_per_step": 1, "host_ns_per_step": 3 * MS, "device_ns_per_step": MS}],
+            "labels": [{"label": "loss", "count": 2, "host_ns": 6 * MS, "device_ns": 2 * MS}],
             "operators_per_step": 100,
             "kernels_per_step": 50,
             "gpu_busy_pct": 70.0,

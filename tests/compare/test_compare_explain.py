@@ -54,8 +54,8 @@ def test_figures_of_the_gpu_are_taken_from_traces_and_nvml(study: Any, trace_of:
     assert base["gpu_busy_pct"] == 70
     assert (base["nvml_util_pct"], base["sm_weighted_pct"]) == (90, 40.5)
     assert (base["operators_per_step"], base["kernels_per_step"]) == (100, 50)
-    (section,) = base["trace"]["sections"]
-    assert (section["label"], section["host_ns_per_step"], section["device_ns_per_step"]) == ("loss", 3 * MS, MS)
+    (label,) = base["trace"]["labels"]
+    assert (label["label"], label["host_ns"], label["device_ns"]) == ("loss", 6 * MS, 2 * MS)
     assert base["syncs"]["measured_per_step"] == 6
     assert base["peak_allocated_bytes"] == 1000
     assert base["noise"]["warnings"] == []

@@ -42,7 +42,7 @@ def test_frameworks_are_measured_unchanged(tmp_path: Path, name: str) -> None:
     assert record.config["step"] == {"accumulate": batches}
     assert (steps["loader_wait_ns"] > 0).all()
     trace = json.loads((out / "summary.json").read_text())["traces"][0]
-    assert {section["label"] for section in trace["sections"]} >= {"data", "backward", "optimizer"}
+    assert {label["label"] for label in trace["labels"]} >= {"data", "backward", "optimizer"}
 
 
 @pytest.mark.parametrize(

@@ -62,8 +62,7 @@ def test_a_program_that_is_killed_in_its_warm_up_is_said_to_have_been_stopped(tm
 
 def test_each_line_with_a_sync_is_told_once() -> None:
     site = {"function": "f", "op": "aten::index", "label": None, "code": "x[mask]", "kind": "d2h_copy", "blocked_ns": 0}
-    site |= {"exposed_idle_ns": None, "count_per_step": None, "blocked_ns_per_step": None, "ceiling_ns": None}
-    site |= {"exposed_idle_ns_per_step": None, "ceiling_ns_per_step": None, "file": "a.py"}
+    site |= {"exposed_idle_ns": None, "count_per_step": None, "ceiling_ns": None, "file": "a.py"}
     places = [(7, "forward", 2), (7, "backward", 5), *((line, "forward", 1) for line in range(20, 32))]
     sites = [SyncSite(**site, line=line, phase=phase, count=count) for line, phase, count in places]
     lines = sync_lines(sites, 3)

@@ -13,7 +13,8 @@ from builders import AUTOGRAD, D2D, MAIN, TraceBuilder
 from steptrace import intervals
 from steptrace.analysis import copies as measured_copies
 from steptrace.analysis import queues as measured
-from steptrace.analysis.common import annotations, gpu_time, launches
+from steptrace.analysis.common import gpu_time, launches
+from steptrace.analysis.common.labels import label_times
 from steptrace.analysis.idle import gap_endings, idle_gaps
 from steptrace.analysis.kernels import measure as kernels
 from steptrace.trace.model import Trace
@@ -269,7 +270,7 @@ def _nested(draw: st.DrawFn, start: int, end: int, depth: int) -> list[tuple[str
         max_size=6,
     ),
 )
-def test_annotations(labels: list[tuple[str, int, int]], work: list[tuple[int, int, int, int]]) -> None:
+def test_labels(labels: list[tuple[str, int, int]], work: list[tuple[int, int, int, int]]) -> None:
     builder = TraceBuilder()
     builder.op("aten::mm", 0, 1)
     builder.op("X", 0, 100, AUTOGRAD, **{"Sequence number": 1, "Fwd thread id": 1})
@@ -285,7 +286,7 @@ def test_annotations(labels: list[tuple[str, int, int]], work: list[tuple[int, i
     def around(time: int) -> list[tuple[str, int, int]]:
         return sorted((s for s in plain if s[1] <= time < s[2]), key=lambda s: s[2] - s[1])
 
-    table = annotations.annotation_times(trace).set_index("label")
+    table = label_times(trace).set_index("label")
     assert set(table.index) == {name for name, *_ in plain}
     for name in table.index:
         row = table.loc[name]

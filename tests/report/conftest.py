@@ -115,7 +115,7 @@ class StudyBuilder:
         self.results = results
         self.random = np.random.default_rng(7)
         self.comparison: Json = {
-            "schema_version": 5,
+            "schema_version": 6,
             "study": "masked_loss",
             "title": "Masked segmentation loss",
             "question": "Which host synchronisations of a masked loss cost step time, and which only move the wait?",
@@ -257,7 +257,7 @@ def traced(total: float, gpu_parts: Json | None = None, sites: Sequence[Json] = 
     overview = {"kind": "gpu" if gpu_parts else "host", "steps": 1, "window_ns": round(sum(parts.values()) * 1e6)}
     return {
         "overview": {**overview, "parts_ns": {name: round(ms * 1e6) for name, ms in parts.items()}},
-        "sections": [{"label": label, "host_ns_per_step": ms * 1e6} for label, ms in sections.items()],
+        "labels": [{"label": label, "host_ns": round(ms * 1e6)} for label, ms in sections.items()],
         "syncs": {"sites": list(sites), "ceiling_ns": 9_000_000 if sites else None},
         "quality": {"steps": 1},
     }
@@ -336,7 +336,7 @@ def gpu_study(results: Path) -> Path:
         environments_differ=drivers,
     )
     measured = [
-        {**item, "blocked_ns_per_step": blocked, "exposed_idle_ns_per_step": exposed}
+        {**item, "count": item["count_per_step"], "blocked_ns": round(blocked), "exposed_idle_ns": exposed}
         for item, blocked, exposed in zip(
             SITES, [91.4e6, 2.1e6, 1.2e6, 0.4e6, 0.2e6], [310_000, 120_000, 45_000, 12_000, 0], strict=True
         )

@@ -59,10 +59,10 @@ def test_what_each_site_costs_at_most_stands_on_the_page(study_builder: Any) -> 
         "file": "masked_losses.py",
         "line": 38,
         "op": "aten::nonzero",
-        "count_per_step": 1,
-        "blocked_ns_per_step": 9e6,
-        "exposed_idle_ns_per_step": 8e6,
-        "ceiling_ns_per_step": 8.5e6,
+        "count": 1,
+        "blocked_ns": 9_000_000,
+        "exposed_idle_ns": 8_000_000,
+        "ceiling_ns": 8_500_000,
     }
     study = study_with(
         study_builder,

@@ -20,5 +20,5 @@ def test_the_topic_of_a_trace():
     assert "20 %" in page
     assert "4.00 ms" in page
     assert page.count("<tr>") == 3
-    assert "without <code>copy data</code>" in trace(source="section")
+    assert "without <code>copy data</code>" in trace(source="label")
     assert trace(source=None, waits=None, wait_ns=None, share=None, verdict=None) is None

@@ -67,7 +67,7 @@ def test_a_closed_clipboard_leaves_the_text_to_be_copied_by_hand(visit: Any, pag
 
 
 #: A cell of what a sync costs.
-COST = "td[data-label='Host blocked']"
+COST = "td[data-label='Host blocked per step']"
 
 
 def test_sorting_by_keyboard_puts_numbers_in_order_whatever_their_unit_and_dates_as_text(
@@ -78,7 +78,7 @@ def test_sorting_by_keyboard_puts_numbers_in_order_whatever_their_unit_and_dates
     # Heads are not shown on a narrow screen, where rows are cards; they can still be used by a script.
     tab.evaluate("""() => {
       const heads = document.querySelectorAll("table.sortable thead th");
-      const head = [...heads].find((one) => one.textContent === "Host blocked");
+      const head = [...heads].find((one) => one.textContent === "Host blocked per step");
       head.dispatchEvent(new KeyboardEvent("keydown", { key: " ", cancelable: true }));
       head.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", cancelable: true }));
     }""")
@@ -88,8 +88,8 @@ def test_sorting_by_keyboard_puts_numbers_in_order_whatever_their_unit_and_dates
     dates = ["2026-02-01 10:00", "2026-01-15 09:00", "2026-01-15.json", "2026-03.json", "2026-01-01"]
     in_order = tab.evaluate(
         """(texts) => {
-          const table = document.querySelector("table.sortable:has(td[data-label='Host blocked'])");
-          const head = [...table.tHead.rows[0].cells].find((one) => one.textContent === "Host blocked");
+          const table = document.querySelector("table.sortable:has(td[data-label='Host blocked per step'])");
+          const head = [...table.tHead.rows[0].cells].find((one) => one.textContent === "Host blocked per step");
           const cells = () => [...table.tBodies[0].rows].map((row) => row.cells[head.cellIndex]);
           cells().forEach((cell, at) => { delete cell.dataset.sort; cell.textContent = texts[at]; });
           head.click();

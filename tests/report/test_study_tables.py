@@ -128,10 +128,10 @@ def test_number_formats_and_top_operators_follow_the_parts_of_a_step(study_build
 
 def test_the_labels_inside_a_loss_have_their_times_on_the_host_and_the_gpu(study_builder: Any) -> None:
     labels = [
-        {"label": name, "host_ns_per_step": 2e6, "device_ns_per_step": 1e6}
-        for name in ("loss", "mask", "Optimizer.step#SGD.step")
+        {"label": name, "host_ns": 4 * MS, "device_ns": 2 * MS}
+        for name in ("loss", "mask", "Optimizer.step#SGD.step", "gloo:all_reduce")
     ]
-    page = section(study_builder, "section_times", {"trace": {"sections": labels}})
+    page = section(study_builder, "section_times", {"trace": {"labels": labels, "quality": {"steps": 2}}})
     assert (rows(page), rows(page, 1)) == (
         [["Variant", "mask"], ["a", "2.00 ms"]],
         [["Variant", "mask"], ["a", "1.00 ms"]],

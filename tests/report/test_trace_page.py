@@ -78,13 +78,9 @@ def trace(**changes: object) -> Json:
             "by_kind": {"d2h_copy": 4},
             "sites": [
                 {"file": "a/b.py", "line": 7, "function": "f", "op": "aten::item", "label": "loss", "kind": "d2h_copy",
-                 "count": 4, "blocked_ns": 1_200_000, "exposed_idle_ns": 4_000_000, "count_per_step": 2.0,
-                 "blocked_ns_per_step": 600_000.0, "exposed_idle_ns_per_step": 2_000_000.0},
+                 "count": 4, "blocked_ns": 1_200_000, "exposed_idle_ns": 4_000_000, "count_per_step": 2.0},
             ],
         },
-        "sections": [
-            {"label": "loss", "count_per_step": 1.0, "host_ns_per_step": 3_000_000, "device_ns_per_step": None}
-        ],
         "kernels": [
             {"name": "void k<float>()", "short_name": "k<float>", "class": "compute", "count": 3, "sum_ns": 900_000,
              "mean_ns": 3e5, "median_ns": 3e5, "min_ns": 1, "max_ns": 400_000, "std_ns": 1.0, "share": 0.6}
@@ -105,7 +101,7 @@ def trace(**changes: object) -> Json:
              "ns": 50_000, "median_bytes": 2**20, "mean_bytes_per_second": 2.1e10, "median_bytes_per_second": 2.1e10,
              "max_bytes_per_second": 2.1149e10},
         ],
-        "annotations": [
+        "labels": [
             {"label": "## <i>fwd</i> ##", "count": 2, "host_ns": 8_000_000, "host_self_ns": 7_000_000, "kernels": 5,
              "device_ns": 6_000_000, "device_self_ns": 0}
         ],
@@ -121,7 +117,7 @@ def without_gpu() -> Json:
         idle={"by_stream": [], "by_cause": None, "gaps": None, "ended_by": [], "longest": []}, steps=[],
         kernels_per_step=None, quality={"launch_coverage": None, "checks": []},
         kernel_types=[], launches=None, queues=[], copies=[], overview=None,
-        annotations=[{**trace()["annotations"][0], "kernels": None, "device_ns": None, "device_self_ns": None}],
+        labels=[{**trace()["labels"][0], "kernels": None, "device_ns": None, "device_self_ns": None}],
     )  # fmt: skip
 
 
@@ -259,7 +255,7 @@ def test_a_single_activity_leaves_idle_time_unmeasured(tmp_path: Path) -> None:
 
 def test_a_trace_without_steps_counts_its_whole_length(tmp_path: Path) -> None:
     syncs = {**trace()["syncs"], "per_step": None}
-    syncs["sites"] = [{**syncs["sites"][0], "count_per_step": None, "blocked_ns_per_step": None}]
+    syncs["sites"] = [{**syncs["sites"][0], "count_per_step": None}]
     words = text_of(written(tmp_path, trace(steps=[], syncs=syncs)))
     assert "4 syncs in the whole trace" in words
     assert "a/b.py:7 in f aten::item d2h_copy loss 4 1.20 ms" in words
@@ -354,7 +350,7 @@ def test_findings_stand_behind_the_overview_and_what_has_nothing_to_show_in_one_
     tiny = {**trace()["copies"][1], "bytes": 2, "kind": "Memcpy DtoH (Device -> Pinned)"}
     site = {**trace()["syncs"]["sites"][0], "ceiling_ns": 100_000}
     raw = trace(
-        findings=[a_finding("info", "small", None)], annotations=[], copies=[tiny],
+        findings=[a_finding("info", "small", None)], labels=[], copies=[tiny],
         quality={**trace()["quality"], "checks": [good] * 10},
         syncs={**trace()["syncs"], "sites": [site], "outside_steps": 1},
     )  # fmt: skip
@@ -362,7 +358,7 @@ def test_findings_stand_behind_the_overview_and_what_has_nothing_to_show_in_one_
     words = html.unescape(text_of(page))
     ids = re.findall(r'<h2 id="(\w+)"', page)
     assert ids[:2] == ["overview", "findings"]
-    assert "sections" not in ids
+    assert "labels" not in ids
     assert "Labels (the trace holds no label)" in words[words.index("Not shown:") :]
     assert "All 10 checks passed" in words
     assert "1 B 25.0 µs" in words
@@ -484,7 +480,7 @@ def test_without_a_gpu_the_lines_of_predicted_syncs_are_what_to_do_first(tmp_pat
 
 
 def test_the_idle_time_after_syncs_and_what_they_cost_stand_in_one_sentence(tmp_path: Path) -> None:
-    syncs = {**trace()["syncs"], "blocked_ns": 1_200_000, "ceiling_ns": 1_000_000, "caused_idle_ns": 4_000_000}
+    syncs = {**trace()["syncs"], "blocked_ns": 1_200_000, "ceiling_ns": 1_000_000}
     words = text_of(written(tmp_path, trace(syncs=syncs)))
     assert "idle after a sync 20 % (of which the syncs cost at most 5.0 %)" in words
     assert (

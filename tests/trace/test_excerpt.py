@@ -96,8 +96,9 @@ def test_an_excerpt_can_be_analysed(tmp_path: Path) -> None:
     expected = full["steps"][1]
     assert {**step, "start_ns": 0} == {**expected, "start_ns": 0}
     assert part["syncs"]["per_step"] == full["syncs"]["per_step"] == 1.0
-    for key in ("file", "line", "blocked_ns_per_step", "exposed_idle_ns_per_step"):
-        assert part["syncs"]["sites"][0][key] == full["syncs"]["sites"][0][key]
+    (own,), (site,) = part["syncs"]["sites"], full["syncs"]["sites"]
+    assert (own["file"], own["line"], own["count"]) == (site["file"], site["line"], 1)
+    assert (3 * own["blocked_ns"], 3 * own["exposed_idle_ns"]) == (site["blocked_ns"], site["exposed_idle_ns"])
     assert (part["kernels_per_step"], part["operators_per_step"]) == (4.0, 4.0)
     # The work around the step is there, and nothing else of the other steps' GPU work.
     assert part["gpu"]["activities"] == 7

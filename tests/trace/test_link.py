@@ -32,7 +32,7 @@ def test_kernel_to_launch_to_op_to_step_and_frame() -> None:
         0,
         0,
     )
-    assert _named(trace, "annotations", op["annotation"]) == "forward"
+    assert _named(trace, "labels", op["label"]) == "forward"
     assert _named(trace, "frames", op["frame"]) == "torch/_tensor.py(5): wrapped"
     assert _named(trace, "frames", trace.frames["parent"].iloc[int(op["frame"])]) == "model.py(10): forward"
     assert trace.steps["index"].tolist() == [4]

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from steptrace.analysis.common.annotations import annotation_times, section_medians
 from steptrace.analysis.common.gpu_time import gpu_time, step_times
+from steptrace.analysis.common.labels import label_times
 from steptrace.analysis.common.launches import launches
 from steptrace.analysis.common.rows import rows
 from steptrace.analysis.common.steps import is_training
@@ -33,7 +33,7 @@ from steptrace.analysis.timeline.measure import shown_timeline
 from steptrace.documents.column import subjects_of
 from steptrace.documents.gpu_time import StepTime
 from steptrace.documents.kernels import KernelName, KernelType
-from steptrace.documents.labels import Label, OptimizerCall, Section
+from steptrace.documents.labels import Label, OptimizerCall
 from steptrace.documents.run import capture_of
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.trace.bounds import path_text
@@ -46,7 +46,7 @@ from steptrace.trace.source import with_records
 #: Tables that neither `write_counters` nor the comparison of ranks reads.
 _NOT_COMPARED = ("ops", "frames", "memory", "syncs")
 
-#: How many labels summary.json lists; the table `annotation_times` has all.
+#: How many labels summary.json lists; the table `label_times` has all.
 MOST_LABELS = 100
 
 
@@ -139,7 +139,6 @@ def summarize_trace(trace: Trace) -> TraceSummary:
         quality=quality(trace),
         gpu=gpu_time(trace),
         steps=steps,
-        sections=rows(section_medians(trace), Section),
         idle=idle(trace),
         host_gaps=None if device is None else host_gaps(trace),
         input=input_wait(trace),
@@ -151,7 +150,7 @@ def summarize_trace(trace: Trace) -> TraceSummary:
         all_reduce=all_reduce(trace),
         all_reduce_passes=reduce_passes(trace),
         memory=memory(trace),
-        annotations=rows(annotation_times(trace).head(MOST_LABELS), Label),
+        labels=rows(label_times(trace).head(MOST_LABELS), Label),
         optimizer=rows(optimizer_calls(trace), OptimizerCall) or None,
         critical_path=critical_path(trace),
         program=program(trace),

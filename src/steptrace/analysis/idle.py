@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.annotations import annotation_of_kernels
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.division import CAUSES, first_work, gap_causes, gpu_division
 from steptrace.analysis.common.kernel_names import short_name
+from steptrace.analysis.common.labels import label_of_kernels
 from steptrace.analysis.common.rows import plain, rows
 from steptrace.documents.idle import HostCall, HostGap, HostGaps, Idle, IdleEnding, IdleGap, StreamIdle
 from steptrace.documents.table import frame_of, validate
@@ -97,7 +97,7 @@ def _endings(trace: Trace, row: Ints, start: Ints) -> dict[str, Any]:
         "launch": columns.references(launch),
         "launched_after_ns": columns.optional(np.where(launch < 0, MISSING, launched_at(trace)[row] - start)),
         "op": columns.texts(trace.ops["name"], launching_op(trace)[row]),
-        "label": columns.texts(trace.annotations["name"], annotation_of_kernels(trace)[row]),
+        "label": columns.texts(trace.labels["name"], label_of_kernels(trace)[row]),
         "step": columns.references(columns.row_numbers(kernels["step"])),
     }
 

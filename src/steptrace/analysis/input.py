@@ -94,7 +94,7 @@ def input_wait(trace: Trace) -> Input:
 
 
 @once
-def _waits(trace: Trace) -> tuple[Literal["loader", "section"], Ints, Spans] | None:
+def _waits(trace: Trace) -> tuple[Literal["loader", "label"], Ints, Spans] | None:
     """The source of the waits, their starts (sorted) and their union; None without signs of a loader."""
     loader = _labelled(trace, lambda name: bool(LOADER_LABEL.match(name)))
     if len(loader):
@@ -102,12 +102,12 @@ def _waits(trace: Trace) -> tuple[Literal["loader", "section"], Ints, Spans] | N
     data, copy = (_labelled(trace, lambda name, label=label: name == label) for label in (_DATA, _COPY))
     if len(data) == 0 or len(copy) == 0:
         return None
-    return "section", np.sort(data[:, 0]), intervals.subtract(intervals.union(data), intervals.union(copy))
+    return "label", np.sort(data[:, 0]), intervals.subtract(intervals.union(data), intervals.union(copy))
 
 
 def _labelled(trace: Trace, wanted: Any) -> Spans:
     """The spans of wanted labels on training threads; of nested ones only the outer."""
-    labels = trace.annotations
+    labels = trace.labels
     rows = labels[map_names(labels["name"], wanted) & on_training(trace, labels)].sort_values(
         ["thread", "ts", "dur"], ascending=[True, True, False], kind="stable"
     )

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from steptrace.analysis.common.annotations import annotation_times
+from steptrace.analysis.common.labels import label_times
 from steptrace.documents.labels import OptimizerCall
 from steptrace.documents.table import frame_of
 from steptrace.trace.columns import Rows, nearest, row_numbers, start_end, take
@@ -27,17 +27,17 @@ _LABEL: Final = re.compile(r"^Optimizer\.(step|zero_grad)#(.+)\.(?:step|zero_gra
 @once
 def optimizer_calls(trace: Trace) -> pd.DataFrame:
     """The labelled calls of optimizers, by label (table `optimizer_calls`)."""
-    labels = trace.annotations
+    labels = trace.labels
     matches = {str(name): match for name in labels["name"].unique() if (match := _LABEL.match(str(name)))}
     if not matches:
         return frame_of(OptimizerCall)
     trace = _without_closures(trace, labels["name"].isin(list(matches)).to_numpy(dtype=bool))
-    labels = trace.annotations
+    labels = trace.labels
     names = labels["name"].astype(object)
     parent = row_numbers(labels["parent"])
     holder = nearest(parent, names.isin(list(matches)).to_numpy(dtype=bool))
     operators = _operators(trace, holder, names)
-    times = annotation_times(trace).set_index("label").to_dict("index")
+    times = label_times(trace).set_index("label").to_dict("index")
     above = take(holder, parent)
     inside_own = (above >= 0) & (names.to_numpy()[np.maximum(above, 0)] == names.to_numpy())
     calls = names[~inside_own].value_counts()
@@ -72,20 +72,20 @@ def _without_closures(trace: Trace, optimizers: NDArray[np.bool_]) -> Trace:
         return trace
     nodes = nodes.sort_values("ts")
     begin, until = nodes["ts"].to_numpy(), np.maximum.accumulate((nodes["ts"] + nodes["dur"]).to_numpy())
-    labels = trace.annotations
+    labels = trace.labels
     start, end = start_end(labels)
     last = np.searchsorted(begin, end) - 1  # the last node that begins before the label ends
     inside = optimizers & (last >= 0) & (begin[last] >= start)
     moved = np.where(inside, np.minimum(until[last], end), start)
-    return replace(trace, annotations=labels.assign(ts=moved, dur=end - moved))
+    return replace(trace, labels=labels.assign(ts=moved, dur=end - moved))
 
 
 def _operators(trace: Trace, holder: Rows, names: "pd.Series[Any]") -> pd.DataFrame:
     """The operators called directly under each label: `name` and the `label` that holds them."""
-    label = take(holder, row_numbers(trace.ops["annotation"]))
+    label = take(holder, row_numbers(trace.ops["label"]))
     caller = row_numbers(trace.ops["parent"])
     # Operators called by one inside the label do not count; an operator around the label does not hide its children.
     direct = (label >= 0) & (take(label, caller) != label)
-    direct &= trace.ops["ts"].to_numpy() >= take(trace.annotations["ts"].to_numpy(), label)
+    direct &= trace.ops["ts"].to_numpy() >= take(trace.labels["ts"].to_numpy(), label)
     called = trace.ops["name"].astype(str).to_numpy(dtype=object)[direct]
     return pd.DataFrame({"name": called, "label": names.to_numpy()[label[direct]]}, dtype=object)

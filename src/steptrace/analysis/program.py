@@ -36,7 +36,7 @@ MOST_BOXES = 1200
 #: Parent, kind and name of each event; the text of each name.
 _Boxes = tuple[Rows, NDArray[np.int8], Rows, list[str]]
 
-_KINDS = ("root", "thread", "frame", "annotation", "op", "call", "backward", "compute", "comm", "memory")
+_KINDS = ("root", "thread", "frame", "label", "op", "call", "backward", "compute", "comm", "memory")
 
 
 class FlameRow(Document, frozen=True):
@@ -46,7 +46,7 @@ class FlameRow(Document, frozen=True):
     kind: Annotated[
         str,
         field(
-            "`root`, `thread`, `frame`, `annotation`, `op`, `call`, `backward`, or a kernel's class: `compute`, "
+            "`root`, `thread`, `frame`, `label`, `op`, `call`, `backward`, or a kernel's class: `compute`, "
             "`comm`, `memory`."
         ),
     ]
@@ -126,7 +126,7 @@ def shown(flame: pd.DataFrame) -> Flame | None:
 def _shown(tree: pd.DataFrame) -> Mask:
     """A mask of the events that get a box."""
     own = map_names(tree["name"], lambda name: name.startswith("nn.Module") or frame_role(name) == USER)
-    is_frame, is_label = (tree["kind"] == "frame").to_numpy(), (tree["kind"] == "annotation").to_numpy()
+    is_frame, is_label = (tree["kind"] == "frame").to_numpy(), (tree["kind"] == "label").to_numpy()
     result: Mask = np.where(is_frame, own, ~(is_label & marks_steps(tree)))
     return result
 

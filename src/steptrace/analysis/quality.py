@@ -70,7 +70,7 @@ def quality(trace: Trace) -> Quality:
 
 def _steps_marked(trace: Trace) -> QualityCheck:
     steps = len(trace.steps)
-    says = "no step annotation (ProfilerStep#N): figures cover the whole trace, per-step figures are missing"
+    says = "no step label (ProfilerStep#N): figures cover the whole trace, per-step figures are missing"
     return QualityCheck("steps marked", int(steps == 0), 1, steps == 0, f"{steps} steps" if steps else says)
 
 

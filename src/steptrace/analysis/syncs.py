@@ -17,7 +17,6 @@ import pandas as pd
 from steptrace import intervals
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.rows import rows
-from steptrace.analysis.idle import idle_gaps
 from steptrace.documents.syncs import Syncs, SyncSite
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import Mask, counted, spans_of, start_end, unmeasured
@@ -50,9 +49,8 @@ def sync_costs(trace: Trace) -> pd.DataFrame:
 def sync_sites(trace: Trace) -> pd.DataFrame:
     """The counted syncs of `sync_costs` per site and kind, the most blocking first.
 
-    Returns the site's columns, `kind`, `count`, `blocked_ns`, `exposed_idle_ns` and `ceiling_ns`, and each of the four
-    per step (null without steps). Idle time that several syncs of a site expose is counted once; different sites can
-    share some.
+    Returns the site's columns, `kind`, `count`, `blocked_ns`, `exposed_idle_ns`, `ceiling_ns` and `count_per_step`
+    (null without steps). Idle time that several syncs of a site expose is counted once; different sites can share some.
     """
     steps, costs = len(trace.steps), sync_costs(trace)
     sites = [
@@ -68,8 +66,7 @@ def sync_sites(trace: Trace) -> pd.DataFrame:
     table = pd.DataFrame(sites, columns=[*SITE_KEY, "count", "blocked_ns", "exposed_idle_ns", "ceiling_ns"])
     table = table.astype({"line": "Int64", "program_line": "Int64", "count": "int64", "blocked_ns": "int64"})
     table = table.astype({"exposed_idle_ns": "Int64", "ceiling_ns": "Int64"})
-    for column in ("count", "blocked_ns", "exposed_idle_ns", "ceiling_ns"):
-        table[f"{column}_per_step"] = table[column].astype("Float64") / (steps or pd.NA)
+    table["count_per_step"] = table["count"].astype("Float64") / (steps or pd.NA)
     return table.sort_values(["blocked_ns", "count"], ascending=False, kind="stable", ignore_index=True)
 
 
@@ -77,22 +74,8 @@ def exposed_idle(trace: Trace, costs: pd.DataFrame) -> int | None:
     """The GPU's idle time, each ns once, that any of these rows of `sync_costs` exposes; None without a GPU."""
     if trace.device is None:
         return None
-    return intervals.measure(intervals.intersect(idle_spans(trace), _windows(costs)))
-
-
-def caused_idle(costs: pd.DataFrame, gaps: pd.DataFrame) -> int:
-    """The part of these syncs' exposed idle time that is in gaps (`idle_gaps`) with the cause `sync`, in ns.
-
-    A sync's exposed idle holds every gap until the next launched work begins, also gaps between kernels queued before
-    it, which the host did not cause.
-    """
-    own = intervals.union(spans_of(gaps[(gaps["cause"] == "sync").to_numpy()]))
-    return intervals.measure(intervals.intersect(own, _windows(costs)))
-
-
-def _windows(costs: pd.DataFrame) -> Spans:
-    """The union of the spans from each sync's start to the first GPU work launched after it."""
-    return intervals.union(intervals.spans(costs["ts"], costs["exposed_until"].astype("int64")))
+    exposed = intervals.union(intervals.spans(costs["ts"], costs["exposed_until"].astype("int64")))
+    return intervals.measure(intervals.intersect(idle_spans(trace), exposed))
 
 
 def idle_spans(trace: Trace) -> Spans:
@@ -120,11 +103,7 @@ def _launch_order(trace: Trace, wanted: Mask | bool = True) -> tuple[Ints, Ints]
 
 
 def syncs(trace: Trace) -> Syncs:
-    """Counts, blocked time and exposed idle of the counted syncs, by kind and by site.
-
-    `caused_idle_ns` is the part of the exposed idle in gaps caused by a sync; other gaps have another cause, such as
-    the pause between queued kernels.
-    """
+    """Counts, blocked time and exposed idle of the counted syncs, by kind and by site."""
     device = trace.device
     costs = sync_costs(trace)
     taken = costs[costs["counted"].to_numpy()]
@@ -139,7 +118,6 @@ def syncs(trace: Trace) -> Syncs:
         by_step=None if per_step is None else tuple(per_step),
         blocked_ns=int(taken["blocked_ns"].sum()),
         exposed_idle_ns=exposed_idle(trace, taken),
-        caused_idle_ns=None if device is None else caused_idle(taken, idle_gaps(trace)),
         ceiling_ns=None if device is None else ceiling_ns(trace, costs, set(taken.index)),
         by_kind={str(kind): int(n) for kind, n in taken["kind"].value_counts().sort_index().items()},
         outside_steps=int((~in_step).sum()),

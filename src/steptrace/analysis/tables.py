@@ -6,11 +6,11 @@ from typing import Final
 
 import pandas as pd
 
-from steptrace.analysis.common.annotations import annotation_times, section_medians, section_times
 from steptrace.analysis.common.call_tree import call_tree, kernel_origins
 from steptrace.analysis.common.gpu_time import step_times
+from steptrace.analysis.common.labels import label_times
 from steptrace.analysis.common.launches import launch_times
-from steptrace.analysis.communication.collectives import collective_times, host_collectives
+from steptrace.analysis.communication.collectives import collective_times
 from steptrace.analysis.copies import copies, copy_rates
 from steptrace.analysis.critical_path.measure import critical_paths
 from steptrace.analysis.idle import idle_by_stream, idle_gaps
@@ -48,21 +48,18 @@ OF_CALL_TREE: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
 #: may be asked for in any order. Without GPU work those of the GPU have no rows.
 OF_TRACE: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
     **OF_CALL_TREE,
-    "critical_path": lambda trace: critical_paths(trace)[0],
+    "critical_path": critical_paths,
     "quality_checks": quality_checks,
     "idle_by_stream": idle_by_stream,
     "idle_gaps": idle_gaps,
     "queue_lengths": queue_lengths,
     "copy_rates": copy_rates,
-    "host_collectives": host_collectives,
     "collective_times": collective_times,
     "sync_costs": sync_costs,
     "sync_sites": sync_sites,
     "step_times": step_times,
-    "section_times": section_times,
-    "sections": section_medians,
     "input_waits": input_waits,
-    "annotation_times": annotation_times,
+    "label_times": label_times,
     "optimizer_calls": optimizer_calls,
     "kernel_names": kernel_table,
     "kernel_types": kernel_types,

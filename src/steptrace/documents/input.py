@@ -24,7 +24,7 @@ class InputWaitOfStep(Document, frozen=True):
 class Input(Document, frozen=True):
     """Waiting for data: the steps together, and each."""
 
-    source: Annotated[Literal["loader", "section"] | None, field("What tells of waits: a DataLoader, or our label.")]
+    source: Annotated[Literal["loader", "label"] | None, field("What tells of waits: a DataLoader, or our label.")]
     steps: Annotated[int | None, field("Steps; null for a trace without.")]
     window_ns: Annotated[int, field("Time of the steps, or of the trace.")]
     waits: Annotated[int | None, column("Waits", "Waits.", total=True)]

@@ -114,7 +114,7 @@ class Sequence(Document, frozen=True):
     Calls with the same sequence are counted together; of callers of the same work the outermost stands for all.
     """
 
-    kind: Annotated[str, key("Under", "`op` or `annotation`.")]
+    kind: Annotated[str, key("Under", "`op` or `label`.")]
     name: Annotated[str, key("Name", "Operator or label.")]
     length: Annotated[int, column("Length", "Activities in the sequence.")]
     count: Annotated[int, column("Times", "Calls that launched exactly this sequence.", total=True)]

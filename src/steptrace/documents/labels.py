@@ -6,15 +6,6 @@ from steptrace.documents.base import Document, field
 from steptrace.documents.column import column, key
 
 
-class Section(Document, frozen=True):
-    """One label of the program within steps, as medians over the steps."""
-
-    label: Annotated[str, key("Label", "The `record_function` label.")]
-    count_per_step: Annotated[float, column("Per step", "How often it is used.")]
-    host_ns_per_step: Annotated[float, column("Host time per step", "Host time in them.")]
-    device_ns_per_step: Annotated[float | None, column("GPU time per step", "GPU time of what was launched in them.")]
-
-
 class Label(Document, frozen=True):
     """All uses of one label, with the GPU's time that belongs to them."""
 

@@ -11,7 +11,7 @@ from steptrace.documents.gpu_time import GpuTime, StepTime
 from steptrace.documents.idle import HostGaps, Idle
 from steptrace.documents.input import Input
 from steptrace.documents.kernels import KernelName, KernelType, Precision, Sequence
-from steptrace.documents.labels import Label, OptimizerCall, Section
+from steptrace.documents.labels import Label, OptimizerCall
 from steptrace.documents.launches import Launches
 from steptrace.documents.memory import DeviceMemory
 from steptrace.documents.overview import Overview
@@ -80,8 +80,7 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     critical_path: Annotated[
         CriticalPath | None, subject("Critical path", "the trace holds no host event", folded=True)
     ]
-    sections: Annotated[tuple[Section, ...], subject("Labels", "the trace holds no label", folded=True)]
-    annotations: Annotated[tuple[Label, ...], field("Each label over the whole trace.")]
+    labels: Annotated[tuple[Label, ...], subject("Labels", "the trace holds no label", folded=True)]
     optimizer: Annotated[
         tuple[OptimizerCall, ...] | None, subject("Optimizer", "the trace holds no call of an optimizer", folded=True)
     ]
@@ -124,7 +123,7 @@ class TraceExcerpt(Document, frozen=True):
 class Summary(File, frozen=True, kw_only=True):
     """The content of summary.json."""
 
-    schema_version: Annotated[int, field("Version of this document.")] = 5
+    schema_version: Annotated[int, field("Version of this document.")] = 6
     warnings: Annotated[tuple[str, ...], field("What keeps the traces from being one job's.")]
     traces: Annotated[tuple[TraceSummary, ...], field("Each trace, by rank.")]
     ranks: Annotated[Ranks | None, field("What the ranks say together; null for one trace.")] = None

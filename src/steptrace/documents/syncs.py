@@ -44,39 +44,25 @@ class SyncSite(Site, frozen=True, kw_only=True):
 
     count: Annotated[int, column("Syncs", "Syncs in all steps.", total=True)]
     blocked_ns: Annotated[
-        int,
-        column("Host blocked, in all", "Host time in the waiting calls; the GPU may be busy meanwhile.", total=True),
+        int, column("Host blocked", "Host time in the waiting calls; the GPU may be busy meanwhile.", total=True)
     ]
     exposed_idle_ns: Annotated[
         int | None,
         column(
-            "Exposed idle, in all",
+            "GPU idle until next work",
             "GPU idle time from a sync's start to the first work launched after it; without any the sync costs "
             "nothing.",
             total=True,
         ),
     ]
-    blocked_ns_per_step: Annotated[
-        float | None, column("Host blocked", "Host time in the waiting calls; the GPU may be busy meanwhile.")
-    ]
-    exposed_idle_ns_per_step: Annotated[
-        float | None,
-        column(
-            "GPU idle until next work",
-            "GPU idle time from a sync's start to the first work launched after it; without any the sync costs "
-            "nothing.",
-        ),
-    ]
     ceiling_ns: Annotated[
-        int | None, column("Saves at most, in all", "Upper bound of what removing these saves, over all steps.")
-    ]
-    ceiling_ns_per_step: Annotated[
-        float | None,
+        int | None,
         column(
             "Saves at most",
             "Upper bound of what removing these syncs saves: the time that they block the host, but not more than "
             "the GPU's idle time that can close up. Less than the idle time until the next work where the host needs "
             "that time anyway, to launch it.",
+            total=True,
         ),
     ]
 
@@ -118,9 +104,6 @@ class Syncs(Document, frozen=True):
     blocked_ns: Annotated[int, column("Host blocked, in all", "Time the host was blocked in all steps.", total=True)]
     exposed_idle_ns: Annotated[
         int | None, column("GPU idle until next work, in all", "GPU idle time exposed, each instant once.", total=True)
-    ]
-    caused_idle_ns: Annotated[
-        int | None, column("Caused by syncs, in all", "Of the exposed idle, in gaps caused by a sync.", total=True)
     ]
     ceiling_ns: Annotated[
         int | None, column("Saves at most, in all", "Upper bound of what all steps save without any of them.")

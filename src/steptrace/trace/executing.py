@@ -89,7 +89,7 @@ class ExecutingLines:
             distinct = {line for step in steps.values() for line in step}
             self._recorded[key] = _Recorded([*steps.values()], distinct.pop() if len(distinct) == 1 else None)
         self._find_visible(set(op_lines["op"]))
-        self._number_ops(texts(self._trace.annotations["name"], labels).tolist(), callers)
+        self._number_ops(texts(self._trace.labels["name"], labels).tolist(), callers)
 
     def _find_visible(self, recorded: set[str]) -> None:
         """For each operator itself or the recorded one around it, or -1.

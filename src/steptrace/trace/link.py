@@ -91,7 +91,7 @@ def link(raw: RawTrace) -> Trace:
             parent=references(op_parent),
             backward=backward,
             forward=references(_forward_ops(ops, op_parent)),
-            annotation=references(around(labels, ops)),
+            label=references(around(labels, ops)),
             frame=references(around(frames, ops)),
             step=references(step_of(ops["ts"], steps)),
         ),
@@ -102,8 +102,8 @@ def link(raw: RawTrace) -> Trace:
         ),
         syncs=find_syncs(launches, calls["kind"], kernels, steps, threads),
         frames=tables.host_table("frames", frames, names, parent=references(parents(frames))),
-        annotations=tables.host_table(
-            "annotations",
+        labels=tables.host_table(
+            "labels",
             labels,
             names,
             parent=references(parents(labels)),
@@ -116,7 +116,7 @@ def link(raw: RawTrace) -> Trace:
 
 
 def step_of(times: Ints, steps: pd.DataFrame) -> Ints:
-    """Row of the step whose host annotation holds each instant, -1 outside the steps."""
+    """Row of the step whose host label holds each instant, -1 outside the steps."""
     if len(steps) == 0:
         return np.full(len(times), -1, dtype=np.int64)
     starts = steps["ts"].to_numpy()

@@ -76,7 +76,7 @@ class Trace:
     collectives: pd.DataFrame
     syncs: pd.DataFrame
     frames: pd.DataFrame
-    annotations: pd.DataFrame
+    labels: pd.DataFrame
     memory: pd.DataFrame
     lines: "SourceLines | None" = None
     memory_record: "RunMemory | None" = None

@@ -26,12 +26,12 @@ class ThreadRow(Document, frozen=True):
 
 
 class StepRow(Document, frozen=True):
-    """One training step, marked by the profiler's `ProfilerStep#N` annotation on the host."""
+    """One training step, marked by the profiler's `ProfilerStep#N` label on the host."""
 
     index: Annotated[int, field("The N of `ProfilerStep#N`.")]
     ts: _Ts
     dur: Annotated[int, field("Length, up to the end of the last GPU work launched in the step.")]
-    host_dur: Annotated[int, field("Length of the host's annotation alone.")]
+    host_dur: Annotated[int, field("Length of the host's label alone.")]
     thread: _Thread
 
 
@@ -50,7 +50,7 @@ class OpRow(Document, frozen=True):
     backward: Annotated[bool, field("Whether it runs in the backward pass.")]
     parent: Annotated[int | None, field("Row of `ops`: the operator that called it.")]
     forward: Annotated[int | None, field("Row of `ops`: the forward operator that a backward one belongs to.")]
-    annotation: Annotated[int | None, field("Row of `annotations`: the innermost label around it.")]
+    label: Annotated[int | None, field("Row of `labels`: the innermost label around it.")]
     frame: Annotated[int | None, field("Row of `frames`: the innermost Python frame around it.")]
     step: _Step
 
@@ -123,14 +123,14 @@ class FrameRow(Document, frozen=True):
     parent: Annotated[int | None, field("Row of `frames`: the calling frame.")]
 
 
-class AnnotationRow(Document, frozen=True):
+class LabelRow(Document, frozen=True):
     """One labelled part of the program (`record_function`, `user_annotation`)."""
 
     ts: _Ts
     dur: _Dur
     thread: _Thread
     name: Annotated[str, field("The label.")]
-    parent: Annotated[int | None, field("Row of `annotations`: the label around it.")]
+    parent: Annotated[int | None, field("Row of `labels`: the label around it.")]
     bytes: Annotated[int | None, field("What a host's collective is given, by PyTorch's label for it.")]
     step: _Step
 
@@ -158,6 +158,6 @@ TABLES: Final[dict[str, type[Document]]] = {
     "collectives": CollectiveRow,
     "syncs": SyncRow,
     "frames": FrameRow,
-    "annotations": AnnotationRow,
+    "labels": LabelRow,
     "memory": MemoryRow,
 }

@@ -222,7 +222,7 @@ def label_rows(trace: Trace, events: pd.DataFrame) -> Ints:
 
     On a GPU the backward pass runs in a thread without labels: it gets the label of the step's own thread at the time.
     """
-    labels = trace.annotations
+    labels = trace.labels
     proper = nearest(row_numbers(labels["parent"]), ~marks_steps(labels))
     own = take(proper, innermost(labels, events))
     if len(trace.steps) == 0:
@@ -235,7 +235,7 @@ def label_rows(trace: Trace, events: pd.DataFrame) -> Ints:
 def _labels_of(trace: Trace, events: pd.DataFrame, op: Ints) -> tuple[list[str | None], list[str | None]]:
     """The innermost label of each event, and the phase of the step it is in."""
     rows = label_rows(trace, events)
-    labels = trace.annotations
+    labels = trace.labels
     parent = row_numbers(labels["parent"])
     is_step = marks_steps(labels)
     outermost_of = nearest(parent, (parent < 0) | is_step[parent] if len(parent) else np.empty(0, dtype=bool))

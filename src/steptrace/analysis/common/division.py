@@ -145,7 +145,7 @@ def gap_causes(trace: Trace) -> tuple[Spans, NDArray[np.object_]]:
 @once
 def loader_spans(trace: Trace) -> Spans:
     """The spans in which a training thread was waiting in the data loader's `__next__`."""
-    labels = trace.annotations
+    labels = trace.labels
     rows = labels[map_names(labels["name"], LOADER_LABEL.match) & on_training(trace, labels)]
     return intervals.union(spans_of(rows))
 

@@ -54,7 +54,7 @@ def gpu_time(trace: Trace) -> GpuTime:
 def step_times(trace: Trace) -> pd.DataFrame:
     """One row per step: `index`, `start_ns`, `dur_ns`, `host_dur_ns`, and the GPU's time in it.
 
-    A step is the host's `ProfilerStep#N` annotation, extended to the end of the last GPU work launched in it; so steps
+    A step is the host's `ProfilerStep#N` label, extended to the end of the last GPU work launched in it; so steps
     can overlap. The GPU's columns (`exclusive_times`) hold what ran in that time, whichever step launched it; null
     without a GPU.
     """

@@ -27,7 +27,7 @@ def is_training(trace: Trace) -> bool | None:
 
     A graph of kernels launched at once may hold either, and a trace without operators shows none.
     """
-    labels = [str(name) for name in trace.annotations["name"].unique()]
+    labels = [str(name) for name in trace.labels["name"].unique()]
     if trace.ops["backward"].any() or any(
         name in ("backward", "optimizer") or name.startswith("Optimizer.") for name in labels
     ):
@@ -41,7 +41,7 @@ def labelled_parts(trace: Trace, *, in_steps: bool = False) -> pd.DataFrame:
 
     Other loops may compute the loss inside a part called forward: the time then belongs to the outer part.
     """
-    labels = trace.annotations
+    labels = trace.labels
     wanted = labels["name"].isin(HOST_PARTS).to_numpy() & on_training(trace, labels)
     wanted &= labels["step"].notna().to_numpy() | (not in_steps)
     parts: pd.DataFrame = labels[wanted & ~has_ancestor(row_numbers(labels["parent"]), wanted)]
@@ -53,7 +53,7 @@ def unlabelled_parts(trace: Trace) -> list[tuple[int, int, str]]:
 
     A backward pass is the span of its operators between two other parts, or between two steps.
     """
-    labels, ops = trace.annotations, trace.ops
+    labels, ops = trace.labels, trace.ops
     labels = labels[on_training(trace, labels)]
     spans = [
         (int(ts), int(ts + dur), phase)

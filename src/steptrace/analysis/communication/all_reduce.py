@@ -17,10 +17,10 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.busy import activity
-from steptrace.analysis.communication.collectives import collective_times, host_collectives, host_compute
+from steptrace.analysis.communication.collectives import gpu_collectives, host_collectives, host_compute
 from steptrace.documents.communication import AllReduce, ReducePasses, Redundant
 from steptrace.intervals import Ints, Spans
-from steptrace.trace.columns import row_numbers
+from steptrace.trace.columns import row_numbers, take
 from steptrace.trace.model import Trace, launched_at
 
 ALL_REDUCE = "all_reduce"
@@ -65,7 +65,7 @@ def _sources(trace: Trace) -> Iterator[tuple[Literal["gpu", "host"], pd.DataFram
         yield "host", host_collectives(trace), host_compute(trace)
         return
     compute = activity(trace).compute
-    yield "gpu", collective_times(trace), compute
+    yield "gpu", gpu_collectives(trace), compute
     # gloo with GPUs: operators only launch there, so only kernels hide the host's all-reduces.
     yield "host", host_collectives(trace), compute
 
@@ -83,13 +83,12 @@ def figures_of(reduces: pd.DataFrame, compute: Spans | None) -> dict[str, Any]:
 
 def reduce_passes(trace: Trace) -> ReducePasses | None:
     """The redundant all-reduces of a trace's steps; None without steps, labelled passes, or all-reduces."""
-    labels = trace.annotations
+    labels = trace.labels
     forward = labels[((labels["name"] == FORWARD) & labels["step"].notna()).to_numpy(dtype=bool)]
     chosen = all_reduces(trace) if len(forward) else None
     if len(trace.steps) == 0 or chosen is None:
         return None
-    source, reduces, _ = chosen
-    reduces = reduces.assign(asked=_asked(trace, source, reduces))
+    reduces = chosen[1].assign(asked=_asked(trace, chosen[1]))
     step, begun = row_numbers(forward["step"]), forward["ts"].to_numpy()
     per_step = [
         _of_step(reduces[(reduces["step"] == k).to_numpy()], np.sort(begun[step == k])) for k in range(len(trace.steps))
@@ -115,7 +114,7 @@ def _of_step(reduces: pd.DataFrame, begun: Ints) -> pd.DataFrame:
     return redundant
 
 
-def _asked(trace: Trace, source: str, reduces: pd.DataFrame) -> Ints:
+def _asked(trace: Trace, reduces: pd.DataFrame) -> Ints:
     """When the host launched each all-reduce, or its own start."""
-    launched = launched_at(trace)[reduces["kernel"]] if source == "gpu" else np.full(len(reduces), -1, dtype=np.int64)
+    launched = take(launched_at(trace), row_numbers(reduces["kernel"]))
     return np.where(launched >= 0, launched, reduces["ts"])

@@ -37,33 +37,28 @@ _Group = Annotated[str | None, field("Process group, null if not in the trace.")
 
 
 class CollectiveTime(Document, frozen=True):
-    """One collective's activity on a GPU, and how much of it computation did not hide."""
+    """One collective: its activity on a GPU, or PyTorch's label around it where the host carried it out (gloo).
 
-    kernel: Annotated[int, key("", "Row of `kernels`.")]
+    `exposed_ns` is its own length without a compute kernel on any stream of the GPU, on a host without an operator.
+    Collectives that run at once each count theirs, so the sum can exceed `exposed_comm_ns`, which counts each instant
+    once.
+    """
+
+    kernel: Annotated[int | None, key("", "Row of `kernels`; null for one of the host.")]
+    label: Annotated[int | None, key("", "Row of `labels`: the label around it; null for one of a GPU.")]
     collective: _Collective
     group: _Group
-    stream: Annotated[int, field("Stream it ran on.")]
-    step: Annotated[int | None, field("Row of `steps`: the step that launched it, null outside them.")]
-    ts: Annotated[int, field("Start.")]
-    dur_ns: Annotated[int, field("Length, waiting for other ranks included.")]
-    exposed_ns: Annotated[int, field("Of its length, without a compute kernel running.")]
-    bytes: Annotated[int | None, field("The larger of what this rank gives and gets; null if not in the trace.")]
-
-
-class HostCollective(Document, frozen=True):
-    """One collective that the host carried out itself (gloo), and how much of it no operator hid."""
-
-    annotation: Annotated[int, key("", "Row of `annotations`: PyTorch's label around it.")]
-    collective: _Collective
-    thread: Annotated[int, field("Row of `threads`: what carried it out.")]
-    step: Annotated[int | None, field("Row of `steps`: the step it began in, null outside them.")]
+    stream: Annotated[int | None, field("Stream it ran on; null for one of the host.")]
+    thread: Annotated[int | None, field("Row of `threads`: what carried it out; null for one of a GPU.")]
+    step: Annotated[int | None, field("Row of `steps`: the step that launched it, or it began in; null outside them.")]
     ts: Annotated[int, field("Start.")]
     dur_ns: Annotated[int, field("Length, waiting for other ranks included.")]
     exposed_ns: Annotated[
-        int | None,
-        field("Of its length, without an operator on a thread that does training work; null if none is recorded."),
+        int | None, field("Of its length, what no computation hid; null on a host where no operator is recorded.")
     ]
-    bytes: Annotated[int | None, field("What this rank gives; null if not in the trace.")]
+    bytes: Annotated[
+        int | None, field("The larger of what this rank gives and gets, on a host what it gives; null if not recorded.")
+    ]
 
 
 class MatchedCollective(Document, frozen=True):
@@ -75,7 +70,7 @@ class MatchedCollective(Document, frozen=True):
     matched_by: Annotated[str, field("`sequence` (group and number), `order` (on a host) or `time` (aligned times).")]
     rank: Annotated[int, key("", "Rank, or the trace's place in the list where traces do not say.")]
     kernel: Annotated[int | None, field("Row of that rank's `kernels`, null for a collective of the host.")]
-    annotation: Annotated[int | None, field("Row of that rank's `annotations`, null for one of a GPU.")]
+    label: Annotated[int | None, field("Row of that rank's `labels`, null for one of a GPU.")]
     step: Annotated[int | None, field("Row of that rank's `steps`.")]
     start_ns: Annotated[int, field("Aligned start.")]
     dur_ns: Annotated[int, field("Length.")]
@@ -85,11 +80,23 @@ class MatchedCollective(Document, frozen=True):
 
 @once
 def collective_times(trace: Trace) -> pd.DataFrame:
-    """The collectives of one GPU in order of time: the table `CollectiveTime`.
+    """The table `CollectiveTime`: the collectives of the analysed GPU, and then the host's, each in order of time."""
+    return pd.concat([_on_the_gpu(trace), _on_the_host(trace)], ignore_index=True)
 
-    `exposed_ns` is a collective's own length without a compute kernel on any stream of the GPU. Collectives that run
-    at once each count theirs, so the sum can exceed the GPU's `exposed_comm_ns`, which counts each instant once.
-    """
+
+def gpu_collectives(trace: Trace) -> pd.DataFrame:
+    """Those of the GPU alone."""
+    times = collective_times(trace)
+    return times[times["kernel"].notna().to_numpy()]
+
+
+def host_collectives(trace: Trace) -> pd.DataFrame:
+    """Those of the host alone."""
+    times = collective_times(trace)
+    return times[times["label"].notna().to_numpy()].reset_index(drop=True)
+
+
+def _on_the_gpu(trace: Trace) -> pd.DataFrame:
     collectives = trace.collectives
     kernel = collectives["kernel"].to_numpy()
     here = trace.kernels["device"].to_numpy()[kernel] == trace.device
@@ -99,15 +106,44 @@ def collective_times(trace: Trace) -> pd.DataFrame:
     hidden = intervals.measure_within(activity(trace).compute, start, start + length)
     return pd.DataFrame(
         {
-            "kernel": kernel,
+            "kernel": counted(kernel.astype(np.int64)),
+            "label": unmeasured(len(kernel)),
             "collective": _called(collectives, kernels),
             "group": collectives["group"].to_numpy(dtype=object),
-            "stream": kernels["stream"].to_numpy(),
+            "stream": counted(kernels["stream"].to_numpy(dtype=np.int64)),
+            "thread": unmeasured(len(kernel)),
             "step": references(row_numbers(kernels["step"])),
             "ts": start,
             "dur_ns": length,
-            "exposed_ns": length - hidden,
+            "exposed_ns": counted(length - hidden),
             "bytes": _bytes(collectives),
+        }
+    )
+
+
+def _on_the_host(trace: Trace) -> pd.DataFrame:
+    labels = trace.labels
+    called = map_names(labels["name"], host_collective, object)
+    label = np.flatnonzero(pd.notna(called))
+    label = label[np.argsort(labels["ts"].to_numpy()[label], kind="stable")]
+    chosen = labels.iloc[label]
+    start, length = chosen["ts"].to_numpy(), chosen["dur"].to_numpy()
+    compute, none = host_compute(trace), unmeasured(len(label))
+    return pd.DataFrame(
+        {
+            "kernel": none,
+            "label": counted(label.astype(np.int64)),
+            "collective": pd.Series(called[label], dtype=object),
+            "group": pd.Series([None] * len(label), dtype=object),
+            "stream": none,
+            "thread": counted(chosen["thread"].to_numpy(dtype=np.int64)),
+            "step": references(row_numbers(chosen["step"])),
+            "ts": start,
+            "dur_ns": length,
+            "exposed_ns": none
+            if compute is None
+            else counted(length - intervals.measure_within(compute, start, start + length)),
+            "bytes": chosen["bytes"].array,
         }
     )
 
@@ -166,11 +202,8 @@ def collectives_by_step(times: pd.DataFrame, trace: Trace) -> pd.DataFrame:
 
 def collectives(trace: Trace) -> Collectives | None:
     """The collectives by name and by step; None if the trace could not show any."""
-    if trace.device is not None:
-        times = collective_times(trace)
-    elif len(host_collectives(trace)):
-        times = host_collectives(trace).assign(group=None)
-    else:
+    times = host_collectives(trace) if trace.device is None else gpu_collectives(trace)
+    if trace.device is None and not len(times):
         return None
     return Collectives(
         count=len(times),
@@ -196,32 +229,6 @@ def _bytes(collectives: pd.DataFrame) -> "pd.Series[int]":
     elements = collectives[["in_elements", "out_elements"]].max(axis=1, skipna=True).astype("Int64")
     elements = elements.reset_index(drop=True)
     return elements * element
-
-
-@once
-def host_collectives(trace: Trace) -> pd.DataFrame:
-    """The collectives that the host carried out, in order of time: the table `HostCollective`."""
-    labels = trace.annotations
-    called = map_names(labels["name"], host_collective, object)
-    label = np.flatnonzero(pd.notna(called))
-    label = label[np.argsort(labels["ts"].to_numpy()[label], kind="stable")]
-    chosen = labels.iloc[label]
-    start, length = chosen["ts"].to_numpy(), chosen["dur"].to_numpy()
-    compute = host_compute(trace)
-    return pd.DataFrame(
-        {
-            "annotation": label.astype(np.int64),
-            "collective": pd.Series(called[label], dtype=object),
-            "thread": chosen["thread"].to_numpy(),
-            "step": chosen["step"].array,
-            "ts": start,
-            "dur_ns": length,
-            "exposed_ns": unmeasured(len(label))
-            if compute is None
-            else counted(length - intervals.measure_within(compute, start, start + length)),
-            "bytes": chosen["bytes"].array,
-        }
-    )
 
 
 def host_compute(trace: Trace) -> Spans | None:

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from steptrace.analysis.communication.collectives import CollectiveTime, collective_times, host_collectives
+from steptrace.analysis.communication.collectives import CollectiveTime, gpu_collectives, host_collectives
 from steptrace.documents.table import names_of
 from steptrace.trace.columns import Ints, row_numbers, unmeasured
 from steptrace.trace.model import Trace
@@ -29,7 +29,7 @@ _POINT_TO_POINT = frozenset({"send", "recv"})
 #: Ends further apart than half of the shorter span belong to different collectives; allows for alignment errors.
 _ALLOWED_SPREADS = 3
 
-_ADDED = ["annotation", "rank", "start", "end", "sequence", "group_key", "step_index", "pairing"]
+_ADDED = ["rank", "start", "end", "sequence", "group_key", "step_index", "pairing"]
 _COLUMNS = [*names_of(CollectiveTime), *_ADDED]
 
 #: Fewest pairs by order alone: a single one always fits.
@@ -102,15 +102,12 @@ def _collectives_of(trace: Trace) -> tuple[pd.DataFrame, pd.DataFrame]:
     The host's have no numbers, and any free thread takes the next one: they count as one stream.
     """
     if trace.devices:
-        times = collective_times(trace)
-        return times.assign(annotation=unmeasured(len(times))), trace.collectives.set_index("kernel").loc[
-            times["kernel"]
-        ]
+        times = gpu_collectives(trace)
+        return times, trace.collectives.set_index("kernel").loc[row_numbers(times["kernel"])]
     times = host_collectives(trace)
-    none = unmeasured(len(times))
     unknown = pd.Series([None] * len(times), dtype=object)
-    described = pd.DataFrame({"group": unknown, "group_ranks": unknown, "sequence": none})
-    return times.assign(kernel=none, group=unknown, stream=0), described
+    described = pd.DataFrame({"group": unknown, "group_ranks": unknown, "sequence": unmeasured(len(times))})
+    return times.assign(stream=0), described
 
 
 def align(collectives: pd.DataFrame, ranks: Sequence[int]) -> Clocks:
@@ -188,7 +185,7 @@ def match(collectives: pd.DataFrame, clocks: Clocks) -> pd.DataFrame:
     offset = collectives["rank"].map(clocks.offset).astype("int64")
     start, end = collectives["start"] + offset, collectives["end"] + offset
     table = collectives.assign(start_ns=start, end_ns=end, matched_by="")
-    by_order = table["annotation"].notna().to_numpy()
+    by_order = table["label"].notna().to_numpy()
     numbered = table["sequence"].notna().to_numpy() | by_order
     groups: list[tuple[str, list[int]]] = [
         ("order" if by_order[rows[0]] else "sequence", list(rows))

@@ -70,7 +70,7 @@ def kernel_types(trace: Trace) -> pd.DataFrame:
 class SequenceRow(Document, frozen=True):
     """One sequence of GPU activities, in order of their start, that every call of a name counted here launched."""
 
-    kind: Annotated[str, key("", "`op` or `annotation`.")]
+    kind: Annotated[str, key("", "`op` or `label`.")]
     name: Annotated[str, key("", "The operator or label.")]
     length: Annotated[int, field("Number of activities in the sequence.")]
     count: Annotated[int, field("Number of calls that launched exactly this sequence.")]
@@ -102,7 +102,7 @@ def kernel_sequences(trace: Trace) -> pd.DataFrame:
     launched = np.where(on_training(trace, tree.iloc[node]), launch_ts, np.iinfo(np.int64).max)
     by_time = np.argsort(launched, kind="stable")
     launched, by_launch = launched[by_time], order[by_time]
-    is_label = (calls["kind"] == "annotation").to_numpy() & calls["training"].to_numpy()
+    is_label = (calls["kind"] == "label").to_numpy() & calls["training"].to_numpy()
     start = calls["ts"].to_numpy()
     first, stop = (np.searchsorted(launched, start + length) for length in (0, calls["host_ns"].to_numpy()))
     is_label &= stop - first != after_node - at_node  # a label with its own thread's work alone is like an operator
@@ -143,7 +143,7 @@ def most_frequent(sequences: pd.DataFrame) -> tuple[Sequence, ...]:
 
 def _calls(trace: Trace, tree: pd.DataFrame) -> pd.DataFrame:
     """The outermost calls of each operator and label; `row` is their row of the tree."""
-    wanted = tree["kind"].isin(["op", "annotation"]).to_numpy() & ~marks_steps(tree)
+    wanted = tree["kind"].isin(["op", "label"]).to_numpy() & ~marks_steps(tree)
     kind, code = (tree[column].cat.codes.to_numpy().astype(np.int32) for column in ("kind", "name"))
     key = np.where(wanted, kind * (int(code.max(initial=0)) + 1) + code + 1, 0)
     outermost = wanted & ~inside_same(key, tree["size"].to_numpy())

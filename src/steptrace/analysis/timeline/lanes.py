@@ -91,14 +91,14 @@ def _chosen(table: pd.DataFrame, time: Shown, wanted: Mask | None = None) -> Int
 def _threads(trace: Trace, time: Shown, op_levels: int) -> tuple[list[Lane], int]:
     """The host threads with labels or operators in the time shown, and how many more there are."""
     # Without the marks of steps, and without the autograd engine's wrappers, which hide their nodes.
-    labels, label_level = _outermost(trace.annotations, time, ~marks_steps(trace.annotations), _LABEL_LEVELS)
+    labels, label_level = _outermost(trace.labels, time, ~marks_steps(trace.labels), _LABEL_LEVELS)
     nodes = map_names(trace.ops["name"], lambda name: not name.startswith(naming.ENGINE))
     ops, op_level = _outermost(trace.ops, time, nodes, op_levels)
     columns = ["ts", "dur", "thread", "name"]
-    rows = pd.concat([trace.annotations[columns].iloc[labels], trace.ops[columns].iloc[ops]])
+    rows = pd.concat([trace.labels[columns].iloc[labels], trace.ops[columns].iloc[ops]])
     is_op, thread = np.repeat([False, True], [len(labels), len(ops)]), rows["thread"].to_numpy()
     names = rows["name"].astype(str).tolist()
-    kinds = [_kind(name, "op" if op else "section") for name, op in zip(names, is_op, strict=True)]
+    kinds = [_kind(name, "op" if op else "label") for name, op in zip(names, is_op, strict=True)]
     events = _events(rows, np.concatenate([label_level, op_level]), kinds, names, time)
     lanes = []
     present = _order(trace, time, thread, events)

@@ -117,14 +117,13 @@ def listing(
     return Explained(html, meanings(type(rows[0]), columns, columns[0].heading.lower()))
 
 
-def site_table(sites: Sequence[Site], anchor: str, *, per_step: bool = True) -> Explained:
+def site_table(sites: Sequence[Site], anchor: str, *, steps: int = 0) -> Explained:
     """The syncs by site, the costliest first; of predicted ones, whose cost nobody knows, the most frequent."""
-    figures = ("count", "blocked_ns", "exposed_idle_ns", "ceiling_ns")
-    names = [f"{name}_per_step" if per_step else name for name in figures]
-    shown = {column.name for column in shown_columns(type(sites[0]))}
-    ranked = sorted(sites, key=lambda site: [-(getattr(site, name, 0) or 0) for name in (names[2], names[1], names[0])])
-    columns = ("file", "op", "kind", "label", "phase", *(name for name in names if name in shown))
-    return listing(ranked, columns, anchor=anchor)
+    columns = {column.name for column in shown_columns(type(sites[0]))}
+    figures = [name for name in ("count", "blocked_ns", "exposed_idle_ns", "ceiling_ns") if name in columns]
+    names: list[str] = [*figures] or ["count_per_step"]
+    ranked = sorted(sites, key=lambda site: [-(getattr(site, name) or 0) for name in names[2::-1]])
+    return listing(ranked, ("file", "op", "kind", "label", "phase", *names), anchor=anchor, steps=steps)
 
 
 def facts(of: Document, names: Sequence[str], *, steps: int = 0) -> Explained:

@@ -48,7 +48,10 @@ def _count(variant: VariantResult) -> float | None:
 def _table(variant: VariantResult) -> Explained:
     """The sites that were traced, else those that are predicted; nothing without any."""
     sites = _sites(variant)
-    return site_table(sites, f"{Anchors().of('site', variant.name)}-") if sites else Explained("")
+    if not sites:
+        return Explained("")
+    steps = variant.trace.quality.steps if variant.trace is not None and sites is variant.sync_sites else 0
+    return site_table(sites, f"{Anchors().of('site', variant.name)}-", steps=steps)
 
 
 def _sites(variant: VariantResult) -> Sequence[Site]:

@@ -22,6 +22,7 @@ STEP_SECTIONS: Final = ("data", "forward", "loss", "backward", "optimizer")
 #: Other labels that are none of a loss: the loop's, and PyTorch's own.
 _OTHER_LABELS: Final = (
     "copy data", "Optimizer.", "enumerate(DataLoader)", "DistributedDataParallel.", "ProfilerStep#", "PyTorch Profiler",
+    "gloo:", "nccl:",
 )  # fmt: skip
 #: A host's memory of which less is used decides nothing between variants.
 _SMALL_PART: Final = 0.05
@@ -229,7 +230,7 @@ def section_times(study: Comparison) -> Html | None:
     each.append(Figure("Step time, unprofiled", study.medians_ms, "ms"))
     tables = [("Each section by itself, synchronised before and after", table(study.variants, each))] if timed else []
     for title, name in (("Inside the loss, host time", "host"), ("Inside the loss, GPU time", "device")):
-        inside = {v.name: _inside_the_loss(v, f"{name}_ns_per_step") for v in study.variants}
+        inside = {v.name: _inside_the_loss(v, f"{name}_ns") for v in study.variants}
         labels = dict.fromkeys(label for of_variant in inside.values() for label in of_variant)
         figures = [Figure(label, {one: of.get(label) for one, of in inside.items()}, "ns", "none") for label in labels]
         shown = [variant for variant in study.variants if inside[variant.name]]
@@ -241,9 +242,11 @@ def section_times(study: Comparison) -> Html | None:
 
 def _inside_the_loss(variant: VariantResult, figure: str) -> dict[str, float]:
     """The labels that are neither the training loop's nor PyTorch's, with their time in ns."""
-    rows = () if variant.trace is None else variant.trace.sections
-    times = {row.label: getattr(row, figure) for row in rows if not row.label.startswith(_OTHER_LABELS)}
-    return {label: ns for label, ns in times.items() if ns is not None and label not in STEP_SECTIONS}
+    if variant.trace is None:
+        return {}
+    rows = (row for row in variant.trace.labels if not row.label.startswith(_OTHER_LABELS))
+    times = {row.label: getattr(row, figure) for row in rows if row.label not in STEP_SECTIONS}
+    return {label: ns / (variant.trace.quality.steps or 1) for label, ns in times.items() if ns is not None}
 
 
 def method(study: Comparison) -> Html:

@@ -151,7 +151,7 @@ def syncs(view: TraceView, prefix: str) -> Parts | None:
         none = f"The host never waits for the GPU{' inside a step' if trace.steps else ''}."
         return [note(none + not_counted * bool(outside))]
     head = note(sync_cost(trace) + not_counted * bool(outside))
-    return [head, site_table(trace.syncs.sites, f"{prefix}site-", per_step=trace.syncs.per_step is not None)]
+    return [head, site_table(trace.syncs.sites, f"{prefix}site-", steps=view.steps)]
 
 
 def sync_cost(trace: TraceSummary) -> str:
@@ -167,7 +167,7 @@ def sync_cost(trace: TraceSummary) -> str:
     def of_step(ns: float) -> str:
         return f"{fmt.duration_ns(ns)} ({fmt.share(window.share(ns))})"
 
-    most, idle = window.per_step(syncs.ceiling_ns), window.per_step(syncs.caused_idle_ns or 0)
+    most, idle = window.per_step(syncs.ceiling_ns), window.parts.get("idle_sync", 0.0)
     whole = "a step" if window.steps else "the trace"
     sentence += f"; without {them} {whole} is at most {of_step(most)} shorter."
     if idle <= most:
@@ -189,7 +189,7 @@ def waiting_for_data(view: TraceView, _: str) -> Parts | None:
     own = "The program uses no PyTorch DataLoader: these are the times of the loop's label `data`, without `copy data`."
     return [
         facts(waits, names, steps=view.steps),
-        *([note(own)] if waits.source == "section" else []),
+        *([note(own)] if waits.source == "label" else []),
         *(_folded(view, "Step by step", waits.by_step, most=20) if len(waits.by_step) > 1 else []),
     ]
 
@@ -250,12 +250,6 @@ def critical_path(view: TraceView, _: str) -> Parts | None:
     else:
         over = f"Means over {path.steps} steps; one takes {length}." if path.steps > 1 else f"One step of {length}."
     return [note(over), listing([row for row in path.classes if row.path_ns], words=PATH_CLASSES)]
-
-
-def labels(view: TraceView, _: str) -> Parts | None:
-    """Every label that the program or PyTorch set, over the whole trace: `sections` has those of the steps alone."""
-    rows = view.trace.annotations
-    return [listing(rows, most=20, steps=view.steps)] if rows else None
 
 
 def roofline(view: TraceView, _: str) -> Parts | None:
@@ -328,7 +322,6 @@ SECTIONS: Final[dict[str, Callable[[TraceView, str], Parts | None]]] = {
     "launches": launches,
     "queues": queues,
     "copies": copies,
-    "sections": labels,
     "roofline": roofline,
     "memory": lambda view, _: memory(view),
     "quality": quality,

@@ -1,0 +1,127 @@
+"""Host and GPU time of each label (`record_function`; PyTorch calls it a user annotation).
+
+A label's GPU work is the work launched inside it, whenever that ran: by its own thread or, while it is open on
+the thread that marks the steps, by any training thread (the backward pass), with or without labels of its own. Holistic
+Trace Analysis instead counts work that overlaps it in time.
+"""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from steptrace import intervals
+from steptrace.documents.labels import Label
+from steptrace.documents.table import validate
+from steptrace.intervals import Ints
+from steptrace.trace.columns import marks_steps, nearest, row_numbers, start_end, take, unmeasured
+from steptrace.trace.model import Trace, launched_at, once
+
+
+@once
+def label_of_kernels(trace: Trace) -> Ints:
+    """Row of the innermost label that each activity was launched in, steps aside; -1 for none."""
+    innermost, *others = _around_launches(trace)
+    for on_behalf in others:
+        innermost = np.where(innermost < 0, on_behalf, innermost)
+    own: Ints = _own(trace)[innermost]
+    return own
+
+
+def work_in_labels(trace: Trace) -> tuple[Ints, Ints]:
+    """Rows `(label, activity)` of the work launched in each label or in one inside it, steps aside."""
+    pairs = [np.empty((0, 2), dtype=np.int64)]
+    above = _own(trace)[np.append(row_numbers(trace.labels["parent"]), -1)]
+    # Work of the backward pass belongs to its own thread's label and to the one that the pass runs for.
+    for around in _around_launches(trace):
+        holder = _own(trace)[around]
+        kernel = np.flatnonzero((holder >= 0) & (trace.kernels["device"] == trace.device).to_numpy())
+        holder = holder[kernel]
+        while len(holder):
+            pairs.append(np.column_stack([holder, kernel]))
+            holder = above[holder]
+            kernel, holder = kernel[holder >= 0], holder[holder >= 0]
+    labels, kernels = np.concatenate(pairs).T
+    # By time: of labels that cross, the later one has the earlier one as its parent even after that has ended.
+    inside = launched_at(trace)[kernels] < start_end(trace.labels)[1][labels]
+    return labels[inside], kernels[inside]
+
+
+@once
+def _around_launches(trace: Trace) -> list[Ints]:
+    """For each activity the innermost label around its launch, -1 for none: on the thread that launched it, then,
+    if another training thread did, on each thread that marks steps."""
+    labels = trace.labels
+    launch = row_numbers(trace.kernels["launch"])
+    time = take(trace.launches["ts"].to_numpy(), launch)
+    thread = take(trace.launches["thread"].to_numpy(), launch)
+    nesting = (labels["thread"].to_numpy(), *start_end(labels))
+    around = [intervals.enclosing(*nesting, thread, time)]
+    training = take(trace.threads["training"].to_numpy(dtype=np.int64), thread) == 1
+    for marking in pd.unique(trace.steps["thread"]):
+        others = np.flatnonzero(training & (thread != marking))
+        on_behalf = np.full(len(launch), -1, dtype=np.int64)
+        on_behalf[others] = intervals.enclosing(*nesting, np.full(len(others), marking, dtype=np.int64), time[others])
+        around.append(on_behalf)
+    return around
+
+
+@once
+def label_times(trace: Trace) -> pd.DataFrame:
+    """Each label with its time on host and GPU, the most host time first (table `label_times`)."""
+    labels = trace.labels
+    own = _own(trace)
+    rows = np.flatnonzero(own[:-1] == np.arange(len(labels)))
+    number, names = pd.factorize(labels["name"].astype(object).iloc[rows], sort=True)
+    label = np.full(len(labels) + 1, -1, dtype=np.int64)
+    label[rows] = number
+    table = pd.DataFrame(
+        {
+            "label": pd.Series(names, dtype=object),
+            "count": np.bincount(number, minlength=len(names)).astype(np.int64),
+            **_host_times(trace, rows, label, len(names)),
+            **_device_times(trace, label, len(names)),
+        }
+    )
+    table = table.sort_values(["host_ns", "label"], ascending=[False, True], kind="stable").reset_index(drop=True)
+    return validate(table, Label)
+
+
+@once
+def _own(trace: Trace) -> Ints:
+    """For each label its row, or for a step's mark the nearest other one around it; -1 at the end, for -1."""
+    labels = trace.labels
+    return np.append(nearest(row_numbers(labels["parent"]), ~marks_steps(labels)), -1)
+
+
+def _host_times(trace: Trace, rows: Ints, label: Ints, count: int) -> dict[str, Ints]:
+    labels = trace.labels
+    (ts, end), thread, threads = start_end(labels), labels["thread"].to_numpy(), len(trace.threads)
+    by_thread = intervals.measure_by_group(label[rows] * threads + thread[rows], ts[rows], end[rows], count * threads)
+    # Time of inner labels is subtracted from the one right around them.
+    holder = _own(trace)[row_numbers(labels["parent"])][rows]
+    inner = rows[holder >= 0]
+    holder = holder[holder >= 0]
+    within = intervals.measure_by_group(
+        holder, np.maximum(ts[inner], ts[holder]), np.minimum(end[inner], end[holder]), len(labels)
+    )
+    self_ns = np.zeros(count, dtype=np.int64)
+    np.add.at(self_ns, label[rows], (end - ts - within)[rows])
+    return {"host_ns": by_thread.reshape(count, threads).sum(axis=1), "host_self_ns": self_ns}
+
+
+def _device_times(trace: Trace, label: Ints, count: int) -> dict[str, Any]:
+    device = trace.device
+    names = ("kernels", "device_ns", "device_self_ns")
+    if device is None:
+        return dict.fromkeys(names, unmeasured(count))
+    holder = label_of_kernels(trace)
+    kernel = np.flatnonzero((holder >= 0) & (trace.kernels["device"] == device).to_numpy())
+    holder = holder[kernel]
+    start, end = start_end(trace.kernels)
+    own = intervals.measure_by_group(label[holder], start[kernel], end[kernel], count)
+    holder, kernel = work_in_labels(trace)
+    # With a label inside itself, each activity counts once.
+    belongs, kernel = np.unique(np.column_stack([label[holder], kernel]), axis=0).T
+    inclusive = intervals.measure_by_group(belongs, start[kernel], end[kernel], count)
+    return dict(zip(names, (np.bincount(belongs, minlength=count).astype(np.int64), inclusive, own), strict=True))
