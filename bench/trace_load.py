@@ -41,6 +41,8 @@ TIMES_AS_FAST, SHARE_OF_MEMORY, MEMORY_GROWTH = 9.0, 0.25, 1.05
 WHOLE_TIMES_AS_FAST, WHOLE_TIMES_LEANER = 9.0, 6.0
 #: And of a small trace to its page, in times of the import of numpy and pandas.
 SMALL_TIMES_IMPORT = 2.5
+#: How often these two are taken; their medians count.
+ROUNDS = 5
 
 _STEP = re.compile(r"ProfilerStep#(\d+)")
 _SHIFTED = ("correlation", "External id", "Python id", "Python parent id", "Sequence number")
@@ -204,17 +206,17 @@ def _measure_python(arguments: Sequence[str], source: Path) -> dict[str, float]:
 
 def _against_import(trace: Path) -> None:
     """Print what `analyze` with its page takes of a small trace, in times of the import of numpy and pandas."""
-    source, rounds = Path(__file__).parents[1] / "src", 5
+    source = Path(__file__).parents[1] / "src"
 
     def cpu(run: Callable[[], dict[str, float]]) -> float:
-        return sorted(run()["cpu_s"] for _ in range(rounds))[rounds // 2]
+        return sorted(run()["cpu_s"] for _ in range(ROUNDS))[ROUNDS // 2]
 
     imports = cpu(lambda: _measure_python(["-c", "import numpy, pandas"], source))
     whole = cpu(lambda: measure_command(("analyze",), trace, source))
     met = "met" if whole <= SMALL_TIMES_IMPORT * imports else "NOT met"
     print(
         f"analyze of {trace.name}, {trace.stat().st_size / 1e3:.0f} kB: {whole:.2f} s of CPU, {whole / imports:.1f} "
-        f"times the import of numpy and pandas, {imports:.2f} s (medians of {rounds}; required "
+        f"times the import of numpy and pandas, {imports:.2f} s (medians of {ROUNDS}; required "
         f"{SMALL_TIMES_IMPORT:g}: {met})"
     )
 

@@ -24,6 +24,7 @@ os.environ.setdefault("FAKECUDA_COMPUTED_BOOL", "1")
 # six times as much in all for tests/train/test_equivalence.py. What needs several threads sets their number itself.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # of programs that are given more
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # more are processes, each of which imports PyTorch
 
 # A shell's `make test &` ignores it, and what tests interrupt would go on.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

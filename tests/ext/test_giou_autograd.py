@@ -113,6 +113,7 @@ def test_compiles_in_one_graph(ops: ModuleType, make_boxes: MakeBoxes, function:
         torch.testing.assert_close(ours.grad, theirs.grad)
 
 
+@pytest.mark.slow  # 20 s of processor time for what the test above shows without code generation
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit, raised by the compiler itself
 def test_compiles_with_inductor(ops: ModuleType, make_boxes: MakeBoxes) -> None:
     torch.compiler.reset()

@@ -22,12 +22,12 @@ ADVICE = [
 
 
 @pytest.fixture(scope="module")
-def study_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
-    """The page of a study with so many variants, the last of which is the fastest; each is made once."""
-    made: dict[int, Path] = {}
+def study_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """The page of a study of so many variants, the last being the fastest, and so much advice; each is made once."""
+    made: dict[tuple[int, int], Path] = {}
 
-    def page(count: int) -> Path:
-        if count not in made:
+    def page(count: int, advice: int = 3) -> Path:
+        if (count, advice) not in made:
             folder = tmp_path_factory.mktemp("first")
             builder = StudyBuilder(folder / "results", baseline="baseline_as_published")
             for n in range(count):
@@ -38,13 +38,13 @@ def study_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
                     f"variant_{n}_of_them" if n else "baseline_as_published", [30 / (1 + n / 9)] * 3, ratio=ratio,
                     syncs={"predicted_per_step": 6}, trace=traced(30 / (1 + n / 9)),
                 )  # fmt: skip
-            builder.comparison["findings"] = ADVICE
+            builder.comparison["findings"] = ADVICE[:advice]
             builder.comparison["question"] = (
                 "What does it cost to launch small operators, and what do fewer of them gain? " * 2
             )
-            made[count] = folder / "page.html"
-            render_study(builder.write(), made[count])
-        return made[count]
+            made[count, advice] = folder / "page.html"
+            render_study(builder.write(), made[count, advice])
+        return made[count, advice]
 
     return page
 
@@ -120,6 +120,13 @@ def test_on_a_phone_advice_is_a_line_each_until_it_is_opened(visit: Any, study_o
     assert summary.bounding_box()["height"] > 30
     wide = opened(visit, study_of(5), LAPTOP)
     assert wide.locator(".first details p").first.is_visible()
+
+
+def test_a_single_thing_to_do_is_open_even_below_the_first_screen(visit: Any, study_of: Callable[..., Path]) -> None:
+    tab = opened(visit, study_of(15, advice=1), LAPTOP)
+    claim = tab.locator(".first details > p").first
+    assert claim.is_visible()
+    assert claim.bounding_box()["y"] > LAPTOP[1] - 100
 
 
 def test_print_shows_what_to_do_first_with_its_reason(visit: Any, study_of: Callable[[int], Path]) -> None:

@@ -24,9 +24,9 @@ def bench() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("runs", [3, 5, 10])
+@pytest.mark.parametrize("runs", [3, 10])
 def test_coverage_and_false_claims(bench: ModuleType, runs: int) -> None:
-    """Long run: coverage 95.8, 95.0, 95.0 %; any false claim in 3.3, 4.4, 4.4 % of studies."""
+    """Long run: coverage 95.8 and 95.0 %; any false claim in 3.3 and 4.4 % of studies."""
     regime = bench.Regime("correlated steps, runs of 2 %", steps=40, rho=0.6)
     outcome = bench.simulate(regime, runs, 1000, seed=1)
     assert 0.93 <= outcome.coverage <= 0.97
