@@ -122,24 +122,21 @@ def _check_queues(works: list[Work], made: Made) -> None:
     table = measured.queues(made.trace).set_index("stream")
     for stream in {w.stream for w in works}:
         linked = [
-            (min(o[1], w.start), w.start, o[0])
+            (min(o[1], w.start), w.start)
             for w, o in zip(works, made.owner, strict=True)
             if o is not None and w.stream == stream
         ]
         if not linked:
             assert stream not in table.index
             continue
-        waiting = [[(e, s, n) for e, s, n in linked if e <= t < s] for t in range(_END)]
-        # A launch is in the queue until the first of its activities on the stream begins.
-        begun = {n: min(s for _, s, m in linked if m == n) for _, _, n in linked}
+        waiting = [[1 for e, s in linked if e <= t < s] for t in range(_END)]
         series = lengths[lengths["stream"] == stream]
-        at = dict(zip(series["ts"], zip(series["length"], series["launches"], strict=True), strict=True))
-        value = (0, 0)
+        at = dict(zip(series["ts"], series["length"], strict=True))
+        value = 0
         for t in range(_END):
             value = at.get(t, value)
-            assert value[0] == len(waiting[t])
-            assert value[1] == len({n for _, _, n in waiting[t] if t < begun[n]})
-        first, last = min(e for e, _, _ in linked), max(s for _, s, _ in linked)
+            assert value == len(waiting[t])
+        first, last = min(e for e, _ in linked), max(s for _, s in linked)
         row = table.loc[stream]
         assert (row["activities"], row["unlinked"]) == (
             len(linked), sum(w.stream == stream and o is None for w, o in zip(works, made.owner, strict=True)),

@@ -103,8 +103,9 @@ def test_two_ranks_leave_one_run_with_expected_and_measured_all_reduce(write_con
     assert [trace.rank for trace in summary.traces] == [0, 1]
     for trace in summary.traces:
         assert trace.all_reduce.source == "host"
-        assert trace.all_reduce.count_per_step == len(said.bucket_bytes)
-        assert trace.all_reduce.bytes_per_step in ((None, said.parameter_bytes) if cut_off else (said.parameter_bytes,))
+        steps, size = trace.quality.steps, trace.all_reduce.bytes
+        assert trace.all_reduce.count == steps * len(said.bucket_bytes)
+        assert size == steps * said.parameter_bytes or (cut_off and size is None)
         # How much is hidden is chance: it may be all of it on a busy machine.
         assert 0 <= trace.all_reduce.exposed_ns <= trace.all_reduce.measured_ns
     together = summary.ranks.all_reduce

@@ -3,18 +3,16 @@
 An activity enters its stream's queue when the call that launches it begins, and leaves it when it starts to run. This
 is Holistic Trace Analysis's definition, applied to every kind of launch: each kernel of a graph enters with the graph's
 one launch. Work without a known launch is left out, and counted. With an empty queue the GPU waits for the host's next
-launch; at 1,024 launches, a graph counting as one, the host's next launch blocks.
+launch; from 1,024 activities on, none of them a graph's, the host's next launch blocks.
 """
 
 import numpy as np
 import pandas as pd
 
-from steptrace import intervals
 from steptrace.analysis.common.series import quantiles, time_held
 from steptrace.documents.queues import Queue, QueueLength
 from steptrace.documents.table import frame_of
 from steptrace.intervals import Ints
-from steptrace.trace.columns import row_numbers
 from steptrace.trace.model import Trace, launched_at, once
 
 #: Launches that CUDA lets queue up in a stream.
@@ -29,29 +27,25 @@ def queue_lengths(trace: Trace) -> pd.DataFrame:
 
 
 def _length_columns(trace: Trace) -> dict[str, Ints] | tuple[()]:
-    """Columns of `queue_lengths`: a launch leaves the queue when the first of its activities on the stream begins."""
-    launch = row_numbers(trace.kernels["launch"])
-    linked = np.flatnonzero(launch >= 0)
-    rows = trace.kernels[["device", "stream", "ts"]].iloc[linked].assign(launch=launch[linked])
-    # Work that starts before its launch (clocks that disagree) was never in the queue.
-    rows["enters"] = np.minimum(launched_at(trace)[linked], rows["ts"])
+    """Columns of `queue_lengths`; a stream's series ends at 0, since all work leaves the queue."""
+    linked = trace.kernels["launch"].notna().to_numpy()
+    rows = trace.kernels.loc[linked, ["device", "stream", "ts"]]
     if not len(rows):
         return ()
     by_stream = rows.groupby(["device", "stream"], sort=True)
-    rows["group"] = by_stream.ngroup()
-    group, instants, length = _lengths(rows)
-    of, at, launches = _lengths(rows.groupby(["group", "launch"])[["enters", "ts"]].min().reset_index("group"))
-    # The number of launches at the last change of the same stream: group and time in one number that sorts as they do.
-    times = intervals.distinct(np.concatenate([instants, at]))
-    before = np.searchsorted(_key(of, at, times), _key(group, instants, times), side="right") - 1
-    has_before = (before >= 0) & (of[before] == group)
-    streams = by_stream[["device", "stream"]].first()
+    start, streams = rows["ts"].to_numpy(), by_stream[["device", "stream"]].first()
+    # Work that starts before its launch (clocks that disagree) was never in the queue.
+    ts = np.concatenate([np.minimum(launched_at(trace)[linked], start), start])
+    group = np.tile(by_stream.ngroup().to_numpy(dtype=np.int64), 2)
+    order = np.lexsort((ts, group))
+    group, ts = group[order], ts[order]
+    change = np.repeat(np.array([1, -1], dtype=np.int64), len(rows))[order]
+    first = np.flatnonzero(np.append(True, (group[1:] != group[:-1]) | (ts[1:] != ts[:-1])))
     return {
-        "device": streams["device"].to_numpy()[group],
-        "stream": streams["stream"].to_numpy()[group],
-        "ts": instants,
-        "length": length,
-        "launches": np.where(has_before, launches[before], 0),
+        "device": streams["device"].to_numpy()[group[first]],
+        "stream": streams["stream"].to_numpy()[group[first]],
+        "ts": ts[first],
+        "length": np.cumsum(np.add.reduceat(change, first)),
     }
 
 
@@ -88,22 +82,6 @@ def queues(trace: Trace) -> pd.DataFrame:
             "p95": quantiles(length, held, group, 0.95),
             "max": np.maximum.reduceat(length, first),
             "empty_ns": np.add.reduceat(np.where(length == 0, held, 0), first),
-            "full_ns": np.add.reduceat(np.where(lengths["launches"].to_numpy() >= CAPACITY, held, 0), first),
+            "full_ns": np.add.reduceat(np.where(length >= CAPACITY, held, 0), first),
         },
     )
-
-
-def _lengths(rows: pd.DataFrame) -> tuple[Ints, Ints, Ints]:
-    """Group, instant and the length from it on, group by group; each ends at 0, since all work leaves the queue."""
-    group = np.tile(rows["group"].to_numpy(), 2)
-    ts = np.concatenate([rows["enters"], rows["ts"]])
-    order = np.lexsort((ts, group))
-    group, ts = group[order], ts[order]
-    change = np.repeat(np.array([1, -1], dtype=np.int64), len(rows))[order]
-    first = np.flatnonzero(np.append(True, (group[1:] != group[:-1]) | (ts[1:] != ts[:-1])))
-    return group[first], ts[first], np.cumsum(np.add.reduceat(change, first))
-
-
-def _key(group: Ints, ts: Ints, times: Ints) -> Ints:
-    key: Ints = group * len(times) + np.searchsorted(times, ts)
-    return key

@@ -48,7 +48,7 @@ class Collectives(Document, frozen=True):
 
 
 class AllReduce(Document, frozen=True):
-    """The all-reduces of a trace, each instant once; per step null without steps."""
+    """The all-reduces of a trace, of its steps where it has any; each instant once."""
 
     source: Annotated[Literal["gpu", "host"], field("Where they ran.")]
     count: Annotated[int, field("How many.")]
@@ -56,10 +56,6 @@ class AllReduce(Document, frozen=True):
     measured_ns: Annotated[int, field("Union of their spans.")]
     exposed_ns: Annotated[int | None, field("Of that, not hidden by computation.")]
     overlap: Annotated[float | None, field("Share that computation hid.")]
-    count_per_step: Annotated[float | None, field("Per step.")]
-    bytes_per_step: Annotated[float | None, field("Per step.")]
-    measured_ns_per_step: Annotated[float | None, field("Per step.")]
-    exposed_ns_per_step: Annotated[float | None, field("Per step.")]
 
 
 class Redundant(Document, frozen=True):

@@ -78,15 +78,9 @@ class Launches(Document, frozen=True):
     count: Annotated[int, column("Launches", "Launching calls.", total=True)]
     activities: Annotated[int, column("GPU activities", "GPU activities with a known launch.", total=True)]
     unlinked: Annotated[int, column("Activities without launch", "GPU activities without.", total=True)]
-    short_kernels: Annotated[
-        int, column("Short kernels", "Launches whose work takes less time than the call.", total=True)
-    ]
-    slow_launches: Annotated[
-        int, column("Slow launches", f"Calls of more than {duration(SLOW_LAUNCH_NS)}.", total=True)
-    ]
-    excess_delays: Annotated[
-        int, column("Excess delays", f"Launches with more than {duration(EXCESS_DELAY_NS)} of latency.", total=True)
-    ]
+    short_kernels: _Short
+    slow_launches: _Slow
+    excess_delays: _Excess
     host_ns: Annotated[Distribution | None, field("Length of the calls.")]
     device_ns: Annotated[Distribution | None, field("Time of their work.")]
     delay_ns: Annotated[Distribution | None, field("From a call's end to its work's start.")]

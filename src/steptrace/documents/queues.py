@@ -13,7 +13,6 @@ class QueueLength(Document, frozen=True):
     stream: Annotated[int, key("Stream", "Stream.")]
     ts: Annotated[int, key("At", "Instant.", local=True)]
     length: Annotated[int, column("Length", "Activities launched and not begun.")]
-    launches: Annotated[int, column("Launches", "Launches with no activity begun: as `length`, a graph counting once.")]
 
 
 class Queue(Document, frozen=True):
@@ -39,5 +38,10 @@ class Queue(Document, frozen=True):
         int, column("Empty", "Time with nothing queued: the GPU depends on the host's next launch.", total=True)
     ]
     full_ns: Annotated[
-        int, column("Full", "Time with 1,024 launches or more queued: the host's next launch blocks.", total=True)
+        int,
+        column(
+            "Full",
+            "Time with 1,024 activities or more queued: but for a graph's, the host's next launch blocks.",
+            total=True,
+        ),
     ]

@@ -32,7 +32,13 @@ _GRADIENTS: Final = 0.5
 def all_reduce(trace: Trace) -> AllReduce | None:
     """The all-reduces of the analysed GPU, or without any there those of the host; None without any."""
     chosen = all_reduces(trace)
-    return None if chosen is None else _summed(*chosen, trace)
+    if chosen is None:
+        return None
+    source, reduces, compute = chosen
+    figures = figures_of(reduces, compute)
+    measured, exposed = figures["measured_ns"], figures["exposed_ns"]
+    overlap = 1 - exposed / measured if measured and exposed is not None else None
+    return AllReduce(source=source, count=len(reduces), **figures, overlap=overlap)
 
 
 def all_reduces(trace: Trace) -> tuple[Literal["gpu", "host"], pd.DataFrame, Spans | None] | None:
@@ -44,20 +50,6 @@ def all_reduces(trace: Trace) -> tuple[Literal["gpu", "host"], pd.DataFrame, Spa
         if len(reduces):
             return source, reduces, compute
     return None
-
-
-def _summed(source: Literal["gpu", "host"], reduces: pd.DataFrame, compute: Spans | None, trace: Trace) -> AllReduce:
-    figures: dict[str, Any] = {"count": len(reduces), **figures_of(reduces, compute)}
-    measured, exposed, steps = figures["measured_ns"], figures["exposed_ns"], len(trace.steps)
-    per_step: dict[str, Any] = {
-        f"{name}_per_step": None if value is None or not steps else value / steps for name, value in figures.items()
-    }
-    return AllReduce(
-        source=source,
-        **figures,
-        overlap=1 - exposed / measured if measured and exposed is not None else None,
-        **per_step,
-    )
 
 
 def _sources(trace: Trace) -> Iterator[tuple[Literal["gpu", "host"], pd.DataFrame, Spans | None]]:

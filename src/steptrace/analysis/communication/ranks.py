@@ -181,14 +181,14 @@ def _all_reduce(
     None without all-reduces in steps. `wait_ns_per_step` is the ranks' mean waiting inside collectives.
     """
     stepped = [trace for trace in traces if trace.quality.steps]
-    by_rank = [one for trace in stepped if (one := trace.all_reduce) is not None]
+    by_rank = [(one, trace.quality.steps) for trace in stepped if (one := trace.all_reduce) is not None]
     if not by_rank:
         return None
     waited, steps = waits["wait_ns"].dropna(), median(trace.quality.steps for trace in stepped)
-    overlaps = [one.overlap for one in by_rank if one.overlap is not None]
+    overlaps = [one.overlap for one, _ in by_rank if one.overlap is not None]
     return RankAllReduce(
-        source=by_rank[0].source,
-        **{f"{name}_per_step": _median(getattr(one, f"{name}_per_step") for one in by_rank) for name in _PER_STEP},
+        source=by_rank[0][0].source,
+        **{f"{name}_per_step": _median((getattr(one, name), own) for one, own in by_rank) for name in _PER_STEP},
         overlap=median(overlaps) if overlaps else None,
         wait_ns_per_step=float(waited.mean()) / steps if len(waited) else None,
         expected_ns=None if communication is None else communication.expected_ns,
@@ -197,10 +197,10 @@ def _all_reduce(
     )
 
 
-def _median(values: Iterable[float | None]) -> float | None:
-    """The median over the ranks; None if one rank lacks the figure."""
-    figures = list(values)
-    return None if None in figures else float(median(figures))  # type: ignore[type-var,arg-type]
+def _median(sums: Iterable[tuple[int | None, int]]) -> float | None:
+    """The median over the ranks of a sum over so many steps, a step; None if one rank lacks the figure."""
+    per_step = [None if total is None else total / steps for total, steps in sums]
+    return None if None in per_step else float(median(per_step))  # type: ignore[type-var,arg-type]
 
 
 def _communication(folder: Path) -> Communication | None:

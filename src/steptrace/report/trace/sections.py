@@ -211,12 +211,12 @@ def communication(view: TraceView, _: str) -> Parts | None:
     if rows is None or not rows.count:
         return None
     notes = []
-    if reduced is not None and reduced.count_per_step is not None:
+    if reduced is not None and view.steps:
         where = " by the host" if reduced.source == "host" else ""
-        size = "" if reduced.bytes_per_step is None else f", {fmt.size_bytes(reduced.bytes_per_step)}"
-        times = (reduced.measured_ns_per_step, reduced.exposed_ns_per_step)
-        measured, exposed = map(fmt.duration_ns, times)
-        count = fmt.plural(round(reduced.count_per_step, 2), "all-reduce")
+        size = "" if reduced.bytes is None else f", {fmt.size_bytes(reduced.bytes / view.steps)}"
+        times = (reduced.measured_ns, reduced.exposed_ns)
+        measured, exposed = (fmt.duration_ns(None if ns is None else ns / view.steps) for ns in times)
+        count = fmt.plural(round(reduced.count / view.steps, 2), "all-reduce")
         notes = [note(f"{count}{where} per step{size}: {measured} under way, {exposed} exposed.")]
     return [*notes, listing(rows.by_name, steps=view.steps), *_folded(view, "By step", rows.by_step)]
 
