@@ -84,7 +84,6 @@ def test_per_step_parts_add_up(case: tuple[str, dict[str, Any], dict[str, Any]])
         assert all(step[part] is None for step in actual["steps"] for part in parts)
         return
     assert sum(gpu[part] for part in parts) == gpu["span_ns"]
-    assert sum(actual["idle"]["by_cause"].values()) == gpu["idle_ns"]
     for step in actual["steps"]:
         assert sum(step[part] for part in parts) == step["dur_ns"]
 

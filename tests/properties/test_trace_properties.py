@@ -44,13 +44,13 @@ def _build(activities: list[Any], step_lengths: list[int]) -> TraceBuilder:
 def _figures(trace: Trace) -> dict[str, Any]:
     """Everything that is computed from a trace, as plain values."""
     tables = {name: table(trace) for name, table in OF_TRACE.items()}
-    del tables["idle_gaps"]  # holds absolute times; its sums stand in by_cause
+    gaps = tables.pop("idle_gaps")  # holds absolute times
     figures: dict[str, Any] = {
         name: sorted(map(str, records(table.drop(columns=["launch", "op_row"], errors="ignore"))))
         for name, table in tables.items()
     }
     figures["gpu"] = gpu_time.gpu_time(trace)
-    figures["by_cause"] = idle.idle_by_cause(trace)
+    figures["by_cause"] = gaps.groupby("cause")["dur"].sum().to_dict()
     figures["operators"] = operators_per_step(trace).tolist()
     return figures
 
@@ -71,7 +71,7 @@ def test_parts_add_up_to_the_span_and_equal_brute_force(activities: list[Any], s
     assert gpu.exposed_memory_ns == len(memory - compute - comm)
     assert gpu.comm_compute_overlap_ns == len(comm & compute)
     assert gpu.compute_ns + gpu.exposed_comm_ns + gpu.exposed_memory_ns + gpu.idle_ns == gpu.span_ns
-    assert sum(idle.idle_by_cause(trace).values()) == gpu.idle_ns
+    assert idle.idle_gaps(trace)["dur"].sum() == (gpu.idle_ns or 0)
     for row in gpu_time.step_times(trace).itertuples():
         inside = set(range(row.start_ns, row.start_ns + row.dur_ns))
         assert row.busy_ns == len(every & inside)

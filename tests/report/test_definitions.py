@@ -18,7 +18,7 @@ NAMES = sorted(set(re.findall(r'"([A-Z][a-zA-Z]+\.[a-z]\w+)"', _SECTIONS)))
 
 
 def test_sections_name_columns() -> None:
-    assert {"StepTimes.median", "Idle.by_cause", "RowChange.renamed_from"} <= set(NAMES)
+    assert {"StepTimes.median", "IdleGap.cause", "RowChange.renamed_from"} <= set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)

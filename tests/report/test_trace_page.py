@@ -61,7 +61,6 @@ def trace(**changes: object) -> Json:
         "steps": [{"index": i, "start_ns": 0, "dur_ns": 10_000_000, **step} for i in (4, 5)],
         "idle": {
             "by_stream": [{"device": 0, "stream": 7, "host_wait_ns": 5_000_000, "kernel_wait_ns": 10, "other_ns": 0}],
-            "by_cause": {"sync": 4_000_000, "loader": 0, "host": 2_000_000, "dependency": 0, "unknown": 0},
             "gaps": 3,
             "ended_by": [
                 {"cause": "sync", "op": "aten::add", "label": "loss", "gaps": 2, "idle_ns": 4_000_000,
@@ -114,7 +113,7 @@ def without_gpu() -> Json:
     syncs = {**trace()["syncs"], "count": 0, "per_step": None, "sites": [], "exposed_idle_ns": None}
     return trace(
         gpu=gpu, device=None, device_name=None, gpu_busy_pct=None, sm_weighted_pct=None, syncs=syncs, kernels=[],
-        idle={"by_stream": [], "by_cause": None, "gaps": None, "ended_by": [], "longest": []}, steps=[],
+        idle={"by_stream": [], "gaps": None, "ended_by": [], "longest": []}, steps=[],
         kernels_per_step=None, quality={"launch_coverage": None, "checks": []},
         kernel_types=[], launches=None, queues=[], copies=[], overview=None,
         labels=[{**trace()["labels"][0], "kernels": None, "device_ns": None, "device_self_ns": None}],
@@ -246,7 +245,7 @@ def test_a_page_says_why_operators_are_not_compared_with_a_data_sheet(
 
 def test_a_single_activity_leaves_idle_time_unmeasured(tmp_path: Path) -> None:
     gpu = {**trace()["gpu"], "activities": 1, "idle_ns": 0}
-    idle = {**trace()["idle"], "by_cause": dict.fromkeys(trace()["idle"]["by_cause"], 0), "gaps": None, "ended_by": []}
+    idle = {**trace()["idle"], "gaps": None, "ended_by": []}
     words = text_of(written(tmp_path, trace(gpu=gpu, idle=idle)))
     assert "Idle 0 ns" not in words
     assert "Why the GPU is idle (the trace holds fewer than two GPU activities)" in words

@@ -1,4 +1,4 @@
-"""Idle time of a GPU: per stream, comparable with Holistic Trace Analysis, and per device, by cause.
+"""Idle time of a GPU: per stream, comparable with Holistic Trace Analysis, and its gaps, each with its cause.
 
 Also the host's activity and calls while the GPU waited for a launch: in the gaps of `idle_gaps` with the cause `host`,
 and before the GPU's first work and after its last. With steps, that time counts from the first step's start to the last
@@ -13,7 +13,7 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.busy import activity
-from steptrace.analysis.common.division import CAUSES, first_work, gap_causes, gpu_division
+from steptrace.analysis.common.division import first_work, gap_causes
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.common.labels import label_of_kernels
 from steptrace.analysis.common.rows import plain, rows
@@ -47,12 +47,6 @@ def idle_by_stream(trace: Trace) -> pd.DataFrame:
     return validate(sums, StreamIdle)
 
 
-def idle_by_cause(trace: Trace) -> dict[str, int]:
-    """Idle ns of a GPU between its first and last activity, by cause; the causes add up to its idle time exactly."""
-    parts = gpu_division(trace).total(*activity(trace).span)
-    return {cause: parts[f"idle_{cause}"] for cause in CAUSES}
-
-
 @once
 def idle_gaps(trace: Trace) -> pd.DataFrame:
     """Each gap in a GPU's work, with its cause (`division.gap_causes`) and the activity after it (`idle_gaps`)."""
@@ -71,14 +65,13 @@ def gap_endings(gaps: pd.DataFrame) -> pd.DataFrame:
 
 
 def idle(trace: Trace) -> Idle:
-    """Idle time by stream, by cause and by the work after the gap, and the longest gaps."""
+    """Idle time by stream and by the work after the gap, and the longest gaps; `overview` has it by cause."""
     device, by_stream = trace.device, rows(idle_by_stream(trace), StreamIdle)
     if device is None:
-        return Idle(by_stream=by_stream, by_cause=None, gaps=None, ended_by=(), longest=())
+        return Idle(by_stream=by_stream, gaps=None, ended_by=(), longest=())
     gaps = idle_gaps(trace)
     return Idle(
         by_stream=by_stream,
-        by_cause=idle_by_cause(trace),
         # With a single activity there can be no gap.
         gaps=len(gaps) if (trace.kernels["device"] == device).sum() > 1 else None,
         ended_by=rows(gap_endings(gaps).head(MOST), IdleEnding),

@@ -4,7 +4,6 @@ from typing import Annotated, Literal
 
 from steptrace.documents.base import Document, field
 from steptrace.documents.column import column, key
-from steptrace.documents.overview import Parts
 from steptrace.format import duration
 from steptrace.limits import KERNEL_WAIT_BELOW_NS
 
@@ -45,7 +44,16 @@ class IdleGap(Document, frozen=True):
 
     ts: Annotated[int, column("At", "Start of the gap.")]
     dur: Annotated[int, column("Length", "Length.")]
-    cause: Annotated[str, column("Cause", "`sync`, `loader`, `host`, `dependency` or `unknown`.")]
+    cause: Annotated[
+        str,
+        column(
+            "Cause of idle",
+            "Time of the GPU, not of the host. Each gap in a GPU's work has one cause: a sync (the host was blocked in "
+            "one when the GPU ran dry, or for half of the gap), the host waited for data, the host had launched "
+            "nothing, a stream or event dependency, or unknown; tested in this order. A gap that ends with work "
+            "launched before the sync began is not the sync's.",
+        ),
+    ]
     kernel: Annotated[int, field("Row of `kernels`: the activity that ended it.")]
     name: Annotated[str, column("Ended by", "Short name of that activity.")]
     stream: Annotated[int, field("Stream it ran on.")]
@@ -62,17 +70,6 @@ class Idle(Document, frozen=True):
     """Why the GPU, or a stream of it, had nothing to do."""
 
     by_stream: Annotated[tuple[StreamIdle, ...], field("Per stream, as Holistic Trace Analysis sorts it.")]
-    by_cause: Annotated[
-        Parts | None,
-        column(
-            "Cause of idle",
-            "Time of the GPU, not of the host. Each gap in a GPU's work has one cause: a sync (the "
-            "host was blocked in one when the GPU ran dry, or for half of the gap), the host waited for data, "
-            "the host had launched nothing, a stream or event dependency, or unknown; tested in "
-            "this order. A gap that ends with work launched before the sync began is not the sync's.",
-            "ns",
-        ),
-    ]
     gaps: Annotated[int | None, field("Number of gaps.")]
     ended_by: Annotated[tuple[IdleEnding, ...], field("What ended the gaps, most idle time first.", runs="none")]
     longest: Annotated[tuple[IdleGap, ...], field("The longest gaps.", runs="none")]

@@ -115,7 +115,7 @@ def timeline(view: TraceView, _: str) -> Parts | None:
     left_out = (
         f"Left out: {' and '.join(picture.left_out)} with less time than those shown." if picture.left_out else ""
     )
-    terms = definitions(["Timeline.step", "Lane.events", "Lane.kind", "Idle.by_cause"])
+    terms = definitions(["Timeline.step", "Lane.events", "Lane.kind", "IdleGap.cause"])
     return [
         note(f"{sentence} Point at a box for its name and length."),
         figure(svg, "One step" if picture.step is not None else "The trace", left_out, wide=True),
@@ -128,7 +128,7 @@ def idle(view: TraceView, _: str) -> Parts | None:
     trace = view.trace
     if trace.gpu.activities < 2:
         return None
-    causes = Explained("", definitions(["Idle.by_cause"]))
+    causes = Explained("", definitions(["IdleGap.cause"]))
     if not trace.idle.ended_by:
         return [note("The GPU has no idle gaps."), causes]
     streams = sorted(trace.idle.by_stream, key=lambda row: -row.host_wait_ns)
