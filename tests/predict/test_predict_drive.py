@@ -249,7 +249,7 @@ def test_command_line(
     assert written["total"] == 3
     assert set(written["sites"][0]) == {
         "kind", "op", "file", "line", "function", "code", "label", "phase", "count", "reason",
-        "program_file", "program_line",
+        "pinned", "program_file", "program_line",
     }  # fmt: skip
 
 

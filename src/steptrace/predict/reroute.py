@@ -29,6 +29,7 @@ from steptrace.predict import (
     cuda_api,
     cuda_modules,
     execution,
+    lazy,
     legacy,
     scripted,
     substitutes,
@@ -296,16 +297,17 @@ def _converting(apply: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @wraps(apply)
-    def _apply(*args: Any, **kwargs: Any) -> Any:
-        with torch.inference_mode(mode=False) if torch.is_inference_mode_enabled() else nullcontext():
+    def _apply(self: Any, fn: Any, *args: Any, **kwargs: Any) -> Any:
+        normal = torch.inference_mode(mode=False) if torch.is_inference_mode_enabled() else nullcontext()
+        with normal, lazy.moved(self, fn):
             try:
-                return apply(*args, **kwargs)
+                return apply(self, fn, *args, **kwargs)
             except RuntimeError as error:
                 if "Couldn't swap" not in str(error):
                     raise
                 torch.__future__.set_swap_module_params_on_conversion(False)
                 try:
-                    return apply(*args, **kwargs)
+                    return apply(self, fn, *args, **kwargs)
                 finally:
                     torch.__future__.set_swap_module_params_on_conversion(True)
 
@@ -358,6 +360,7 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
             **collectives.replacements(),
             **tensor.replacements(),
             **scripted.replacements(),
+            **lazy.replacements(),
             **_labelled(recorder),
             **_batches(recorder),
             **_warnings(),
