@@ -1,12 +1,7 @@
-// Tables: a click on a head sorts, rows can be filtered, and what is shown can be copied as Markdown or CSV.
+// Tables: a click on a head sorts, and the rows of long ones can be filtered.
 const FILTER_FROM = 8; // rows
 const UNITS = {
   ns: 1, "µs": 1e3, ms: 1e6, s: 1e9, min: 6e10, h: 3.6e12, B: 1, kB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3,
-};
-
-const words = (cell) => {
-  const picture = cell.querySelector("svg[aria-label]");
-  return (cell.innerText.trim() || picture?.getAttribute("aria-label") || "").replace(/\s+/g, " ");
 };
 
 // What a cell is sorted by: a number in one unit, else its text (a date, too); null if it holds nothing measured.
@@ -50,56 +45,21 @@ const shownRows = (table, heads) => {
   return rows.filter((row) => row.cells.length === heads.length && !row.hidden && !row.classList.contains("filtered"));
 };
 
-const asMarkdown = (table, heads) => {
-  const line = (cells) => `| ${[...cells].map((cell) => words(cell).replaceAll("|", "\\|")).join(" | ")} |`;
-  const rule = heads.map((head) => (head.classList.contains("num") ? "---:" : "---"));
-  return [line(heads), `| ${rule.join(" | ")} |`, ...shownRows(table, heads).map((row) => line(row.cells))].join("\n");
-};
-
-const asCsv = (table, heads) => {
-  const quoted = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-  return [heads, ...shownRows(table, heads).map((row) => [...row.cells])]
-    .map((cells) => cells.map((cell) => quoted(words(cell))).join(",")).join("\n");
-};
-
-// Where the clipboard is closed to a page, the text stands in a field, selected.
-const copy = async (text, tools) => {
-  try {
-    await navigator.clipboard.writeText(text);
-    return "copied";
-  } catch {
-    const field = Object.assign(document.createElement("textarea"), { value: text, readOnly: true, rows: 6 });
-    field.setAttribute("aria-label", "the table, to be copied");
-    tools.querySelector("textarea")?.remove();
-    tools.append(field);
-    field.select();
-    return "press Ctrl+C";
-  }
-};
-
-const addTools = (table, heads, count) => {
+const addFilter = (table, heads, count) => {
   const tools = Object.assign(document.createElement("div"), { className: "table-tools" });
   const status = document.createElement("span");
   status.setAttribute("role", "status");
-  if (count >= FILTER_FROM) {
-    const filter = Object.assign(document.createElement("input"), { type: "search", placeholder: "Filter rows" });
-    filter.setAttribute("aria-label", "Filter the rows of this table");
-    filter.addEventListener("input", () => {
-      const wanted = filter.value.trim().toLowerCase();
-      for (const body of table.tBodies) for (const row of body.rows) {
-        row.classList.toggle("filtered", row.cells.length === heads.length && !row.innerText.toLowerCase().includes(wanted)
-          && !row.textContent.toLowerCase().includes(wanted));
-      }
-      status.textContent = wanted ? `${shownRows(table, heads).length} of ${count} rows` : "";
-    });
-    tools.append(filter);
-  }
-  for (const [name, made] of [["Markdown", asMarkdown], ["CSV", asCsv]]) {
-    const button = Object.assign(document.createElement("button"), { type: "button", textContent: `Copy as ${name}` });
-    button.addEventListener("click", async () => { status.textContent = await copy(made(table, heads), tools); });
-    tools.append(button);
-  }
-  tools.append(status);
+  const filter = Object.assign(document.createElement("input"), { type: "search", placeholder: "Filter rows" });
+  filter.setAttribute("aria-label", "Filter the rows of this table");
+  filter.addEventListener("input", () => {
+    const wanted = filter.value.trim().toLowerCase();
+    for (const body of table.tBodies) for (const row of body.rows) {
+      row.classList.toggle("filtered", row.cells.length === heads.length && !row.innerText.toLowerCase().includes(wanted)
+        && !row.textContent.toLowerCase().includes(wanted));
+    }
+    status.textContent = wanted ? `${shownRows(table, heads).length} of ${count} rows` : "";
+  });
+  tools.append(filter, status);
   (table.closest(".scroll") ?? table).after(tools);
 };
 
@@ -113,5 +73,5 @@ for (const table of document.querySelectorAll("main table")) {
   const count = shownRows(table, heads).length;
   if (count < 2) continue;
   makeSortable(table, heads);
-  addTools(table, heads, count);
+  if (count >= FILTER_FROM) addFilter(table, heads, count);
 }
