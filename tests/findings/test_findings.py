@@ -132,19 +132,19 @@ def test_variant_without_measurements_has_only_the_finding_on_missing_runs() -> 
 def test_predicted_syncs_are_named_where_no_gpu_has_measured_any() -> None:
     sites = {"predicted_sites": [predicted(), predicted(line=13, phase="backward")]}
     (finding,) = findings_of(syncs={"measured_per_step": None, "predicted_per_step": 2}, **sites)
-    assert finding.claim == "2 syncs per step predicted on 2 lines, the first at loss.py:12"
+    assert finding.claim == "2 syncs per step predicted on 2 lines, first in a step at loss.py:12"
     assert finding.cost_ns_per_step is None
-    assert finding.evidence == ("`mask.nonzero()`, 1 x d2h copy",)  # the page's table has all
+    assert finding.evidence == ("cost not measured", "`mask.nonzero()`, 1 x d2h copy")  # the page's table has all
     assert finding.advice == REPLACEMENTS["aten::nonzero"]
     assert findings_of(syncs={"measured_per_step": 2, "predicted_per_step": 2}, **sites) == []
     copy = predicted(file=None, line=None, code=None, label="copy data", op="aten::_to_copy", kind="h2d_copy")
     (finding,) = findings_of(syncs={"measured_per_step": None, "predicted_per_step": 1}, predicted_sites=[copy])
-    assert finding.claim.endswith("1 sync per step predicted, the first at the loop's copy of the batch")
+    assert finding.claim.endswith("1 sync per step predicted, first in a step at the loop's copy of the batch")
     assert "data.pin_memory=true with data.non_blocking=true" in finding.advice
     (finding,) = findings_of(
         syncs={"measured_per_step": None, "predicted_per_step": 1}, predicted_sites=[copy | {"label": "mine"}]
     )
-    assert finding.claim.endswith("the first at a place labelled 'mine'")
+    assert finding.claim.endswith("first in a step at a place labelled 'mine'")
 
 
 def trace_finding(rule: str, **changes: Any) -> dict[str, Any]:

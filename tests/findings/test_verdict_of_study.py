@@ -8,7 +8,7 @@ from documents import fill
 from report.test_report_estimate import an_estimate
 from steptrace import findings
 from steptrace.documents.comparison import Comparison
-from steptrace.documents.finding import ANSWER, Finding
+from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS, Finding
 from steptrace.findings import find
 from steptrace.findings.verdict import verdict_of
 from steptrace.report.page.findings import recommended
@@ -171,8 +171,8 @@ def test_where_launches_limit_the_baseline_the_line_that_launches_is_named_with_
     slow = estimated("base", [490, 1500], "launches", {5: 24_000, 9: 60, 7: 40})
     fast = estimated("fast", [38, 75], "arithmetic", {5: 24, 9: 60})
     advice = verdict_of(study(variants=[slow, fast], gpu={"gpu": None})).advice
-    words = "`loss.py:5` then has 24 launches per step instead of 24,000, which saves the host 120 ms to 360 ms."
-    assert words in advice
+    words = "`loss.py:5` (24 launches per step instead of 24,000, 120 ms to 360 ms less for the host)"
+    assert f"Most launches are saved at {words} and " in advice
     assert "`loss.py:7`" in advice  # the second of two
     assert "`loss.py:9`" not in advice  # as many as before
 
@@ -184,7 +184,13 @@ def test_lines_that_no_longer_sync_are_named_with_the_most_that_they_can_save() 
     advice = verdict_of(
         study(variants=[base, estimated("few", [9, 15], "memory", {5: 9}) | none], gpu={"gpu": None})
     ).advice
-    assert "No sync is left at `loss.py:5`. On H100 these waits cost 3.0 ms per step at most, data loading" in advice
+    cost = "at most 3.0 ms per step on H100, data loading aside"
+    assert f"No sync is left at `loss.py:5`. These waits cost {cost}." in advice
+    site = {"file": "loss.py", "line": 5, "count_per_step": 2, "kind": "d2h_copy"}
+    (found,) = (
+        item for item in find(study(variants=[base | {"predicted_sites": [site]}])) if item.rule == PREDICTED_SYNCS
+    )
+    assert found.evidence[0] == f"these waits cost {cost}"
     assert "The estimates do not decide" in advice
 
 

@@ -112,7 +112,8 @@ def test_of_variants_that_are_all_faster_than_the_baseline_the_simplest_is_named
     found = verdict_of(study)
     assert found.sentence == (
         "On H100 `concat` is estimated to be 6.5 to 39 times as fast as `base`: 38 ms to 75 ms per step instead of "
-        "490 ms to 1.5 s. `padding` may be as fast (the estimates overlap)."
+        "490 ms to 1.5 s. `padding` cannot be told from it (the estimates overlap); of these `concat` "
+        "stands first in the study."
     )
     assert found.advice.startswith("Use `concat` instead of `base`: set `loss=concat`.")
 
@@ -138,7 +139,8 @@ def test_the_limit_of_a_step_is_the_reason_only_where_the_other_variant_has_less
     of_fast = [dataclasses.replace(fast.estimates[0], gpu=one.gpu) for one in of_base]
     pair = (replace(base, estimates=tuple(of_base)), replace(fast, estimates=tuple(of_fast)))
     details = verdict_of(replace(study, variants=pair)).details
-    assert details[0] == f"{reason}`fast` has 200 launches per step instead of 9,000."
+    gpu_work = "35 ms to 67 ms of GPU work instead of 490 ms to 1.5 s"
+    assert details[0] == f"{reason}`fast` has 200 launches per step instead of 9,000 and {gpu_work}."
     assert details[1].startswith("Syncs ")  # said, as the reason names none
 
 

@@ -70,7 +70,7 @@ def test_a_trace_s_page_begins_with_its_overview(tmp_path: Path) -> None:
     text = page[: page.index('<h2 id="', first.end())]
     assert "Top operators" in text
     assert "Calls per step" in text
-    assert "those of the whole trace over its 2 steps" in page[: first.start()]
+    assert "totals over the 2 steps, divided by 2" in page[: first.start()]
     assert "idle after a sync" in page[: first.start()]
 
 

@@ -43,7 +43,7 @@ class TopOperator(Document, frozen=True):
     ]
     device_self_ns: Annotated[int | None, column("GPU time", "Length of GPU work that it launched itself.", total=True)]
     share: Annotated[
-        float, column("Share", "Of all GPU time, or, without a GPU, of all operators' own host time.", "share")
+        float, column("Share of time", "Of all GPU time, or, without a GPU, of all operators' own host time.", "share")
     ]
 
 

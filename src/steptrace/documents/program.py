@@ -25,7 +25,7 @@ class LineTime(Document, frozen=True):
     backward_ns: Annotated[
         int, column("Of it backward", "Of that, backward work, counted at its forward operator.", total=True)
     ]
-    share: Annotated[float, column("Share", "Of all GPU time.", "share")]
+    share: Annotated[float, column("Share of GPU time", "Of all GPU time.", "share")]
 
 
 class FlameBox(Document, frozen=True):

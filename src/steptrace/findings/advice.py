@@ -4,12 +4,13 @@ Names are in backticks; pages show them as code.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.documents.estimate import LineLaunches
+from steptrace.findings.estimated import waits_at_most
 
 #: Lines that are named, and the share of its launches that a variant must save at one.
 _MOST_LINES: Final = 2
@@ -65,7 +66,7 @@ def _try(study: Comparison, least: VariantResult, counts: Mapping[str, float]) -
     changes = _changes(study, least)
     return (
         f"On a GPU try `{least.name}`: {fmt.plural(counts[least.name], 'sync')} per step instead of "
-        f"{fmt.count(counts[least.baseline])}.{f' In `{least.baseline}` {changes}.' if changes else ''}"
+        f"{fmt.count(counts[least.baseline])}.{f' To get it from `{least.baseline}`, {changes}.' if changes else ''}"
     )
 
 
@@ -107,28 +108,24 @@ def _lines_of(study: Comparison, variant: VariantResult) -> str:
     if baseline is None or before is None or after is None:
         return _lines_without_sync(variant)
     if before.limited_by == "launches" and after.lines:
-        return "".join(_fewer_launches(before.lines, after.lines))
-    without = _lines_without_sync(variant)
-    # Without syncs a step takes the longer of the GPU's work and the host's; with them at most their sum.
-    if without and before.gpu_ms is not None and before.host_ms is not None:
-        most = fmt.duration_ms(min(before.gpu_ms[1], before.host_ms[1]), 2)
-        return f"{without} On {before.gpu} these waits cost {most} per step at most, data loading aside."
-    return without
+        return _fewer_launches(before.lines, after.lines)
+    without, cost = _lines_without_sync(variant), waits_at_most(baseline)
+    return f"{without} These waits cost {cost}." if without and cost else without
 
 
-def _fewer_launches(before: Sequence[LineLaunches], after: Sequence[LineLaunches]) -> Iterator[str]:
-    """A sentence on each of the lines at which most launches are saved."""
+def _fewer_launches(before: Sequence[LineLaunches], after: Sequence[LineLaunches]) -> str:
+    """The lines at which most launches are saved, each with its counts and the host's time."""
     left = {(one.file, one.line): one.launches for one in after}
-    saved = [
+    lines = [
         (one, now) for one in before if (now := left.get((one.file, one.line), 0.0)) <= _LEAST_SAVED * one.launches
     ]
-    saved.sort(key=lambda line: line[1] - line[0].launches)
-    for one, now in saved[:_MOST_LINES]:
+    lines.sort(key=lambda line: line[1] - line[0].launches)
+    words = []
+    for one, now in lines[:_MOST_LINES]:
         low, high = ((1 - now / one.launches) * end for end in one.host_ms)
-        yield (
-            f" `{fmt.place(one.file, one.line)}` then has {fmt.count(now)} launches per step instead of "
-            f"{fmt.count(one.launches)}, which saves the host {fmt.band_ms(low, high)}."
-        )
+        counts = f"{fmt.count(now)} launches per step instead of {fmt.count(one.launches)}"
+        words.append(f"`{fmt.place(one.file, one.line)}` ({counts}, {fmt.band_ms(low, high)} less for the host)")
+    return f" Most launches are saved at {fmt.enumeration(words)}." if words else ""
 
 
 def _lines_without_sync(variant: VariantResult) -> str:

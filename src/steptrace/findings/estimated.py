@@ -1,6 +1,6 @@
 """Estimates for GPUs that are not there in words, and which variant of a study is estimated to be the fastest."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from steptrace import format as fmt
@@ -38,7 +38,7 @@ def leads(study: Comparison) -> bool:
 
     A study of what is in no estimate, such as data loading, is answered by the machine's own times.
     """
-    measured = study.environment is not None and study.environment.gpu is not None
+    measured = study.environment is not None and study.environment.gpu is not None and study.measured
     gpus = [gpu for gpu in estimated_gpus(study) if _bands(study, gpu)]
     return not measured and any(len(study.variants) == 1 or not all_alike(study, gpu) for gpu in gpus)
 
@@ -104,10 +104,29 @@ def estimated_sentence(study: Comparison, gpu: str) -> str:
     sentences = [f"On {gpu} `{best.name}` is estimated to be {what}{wrong}: {words[best.name]} per step{instead}."]
     if others := [f"`{variant.name}`" for variant in may_be if variant.name in times]:
         other = fmt.enumeration(others) if len(others) <= MOST_NAMED else f"{len(others)} other variants"
-        sentences.append(f"{other} may be as fast (the estimates overlap).")
+        sentences.append(f"{other} cannot be told from it (the estimates overlap){_why_first(study, best, may_be)}.")
     if missing:
         sentences.append(f"{fmt.enumeration(missing)} cannot be estimated and may be faster.")
     return " ".join(sentences)
+
+
+def _why_first(study: Comparison, best: VariantResult, others: Sequence[VariantResult]) -> str:
+    """Why this one is named of the variants that may be the fastest, as a clause."""
+    if all(study.changed(best) < study.changed(other) for other in others):
+        return f"; of these `{best.name}` sets the fewest options"
+    first = next(variant for variant in study.variants if variant is best or variant in others)
+    return f"; of these `{best.name}` stands first in the study" if first is best else ""
+
+
+def waits_at_most(variant: VariantResult) -> str:
+    """The most that all waits of a step for the GPU cost by the first estimate; empty without one.
+
+    Without syncs a step takes the longer of the GPU's work and the host's, with them at most their sum.
+    """
+    one = next(iter(variant.estimates), None)
+    if one is None or one.gpu_ms is None or one.host_ms is None:
+        return ""
+    return f"at most {fmt.duration_ms(min(one.gpu_ms[1], one.host_ms[1]), 2)} per step on {one.gpu}, data loading aside"
 
 
 def _times_as_fast(times: Mapping[str, Band], best: VariantResult) -> str:

@@ -13,6 +13,7 @@ from steptrace.documents.comparison.runs import ProcessError
 from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS, Finding
 from steptrace.documents.syncs import PredictedSite
 from steptrace.findings.data import INPUT_BOUND, Waiting, input_bound
+from steptrace.findings.estimated import waits_at_most
 from steptrace.findings.model import Match, Rule, per_variant, rule
 from steptrace.findings.replacements import by_replacement, counter_check, replacement
 from steptrace.findings.verdict import verdict_of
@@ -130,11 +131,11 @@ def _predicted_syncs(variant: VariantResult) -> Iterator[Match]:
     if variant.syncs.measured_per_step is not None or not count or not sites:
         return
     lines = len({(site.file, site.line) for site in sites})
-    on_lines = f" on {lines} lines" if lines > 1 else ""
+    on_lines, cost = f" on {lines} lines" if lines > 1 else "", waits_at_most(variant)
     yield Match(
         severity="warning",
-        claim=f"{plural(count, 'sync')} per step predicted{on_lines}, the first at {place(sites[0])}",
-        evidence=(_predicted(sites[0]),),
+        claim=f"{plural(count, 'sync')} per step predicted{on_lines}, first in a step at {place(sites[0])}",
+        evidence=(f"these waits cost {cost}" if cost else "cost not measured", _predicted(sites[0])),
         source=source_of(sites[0]),
         advice=replacement(sites[0]),
         counter_check=counter_check(sites[0]),

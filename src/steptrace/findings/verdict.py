@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, RatioToBaseline, VariantResult
+from steptrace.documents.estimate import Estimate
 from steptrace.documents.overview import part_name
 from steptrace.findings.advice import advice_of, estimated_advice
 from steptrace.findings.estimated import MOST_NAMED, estimated_gpus, estimated_sentence, estimated_winner, leads
@@ -156,8 +157,8 @@ def _failed(variants: Iterable[VariantResult]) -> list[str]:
     words = {"failed": "failed", "oom": "ran out of memory", "killed": "stopped by a signal", "not run": "did not run"}
     ended: dict[str, list[VariantResult]] = defaultdict(list)
     for variant in variants:
-        if variant.step_ms is None:
-            ended[words.get(variant.status, "left no step times")].append(variant)
+        if variant.step_ms is None and variant.status != "ok":
+            ended[words[variant.status]].append(variant)
     return [f"{_names(group)} {word}." for word, group in ended.items()]
 
 
@@ -204,12 +205,22 @@ def _fewer(study: Comparison, chosen: VariantResult | None, *, estimated: bool =
         for noun, (before, now) in counts.items()
         if before is not None and now is not None and now <= (1 - _LEAST_PART) * before and before
     ]
+    if estimated:
+        fewer += _less_gpu_work(*(next(iter(v.estimates), None) for v in pair))
     reason = f"`{chosen.name}` has {fmt.enumeration(fewer)}." if fewer else ""
     limits = {one.limited_by for one in baseline.estimates} if estimated else set()
     limit = limits.pop() if len(limits) == 1 else None  # the same on every GPU
     if limit in _LIMITS and any(f" {limit} per step" in text for text in fewer):
         reason = f"A step of `{baseline.name}` is limited by {_LIMITS[limit]}: {reason}"
     return reason
+
+
+def _less_gpu_work(before: Estimate | None, after: Estimate | None) -> list[str]:
+    """The GPU's work of both, where the bands are apart."""
+    if before is None or after is None or before.gpu_ms is None or after.gpu_ms is None:
+        return []
+    less = after.gpu_ms[1] < before.gpu_ms[0]
+    return [f"{fmt.band_ms(*after.gpu_ms)} of GPU work instead of {fmt.band_ms(*before.gpu_ms)}"] if less else []
 
 
 def _syncs(study: Comparison) -> str:
@@ -236,6 +247,9 @@ def _answers(study: Comparison) -> str:
         by_status[variant.equivalence.status].append(variant)
     if len(by_status) == 1 and "same" in by_status:
         return "All variants compute the same." if len(study.variants) > 1 else "It computes what the reference does."
+    reasons = {variant.equivalence.reason for variant in study.variants}
+    if len(by_status) == len(reasons) == 1 and "not comparable" in by_status and None not in reasons:
+        return f"Answers cannot be compared: {reasons.pop()}."
     words = {
         "differs": "a different result",
         "failed": "check of the answer failed",

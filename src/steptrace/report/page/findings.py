@@ -31,7 +31,7 @@ def findings(items: Sequence[Finding], prefix: str = "") -> Html:
         "page/findings",
         prefix=prefix,
         shown=_MOST_SHOWN,
-        unpriced=ABOUT_THE_METHOD | {ANSWER},
+        unpriced=ABOUT_THE_METHOD | {ANSWER, PREDICTED_SYNCS},
         groups=[
             {
                 "rule": group[0],

@@ -29,11 +29,13 @@ NO_GPU: Final = DeviceNote("no GPU: CPU timings", "warning")
 
 def device_of_study(study: Comparison) -> DeviceNote | None:
     """The note on whose figures lead; None for a GPU's, and where no run recorded its machine."""
+    simulated = study.environment is not None and is_simulated(study.environment.gpu)
     if leads(study):
-        return DeviceNote(f"no GPU: estimated for {enumeration(estimated_gpus(study))}", "warning")
+        device = "simulated GPU, nothing measured" if simulated else "no GPU"
+        return DeviceNote(f"{device}: estimated for {enumeration(estimated_gpus(study))}", "warning")
     if study.environment is None:
         return None
-    if is_simulated(study.environment.gpu):
+    if simulated:
         return SIMULATED
     return NO_GPU if study.environment.gpu is None else None
 

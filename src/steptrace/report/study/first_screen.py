@@ -94,7 +94,10 @@ def all_findings(study: Comparison) -> Html:
         return findings(items)
     title = f"CPU check: {fmt.plural(len(on_cpu), 'finding')} on this machine's CPU, no guide to a GPU"
     others = [item for item in items if item not in on_cpu]
-    return Html((findings(others) if others else Html("")) + folded(title, Explained(findings(on_cpu))).html)
+    beyond = (
+        findings(others) if others else Html('<p class="note">Nothing to advise for a GPU beyond the answer above.</p>')
+    )
+    return Html(beyond + folded(title, Explained(findings(on_cpu))).html)
 
 
 def _scale(shown: Sequence[VariantResult], medians: Mapping[str, float]) -> Scale | None:

@@ -55,7 +55,7 @@ def step_times(study: Comparison, comparison: Path | str) -> Html | None:
     """Every step of the files beside comparison.json, one line a run: warm-up, drift and outliers; None without any."""
     whole, study = study, replace(study, variants=tuple(variants_shown(study)))
     steps = load_steps(study, comparison)
-    if not any(run.timed.size for run in steps):
+    if not study.measured or not any(run.timed.size for run in steps):
         return None
     without_steps = sum(variant.runs_ok for variant in study.variants) - len(steps)
     caption = "One line per run; warm-up is shaded."

@@ -58,7 +58,7 @@ def overview(study: Comparison) -> Html | None:
         for format_ in formats_shown(list(precisions.values()))
     ]
     on_cores = {name: of.tensor_core_share for name, of in precisions.items()}
-    formats.append(Figure("Matrix work on tensor cores", on_cores, "share"))
+    formats.append(Figure("Matrix products on tensor cores", on_cores, "share"))
     computed = [v for v in variants if v.name in precisions and precisions[v.name].shares]
     tables = [("", table(variants, times))]
     tables += [("Kernel time by number format", table(computed, formats))] if computed else []

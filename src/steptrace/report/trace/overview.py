@@ -27,9 +27,9 @@ def _precision(trace: TraceSummary) -> list[tuple[str, str]]:
         return []
     figures = [(f"Kernel time, {FORMAT_NAMES[name]}", fmt.share(of.shares.get(name))) for name in formats_shown([of])]
     if of.tf32_share:
-        figures.append(("TF32, of the 32-bit time", fmt.share(of.tf32_share)))
+        figures.append(("32-bit kernel time in TF32", fmt.share(of.tf32_share)))
     if of.tensor_core_share is None:
         return figures
     unknown = of.tensor_core_unknown_share or 0
     note = f", {fmt.share(unknown)} unknown" if unknown >= 0.005 else ""
-    return [*figures, ("Matrix work on tensor cores", f"{fmt.share(of.tensor_core_share)}{note}")]
+    return [*figures, ("Matrix products on tensor cores", f"{fmt.share(of.tensor_core_share)}{note}")]

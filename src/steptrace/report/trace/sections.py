@@ -146,7 +146,9 @@ def syncs(view: TraceView, prefix: str) -> Parts | None:
     if not (trace.gpu.activities or trace.syncs.count):
         return None
     outside = trace.syncs.outside_steps
-    not_counted = f" {fmt.plural(outside, 'sync')} outside the steps {'is' if outside == 1 else 'are'} not counted."
+    not_counted = (
+        f" {fmt.plural(outside, 'sync')} outside the steps {'is' if outside == 1 else 'are'} in no figure per step."
+    )
     if not trace.syncs.sites:
         none = f"The host never waits for the GPU{' inside a step' if trace.steps else ''}."
         return [note(none + not_counted * bool(outside))]

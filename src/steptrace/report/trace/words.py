@@ -73,7 +73,7 @@ def _cheap(trace: TraceSummary) -> str:
     window, ceiling_ns = window_of(trace), trace.syncs.ceiling_ns
     if not trace.syncs.count or ceiling_ns is None or window.share(window.per_step(ceiling_ns)) >= NOISE_FLOOR:
         return ""
-    return f", which cost under {fmt.setting(NOISE_FLOOR)} of it"
+    return f", which cost {fmt.share(window.share(window.per_step(ceiling_ns)))} of the step at most"
 
 
 def removable(trace: TraceSummary, cause: str, idle: float) -> str:
