@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.series import quantile, steps_of, time_held
+from steptrace.analysis.common.series import quantiles, steps_of, time_held
 from steptrace.documents.copies import Copy, CopyRate
 from steptrace.documents.table import frame_of, validate
 from steptrace.trace.columns import spans_of
@@ -65,7 +65,7 @@ def _rates(series: pd.DataFrame | None) -> dict[str, float | None]:
     rate = series["bytes_per_second"].to_numpy()[running]
     return {
         "mean_bytes_per_second": float((rate * held).sum() / held.sum()),
-        "median_bytes_per_second": quantile(rate, held, 0.5),
+        "median_bytes_per_second": float(quantiles(rate, held, np.zeros_like(held), 0.5)[0]),
         "max_bytes_per_second": float(rate.max()),
     }
 

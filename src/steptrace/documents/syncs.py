@@ -42,7 +42,7 @@ class SyncSite(Site, frozen=True, kw_only=True):
     A sync is a host operation after which the host goes on only once queued GPU work is complete.
     """
 
-    count: Annotated[int, column("Syncs", "Syncs in all steps.", total=True)]
+    count: Annotated[int, column("Syncs", "How many.", total=True)]
     blocked_ns: Annotated[
         int, column("Host blocked", "Host time in the waiting calls; the GPU may be busy meanwhile.", total=True)
     ]

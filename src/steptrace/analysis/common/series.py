@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from steptrace.intervals import Ints
@@ -27,24 +26,14 @@ def time_held(instants: Ints) -> Ints:
     return np.append(np.diff(instants), 0).astype(np.int64)
 
 
-def quantile(values: NDArray[Any], weights: Ints, share: float) -> Any:
-    """The smallest value not exceeded for `share` (0 to 1) of the weight; None without any weight."""
-    total = int(weights.sum())
-    if total == 0:
-        return None
-    order = np.argsort(values, kind="stable")
-    reached = np.cumsum(weights[order])
-    return values[order][np.searchsorted(reached, share * total, side="left")].item()
-
-
-def quantiles(values: NDArray[Any], weights: Ints, group: Ints, share: float) -> pd.arrays.IntegerArray:
-    """`quantile` of each group; null for one without weight.
+def quantiles(values: NDArray[Any], weights: Ints, group: Ints, share: float) -> NDArray[Any]:
+    """Of each group the smallest value not exceeded for a share of its weight; means nothing without weight.
 
     Args:
-        values: whole numbers.
+        values: the values; at least one.
         weights: of the same length, none negative.
         group: the number of each value's group: sorted, from 0, without gaps.
-        share: of the weight.
+        share: 0 to 1.
     """
     first = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
     total = np.add.reduceat(weights, first)
@@ -52,5 +41,5 @@ def quantiles(values: NDArray[Any], weights: Ints, group: Ints, share: float) ->
     reached = np.cumsum(weights[order])
     reached -= np.repeat(np.append(0, np.cumsum(total)[:-1]), np.diff(np.append(first, len(group))))
     place = np.where(reached >= share * total[group], np.arange(len(group)), len(group) - 1)
-    result = values[order][np.minimum.reduceat(place, first)]
-    return pd.arrays.IntegerArray(result.astype(np.int64), total == 0)
+    result: NDArray[Any] = values[order][np.minimum.reduceat(place, first)]
+    return result
