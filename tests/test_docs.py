@@ -13,6 +13,8 @@ import pytest
 from snakemake.cli import get_argument_parser
 
 from steptrace import cli
+from steptrace.analysis.tables import OF_TRACE
+from steptrace.trace.rows import TABLES
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -110,6 +112,17 @@ def test_commands_in_documents_exist(words: list[str]) -> None:
         assert importlib.util.find_spec(module) if module else (ROOT / arguments[0]).is_file()
     else:
         assert program in COMMON or (ROOT / program).is_file() or program.startswith("docs/"), f"unknown: {program}"
+
+
+def test_tables_and_modules_that_the_metrics_name_are_there() -> None:
+    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    of_ranks = {"rank_waits", "matched_collectives", "rank_kernels"}
+    named = {name for names in re.findall(r"tables? ((?:`\w+`(?:, )?)+)", text) for name in re.findall(r"\w+", names)}
+    assert len(named) > 20
+    assert named - {*OF_TRACE, *TABLES, *of_ranks, "memory_blocks"} == set()
+    modules = set(re.findall(r"`((?:analysis|findings)/[\w/]*(?:\.py)?)`", text))
+    assert len(modules) > 10
+    assert [module for module in sorted(modules) if not (ROOT / "src" / "steptrace" / module).exists()] == []
 
 
 def test_every_page_is_in_the_list_of_contents() -> None:
