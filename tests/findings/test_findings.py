@@ -279,6 +279,7 @@ def test_with_findings_changes_findings_only() -> None:
         ({"op": "aten::_local_scalar_dense", "code": "self.pi = Independent(Normal(m, s), 1)"}, DISTRIBUTIONS),
         ({"op": "aten::item", "code": "bar.set_postfix_str(f'loss {loss:.3f}')"}, WORDS["special"]["formatted"]),
         ({"op": "aten::item", "code": "print('%.3f' % loss)"}, WORDS["special"]["formatted"]),
+        ({"op": "aten::item", "code": "msg = msg % self.args"}, WORDS["special"]["formatted"]),  # by `logging`
         ({"op": "aten::_to_copy", "kind": "h2d_copy", "code": "b = obs[indices]"}, WORDS["special"]["from_host"]),
         (
             {"op": "aten::_to_copy", "kind": "h2d_copy", "code": "b = batch[0].to(device)"},

@@ -213,6 +213,15 @@ def _public(module: Any) -> list[str]:
     ]
 
 
+def test_a_warning_of_the_program_is_shown_once_a_line() -> None:
+    with warnings.catch_warnings(record=True) as shown, predict_syncs():
+        warnings.simplefilter("default")
+        for _ in range(3):
+            with torch.autocast("cuda", dtype=torch.bfloat16), torch.cuda.amp.autocast():
+                pass
+    assert len(shown) == 1
+
+
 def test_every_public_function_and_class_of_torch_cuda_and_torch_amp_has_a_stand_in_or_works_as_it_is() -> None:
     modules = (torch.cuda, torch.amp, torch.accelerator, *_BELOW.values())
     real = {(module, name): getattr(module, name) for module in modules for name in _public(module)}

@@ -21,7 +21,7 @@ from steptrace.commands.predicted import Followed, follow
 from steptrace.compare.gates import described, over_budget
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.syncs import predicted_site
-from steptrace.engine.kinds import counts_in_words, to_show_period
+from steptrace.engine.kinds import counts_in_words, groups_by_count, to_show_period
 from steptrace.errors import ConfigError
 from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.launch.settings import LaunchSettings
@@ -278,7 +278,7 @@ def _kinds(steps: Sequence[int], warmup: Sequence[int]) -> list[str]:
         return []
     words, more = counts_in_words(steps), to_show_period(len(warmup) + len(steps))
     lines = [f"  {words}"] if words else []
-    if words and steps.count(min(steps, key=steps.count)) == 1:
+    if words and min(map(len, groups_by_count(steps))) == 1:
         lines.append(f"  only one such step was seen: --steps {to_show_period(len(steps))} shows how often it comes")
     if warmup and max(warmup) > _MANY_TIMES * max(1, *steps):  # else it is what a start costs
         often = f"--steps {more} shows whether that comes back"

@@ -84,19 +84,21 @@ def kinds_of(steps_ns: Sequence[int], operators: Sequence[int] = ()) -> tuple[Ki
 
 
 def _rhythms(operators: Sequence[int]) -> list[tuple[int, int]]:
-    """At which distances other numbers of operators than the usual one come back, and with which step; longest first.
+    """At which distances other numbers of operators than the usual come back, and with which step; longest first."""
+    others, of = unusual(operators), len(operators)
+    periods = [(period(numbers, of), numbers) for numbers in (others, *_alike(others, operators))]
+    return sorted({(every, numbers[-1] % every) for every, numbers in periods if every is not None}, reverse=True)
 
-    Numbers that differ by less than `DIFFERENT` times are the same.
-    """
-    others = unusual(operators)
+
+def _alike(numbers: Sequence[int], counts: Sequence[int]) -> list[list[int]]:
+    """These steps by their counts, in groups; what differs by less than `DIFFERENT` times is the same."""
     groups: list[list[int]] = []
-    for number in sorted(others, key=operators.__getitem__):
-        if groups and operators[number] <= DIFFERENT * operators[groups[-1][-1]]:
+    for number in sorted(numbers, key=counts.__getitem__):
+        if groups and counts[number] <= DIFFERENT * counts[groups[-1][-1]]:
             groups[-1].append(number)
         else:
             groups.append([number])
-    periods = [(period(numbers, len(operators)), numbers) for numbers in (others, *map(sorted, groups))]
-    return sorted({(every, numbers[-1] % every) for every, numbers in periods if every is not None}, reverse=True)
+    return [sorted(group) for group in groups]
 
 
 def _by_rhythm(rhythms: Sequence[tuple[int, int]], steps: range) -> dict[tuple[int, int] | None, list[int]]:
@@ -107,10 +109,10 @@ def _by_rhythm(rhythms: Sequence[tuple[int, int]], steps: range) -> dict[tuple[i
     return groups
 
 
-def unusual(operators: Sequence[int]) -> list[int]:
-    """The indices of the steps whose number of operators is not the most frequent one; of equals the lower is that."""
-    usual = min(kinds_by_count(operators), key=lambda kind: (-kind.steps, kind.typical), default=None)
-    return [] if usual is None else [number for number, count in enumerate(operators) if count != usual.typical]
+def unusual(counts: Sequence[int]) -> list[int]:
+    """The indices of the steps whose count is not the most frequent one; of equals the lower is that."""
+    usual = min(statistics.multimode(counts), default=None)
+    return [number for number, count in enumerate(counts) if count != usual]
 
 
 def long_steps(steps_ns: Sequence[int]) -> list[int]:
@@ -128,35 +130,42 @@ def long_steps(steps_ns: Sequence[int]) -> list[int]:
     return [number for number, step_ns in enumerate(steps_ns) if step_ns > least]
 
 
-def kinds_by_count(counts: Sequence[int]) -> tuple[Kind, ...]:
-    """Steps with the same count, the most frequent first."""
-    numbers = {count: [i for i, other in enumerate(counts) if other == count] for count in counts}
-    of, ranked = len(counts), sorted(numbers.values(), key=len, reverse=True)
-    # The others are what a kind is rare among.
-    return tuple(_kind(counts, own, period(own, of) if 2 * len(own) <= of else None) for own in ranked)
+def groups_by_count(counts: Sequence[int]) -> list[list[int]]:
+    """The indices of the steps with the usual count, and of the others by what is nearly the same, most first."""
+    others = unusual(counts)
+    usual = [number for number in range(len(counts)) if number not in others]
+    return [group for group in (usual, *sorted(_alike(others, counts), key=len, reverse=True)) if group]
 
 
 def counts_in_words(counts: Sequence[int]) -> str:
     """How many steps make how many syncs; empty where all make the same, and without any."""
-    kinds = kinds_by_count(counts)
-    if len(kinds) < 2:
+    groups, of = groups_by_count(counts), len(counts)
+    if len(groups) < 2:
         return ""
-    of = (
-        f"{kind.steps} of {kind.of} steps{'' if kind.every is None else f' (one every {kind.every})'}: "
-        f"{fmt.plural(kind.typical, 'sync')}"
-        for kind in kinds
+    # The others are what a group is rare among.
+    periods = [period(group, of) if 2 * len(group) <= of else None for group in groups]
+    own = [[counts[number] for number in group] for group in groups]
+    words = (
+        f"{len(group)} of {of} steps{'' if every is None else f' (one every {every})'}: {_range_in_words(group)}"
+        for group, every in zip(own, periods, strict=True)
     )
-    often = _as_often_as_they_come(kinds)
+    often = _as_often_as_they_come(own, periods)
     apart = often is not None and abs(often - statistics.mean(counts)) > _ROUNDED * often
-    return "; ".join(of) + (f"; as often as they come, {fmt.count(often)} per step" if often and apart else "")
+    return "; ".join(words) + (f"; as often as they come, {fmt.count(often)} per step" if often and apart else "")
 
 
-def _as_often_as_they_come(kinds: Sequence[Kind]) -> float | None:
+def _range_in_words(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
+    return f"{'' if low == high else f'{low:,} to '}{fmt.plural(high, 'sync')}"
+
+
+def _as_often_as_they_come(counts: Sequence[Sequence[int]], periods: Sequence[int | None]) -> float | None:
     """The mean count where all but the usual steps are periodic: these may be more or fewer of those that were seen."""
-    usual, *others = kinds
-    if any(kind.every is None for kind in others):
+    usual, *others = (statistics.fmean(one) for one in counts)
+    every = [one for one in periods[1:] if one is not None]
+    if len(every) < len(others):
         return None
-    return usual.typical + sum((kind.typical - usual.typical) / (kind.every or 1) for kind in others)
+    return usual + sum((other - usual) / distance for other, distance in zip(others, every, strict=True))
 
 
 def _kind(

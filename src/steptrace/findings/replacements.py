@@ -31,7 +31,9 @@ _DISTRIBUTIONS: Final = (
 _INSIDE: Final = {
     "distributions": re.compile(rf"\.(log_prob|cdf|icdf)\(|\bdistributions\.\w+\(|\b({_DISTRIBUTIONS})\("),
     "scaler": re.compile(r"scaler\w*\.(step|update)\(", re.IGNORECASE),
-    "formatted": re.compile(r"""\b(rf|fr|f)["']|["']\s*%|\.format\(|\bprint\(|\b(str|repr)\(""", re.IGNORECASE),
+    "formatted": re.compile(
+        r"""\b(rf|fr|f)["']|["']\s*%|%\s*self\.args\b|\.format\(|\bprint\(|\b(str|repr)\(""", re.IGNORECASE
+    ),
 }
 #: A read of a value that stands there, whatever is formatted.
 _READ: Final = re.compile(r"\.(item|tolist)\(")

@@ -227,11 +227,13 @@ def _autocast() -> Replacements:
     initialise = owner.__init__
 
     @wraps(initialise)
-    def __init__(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-        with warnings.catch_warnings():
-            if device_type == "cuda":  # which takes any type without a warning
-                warnings.filterwarnings("ignore", "(?s).*target dtype is not supported", UserWarning)
-            initialise(self, _device_type(device_type), *args, **kwargs)
+    def __init__(self: Any, device_type: str, dtype: Any = None, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        if device_type != "cuda" or dtype in (None, torch.float16, torch.bfloat16):
+            initialise(self, _device_type(device_type), dtype, *args, **kwargs)
+            return
+        with warnings.catch_warnings():  # CUDA takes any type without a warning
+            warnings.filterwarnings("ignore", "(?s).*target dtype is not supported", UserWarning)
+            initialise(self, _device_type(device_type), dtype, *args, **kwargs)
 
     functions = ("is_autocast_enabled", "get_autocast_dtype", "set_autocast_enabled", "set_autocast_dtype")
     by_type = {(torch, name): _by_device_type(getattr(torch, name)) for name in functions}
