@@ -1,6 +1,6 @@
 """Estimates for GPUs that are not there in words, and which variant of a study is estimated to be the fastest."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from steptrace import format as fmt
@@ -104,18 +104,12 @@ def estimated_sentence(study: Comparison, gpu: str) -> str:
     sentences = [f"On {gpu} `{best.name}` is estimated to be {what}{wrong}: {words[best.name]} per step{instead}."]
     if others := [f"`{variant.name}`" for variant in may_be if variant.name in times]:
         other = fmt.enumeration(others) if len(others) <= MOST_NAMED else f"{len(others)} other variants"
-        sentences.append(f"{other} cannot be told from it (the estimates overlap){_why_first(study, best, may_be)}.")
+        simplest = all(study.changed(best) <= study.changed(rival) for rival in may_be)
+        why = "; none of them sets fewer options" if simplest else ""
+        sentences.append(f"{other} cannot be told from it (the estimates overlap{why}).")
     if missing:
         sentences.append(f"{fmt.enumeration(missing)} cannot be estimated and may be faster.")
     return " ".join(sentences)
-
-
-def _why_first(study: Comparison, best: VariantResult, others: Sequence[VariantResult]) -> str:
-    """Why this one is named of the variants that may be the fastest, as a clause."""
-    if all(study.changed(best) < study.changed(other) for other in others):
-        return f"; of these `{best.name}` sets the fewest options"
-    first = next(variant for variant in study.variants if variant is best or variant in others)
-    return f"; of these `{best.name}` stands first in the study" if first is best else ""
 
 
 def waits_at_most(variant: VariantResult) -> str:
