@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 
+from steptrace.format import clipped
+
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)::|\{anonymous\}::")
 _RETURN_TYPE = re.compile(r"^(?:void|float|int|bool|unsigned int)\s+")
 #: Kernels named only by their loop, and kernels with meaningless names.
@@ -75,7 +77,7 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
         if len(set(cut)) < len(cut):
             parts = _differences([_arguments(_ANONYMOUS.sub("", name)) for name in group])
             cut = [
-                f"{text} <{_middle_cut(part, _LONGEST_PART)}>" if part else text
+                f"{text} <{clipped(part, _LONGEST_PART)}>" if part else text
                 for text, part in zip(cut, parts, strict=True)
             ]
         result.update(zip(group, cut, strict=True))
@@ -116,19 +118,13 @@ def _without(text: str, opening: str, closing: str) -> str:
 
 def _cut_apart(names: list[str]) -> list[str]:
     """Long names cut so that they still differ: without their middle, or, if they differ there, without their end."""
-    cut = [_middle_cut(name, _SHORT) for name in names]
+    cut = [clipped(name, _SHORT) for name in names]
     if len(set(cut)) == len(set(names)):
         return cut
     # Some letters before the first difference, so that its word can be read.
     same = next((place for place, letters in enumerate(zip(*names, strict=False)) if len(set(letters)) > 1), 0)
     begin = max(same - 8, 0)
     return [f"{name[:20]}…{name[begin : begin + _SHORT - 22]}…" for name in names]
-
-
-def _middle_cut(text: str, length: int) -> str:
-    """`text` in at most `length` characters, without its middle, since names differ at their ends."""
-    kept = length // 2
-    return text if len(text) <= length else f"{text[: length - kept - 1]}…{text[-kept:]}"
 
 
 def _arguments(text: str) -> list[str]:

@@ -7,6 +7,7 @@ properties.
 import math
 from collections.abc import Sequence
 
+from steptrace import format as fmt
 from steptrace.report.draw.svg import InlineSvg, element, image, text, title
 
 #: Natural width of a chart in CSS pixels: legible at 400 px, and two fit beside each other on a laptop.
@@ -60,7 +61,7 @@ class Drawing:
 
     def row_label(self, top: float, name: str, note: str) -> None:
         """A row's name, and at the right end of its line the note on it."""
-        self.text((0, top + ONE_LINE / 2), shorten(name), "name")
+        self.text((0, top + ONE_LINE / 2), fmt.clipped(name, int(WIDTH / _BOLD_LETTER) - 1), "name")
         if note:
             self.text((WIDTH, top + ONE_LINE / 2), note, anchor="end")
 
@@ -83,12 +84,6 @@ def round_step(least: float) -> float:
     """The smallest of 1, 2 and 5 times a power of ten that is not below `least`."""
     power = 10.0 ** math.floor(math.log10(least))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
-
-
-def shorten(name: str) -> str:
-    """A name that fits a chart's width: the middle of a longer one is left out."""
-    most = int(WIDTH / _BOLD_LETTER) - 1
-    return name if len(name) <= most else f"{name[: most // 2]}…{name[-(most // 2 - 1) :]}"
 
 
 def _colour(name: str) -> str:

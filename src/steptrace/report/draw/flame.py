@@ -12,7 +12,7 @@ from markupsafe import escape
 
 from steptrace import format as fmt
 from steptrace.documents.program import Flame, FlameBox
-from steptrace.report.draw.svg import InlineSvg, element, graph, legend, shorten, text, title
+from steptrace.report.draw.svg import InlineSvg, element, graph, legend, text, title
 
 #: Height of a box and of the gap below it, in pixels.
 BOX, GAP = 18, 1
@@ -87,7 +87,7 @@ def _box(box: FlameBox, left: float, depth: int, total: int, what: str) -> str:
     name = f"all {what}" if box.kind == "root" else _named(box)
     tooltip = f"{name}\n{fmt.duration_ns(box.ns)}, {fmt.share(share)} of {what}, {fmt.plural(box.calls, 'call')}"
     letters = int(share * _LETTERS) - 1
-    named = text('x="4" y="13"', shorten(name, letters)) if letters >= min(len(name), _FEWEST) else ""
+    named = text('x="4" y="13"', fmt.clipped(name, letters)) if letters >= min(len(name), _FEWEST) else ""
     place = f'x="{100 * left:.7g}%" y="{depth * (BOX + GAP)}" width="{100 * share:.7g}%" height="{BOX}"'
     drawn = title(tooltip) + element("rect", 'width="100%" height="100%"') + named
     return element("svg", f'class="{escape(box.kind)}" {place}', drawn)

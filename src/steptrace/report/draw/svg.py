@@ -49,8 +49,3 @@ def text(place: str, words: str) -> str:
 def title(words: str) -> str:
     """The tooltip of the element that it is put into."""
     return f"<title>{escape(words)}</title>"
-
-
-def shorten(name: str, most: int) -> str:
-    """A name of at most `most` letters."""
-    return name if len(name) <= most else f"{name[: most - 1]}…"

@@ -14,7 +14,7 @@ from steptrace import format as fmt
 from steptrace.documents.overview import IDLE_CAUSES
 from steptrace.documents.timeline import Lane, Timeline
 from steptrace.report.draw.drawing import ticks
-from steptrace.report.draw.svg import InlineSvg, element, graph, legend, shorten, text, title
+from steptrace.report.draw.svg import InlineSvg, element, graph, legend, text, title
 
 #: Units of the width: one is a tenth of a pixel on a wide page.
 _UNITS = 10_000
@@ -164,7 +164,7 @@ def _names(lane_kind: str, boxes: list[_Box], top: int) -> list[str]:
     ends = [*(box.x for box in boxes[1:]), _UNITS]
     for box, next_x in zip(boxes, ends, strict=True):
         room = max(box.width, next_x - box.x) if lane_kind == "syncs" else box.width
-        name = shorten(_name(box), _MOST_LETTERS)
+        name = fmt.clipped(_name(box), _MOST_LETTERS)
         if room < min(_NAMED, (len(name) + 1) * _LETTER) or box.height < _BOX - 3:
             continue
         place = f'x="{box.x / 100:g}%" y="{top + box.level * _PITCH}" width="{room / 100:g}%" height="{_BOX}"'
@@ -182,9 +182,9 @@ def _name(box: _Box) -> str:
 
 def _headline(box: _Box) -> str:
     """The first line of a box's tooltip."""
-    name = shorten(_name(box), _MOST_LETTERS)
+    name = fmt.clipped(_name(box), _MOST_LETTERS)
     if box.kind.startswith("idle_"):
-        name = f"idle {name}, until {shorten(box.name, _MOST_LETTERS)}"
+        name = f"idle {name}, until {fmt.clipped(box.name, _MOST_LETTERS)}"
     return name if box.events == 1 else f"{box.events:,} events, longest {name}"
 
 
