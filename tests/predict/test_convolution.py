@@ -20,6 +20,20 @@ def test_results_have_the_channels_last_if_the_images_have(*, last: bool, size: 
             assert one.is_contiguous(memory_format=layout)
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_a_group_norm_copies_images_whose_channels_lie_last(*, last: bool) -> None:
+    layout = torch.channels_last if last else torch.contiguous_format
+    images, layer = torch.rand(2, 8, 6, 6).contiguous(memory_format=layout), torch.nn.GroupNorm(2, 8)
+    plain = layer(images)
+    with predict_syncs() as syncs:
+        made = layer.to("cuda")(images.to("cuda").requires_grad_())
+        made.square().sum().backward()
+        copies = sum(call.calls for call in syncs.operators if call.name == "aten.clone.default")
+        assert made.is_contiguous()
+        torch.testing.assert_close(made.cpu(), plain)
+    assert copies == last
+
+
 def test_results_have_the_values_of_a_cpu() -> None:
     images, weight = torch.randn(2, 8, 6, 6).contiguous(memory_format=torch.channels_last), torch.randn(4, 8, 3, 3)
     with predict_syncs():

@@ -52,6 +52,11 @@ def _rms_norm_backward(*args: Any) -> Any:
     return _fused_rms_norm_backward(*args)
 
 
+def _group_norm(values: Tensor, *rest: Any, **options: Any) -> Any:
+    """CUDA has no kernel for channels that lie last, so their values are copied first."""
+    return _ATEN.group_norm.default.decompose(values.contiguous(), *rest, **options)
+
+
 def _whole(operator: Any) -> Callable[..., Any]:
     """An operator of a backward pass as one: it reaches the virtual device instead of being composed."""
 
@@ -66,5 +71,6 @@ def _whole(operator: Any) -> Callable[..., Any]:
 KERNELS: Final[dict[str, Callable[..., Any]]] = {
     **{name: _whole(getattr(_ATEN, name).default) for name in FUSED},
     "_fused_rms_norm": _rms_norm,
+    "group_norm": _group_norm,
 }
 SUBSTITUTES: Final[dict[Any, Callable[..., Any]]] = {_RMS_NORM_BACKWARD: _rms_norm_backward}
