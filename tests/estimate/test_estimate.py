@@ -12,7 +12,7 @@ from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.launches import launches
 from steptrace.estimate.memory import largest_batch
 from steptrace.estimate.rules import PRODUCT
-from steptrace.estimate.step import FollowedStep, estimate_step, ideal_s, step_time, work_of
+from steptrace.estimate.step import FollowedStep, estimate_step, ideal_s, moved_bytes, step_time, work_of
 
 
 def tensor(*shape: int, dtype: str = "float32") -> TensorSpec:
@@ -206,6 +206,13 @@ def test_launches_of_operators_on_lists(name: str, lists: int, sizes: list[int],
     assert launches(call(name, [tensor(size) for size in sizes] * lists, [])) == expected
 
 
+def sparse(shape: tuple[int, ...], values: TensorSpec, dimensions: int = 1) -> list[TensorSpec]:
+    """A sparse tensor as a prediction records it: itself, its indices and its values."""
+    indices = tensor(dimensions, values.shape[0], dtype="int64")
+    return [TensorSpec(shape=shape, strides=(), dtype=values.dtype), indices, values]
+
+
+EXPANDED = TensorSpec(shape=(8, 128), strides=(0, 0), dtype="float32")
 IMAGES = TensorSpec(shape=(8, 16, 32, 32), strides=(16384, 1, 512, 16), dtype="float32")
 
 
@@ -246,6 +253,29 @@ IMAGES = TensorSpec(shape=(8, 16, 32, 32), strides=(16384, 1, 512, 16), dtype="f
         ("aten._foreach_div_.List", [tensor(8), tensor(8), tensor(), tensor()], [], 2),
         ("aten.mse_loss.default", [tensor(8)] * 2, [tensor()], 2),
         ("aten.mse_loss.default", [tensor(8)] * 2, [tensor(8)], 1),
+        ("aten.multinomial.default", [tensor(8)], [tensor(1)], 12),
+        ("aten.multinomial.default", [tensor(4, 8)], [tensor(4, 2)], 14),
+        ("aten.masked_fill.Tensor", [tensor(8), tensor(8, dtype="bool"), tensor()], [tensor(8)], 3),
+        ("aten.masked_fill.Tensor", [tensor(8), tensor(8, dtype="bool")], [tensor(8)], 2),
+        ("aten._fft_r2c.default", [tensor(64)], [tensor(33, dtype="complex64")], 1),
+        ("aten._fft_r2c.default", [tensor(64)], [tensor(64, dtype="complex64")], 2),
+        ("aten._grouped_mm.default", [tensor(2, 8, 8)] * 2, [tensor(2, 8, 8)], 1),
+        ("aten._grouped_mm.default", [tensor(8, 8), tensor(4, 8, 8), tensor(4, dtype="int32")], [tensor(8, 8)], 5),
+        ("aten._grouped_mm.default", [tensor(2, 8, 8, dtype="bfloat16")] * 2, [tensor(2, 8, 8)], 2),
+        ("aten.unique_consecutive.default", [tensor(8)], [tensor(9), tensor(8), tensor(0)], 6),
+        ("aten.unique_consecutive.default", [tensor(4, 8)], [tensor(4, 8), tensor(4), tensor(4)], 4),
+        ("aten._embedding_bag_backward.default", [tensor(2, 4), tensor(2)], [tensor(9, 4)], 12),
+        ("aten._embedding_bag_backward.default", [tensor(2, 4), tensor(2, 4, dtype="int64")], [tensor(9, 4)], 2),
+        ("aten._embedding_bag_backward.default", [tensor(2, 4), tensor(2)], sparse((9, 4), tensor(8, 4)), 1),
+        ("aten._coalesce.default", sparse((9, 128), tensor(8, 128)), sparse((9, 128), tensor(8, 128)), 8),
+        (
+            "aten._coalesce.default",
+            sparse((9, 9), tensor(8), dimensions=2),
+            sparse((9, 9), tensor(8), dimensions=2),
+            15,
+        ),
+        ("aten.mul.Tensor", sparse((9, 128), tensor(8, 128)), sparse((9, 128), tensor(8, 128)), 2),
+        ("aten.clone.default", sparse((9, 128), tensor(8, 128)), sparse((9, 128), tensor(8, 128)), 2),
     ],
 )
 def test_launches_depend_on_sizes_and_types(
@@ -253,6 +283,17 @@ def test_launches_depend_on_sizes_and_types(
 ) -> None:
     """As PyTorch 2.13 was seen to launch them on the stand-in device."""
     assert launches(call(name, inputs, outputs)) == expected
+
+
+@pytest.mark.parametrize(("values", "expected"), [(tensor(8, 128), 0), (EXPANDED, 2)])
+def test_a_sparse_gradient_is_not_copied_where_its_values_are_dense(values: TensorSpec, expected: int) -> None:
+    gradient = sparse((9, 128), values)
+    assert launches(call("aten.clone.default", gradient, gradient, phase="backward")) == expected
+
+
+def test_of_a_sparse_tensor_indices_and_values_are_moved() -> None:
+    gradient = sparse((10**6, 128), tensor(8, 128))
+    assert moved_bytes(call("aten.mul.Tensor", gradient, gradient)) == 2 * (8 * 8 + 4 * 8 * 128)
 
 
 def test_memory_fits_or_not_and_the_largest_batch_is_on_the_line_through_those_followed() -> None:

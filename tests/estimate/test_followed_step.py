@@ -18,6 +18,11 @@ ideal_ms = 1e3 * 2 * 2 * 8192 * 4096**2 / (0.75 * 66.9e12)
 assert estimate.step_ms[0] < ideal_ms < estimate.step_ms[1], estimate
 assert (estimate.limited_by, estimate.syncs, estimate.fits) == ("arithmetic", 1, True), estimate
 assert estimate.peak_memory_bytes > 4 * (8192 * 4096 * 2 + 4096**2)
+with predict_syncs() as syncs:
+    rows = torch.nn.Embedding(9, 4, sparse=True, device="cuda")
+    rows(torch.tensor([1, 2], device="cuda")).square().sum().backward()
+    taken = next(one for one in syncs.operators if one.name == "aten.clone.default")
+assert [(one.shape, one.strides) for one in taken.inputs] == [((9, 4), ()), ((1, 2), (2, 1)), ((2, 4), (4, 1))]
 assert (compiled.step_ms, compiled.uncompiled_ms) == (None, estimate.step_ms), compiled
 """
 

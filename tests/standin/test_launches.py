@@ -1,7 +1,7 @@
 """Launches per step and peak memory as an estimate has them, against PyTorch's CUDA host code on the stand-in device.
 
 Libraries' workspaces, which no estimate has, are switched off. A value that a kernel would have computed reads as 0 or
-False in one run and as 8 or True in another, so what is launched has to be as estimated in one of the two. Programs and
+False in one run and as 8 or True in another, so what is launched has to be as estimated in one of them. Programs and
 idioms that are not, stand here and in `other_launches.txt` with the reason; one that agrees must not stand there.
 """
 
@@ -19,13 +19,13 @@ import programs
 
 _WITHOUT_WORKSPACES = {"CUBLAS_WORKSPACE_CONFIG": ":0:0", "CUBLASLT_WORKSPACE_SIZE": "0", "HF_HUB_OFFLINE": "1"}
 _SMALL = {"FAKECUDA_COMPUTED_SIZE": "0", "FAKECUDA_COMPUTED_BOOL": "0"}
+#: As many as the idioms' sparse tensors have values.
+_FEW = {"FAKECUDA_COMPUTED_SIZE": "3", "FAKECUDA_COMPUTED_BOOL": "1"}
 _MIXED = {"FAKECUDA_COMPUTED_SIZE": "8", "FAKECUDA_COMPUTED_BOOL": "0"}
 _LARGE = {"FAKECUDA_COMPUTED_SIZE": "8", "FAKECUDA_COMPUTED_BOOL": "1"}
 NAMES = [name for name, program in programs.PROGRAMS.items() if programs.available(program.needs)]
 #: Programs that launch 2 % more or less than estimated, and why.
 OTHERS = {
-    "sparse_embedding_sgd": "sparse tensors",
-    "sparse_embedding_adam": "sparse tensors",
     "box_loss_with_products": "of two products one has zeros among its values; the device reads as many for both",
 }
 #: A step that holds less is a matter of some blocks of 512 bytes.
@@ -89,7 +89,7 @@ def test_peak_memory_is_as_predicted(
 
 def test_idioms_launch_as_estimated() -> None:
     estimated = _run("predict", {}, "--idioms")
-    runs = [_run("device", settings, "--idioms") for settings in (_SMALL, _LARGE)]
+    runs = [_run("device", settings, "--idioms") for settings in (_SMALL, _FEW, _LARGE)]
     differing, failing = set(), set()
     for code, row in estimated.items():
         through = [run[code] for run in runs if not run[code]["error"]]
@@ -101,4 +101,4 @@ def test_idioms_launch_as_estimated() -> None:
     assert differing == listed
     table = {idiom.code for idiom in idioms.read_table()}
     assert estimated.keys() == table
-    assert len(differing | failing) < 0.2 * len(table)
+    assert len(differing | failing) < 0.06 * len(table)

@@ -12,7 +12,10 @@ COMPILED: Final = "torch.compile"
 
 @dataclass(frozen=True, kw_only=True)
 class TensorSpec:
-    """A tensor without its values; `dtype` is an element's type as torch names it (`float32`, `bfloat16`, `int64`)."""
+    """A tensor without its values; `dtype` is an element's type as torch names it (`float32`, `bfloat16`, `int64`).
+
+    A sparse tensor has a shape and no strides, and its indices and values stand behind it.
+    """
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]

@@ -50,7 +50,8 @@ def launches(call: OperatorCalls) -> int:
     if sized_by and not any(map(elements, sized_by)):
         return 0
     special = name in _SPECIAL and (call.inputs or name in _WITHOUT_INPUTS)
-    count = _SPECIAL[name](call) if special else _usual(call, name)
+    usual = _SPECIAL[name](call) if special else _usual(call, name)
+    count = _LAUNCHES.get(f"{_overload(call)}({len(call.inputs)})", usual)
     if name in _MAKES_CONTIGUOUS:
         count += sum(not is_contiguous(tensor) for tensor in call.inputs if tensor.strides)
     return count
@@ -61,8 +62,12 @@ def _usual(call: OperatorCalls, name: str) -> int:
         return _REDUCTIONS[name] + _reduction(call, name)
     if name in _REDUCED_LOSSES and call.outputs and not call.outputs[0].shape:
         return _REDUCED_LOSSES[name]
-    overload = ".".join(call.name.split(".")[1:])
-    return _LAUNCHES.get(overload, _LAUNCHES.get(name, 1))
+    return _LAUNCHES.get(_overload(call), _LAUNCHES.get(name, 1))
+
+
+def _overload(call: OperatorCalls) -> str:
+    """`addmm.default` of `aten.addmm.default`."""
+    return call.name.partition(".")[2]
 
 
 def _reduction(call: OperatorCalls, name: str) -> int:
@@ -141,9 +146,41 @@ def _unique(call: OperatorCalls) -> int:
     return 3 + radix_sort(elements(given), 8 * item_bytes(given)) + 5 * inverse
 
 
+def _unique_consecutive(call: OperatorCalls) -> int:
+    """Of rows, which have all results whether they were asked for or not, and of all elements."""
+    return 4 if len(call.outputs[0].shape) > 1 else 3 + 3 * (elements(call.outputs[1]) > 0)
+
+
+def _coalesce(call: OperatorCalls) -> int:
+    """Indices of several dimensions are made one number each, and of that again."""
+    dimensions = call.inputs[1].shape[0]
+    return 8 if dimensions == 1 else 9 + 3 * dimensions
+
+
+def _clone(call: OperatorCalls) -> int:
+    """A sparse gradient is not copied but taken, unless its values have gaps."""
+    if len(call.inputs) == 1:
+        return 1
+    return 0 if call.phase == "backward" and is_contiguous(call.inputs[-1]) else 2
+
+
+def _grouped_product(call: OperatorCalls) -> int:
+    """A kernel of its own in bfloat16, else one for each group, whose ends are read first."""
+    if call.inputs[0].dtype == "bfloat16":
+        return 2
+    return 1 + elements(call.inputs[2]) if len(call.inputs) > 2 else 1
+
+
 def _embedding_backward(call: OperatorCalls) -> int:
     count, rows = elements(call.inputs[1]), call.outputs[0].shape[0] if call.outputs else 1
     return 2 if count <= _UNSORTED else 11 + radix_sort(count, rows.bit_length())
+
+
+def _bag_backward(call: OperatorCalls) -> int:
+    """A sparse gradient's values are looked up; maxima, with an index for each value, are added one by one."""
+    if call.outputs and not call.outputs[0].strides:
+        return 1
+    return 2 if len(call.inputs[-1].shape) > 1 else 12
 
 
 def _layer_norm_backward(call: OperatorCalls) -> int:
@@ -200,13 +237,18 @@ _SPECIAL: Final[Mapping[str, Callable[[OperatorCalls], int]]] = {
     "bmm": _product,
     "sort": lambda call: _sort(call.inputs[0]),
     "_unique2": _unique,
+    "unique_consecutive": _unique_consecutive,
+    "_coalesce": _coalesce,
+    "clone": _clone,
+    "_grouped_mm": _grouped_product,
+    "_fft_r2c": lambda call: 1 + (call.outputs[0].shape == call.inputs[0].shape),
+    "multinomial": lambda call: 12 + (len(call.inputs[0].shape) > 1) + (call.outputs[0].shape[-1] > 1),
+    "_embedding_bag_backward": _bag_backward,
     "embedding_dense_backward": _embedding_backward,
-    "where": lambda call: 1 + (len(call.inputs) == 2 and call.name == "aten.where.self"),
     "cat": lambda call: -(-len(call.inputs) // (128 if all(map(is_contiguous, call.inputs)) else 64)),
     "cumsum": _along_dimension,
     "cumprod": _along_dimension,
     "logcumsumexp": _along_dimension,
-    "native_group_norm": lambda call: 2 if len(call.inputs) < 2 else 3,
     "randperm": lambda call: 4 + radix_sort(elements(call.outputs[0]), _RANDOM_BITS),
     "block_diag": lambda call: 1 + len(call.inputs),
     "im2col": lambda call: 1 + call.inputs[0].shape[0],

@@ -316,9 +316,10 @@ def _reason(works: Sequence[Work], covered: float) -> str:
 
 
 def _bytes(tensor: TensorSpec) -> int:
-    """Bytes of the elements that it has of its own: a broadcast one is read once."""
-    strides = tensor.strides or (1,) * len(tensor.shape)  # a sparse tensor has none
-    own = math.prod(size for size, stride in zip(tensor.shape, strides, strict=True) if stride or size == 0)
+    """Bytes of the elements that it has of its own: a broadcast one is read once, a sparse one has parts."""
+    if tensor.shape and not tensor.strides:
+        return 0
+    own = math.prod(size for size, stride in zip(tensor.shape, tensor.strides, strict=True) if stride or size == 0)
     return own * item_bytes(tensor)
 
 

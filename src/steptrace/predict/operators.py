@@ -1,7 +1,7 @@
 """Records the operators of a step with the shapes of their tensors, for estimates."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import torch
@@ -17,6 +17,18 @@ _Key = tuple[Overload, tuple[_Spec, ...], tuple[_Spec, ...], int, str, str | Non
 
 #: Operators whose operations follow from their tensors' shapes; to count them takes longer than all the rest.
 _FLOP_OF_SHAPES: Final = {"mm", "addmm", "bmm", "baddbmm"}
+
+
+#: What a sparse tensor consists of.
+_COMPRESSED_ROWS: Final = ("crow_indices", "col_indices", "values")
+_COMPRESSED_COLUMNS: Final = ("ccol_indices", "row_indices", "values")
+_PARTS: Final = {
+    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_csr: _COMPRESSED_ROWS,
+    torch.sparse_bsr: _COMPRESSED_ROWS,
+    torch.sparse_csc: _COMPRESSED_COLUMNS,
+    torch.sparse_bsc: _COMPRESSED_COLUMNS,
+}
 
 
 class OperatorLog:
@@ -37,9 +49,9 @@ class OperatorLog:
     ) -> None:
         """Count one call, as `Syncs.ran` describes it; `site` is the program's line, or None."""
         args, kwargs = call
-        outputs = tuple(_spec_of(tensor._inner) for tensor in tensors_of((result,)) if hasattr(tensor, "_inner"))
+        outputs = tuple(_specs_of(tensor._inner for tensor in tensors_of((result,)) if hasattr(tensor, "_inner")))
         file, line = (None, None) if site is None else (site.file, site.line)
-        inputs = tuple([_spec_of(tensor._inner) for tensor in virtual])
+        inputs = tuple(_specs_of(tensor._inner for tensor in virtual))
         flop = 0
         if overload.flop is not None:
             shapes = overload, inputs, outputs
@@ -82,8 +94,15 @@ class OperatorLog:
         return tuple(calls)
 
 
-def _spec_of(tensor: torch.Tensor) -> _Spec:
-    return tensor.shape, tensor.stride() if tensor.layout is torch.strided else (), tensor.dtype
+def _specs_of(tensors: Iterable[torch.Tensor]) -> Iterator[_Spec]:
+    """A sparse tensor has no strides; its indices and values follow it."""
+    for tensor in tensors:
+        if tensor.layout is torch.strided:
+            yield tensor.shape, tensor.stride(), tensor.dtype
+        else:
+            yield tensor.shape, (), tensor.dtype
+            for part in _PARTS.get(tensor.layout, ()):
+                yield from _specs_of((getattr(tensor, part)(),))
 
 
 def _written(spec: _Spec) -> TensorSpec:

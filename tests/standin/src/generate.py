@@ -64,6 +64,8 @@ ANSWERS = [
     (r"cusolverDnXgeev_bufferSize", 18, 8),
     (r"cusolverDn[SDCZ](syevd|heevd|orgqr|ungqr)_bufferSize", 7, 4),
     (r"cusolverDn[SDCZ](ormqr|unmqr)_bufferSize", 11, 4),
+    (r"cusparseSp(MM|SM)_bufferSize", 10, 8),
+    (r"cusparseSp(MV|SV)_bufferSize", 9, 8),
     (r"cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize", 8, 8),
     (r"cudnnGetBatchNormalizationBackwardExWorkspaceSize", 10, 8),
     (r"cudnnGetBatchNormalizationTrainingExReserveSpaceSize", 5, 8),

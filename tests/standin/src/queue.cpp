@@ -59,7 +59,7 @@ static void perform(const fcu_op& op) {
             uploads[op.dst] = {op.bytes, kernels_run,
                                op.copy_kind == 8 && std::prev(uploads.upper_bound(op.src))->second.stays};
         auto upload = uploads.find(op.src);
-        bool counted = op.bytes == 4 && strstr(last_kernel, "NonZeroOp");
+        bool counted = op.bytes == 4 && (strstr(last_kernel, "NonZeroOp") || strstr(last_kernel, "UniqueByKey"));
         bool known = (uintptr_t)op.src % 512 ||
                      (upload != uploads.end() && upload->second.bytes == op.bytes &&
                       (upload->second.stays || upload->second.kernels == kernels_run || (op.bytes == 4 && !counted)));
