@@ -3,8 +3,8 @@
     python -IS forked.py MODULE ARGUMENTS...    as `python -m MODULE ARGUMENTS...`, by the server if there is one
 
 A call of the workflow starts the server. A job (this file as a program) has it fork a process that runs MODULE with the
-job's environment, folder and output; what MODULE starts of `PROGRAMS` is forked in turn. When the job, the server or
-the workflow ends, the fork gets SIGTERM. Results are the same without it.
+job's environment, folder and output, with the same results; what MODULE starts of `PROGRAMS` is forked in turn. When
+the job, the server or the workflow ends, the fork gets SIGTERM.
 """
 
 import atexit
@@ -21,7 +21,6 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -38,18 +37,14 @@ def start_server() -> None:
 
     if sys.platform != "linux" or VARIABLE in os.environ:
         return
-    folder = tempfile.TemporaryDirectory(prefix="steptrace-")  # nobody else's
+    folder, parent = tempfile.TemporaryDirectory(prefix="steptrace-"), os.getpid()  # nobody else's folder
     atexit.register(folder.cleanup)
     os.environ[VARIABLE] = f"{folder.name}/socket"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as jobs:
         jobs.bind(os.environ[VARIABLE])
         jobs.listen(64)
-        subprocess.Popen(
-            [sys.executable, "-c", f"from steptrace.train.forked import _serve; _serve({jobs.fileno()})"],
-            pass_fds=[jobs.fileno()],
-            start_new_session=True,
-            preexec_fn=partial(die_with, os.getpid()),
-        )
+        command = [sys.executable, "-c", f"from steptrace.train.forked import _serve; _serve({jobs.fileno()})"]
+        subprocess.Popen(command, pass_fds=[jobs.fileno()], start_new_session=True, preexec_fn=lambda: die_with(parent))
 
 
 def _serve(listening: int) -> NoReturn:
@@ -112,12 +107,10 @@ def _run(module: str, arguments: Sequence[str], environment: Mapping[str, str]) 
 
 def _job(command: Sequence[str]) -> NoReturn:
     server, parent, started = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET), os.getppid(), b""
-    try:
+    with contextlib.suppress(OSError):
         server.connect(os.environ.get(VARIABLE, ""))
         socket.send_fds(server, [json.dumps([command, str(Path.cwd()), dict(os.environ)]).encode()], [0, 1, 2])
         started = server.recv(100)
-    except OSError:
-        pass
     if not started and os.getppid() == parent:
         os.execv(sys.executable, [sys.executable, "-m", *command])
     sys.exit(int((started and server.recv(100)) or 1))
