@@ -5,7 +5,7 @@ often; the counts follow from the source named in the rule.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -156,3 +156,17 @@ def test_the_default_form_of_an_optimizer_is_foreach_as_on_cuda() -> None:
         syncs.reset()
         torch.optim.SGD(model.parameters(), lr=0.1).step()
     assert syncs.operator_total == 1  # _foreach_add_ over 40 parameters
+
+
+@pytest.mark.parametrize(("grad_mode", "unknown"), [(torch.no_grad, 1), (torch.enable_grad, 0)])
+def test_an_encoder_that_is_evaluated_reads_its_padding_mask(grad_mode: Callable[[], Any], unknown: int) -> None:
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 8, batch_first=True)
+    with predict_syncs() as syncs:
+        encoder = torch.nn.TransformerEncoder(layer, 1).cuda().eval()
+        batch, padding = torch.rand(2, 3, 8, device="cuda"), torch.zeros(2, 3, dtype=torch.bool, device="cuda")
+        with grad_mode():
+            encoder(batch, src_key_padding_mask=padding)
+    assert [(site.kind, site.op) for site in syncs.sites] == [
+        ("d2h_copy", "aten::_nested_tensor_from_mask_left_aligned")
+    ]
+    assert len(syncs.unknown) == unknown

@@ -171,10 +171,17 @@ def _half_of_grouped(call: Call) -> int:
     return int(call["self"].dtype != torch.bfloat16 and call.on_device("offs"))
 
 
+def _goes_on_nested(_: Call) -> int | None:
+    """An encoder that computes no gradients packs its batch into a nested tensor, which is not followed."""
+    return 0 if torch.is_grad_enabled() or torch.is_autocast_enabled() else None
+
+
 _INDEXING = "native/TensorAdvancedIndexing.cpp, native/IndexingUtils.h"
 _COPY = "native/cuda/Copy.cu, native/TensorConversions.cpp"
 _THRUST = "native/cuda/Unique.cu: unique_dim_cuda_template"
 _UNIQUE = "native/cuda/UniqueCub.cu: num_out.item()"
+_NESTED = "native/nested/NestedTensorMath.cpp"
+_PACKS = "nn.TransformerEncoder then packs the batch by its padding mask, and reads the lengths on the host"
 _MASK = "a boolean index becomes nonzero(), whose size the host must know"
 _INDEX_COPY = "an integer index or a value on the CPU is copied to the device"
 
@@ -199,6 +206,8 @@ RULES: tuple[Rule, ...] = (
     # Checks of arguments
     Rule("searchsorted", "d2h_copy", _sorter, "native/BucketizationUtils.h", "reads the sorter's bounds"),
     Rule("normal", "d2h_copy", _std_tensor, "native/DistributionTemplates.h", "checks that std is not negative"),
+    Rule("_nested_tensor_from_mask_left_aligned", "d2h_copy", once, _NESTED, "checks that padding stands at the end"),
+    Rule("_nested_tensor_from_mask_left_aligned", "d2h_copy", _goes_on_nested, _NESTED, _PACKS),
     # Indexing
     Rule("index", "d2h_copy", _index_masks, _INDEXING, _MASK),
     Rule("index", "h2d_copy", _index_copies, _INDEXING, _INDEX_COPY),
