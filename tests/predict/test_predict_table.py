@@ -164,6 +164,7 @@ def test_an_encoder_that_is_evaluated_reads_its_padding_mask(grad_mode: Callable
     with predict_syncs() as syncs:
         encoder = torch.nn.TransformerEncoder(layer, 1).cuda().eval()
         batch, padding = torch.rand(2, 3, 8, device="cuda"), torch.zeros(2, 3, dtype=torch.bool, device="cuda")
+        syncs.reset()
         with grad_mode():
             encoder(batch, src_key_padding_mask=padding)
     assert [(site.kind, site.op) for site in syncs.sites] == [
