@@ -47,14 +47,3 @@ def test_a_rank_that_cannot_be_read_is_the_summary_s_error(run: Path) -> None:
 def test_a_run_that_failed_has_a_summary_without_traces(run: Path) -> None:
     write_status(run, fill(Status, {"status": "failed", "started_at": "", "wall_s": 1.0}))
     assert summary(run)["traces"] == []
-
-
-def test_a_trace_that_marks_no_steps_has_no_excerpt(run: Path) -> None:
-    assert summary(run)["trace_excerpt"]["step"] == 0
-    builder = TraceBuilder()
-    builder.kernel(1_000, 2_000, 3_000)
-    for trace in run.glob("trace*.json.gz"):
-        trace.unlink()
-    builder.write(run / "trace.json.gz")
-    document = summary(run)
-    assert (document["trace_excerpt"], document["error"]) == (None, None)

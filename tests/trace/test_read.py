@@ -180,15 +180,6 @@ def test_folders_list_their_traces_once(tmp_path: Path) -> None:
     assert find_traces([one, tmp_path, two]) == [one, two]
 
 
-def test_a_runs_excerpt_is_no_trace_of_its_folder_unless_it_is_all_there_is(tmp_path: Path) -> None:
-    trace = _small().write(tmp_path / "trace.json.gz")
-    excerpt = _small().write(tmp_path / "excerpt.json.gz")
-    assert find_traces([tmp_path]) == [trace]
-    assert find_traces([excerpt]) == [excerpt]
-    trace.unlink()
-    assert find_traces([tmp_path]) == [excerpt]
-
-
 def test_folders_without_traces_and_missing_paths(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"status": "ok"}')
     with pytest.raises(TraceError, match="without traces"):

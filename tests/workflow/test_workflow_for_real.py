@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from snakemake_calls import run_snakemake
-from steptrace.trace.find import find_traces
-from steptrace.trace.link import read_trace
 
 pytestmark = pytest.mark.workflow
 
@@ -100,20 +98,6 @@ def test_a_study_with_ones_own_loss_and_a_failing_variant(small_study, tmp_path)
     assert "1 of 2 broken" in page
     assert "labels = torch.unique(target)" in page
     assert "A very small study" in (tmp_path / "reports/index.html").read_text()
-    _has_an_excerpt(tmp_path, page)
     verdict = json.loads((tmp_path / "results/verdict.json").read_text())
     assert {failure["variant"] for failure in verdict["failed"]} == {"broken"}
     assert [gate["outcome"] for gate in verdict["gates"]] == ["broken", "held"]
-
-
-def _has_an_excerpt(folder: Path, page: str) -> None:
-    """Each variant that ran has its median step as a trace, which the page names."""
-    for name in ("boolean_mask", "own"):
-        run = folder / "results/small" / name / "run0"
-        told = json.loads((run / "summary.json").read_text())
-        excerpt = run / "tables" / "excerpt.json.gz"
-        assert told["trace_excerpt"]["bytes"] == excerpt.stat().st_size < 1_000_000
-        assert read_trace(excerpt).steps["index"].tolist() == [told["traces"][0]["timeline"]["step"]]
-        assert find_traces([run]) == [run / "trace.json.gz"]  # the excerpt is no second rank
-        assert "<code>tables/excerpt.json.gz</code>" in page
-    assert not (folder / "results/small/broken/run0/tables/excerpt.json.gz").exists()

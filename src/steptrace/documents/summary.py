@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final
 
-from steptrace.documents.base import Document, File, field
+from steptrace.documents.base import File, field
 from steptrace.documents.column import subject
 from steptrace.documents.communication import AllReduce, Collectives, ReducePasses
 from steptrace.documents.copies import Copy
@@ -112,14 +112,6 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     ] = None
 
 
-class TraceExcerpt(Document, frozen=True):
-    """The median step of a run's trace as a small trace of its own."""
-
-    file: Annotated[str, field("Its file, beside the trace.")]
-    bytes: Annotated[int, field("Its size.")]
-    step: Annotated[int, field("The step that it shows.")]
-
-
 class Summary(File, frozen=True, kw_only=True):
     """The content of summary.json."""
 
@@ -127,5 +119,4 @@ class Summary(File, frozen=True, kw_only=True):
     warnings: Annotated[tuple[str, ...], field("What keeps the traces from being one job's.")]
     traces: Annotated[tuple[TraceSummary, ...], field("Each trace, by rank.")]
     ranks: Annotated[Ranks | None, field("What the ranks say together; null for one trace.")] = None
-    trace_excerpt: Annotated[TraceExcerpt | None, field("Of a run's first repeat, an excerpt.")] = None
     error: Annotated[str | None, field("Why the traces of a run could not be read.")] = None

@@ -14,14 +14,12 @@ import msgspec
 import numpy as np
 
 from steptrace.compiled import compiled
-from steptrace.documents.summary import TraceExcerpt
 from steptrace.errors import ConfigError, TraceError
 from steptrace.files import replace_atomically
 from steptrace.trace import names as naming
 from steptrace.trace.columns import start_end
 from steptrace.trace.decode import Event, decode_event, repair
 from steptrace.trace.events import ns_to_us, to_ns
-from steptrace.trace.find import EXCERPT_FILE
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace, launched_at, median_step
 from steptrace.trace.stream import EventStream
@@ -61,16 +59,6 @@ def write_excerpt(trace: Path, out: Path, step: int | None = None) -> Excerpt:
     events: list[int] = []
     replace_atomically(out, lambda temporary: events.append(_write(trace, number, extent, temporary)))
     return Excerpt(out, number, events[0], out.stat().st_size)
-
-
-def excerpt_of_run(trace: Path, tables: Path) -> TraceExcerpt:
-    """Write `excerpt.json.gz` into the folder of a run's tables and return what summary.json says of it.
-
-    Raises:
-        TraceError: the trace cannot be read, or has no steps.
-    """
-    made = write_excerpt(trace, tables / EXCERPT_FILE)
-    return TraceExcerpt(file=f"{tables.name}/{EXCERPT_FILE}", bytes=made.size, step=made.step)
 
 
 def _row_of(trace: Trace, step: int | None) -> int:

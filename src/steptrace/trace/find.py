@@ -7,16 +7,12 @@ from steptrace.errors import TraceError
 from steptrace.trace.bounds import path_text
 from steptrace.trace.stream import looks_like_trace
 
-#: File name of the excerpt of a run's trace, in the run's folder.
-EXCERPT_FILE = "excerpt.json.gz"
-
 
 def find_traces(paths: Iterable[str | Path]) -> list[Path]:
     """The trace files behind files and folders, in the order given; those of a folder by name.
 
     A folder's `.json` and `.json.gz` files count if they hold `traceEvents` near their beginning or have "trace" in
-    their name; sub-folders are not searched. The workflow's excerpt beside a run's traces is left out: it would count
-    as another rank. Each file is listed once.
+    their name; sub-folders are not searched. Each file is listed once.
 
     Raises:
         TraceError: a path does not exist, or a folder holds no trace.
@@ -26,7 +22,6 @@ def find_traces(paths: Iterable[str | Path]) -> list[Path]:
         if _kind(path) == "folder":
             inside = sorted(p for p in path.iterdir() if p.name.endswith((".json", ".json.gz")) and p.is_file())
             traces = [p for p in inside if looks_like_trace(p)]
-            traces = [p for p in traces if p.name != EXCERPT_FILE] or traces
             if not traces:
                 raise TraceError(
                     "a folder without traces",

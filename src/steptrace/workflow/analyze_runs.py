@@ -13,7 +13,6 @@ from steptrace.documents.summary import Summary
 from steptrace.errors import SteptraceError, exit_with
 from steptrace.findings import with_trace_findings
 from steptrace.record import read_status
-from steptrace.trace.excerpt import excerpt_of_run
 
 TABLES = "tables"
 
@@ -30,8 +29,7 @@ def main() -> int:
 def summarize_run(run_dir: Path, out: Path) -> None:
     """Write the summary of a run's traces to `out` and its tables beside them; without traces if the run left none.
 
-    The first repeat gets an excerpt, too: one a variant is what a page names. A trace that cannot be read is a warning
-    and the summary's `error`: step times count without a trace.
+    A trace that cannot be read is a warning and the summary's `error`: step times count without a trace.
 
     Args:
         run_dir: the run's folder.
@@ -42,12 +40,9 @@ def summarize_run(run_dir: Path, out: Path) -> None:
     summary = Summary(warnings=(), traces=())
     if traces := _traces(run_dir):
         try:
-            summary, analyses = summarize(traces, tables=tables)
-            if run_dir.name == "run0" and summary.traces[0].steps:  # an excerpt is a step
-                summary = replace(summary, trace_excerpt=excerpt_of_run(analyses[0].path, tables))
+            summary, _ = summarize(traces, tables=tables)
         except SteptraceError as error:
-            if not summary.traces:
-                _make_empty(tables)  # of the ranks that could be read
+            _make_empty(tables)  # of the ranks that could be read
             summary = replace(summary, error=str(error))
             logging.getLogger(__name__).warning("%s: %s", run_dir, error)
     write(out, with_trace_findings(summary))
