@@ -322,3 +322,15 @@ def test_an_error_in_backward_shows_the_line_of_the_forward_pass() -> None:
         pytest.raises(ValueError, match="broken"),
     ):
         Broken.apply(torch.ones(3, device="cuda", requires_grad=True)).sum().backward()
+
+
+def test_the_steps_of_a_program_s_own_profiler_are_one_place() -> None:
+    later = torch.profiler.schedule(wait=9, warmup=1, active=1)
+    with predict_syncs() as syncs:
+        value = torch.ones(1, device="cuda")
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], schedule=later) as own:
+            for _ in range(3):
+                value.item()
+                own.step()
+    assert [(site.label, site.count) for site in syncs.sites] == [(None, 3)]
+    assert syncs.operators_per_label == {}

@@ -48,6 +48,8 @@ _OURS = f"{Path(__file__).parent}/"
 _NOT_SO_ON_CUDA = re.compile(
     r"^CUDA initialization: |GetDeviceCount\(?\)? failed|Can't initialize NVML|^flex_attention called without"
 )
+#: The label of a step in a program that profiles itself: one of its own for each step, which says nothing of a place.
+_PROFILER_STEP = "ProfilerStep#"
 #: What of PyTorch is another one meanwhile, by owner and name.
 Replacements = dict[tuple[Any, str], Any]
 
@@ -182,11 +184,13 @@ def _labelled(recorder: Syncs) -> Replacements:
     enter, leave = owner.__enter__, owner.__exit__
 
     def entering(self: Any) -> Any:
-        recorder.enter(self.name)
+        if not self.name.startswith(_PROFILER_STEP):
+            recorder.enter(self.name)
         return enter(self)  # type: ignore[no-untyped-call]
 
     def leaving(self: Any, *error: Any) -> Any:
-        recorder.leave()
+        if not self.name.startswith(_PROFILER_STEP):
+            recorder.leave()
         return leave(self, *error)
 
     return {(owner, "__enter__"): entering, (owner, "__exit__"): leaving}
