@@ -43,11 +43,6 @@ def is_simulated(gpu: str | None) -> bool:
     return gpu is not None and "stand-in" in gpu
 
 
-def shown_gpu(gpu: str) -> str:
-    """A GPU's name as pages and messages show it: the driver's; the stand-in is called simulated."""
-    return gpu.replace("stand-in", "simulated")
-
-
 #: What a supervised process prints, beside its status.json.
 LOG_FILE: Final = "train.log"
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from steptrace import format as fmt
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison
-from steptrace.documents.run import shown_gpu
 from steptrace.documents.summary import Summary
 from steptrace.findings.verdict import broken_gates, verdict_of
 from steptrace.report.page import overview
@@ -85,7 +84,7 @@ def _trace_entry(path: Path, pages: Path) -> IndexEntry:
         headline=headline_of_all(traces, summary.ranks),
         href=Path(os.path.relpath(path.parent / "report.html", pages)).as_posix(),
         scale=None,
-        machine=None if first is None or first.device_name is None else shown_gpu(first.device_name),
+        machine=None if first is None else first.device_name,
         problems=(),
         device=overview.device_of_traces(
             [trace.device_name for trace in traces], has_gpu=any(t.gpu.activities > 0 for t in traces)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison, VariantResult
-from steptrace.documents.run import shown_gpu
 
 #: More variants than this do not fit a screen: the baselines and those that differ most stand for all.
 MOST_ROWS = 15
@@ -42,7 +41,7 @@ def machine(study: Comparison) -> str | None:
     if environment is None:
         return None
     if environment.gpu:
-        count, name = environment.gpu_count, shown_gpu(environment.gpu)
+        count, name = environment.gpu_count, environment.gpu
         return f"{count} × {name}" if count > 1 else name
     return f"{environment.cpu}, no GPU"
 

@@ -7,7 +7,6 @@ from msgspec.structs import asdict
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, RunResult
-from steptrace.documents.run import shown_gpu
 from steptrace.report.page.markup import Html, breakable, render
 from steptrace.report.page.table import text_table
 
@@ -82,8 +81,6 @@ def _run(run: RunResult) -> tuple[str, ...]:
 def _environment_value(key: str, value: object) -> str | None:
     if key.endswith("_bytes") and isinstance(value, int | float):
         return fmt.size_bytes(value)
-    if key == "gpu" and isinstance(value, str):
-        return shown_gpu(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     return None if value is None else str(value)

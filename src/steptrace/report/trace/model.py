@@ -6,7 +6,6 @@ from pathlib import Path
 from statistics import median
 
 from steptrace import format as fmt
-from steptrace.documents.run import shown_gpu
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.errors import RecordError
 
@@ -22,11 +21,6 @@ class TraceView:
     def has_gpu(self) -> bool:
         """Whether the trace holds GPU work."""
         return self.trace.gpu.activities > 0
-
-    @property
-    def device_name(self) -> str | None:
-        """Its GPU's name; None where the trace does not say it."""
-        return None if self.trace.device_name is None else shown_gpu(self.trace.device_name)
 
     @property
     def steps(self) -> int:

@@ -109,7 +109,9 @@ def _side_by_side(traces: Sequence[TraceView]) -> Explained:
         "Trace",
         {id_: Html('<a href="#{}">{}</a>').format(id_, breakable(view.title)) for id_, view in by_id.items()},
         [
-            figure("Device", lambda view: view.device_name or ("GPU without a name" if view.has_gpu else "no GPU")),
+            figure(
+                "Device", lambda view: view.trace.device_name or ("GPU without a name" if view.has_gpu else "no GPU")
+            ),
             figure("Profiled step", lambda view: view.step_ms, "ms"),
             *(figure(one.heading, attrgetter(f"trace.{one.name}"), one.unit) for one in STEP_FIGURES),
             figure("Exposed communication", _exposed, "share"),
@@ -211,7 +213,7 @@ def _facts(view: TraceView) -> list[tuple[str, str | None]]:
     trace, coverage = view.trace, view.trace.quality.launch_coverage
     profiled = "Profiled step" if len(trace.steps) == 1 else "Profiled step, median"
     return [
-        ("Device", view.device_name or (None if trace.device is None else f"GPU {trace.device}")),
+        ("Device", view.trace.device_name or (None if trace.device is None else f"GPU {trace.device}")),
         ("Rank", None if trace.rank is None else str(trace.rank)),
         ("Steps", str(len(trace.steps))),
         ("Unprofiled step, median", None if trace.unprofiled_step_ns is None else unprofiled(trace)),
@@ -237,7 +239,7 @@ def _where_it_goes(trace: TraceSummary) -> Html:
 
 def _devices(traces: Sequence[TraceView]) -> str | None:
     """The names of all traces' GPUs, each with its number; None where there is no GPU or no name."""
-    names = Counter(view.device_name for view in traces if view.device_name)
+    names = Counter(view.trace.device_name for view in traces if view.trace.device_name)
     return ", ".join(f"{count} × {name}" if count > 1 else name for name, count in names.items()) or None
 
 
