@@ -111,6 +111,8 @@ _REDUCTIONS: Final = frozenset(OPERATORS["reduction"]["names"])
 _REDUCTION_PARTS: Final = tuple(OPERATORS["reduction"]["parts"])
 _IRREGULAR: Final = frozenset(OPERATORS["irregular"]["names"])
 _IRREGULAR_STARTS: Final = tuple(OPERATORS["irregular"]["starts"])
+#: Operators that read a part of their first tensor, as much as they return.
+LOOKED_UP: Final = frozenset(OPERATORS["looked_up"]["names"])
 _COPIES: Final = frozenset(("_to_copy", "copy_", "_copy_from", "_pin_memory", "_local_scalar_dense"))
 #: Tensors on the GPU that an operator of copies between GPU tensors has, where it is not one.
 _INPUTS_ON_GPU: Final = {"copy_": 2}

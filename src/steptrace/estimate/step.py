@@ -17,6 +17,7 @@ from steptrace.estimate.reductions import reads_in_turn
 from steptrace.estimate.rules import (
     HOST_COPY,
     IRREGULAR,
+    LOOKED_UP,
     NO_ARITHMETIC,
     POWER_LIMITED,
     READ_LATENCY,
@@ -169,7 +170,8 @@ def work_of(call: OperatorCalls, gpu: Gpu, *, tf32: bool = False) -> Work | None
     bytes_s = moved / (gpu.pcie_gbs * 1e9 if rule is HOST_COPY else gpu.bandwidth)
     if rule is IRREGULAR and bytes_s / rule.memory.kernel[0] <= count * rule.floor[0]:
         rule = SHORT
-    turns = reads_in_turn(call.inputs[0], call.outputs) if rule is REDUCTION and call.inputs else (0, 0)
+    reduced = call.inputs[1:] if base_name(call.name) in LOOKED_UP else call.inputs
+    turns = reads_in_turn(reduced[0], call.outputs) if rule is REDUCTION and reduced else (0, 0)
     waits = (turns[0] * READ_LATENCY[0], turns[1] * READ_LATENCY[1])
     bands = []
     for of_flop, of_bytes in (
@@ -204,14 +206,14 @@ def moved_bytes(call: OperatorCalls) -> int:
     """Bytes that one call reads and writes at least: those of its inputs and its outputs."""
     name = base_name(call.name)
     inputs: Sequence[TensorSpec] = call.inputs
-    if name in _OUTPUT_ONLY:
+    if name in _OUTPUT_ONLY or name in LOOKED_UP:
         inputs = inputs[1:]
     if name in (
         "native_layer_norm_backward",
         "_fused_rms_norm_backward",
     ):  # one kernel for the input's gradient, one for those of weight and bias
         inputs = (*inputs, *inputs[:2])
-    written = sum(map(_bytes, call.outputs))
+    written = sum(map(_bytes, call.outputs)) * (2 if name in LOOKED_UP else 1)
     if is_of_lists(name) and not call.outputs:
         share = lists_of(call)
         written = (
