@@ -4,6 +4,7 @@ import pytest
 
 from steptrace.engine.kinds import (
     counts_in_words,
+    first_of_each,
     groups_by_count,
     kind_after,
     kinds_of,
@@ -47,7 +48,7 @@ def test_other_counts_group_where_they_are_nearly_the_same(counts, expected):
     assert groups_by_count(counts) == expected
 
 
-@pytest.mark.parametrize(("over", "window", "wait"), [(32, (2, 3), 0), (21, (2, 3), 10), (21, (0, 16), 0)])
+@pytest.mark.parametrize(("over", "window", "wait"), [(32, (2, 3), 0), (26, (2, 3), 5), (26, (0, 16), 0)])
 def test_a_window_waits_for_the_next_step_of_a_kind(over, window, wait):
     steps_ns = [12] * over
     steps_ns[3] = steps_ns[19] = 710  # next: 35, 51
@@ -99,6 +100,14 @@ def test_counts_of_other_steps_belong_to_the_kind_nearest_in_time():
     assert per_step(kinds, nearest(kinds, [15, 16, 14]), [11, 11, 12]) == (11, None)
 
 
+def test_one_step_of_each_kind_is_watched():
+    kinds = kinds_of([10] * 40, _operators(40))
+    later = _operators(200)[80 + 5 :]  # five steps have been profiled
+    watched = first_of_each(kinds, 5)
+    assert sorted(later[number] for number in watched) == [USUAL, VALIDATION, ROLLOUT]
+    assert first_of_each(kinds_of([12] * 30), 5) == first_of_each((), 0) == [0]
+
+
 def test_without_a_period_no_window_waits():
     steps_ns = [12] * 30
     steps_ns[3] = steps_ns[19] = steps_ns[20] = 710
@@ -118,6 +127,10 @@ def test_steps_with_other_operators_at_one_distance_are_a_kind_whatever_their_ti
     kinds = kinds_of([10, 11, 10, 10, 11], operators)
     assert [number for number in range(5) if kind_after(kinds, number - 5)] == others
     assert sum(kind.steps for kind in kinds[1:]) == len(others)
+
+
+def test_two_long_steps_at_both_ends_are_not_periodic():
+    assert [kind.every for kind in kinds_of([40] + [10] * 28 + [40])] == [None, None]
 
 
 def test_two_long_steps_with_one_missing_between_are_not_periodic():

@@ -1,5 +1,6 @@
 """The phases of a measurement, driven by hand: what is timed, what waits for the device, what ends early."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -90,19 +91,22 @@ def test_a_program_that_ends_early_leaves_what_was_timed(tmp_path):
 
 
 def test_the_profiled_window_takes_one_of_the_long_steps_that_come_regularly(tmp_path, monkeypatch):
-    """Every fifth step takes 600 ms, the others 20."""
+    """Every fifth step takes 600 ms, the others 20; one of each is watched for its lines."""
     now, skipped = [0], []
     monkeypatch.setattr(Clock, "now", lambda _: now[0])
 
     def make_step(number):
         now[0] += 600 if number % 5 == 0 else 20
+        (torch.sin if number % 5 == 0 else torch.cos)(torch.ones(2))
         return plain_step(number)
 
     window = Settings(steps=2, warmup=1, stacks=False, shapes=False, memory=False)
     made = measurement(tmp_path, 4, 12, window, progress=lambda phase, *_: skipped.append(phase == "skipped"))
-    assert go_through(made, make_step) == 4 + 12 + 1 + 3 + 1
+    assert go_through(made, make_step) == 4 + 12 + 1 + 3 + 5
     assert any(skipped)
     assert [row["step_ns"] for row in made.record["rows"] if row["phase"] == "profiled"] == [20, 600]
+    ops = [(row["step"], row["op"]) for row in json.loads((tmp_path / "op_lines.json").read_bytes())]
+    assert [(0, "aten::cos") in ops, (1, "aten::sin") in ops, {step for step, _ in ops}] == [True, True, {0, 1}]
 
 
 def test_operators_of_a_program_s_warm_up_are_counted_but_those_of_its_first_steps(tmp_path):

@@ -22,6 +22,8 @@ _FACTOR: Final = 2.0
 DIFFERENT: Final = 1.1
 #: With two steps a period is one distance; it may be chance.
 _LEAST_TO_REPEAT: Final = 2
+#: Long steps that lie further apart than this part of all steps may be the machine's doing.
+_CHANCE: Final = 2 / 3
 #: Means that differ by less are the same figure.
 _ROUNDED: Final = 0.01
 #: How many times as many steps show how often something comes back that was seen once, or not at all.
@@ -79,6 +81,7 @@ def kinds_of(steps_ns: Sequence[int], operators: Sequence[int] = ()) -> tuple[Ki
         kinds += [_kind(steps_ns, own, every, next_in, count)] if own else []
     if long:
         every = period(sorted(long), of)
+        every = None if every is None or every > _CHANCE * of else every
         kinds.append(_kind(steps_ns, long, every, None if every is None else max(long) + every - of))
     return tuple(kinds)
 
@@ -186,6 +189,14 @@ def kind_after(kinds: Sequence[Kind], steps: int) -> int:
     regular = ((kind.every, kind.next_in or 0, number) for number, kind in enumerate(kinds) if kind.every is not None)
     ranked = sorted(regular, reverse=True)
     return next((number for every, next_in, number in ranked if (steps - next_in) % every == 0), 0)
+
+
+def first_of_each(kinds: Sequence[Kind], passed: int) -> list[int]:
+    """After how many steps more the first one of each kind that comes regularly comes; `passed` have been already."""
+    first: dict[int, int] = {}
+    for steps in range(max((kind.every for kind in kinds if kind.every is not None), default=1)):
+        first.setdefault(kind_after(kinds, passed + steps), steps)
+    return sorted(first.values())
 
 
 def window_of_each(kinds: Sequence[Kind], warmup: int, steps: int) -> tuple[int, int]:

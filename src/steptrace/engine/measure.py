@@ -19,7 +19,7 @@ from typing import Any, Final
 import torch
 
 from steptrace.engine.device import Clock, current_clock, gpu
-from steptrace.engine.kinds import FIRST_STEPS, kinds_of, window_of_each
+from steptrace.engine.kinds import FIRST_STEPS, Kind, first_of_each, kinds_of, window_of_each
 from steptrace.engine.recording import WITH_TRACE, Before, OperatorCounter, Recording, Request, Settings
 from steptrace.engine.step_recorders import COMPILED, OpLineRecorder, SyncWatcher, summary, why_incomplete
 from steptrace.engine.steps import Step
@@ -87,6 +87,9 @@ class Measurement:
         self._over = 0
         #: How many operators each of the last steps of the warm-up ran.
         self._operators: list[int] = []
+        #: The kinds of the timed steps, and the number of all steps up to the last of these.
+        self._kinds: tuple[Kind, ...] = ()
+        self._timed_over = 0
         #: Steps between the timed ones and the profiler's start.
         self._left_out = 0
 
@@ -217,30 +220,39 @@ class Measurement:
         """The window, lengthened and after steps to skip where it so holds a step of each kind that comes regularly."""
         if self._settings.ours:  # a study runs its passes in between
             return asked
-        wait, steps = window_of_each(kinds_of(self._timed_ns(), self._operators), asked.warmup, asked.steps)
+        self._timed_over = self._over
+        self._kinds = kinds_of(self._timed_ns(), self._operators)
+        wait, steps = window_of_each(self._kinds, asked.warmup, asked.steps)
         self._left_out = from_rank_0(wait)
         return replace(asked, steps=from_rank_0(steps))
 
     def _watched(self) -> Phases:
-        """One step under `OpLineRecorder`, and on a GPU some under `SyncWatcher`; rank 0 alone leaves their lines."""
+        """One step of each kind that comes regularly under `OpLineRecorder`, and on a GPU some under `SyncWatcher`.
+
+        Rank 0 alone leaves their lines.
+        """
         first_rank = not this_rank().rank
         if not self._settings.ours and _has_compiled():  # a mode would make the program's own compiled code fail
             self.warn(COMPILED)
             return
         self._label(True)
-        recorder = OpLineRecorder()
+        after = first_of_each(self._kinds, self._over - self._timed_over)
+        chosen = from_rank_0(sum(1 << steps for steps in after))
+        recorders: list[OpLineRecorder] = []
         try:
-            with recorder:
-                yield from self._next("watched", 0, 1)
+            for step in range(chosen.bit_length()):
+                recorders += [OpLineRecorder()] if chosen >> step & 1 else []
+                with recorders[-1] if chosen >> step & 1 else nullcontext():
+                    yield from self._next("watched", step, chosen.bit_length())
         except Exception as error:
             # Of any kind: not everything works under a dispatch mode, and a run's timings must not depend on it.
             self.warn(why_incomplete(error))
         if first_rank:
-            self._write_lines([recorder])
+            self._write_lines(recorders)
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            yield from self._warned(recorder, first_rank=first_rank)
+            yield from self._warned(recorders, first_rank=first_rank)
 
-    def _warned(self, recorder: OpLineRecorder, *, first_rank: bool) -> Phases:
+    def _warned(self, recorders: Sequence[OpLineRecorder], *, first_rank: bool) -> Phases:
         watchers = [SyncWatcher() for _ in range(_WARNED_STEPS)]
         torch.cuda.synchronize()
         try:
@@ -254,7 +266,7 @@ class Measurement:
         if first_rank:
             by_step = [step for watcher in watchers for step in watcher.by_step]
             write_bytes(self._settings.out / "warned_syncs.json", json.dumps(summary(by_step)).encode())
-            self._write_lines([recorder, *watchers])
+            self._write_lines([*recorders, *watchers])
 
     def _write_lines(self, recorders: Sequence[OpLineRecorder]) -> None:
         """The lines of the watched steps: one that logs or evaluates calls from others than the next one."""
