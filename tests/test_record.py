@@ -24,7 +24,7 @@ from steptrace.record import (
 
 def make_status(**changes: object) -> Status:
     fields: dict[str, object] = {
-        "status": "oom",
+        "status": "out of memory",
         "exit_code": 1,
         "signal": None,
         "error": "CUDA out of memory",

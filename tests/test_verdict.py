@@ -49,7 +49,7 @@ def test_verdict_passes_where_all_runs_are_ok_and_gates_hold() -> None:
     assert explain(verdict) == "all 4 runs ok, 1 gate held"
 
 
-@pytest.mark.parametrize("status", ["failed", "oom", "killed", "not run"])
+@pytest.mark.parametrize("status", ["failed", "out of memory", "killed", "not run"])
 def test_one_run_that_is_not_ok_fails_the_verdict(status: str) -> None:
     broken = variant("b", runs=[run(0), run(1, status, "ValueError: no")])
     verdict = judge([comparison(variant("a"), broken)], {})
@@ -61,7 +61,7 @@ def test_one_run_that_is_not_ok_fails_the_verdict(status: str) -> None:
 
 
 def test_runs_that_ended_alike_are_one_line_with_the_log_of_the_first() -> None:
-    broken = variant("b", runs=[run(0, "failed", "no"), run(1, "oom", "full"), run(2, "failed", "no")])
+    broken = variant("b", runs=[run(0, "failed", "no"), run(1, "out of memory", "full"), run(2, "failed", "no")])
     assert explain(judge([comparison(variant("a"), broken)], {})).splitlines()[:2] == [
         "failed: s/b run0, run2: failed, no (see results/s/b/run0/train.log)",
         "failed: s/b run1: oom, full (see results/s/b/run1/train.log)",

@@ -111,7 +111,7 @@ def test_a_check_depends_on_each_variant_s_digests(rules_on) -> None:
     [
         ("run0", ("ok", 0), False),
         ("run0", ("killed", None), True),
-        ("run0", ("oom", 1), True),
+        ("run0", ("out of memory", 1), True),
         ("equivalence", ("failed", 2), True),
         ("prediction", ("failed", 1), True),
         ("prediction", ("failed", 2), False),  # a step that cannot be followed never can

@@ -28,6 +28,7 @@ _REPEATED: Final = (
     "RuleException:\nCalledProcessError",
 )
 _CHECKS: Final = ("equivalence", "prediction")
+_INDEX: Final = "reports/index.html"
 
 
 class LogHandler(LogHandlerBase):
@@ -75,7 +76,7 @@ class LogHandler(LogHandlerBase):
         super().close()
         lines = [f"failed: {line}" for line in self._not_written]
         lines += ["the same command again makes what is missing"] if self._not_written else []
-        index = Path("reports/index.html")
+        index = Path(_INDEX)
         lines += [f"report: {index.resolve()}"] if index.exists() else []
         self._print([f"steptrace: {line}" for line in lines] if self._total else [])
         self._total = 0
@@ -107,7 +108,9 @@ class LogHandler(LogHandlerBase):
         named = job["wildcards"]
         errors = {file: error for file in _statuses(job["output"]) if (error := _error(file)) is not None}
         if "repeat" not in named:
-            pages = [f"page: {Path(file).resolve()}" for file in job["output"] if file.endswith(".html")]
+            pages = [
+                f"page: {Path(file).resolve()}" for file in job["output"] if file.endswith(".html") and file != _INDEX
+            ]
             return [*pages, *(f"{'/'.join(file.parts[1:-1])}: {error}" for file, error in errors.items())]
         left = rough_duration((time.monotonic() - self._started) * (self._total - self._done) / self._done)
         result = f"failed: {next(iter(errors.values()))}" if errors else "ok"

@@ -63,7 +63,7 @@ def run_memory(batch, **more):
 
 def ran_out(folder, status_of, name, batch):
     run_dir = folder.path / name / "run0"
-    write_status(run_dir, status_of("oom", error="DefaultCPUAllocator: can't allocate memory"))
+    write_status(run_dir, status_of("out of memory", error="DefaultCPUAllocator: can't allocate memory"))
     oom = {
         "message": "can't allocate",
         "requested_bytes": 5 * MIB,
@@ -94,7 +94,7 @@ def test_a_variant_that_ran_out_of_memory_has_its_record(folder, add, status_of)
     variant = compare(folder.path)["variants"][-1]
     assert (variant["memory"]["batch_size"], variant["trace"]) == (128, None)
     assert variant["memory"]["oom"]["requested_bytes"] == 5 * MIB
-    assert [run["status"] for run in variant["runs"]] == ["oom"]
+    assert [run["status"] for run in variant["runs"]] == ["out of memory"]
 
 
 def test_without_allocations_there_is_no_memory(folder, trace_of):

@@ -95,7 +95,7 @@ def test_runs_that_failed_or_are_missing_are_told_of(folder: Any, status_of: Cal
     killed = status_of("killed", exit_code=None, signal=9, error="killed", log_tail=("step 7",))
     write_status(folder.path / "partial" / "run2", killed)
     for repeat in range(3):
-        write_status(folder.path / "broken" / f"run{repeat}", status_of("oom", error="out of memory"))
+        write_status(folder.path / "broken" / f"run{repeat}", status_of("out of memory", error="out of memory"))
     found = by_name(compare(folder.path))
     partial = found["partial"]
     assert partial["status"] == "killed"
@@ -108,7 +108,11 @@ def test_runs_that_failed_or_are_missing_are_told_of(folder: Any, status_of: Cal
         "log_tail": ["step 7"],
     }
     assert "only 2 of 3 runs were measured" in partial["noise"]["warnings"]
-    assert (found["broken"]["status"], found["broken"]["step_ms"], found["broken"]["ratio"]) == ("oom", None, None)
+    assert (found["broken"]["status"], found["broken"]["step_ms"], found["broken"]["ratio"]) == (
+        "out of memory",
+        None,
+        None,
+    )
     assert found["absent"]["status"] == "not run"
     assert [run["status"] for run in found["absent"]["runs"]] == ["not run"] * 3
 

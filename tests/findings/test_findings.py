@@ -87,7 +87,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         {"syncs": {"measured_per_step": None, "predicted_per_step": 0}, "predicted_sites": []},
     ),
-    "out_of_memory": ({"runs": [run("oom")]}, {"runs": [run("ok")]}),
+    "out_of_memory": ({"runs": [run("out of memory")]}, {"runs": [run("ok")]}),
     "failed_run": ({"runs": [run("killed")]}, {"runs": [run("ok")]}),
     "input_bound": ({"input": waiting(0.06)}, {"input": waiting(0.04)}),
     "noise": ({"noise": {"iqr_over_median": 0.11}}, {"noise": {"iqr_over_median": 0.09}}),
@@ -231,7 +231,7 @@ def test_evidence_of_a_failed_run(error: dict[str, Any], expected: str) -> None:
 
 
 def test_out_of_memory_and_failed_runs_are_separate_findings() -> None:
-    found = findings_of(runs=[run("oom"), run("failed")])
+    found = findings_of(runs=[run("out of memory"), run("failed")])
     assert [finding.rule for finding in found] == ["out_of_memory", "failed_run"]
 
 

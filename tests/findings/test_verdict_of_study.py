@@ -122,7 +122,7 @@ def test_without_a_verdict_the_step_times_stand_alone() -> None:
 
 
 def test_what_failed_is_said_and_without_its_baseline_nothing_is_compared() -> None:
-    gone = variant("gone", 1.0, "same") | {"step_ms": None, "ratio": None, "status": "oom"}
+    gone = variant("gone", 1.0, "same") | {"step_ms": None, "ratio": None, "status": "out of memory"}
     assert verdict_of(study(variant("fast", 1.5, "faster"), gone)).sentence.endswith("`gone` ran out of memory.")
     lost = BASE | {"step_ms": None, "ratio": None, "status": "failed"}
     found = verdict_of(study(variants=[lost, variant("a", 1.0, "same") | {"ratio": None}]))

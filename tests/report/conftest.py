@@ -406,7 +406,9 @@ def broken_study(results: Path) -> Path:
     hostile = "<script>alert('x')</script> ValueError: target & logits differ"
     build.fail("where", "failed", {"error": hostile, "log_tail": ["Traceback (most recent call last):", hostile]})
     build.fail(
-        "sort", "oom", {"error": "CUDA out of memory. Tried to allocate 20.00 GiB", "log_tail": ["step 3", "step 4"]}
+        "sort",
+        "out of memory",
+        {"error": "CUDA out of memory. Tried to allocate 20.00 GiB", "log_tail": ["step 3", "step 4"]},
     )
     half = build.add("ignore_index", [10.5, 10.6, 10.4], ratio=ratio(1.18, 1.02, 1.36, "faster"))
     killed = {"status": "killed", "exit_code": None, "signal": 9, "error": None, "log_tail": []}

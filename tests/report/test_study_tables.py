@@ -139,7 +139,7 @@ def test_the_labels_inside_a_loss_have_their_times_on_the_host_and_the_gpu(study
 
 
 def test_a_variant_that_ran_out_of_memory_says_at_which_batch(study_builder: Any) -> None:
-    failed = study_builder.fail("big", "oom", {"error": "out of memory", "log_tail": []})
+    failed = study_builder.fail("big", "out of memory", {"error": "out of memory", "log_tail": []})
     oom = {"message": "out of memory", "requested_bytes": 64 * MIB, "used_bytes": 990 * MIB}
     failed["memory"] = with_memory()["memory"] | {"batch_size": 256, "oom": oom}
     page = sections.memory(load_study(study_builder.write()))

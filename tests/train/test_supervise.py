@@ -72,8 +72,11 @@ def test_the_status_of_a_run_that_ended_well(out):
         ("import os; os.kill(os.getpid(), 9)", ("killed", None, 9, "ended with SIGKILL (out of host memory?)")),
         ("import os; os.kill(os.getpid(), 15)", ("killed", None, 15, "ended with SIGTERM")),
         ("import os; os.abort()", ("failed", None, 6, "ended with SIGABRT")),
-        ("raise MemoryError()", ("oom", 1, None, "MemoryError")),
-        ("print('CUDA out of ' + 'memory.'); raise RuntimeError('no')", ("oom", 1, None, "CUDA out of memory.")),
+        ("raise MemoryError()", ("out of memory", 1, None, "MemoryError")),
+        (
+            "print('CUDA out of ' + 'memory.'); raise RuntimeError('no')",
+            ("out of memory", 1, None, "CUDA out of memory."),
+        ),
         ("pass", ("failed", 0, None, "exit code 0, but it has not written run.json")),
     ],
 )

@@ -63,6 +63,7 @@ def test_failures_leave_a_page_an_exit_code_and_are_all_that_runs_next(project, 
     assert "ValueError: the loss is not a number" in result.stdout  # the terminal says it too
     last = result.stdout.rstrip().splitlines()
     assert last[-1] == f"steptrace: report: {project.folder}/reports/index.html"
+    assert result.stdout.count("reports/index.html") == 1
     assert result.stdout.count("tiny/raises run0") == 2  # as it ends, and in the verdict
     assert result.stdout.count("the same command again") == 1
     assert "RuleException" not in result.stdout

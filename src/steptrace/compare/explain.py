@@ -148,7 +148,7 @@ def memory_of(variant: Variant) -> RunMemory | None:
 
 def _record(run: Run) -> RunMemory | None:
     """What a run wrote of its memory, if it ended well or ran out of it."""
-    if run.status not in ("ok", "oom"):
+    if run.status not in ("ok", "out of memory"):
         return None
     try:
         return read_memory(run.path)

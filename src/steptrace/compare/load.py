@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final, Literal, cast
+from typing import Final
 
 import numpy as np
 import pandas as pd
 
 from steptrace.documents.base import read
-from steptrace.documents.comparison.runs import ProcessError
+from steptrace.documents.comparison.runs import ProcessError, VariantStatus
 from steptrace.documents.run import RunRecord, Status
 from steptrace.documents.run_tables import SectionOfRun
 from steptrace.documents.study import PlannedStudy, PlannedVariant
@@ -25,10 +25,9 @@ from steptrace.run_times import Nanoseconds, RunTimes, run_times
 
 STUDY_FILE: Final = "study.json"
 NOT_RUN: Final = "not run"
-RunStatus = Literal["ok", "failed", "oom", "killed", "not run"]
 
 #: A variant whose runs ended differently takes the first of these that one of them has.
-_WORST_FIRST: Final[tuple[RunStatus, ...]] = ("oom", "failed", "killed", NOT_RUN, "ok")
+_WORST_FIRST: Final[tuple[VariantStatus, ...]] = ("out of memory", "failed", "killed", NOT_RUN, "ok")
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class Run:
 
     repeat: int
     path: Path
-    status: RunStatus
+    status: VariantStatus
     error: ProcessError | None
     measured: Measured | None = None
     warnings: tuple[str, ...] = ()
@@ -105,7 +104,7 @@ class Variant:
         return tuple(run.trace for run in self.measured if run.trace is not None)
 
     @property
-    def status(self) -> RunStatus:
+    def status(self) -> VariantStatus:
         """`ok` if every run ended well, else the worst way in which one ended."""
         return min((run.status for run in self.runs), key=_WORST_FIRST.index, default=NOT_RUN)
 
@@ -143,7 +142,7 @@ def load_run(run_dir: Path, repeat: int, digest: str | None) -> Run:
     try:
         status = read_status(run_dir)
         if status.status != "ok":
-            return Run(repeat, run_dir, cast(RunStatus, status.status), error_of(status))
+            return Run(repeat, run_dir, status.status, error_of(status))
         measured = _load_measured(run_dir)
     except RecordError as error:
         return Run(repeat, run_dir, "failed", error_without_process("failed", str(error)))

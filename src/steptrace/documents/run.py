@@ -13,7 +13,7 @@ from steptrace.documents.base import Document, File, field
 from steptrace.documents.column import column, key
 
 #: How a run can end.
-RunStatus = Literal["ok", "failed", "oom", "killed"]
+RunStatus = Literal["ok", "failed", "out of memory", "killed"]
 
 
 class Environment(Document, frozen=True):
@@ -50,7 +50,7 @@ LOG_FILE: Final = "train.log"
 class Status(File, frozen=True, kw_only=True):
     """How a supervised process ended (status.json)."""
 
-    status: Annotated[RunStatus, field("`oom`: out of memory; `killed`: by a signal from outside, or the kernel.")]
+    status: Annotated[RunStatus, field("`killed`: by a signal from outside, or the kernel.")]
     exit_code: Annotated[int | None, field("Exit code.")]
     signal: Annotated[int | None, field("Signal that ended it.")]
     error: Annotated[str | None, field("The error in one line.")]

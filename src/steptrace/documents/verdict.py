@@ -12,7 +12,7 @@ class Failure(Document, frozen=True):
     study: Annotated[str, field("Study.")]
     variant: Annotated[str, field("Variant.")]
     run: Annotated[str, field("`run0`, `run1`, ..., or `equivalence`.")]
-    status: Annotated[str, field("`failed`, `oom`, `killed` or `not run`.")]
+    status: Annotated[str, field("`failed`, `out of memory`, `killed` or `not run`.")]
     error: Annotated[str | None, field("The error in one line.")]
 
 

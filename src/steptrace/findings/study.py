@@ -58,7 +58,7 @@ def _unchecked(variant: VariantResult) -> Iterator[Match]:
 
 
 def _out_of_memory(variant: VariantResult) -> Iterator[Match]:
-    runs = [run for run in variant.runs if run.status == "oom"]
+    runs = [run for run in variant.runs if run.status == "out of memory"]
     if runs:
         yield Match(
             severity="high",
@@ -68,7 +68,7 @@ def _out_of_memory(variant: VariantResult) -> Iterator[Match]:
 
 
 def _failed_runs(variant: VariantResult) -> Iterator[Match]:
-    failed = [run for run in variant.runs if run.status not in ("ok", "oom")]
+    failed = [run for run in variant.runs if run.status not in ("ok", "out of memory")]
     if failed:
         missing = all(run.status == "not run" for run in failed)
         yield Match(

@@ -154,7 +154,12 @@ def _times_as_fast(variant: VariantResult) -> str:
 
 def _failed(variants: Iterable[VariantResult]) -> list[str]:
     """A sentence for each way in which variants ended without a step time."""
-    words = {"failed": "failed", "oom": "ran out of memory", "killed": "stopped by a signal", "not run": "did not run"}
+    words = {
+        "failed": "failed",
+        "out of memory": "ran out of memory",
+        "killed": "stopped by a signal",
+        "not run": "did not run",
+    }
     ended: dict[str, list[VariantResult]] = defaultdict(list)
     for variant in variants:
         if variant.step_ms is None and variant.status != "ok":

@@ -169,7 +169,7 @@ class _Run:
         error = self._error(code, lines)
         out_of_memory = next((line for line in (error, *reversed(lines)) if OUT_OF_MEMORY.search(line)), None)
         if out_of_memory is not None:
-            return "oom", error if OUT_OF_MEMORY.search(error) else out_of_memory.strip()
+            return "out of memory", error if OUT_OF_MEMORY.search(error) else out_of_memory.strip()
         killed = code is not None and code < 0 and -code not in _CRASHES
         return "killed" if killed else "failed", error
 

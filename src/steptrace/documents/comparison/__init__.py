@@ -13,8 +13,8 @@ from steptrace.documents.comparison.runs import (
     Noise,
     RatioToBaseline,
     RunResult,
-    Status,
     StepTimes,
+    VariantStatus,
     Verdict,
     WaterfallPart,
 )
@@ -64,7 +64,7 @@ class VariantResult(StepFigures, frozen=True):
     """One variant of a study."""
 
     name: Annotated[str, field("Its name.")]
-    status: Annotated[Status, field("`ok` if every run ended well, else the worst ending.")]
+    status: Annotated[VariantStatus, field("`ok` if every run ended well, else the worst ending.")]
     hypothesis: Annotated[str | None, field("What its author expects.")]
     overrides: Annotated[tuple[str, ...], field("Its difference to the baseline's configuration.")]
     baseline: Annotated[str, field("The variant that it is compared with.")]

@@ -4,18 +4,19 @@ from typing import Annotated, Literal
 
 from steptrace.documents.base import Document, field
 from steptrace.documents.column import column
+from steptrace.documents.run import RunStatus
 from steptrace.format import setting
 from steptrace.limits import HIGH_SHARE, MODERATE_SHARE
 
 Verdict = Literal["baseline", "faster", "slower", "same", "undecided"]
-Status = Literal["ok", "failed", "oom", "killed", "not run"]
+VariantStatus = Literal[RunStatus, "not run"]
 InputVerdict = Literal["none", "moderate", "high"]
 
 
 class ProcessError(Document, frozen=True):
     """How a process failed."""
 
-    status: Annotated[str, field("`failed`, `oom`, `killed` or `not run`.")]
+    status: Annotated[str, field("`failed`, `out of memory`, `killed` or `not run`.")]
     exit_code: Annotated[int | None, field("Exit code.")]
     signal: Annotated[int | None, field("Signal that ended it.")]
     error: Annotated[str | None, field("The error in one line.")]
@@ -33,7 +34,7 @@ class RunResult(Document, frozen=True):
     """One repeat of a variant."""
 
     repeat: Annotated[int, field("Its number, from 0.")]
-    status: Annotated[Status, field("How it ended.")]
+    status: Annotated[VariantStatus, field("How it ended.")]
     seed: Annotated[int | None, field("Its seed.")]
     path: Annotated[str, field("Its folder.")]
     median_ms: Annotated[float | None, field("Median step time.")]

@@ -72,10 +72,9 @@ _RUN: Final = ("Variant", "Run", "Status", "Seed", "Median", "p95", "Steps", "Ti
 
 
 def _run(run: RunResult) -> tuple[str, ...]:
-    status = "out of memory" if run.status == "oom" else run.status
     seed = "unknown" if run.seed is None else str(run.seed)
     times = fmt.duration_ms(run.median_ms), fmt.duration_ms(run.p95_ms)
-    return str(run.repeat), status, seed, *times, fmt.count(run.steps), fmt.count(run.warmup_left_out)
+    return str(run.repeat), run.status, seed, *times, fmt.count(run.steps), fmt.count(run.warmup_left_out)
 
 
 def _environment_value(key: str, value: object) -> str | None:

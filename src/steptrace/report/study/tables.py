@@ -158,7 +158,7 @@ def _memory_decides_nothing(variant: VariantResult) -> bool:
 
 def _out_of_memory(variant: VariantResult) -> str:
     """ "`a`: 2 of 3 runs ran out of memory at a batch of 64: 64 MiB asked for, 990 MiB of 1000 MiB taken." """
-    failed, memory = sum(run.status == "oom" for run in variant.runs), variant.memory
+    failed, memory = sum(run.status == "out of memory" for run in variant.runs), variant.memory
     assert memory is not None  # it ran out
     oom = memory.oom
     asked = "" if oom is None or oom.requested_bytes is None else f": {fmt.size_bytes(oom.requested_bytes)} asked for"

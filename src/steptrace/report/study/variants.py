@@ -21,8 +21,6 @@ from steptrace.report.study.model import samples_per_step
 
 _BADGE: Final = Html('<span class="badge {}">{}</span>')
 _NOTE: Final = Html('<span class="note">{}</span>')
-#: How a status is said, where a word is not its own.
-_STATUS: Final = {"oom": "out of memory"}
 
 
 def variants(study: Comparison) -> Html:
@@ -45,7 +43,6 @@ def variants(study: Comparison) -> Html:
         expected=text_table(("Variant", "Expected"), expected) if expected else "",
         endings_of=endings,
         limits_of=limits,
-        status=_STATUS,
         failures=[variant for variant in study.variants if endings(variant)],
         terms=terms,
     )
@@ -103,7 +100,7 @@ def _named(variant: VariantResult) -> Html:
     html = Html('<span class="variant">{}</span>').format(breakable(variant.name))
     if variant.status != "ok":
         tone = "not-run" if variant.status == "not run" else "bad"
-        html += Html(" ") + _BADGE.format(tone, _STATUS.get(variant.status, variant.status))
+        html += Html(" ") + _BADGE.format(tone, variant.status)
     return html
 
 
