@@ -64,7 +64,7 @@ def test_runs_that_ended_alike_are_one_line_with_the_log_of_the_first() -> None:
     broken = variant("b", runs=[run(0, "failed", "no"), run(1, "out of memory", "full"), run(2, "failed", "no")])
     assert explain(judge([comparison(variant("a"), broken)], {})).splitlines()[:2] == [
         "failed: s/b run0, run2: failed, no (see results/s/b/run0/train.log)",
-        "failed: s/b run1: oom, full (see results/s/b/run1/train.log)",
+        "failed: s/b run1: out of memory, full (see results/s/b/run1/train.log)",
     ]
 
 
