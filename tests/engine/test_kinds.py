@@ -98,6 +98,7 @@ def test_counts_of_other_steps_belong_to_the_kind_nearest_in_time():
     kinds = kinds_of(ROLLOUTS)
     assert per_step(kinds, nearest(kinds, [15, 16, 800]), [11, 11, 786]) == (11, 786)
     assert per_step(kinds, nearest(kinds, [15, 16, 14]), [11, 11, 12]) == (11, None)
+    assert per_step(kinds, nearest(kinds, [700, 650, 600]), [11, 11, 12]) == (11, None)  # under a profiler
 
 
 def test_one_step_of_each_kind_is_watched():

@@ -234,9 +234,13 @@ def per_step(kinds: Sequence[Kind], of_kind: Sequence[int], counts: Sequence[int
 
 
 def nearest(kinds: Sequence[Kind], steps_ns: Sequence[int]) -> list[int]:
-    """The index of the kind that is nearest in time to each of these steps, as ratios."""
-    typical = [math.log(kind.typical) for kind in kinds]
-    return [min(range(len(kinds)), key=lambda k: abs(math.log(step_ns) - typical[k])) for step_ns in steps_ns]
+    """The index of the kind that is nearest in time to each of these steps, as ratios to the shortest of them.
+
+    That one is usual: a profiler makes all of them longer.
+    """
+    longer = [math.log(kind.typical / kinds[0].typical) for kind in kinds]
+    ratios = [math.log(step_ns / min(steps_ns)) for step_ns in steps_ns]
+    return [min(range(len(kinds)), key=lambda kind: abs(ratio - longer[kind])) for ratio in ratios]
 
 
 def period(numbers: Sequence[int], of: int) -> int | None:
