@@ -212,6 +212,8 @@ def sparse(shape: tuple[int, ...], values: TensorSpec, dimensions: int = 1) -> l
     return [TensorSpec(shape=shape, strides=(), dtype=values.dtype), indices, values]
 
 
+HEADS = TensorSpec(shape=(2, 4, 9, 8), strides=(288, 8, 32, 1), dtype="float32")
+HEADS_16 = TensorSpec(shape=HEADS.shape, strides=HEADS.strides, dtype="float16")
 EXPANDED = TensorSpec(shape=(8, 128), strides=(0, 0), dtype="float32")
 IMAGES = TensorSpec(shape=(8, 16, 32, 32), strides=(16384, 1, 512, 16), dtype="float32")
 
@@ -253,6 +255,9 @@ IMAGES = TensorSpec(shape=(8, 16, 32, 32), strides=(16384, 1, 512, 16), dtype="f
         ("aten._foreach_div_.List", [tensor(8), tensor(8), tensor(), tensor()], [], 2),
         ("aten.mse_loss.default", [tensor(8)] * 2, [tensor()], 2),
         ("aten.mse_loss.default", [tensor(8)] * 2, [tensor(8)], 1),
+        ("aten._scaled_dot_product_efficient_attention_backward.default", [HEADS] * 4, [HEADS] * 3, 4),
+        ("aten._scaled_dot_product_efficient_attention_backward.default", [tensor(2, 4, 9, 8)] * 4, [HEADS] * 3, 5),
+        ("aten._scaled_dot_product_efficient_attention_backward.default", [HEADS_16] * 4, [HEADS_16] * 3, 1),
         ("aten.multinomial.default", [tensor(8)], [tensor(1)], 12),
         ("aten.multinomial.default", [tensor(4, 8)], [tensor(4, 2)], 14),
         ("aten.masked_fill.Tensor", [tensor(8), tensor(8, dtype="bool"), tensor()], [tensor(8)], 3),

@@ -35,6 +35,8 @@ _UNSORTED: Final = 3072
 #: About as many random bits are sorted by randperm.
 _RANDOM_BITS: Final = 40
 _TILE: Final = 4096
+#: Attention computes with a position's heads side by side.
+_HEADS_INSIDE: Final = (0, 2, 1, 3)
 _MANY_ROWS: Final = 65536
 _SHORT_ROW: Final = 2112
 
@@ -196,10 +198,10 @@ def _layer_norm_backward(call: OperatorCalls) -> int:
 
 def _attention_backward(call: OperatorCalls) -> int:
     """In 16 bit its kernel does without three others; for many keys the gradients of queries start as zeros."""
-    keys, width = call.inputs[2].shape[-2:]
-    if "16" in call.inputs[0].dtype:
-        return 2 + (keys > (64 if width <= 64 else 128))
-    return 4 + (keys > 64)
+    gradient, keys = call.inputs[0], call.inputs[2]
+    half = "16" in gradient.dtype
+    many = 128 if half and keys.shape[-1] > 64 else 64
+    return (1 if half else 4) + (keys.shape[-2] > many) + (not is_contiguous(gradient, _HEADS_INSIDE))
 
 
 def _along_dimension(call: OperatorCalls) -> int:
