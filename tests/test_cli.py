@@ -40,7 +40,7 @@ def test_summary_of_one_trace(tmp_path: Path) -> None:
     assert (entry["rank"], entry["device"], entry["world_size"]) == (None, 0, None)
     quality = entry["quality"]
     assert (quality["steps"], quality["launch_coverage"], quality["warnings"]) == (2, 1.0, [])
-    assert {check["check"]: check["found"] for check in quality["checks"]} == dict.fromkeys(
+    assert {check["check"]: check["wrong"] for check in quality["checks"]} == dict.fromkeys(
         ("steps marked", "GPU work recorded", "GPU work linked to its launch", "launches with their GPU work",
          "GPU work after its launch", "one activity of a stream at a time", "one GPU", "steps one after the other",
          "steps numbered without a gap", "steps with GPU work"), 0,

@@ -291,9 +291,9 @@ def test_steps_that_overlap_on_the_gpu_are_noted() -> None:
         builder.kernel(index * 1_000_000 + 900_000, index * 1_000_000 + 950_000, 550_000)
     checks = quality_checks(builder.trace()).set_index("check")
     row = checks.loc["steps one after the other"]
-    assert (row["found"], row["of"], row["warns"]) == (2, 3, False)
+    assert (row["wrong"], row["of"], row["warns"]) == (2, 3, False)
     assert row["says"] == (
         "2 of 3 steps begin while GPU work of an earlier one is still to finish: their lengths add up to 4.5 ms in a "
         "window of 3.5 ms, 1 ms of it counted twice; the rate is the window over their number, 1.17 ms a step"
     )
-    assert checks.loc["steps numbered without a gap", "found"] == 0
+    assert checks.loc["steps numbered without a gap", "wrong"] == 0

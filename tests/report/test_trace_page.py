@@ -45,8 +45,8 @@ def trace(**changes: object) -> Json:
         "quality": {
             "steps": 2, "launch_coverage": 0.98, "warnings": ["a <i>warning</i>"],
             "checks": [
-                {"check": "steps marked", "found": 0, "of": 1, "warns": False, "says": "2 steps"},
-                {"check": "GPU work linked", "found": 1, "of": 42, "warns": True, "says": "1 of 42 lost"},
+                {"check": "steps marked", "wrong": 0, "of": 1, "warns": False, "says": "2 steps"},
+                {"check": "GPU work linked", "wrong": 1, "of": 42, "warns": True, "says": "1 of 42 lost"},
             ],
         },
         "gpu": {**{k: 2 * v for k, v in step.items()}, "activities": 42, "span_ns": 20_000_000, "overlap_pct": None},
@@ -345,7 +345,7 @@ def test_what_to_do_first_stands_there_or_that_there_is_nothing(tmp_path: Path, 
 
 
 def test_findings_stand_behind_the_overview_and_what_has_nothing_to_show_in_one_line(tmp_path: Path) -> None:
-    good = {"check": "one GPU", "found": 0, "of": 1, "warns": False, "says": "GPU work on 1 device"}
+    good = {"check": "one GPU", "wrong": 0, "of": 1, "warns": False, "says": "GPU work on 1 device"}
     tiny = {**trace()["copies"][1], "bytes": 2, "kind": "Memcpy DtoH (Device -> Pinned)"}
     site = {**trace()["syncs"]["sites"][0], "ceiling_ns": 100_000}
     raw = trace(

@@ -13,7 +13,7 @@ class QualityCheck(Document, frozen=True):
     """
 
     check: Annotated[str, key("Check", "What was looked for.")]
-    found: Annotated[int, column("Wrong", "How many are wrong.")]
+    wrong: Annotated[int, column("Wrong", "How many are wrong.")]
     of: Annotated[int, column("Of", "Of how many.")]
     warns: Annotated[bool, column("Warns", "Whether that is enough to warn of.")]
     says: Annotated[str, column("Result", "The warning, or that all is well.")]

@@ -14,13 +14,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from steptrace.train.verdict import Case, verdict_on
+from steptrace.train.verdict import ROUNDINGS, ROUNDOFF, Case, verdict_on
 
-#: Rounding operations per layer, as in `steptrace.train.tolerance`.
-_ROUNDINGS: Final = 3
-#: Unit roundoff of each number format.
-_ROUNDOFF: Final = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
-_FLOAT32: Final = _ROUNDOFF["float32"]
+_FLOAT32: Final = ROUNDOFF["float32"]
 #: Factor on the loss's tolerance from one step to the next.
 _GROWTH: Final = 10.0
 
@@ -68,11 +64,11 @@ def _not_comparable(outputs: Sequence[Outputs], reference: Sequence[Outputs]) ->
 def _tolerance(own: Outputs, other: Outputs) -> tuple[float, float | None]:
     """Relative tolerances of the loss and of the gradients (None: not checked)."""
     formats = [name for step in (own, other) for name in step["formats"]]
-    unit = max((_ROUNDOFF.get(name, _FLOAT32) for name in formats), default=_FLOAT32)
+    unit = max((ROUNDOFF.get(name, _FLOAT32) for name in formats), default=_FLOAT32)
     depth = max(own["depth"], other["depth"], 1)
     terms = max(own["terms"], other["terms"], 1)
     sums = math.sqrt(depth * terms) * min(unit, _FLOAT32)
-    loss = 2 * (_ROUNDINGS * math.sqrt(depth) * unit + sums)
+    loss = 2 * (ROUNDINGS * math.sqrt(depth) * unit + sums)
     # The order of a batch's sums is not fixed: each gradient adds up as many terms as there are positions.
     return loss, 100 * loss if unit <= _FLOAT32 else None
 

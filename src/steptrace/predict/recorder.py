@@ -30,7 +30,7 @@ _OPTIMIZER = "Optimizer.step#"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class CountedPlace:
     """One place in a program, of an operation in it, and how often that was called over everything that was predicted.
 
     `file` and `line` are the innermost frame that is neither PyTorch's nor the pipeline's own, of the forward pass
@@ -56,16 +56,16 @@ class Place:
     program_line: int | None = None
 
 
-class Unknown(Place):
+class Unknown(CountedPlace):
     """An operation whose syncs could not be judged."""
 
 
-class Assumed(Place):
+class Assumed(CountedPlace):
     """A value that the program read, or a size that it needed, and that was not computed."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Site(Place):
+class Site(CountedPlace):
     """One that makes the host wait, `count` times, for a copy, a stream, an event or the device (`kind`).
 
     `pinned`: of a copy to the device, whether the host's memory is pinned; else None.
@@ -260,7 +260,7 @@ class Syncs:
         self.operator_total = 0
 
     def _place(self, op: str, reason: str) -> dict[str, Any]:
-        """The fields of a `Place` at the program's running line, not counted yet."""
+        """The fields of a `CountedPlace` at the program's running line, not counted yet."""
         node = torch._C._current_autograd_node()
         site, program = running_sites(node, self._owner)
         place = dict.fromkeys((*ProgramSite._fields, "code")) if site is None else {**site._asdict(), "code": site.code}
@@ -275,10 +275,10 @@ def _is_trained(tensor: Tensor) -> bool:
     return isinstance(tensor, torch.nn.Parameter) or (tensor.requires_grad and tensor.is_leaf)
 
 
-_Place = TypeVar("_Place", Site, Unknown, Assumed)
+_Counted = TypeVar("_Counted", bound=CountedPlace)
 
 
-def _named(place: _Place) -> _Place:
+def _named(place: _Counted) -> _Counted:
     program = place.program_file
     return replace(
         place,

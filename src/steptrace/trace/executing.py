@@ -44,7 +44,7 @@ def _recorded_frame(row: Any) -> Frame:
     return Frame(str(row.file), int(row.line), str(row.function), program)
 
 
-class _Place(NamedTuple):
+class _Position(NamedTuple):
     """An operator's index among those with the same key in its step, for each of its keys, the narrower one first."""
 
     step: int
@@ -119,12 +119,12 @@ class ExecutingLines:
         step = row_numbers(ops["step"]).tolist()
         names, backward = ops["name"].astype(object).tolist(), ops["backward"].tolist()
         self._counts: Counter[tuple[_Key, int]] = Counter()
-        self._place: dict[int, _Place] = {}
+        self._place: dict[int, _Position] = {}
         for row in np.argsort(ops["ts"].to_numpy(), kind="stable").tolist():
             if self._visible[row] == row and step[row] >= 0:
                 keys = self._keys(names[row], labels[row], backward=backward[row], frame=by_code[code[row]])
                 within = step[row]
-                self._place[row] = _Place(within, tuple((key, self._counts[key, within]) for key in keys))
+                self._place[row] = _Position(within, tuple((key, self._counts[key, within]) for key in keys))
                 for key in keys:
                     self._counts[key, within] += 1
 

@@ -29,22 +29,19 @@ import torch
 from torch import Tensor, nn
 
 from steptrace.train.precision import AUTOCAST_DTYPES
+from steptrace.train.verdict import ROUNDINGS, ROUNDOFF
 
 #: Operations on the way from a prediction to a term of the loss.
 OPERATIONS: Final = 32
 #: How often a loss uses its predictions: each use rounds a share of their gradient to their format.
 USES: Final = 4
-#: Rounding operations per layer: of its weights, its input and its output.
-ROUNDINGS: Final = 3
-
-_TF32_ROUNDOFF: Final = 2.0**-11
 #: Weights of fewer dimensions (biases, scales) are added or multiplied once, and do not count as a layer.
 _MATRIX: Final = 2
 
 
 def roundoff(dtype: torch.dtype) -> float:
     """The unit roundoff u of a number format."""
-    return torch.finfo(dtype).eps / 2
+    return ROUNDOFF[str(dtype).removeprefix("torch.")]
 
 
 @dataclass
@@ -83,7 +80,7 @@ class NetworkSize:
         The coarsest format counts: under autocast the last operation may be in float32.
         """
         arithmetic = roundoff(AUTOCAST_DTYPES.get(precision["autocast"], torch.float32))
-        unit = max(roundoff(dtype), arithmetic, _TF32_ROUNDOFF if precision["tf32"] else 0.0)
+        unit = max(roundoff(dtype), arithmetic, ROUNDOFF["tf32"] if precision["tf32"] else 0.0)
         return ROUNDINGS * math.sqrt(self.depth) * unit + math.sqrt(self.depth * self.terms) * roundoff(torch.float32)
 
     def parameters(self) -> float:

@@ -3,7 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+#: The unit roundoff u of each number format.
+ROUNDOFF: Final = {"float64": 2.0**-53, "float32": 2.0**-24, "tf32": 2.0**-11, "bfloat16": 2.0**-8, "float16": 2.0**-11}
+#: Rounding operations per layer: of its weights, its input and its output.
+ROUNDINGS: Final = 3
 
 
 @dataclass(frozen=True)

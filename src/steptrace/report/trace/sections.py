@@ -302,8 +302,8 @@ def _has_rate(row: Copy) -> bool:
 
 def quality(view: TraceView, _: str) -> Parts | None:
     """What was checked, the failed checks first."""
-    wrong = [check for check in view.trace.quality.checks if check.found]
-    good = [check for check in view.trace.quality.checks if not check.found]
+    wrong = [check for check in view.trace.quality.checks if check.wrong]
+    good = [check for check in view.trace.quality.checks if not check.wrong]
     if not wrong and not good:
         return None
     title = f"{'The other' if wrong else 'All'} {fmt.plural(len(good), 'check')} passed"
