@@ -15,6 +15,8 @@ from pyarrow import parquet
 import steptrace
 from builders import TraceBuilder, training_step
 from steptrace.cli import main
+from steptrace.documents.base import version_of
+from steptrace.documents.summary import Summary
 from steptrace.trace.link import read_trace
 
 
@@ -33,7 +35,7 @@ def _analyze(out: Path, *traces: Path) -> dict[str, Any]:
 def test_summary_of_one_trace(tmp_path: Path) -> None:
     path = _two_steps().write(tmp_path / "trace.json.gz")
     summary = _analyze(tmp_path / "new" / "out", path)
-    assert summary["schema_version"] == 6
+    assert summary["schema_version"] == version_of(Summary)
     (entry,) = summary["traces"]
     assert entry["path"] == str(path)
     assert len(entry["sha256"]) == 64

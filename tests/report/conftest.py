@@ -17,7 +17,7 @@ from documents import fill
 from steptrace.analysis import summarize
 from steptrace.compare.results import compare_results
 from steptrace.diff import diff, read_sides
-from steptrace.documents.base import read, write
+from steptrace.documents.base import read, version_of, write
 from steptrace.documents.comparison import Comparison
 from steptrace.files import write_text
 from steptrace.report import diff as diff_page
@@ -115,7 +115,7 @@ class StudyBuilder:
         self.results = results
         self.random = np.random.default_rng(7)
         self.comparison: Json = {
-            "schema_version": 6,
+            "schema_version": version_of(Comparison),
             "study": "masked_loss",
             "title": "Masked segmentation loss",
             "question": "Which host synchronisations of a masked loss cost step time, and which only move the wait?",
