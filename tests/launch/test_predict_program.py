@@ -120,3 +120,11 @@ def test_a_program_that_fails_partway_is_told_with_the_steps_that_were_followed(
     assert found["exit_code"] == 1
     assert "if `steptrace run` gets it through on a CPU, the prediction is at fault" in said.err
     assert "the program ended with exit code 1 after 3 of 20 steps" in said.err
+
+
+def test_what_cannot_be_followed_is_said_and_is_nobody_s_fault(tmp_path: Path, capfd) -> None:
+    (tmp_path / "train.py").write_text("import torch\ntorch.ones(2, device='cuda').as_subclass(torch.Tensor)\n")
+    assert main(["predict", "--", sys.executable, str(tmp_path / "train.py")]) == 2
+    (next_step,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("  next: ")]
+    assert next_step.startswith("  next: steptrace predict cannot follow as_subclass() of a tensor on the GPU")
+    assert "fault" not in next_step

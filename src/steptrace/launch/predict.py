@@ -14,7 +14,10 @@ from steptrace.launch.probe import Probe
 from steptrace.launch.settings import FAULT
 from steptrace.predict import Prediction, collectives, predict_syncs
 from steptrace.predict.fault import fault_report
+from steptrace.predict.tensor import LIMIT
 
+#: What an error begins with that says what cannot be followed.
+_LIMIT: Final = LIMIT.partition("{")[0]
 #: Matches errors about a missing GPU.
 _NAMES_GPUS: Final = re.compile(r"device ordinal|\bgpus?\b|\bcuda:\d", re.IGNORECASE)
 
@@ -58,11 +61,12 @@ def predict(probe: Probe) -> Phases:
 
 
 def _look_at_error(probe: Probe) -> None:
-    """Mark an error that more virtual GPUs may fix, or that is a bug in the prediction."""
+    """Mark an error that more virtual GPUs may fix, or that is a limit of the prediction or a bug in it."""
     error: BaseException | None = getattr(sys, "last_value", None)
     if error is None:
         return
     if _NAMES_GPUS.search(str(error)):
         probe.mark("lacks_gpus")
-    if (report := fault_report(error)) is not None:
+    report = str(error) if str(error).startswith(_LIMIT) else fault_report(error)
+    if report is not None:
         probe.mark(FAULT, report)
