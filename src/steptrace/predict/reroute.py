@@ -5,21 +5,18 @@ It makes "cuda" name the virtual device while a prediction is active, and puts e
 
 import importlib
 import inspect
-import re
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import wraps
-from pathlib import Path
 from types import FunctionType, MethodType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _foreach_utils
-from torch.utils.data import dataloader
 
 from steptrace.documents.operators import COMPILED
 from steptrace.errors import PredictError
@@ -31,27 +28,20 @@ from steptrace.predict import (
     execution,
     lazy,
     legacy,
+    program,
     scripted,
     substitutes,
     tensor,
 )
 from steptrace.predict.arguments import Reroute, virtual_device
-from steptrace.predict.places import running_line, stack_of
+from steptrace.predict.places import stack_of
+from steptrace.predict.program import Replacements
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.rule import Rule
 from steptrace.predict.tensor import VirtualTensor
 
 _one_at_a_time = threading.Lock()
 _MISSING = object()
-_OURS = f"{Path(__file__).parent}/"
-#: What a CUDA build says of a machine without a GPU, and PyTorch of a program that does compile its attention.
-_NOT_SO_ON_CUDA = re.compile(
-    r"^CUDA initialization: |GetDeviceCount\(?\)? failed|Can't initialize NVML|^flex_attention called without"
-)
-#: The label of a step in a program that profiles itself: one of its own for each step, which says nothing of a place.
-_PROFILER_STEP = "ProfilerStep#"
-#: What of PyTorch is another one meanwhile, by owner and name.
-Replacements = dict[tuple[Any, str], Any]
 
 
 @contextmanager
@@ -176,53 +166,6 @@ def _not_compiling(recorder: Syncs) -> Callable[..., Any]:
         return uncompiled
 
     return compile
-
-
-def _labelled(recorder: Syncs) -> Replacements:
-    """Let record_function tell the recorder which block is running."""
-    owner = torch.autograd.profiler.record_function
-    enter, leave = owner.__enter__, owner.__exit__
-
-    def entering(self: Any) -> Any:
-        if not self.name.startswith(_PROFILER_STEP):
-            recorder.enter(self.name)
-        return enter(self)  # type: ignore[no-untyped-call]
-
-    def leaving(self: Any, *error: Any) -> Any:
-        if not self.name.startswith(_PROFILER_STEP):
-            recorder.leave()
-        return leave(self, *error)
-
-    return {(owner, "__enter__"): entering, (owner, "__exit__"): leaving}
-
-
-def _batches(recorder: Syncs) -> Replacements:
-    """Let loaders tell the recorder of each batch."""
-    owner = dataloader._BaseDataLoaderIter
-    load = owner.__next__
-
-    @wraps(load)
-    def __next__(self: Any) -> Any:  # noqa: N807
-        batch = load(self)
-        recorder.batch_arrives()
-        return batch
-
-    return {(owner, "__next__"): __next__}
-
-
-def _warnings() -> Replacements:
-    """Warnings of PyTorch's C++ name the program's line, not ours; those that CUDA would not give are silent."""
-    show: Callable[..., None] = warnings._showwarnmsg  # type: ignore[attr-defined]
-
-    def show_at_program_s_line(message: Any) -> None:
-        if _NOT_SO_ON_CUDA.search(str(message.message)):
-            return
-        site = running_line() if message.filename.startswith(_OURS) else None
-        if site is not None:
-            message.filename, message.lineno = site.file, site.line
-        show(message)
-
-    return {(warnings, "_showwarnmsg"): show_at_program_s_line}
 
 
 def _autocast() -> Replacements:
@@ -367,9 +310,9 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
             **tensor.replacements(),
             **scripted.replacements(),
             **lazy.replacements(),
-            **_labelled(recorder),
-            **_batches(recorder),
-            **_warnings(),
+            **program.labels(recorder),
+            **program.batches(recorder),
+            **program.warnings_at_lines(),
             **_autocast(),
         }
         for (owner, name), value in replacements.items():
