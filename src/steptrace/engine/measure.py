@@ -19,7 +19,7 @@ from typing import Any, Final
 import torch
 
 from steptrace.engine.device import Clock, current_clock, gpu
-from steptrace.engine.kinds import FIRST_STEPS, Kind, first_of_each, kinds_of, window_of_each
+from steptrace.engine.kinds import FIRST_STEPS, first_of_each, kinds_of, window_of_each
 from steptrace.engine.recording import WITH_TRACE, Before, OperatorCounter, Recording, Request, Settings
 from steptrace.engine.step_recorders import COMPILED, OpLineRecorder, SyncWatcher, summary, why_incomplete
 from steptrace.engine.steps import Step
@@ -87,9 +87,8 @@ class Measurement:
         self._over = 0
         #: How many operators each of the last steps of the warm-up ran.
         self._operators: list[int] = []
-        #: The kinds of the timed steps, and the number of all steps up to the last of these.
-        self._kinds: tuple[Kind, ...] = ()
-        self._timed_over = 0
+        #: Which of the steps after the profiled ones are watched: a bit each, the next one's first.
+        self._to_watch = 1
         #: Steps between the timed ones and the profiler's start.
         self._left_out = 0
 
@@ -220,10 +219,11 @@ class Measurement:
         """The window, lengthened and after steps to skip where it so holds a step of each kind that comes regularly."""
         if self._settings.ours:  # a study runs its passes in between
             return asked
-        self._timed_over = self._over
-        self._kinds = kinds_of(self._timed_ns(), self._operators)
-        wait, steps = window_of_each(self._kinds, asked.warmup, asked.steps)
-        self._left_out = from_rank_0(wait)
+        kinds = kinds_of(self._timed_ns(), self._operators)
+        wait, steps = window_of_each(kinds, asked.warmup, asked.steps)
+        watched = first_of_each(kinds, wait + asked.warmup + steps)
+        # Ranks may differ in their kinds, and must not in their steps.
+        self._left_out, self._to_watch = from_rank_0(wait), from_rank_0(sum(1 << number for number in watched))
         return replace(asked, steps=from_rank_0(steps))
 
     def _watched(self) -> Phases:
@@ -236,14 +236,13 @@ class Measurement:
             self.warn(COMPILED)
             return
         self._label(True)
-        after = first_of_each(self._kinds, self._over - self._timed_over)
-        chosen = from_rank_0(sum(1 << steps for steps in after))
         recorders: list[OpLineRecorder] = []
         try:
-            for step in range(chosen.bit_length()):
-                recorders += [OpLineRecorder()] if chosen >> step & 1 else []
-                with recorders[-1] if chosen >> step & 1 else nullcontext():
-                    yield from self._next("watched", step, chosen.bit_length())
+            for number in range(steps := self._to_watch.bit_length()):
+                is_watched = self._to_watch >> number & 1
+                recorders += [OpLineRecorder()] * is_watched
+                with recorders[-1] if is_watched else nullcontext():
+                    yield from self._next("watched", number, steps)
         except Exception as error:
             # Of any kind: not everything works under a dispatch mode, and a run's timings must not depend on it.
             self.warn(why_incomplete(error))
