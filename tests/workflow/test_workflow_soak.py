@@ -15,10 +15,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from steptrace.documents.run import Status
 from steptrace.record import read_status
+from workflow.conftest import ROOT, Project
 
 pytestmark = [pytest.mark.workflow, pytest.mark.slow, pytest.mark.timeout(0)]
 
@@ -117,6 +119,78 @@ def test_a_kill(new_project, trial: int) -> None:
         f"\ntrial {trial}: {kind} {wanted}, {moment}; exit code {running.returncode}, {len(before)} done\n"
     )
     check_whole(project, before, unnoted=int(kind in LONG))
+
+
+#: How many kills of processes where trainings are forked, which train for real: a fifth of the others.
+FORKED_KILLS = KILLS // 5
+
+
+def tree(folder: Path) -> dict[str, list[int]]:
+    """Of a folder's processes the server, the jobs that ask it for forks, its forks, and what those have forked."""
+    lines = processes(folder)
+    of_server = {pid for pid, line in lines.items() if line[1:2] == [b"-c"] and b"forked import _serve" in line[2]}
+    parents = {pid: psutil.Process(pid).ppid() for pid in of_server if psutil.pid_exists(pid)}
+    server = [pid for pid, parent in parents.items() if parent not in of_server]
+    forks = [pid for pid, parent in parents.items() if parent in server]
+    return {
+        "snakemake": [pid for pid, line in lines.items() if tuple(line[1:3]) == VICTIMS["snakemake"]],
+        "server": server,
+        "job": [pid for pid, line in lines.items() if any(part.endswith(b"/forked.py") for part in line[:4])],
+        "fork": forks,
+        "training": [pid for pid, parent in parents.items() if parent in forks],
+    }
+
+
+@pytest.fixture
+def forking(small_study: str, tmp_path: Path) -> Project:
+    """A project of two variants that train, in processes forked from one that has imported PyTorch."""
+
+    class Forking(Project):
+        @property
+        def environment(self) -> dict[str, str]:
+            keep = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+            own = {"PYTHONPATH": str(ROOT / "src"), "STEPTRACE_LOCKS": str(self.folder / "locks")}
+            return {**keep, **own, "CUDA_VISIBLE_DEVICES": ""}
+
+        def command(self, *arguments: str) -> list[str]:
+            return super().command("--snakefile", str(ROOT / "Snakefile"), *arguments)
+
+        def run(self, *arguments: str, **options: object) -> "subprocess.CompletedProcess[str]":
+            return super().run("--snakefile", str(ROOT / "Snakefile"), *arguments, **options)
+
+    project = Forking(tmp_path)
+    project.write("plugins/empty.py", "")  # the folder that the study names
+    project.write("config/workflow.yaml", "studies: [tiny]\nrepeats: 2\nscale: cpu\n")
+    variants = "variants:\n  boolean_mask: [loss=boolean_mask]\n  ignore_index: [loss=ignore_index]\n"
+    longer = small_study.replace("scale.timed_steps=4", "scale.timed_steps=600")  # so that each lives long enough
+    project.write("config/study/tiny.yaml", longer + variants)
+    return project
+
+
+@pytest.mark.parametrize("trial", range(FORKED_KILLS))
+def test_a_kill_where_trainings_are_forked(forking: Project, trial: int) -> None:
+    """Of a process of one kind, some time after the first or a later one of its kind has appeared."""
+    chance, kinds = random.Random(1000 + trial), ("snakemake", "server", "job", "fork", "training")
+    kind, wanted, delay = kinds[trial % len(kinds)], chance.randint(1, 4), chance.uniform(0, 0.8)
+    delay = chance.uniform(1, 12) if kind in ("snakemake", "server") else delay
+    wanted = 1 if kind in ("snakemake", "server") else wanted
+    number = signal.SIGKILL if chance.random() < 0.7 or kind == "snakemake" else signal.SIGTERM
+    running = forking.start(start_new_session=True)
+    seen: dict[int, float] = {}
+    while True:
+        assert running.poll() is None, f"no {kind} to kill: {running.communicate()[0]}"
+        living = tree(forking.folder)[kind]
+        seen |= {pid: time.monotonic() for pid in living if pid not in seen}
+        due = [pid for pid in [*seen][wanted - 1 :] if pid in living and time.monotonic() > seen[pid] + delay]
+        if due:
+            os.kill(due[0], number)
+            break
+        time.sleep(0.02)
+    running.communicate(timeout=LONGEST_S)
+    before = finished(forking.folder)
+    sys.stdout.write(f"\nforked trial {trial}: {kind} {wanted}, {number.name}; exit code {running.returncode}, ")
+    sys.stdout.write(f"{len(before)} done\n")
+    check_whole(forking, before, unnoted=int(kind == "snakemake"))
 
 
 @pytest.fixture
