@@ -214,6 +214,8 @@ def sparse(shape: tuple[int, ...], values: TensorSpec, dimensions: int = 1) -> l
 
 HEADS = TensorSpec(shape=(2, 4, 9, 8), strides=(288, 8, 32, 1), dtype="float32")
 HEADS_16 = TensorSpec(shape=HEADS.shape, strides=HEADS.strides, dtype="float16")
+TRANSPOSED = TensorSpec(shape=(4, 2), strides=(1, 4), dtype="int64")
+SLICE = TensorSpec(shape=(2, 6, 6), strides=(72, 6, 1), dtype="float32")
 EXPANDED = TensorSpec(shape=(8, 128), strides=(0, 0), dtype="float32")
 IMAGES = TensorSpec(shape=(8, 16, 32, 32), strides=(16384, 1, 512, 16), dtype="float32")
 
@@ -258,6 +260,17 @@ IMAGES = TensorSpec(shape=(8, 16, 32, 32), strides=(16384, 1, 512, 16), dtype="f
         ("aten._scaled_dot_product_efficient_attention_backward.default", [HEADS] * 4, [HEADS] * 3, 4),
         ("aten._scaled_dot_product_efficient_attention_backward.default", [tensor(2, 4, 9, 8)] * 4, [HEADS] * 3, 5),
         ("aten._scaled_dot_product_efficient_attention_backward.default", [HEADS_16] * 4, [HEADS_16] * 3, 1),
+        ("aten.embedding.default", [tensor(9, 4), TRANSPOSED], [tensor(4, 2, 4)], 2),
+        ("aten.convolution_backward.default", [SLICE, tensor(2, 3, 8), tensor(6, 3, 3)], [tensor(2, 3, 8)] * 2, 4),
+        ("aten.convolution_backward.default", [SLICE, tensor(2, 3, 8), tensor(6, 3, 3)], [tensor(6, 3, 3)], 2),
+        ("aten.convolution_backward.default", [SLICE, tensor(2, 6, 8), tensor(6, 1, 3)], [tensor(2, 6, 8)] * 2, 3),
+        ("aten.convolution_backward.default", [SLICE, tensor(2, 3, 4), tensor(3, 6, 3)], [tensor(2, 3, 4)] * 2, 3),
+        (
+            "aten.convolution_backward.default",
+            [IMAGES, tensor(8, 3, 34, 34), tensor(16, 3, 3, 3)],
+            [tensor(8, 3, 34, 34), tensor(16, 3, 3, 3)],
+            3,
+        ),
         ("aten.multinomial.default", [tensor(8)], [tensor(1)], 12),
         ("aten.multinomial.default", [tensor(4, 8)], [tensor(4, 2)], 14),
         ("aten.masked_fill.Tensor", [tensor(8), tensor(8, dtype="bool"), tensor()], [tensor(8)], 3),

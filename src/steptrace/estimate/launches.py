@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from steptrace.documents.operators import OperatorCalls, TensorSpec
-from steptrace.estimate.layout import elements, has_gaps, is_contiguous, item_bytes, other_layouts
+from steptrace.estimate.layout import channels_last, elements, has_gaps, is_contiguous, item_bytes, other_layouts
 from steptrace.estimate.lists import is_of_lists, of_lists
 from steptrace.estimate.reductions import layout
 from steptrace.estimate.rules import OPERATORS, base_name
@@ -83,8 +83,15 @@ def _convolution(call: OperatorCalls) -> int:
 
 
 def _convolution_backward(call: OperatorCalls) -> int:
-    gradient, *given = call.inputs
-    return len(call.outputs) + other_layouts(given[:2], gradient)
+    """Copies of what has another layout, of the gradient for each that is made of it; see cudnn/ConvShared.cpp."""
+    gradient, images, weight = call.inputs[:3]
+    copies = other_layouts((images, weight))
+    of_gradient = other_layouts((images, weight), gradient) - copies
+    transposed, of_one_channel = gradient.shape[1] != weight.shape[0], weight.shape[1] == 1 < images.shape[1]
+    in_other_order = (gradient.strides[1] == 1) != channels_last((images, weight))
+    if not (transposed or of_one_channel or in_other_order):
+        of_gradient *= sum(len(one.shape) > 1 for one in call.outputs)
+    return len(call.outputs) + copies + of_gradient
 
 
 def _batch_norm(call: OperatorCalls) -> int:

@@ -40,12 +40,13 @@ def is_contiguous(tensor: TensorSpec, order: Sequence[int] | None = None) -> boo
 
 def other_layouts(images: Sequence[TensorSpec], *more: TensorSpec) -> int:
     """How many of a convolution's tensors are copied: all get the layout of `images`, its input and weight."""
-    last = any(_has_channels_last(one) and not is_contiguous(one) for one in images)
-    return sum(
-        not (_has_channels_last(one) if last else is_contiguous(one))
-        for one in (*images, *more)
-        if len(one.shape) == _IMAGES
-    )
+    last = channels_last(images)
+    return sum(not (_has_channels_last(one) if last else is_contiguous(one)) for one in (*images, *more))
+
+
+def channels_last(images: Sequence[TensorSpec]) -> bool:
+    """Whether a convolution of these computes with the channels last."""
+    return any(_has_channels_last(one) and not is_contiguous(one) for one in images)
 
 
 def _has_channels_last(images: TensorSpec) -> bool:
