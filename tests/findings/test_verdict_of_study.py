@@ -172,7 +172,7 @@ def test_where_launches_limit_the_baseline_the_line_that_launches_is_named_with_
     fast = estimated("fast", [38, 75], "arithmetic", {5: 24, 9: 60})
     advice = verdict_of(study(variants=[slow, fast], gpu={"gpu": None})).advice
     words = "`loss.py:5` (24 launches per step instead of 24,000, 120 ms to 360 ms less for the host)"
-    assert f"Most launches are saved at {words} and " in advice
+    assert f"The 2 lines that save most launches are {words} and " in advice
     assert "`loss.py:7`" in advice  # the second of two
     assert "`loss.py:9`" not in advice  # as many as before
 
@@ -185,12 +185,12 @@ def test_lines_that_no_longer_sync_are_named_with_the_most_that_they_can_save() 
         study(variants=[base, estimated("few", [9, 15], "memory", {5: 9}) | none], gpu={"gpu": None})
     ).advice
     cost = "at most 3.0 ms per step on H100, data loading aside"
-    assert f"No sync is left at `loss.py:5`. These waits cost {cost}." in advice
+    assert f"No sync is left at `loss.py:5`. Its waits together cost {cost}." in advice
     site = {"file": "loss.py", "line": 5, "count_per_step": 2, "kind": "d2h_copy"}
     (found,) = (
         item for item in find(study(variants=[base | {"predicted_sites": [site]}])) if item.rule == PREDICTED_SYNCS
     )
-    assert found.evidence[0] == f"these waits cost {cost}"
+    assert found.evidence[0] == f"its waits together cost {cost}"
     assert "The estimates do not decide" in advice
 
 

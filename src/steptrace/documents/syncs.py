@@ -49,7 +49,7 @@ class SyncSite(Site, frozen=True, kw_only=True):
     exposed_idle_ns: Annotated[
         int | None,
         column(
-            "GPU idle until next work",
+            "GPU idle until the next launch",
             "GPU idle time from a sync's start to the first work launched after it; without any the sync costs "
             "nothing.",
             total=True,
@@ -103,7 +103,8 @@ class Syncs(Document, frozen=True):
     by_step: Annotated[tuple[int, ...] | None, field("Each step's count.", runs="none")]
     blocked_ns: Annotated[int, column("Host blocked, in all", "Time the host was blocked in all steps.", total=True)]
     exposed_idle_ns: Annotated[
-        int | None, column("GPU idle until next work, in all", "GPU idle time exposed, each instant once.", total=True)
+        int | None,
+        column("GPU idle until the next launch, in all", "GPU idle time exposed, each instant once.", total=True),
     ]
     ceiling_ns: Annotated[
         int | None, column("Saves at most, in all", "Upper bound of what all steps save without any of them.")

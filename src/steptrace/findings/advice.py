@@ -110,7 +110,7 @@ def _lines_of(study: Comparison, variant: VariantResult) -> str:
     if before.limited_by == "launches" and after.lines:
         return _fewer_launches(before.lines, after.lines)
     without, cost = _lines_without_sync(variant), waits_at_most(baseline)
-    return f"{without} These waits cost {cost}." if without and cost else without
+    return f"{without} Its waits together cost {cost}." if without and cost else without
 
 
 def _fewer_launches(before: Sequence[LineLaunches], after: Sequence[LineLaunches]) -> str:
@@ -125,7 +125,10 @@ def _fewer_launches(before: Sequence[LineLaunches], after: Sequence[LineLaunches
         low, high = ((1 - now / one.launches) * end for end in one.host_ms)
         counts = f"{fmt.count(now)} launches per step instead of {fmt.count(one.launches)}"
         words.append(f"`{fmt.place(one.file, one.line)}` ({counts}, {fmt.band_ms(low, high)} less for the host)")
-    return f" Most launches are saved at {fmt.enumeration(words)}." if words else ""
+    lines_are = (
+        "line that saves most launches is" if len(words) == 1 else f"{len(words)} lines that save most launches are"
+    )
+    return f" The {lines_are} {fmt.enumeration(words)}." if words else ""
 
 
 def _lines_without_sync(variant: VariantResult) -> str:

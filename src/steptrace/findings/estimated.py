@@ -104,9 +104,7 @@ def estimated_sentence(study: Comparison, gpu: str) -> str:
     sentences = [f"On {gpu} `{best.name}` is estimated to be {what}{wrong}: {words[best.name]} per step{instead}."]
     if others := [f"`{variant.name}`" for variant in may_be if variant.name in times]:
         other = fmt.enumeration(others) if len(others) <= MOST_NAMED else f"{len(others)} other variants"
-        simplest = all(study.changed(best) <= study.changed(rival) for rival in may_be)
-        why = "; none of them sets fewer options" if simplest else ""
-        sentences.append(f"{other} cannot be told from it (the estimates overlap{why}).")
+        sentences.append(f"{other} cannot be told from it (the estimates overlap).")
     if missing:
         sentences.append(f"{fmt.enumeration(missing)} cannot be estimated and may be faster.")
     return " ".join(sentences)

@@ -254,7 +254,7 @@ def _answers(study: Comparison) -> str:
         return "All variants compute the same." if len(study.variants) > 1 else "It computes what the reference does."
     reasons = {variant.equivalence.reason for variant in study.variants}
     if len(by_status) == len(reasons) == 1 and "not comparable" in by_status and None not in reasons:
-        return f"Answers cannot be compared: {reasons.pop()}."
+        return f"Losses and gradients cannot be compared: {reasons.pop()}."
     words = {
         "differs": "a different result",
         "failed": "check of the answer failed",
