@@ -160,7 +160,9 @@ def test_a_compiled_variant_has_no_step_time_and_no_winner_over_it(estimated: An
     compiled = an_estimate(None) | {
         "launches": None, "reason": "compiled at t.py:3", "not_estimated": [missing], "uncompiled_ms": [5, 9],
     }  # fmt: skip
-    study_builder.add("compiled", [30.0, 30.0], baseline="base", estimates=[compiled])
+    compiled |= {"syncs": 0}
+    unknown = [{"op": "torch.compile", "reason": "not followed", "file": "t.py", "line": 3}]
+    study_builder.add("compiled", [30.0, 30.0], baseline="base", estimates=[compiled], predicted_unknown=unknown)
     study = load_study(study_builder.write())
     assert verdict_of(study).sentence == (
         "On H100 `fast` is estimated to be 2.2 to 6.0 times as fast as `base`: 5.0 ms to 9.0 ms per step instead of "
@@ -169,6 +171,7 @@ def test_a_compiled_variant_has_no_step_time_and_no_winner_over_it(estimated: An
     screen = first_screen(study)
     assert screen.count("not estimated") == 1
     assert "compiled at t.py:3" in screen  # the reason, below
+    assert '<td class="num">unknown<' in screen  # its syncs: not 0
     assert "1.00 GiB, fits (without torch.compile)" in screen
 
 

@@ -234,7 +234,7 @@ def _syncs(study: Comparison) -> str:
         return "Syncs were neither measured nor predicted."
     values = set(counts.values())
     not_covered = [v for v in study.variants if v.predicted_unknown] if source == "predicted" else []
-    left = f" (the prediction does not cover all of {_names(not_covered)})" if not_covered else ""
+    left = f"; of {_names(not_covered)} not all is covered" if not_covered else ""
     if len(values) == 1:
         return f"Syncs per step, {source}: {fmt.count(values.pop())} in every variant{left}."
     if len(counts) > 2 * MOST_NAMED:
