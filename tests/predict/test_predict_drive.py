@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from torch import Tensor
 from torch.profiler import record_function
 
-from steptrace.config.schema import StepConfig
+from steptrace.config.schema import StepConfig, defaults
 from steptrace.engine.call_site import trace_file_name
 from steptrace.errors import ConfigError, PredictError
 from steptrace.predict import Prediction, predict_config, predict_syncs
@@ -47,18 +47,17 @@ LOSSES = {
 
 def config(loss: str = "IgnoreIndexLoss", **data: Any) -> dict[str, Any]:
     workloads = "steptrace.workloads"
-    return {
-        "seed": 0,
-        "device": "cpu",
+    return defaults() | {
+        **dict.fromkeys(("study", "variant", "digest"), ""),
         "model": {"_target_": f"{workloads}.segmentation.SegmentationNet", "hidden": 4, "layers": 1},
         "loss": {"_target_": f"{workloads}.masked_losses.{loss}"},
         "data": {
             "dataset": {"_target_": f"{workloads}.segmentation.RandomMasks", "length": 4, "image_size": 8},
-            "batch_size": 2, "num_workers": 2, "pin_memory": True, "non_blocking": True, **data,
+            "batch_size": 2, "num_workers": 2, "pin_memory": True, "non_blocking": True,
+            "prefetch_factor": None, "persistent_workers": False, "shuffle": True, **data,
         },
         "optimizer": {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.001, "momentum": 0.9},
         "precision": {"autocast": None, "tf32": False, "grad_scaler": False},
-        "python_path": [],
     }  # fmt: skip
 
 
@@ -282,3 +281,22 @@ def test_lists_of_a_config_reach_a_class_as_python_s_own(write: Callable[[dict[s
         ],
     }
     assert predict_config(write(config() | {"model": model})).total == 0
+
+
+def test_products_are_in_tf32_where_the_config_allows_it_and_as_before_afterwards(
+    write: Callable[[dict[str, Any]], Path],
+) -> None:
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    for tf32 in (True, False):
+        value = config() | {"precision": {"autocast": None, "tf32": tf32, "grad_scaler": False}}
+        assert predict_config(write(value)).tf32 is tf32
+    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before
+
+
+def test_a_batch_that_a_data_set_of_ours_is_too_short_for_is_whole(write: Callable[[dict[str, Any]], Path]) -> None:
+    peaks = set()
+    for length in (1, 200):
+        value = config()
+        value["data"]["dataset"]["length"] = length
+        peaks.add(predict_config(write(value), batch_size=64).peak_memory_bytes)
+    assert len(peaks) == 1

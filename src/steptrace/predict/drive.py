@@ -7,16 +7,13 @@ part of it.
 
 import sys
 import traceback
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from hydra.utils import instantiate
 from omegaconf import DictConfig
-from torch.utils.data import DataLoader
 
 from steptrace.engine.call_site import LOOK_PAST
 from steptrace.errors import PredictError, SteptraceError
@@ -25,12 +22,8 @@ from steptrace.predict.fault import fault_report
 from steptrace.predict.recorder import Prediction
 from steptrace.predict.reroute import predict_syncs
 from steptrace.predict.rule import declared_rules
-from steptrace.train.loop import Training, train_step
-from steptrace.train.precision import Precision, prepared
-from steptrace.train.setup import build_loss, collate_of, read_config
-
-#: Keys without which there is no step.
-_NEEDED = ("model", "loss", "data", "optimizer", "precision")
+from steptrace.train.loop import train_step
+from steptrace.train.setup import assembled, build_loader, endless, load_config
 
 Step = Callable[[], object]
 #: Steps that are followed.
@@ -51,24 +44,22 @@ def predict_config(path: Path, *, batch_size: int | None = None) -> Prediction:
         ConfigError: the config cannot be read.
         PredictError: its step cannot be run on the virtual device.
     """
-    config = read_config(path, _NEEDED)
-    if batch_size is not None:
-        config.data.batch_size = batch_size
-    _shorten_data(config)
-    with torch.random.fork_rng(devices=[]), _importable(config.get("python_path") or []):
+    with _process_unchanged():
+        config = load_config(path)
+        config.data.update(num_workers=0, shuffle=False, batch_size=batch_size or config.data.batch_size)
+        _fit_data(config)
         prediction = _predict_second(lambda: _training_step(config), where=str(path))
     return replace(prediction, batch_size=config.data.batch_size)
 
 
-def _shorten_data(config: DictConfig) -> None:
+def _fit_data(config: DictConfig) -> None:
     """Two steps need few samples, and some of our data sets write a GPU's thousands of images when they are made.
 
     What the `length` of somebody else's data set means is not known.
     """
-    dataset = (config.get("data") or {}).get("dataset") or {}
-    if str(dataset.get("_target_", "")).startswith("steptrace.workloads.") and "length" in dataset:
-        batches = _STEPS * int((config.get("step") or {}).get("accumulate", 1))
-        config.data.dataset.length = min(int(dataset["length"]), batches * int(config.data.batch_size))
+    dataset = config.data.dataset
+    if dataset._target_.startswith("steptrace.workloads.") and "length" in dataset:
+        dataset.length = _STEPS * config.step.accumulate * config.data.batch_size
 
 
 def _predict_second(load: Callable[[], Step], *, where: str) -> Prediction:
@@ -98,54 +89,24 @@ def _raised_at(error: BaseException) -> str:
 
 
 @contextmanager
-def _importable(folders: list[str]) -> Generator[None]:
-    """Search some folders for modules first, for a while."""
-    before = sys.path[:]
-    sys.path[:0] = [str(Path(folder).resolve()) for folder in folders]  # in place: others may hold the list
+def _process_unchanged() -> Generator[None]:
+    """Undo what a training sets process-wide: its folders of modules, its precision, PyTorch's seed."""
+    path, products, convolutions = sys.path[:], torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     try:
-        yield
+        with torch.random.fork_rng(devices=[]):
+            yield
     finally:
-        sys.path[:] = before
+        sys.path[:] = path  # in place: others may hold the list
+        torch.set_float32_matmul_precision(products)
+        torch.backends.cudnn.allow_tf32 = convolutions
 
 
 def _training_step(config: DictConfig) -> Step:
-    """The config's training step on "cuda", built from its seed."""
-    torch.manual_seed(config.seed)
+    """The config's training step on "cuda", built from its seed, without the processes of a loader: they make no syncs.
+
+    A compiled model is followed as its eager one, and a note tells that it is another one.
+    """
     device = torch.device("cuda")
-    precision = Precision.from_config(config.precision, device.type)
-    with device:  # weights without values cost nothing; on the host a billion of them take 15 s and 4 GB
-        model = instantiate(config.model, _convert_="all")
-    step = config.get("step") or {}
-    model = prepared(model.to(device).train(), {"channels_last": step.get("channels_last"), "compile": None})
-    if step.get("compile"):
-        model = torch.compile(model)  # the eager step is followed, and a note tells that it is another one
-    loss = build_loss(config, device)
-    extend_rules([*declared_rules(model), *declared_rules(loss)])
-    training = Training(
-        model=model,
-        loss=loss,
-        optimizer=instantiate(config.optimizer, _convert_="all")(model.parameters()),
-        precision=precision,
-        scaler=precision.scaler(),
-        batches=_batches(config),
-        device=device,
-        non_blocking=config.data.non_blocking,
-        accumulate=step.get("accumulate", 1),
-        set_to_none=step.get("set_to_none", True),
-    )
+    training = assembled(config, device, config.seed, lambda: endless(build_loader(config, device, config.seed)))
+    extend_rules([*declared_rules(training.model), *declared_rules(training.loss)])
     return lambda: train_step(training)
-
-
-def _batches(config: DictConfig) -> Iterator[Any]:
-    """The config's batches without worker processes, which make no syncs; pinned if the config says so."""
-    data = config.data
-    dataset = instantiate(data.dataset, _convert_="all")
-    loader: DataLoader[Any] = DataLoader(
-        dataset,
-        batch_size=min(data.batch_size, len(dataset)),
-        pin_memory=data.pin_memory,
-        drop_last=True,
-        collate_fn=collate_of(dataset),
-    )
-    while True:
-        yield from loader

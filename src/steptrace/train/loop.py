@@ -1,7 +1,7 @@
 """One plain training step. It never syncs: the loss stays on the device until the caller reads it."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +35,7 @@ class Training:
     optimizer: Optimizer
     precision: Precision
     scaler: torch.amp.GradScaler
-    batches: Iterator[Batch]
+    batches: Generator[Batch]
     device: torch.device
     non_blocking: bool
     accumulate: int = 1

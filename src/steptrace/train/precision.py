@@ -28,8 +28,9 @@ def prepared(model: nn.Module, step: Mapping[str, Any]) -> nn.Module:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         model.register_forward_pre_hook(_images_channels_last)
     if step["compile"] is not None:
-        # Models of one class share the compiler's cache, and together count towards its limit of recompilations.
-        torch.compiler.reset()
+        if compilations():
+            # Models of one class share the compiler's cache, and together count towards its limit of recompilations.
+            torch.compiler.reset()
         # Not `model.compile`, which silently does nothing for a model of one of torch.nn's own classes.
         return cast("nn.Module", torch.compile(model, mode=step["compile"]))
     return model

@@ -7,8 +7,8 @@ OmegaConf's own are slow to read, and many libraries reject them.
 
 import random
 import sys
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -34,23 +34,21 @@ from steptrace.train.prefetch import prefetched
 _KEYS: Final = ("study", "variant", "digest", *RootConfig.__struct_fields__)
 
 
-def read_config(path: Path, needed: Sequence[str] = _KEYS) -> DictConfig:
-    """Read a resolved config; `ConfigError` if it cannot be read or lacks a key that is needed."""
+def load_config(path: Path) -> DictConfig:
+    """Read a resolved config, and make its `python_path` importable.
+
+    Raises:
+        ConfigError: it cannot be read, or lacks a key.
+    """
     try:
         config = OmegaConf.load(path)
     except (OSError, YAMLError, OmegaConfBaseException) as error:
         raise ConfigError(f"config cannot be read ({error})", where=path, expected="a YAML mapping") from error
     if not isinstance(config, DictConfig):
         raise ConfigError("config is not a mapping", where=path, expected="a YAML mapping")
-    missing = [key for key in needed if key not in config]
+    missing = [key for key in _KEYS if key not in config]
     if missing:
         raise ConfigError(f"config lacks {', '.join(missing)}", where=path, expected="a resolved config of a variant")
-    return config
-
-
-def load_config(path: Path) -> DictConfig:
-    """The same, with its `python_path` made importable."""
-    config = read_config(path)
     for folder in reversed(config.python_path):
         location = str(Path(folder).resolve())
         if location not in sys.path:
@@ -100,43 +98,58 @@ def collate_of(dataset: Dataset[Batch]) -> Callable[[list[Any]], Any]:
 
 @contextmanager
 def training(config: DictConfig, seed: int, ranks: DistInfo = ALONE) -> Generator[Training]:
-    """Build the parts of a step from `seed`; the loader's workers end with the context.
+    """Build the parts of a step from `seed`; the loader's workers end with the context."""
+    device = device_of(config, ranks)
+    threads = threads_of(config, ranks)
+    if threads is not None:
+        torch.set_num_threads(threads)
+
+    def batches() -> Generator[Batch]:
+        loader = build_loader(config, device, seed, ranks)
+        pooled = endless(loader) if config.data.pool is None else _again(loader, config.data.pool)
+        if not config.data.device_prefetch:
+            return pooled
+        return prefetched(pooled, device, non_blocking=config.data.non_blocking)
+
+    parts = assembled(config, device, seed, batches, ranks)
+    with closing(parts.batches):
+        yield parts
+
+
+def assembled(
+    config: DictConfig,
+    device: torch.device,
+    seed: int,
+    batches: Callable[[], Generator[Batch]],
+    ranks: DistInfo = ALONE,
+) -> Training:
+    """The parts of a step on `device`; `batches` is called once the model is built.
 
     All ranks start with the same weights, and each has its own part of one order of samples. Later draws, as for
     dropout, use `seed` + rank x `SEED_STRIDE`.
     """
-    device = device_of(config, ranks)
     precision = Precision.from_config(config.precision, device.type)
     precision.apply()
-    threads = threads_of(config, ranks)
-    if threads is not None:
-        torch.set_num_threads(threads)
     model = prepared(_drawn_on(device, config, seed).train(), config.step)
     loss = build_loss(config, device)
-    loader = build_loader(config, device, seed, ranks)
+    loaded = batches()
     model = data_parallel(model, config, ranks)
     if ranks.rank:
         seed_everything(seed + ranks.rank * SEED_STRIDE)
-    batches = _endless(loader) if config.data.pool is None else _again(loader, config.data.pool)
-    if config.data.device_prefetch:
-        batches = prefetched(batches, device, non_blocking=config.data.non_blocking)
-    try:
-        yield Training(
-            model=model,
-            loss=loss,
-            optimizer=instantiate(config.optimizer, _convert_="all")(model.parameters()),
-            precision=precision,
-            scaler=precision.scaler(),
-            batches=batches,
-            device=device,
-            non_blocking=config.data.non_blocking,
-            accumulate=config.step.accumulate,
-            no_sync=config.distributed.no_sync,
-            set_to_none=config.step.set_to_none,
-            ranks=ranks,
-        )
-    finally:
-        batches.close()
+    return Training(
+        model=model,
+        loss=loss,
+        optimizer=instantiate(config.optimizer, _convert_="all")(model.parameters()),
+        precision=precision,
+        scaler=precision.scaler(),
+        batches=loaded,
+        device=device,
+        non_blocking=config.data.non_blocking,
+        accumulate=config.step.accumulate,
+        no_sync=config.distributed.no_sync,
+        set_to_none=config.step.set_to_none,
+        ranks=ranks,
+    )
 
 
 def _drawn_on(device: torch.device, config: DictConfig, seed: int) -> torch.nn.Module:
@@ -190,7 +203,7 @@ def build_loader(config: DictConfig, device: torch.device, seed: int, ranks: Dis
     return loader
 
 
-def _endless(loader: DataLoader[Batch]) -> Generator[Batch]:
+def endless(loader: DataLoader[Batch]) -> Generator[Batch]:
     """The loader's batches, epoch after epoch."""
     epoch = 0
     while True:
@@ -205,7 +218,7 @@ def _again(loader: DataLoader[Batch], count: int) -> Generator[Batch]:
 
     They are loaded, and the workers ended, before the first step. Batches must not be changed in place.
     """
-    source = _endless(loader)
+    source = endless(loader)
     batches = list(islice(source, count))
     source.close()
     while True:
