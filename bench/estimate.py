@@ -174,7 +174,7 @@ def of_trace(path: Path) -> Iterator[tuple[str, str, float, float, float]]:
                 calls, times = classes[work.rule.name]
                 calls.append(work.call)
                 times.append(row.ns / 1e6)
-        if not any(row.tf32 for row in calls_with_sizes(trace).itertuples(index=False)):
+        if classes and not any(row.tf32 for row in calls_with_sizes(trace).itertuples(index=False)):
             every = zip(*classes.values(), strict=True)
             calls, times = (list(chain.from_iterable(lists)) for lists in every)
             classes["all of these"] = (calls, times)
