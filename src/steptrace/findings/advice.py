@@ -109,8 +109,10 @@ def _lines_of(study: Comparison, variant: VariantResult) -> str:
         return _lines_without_sync(variant)
     if before.limited_by == "launches" and after.lines:
         return _fewer_launches(before.lines, after.lines)
-    without, cost = _lines_without_sync(variant), waits_at_most(baseline)
-    return f"{without} Its waits together cost {cost}." if without and cost else without
+    without, counts = _lines_without_sync(variant), study.sync_counts[1]
+    if counts.get(variant.name, 0) < counts.get(baseline.name, 0) and (cost := waits_at_most(baseline)):
+        without += f" All waits of `{baseline.name}` together cost {cost}."
+    return without
 
 
 def _fewer_launches(before: Sequence[LineLaunches], after: Sequence[LineLaunches]) -> str:

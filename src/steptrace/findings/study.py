@@ -135,7 +135,10 @@ def _predicted_syncs(variant: VariantResult) -> Iterator[Match]:
     yield Match(
         severity="warning",
         claim=f"{plural(count, 'sync')} per step predicted{on_lines}, first in a step at {place(sites[0])}",
-        evidence=(f"its waits together cost {cost}" if cost else "cost not measured", _predicted(sites[0])),
+        evidence=(
+            f"all waits of `{variant.name}` together cost {cost}" if cost else "cost not measured",
+            _predicted(sites[0]),
+        ),
         source=source_of(sites[0]),
         advice=replacement(sites[0]),
         counter_check=counter_check(sites[0]),
