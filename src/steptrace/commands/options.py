@@ -27,7 +27,10 @@ seconds = partial(_number, between=(0, 1e9), what="timeout", expected="seconds >
 
 def gpu_names(text: str) -> tuple[str, ...]:
     """The value of `--gpu`."""
-    return tuple(name.strip() for name in text.split(","))
+    names = tuple(filter(None, (name.strip() for name in text.split(","))))
+    if not names:
+        raise argparse.ArgumentTypeError(f"invalid value '{text}': expected names of GPUs, such as H100,L4")
+    return names
 
 
 def batches(text: str) -> tuple[int, ...]:

@@ -62,13 +62,14 @@ def gpu_named(name: str) -> Gpu:
         ConfigError: there is none of that name, or a file of own GPUs cannot be read.
     """
     gpus = {**_shipped(), **_own(Path(OWN_FILE))}
-    if name not in gpus:
+    gpu = gpus.get(name) or next((one for one in gpus.values() if one.name.casefold() == name.casefold()), None)
+    if gpu is None:
         raise ConfigError(
             f"no GPU of the name {name!r}",
             expected=f"one of {', '.join(gpus)}",
             next_step=f"add [{name}] with its data sheet's figures to a file {OWN_FILE} here: {_KEYS}",
         )
-    return gpus[name]
+    return gpu
 
 
 def gpu_of_driver(name: str | None) -> Gpu | None:

@@ -15,6 +15,7 @@ from steptrace.estimate.lists import is_of_lists, lists_of
 from steptrace.estimate.memory import fits, largest_batch
 from steptrace.estimate.reductions import reads_in_turn
 from steptrace.estimate.rules import (
+    COLLECTIVE,
     HOST_COPY,
     IRREGULAR,
     LOOKED_UP,
@@ -93,12 +94,13 @@ class FollowedStep:
 
 
 def estimate_step(followed: FollowedStep, gpu: Gpu, *, peaks: Mapping[int, int] | None = None) -> Estimate:
-    """Estimate a step; `peaks` are those of the same step with other batches, for the largest that fits."""
+    """Estimate a step without its collectives; `peaks`: of the same step with other batches, for the largest one."""
     steps, syncs, peak_memory_bytes = followed.steps, followed.syncs, followed.peak_memory_bytes
     of_calls = (work_of(call, gpu, tf32=followed.tf32) for call in followed.operators)
-    works = [work for work in of_calls if work is not None]
+    launched = [work for work in of_calls if work is not None]
+    works = [work for work in launched if work.rule is not COLLECTIVE]  # its time depends on the link and other ranks
     gpu_s = _sum(works, steps)
-    count = sum(work.launches * work.call.calls for work in works) / steps
+    count = sum(work.launches * work.call.calls for work in launched) / steps
     host_s = _host_s(count)
     total = _middle(works)
     kernels = [work for work in works if work.rule is not HOST_COPY]
@@ -111,7 +113,7 @@ def estimate_step(followed: FollowedStep, gpu: Gpu, *, peaks: Mapping[int, int] 
         batch=followed.batch,
         step_ms=_ms(step_s) if enough else None,
         gpu_ms=_ms(gpu_s) if enough else None,
-        host_ms=_ms(host_s) if works else None,
+        host_ms=_ms(host_s) if launched else None,
         gpu_busy_pct=(_round(100 * busy[0]), _round(100 * busy[1])) if enough else None,
         limited_by=limit(works, gpu_s, host_s, syncs=syncs) if enough else None,
         launches=count,
@@ -123,7 +125,7 @@ def estimate_step(followed: FollowedStep, gpu: Gpu, *, peaks: Mapping[int, int] 
         reason=None if enough else _reason(works, covered),
         not_estimated=tuple(_listed(works, lambda work: work.rule.not_covered, total, steps)),
         assumed=tuple(_listed(works, lambda work: _ASSUMED if work.rule is HOST_COPY else None, total, steps)),
-        lines=_lines(works, steps),
+        lines=_lines(launched, steps),
     )
     return _compiled(estimate, dict.fromkeys(followed.compiled)) if followed.compiled else estimate
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.documents.estimate import Estimate
+from steptrace.estimate.gpus import gpu_of_driver
 from steptrace.findings.estimated import (
     all_alike,
     busy_words,
@@ -94,5 +95,7 @@ def _against_measured(study: Comparison, variant: VariantResult, one: Estimate) 
 
 def _same_gpu(measured: str | None, estimated: str) -> bool:
     """Whether a device's own name is that of a data sheet: "NVIDIA H100 80GB HBM3" is an H100."""
-    model = estimated.replace("RTX-", "RTX ").partition("-")[0]
-    return measured is not None and f" {model} " in f" {measured.replace('-', ' ')} "
+    sheet = gpu_of_driver(measured)
+    if sheet is not None:
+        return sheet.name == estimated
+    return measured is not None and f" {estimated.replace('-', ' ')} " in f" {measured.replace('-', ' ')} "
