@@ -188,10 +188,10 @@ def of_trace(path: Path) -> Iterator[tuple[str, str, float, float, float]]:
 ARTICLES = [
     ("masked_loss", "boolean_mask", "A10G", 1300.0, None, "step, profiled"),
     ("masked_loss", "ignore_index", "A10G", 330.0, None, "step"),
-    ("giou_as_published", "loop", "L4", 119.2 + 938.1, ("forward",), "forward and loss, synchronised"),
-    ("giou_as_published", "concat", "L4", 118.7 + 25.4, ("forward",), "forward and loss, synchronised"),
-    ("giou_as_published", "padding", "L4", 131.5 + 1.84, ("forward",), "forward and loss, synchronised"),
-    ("giou_as_published", "kernel_arithmetic", "L4", 132.7 + 0.629, ("forward",), "forward and loss, synchronised"),
+    ("giou_as_published", "loop", "L4", 119.2 + 938.1, ("forward",), "forward and loss, synced"),
+    ("giou_as_published", "concat", "L4", 118.7 + 25.4, ("forward",), "forward and loss, synced"),
+    ("giou_as_published", "padding", "L4", 131.5 + 1.84, ("forward",), "forward and loss, synced"),
+    ("giou_as_published", "kernel_arithmetic", "L4", 132.7 + 0.629, ("forward",), "forward and loss, synced"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""What synchronisations cost: blocked host time, and GPU idle time that nothing hid."""
+"""What syncs cost: blocked host time, and GPU idle time that nothing hid."""
 
 from builders import PAGEABLE_D2H, TraceBuilder, training_step
 from steptrace.analysis.syncs import exposed_idle, sync_costs, sync_sites

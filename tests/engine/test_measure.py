@@ -64,7 +64,7 @@ def test_a_phase_ends_when_its_time_is_over(tmp_path, at_most_s, warmup, timed):
 
 
 def test_the_device_is_waited_for_between_the_phases_alone(tmp_path, monkeypatch):
-    """On a GPU any wait within a phase would be a host synchronisation in the measurement."""
+    """On a GPU any wait within a phase would be a host sync in the measurement."""
     events: list[str] = []
     monkeypatch.setattr(Clock, "synchronize", lambda _: events.append("wait"))
     monkeypatch.setattr(Clock, "now", lambda _: events.append("mark") or 0)

@@ -118,7 +118,7 @@ class StudyBuilder:
             "schema_version": version_of(Comparison),
             "study": "masked_loss",
             "title": "Masked segmentation loss",
-            "question": "Which host synchronisations of a masked loss cost step time, and which only move the wait?",
+            "question": "Which host syncs of a masked loss cost step time, and which only move the wait?",
             "text": TEXT,
             "baseline": "boolean_mask",
             "scale": "cpu",

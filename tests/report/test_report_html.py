@@ -191,7 +191,7 @@ def test_one_run_has_no_verdict_and_no_interval(make_study: MakeStudy) -> None:
 def test_a_study_where_everything_failed_still_has_every_section(make_study: MakeStudy) -> None:
     page = text_of(all_parts(make_study("all_failed")))
     for words in (
-        "Not measured: host synchronisation exists only beside a GPU",
+        "Not measured: syncs need a GPU",
         "No findings.",
         "Unknown: no run lived long enough to record it",
         "No module named",

@@ -81,7 +81,7 @@ SECTIONS = {"copy data": 0.05, "calc loss": 6.2}
         ("memory", [with_memory(headroom_bytes=None) | {"batch_bytes": {"inputs": 2**18, "targets": 500}}],
          ["Batch", "Peak allocated", "Peak reserved", "Capacity", "Fragmentation", "Inputs copied", "Targets copied"],
          ["16", "180 MiB", "200 MiB", "1000 MiB", "25 %", "256 KiB", "500 B"]),
-        ("section_times", [{"synchronised_sections_ms": SECTIONS}], ["Copy data", "Calc loss",
+        ("section_times", [{"synced_sections_ms": SECTIONS}], ["Copy data", "Calc loss",
          "Step time, unprofiled"], ["50.0 µs", "6.20 ms", None]),
     ],
 )  # fmt: skip

@@ -96,7 +96,7 @@ PROGRAMS = [
         "full_queue", kernels=1500, kernel_ms=0.1, syncs="d2h_copy",
         window=4 * 150, busy=4 * (150 + COPY_MS), blocked=4 * 102.4, exposed=0,
     ),
-    # A synchronisation between every two steps belongs to none of them.
+    # A sync between every two steps belongs to none of them.
     Program("between_steps", kernels=3, window=4 * (2 + 3), busy=4 * 3),
 ]  # fmt: skip
 

@@ -163,7 +163,7 @@ def recorded(step: Step) -> tuple[profile, list[float]]:
 
 
 def between_steps() -> tuple[profile, list[float]]:
-    """Steps that are marked by hand, with a synchronisation between each two."""
+    """Steps that are marked by hand, with a sync between each two."""
     took = []
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], with_stack=True) as profiler:
         for number in range(STEPS):

@@ -1,4 +1,4 @@
-"""What is one host synchronisation, and what is none."""
+"""What is one host sync, and what is none."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The source line of a synchronisation: frames, backward to forward, and the lines recorded beside a trace."""
+"""The source line of a sync: frames, backward to forward, and the lines recorded beside a trace."""
 
 from pathlib import Path
 from typing import Any

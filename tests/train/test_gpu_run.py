@@ -20,7 +20,7 @@ LOSSES = "steptrace.workloads.masked_losses."
 
 
 def host_waits(make_config, loss, **changes):
-    """Synchronisations that PyTorch warns of in one step, after two steps that settle the allocators."""
+    """Syncs that PyTorch warns of in one step, after two steps that settle the allocators."""
     config = make_config({"device": "cuda", "loss._target_": LOSSES + loss, **changes})
     with training(config, 7) as parts, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -145,7 +145,7 @@ def test_a_comparison_reads_the_sections_of_a_run(write_config, tmp_path):
     runs = tuple(load_run(tmp_path / f"run{repeat}", repeat, None) for repeat in range(2))
     variant = Variant(fill(PlannedVariant, {"name": "v", "baseline": "v"}), tmp_path, runs)
     figures = figures_of(variant, None)
-    assert figures["synchronised_sections_ms"] == {"forward": 3.0, "calc loss": 0.5}
+    assert figures["synced_sections_ms"] == {"forward": 3.0, "calc loss": 0.5}
     assert set(figures["batch_bytes"]) == {"inputs", "targets"}
     (tmp_path / "run0" / "sections.parquet").write_text("not a table")
     assert load_run(tmp_path / "run0", 0, None).status == "failed"

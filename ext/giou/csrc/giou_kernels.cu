@@ -5,7 +5,7 @@
 // of 32 that lie side by side, so that predictions and gradients move in whole lines too. Sums go from box to lane to warp
 // to block, and the block that draws the last ticket adds the partial sums in the order of their blocks: no atomic addition
 // of floats, hence the same bits on every run, whatever the pointers' alignment; no value travels to the host, hence no
-// synchronisation. Predictions of boxes that do not count are never loaded.
+// sync. Predictions of boxes that do not count are never loaded.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>

@@ -1,4 +1,4 @@
-"""What the traces, NVML, the synchronised sections, the equivalence check and the prediction say of a variant.
+"""What the traces, NVML, the synced sections, the equivalence check and the prediction say of a variant.
 
 None of it decides about speed. What traces say is taken from rank 0's, all runs as one (`documents.column.over_runs`);
 any other figure is the median over the runs, None where no run measured it. A trace without GPU work measures no syncs
@@ -78,7 +78,7 @@ def figures(variant: Variant, trace: TraceSummary | None) -> dict[str, Any]:
             [run for run in runs if len(run.profiled_ns)],
             lambda run: float(np.median(run.profiled_ns)) / run.times.median_ns,
         ),
-        "synchronised_sections_ms": _synchronised_sections(runs),
+        "synced_sections_ms": _synced_sections(runs),
         "peak_allocated_bytes": max(
             (run.record.peak_allocated_bytes for run in runs if run.record.peak_allocated_bytes is not None),
             default=None,
@@ -184,8 +184,8 @@ def _plain(value: float) -> float:
     return int(value) if value.is_integer() else value
 
 
-def _synchronised_sections(runs: Sequence[Measured]) -> dict[str, float] | None:
-    """Milliseconds of each section in the pass that synchronises around it: median over steps, then over runs."""
+def _synced_sections(runs: Sequence[Measured]) -> dict[str, float] | None:
+    """Milliseconds of each section in the pass with a sync around it: median over steps, then over runs."""
     tables = [run.sections for run in runs if run.sections is not None]
     if not tables:
         return None

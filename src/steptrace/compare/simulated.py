@@ -12,7 +12,7 @@ from steptrace.documents.step_figures import STEP_FIGURES
 _NOTHING_COMPUTED: Final = Equivalence(status="not comparable", reason="the GPU is simulated and computes nothing")
 #: What only a GPU can measure; pages and rules take it for not measured.
 _MEASURED: Final = (
-    "step_ms", "ratio", "nvml_util_pct", "profiled_over_unprofiled", "synchronised_sections_ms", "input", "trace",
+    "step_ms", "ratio", "nvml_util_pct", "profiled_over_unprofiled", "synced_sections_ms", "input", "trace",
     "ranks", "communication", "step_difference", *(figure.name for figure in STEP_FIGURES),
 )  # fmt: skip
 

@@ -124,9 +124,7 @@ class ScaleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         float,
         Meta(gt=0, le=MOST, description="seconds after which a phase of steps ends early, with at least five timed"),
     ] = 20.0
-    section_steps: Annotated[
-        Count, Meta(description="steps of a separate pass that synchronises around each section")
-    ] = 0
+    section_steps: Annotated[Count, Meta(description="steps of a separate pass with a sync around each section")] = 0
     input_steps: Annotated[Count, Meta(description="steps of a separate pass that times the parts of loading")] = 0
     threads: Annotated[
         Processes | None, Meta(description="CPU threads of a process; null for as many as it is given")

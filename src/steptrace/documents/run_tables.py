@@ -19,11 +19,11 @@ class StepOfRun(Document, frozen=True):
 
 
 class SectionOfRun(Document, frozen=True):
-    """One section of one step in a pass of its own, the device synchronised around each (sections.parquet)."""
+    """One section of one step in a pass of its own, with a sync around each (sections.parquet)."""
 
     step: Annotated[int, key("", "Index of the step within the pass, from 0.")]
     section: Annotated[str, key("", "`copy data`, `forward`, `calc loss`, `backward` or `optimizer`.")]
-    section_ns: Annotated[int, field("Host time from synchronisation to synchronisation.")]
+    section_ns: Annotated[int, field("Host time from sync to sync.")]
 
 
 class InputOfRun(Document, frozen=True):
@@ -36,9 +36,7 @@ class InputOfRun(Document, frozen=True):
     fetch_ns: Annotated[int, field("Time in the data set, for all samples of the batch.")]
     collate_ns: Annotated[int, field("Time in the collate function.")]
     pin_ns: Annotated[int | None, field("Time to copy it to pinned memory; null if the loader does not pin.")]
-    copy_ns: Annotated[
-        int | None, field("Time to copy it to the device, from synchronisation to synchronisation; null on a CPU.")
-    ]
+    copy_ns: Annotated[int | None, field("Time to copy it to the device, from sync to sync; null on a CPU.")]
 
 
 class OpLine(Document, frozen=True):

@@ -30,7 +30,7 @@ class Clock:
         return event
 
     def between_ns(self, start: Any, end: Any) -> int:
-        """Nanoseconds between two moments. The device must have been synchronised since the later one."""
+        """Nanoseconds between two moments. There must have been a sync since the later one."""
         return round(start.elapsed_time(end) * 1e6) if self.on_gpu else int(end - start)  # from float milliseconds
 
     def is_over(self, moment: Any) -> bool:

@@ -39,7 +39,7 @@ class Settings:
     Args:
         steps: steps recorded.
         warmup: steps before them with the profiler on and their events discarded: the first ones under it are slow.
-        stacks: Python frames; without them a synchronisation has no source line.
+        stacks: Python frames; without them a sync has no source line.
         shapes: sizes and types of the operators' tensors.
         memory: allocations and releases.
 

@@ -100,7 +100,7 @@ class CollectiveRow(Document, frozen=True):
 
 
 class SyncRow(Document, frozen=True):
-    """One host synchronisation: the host goes on only once queued GPU work is complete."""
+    """One host sync: the host goes on only once queued GPU work is complete."""
 
     ts: _Ts
     dur: Annotated[int, field("From the start of its first call to the end of its last.")]

@@ -1,6 +1,6 @@
-"""The source line behind a host synchronisation.
+"""The source line behind a host sync.
 
-The site is the first Python frame that is neither PyTorch's nor the pipeline's own. A synchronisation of the backward
+The site is the first Python frame that is neither PyTorch's nor the pipeline's own. A sync of the backward
 pass belongs to the line of the forward operator whose gradient it computes, unless the user's own `backward` runs it.
 
 A trace has only the line of a function's `def`. Traces that steptrace records have two files beside them:

@@ -1,10 +1,10 @@
-"""Finds the synchronisations among a trace's host calls.
+"""Finds the syncs among a trace's host calls.
 
-A synchronisation is a host operation that returns only once queued GPU work is complete: a waiting call, a copy to
-pageable host memory, or a synchronous copy. A copy followed directly on its thread by a stream synchronisation is one
-synchronisation with it. A synchronous copy counts if its GPU record or its argument `kind` (AMD's traces: 1 to the
+A sync is a host operation that returns only once queued GPU work is complete: a waiting call, a copy to
+pageable host memory, or a synchronous copy. A copy followed directly on its thread by a stream sync is one
+sync with it. A synchronous copy counts if its GPU record or its argument `kind` (AMD's traces: 1 to the
 device, 2 to the host) gives a copy between host and device, or if it has no record. Waits of one stream for another,
-queries, records and device-to-device copies are not synchronisations.
+queries, records and device-to-device copies are not syncs.
 """
 
 from typing import Any

@@ -162,7 +162,7 @@ def kernel_nodes(trace: Trace) -> Ints:
 def kernel_origins(trace: Trace) -> pd.DataFrame:
     """Operator, label and source line of each GPU activity: the table `kernel_origins`.
 
-    The line is determined as for a synchronisation: work of the backward pass belongs to the line of its forward
+    The line is determined as for a sync: work of the backward pass belongs to the line of its forward
     operator. Without Python frames and recorded lines, file and line are null.
     """
     launch = row_numbers(trace.kernels["launch"])

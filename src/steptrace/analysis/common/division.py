@@ -115,7 +115,7 @@ def gap_causes(trace: Trace) -> tuple[Spans, NDArray[np.object_]]:
 
     The causes, in order of precedence:
 
-    - `sync`: a training thread was blocked in a synchronisation when the GPU ran dry, or for at least half of the gap.
+    - `sync`: a training thread was blocked in a sync when the GPU ran dry, or for at least half of the gap.
       The host could not queue anything meanwhile, so the launching until the gap ends is the sync's cost too. A gap
       that ends with work launched before the wait began does not count: the host delayed nothing.
     - `loader`: a training thread was waiting in the data loader's `__next__` for at least half of the gap. It takes

@@ -8,7 +8,7 @@ The classes of the parts:
 
 - `host`: a host thread running, in Python, operators or calls.
 - `loader`: the step's thread waiting for the data loader.
-- `sync`: a synchronisation after the end of the work it waits for: its return, or all of it if the work had ended
+- `sync`: a sync after the end of the work it waits for: its return, or all of it if the work had ended
   before. (The wait itself is on the path as that work.)
 - `launch`: from the start of a launch to the start of its work, which nothing else delayed.
 - `queue`: from the end of the work before to the start of the next, on a stream or across streams.

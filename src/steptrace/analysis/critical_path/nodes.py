@@ -1,6 +1,6 @@
 """The instants of a trace's steps as one table of nodes, each with the node that it waited for.
 
-Nodes are starts and ends of GPU activities, on each host thread its launches and both ends of its synchronisations and
+Nodes are starts and ends of GPU activities, on each host thread its launches and both ends of its syncs and
 loader waits, and the ends of steps. Of all nodes that a node had to wait for (see `waits.py`) the last one counts. Of
 several at one instant, GPU work comes before launches, and launches before the host.
 
@@ -214,7 +214,7 @@ class Nodes:
         self._offer(alone, self._host_node(self._steps.thread, begun), begun, HOST, thread=thread[alone])
 
     def _in_sync(self, thread: Ints, time: Ints) -> Mask:
-        """Whether each host thread is in a synchronisation at an instant."""
+        """Whether each host thread is in a sync at an instant."""
         begin, end = start_end(self._trace.syncs.iloc[self._syncs])
         order = np.lexsort((-end, begin, self._sync_thread))
         sync = intervals.enclosing(self._sync_thread[order], begin[order], end[order], thread, time)
@@ -259,7 +259,7 @@ class Nodes:
         return kind
 
     def _wait_for_work(self) -> None:
-        """A synchronisation returns after the work it waits for, or with it if the clocks show a later end of work."""
+        """A sync returns after the work it waits for, or with it if the clocks show a later end of work."""
         sync, kernel = self._of.waits(self._trace).T
         both = np.isin(sync, self._syncs[self._returns]) & np.isin(kernel, self._work)
         sync, kernel = np.searchsorted(self._syncs, sync[both]), kernel[both]

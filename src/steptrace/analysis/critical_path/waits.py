@@ -1,4 +1,4 @@
-"""The work that each GPU activity, and each synchronisation of the host, had to wait for.
+"""The work that each GPU activity, and each sync of the host, had to wait for.
 
 GPU work can start once
 
@@ -8,7 +8,7 @@ GPU work can start once
 - if its thread made a stream wait for an event just before the launch: the work on another stream that ended last, of
   that launched before this wait. Traces do not record the event; this work delayed it.
 
-A host synchronisation can return once the work that it waits for has ended: for a copy, the copy; for a wait for an
+A host sync can return once the work that it waits for has ended: for a copy, the copy; for a wait for an
 event, the work that ended last before the return; for a wait for a stream, the last work of the stream that was the
 last to drain before the return; for a wait for the device, the last work of every stream. This needs no `cuda_sync`
 records, which few traces hold. The clocks of host and GPU differ a little: a copy, the device's last work, and a
@@ -16,7 +16,7 @@ stream's last work if none had drained, count even if they ended up to 20 us aft
 
 Work without a launch in the trace, or with a launch after its start (clocks that disagree), follows the work before it
 on its stream if that ended less than 30 us earlier. Else it is assumed to be launched at its start, or, if a training
-thread is blocked in a synchronisation at that time, before the synchronisation.
+thread is blocked in a sync at that time, before the sync.
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ class Work:
     queue: Ints
 
     def waits(self, trace: Trace) -> Ints:
-        """The rows `(sync, kernel)`: each activity that a synchronisation waits for."""
+        """The rows `(sync, kernel)`: each activity that a sync waits for."""
         syncs, pairs = trace.syncs, list[tuple[int, int]]()
         begin, back = start_end(syncs)
         own = take(_last_of_calls(trace, self.end), row_numbers(syncs["launch"]))

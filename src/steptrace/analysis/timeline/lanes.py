@@ -174,7 +174,7 @@ def _calls(trace: Trace, time: Shown) -> Lane:
 
 
 def _syncs(costs: pd.DataFrame, time: Shown) -> Lane:
-    """The counted synchronisations, named by their site."""
+    """The counted syncs, named by their site."""
     rows = _chosen(costs, time, costs["counted"].to_numpy(dtype=bool))
     shown = costs.iloc[rows]
     names = [_site(*site) for site in zip(shown["file"], shown["line"], shown["op"], shown["kind"], strict=True)]

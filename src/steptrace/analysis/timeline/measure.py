@@ -5,7 +5,7 @@ whichever step launched them, cut off at its edges.
 
 Lanes, from top to bottom: host threads (the one that marks the steps first, then those that run its backward pass, then
 the others by their time), with labels above operators; calls into the GPU's runtime, a level a thread; counted
-synchronisations, named by their site; idle gaps of the analysed GPU by cause; its streams.
+syncs, named by their site; idle gaps of the analysed GPU by cause; its streams.
 
 A picture has some thousand columns of pixels and a step can have a hundred thousand events. So events of one kind, on
 one level, each shorter than `window / RESOLUTION` and nearer to each other than that, are one box with their number and

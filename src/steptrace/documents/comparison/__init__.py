@@ -93,7 +93,7 @@ class VariantResult(StepFigures, frozen=True):
             f"{PROFILER_OVERHEAD:.2f} the trace figures describe a step that the profiler has changed.",
         ),
     ]
-    synchronised_sections_ms: Annotated[
+    synced_sections_ms: Annotated[
         dict[str, float] | None,
         column(
             "Section, each by itself",
@@ -182,7 +182,7 @@ class GateOutcome(Document, frozen=True):
 class Comparison(StudyFile, frozen=True, kw_only=True):
     """The content of comparison.json."""
 
-    schema_version: Annotated[int, field("Version of this document.")] = 7
+    schema_version: Annotated[int, field("Version of this document.")] = 8
     study: Annotated[str, field("Name of the study.")]
     environment: Annotated[Environment | None, field("Of the first measured run.")]
     environments_differ: Annotated[

@@ -223,12 +223,12 @@ def _straggler(variant: VariantResult) -> str:
 
 
 def section_times(study: Comparison) -> Html | None:
-    """The labelled sections of a step: synchronised ones, and those inside a loss on host and GPU."""
-    timed = {v.name: v.synchronised_sections_ms for v in study.variants if v.synchronised_sections_ms}
+    """The labelled sections of a step: those with a sync around each, and those inside a loss on host and GPU."""
+    timed = {v.name: v.synced_sections_ms for v in study.variants if v.synced_sections_ms}
     labels = dict.fromkeys(label for of_variant in timed.values() for label in of_variant)
     each = [Figure(label.capitalize(), {name: of.get(label) for name, of in timed.items()}, "ms") for label in labels]
     each.append(Figure("Step time, unprofiled", study.medians_ms, "ms"))
-    tables = [("Each section by itself, synchronised before and after", table(study.variants, each))] if timed else []
+    tables = [("Each section by itself, with a sync before and after", table(study.variants, each))] if timed else []
     for title, name in (("Inside the loss, host time", "host"), ("Inside the loss, GPU time", "device")):
         inside = {v.name: _inside_the_loss(v, f"{name}_ns") for v in study.variants}
         labels = dict.fromkeys(label for of_variant in inside.values() for label in of_variant)
@@ -237,7 +237,7 @@ def section_times(study: Comparison) -> Html | None:
         tables += [(f"{title} per profiled step", table(shown, figures))] if shown else []
     if not tables:
         return None
-    return _section("", tables, ["VariantResult.synchronised_sections_ms"] if timed else [])
+    return _section("", tables, ["VariantResult.synced_sections_ms"] if timed else [])
 
 
 def _inside_the_loss(variant: VariantResult, figure: str) -> dict[str, float]:
