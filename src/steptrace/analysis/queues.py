@@ -3,7 +3,7 @@
 An activity enters its stream's queue when the call that launches it begins, and leaves it when it starts to run. This
 is Holistic Trace Analysis's definition, applied to every kind of launch: each kernel of a graph enters with the graph's
 one launch. Work without a known launch is left out, and counted. With an empty queue the GPU waits for the host's next
-launch; from 1,024 activities on, none of them a graph's, the host's next launch blocks.
+launch; with a full one, none of it a graph's, the host's next launch blocks.
 """
 
 import numpy as np
@@ -13,10 +13,8 @@ from steptrace.analysis.common.series import quantiles, time_held
 from steptrace.documents.queues import Queue, QueueLength
 from steptrace.documents.table import frame_of
 from steptrace.intervals import Ints
+from steptrace.limits import QUEUE_CAPACITY
 from steptrace.trace.model import Trace, launched_at, once
-
-#: Launches that CUDA lets queue up in a stream.
-CAPACITY = 1024
 
 
 @once
@@ -82,6 +80,6 @@ def queues(trace: Trace) -> pd.DataFrame:
             "p95": pd.arrays.IntegerArray(quantiles(length, held, group, 0.95), span == 0),
             "max": np.maximum.reduceat(length, first),
             "empty_ns": np.add.reduceat(np.where(length == 0, held, 0), first),
-            "full_ns": np.add.reduceat(np.where(length >= CAPACITY, held, 0), first),
+            "full_ns": np.add.reduceat(np.where(length >= QUEUE_CAPACITY, held, 0), first),
         },
     )

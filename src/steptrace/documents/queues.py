@@ -4,6 +4,7 @@ from typing import Annotated
 
 from steptrace.documents.base import Document, field
 from steptrace.documents.column import column, key
+from steptrace.limits import QUEUE_CAPACITY
 
 
 class QueueLength(Document, frozen=True):
@@ -41,7 +42,8 @@ class Queue(Document, frozen=True):
         int,
         column(
             "Full",
-            "Time with 1,024 activities or more queued: but for a graph's, the host's next launch blocks.",
+            f"Time with {QUEUE_CAPACITY:,} activities or more queued: but for a graph's, the host's next launch "
+            "blocks.",
             total=True,
         ),
     ]
