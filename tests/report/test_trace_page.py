@@ -115,7 +115,7 @@ def without_gpu() -> Json:
         gpu=gpu, device=None, device_name=None, gpu_busy_pct=None, sm_weighted_pct=None, syncs=syncs, kernels=[],
         idle={"by_stream": [], "gaps": None, "ended_by": [], "longest": []}, steps=[],
         kernels_per_step=None, quality={"launch_coverage": None, "checks": []},
-        kernel_types=[], launches=None, queues=[], copies=[], overview=None,
+        kernel_types=[], launches=None, queues=[], copies=[], sequences=[], overview=None,
         labels=[{**trace()["labels"][0], "kernels": None, "device_ns": None, "device_self_ns": None}],
     )  # fmt: skip
 
@@ -220,7 +220,7 @@ def test_a_trace_without_gpu_work_measures_none_of_it(tmp_path: Path) -> None:
     assert "GPU busy" not in words  # one sentence says it of all figures of a GPU
     absent = words[words.index("Not shown: ") :]
     assert "Why the GPU is idle, Syncs, Kernels, GPU time, Operators against the data sheet" in absent
-    assert "Launches, Queues, Copies (the trace holds no GPU activity)" in absent
+    assert "Sequences of kernels, Launches, Queues, Copies (the trace holds no GPU activity)" in absent
     assert "Memory (the trace holds no allocations; the profiler records them with profile_memory=True )" in absent
     assert "## &lt;i&gt;fwd&lt;/i&gt; ## 2 8.00 ms 7.00 ms" in words
     assert "Not measured: " in words  # below the table, whose columns without any value are left out

@@ -194,6 +194,7 @@ class Subject:
         name: its key in summary.json.
         heading: above it on a page.
         absent: why there is nothing to show where it is null or empty; empty: a page leaves it out without a word.
+        needs_gpu: whether, in a trace without GPU work, that is the reason in place of `absent`.
         folded: whether a page shows it on demand only.
         kind: the type of its rows, or of its figures.
     """
@@ -201,13 +202,16 @@ class Subject:
     name: str
     heading: str
     absent: str
+    needs_gpu: bool
     folded: bool
     kind: type[Document]
 
 
-def subject(heading: str, absent: str, *, folded: bool = False, runs: Runs | None = None) -> msgspec.Meta:
+def subject(
+    heading: str, absent: str, *, needs_gpu: bool = False, folded: bool = False, runs: Runs | None = None
+) -> msgspec.Meta:
     """Declare a field of `TraceSummary`: its heading on a page, and why it may be null or empty, if a reader asks."""
-    declared = {"heading": heading, "absent": absent, "folded": folded}
+    declared = {"heading": heading, "absent": absent, "needs_gpu": needs_gpu, "folded": folded}
     return msgspec.Meta(description=f"{heading}.", extra={"column": {"runs": runs}, "subject": declared})
 
 

@@ -52,9 +52,11 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     precision: Precision | None
     step_kinds: Annotated[tuple[StepKind, ...], subject("Kinds of steps", "")] = ()
     findings: Annotated[tuple[Finding, ...], field("Findings of the rules.", runs="none")] = ()
-    idle: Annotated[Idle, subject("Why the GPU is idle", "the trace holds fewer than two GPU activities")]
+    idle: Annotated[
+        Idle, subject("Why the GPU is idle", "the trace holds fewer than two GPU activities", needs_gpu=True)
+    ]
     host_gaps: HostGaps | None
-    syncs: Annotated[Syncs, subject("Syncs", "the trace holds no call into a GPU's runtime")]
+    syncs: Annotated[Syncs, subject("Syncs", "the trace holds no call into a GPU's runtime", needs_gpu=True)]
     input: Annotated[Input, subject("Waiting for data", "the trace holds no label of a data loader")]
     kernels: Annotated[tuple[KernelName, ...], subject("Kernels", NO_GPU)]
     kernel_types: tuple[KernelType, ...]
@@ -69,6 +71,7 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
         subject(
             "Operators against the data sheet",
             "the trace holds no sizes of inputs; the profiler records them with `record_shapes=True`",
+            needs_gpu=True,
             folded=True,
         ),
     ]
@@ -89,15 +92,20 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
         subject(
             "Sequences of kernels",
             "no operator or label launched the same row of two or more kernels more than once",
+            needs_gpu=True,
             folded=True,
             runs="none",
         ),
     ]
     launches: Annotated[
-        Launches | None, subject("Launches", "no GPU activity has its launch in the trace", folded=True)
+        Launches | None, subject("Launches", "no GPU activity has its launch in the trace", needs_gpu=True, folded=True)
     ]
-    queues: Annotated[tuple[Queue, ...], subject("Queues", "no GPU activity has its launch in the trace", folded=True)]
-    copies: Annotated[tuple[Copy, ...], subject("Copies", "the trace holds no copy and no memory set", folded=True)]
+    queues: Annotated[
+        tuple[Queue, ...], subject("Queues", "no GPU activity has its launch in the trace", needs_gpu=True, folded=True)
+    ]
+    copies: Annotated[
+        tuple[Copy, ...], subject("Copies", "the trace holds no copy and no memory set", needs_gpu=True, folded=True)
+    ]
     memory: Annotated[
         tuple[DeviceMemory, ...] | None,
         subject(

@@ -35,10 +35,6 @@ _SLOW: Final = {
     "strided": "strided inputs",
     "tiny": "too little work a call",
 }
-#: Subjects that need GPU work: without any, that is why they are not shown.
-_OF_A_GPU: Final = frozenset(
-    {"idle", "syncs", "kernels", "gpu", "roofline", "sequences", "launches", "queues", "copies"}
-)
 #: So many rows of a long table stand open; the others fold.
 _OPEN: Final = 5
 _BACKWARD: Final = "Backward work is drawn inside the forward operator that it belongs to."
@@ -56,7 +52,7 @@ def parts_of(view: TraceView, subject: Subject, prefix: str) -> Parts | None:
 
 def why_absent(view: TraceView, subject: Subject) -> str:
     """Why there is nothing to show of a subject; empty where that is no loss."""
-    if subject.name in _OF_A_GPU and not view.has_gpu:
+    if subject.needs_gpu and not view.has_gpu:
         return NO_GPU
     if subject.name != "roofline":
         return subject.absent
