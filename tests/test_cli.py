@@ -300,7 +300,7 @@ def test_everything_but_training_imports_without_torch() -> None:
         "sys.modules['torch'] = None\n"
         "import steptrace\n"
         "launch = ('capture', 'hooks', 'measure', 'outputs', 'predict', 'probe')\n"
-        "engine = ('call_site', 'device', 'fault', 'measure', 'nvml', 'step_recorders')\n"
+        "engine = ('call_site', 'device', 'fault', 'measure', 'memory', 'nvml', 'step_recorders')\n"
         "with_torch = (*('steptrace.engine.' + name for name in engine),\n"
         "    'steptrace.train', 'steptrace.workloads', 'steptrace.predict', 'steptrace.ext',\n"
         "    *('steptrace.launch.' + name for name in launch))\n"

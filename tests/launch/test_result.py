@@ -7,8 +7,9 @@ import pytest
 
 from steptrace.commands.measured import sync_lines
 from steptrace.documents.syncs import SyncSite
+from steptrace.engine.files import _move_traces
 from steptrace.errors import LaunchError
-from steptrace.launch.result import Named, _move_traces, write_results
+from steptrace.launch.result import Named, write_results
 from steptrace.launch.start import Launched, require_steps
 from steptrace.record import read_steps
 
@@ -21,8 +22,7 @@ def test_a_trace_without_its_record_is_kept_and_no_earlier_record_stays_beside_i
     run.mkdir()
     (run / "capture.json").touch()
     ranks = ({"rank": 0}, {"rank": 1, "trace": {"file": "rank1.trace.json.gz"}})
-    launched = Launched(exit_code=0, stopped=None, ranks=ranks, out=left, started=2, failures=())
-    assert _move_traces(launched, run) == ("trace.json.gz", "trace.rank1.json.gz")
+    assert _move_traces(ranks, left, run) == ("trace.json.gz", "trace.rank1.json.gz")
     assert sorted(file.name for file in run.iterdir()) == [
         "capture.rank1.json",
         "trace.json.gz",

@@ -20,7 +20,7 @@ from steptrace.commands.measured import Measured, on_gpu_command, spread, timing
 from steptrace.documents.run import RunRecord
 from steptrace.documents.summary import Summary
 from steptrace.launch.start import Launched
-from steptrace.record import read_run, read_steps
+from steptrace.record import read_memory, read_run, read_steps
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
@@ -34,6 +34,27 @@ for _ in range(50):
     optimizer.zero_grad()
     weight.square().sum().backward()
     optimizer.step()
+"""
+
+#: It trains 64 bytes beside 40 of buffers, and lets go of its gradients before a step ends.
+HOLDS_MEMORY = """
+import steptrace, torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+class Odd(nn.Module):
+    def parameters(self, recurse=True):
+        raise RuntimeError("not yet")
+
+odd, other = Odd(), nn.BatchNorm1d(1000)
+model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, affine=False))
+optimizer = torch.optim.Adam(model.parameters())
+for _ in range(5):
+    for (batch,) in DataLoader(TensorDataset(torch.ones(40, 3)), batch_size=2):
+        model(batch).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        steptrace.step()
 """
 
 #: It breaks steptrace's hooks at its sixth step.
@@ -84,6 +105,18 @@ def test_a_program_leaves_what_a_run_of_ours_leaves(tmp_path: Path, capfd) -> No
     assert "waiting for data: " in said
     assert "to predict them: steptrace predict -- " in said
     assert "its final checkpoint, if any, was not written" in said
+
+
+def test_a_program_s_buffers_and_its_gradients_at_the_end_of_a_backward_pass_are_counted(tmp_path: Path) -> None:
+    program, out = tmp_path / "train.py", tmp_path / "out"
+    program.write_text(HOLDS_MEMORY)
+    options = ["--steps", "2", "--warmup", "1", "--profile", "1", "--no-predict", "--no-report", "--out", str(out)]
+    assert main(["run", *options, "--", sys.executable, str(program)]) == 0
+    memory = read_memory(out / "run0")
+    assert memory is not None
+    moments, counts = 2 * 64, 2 * 4
+    assert memory.held == {"parameters": 64 + 40, "gradients": 0, "optimizer_state": moments + counts}
+    assert (memory.gradient_bytes, memory.batch_size) == (64, 2)
 
 
 def test_a_program_is_followed_once_more_for_a_gpu_that_is_not_there(tmp_path: Path, capfd) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from steptrace.cli import main
-from steptrace.record import read_run
+from steptrace.record import read_memory, read_run
 
 FORMS = Path(__file__).with_name("forms.py")
 pytestmark = [
@@ -30,6 +30,11 @@ def test_measured_syncs_are_those_predicted(tmp_path: Path, capfd: pytest.Captur
     assert (record.device, record.clock) == ("cuda", "cuda_events")
     assert all("a gradient scaler has skipped" in warning for warning in record.warnings)
     assert record.peak_allocated_bytes
+    if form == "loader":  # its batches are all of one size
+        memory = read_memory(out / "run0")
+        assert memory is not None
+        assert "workspaces" in memory.held
+        assert memory.free_bytes is not None
     (trace,) = json.loads((out / "summary.json").read_text())["traces"]
     assert trace["syncs"]["per_step"] == predicted["total"]
     measured = {(site["code"], site["count"] / len(trace["steps"])) for site in trace["syncs"]["sites"]}

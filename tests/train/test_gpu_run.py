@@ -5,10 +5,10 @@ import warnings
 import pytest
 import torch
 
+from steptrace.engine.memory import MemoryLook
 from steptrace.record import read_run, read_steps
 from steptrace.train.loop import train_step
 from steptrace.train.main import main
-from steptrace.train.memory import MemoryWatch
 from steptrace.train.setup import training
 
 pytestmark = [
@@ -66,8 +66,10 @@ def test_a_gpu_run_records_events_memory_and_the_gpu(write_config, tmp_path):
 
 
 def test_cublas_workspaces_are_counted_and_given_back():
-    watch = MemoryWatch(torch.device("cuda"), 1, 1, "device")
     torch.ones(64, 64, device="cuda") @ torch.ones(64, 64, device="cuda")
-    held = watch.with_workspaces(watch.empty()).held
-    assert held["workspaces"] > 0
-    assert watch.with_workspaces(watch.empty()).held["workspaces"] == 0
+    looks = [MemoryLook((), ()), MemoryLook((), ())]
+    for look in looks:
+        look.note_held()
+        look.note_workspaces()
+    assert looks[0].record["held"]["workspaces"] > 0
+    assert looks[1].record["held"]["workspaces"] == 0

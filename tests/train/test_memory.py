@@ -9,9 +9,10 @@ import torch
 
 from documents import fill
 from steptrace.documents.run import RunMemory
+from steptrace.engine.memory import free_blocks
 from steptrace.record import MEMORY_FILE, read_memory, write_memory
 from steptrace.train.main import main
-from steptrace.train.memory import free_blocks, is_out_of_memory, requested_bytes, watched_memory
+from steptrace.train.memory import is_out_of_memory, requested_bytes, watched_memory
 from steptrace.train.setup import training
 
 #: Forward alone keeps some 70 MB of each of the two hidden layers, the batch takes 21 MB.
@@ -35,10 +36,11 @@ def test_gradients_filled_with_zeros_are_held_between_steps(make_config):
     config = make_config({"step.set_to_none": False})
     cpu = torch.device("cpu")
     with watched_memory(config, cpu, None) as memory, training(config, 7) as parts:
-        memory.training = parts
-        found = memory.measure()
+        memory.watch(parts)
+        memory.measure()
         assert all(parameter.grad is not None for parameter in parts.model.parameters())
-    assert found.held["gradients"] == found.gradient_bytes == found.held["parameters"]
+    held = memory.look.record["held"]
+    assert held["gradients"] == memory.look.record["gradient_bytes"] == held["parameters"]
 
 
 @pytest.mark.usefixtures("forked_programs")
@@ -108,13 +110,15 @@ def test_the_record_survives_its_file_and_knows_its_fragmentation(tmp_path):
     assert read_memory(tmp_path / "none") is None
 
 
-@pytest.mark.parametrize(("device", "expected"), [("cuda", (50, 30)), ("cuda:1", (900, 900))])
-def test_free_blocks_are_those_of_the_training_s_gpu(monkeypatch, device, expected):
+@pytest.mark.parametrize(("index", "free", "largest"), [(0, 50, 30), (1, 900, 900)])
+def test_free_blocks_are_those_of_the_gpu_in_use(monkeypatch, index, free, largest):
     segments = [
         {"device": 0, "blocks": [{"state": "inactive", "size": 20}, {"state": "active_allocated", "size": 500}]},
         {"device": 1, "blocks": [{"state": "inactive", "size": 900}]},
         {"device": 0, "blocks": [{"state": "active_pending_free", "size": 70}, {"state": "inactive", "size": 30}]},
     ]
+    assert free_blocks() == {}
     monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: segments)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    assert free_blocks(torch.device(device)) == expected
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: index)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    assert free_blocks() == {"free_bytes": free, "largest_free_bytes": largest}

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from steptrace.train.loop import tensors_of, train_step
+from steptrace.engine.memory import tensors_of
+from steptrace.train.loop import train_step
 from steptrace.train.prefetch import prefetched
 from steptrace.train.setup import training
 

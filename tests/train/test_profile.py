@@ -56,7 +56,7 @@ def test_a_trace_that_cannot_be_written_fails_the_run_and_leaves_nothing_behind(
 
     monkeypatch.setattr(torch.profiler.profile, "export_chrome_trace", fail)
     assert run(write_config(), tmp_path / "run") == 2
-    assert "no trace of the profiled steps: OSError: disk full" in capsys.readouterr().err
+    assert "no complete trace of the profiled steps: OSError: disk full" in capsys.readouterr().err
     left = {path.name for path in (tmp_path / "run").rglob("*")}
     assert not any("trace" in name for name in left)
     assert "run.json" not in left

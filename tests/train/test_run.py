@@ -127,7 +127,6 @@ def test_what_fails_at_the_end_leaves_no_record(write_config, tmp_path, monkeypa
     monkeypatch.setattr(train_main, "training", fails_at_its_end)
     with pytest.raises(OSError, match="could not be ended"):
         run(write_config(), tmp_path / "run0")
-    assert (tmp_path / "run0" / "steps.parquet").exists()
     assert not (tmp_path / "run0" / "run.json").exists()
 
 

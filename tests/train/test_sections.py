@@ -8,9 +8,10 @@ from documents import fill
 from steptrace.compare.load import load_run
 from steptrace.documents.run_tables import SectionOfRun
 from steptrace.documents.table import validate
+from steptrace.engine.memory import tensors_of
 from steptrace.record import read_rows, read_run, read_steps, write_rows
 from steptrace.train import passes
-from steptrace.train.loop import tensors_of, to_device, train_step
+from steptrace.train.loop import to_device, train_step
 from steptrace.train.main import main
 from steptrace.train.passes import PartTimer, batch_bytes, measure_sections
 from steptrace.train.setup import training

@@ -1,14 +1,16 @@
-"""The device that a training uses: moments between its steps, and its memory.
+"""The process that trains, and its device: moments between its steps, and its peaks of memory.
 
 Needs PyTorch and the standard library only.
 """
 
+import os
+import platform
 import time
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+
+from steptrace.rank import this_rank
 
 
 class Clock:
@@ -65,19 +67,14 @@ def peaks() -> dict[str, int | None]:
     }
 
 
-def tensor_bytes(tensors: Mapping[str, Iterable[Tensor]], device: torch.device | None = None) -> dict[str, int]:
-    """Bytes of the storages of tensors by category, those on one type of device or on any.
-
-    A storage that two categories share counts for the first. Sparse tensors have no single storage and do not count.
-    """
-    sizes = dict.fromkeys(tensors, 0)
-    counted: set[int] = set()
-    for category, members in tensors.items():
-        for tensor in members:
-            if tensor.layout is not torch.strided or (device is not None and tensor.device.type != device.type):
-                continue
-            storage = tensor.untyped_storage()
-            if storage.data_ptr() not in counted:
-                counted.add(storage.data_ptr())
-                sizes[category] += storage.nbytes()
-    return sizes
+def process_record() -> dict[str, Any]:
+    """What a record says of the process that it is of."""
+    where = this_rank()
+    return {
+        "rank": where.rank or 0,
+        "world_size": where.world_size or 1,
+        "cwd": os.getcwd(),  # noqa: PTH109 - as text
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),  # the installed package's own version may lack the build, as in 2.11.0+cu130
+        "cuda": torch.version.cuda,
+    }

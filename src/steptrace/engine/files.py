@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steptrace import record
+from steptrace.documents.run import RunMemory, RunRecord
 from steptrace.files import read_json, write_versioned
+from steptrace.machine import environment
 
 if TYPE_CHECKING:  # a prediction and a check of the answer need none
     import pandas as pd
@@ -38,19 +40,32 @@ def trace_name(rank: int) -> str:
     return f"trace{f'.rank{rank}' if rank else ''}.json.gz"
 
 
-def move_trace(left: Path, run_dir: Path, rank: int) -> str | None:
-    """Move a rank's trace and its record into the run's folder; returns its name there, None without a trace."""
-    if not left.exists():
+def trace_fault(rank: Mapping[str, Any]) -> str | None:
+    """Why a rank has no complete trace; None if it has one, or none was to be recorded."""
+    trace = rank.get("trace")
+    if trace is None or trace["state"] == "recorded":
         return None
-    name = trace_name(rank)
-    left.replace(run_dir / name)
-    beside = left.with_name(left.name.replace("trace.json.gz", "capture.json"))
-    if beside.exists():  # a trace can lack its record: see Recording
-        beside.replace(run_dir / name.replace("trace", "capture").removesuffix(".gz"))
-    return name
+    return f"no complete trace of the profiled steps: {trace['message']}"
 
 
-def write_lines(left: Path, run_dir: Path) -> None:
+def _move_traces(ranks: Sequence[Mapping[str, Any]], left: Path, run_dir: Path) -> tuple[str, ...]:
+    """Move the traces into the run's folder, each with its record; returns their names in the order of the ranks."""
+    for old in (*run_dir.glob("trace*.json.gz"), *run_dir.glob("capture*.json")):
+        old.unlink()
+    names = []
+    for rank in ranks:
+        trace = left / (rank.get("trace") or {}).get("file", "trace.json.gz")
+        if not trace.exists():
+            continue
+        names.append(trace_name(rank["rank"]))
+        trace.replace(run_dir / names[-1])
+        beside = trace.with_name(trace.name.replace("trace.json.gz", "capture.json"))
+        if beside.exists():  # a trace can lack its record: see Recording
+            beside.replace(run_dir / names[-1].replace("trace", "capture").removesuffix(".gz"))
+    return tuple(names)
+
+
+def _write_lines(left: Path, run_dir: Path) -> None:
     """The lines of operators and syncs, with the text of the files that they name, from a measurement's folder."""
     if (left / record.WARNED_SYNCS_FILE).exists():
         write_versioned(run_dir / record.WARNED_SYNCS_FILE, read_json(left / record.WARNED_SYNCS_FILE))
@@ -58,3 +73,62 @@ def write_lines(left: Path, run_dir: Path) -> None:
         record.write_sources(run_dir, read_json(left / record.SOURCES_FILE))
     if (left / "op_lines.json").exists():
         record.write_op_lines(run_dir, read_json(left / "op_lines.json"))
+
+
+def memory_of(
+    gpu: Mapping[str, Any] | None, batch_size: int, counted: Mapping[str, Any], limit_bytes: int | None = None
+) -> RunMemory:
+    """The record of what a training has `counted`; its capacity is its limit if that is less than there is."""
+    import psutil
+
+    capacity, source = (gpu["memory_bytes"], "device") if gpu else (psutil.virtual_memory().total, "machine")
+    if limit_bytes is not None and limit_bytes < capacity:
+        capacity, source = limit_bytes, "limit"
+    return RunMemory(
+        device="cuda" if gpu else "cpu",
+        batch_size=batch_size,
+        capacity_bytes=capacity,
+        capacity_source=source,
+        **counted,
+    )
+
+
+def write_files(
+    ranks: Sequence[Mapping[str, Any]],
+    left: Path,
+    run_dir: Path,
+    labels: Mapping[str, Any],
+    *,
+    batch_size: int | None,
+    limit_bytes: int | None = None,
+) -> RunRecord:
+    """Write run.json, steps.parquet, traces, memory.json and the operators' lines into `run_dir`, made if missing.
+
+    Args:
+        ranks: the ranks' records: `Measurement.record` with `process_record`, and `MemoryLook.record` as `memory`.
+        left: folder of the first rank's files.
+        run_dir: the run's folder.
+        labels: the fields of its record that are not measured; `warnings` are added to those of the first rank.
+        batch_size: samples in a batch; None where they vary: then there is no memory.json.
+        limit_bytes: a limit on the training's memory.
+    """
+    run_dir.mkdir(parents=True, exist_ok=True)
+    first = ranks[0]
+    gpu, memory, cwd = first["gpu"], first.get("memory"), Path(first["cwd"])
+    record.write_steps(run_dir, steps_table([rank["rows"] for rank in ranks]))
+    traces = _move_traces(ranks, left, run_dir)
+    _write_lines(left, run_dir)
+    if batch_size is not None and memory is not None:
+        record.write_memory(run_dir, memory_of(gpu, batch_size, memory, limit_bytes))
+    fault = trace_fault(first)
+    measured = {
+        "world_size": max(rank["world_size"] for rank in ranks),
+        "device": "cuda" if gpu else "cpu",
+        "environment": environment(first, cwd if cwd.is_dir() else None),
+        "traces": traces,
+        "warnings": (*first.get("warnings", ()), *([fault] if fault else ()), *labels.get("warnings", ())),
+        **{key: first.get(key) for key in ("clock", "peak_allocated_bytes", "peak_reserved_bytes", "nvml")},
+    }
+    run = RunRecord(**{**labels, **measured})
+    record.write_run(run_dir, run)  # last: a folder with run.json is complete
+    return run

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import torch
 
-from steptrace.engine.device import Clock, current_clock, gpu
+from steptrace.engine.device import Clock, current_clock, gpu, peaks
 from steptrace.engine.kinds import FIRST_STEPS, first_of_each, kinds_of, window_of_each
 from steptrace.engine.recording import WITH_TRACE, Before, OperatorCounter, Recording, Request, Settings
 from steptrace.engine.step_recorders import COMPILED, OpLineRecorder, SyncWatcher, summary, why_incomplete
@@ -102,6 +102,7 @@ class Measurement:
                 self._rows.clear()
                 yield from self._warmed_up()
             self._note_rows()
+            self.record |= peaks()
             self._between("timed")
             if self._settings.window is not None:
                 window = self._window(self._settings.window)
@@ -113,7 +114,7 @@ class Measurement:
             if os.getpid() == process:  # not in a forked child: profiler and GPU are not its own
                 if trace is not None:
                     trace.close()
-                    self.record["trace"] = {"state": trace.state, "message": trace.message, "file": trace.trace.name}
+                    self.record["trace"] = {"state": trace.state, "message": trace.message, "file": str(trace.trace)}
                 self._note_rows()
 
     def so_far(self) -> dict[str, Any]:

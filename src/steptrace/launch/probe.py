@@ -16,9 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-import torch
-
 import steptrace
+from steptrace.engine.device import process_record
 from steptrace.engine.fault import hook_fault
 from steptrace.engine.measure import Phases
 from steptrace.engine.steps import Step, StepFinder
@@ -108,20 +107,14 @@ class Probe:
 
     def save(self, state: str, error: str | None = None) -> None:
         """Write the record as it is now, over this process's earlier one; a complete record is never replaced."""
-        where = this_rank()
         self.record |= {
             "state": state,
             "error": error,
             "steps_seen": self.steps,
             "optimizers": self.finder.optimizers,
-            "rank": where.rank or 0,
-            "world_size": where.world_size or 1,
-            "cwd": os.getcwd(),  # noqa: PTH109 - as text
-            "python": sys.version.split()[0],
-            "torch": str(torch.__version__),
-            "cuda": torch.version.cuda,
+            **process_record(),
         }
-        file = Path(self.settings.out) / rank_file(where.rank or 0)
+        file = Path(self.settings.out) / rank_file(self.record["rank"])
         if state == "complete" or self._saved or not file.exists():
             with suppress(OSError):
                 write_bytes(file, json.dumps(self.record).encode())

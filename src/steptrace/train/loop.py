@@ -1,7 +1,7 @@
 """One plain training step. It never syncs: the loss stays on the device until the caller reads it."""
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -112,34 +112,6 @@ def to_device(value: Any, device: torch.device, *, non_blocking: bool = False) -
             return parts
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     return value
-
-
-def tensors_of(value: Any) -> Iterator[Tensor]:
-    """All tensors of a batch's part: in lists, tuples and mappings, and in the attributes of objects."""
-    seen: dict[int, Any] = {}  # by id; references keep the ids from being reused
-    open_ones = [value]
-    while open_ones:
-        part = open_ones.pop()
-        if id(part) in seen:
-            continue
-        seen[id(part)] = part
-        if isinstance(part, Tensor):
-            yield part
-        else:
-            open_ones += reversed(_held_by(part))
-
-
-def _held_by(value: Any) -> list[Any]:
-    if isinstance(value, Mapping):
-        return list(value.values())
-    if isinstance(value, list | tuple):
-        return list(value)
-    slots: list[str] = []
-    for kind in type(value).__mro__:
-        named = vars(kind).get("__slots__", ())
-        slots += [named] if isinstance(named, str) else named
-    in_slots = [getattr(value, name) for name in slots if not name.startswith("__") and hasattr(value, name)]
-    return [*getattr(value, "__dict__", {}).values(), *in_slots]
 
 
 def synchronize(device: torch.device) -> None:

@@ -16,35 +16,29 @@ message and exit code 2.
 
 import argparse
 import faulthandler
-import platform
 import signal
 import sys
-import time
-from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
 from omegaconf import DictConfig, OmegaConf
 
 import steptrace
-from steptrace.documents.run import RunRecord
-from steptrace.engine.files import move_trace, steps_table, trace_name, write_lines
+from steptrace.engine.device import process_record
+from steptrace.engine.files import trace_fault, write_files
 from steptrace.engine.measure import Measurement, MeasureSettings, Phases
 from steptrace.engine.recording import Settings
 from steptrace.engine.steps import Step
 from steptrace.errors import SteptraceError, TrainError
-from steptrace.machine import environment
-from steptrace.record import write_communication, write_memory, write_run, write_steps
+from steptrace.rank import this_rank
+from steptrace.record import write_communication
 from steptrace.train.bandwidth import communication
 from steptrace.train.distributed import DistInfo, barrier, from_every_rank, process_group, ranks_of
 from steptrace.train.loop import Training, train_step
 from steptrace.train.memory import MemoryWatch, watched_memory
 from steptrace.train.passes import StudyPasses
 from steptrace.train.setup import device_of, load_config, training
-
-_PROGRESS_PERIOD_S = 5.0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -76,58 +70,38 @@ def train(config: DictConfig, repeat: int) -> None:
             steptrace.step()
 
 
-def run(config: DictConfig, out: Path, repeat: int) -> RunRecord:
-    """Do one run, or one rank's part of it, into folder `out`, and return its record."""
+def run(config: DictConfig, out: Path, repeat: int) -> None:
+    """Do one run, or one rank's part of it, into folder `out`."""
     out.mkdir(parents=True, exist_ok=True)
     ranks = ranks_of(config)
     with process_group(config, ranks):
-        return _run(config, out, repeat, ranks)  # a separate call, so that the model is freed before the group
+        _run(config, out, repeat, ranks)  # a separate call, so that the model is freed before the group
 
 
-def _run(config: DictConfig, out: Path, repeat: int, ranks: DistInfo) -> RunRecord:
+def _run(config: DictConfig, out: Path, repeat: int, ranks: DistInfo) -> None:
     explained = config.profile.repeats is None or repeat < config.profile.repeats
-    with (
-        nullcontext(out) if ranks.rank == 0 else TemporaryDirectory() as own,  # the other ranks' files are equal
-        TemporaryDirectory(dir=out, prefix=".measured.") as measured,
-        watched_memory(config, device_of(config, ranks), out) as memory,  # any rank may run out
-        training(config, config.seed + repeat, ranks) as parts,
-    ):
-        memory.training = parts
-        left, passes = measure(parts, config, memory, Path(measured), explained=explained)
-        passes.write(Path(own))
-        write_memory(Path(own), memory.with_workspaces(passes.memory))
-        if explained:
-            _keep_trace(left, Path(measured), out, ranks)
-            write_lines(Path(measured), Path(own))
-        write_steps(Path(own), steps_table(from_every_rank(left["rows"], ranks)))
-        if not ranks.alone:
-            write_communication(Path(own), communication(parts, config))
-        barrier(ranks)  # every trace is written
-    record = RunRecord(
-        study=config.study,
-        variant=config.variant,
-        repeat=repeat,
-        seed=config.seed + repeat,
-        world_size=ranks.world_size,
-        digest=config.digest,
-        scale=config.scale.name,
-        device=config.device,
-        clock=left["clock"],
-        # The installed package's own version may lack the build, as in 2.11.0+cu130.
-        environment=environment(
-            left | {"python": platform.python_version(), "torch": str(torch.__version__), "cuda": torch.version.cuda}
-        ),
-        peak_allocated_bytes=passes.peaks["peak_allocated_bytes"],
-        peak_reserved_bytes=passes.peaks["peak_reserved_bytes"],
-        nvml=left["nvml"],
-        traces=tuple(trace_name(rank) for rank in range(ranks.world_size)) if explained else (),
-        config=OmegaConf.to_container(config, resolve=True),  # type: ignore[arg-type]
-        warnings=tuple(left["warnings"]),
-        batch_bytes=passes.batch_bytes,
-    )
-    if ranks.rank == 0:
-        write_run(out, record)  # last: a folder with run.json is complete
-    return record
+    with TemporaryDirectory(dir=out, prefix=".measured.") as measured:
+        with (
+            watched_memory(config, device_of(config, ranks), out) as memory,  # any rank may run out
+            training(config, config.seed + repeat, ranks) as parts,
+        ):
+            memory.watch(parts)
+            left, passes = measure(parts, config, memory, Path(measured), explained=explained)
+            if (fault := trace_fault(left)) is not None:
+                raise TrainError(fault, where=out)
+            memory.look.note_workspaces()
+            every = from_every_rank({**left, **process_record(), "memory": memory.look.record}, ranks)
+            between_ranks = None if ranks.alone else communication(parts, config)
+        if ranks.rank == 0:
+            if between_ranks is not None:
+                write_communication(out, between_ranks)
+            passes.write(out)
+            labels = {key: config[key] for key in ("study", "variant", "digest")}
+            labels |= {"repeat": repeat, "seed": config.seed + repeat, "scale": config.scale.name}
+            labels |= {"config": OmegaConf.to_container(config, resolve=True), "batch_bytes": passes.batch_bytes}
+            limit = memory.limit_bytes
+            write_files(every, Path(measured), out, labels, batch_size=config.data.batch_size, limit_bytes=limit)
+        barrier(ranks)  # every trace has been moved
 
 
 def measure(
@@ -149,7 +123,7 @@ def measure(
         at_most_s=scale.get("at_most_s"),
         ours=True,
     )
-    measurement = Measurement(settings, between=passes.between, progress=_Progress(parts.ranks))
+    measurement = Measurement(settings, between=passes.between, progress=_print_end)
     barrier(parts.ranks)  # else the first step would include the wait for a later rank
     _train_through(measurement.phases(), parts, config.data.batch_size)
     return measurement.record, passes
@@ -173,21 +147,7 @@ def _train_through(phases: Phases, parts: Training, batch_size: int) -> None:
         phases.close()
 
 
-def _keep_trace(left: dict[str, Any], folder: Path, out: Path, ranks: DistInfo) -> None:
-    """Move the trace into the run's folder; raise without one."""
-    trace = left["trace"]
-    if trace["state"] != "recorded" or move_trace(folder / trace["file"], out, ranks.rank) is None:
-        raise TrainError(f"no trace of the profiled steps: {trace['message']}", where=out)
-
-
-class _Progress:
-    """Prints a phase's progress, on rank 0: at its end, and every few seconds."""
-
-    def __init__(self, ranks: DistInfo) -> None:
-        self._silent, self._printed = ranks.rank > 0, time.monotonic()
-
-    def __call__(self, phase: str, done: int, total: int) -> None:
-        late = time.monotonic() - self._printed >= _PROGRESS_PERIOD_S
-        if not self._silent and (done == total or late):
-            self._printed = time.monotonic()
-            print(f"{phase} {done}/{total}", flush=True)  # noqa: T201
+def _print_end(phase: str, done: int, total: int) -> None:
+    """A line at the end of each phase, on rank 0."""
+    if done == total and not this_rank().rank:
+        print(f"{phase} {done}/{total}", flush=True)  # noqa: T201

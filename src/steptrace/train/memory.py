@@ -10,20 +10,21 @@ import resource
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import psutil
 import torch
-from msgspec.structs import replace
 from omegaconf import DictConfig
-from torch import Tensor, nn
+from torch import nn
 
 from steptrace.documents.run import OutOfMemory, RunMemory
-from steptrace.engine.device import tensor_bytes
+from steptrace.engine.device import gpu
+from steptrace.engine.files import memory_of
+from steptrace.engine.memory import MemoryLook, free_blocks
 from steptrace.record import MEMORY_FILE, OUT_OF_MEMORY, write_memory
-from steptrace.train.loop import Training, tensors_of, train_step
+from steptrace.train.loop import Training, train_step
 
 _MIB: Final = 2**20
 #: Most characters of an error's message in the record.
@@ -38,77 +39,37 @@ _REFUSED: Final = re.compile(r"could not (create|execute|initialize) a ")
 class MemoryWatch:
     """The training's limit, and its parts once they are built.
 
-    `base_bytes` is the process's memory when the watch began (CPU only), `capacity_bytes` the training's limit.
+    `base_bytes` is the process's memory when the watch began (CPU only), `limit_bytes` the training's limit.
     """
 
     device: torch.device
     batch_size: int
-    capacity_bytes: int
-    capacity_source: str
+    limit_bytes: int | None
     base_bytes: int | None = None
     training: Training | None = None
+    look: MemoryLook = field(default_factory=lambda: MemoryLook((), ()))
 
-    def held_bytes(self) -> dict[str, int]:
-        """Bytes of the training's lasting tensors by category, each storage once; empty before it is built."""
-        parts = self.training
-        if parts is None:
-            return {}
-        modules = [module for module in (parts.model, parts.loss) if isinstance(module, nn.Module)]
-        parameters = [parameter for module in modules for parameter in module.parameters()]
-        tensors: dict[str, list[Tensor]] = {
-            "parameters": [*parameters, *(buffer for module in modules for buffer in module.buffers())],
-            "gradients": [parameter.grad for parameter in parameters if parameter.grad is not None],
-            "optimizer_state": list(tensors_of(parts.optimizer.state)),
-        }
-        return tensor_bytes(tensors, self.device)
+    def watch(self, training: Training) -> None:
+        """From now on count what this training holds."""
+        modules = [module for module in (training.model, training.loss) if isinstance(module, nn.Module)]
+        self.training, self.look = training, MemoryLook(modules, [training.optimizer])
 
-    def empty(self) -> RunMemory:
-        """A record without the figures of the training itself."""
-        return RunMemory(
-            device=self.device.type,
-            batch_size=self.batch_size,
-            capacity_bytes=self.capacity_bytes,
-            capacity_source=self.capacity_source,
-            held={},
-        )
-
-    def measure(self) -> RunMemory:
+    def measure(self) -> None:
         """Train for one more step, and count its tensors: at the end of its passes, and after it."""
         assert self.training is not None
-        record = self.empty()
-
-        @contextmanager
-        def look(label: str) -> Generator[None]:  # in place of `record_function`
-            nonlocal record
-            if label == "backward" and self.device.type == "cuda":
-                free, largest = free_blocks(self.device)
-                record = replace(record, free_bytes=free, largest_free_bytes=largest)
-            yield
-            if label == "backward":
-                record = replace(record, gradient_bytes=self.held_bytes()["gradients"])
-
-        train_step(self.training, look)
-        return replace(record, held=self.held_bytes())
-
-    def with_workspaces(self, memory: RunMemory) -> RunMemory:
-        """The record with cuBLAS's workspaces, which are freed to count them: to be called after the last step."""
-        if self.device.type != "cuda":
-            return memory
-        before = torch.cuda.memory_allocated(self.device)
-        torch._C._cuda_clearCublasWorkspaces()
-        size = before - torch.cuda.memory_allocated(self.device)
-        return replace(memory, held=memory.held | {"workspaces": size})
+        train_step(self.training, self.look)
+        self.look.note_held()
 
     def ran_out(self, error: BaseException) -> RunMemory:
         """The record of a training that ran out of memory: the memory held, and the failed allocation."""
-        on_gpu, mapped = self.device.type == "cuda", _mapped_bytes()
-        free, largest = free_blocks(self.device) if on_gpu else (None, None)
-        used = torch.cuda.memory_allocated(self.device) if on_gpu else None
-        if not on_gpu and mapped is not None and self.base_bytes is not None:
+        mapped = _mapped_bytes()
+        used = torch.cuda.memory_allocated(self.device) if self.device.type == "cuda" else None
+        if used is None and mapped is not None and self.base_bytes is not None:
             used = max(mapped - self.base_bytes, 0)
         message = next(iter(str(error).splitlines()), "") or type(error).__name__
         oom = OutOfMemory(message[:_LONGEST], requested_bytes(str(error)), used)
-        return replace(self.empty(), held=self.held_bytes(), free_bytes=free, largest_free_bytes=largest, oom=oom)
+        counted = {"held": self.look.held(), **free_blocks(), "oom": oom}
+        return memory_of(gpu(), self.batch_size, counted, self.limit_bytes)
 
 
 @contextmanager
@@ -120,15 +81,13 @@ def watched_memory(config: DictConfig, device: torch.device, out: Path | None) -
     limit = config.scale.memory_limit_mb
     limit_bytes = None if limit is None else limit * _MIB
     with _limited_device(device, limit_bytes) if device.type == "cuda" else _limited_process(limit_bytes) as base:
-        total = _total(device)
-        capacity = total if limit_bytes is None else min(limit_bytes, total)
-        source = "limit" if capacity < total else "device" if device.type == "cuda" else "machine"
-        watch = MemoryWatch(device, config.data.batch_size, capacity, source, base)
+        limited = limit_bytes is not None and limit_bytes < _total(device)
+        watch = MemoryWatch(device, config.data.batch_size, limit_bytes, base)
         try:
             yield watch
         except Exception as error:
             plain = is_out_of_memory(error)
-            if not plain and not (source == "limit" and _REFUSED.search(str(error))):
+            if not plain and not (limited and _REFUSED.search(str(error))):
                 raise
             lift_limit()
             if out is not None:
@@ -146,7 +105,8 @@ def _limited_device(device: torch.device, limit_bytes: int | None) -> Generator[
     if limit_bytes is None:
         yield
         return
-    index = _index(device)  # the call needs an index
+    # The call needs an index, and torch's type hints do not allow for a device without one.
+    index = torch.cuda.current_device() if device.index is None else device.index  # type: ignore[redundant-expr]
     torch.cuda.set_per_process_memory_fraction(min(limit_bytes / _total(device), 1.0), index)
     try:
         yield
@@ -188,24 +148,6 @@ def lift_limit() -> None:
     """Lift the limit, so that there is memory to record the error."""
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
-
-
-def free_blocks(device: torch.device) -> tuple[int, int]:
-    """Free bytes in the CUDA caching allocator's segments on one GPU, and the largest free block among them."""
-    index = _index(device)
-    sizes = [
-        block["size"]
-        for segment in torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
-        if segment["device"] == index
-        for block in segment["blocks"]
-        if block["state"] == "inactive"
-    ]
-    return sum(sizes), max(sizes, default=0)
-
-
-def _index(device: torch.device) -> int:
-    """A GPU's index, or the current GPU's if the device has none, which torch's type hints do not allow for."""
-    return torch.cuda.current_device() if device.index is None else device.index  # type: ignore[redundant-expr]
 
 
 def _total(device: torch.device) -> int:

@@ -23,13 +23,12 @@ from torch.utils.data import DataLoader
 
 from steptrace.documents.base import Document
 from steptrace.documents.column import columns_of
-from steptrace.documents.run import RunMemory
 from steptrace.documents.run_tables import InputOfRun, SectionOfRun
 from steptrace.documents.table import names_of
-from steptrace.engine.device import peaks
+from steptrace.engine.memory import tensors_of
 from steptrace.record import write_rows
 from steptrace.train.distributed import barrier
-from steptrace.train.loop import Batch, Training, synchronize, tensors_of, train_step
+from steptrace.train.loop import Batch, Training, synchronize, train_step
 from steptrace.train.memory import MemoryWatch, lift_limit
 from steptrace.train.precision import check_compiled
 from steptrace.train.setup import build_loader
@@ -136,10 +135,7 @@ class StudyPasses:
         explained: whether to run all passes; else only the memory's.
     """
 
-    memory: RunMemory
-
     def __init__(self, parts: Training, config: DictConfig, memory: MemoryWatch, *, explained: bool) -> None:
-        self.peaks = peaks()
         self.batch_bytes: dict[str, int] | None = None
         self._parts, self._config, self._watch, self._explained = parts, config, memory, explained
         self._tables: list[tuple[type[Document], pd.DataFrame]] = []
@@ -156,7 +152,6 @@ class StudyPasses:
     def _after_timed_steps(self) -> None:
         """Run the passes before the window: on a GPU the profiler's hooks into the runtime stay after it."""
         parts, scale = self._parts, self._config.scale
-        self.peaks = peaks()
         check_compiled(self._config.step)
         if self._explained and scale.section_steps:
             self._tables.append((SectionOfRun, measure_sections(parts, scale.section_steps)))
@@ -164,7 +159,7 @@ class StudyPasses:
         if self._explained and scale.input_steps:
             loader = build_loader(self._config, parts.device, self._config.seed, parts.ranks)
             self._tables.append((InputOfRun, measure_input(parts, loader, scale.input_steps)))
-        self.memory = self._watch.measure()
+        self._watch.measure()
         lift_limit()  # the profiler's memory does not count as the training's
 
     def write(self, folder: Path) -> None:

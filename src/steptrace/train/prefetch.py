@@ -13,7 +13,8 @@ from collections.abc import Generator, Iterator
 
 import torch
 
-from steptrace.train.loop import Batch, tensors_of, to_device
+from steptrace.engine.memory import tensors_of
+from steptrace.train.loop import Batch, to_device
 
 
 def prefetched(batches: Generator[Batch], device: torch.device, *, non_blocking: bool) -> Generator[Batch]:
