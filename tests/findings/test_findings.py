@@ -230,6 +230,11 @@ def test_evidence_of_a_failed_run(error: dict[str, Any], expected: str) -> None:
     assert finding.claim == "1 of 2 runs failed"
 
 
+@pytest.mark.parametrize("ratio", [0.90, 0.98])
+def test_a_profiled_step_that_is_no_longer_than_another_is_no_finding(ratio: float) -> None:
+    assert findings_of(profiled_over_unprofiled=ratio) == []
+
+
 def test_out_of_memory_and_failed_runs_are_separate_findings() -> None:
     found = findings_of(runs=[run("out of memory"), run("failed")])
     assert [finding.rule for finding in found] == ["out_of_memory", "failed_run"]

@@ -185,12 +185,12 @@ def test_lines_that_no_longer_sync_are_named_with_the_most_that_they_can_save() 
         study(variants=[base, estimated("few", [9, 15], "memory", {5: 9}) | none], gpu={"gpu": None})
     ).advice
     cost = "at most 3.0 ms per step on H100, data loading aside"
-    assert f"No sync is left at `loss.py:5`. All waits of `base` together cost {cost}." in advice
+    assert f"No sync is left at `loss.py:5`. All syncs of `base` together cost {cost}." in advice
     site = {"file": "loss.py", "line": 5, "count_per_step": 2, "kind": "d2h_copy"}
     (found,) = (
         item for item in find(study(variants=[base | {"predicted_sites": [site]}])) if item.rule == PREDICTED_SYNCS
     )
-    assert found.evidence[0] == f"all waits of `base` together cost {cost}"
+    assert found.evidence[0] == f"all syncs of `base` together cost {cost}"
     assert "The estimates do not decide" in advice
 
 

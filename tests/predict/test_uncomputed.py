@@ -19,6 +19,15 @@ def test_a_product_of_large_matrices_takes_no_memory_and_no_time() -> None:
     assert (syncs.total, syncs.assumed) == (0, [])
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast_computes_nothing_large_in_16_bits(dtype: torch.dtype) -> None:
+    """On a CPU without units for it that takes minutes."""
+    with predict_syncs() as syncs, torch.autocast("cuda", dtype=dtype):
+        layer = nn.Linear(100_000, 100_000, device="cuda")
+        out = layer(torch.rand(100_000, 100_000, device="cuda"))
+    assert (out.dtype, out.shape, syncs.assumed) == (dtype, (100_000, 100_000), [])
+
+
 def test_labels_and_masks_made_from_data_are_exact() -> None:
     images, labels = torch.arange(SIDE * SIDE).float().view(SIDE, SIDE), torch.arange(SIDE) % 3
     with predict_syncs() as syncs:

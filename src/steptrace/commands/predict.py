@@ -284,7 +284,8 @@ def _kinds(steps: Sequence[int], warmup: Sequence[int]) -> list[str]:
         often = f"--steps {more} shows whether that comes back"
         lines.append(f"  a warm-up step makes {fmt.plural(max(warmup), 'sync')}: {often}")
     if not lines:
-        lines.append(f"  as many in each of {len(steps)} steps; --steps {more} shows what comes less often")
+        seen = f"as many in each of {len(steps)} steps" if len(steps) > 1 else "one step was followed"
+        lines.append(f"  {seen}; --steps {more} shows what comes less often")
     return lines
 
 

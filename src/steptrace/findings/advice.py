@@ -111,7 +111,7 @@ def _lines_of(study: Comparison, variant: VariantResult) -> str:
         return _fewer_launches(before.lines, after.lines)
     without, counts = _lines_without_sync(variant), study.sync_counts[1]
     if counts.get(variant.name, 0) < counts.get(baseline.name, 0) and (cost := waits_at_most(baseline)):
-        without += f" All waits of `{baseline.name}` together cost {cost}."
+        without += f" All syncs of `{baseline.name}` together cost {cost}."
     return without
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from steptrace.documents.communication import AllReduce, CollectiveName, Redundant
 from steptrace.documents.finding import Severity, Source
 from steptrace.documents.summary import Summary
-from steptrace.findings.model import Match, Rule, rule
+from steptrace.findings.model import WORDS, Match, Rule, rule
 from steptrace.findings.window import Window, window_of
 from steptrace.format import count, duration, size_bytes
 from steptrace.format import share as percent
@@ -152,6 +152,7 @@ def _straggler(summary: Summary) -> Iterator[Match]:
         ),
         cost_ns_per_step=min(delay_ns, step_ns),  # steps of two ranks can overlap by more than one step
         source=Source(rank=straggler.rank),
+        advice=WORDS["straggler"]["advice"].replace("that rank's", f"rank {straggler.rank}'s"),
         cost_share=min(delay_ns / step_ns, 1.0),
     )
     yield match if stepped else replace(match, cost_ns_per_step=None)

@@ -23,6 +23,7 @@ from steptrace.predict.cuda_streams import (
     StreamContext,
     default_stream,
     host_waits,
+    refuse,
     refused,
 )
 from steptrace.predict.recorder import Syncs
@@ -53,7 +54,7 @@ def _unknown(op: str, reason: str) -> None:
 
 
 def _no_capture(*_: Any, **__: Any) -> Any:
-    raise RuntimeError("CUDA graphs cannot be captured on steptrace's virtual device")
+    refuse("CUDAGraph")
 
 
 def _empty_cache() -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final, NoReturn
 
 from steptrace.predict.collectives import cuda_device
 from steptrace.predict.recorder import Syncs
+from steptrace.predict.tensor import LIMIT
 
 #: The number of CUDA among PyTorch's types of devices.
 _CUDA: Final = 1
@@ -15,7 +16,9 @@ _CUDA: Final = 1
 
 def refuse(name: str) -> NoReturn:
     """What a program gets that asks for something of a real device."""
-    raise RuntimeError(f"torch.cuda.{name} is not there on steptrace's virtual device")
+    raise NotImplementedError(
+        LIMIT.format(f"torch.cuda.{name}", "leave it out of a prediction, or use `steptrace run`")
+    )
 
 
 def refused(name: str) -> Callable[..., Any]:

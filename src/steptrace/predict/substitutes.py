@@ -75,9 +75,14 @@ def _histc(values: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> T
 
 
 def _unscale(gradients: list[Tensor], found_inf: Tensor, inverse_scale: Tensor) -> None:
-    """Says that all gradients are finite: the step followed is one that trains, not one that only lowers the scale."""
+    """Says that all gradients are finite: the step followed is one that trains, not one that only lowers the scale.
+
+    What is not finite becomes 0, or the weights and every later loss would be NaN.
+    """
     _ATEN._amp_foreach_non_finite_check_and_unscale_(gradients, found_inf, inverse_scale)
     found_inf.zero_()
+    for gradient in gradients:
+        gradient.nan_to_num_(0, 0, 0)
 
 
 def _zeros(size: Any, **options: Any) -> Tensor:

@@ -35,7 +35,9 @@ def headline(view: TraceView, predicted: Predicted | None = None) -> str:
     if not view.has_gpu:
         measured = "No GPU activity in this trace: its GPU figures were not measured."
         if trace.unprofiled_step_ns is not None:
-            measured = f"A step takes {unprofiled(trace)} on this CPU (median); GPU figures were not measured."
+            measured = (
+                f"A step takes {unprofiled(trace)} on this CPU (median){_others(trace)}; GPU figures were not measured."
+            )
         return measured if predicted is None else f"{measured} {_in_a_sentence(*predicted)}"
     over = "the profiled step" if trace.steps else "the GPU's span"
     parts = {part.label: part.ms for part in overview_parts(trace.overview)}
@@ -51,6 +53,17 @@ def headline(view: TraceView, predicted: Predicted | None = None) -> str:
     elif view.sync_count is not None:
         clauses.append(f"{fmt.plural(view.sync_count, 'sync')} in the whole trace")
     return "; ".join(clauses) + "."
+
+
+def _others(trace: TraceSummary) -> str:
+    """The kind of steps that takes most of the time besides the usual one, as a clause."""
+    usual = max(trace.step_kinds, key=lambda kind: kind.steps, default=None)
+    other = max((kind for kind in trace.step_kinds if kind is not usual), key=lambda kind: kind.share, default=None)
+    if other is None:
+        return ""
+    return (
+        f", {other.steps} of {other.of} steps {fmt.duration_ns(other.median_ns)}: {fmt.share(other.share)} of the time"
+    )
 
 
 def headline_of_all(traces: Sequence[TraceSummary], ranks: Ranks | None) -> str:
