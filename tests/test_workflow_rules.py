@@ -1,5 +1,6 @@
 """What the rules ask of the plan and the machine, without running Snakemake."""
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,19 +122,40 @@ def test_a_failure_is_tried_again_and_what_ended_well_is_not(tmp_path, folder, e
     def end(key: str, ending: tuple[str, int | None], at: str) -> None:
         fields = {"status": ending[0], "exit_code": ending[1], "started_at": at, "wall_s": 1.0, "key": key}
         write_status(tmp_path / folder, fill(Status, fields))
+        (tmp_path / folder / "result").touch()
 
     key = "digest torch==2"
-    assert key_of_try(tmp_path / folder, key) == key  # no try yet
+    assert key_of_try(tmp_path / folder, key, "result") == key  # no try yet
     end(key, ending, "9:00")
-    second = key_of_try(tmp_path / folder, key)
+    second = key_of_try(tmp_path / folder, key, "result")
     assert (second != key) == again
     end(second, ending, "9:05")
-    assert (key_of_try(tmp_path / folder, key) != second) == again  # after the second failure as after the first
+    assert (key_of_try(tmp_path / folder, key, "result") != second) == again
     end(second, ("ok", 0), "9:10")
-    assert key_of_try(tmp_path / folder, key) == second
-    assert key_of_try(tmp_path / folder, "edited torch==2") == "edited torch==2"
+    assert key_of_try(tmp_path / folder, key, "result") == second
+    assert key_of_try(tmp_path / folder, "edited torch==2", "result") == "edited torch==2"
     (tmp_path / folder / "status.json").write_text("no status")
-    assert key_of_try(tmp_path / folder, key) != key
+    assert key_of_try(tmp_path / folder, key, "result") != key
+
+
+def test_what_was_removed_is_made_again(tmp_path) -> None:
+    """A result by hand, or the whole folder of a check, of which Snakemake knows the end of all alone."""
+    folder, key, of_all = tmp_path / "prediction", "digest", tmp_path / "prediction.json"
+    fields = {"status": "ok", "exit_code": 0, "started_at": "9:00", "wall_s": 1.0, "key": key}
+    write_status(folder, fill(Status, fields))
+    (folder / "result").touch()
+    of_all.touch()
+    assert key_of_try(folder, key, "result", of_all) == key
+    (folder / "result").unlink()
+    again = key_of_try(folder, key, "result", of_all)
+    assert again != key
+    write_status(folder, fill(Status, fields | {"key": again, "started_at": "9:05"}))
+    (folder / "result").touch()
+    assert key_of_try(folder, key, "result", of_all) == again
+    shutil.rmtree(folder)
+    assert key_of_try(folder, key, "result", of_all) not in (key, again)
+    of_all.unlink()
+    assert key_of_try(folder, key, "result", of_all) == key
 
 
 def test_the_index_keeps_the_studies_that_do_not_run_now(rules_on) -> None:

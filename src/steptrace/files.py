@@ -136,4 +136,8 @@ def _on_one_line(match: re.Match[str]) -> str:
 
 def missing_file(path: Path) -> RecordError:
     """What to raise where a run's file is not there."""
-    return RecordError("file is missing", where=path, next_step="run the study, or read its log for why")
+    return RecordError(
+        "file is missing",
+        where=path,
+        next_step=f"remove {path.parent} and run the study again, or read its log for why",
+    )

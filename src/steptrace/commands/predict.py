@@ -46,7 +46,7 @@ def add(command: argparse.ArgumentParser) -> None:
     command.description = (
         "Follow training steps on a virtual CUDA device and say where the host would wait for the GPU: those of any "
         "program (`steptrace predict -- python train.py`), or of a study's variants. "
-        "Exit code 1 if a budget is exceeded, or if a program fails before its steps are followed; 2 if something "
+        "Exit code 1 if a budget is exceeded, or if a program fails before all its steps are followed; 2 if something "
         "cannot be followed."
     )
     command.add_argument(

@@ -30,6 +30,8 @@ CHECKS: Final = 50
 _OPERATORS: Final = "steptrace.workloads.giou_kernels."
 #: Between a key and the failure of an earlier try.
 _AFTER: Final = " after "
+#: What a check of a variant leaves, from its folder.
+_RESULTS_OF: Final = {"equivalence": "equivalence.json", "prediction": "../prediction.json"}
 
 
 @dataclass(frozen=True)
@@ -81,15 +83,18 @@ class Rules:
     def training(self, wildcards: Any) -> str:
         """What a run depends on: configuration, code, versions."""
         run = RESULTS / wildcards.study / wildcards.variant / f"run{wildcards.repeat}"
-        return key_of_try(run, self.plan.key("training", wildcards.study, wildcards.variant))
+        return key_of_try(run, self.plan.key("training", wildcards.study, wildcards.variant), "run.json")
 
     def keys(self, what: str) -> Any:
         """Of a check: what each variant's depends on, as `VARIANT=KEY`."""
-        return lambda wildcards: [
-            f"{variant}={key_of_try(RESULTS / study / variant / what, self.plan.key(what, study, variant))}"
-            for study, variant in self.plan.pairs
-            if study == wildcards.study
-        ]
+
+        def key(study: str, variant: str) -> str:
+            folder = RESULTS / study
+            return key_of_try(
+                folder / variant / what, self.plan.key(what, study, variant), _RESULTS_OF[what], folder / f"{what}.json"
+            )
+
+        return lambda wildcards: [f"{v}={key(s, v)}" for s, v in self.plan.pairs if s == wildcards.study]
 
     def other_studies(self) -> list[str]:
         """Comparisons of studies that are not part of this call but have a page: they stay in the index.
@@ -151,20 +156,27 @@ class Rules:
         return self.plan.variant(wildcards.study, variant).config
 
 
-def key_of_try(folder: Path, key: str) -> str:
-    """`key`, with the failure of the last try in `folder` if there was one, so that the next call tries it again.
+def key_of_try(folder: Path, key: str, result: str = STATUS_FILE, of_all: Path | None = None) -> str:
+    """`key`, with the last try in `folder` if that failed or its result is gone, so that the next call tries it again.
 
     A try that ended well keeps the key that it was made under, and is not made again.
+
+    Args:
+        folder: of the try, with its status.
+        key: what it depends on.
+        result: path from there of what it leaves besides.
+        of_all: what Snakemake knows of, if not the status: there after the tries of all variants.
     """
     if not (folder / STATUS_FILE).exists():
-        return key
+        return key if of_all is None or not of_all.exists() else f"{key}{_AFTER}it was removed"
     try:
         status = read_status(folder)
     except SteptraceError:  # of another version, or damaged
         return f"{key}{_AFTER}an unreadable status"
     if status.key.partition(_AFTER)[0] != key:
         return key
-    return status.key if would_end_alike(folder, status) else f"{key}{_AFTER}{status.started_at}"
+    is_there = status.status != "ok" or (folder / result).exists()
+    return status.key if would_end_alike(folder, status) and is_there else f"{key}{_AFTER}{status.started_at}"
 
 
 def launcher(world_size: int) -> str:
