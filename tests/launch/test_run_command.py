@@ -119,6 +119,20 @@ def test_a_program_s_buffers_and_its_gradients_at_the_end_of_a_backward_pass_are
     assert (memory.gradient_bytes, memory.batch_size) == (64, 2)
 
 
+def test_a_call_that_measures_nothing_keeps_an_earlier_one_s_results(tmp_path: Path, capfd) -> None:
+    out = tmp_path / "out"
+    options = ["--steps", "2", "--warmup", "1", "--profile", "1", "--no-predict", "--out", str(out)]
+    assert main(["run", *options, "--", sys.executable, str(FORMS), "loader"]) == 0
+    kept = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert main(["run", *options, "--", sys.executable, str(tmp_path / "trian.py")]) == 2
+    assert all(path.read_bytes() == content for path, content in kept.items())
+    (out / "run0" / "left.txt").touch()
+    assert main(["run", *options, "--", sys.executable, str(FORMS), "loader"]) == 0
+    assert not (out / "run0" / "left.txt").exists()
+    assert not (out / "probe").exists()
+    capfd.readouterr()
+
+
 def test_a_program_is_followed_once_more_for_a_gpu_that_is_not_there(tmp_path: Path, capfd) -> None:
     out = tmp_path / "out"
     options = ["--steps", "2", "--warmup", "1", "--profile", "1", "--gpu", "H100,L4", "--json", "--out", str(out)]

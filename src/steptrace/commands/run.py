@@ -85,6 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
         streams = Streams(sys.stderr if arguments.json else None, say)
         launched = launch(arguments.program, settings, limits=limits, streams=streams)
         require_steps(launched)
+        if not measured:
+            _remove_earlier(out)
         run_dir = out / f"run{repeat}"
         record = write_results(launched, run_dir, Named(repeat=repeat), program)
         _warn_of_fault(launched)
@@ -157,7 +159,7 @@ class _Predicted:
 
 
 def _prepared(out: Path) -> Path:
-    """An empty folder; what an earlier call left in it is removed, anything else refused."""
+    """The folder to write to, new, empty or an earlier call's; any other is refused."""
     ours = any(out.glob("run*/run.json")) or (out / "probe").is_dir()
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not ours)):
         raise LaunchError(
@@ -166,9 +168,17 @@ def _prepared(out: Path) -> Path:
             expected="a folder that is new, empty, or from an earlier `steptrace run`",
             next_step="choose another folder with --out",
         )
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
+    out.mkdir(parents=True, exist_ok=True)
     return out
+
+
+def _remove_earlier(out: Path) -> None:
+    """Remove an earlier call's results, now that this one has some: a typo in the command costs nothing."""
+    for path in out.iterdir():
+        if path.is_dir() and path.name != "probe":
+            shutil.rmtree(path)
+        elif path.is_file():
+            path.unlink()
 
 
 def _say(measured: Sequence[Measured], out: Path, arguments: argparse.Namespace, predicted: _Predicted | None) -> None:
