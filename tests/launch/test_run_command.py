@@ -203,7 +203,10 @@ def test_repeats_and_a_second_call_replace_what_was_there(tmp_path: Path, capfd)
     assert [read_run(out / f"run{k}").repeat for k in range(2)] == [0, 1]
     assert main(["run", "--out", str(out), "--", "true"]) == 2
     assert "steptrace was not loaded into the program" in capfd.readouterr().err
-    assert not (out / "run0").exists()
+    options[options.index("--repeats") + 1] = "1"
+    assert main(["run", *options, "--", sys.executable, str(FORMS), "loader"]) == 0
+    assert (out / "run0").exists()
+    assert not (out / "run1").exists()
 
 
 def test_a_program_that_ends_early_is_told_with_what_was_timed(tmp_path: Path, capfd) -> None:
