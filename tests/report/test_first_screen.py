@@ -189,7 +189,7 @@ def test_advice_begins_with_what_to_do_and_where_and_the_rest_is_folded(study_bu
     study_builder.comparison["findings"] = [a_finding("sync", 5) | told, a_finding("both", 4) | elsewhere]
     screen = str(first_screen(load_study(study_builder.write())))
     first, second = re.findall(r"<details>\s*<summary>(.*?)</summary>", screen)[:2]
-    gain = ' <span class="cost nowrap">saves at most {}.00 ns per step</span>'
+    gain = ' <b class="nowrap">Saves at most {}.00 ns per step</b>'
     assert first == f'<span class="place">losses.py:57</span>: Keep <code>x</code> on the device.{gain.format(5)}'
     assert second == f"Replace both.{gain.format(4)}"
     assert "<p>It is read later.</p>" in screen

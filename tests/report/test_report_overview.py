@@ -49,7 +49,7 @@ def test_the_first_recommendations_are_of_different_rules_and_lead_to_the_findin
     assert [found.claim for found in recommended(study.findings)] == ["claim 0", "claim 2", "claim 3"]
     html = first_screen(study)
     assert "advice 2" in html
-    assert "saves at most 9.00 ms per step" in html
+    assert "Saves at most 9.00 ms per step" in html
     assert 'href="#findings"' in html
     assert "All findings" in html
 

@@ -371,7 +371,7 @@ def test_several_traces_begin_with_what_costs_most_in_any(tmp_path: Path) -> Non
     page = written(tmp_path, first, second)
     words = text_of(page)
     box = words[words.index("What to do first") : words.rindex(" findings", 0, words.index("What to do first") + 2000)]
-    assert re.findall(r"(Rank \d) ?: mend (\w+) saves at most", box) == [
+    assert re.findall(r"(Rank \d) ?: mend (\w+) Saves at most", box) == [
         ("Rank 0", "dear"),
         ("Rank 1", "both"),
         ("Rank 1", "severe"),
