@@ -67,6 +67,14 @@ def test_repeats_beyond_those_that_explain_only_take_step_times(write_config, tm
     assert read_steps(tmp_path / "1")["phase"].tolist() == 2 * ["warmup"] + 4 * ["timed"]
 
 
+def test_the_folder_may_be_named_from_where_it_is_started(write_config, tmp_path, monkeypatch):
+    config = write_config()
+    monkeypatch.chdir(tmp_path)
+    assert run(config, "results/run0") == 0
+    assert {path.name for path in (tmp_path / "results" / "run0").iterdir()} == FILES
+    assert read_run(tmp_path / "results" / "run0").traces == ("trace.json.gz",)
+
+
 def test_a_repeat_s_seed_decides_its_losses(write_config, tmp_path):
     config = write_config()
     for name, repeat in (("a", 0), ("again", 0), ("b", 1)):

@@ -40,6 +40,10 @@ def trace_name(rank: int) -> str:
     return f"trace{f'.rank{rank}' if rank else ''}.json.gz"
 
 
+#: Of a trace that was recorded, and is not there.
+_LOST = "the trace of the profiled steps was recorded, but its file is gone"
+
+
 def trace_fault(rank: Mapping[str, Any]) -> str | None:
     """Why a rank has no complete trace; None if it has one, or none was to be recorded."""
     trace = rank.get("trace")
@@ -120,7 +124,7 @@ def write_files(
     _write_lines(left, run_dir)
     if batch_size is not None and memory is not None:
         record.write_memory(run_dir, memory_of(gpu, batch_size, memory, limit_bytes))
-    fault = trace_fault(first)
+    fault = trace_fault(first) or (_LOST if first.get("trace") is not None and not traces else None)
     measured = {
         "world_size": max(rank["world_size"] for rank in ranks),
         "device": "cuda" if gpu else "cpu",

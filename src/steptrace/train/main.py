@@ -80,7 +80,7 @@ def run(config: DictConfig, out: Path, repeat: int) -> None:
 
 def _run(config: DictConfig, out: Path, repeat: int, ranks: DistInfo) -> None:
     explained = config.profile.repeats is None or repeat < config.profile.repeats
-    with TemporaryDirectory(dir=out, prefix=".measured.") as measured:
+    with TemporaryDirectory(dir=out.resolve(), prefix=".measured.") as measured:  # its files are named in full
         with (
             watched_memory(config, device_of(config, ranks), out) as memory,  # any rank may run out
             training(config, config.seed + repeat, ranks) as parts,
