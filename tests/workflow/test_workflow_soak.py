@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -86,6 +86,28 @@ def check_whole(project, before: dict[Path, Status], runs: int = 4, *, unnoted: 
     assert "Nothing to be done" in project.run().stdout
 
 
+def kill_one(
+    running: "subprocess.Popen[str]",
+    kind: str,
+    living_now: Callable[[], list[int]],
+    number: int,
+    wanted: int,
+    delay: float,
+) -> None:
+    """Kill the `wanted`-th process of a kind to appear, or a later one, so many seconds after it has."""
+    begun, seen = time.monotonic(), dict[int, float]()
+    while True:
+        assert running.poll() is None, f"no {kind} to kill: {running.communicate()[0]}"
+        assert time.monotonic() < begun + LONGEST_S, f"no {kind} to kill within {LONGEST_S} s"
+        living = living_now()
+        seen |= {pid: time.monotonic() for pid in living if pid not in seen}
+        due = [pid for pid in [*seen][wanted - 1 :] if pid in living and time.monotonic() > seen[pid] + delay]
+        if due:
+            os.kill(due[0], number)
+            return
+        time.sleep(0.02)
+
+
 @pytest.mark.parametrize("trial", range(KILLS))
 def test_a_kill(new_project, trial: int) -> None:
     """Of a process of one kind, some time after the first, second, third or fourth of its kind has appeared."""
@@ -100,17 +122,8 @@ def test_a_kill(new_project, trial: int) -> None:
     wanted = 1 if kind in LONG else chance.randint(1, COUNTS.get(kind, 4))
     delay = chance.uniform(0, 14 if kind in LONG else LATEST)
     running = project.start(start_new_session=True)
-    begun, seen = time.monotonic(), dict[int, float]()
-    while True:
-        assert running.poll() is None, f"no {kind} to kill: {running.communicate()[0]}"
-        assert time.monotonic() < begun + LONGEST_S, f"no {kind} to kill within {LONGEST_S} s"
-        living = victims(project.folder, kind)
-        seen |= {pid: time.monotonic() for pid in living if pid not in seen}
-        due = [pid for pid in [*seen][wanted - 1 :] if pid in living and time.monotonic() > seen[pid] + delay]
-        if due:
-            os.kill(due[0], number)
-            break
-        time.sleep(0.02)
+    begun = time.monotonic()
+    kill_one(running, kind, lambda: victims(project.folder, kind), number, wanted, delay)
     at_s = time.monotonic() - begun
     running.communicate(timeout=LONGEST_S)
     before = finished(project.folder)
@@ -176,16 +189,7 @@ def test_a_kill_where_trainings_are_forked(forking: Project, trial: int) -> None
     wanted = 1 if kind in ("snakemake", "server") else wanted
     number = signal.SIGKILL if chance.random() < 0.7 or kind == "snakemake" else signal.SIGTERM
     running = forking.start(start_new_session=True)
-    seen: dict[int, float] = {}
-    while True:
-        assert running.poll() is None, f"no {kind} to kill: {running.communicate()[0]}"
-        living = tree(forking.folder)[kind]
-        seen |= {pid: time.monotonic() for pid in living if pid not in seen}
-        due = [pid for pid in [*seen][wanted - 1 :] if pid in living and time.monotonic() > seen[pid] + delay]
-        if due:
-            os.kill(due[0], number)
-            break
-        time.sleep(0.02)
+    kill_one(running, kind, lambda: tree(forking.folder)[kind], number, wanted, delay)
     running.communicate(timeout=LONGEST_S)
     before = finished(forking.folder)
     sys.stdout.write(f"\nforked trial {trial}: {kind} {wanted}, {number.name}; exit code {running.returncode}, ")
