@@ -24,6 +24,7 @@ from steptrace.analysis.program import device_flame, host_flame
 from steptrace.analysis.quality import quality_checks
 from steptrace.analysis.queues import queue_lengths, queues
 from steptrace.analysis.roofline import roofline
+from steptrace.analysis.streams import streams, streams_at_once
 from steptrace.analysis.syncs import sync_costs, sync_sites
 from steptrace.documents.table import write_table
 from steptrace.trace.model import Trace, forget
@@ -32,6 +33,8 @@ from steptrace.trace.rows import TABLES
 #: Tables that are a subject of `TraceSummary`, by its name.
 OF_SUBJECTS: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
     "queues": queues,
+    "streams_at_once": streams_at_once,
+    "streams": streams,
     "copies": copies,
     "roofline": roofline,
 }

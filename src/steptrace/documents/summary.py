@@ -22,11 +22,13 @@ from steptrace.documents.ranks import Ranks
 from steptrace.documents.roofline import OperatorRoofline
 from steptrace.documents.step_figures import StepFigures
 from steptrace.documents.step_kinds import StepKind
+from steptrace.documents.streams import Stream, StreamsAtOnce
 from steptrace.documents.syncs import Syncs
 from steptrace.documents.timeline import Timeline
 
 #: Why a GPU's figures are missing.
 NO_GPU: Final = "the trace holds no GPU activity"
+ONE_STREAM: Final = "all GPU work ran on one stream"
 
 
 class TraceSummary(StepFigures, frozen=True, kw_only=True):
@@ -103,6 +105,10 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     queues: Annotated[
         tuple[Queue, ...], subject("Queues", "no GPU activity has its launch in the trace", needs_gpu=True, folded=True)
     ]
+    streams_at_once: Annotated[
+        tuple[StreamsAtOnce, ...], subject("Streams at once", ONE_STREAM, needs_gpu=True, folded=True)
+    ] = ()
+    streams: Annotated[tuple[Stream, ...], subject("Streams", ONE_STREAM, needs_gpu=True, folded=True)] = ()
     copies: Annotated[
         tuple[Copy, ...], subject("Copies", "the trace holds no copy and no memory set", needs_gpu=True, folded=True)
     ]
