@@ -76,18 +76,14 @@ def _on_terminal(*arguments: str, **environment: str) -> bytes:
     return seen
 
 
-def test_colours_and_progress_on_a_terminal_only(tmp_path: Path) -> None:
+def test_colours_on_a_terminal_only(tmp_path: Path) -> None:
     missing = ["diff", str(tmp_path / "a.json"), str(tmp_path / "b.json"), "--out", str(tmp_path / "out")]
-    seen = _on_terminal(*missing)
-    assert b"\x1b[31msteptrace: error:\x1b[0m" in seen
-    assert f"reading {tmp_path}"[:40].encode() in seen
-    assert b"\x1b[2K" in seen.split(b"error:")[0]  # the line is gone again
+    assert b"\x1b[31msteptrace: error:\x1b[0m" in _on_terminal(*missing)
     assert b"\x1b[31m" not in _on_terminal(*missing, NO_COLOR="1")
     assert b"\x1b" not in _on_terminal(*missing, TERM="dumb")
     done = subprocess.run([sys.executable, "-m", "steptrace.cli", *missing], capture_output=True, check=False)
     assert done.returncode == 2
     assert b"\x1b" not in done.stdout + done.stderr
-    assert b"reading" not in done.stderr
 
 
 def test_json_holds_paths_as_text(capsys: pytest.CaptureFixture[str]) -> None:

@@ -175,7 +175,9 @@ def test_a_step_that_leaves_the_gpu_alone_has_no_prediction(own: Path, capfd: py
     assert "next: let the program use 'cuda'" in error
 
 
-def test_a_variant_that_cannot_be_followed_says_why_and_stops_no_other(own: Path) -> None:
+def test_a_variant_that_cannot_be_followed_says_why_and_stops_no_other(
+    own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     bodies = {
         "fine": "pass",
         "raises": "sys.stdout = open(1, 'w'); print('downloaded'); raise ValueError('no data')",
@@ -189,6 +191,7 @@ def test_a_variant_that_cannot_be_followed_says_why_and_stops_no_other(own: Path
     (own / "scratch").mkdir()
     programs = {name: str(own / f"{name}.yaml") for name in (*bodies, "missing")}
     fine, raises, killed, missing = follow("config", programs, own / "scratch", [])
+    assert "steptrace: 4 of 4 followed: " in capsys.readouterr().err
     assert fine.prediction is not None
     assert (fine.name, fine.prediction["total"]) == ("fine", 0)
     assert "the step failed on the virtual device" in str(raises.error)

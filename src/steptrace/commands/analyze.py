@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from steptrace.commands.output import progress, show, warn, writing_to
+from steptrace.commands.output import show, warn, writing_to
 from steptrace.errors import SteptraceError
 from steptrace.files import replace_atomically
 
@@ -76,8 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _write_excerpt(arguments: argparse.Namespace) -> "Excerpt":
     from steptrace.trace.excerpt import write_excerpt
 
-    with writing_to(arguments.excerpt), progress() as line:
-        line.say(f"writing {arguments.excerpt}")
+    with writing_to(arguments.excerpt):
         return write_excerpt(Path(arguments.trace[0]), arguments.excerpt, arguments.step)
 
 
@@ -107,8 +106,7 @@ def write_analysis(
     from steptrace.findings import with_trace_findings
 
     with writing_to(out):
-        with _new_folder(out) as tables, progress() as line:
-            line.say(f"reading {', '.join(map(str, traces))}")
+        with _new_folder(out) as tables:
             summary, read = summarize(traces, tables=tables)
             summary = with_trace_findings(summary)
             if (out / "tables").exists():  # of an earlier call, see below: so are these

@@ -14,7 +14,7 @@ from typing import Final
 import psutil
 
 from steptrace.commands.options import not_negative, positive, seconds
-from steptrace.commands.output import columns, progress, show
+from steptrace.commands.output import columns, show
 from steptrace.engine.recording import WITH_TRACE, Request, Settings
 from steptrace.errors import CaptureError
 from steptrace.launch.control_folder import Process, processes
@@ -66,9 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{asked}\ninto {folder}", flush=True)  # noqa: T201
     state, message = "open", ""
     if arguments.wait:
-        with progress() as line:
-            line.say("waiting for the trace")
-            state, message = wait(process, request, arguments.timeout)
+        state, message = wait(process, request, arguments.timeout)
         if state not in WITH_TRACE:
             raise CaptureError(
                 f"no trace: {message}",

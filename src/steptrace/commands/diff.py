@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from steptrace.commands.output import progress, show, writing_to
+from steptrace.commands.output import show, writing_to
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -24,9 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
     from steptrace.files import write_text
     from steptrace.report.diff import in_words, page_html
 
-    with progress() as line:
-        line.say(f"reading {arguments.a} and {arguments.b}")
-        changes = diff(*read_sides([arguments.a], [arguments.b]))
+    changes = diff(*read_sides([arguments.a], [arguments.b]))
     out: Path = arguments.out
     page = out / "diff.html"
     with writing_to(out):

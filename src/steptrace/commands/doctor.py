@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from steptrace.commands.output import Colour, coloured, columns, progress, show
+from steptrace.commands.output import Colour, coloured, columns, show
 from steptrace.config.gpus import torch_has_gpu_support, usable_gpus
 from steptrace.errors import SteptraceError
 
@@ -50,11 +50,7 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check, print, and return the exit code."""
-    with progress() as line:
-        checks: list[Check] = []
-        for look in CHECKS:
-            line.say(f"checking {look.__name__.strip('_').replace('_', ' ')}")
-            checks += look()
+    checks = [check for look in CHECKS for check in look()]
     usable = all(check.state != "broken" for check in checks)
     studies = _studies()
     document = {"usable": usable, "checks": [asdict(check) for check in checks], "studies": studies}

@@ -1,4 +1,4 @@
-"""What commands write: text and tables for a person, or JSON for a program; colours and progress on a terminal only."""
+"""What commands write: text and tables for a person, or JSON for a program; colours on a terminal only."""
 
 import argparse
 import json
@@ -7,14 +7,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
+from typing import Any, Final, Literal, TextIO
 
 from steptrace.errors import SteptraceError
 from steptrace.terminal import printable
-
-if TYPE_CHECKING:
-    from rich.live import Live
-
 
 Colour = Literal["red", "yellow", "green", "bold"]
 
@@ -48,34 +44,6 @@ def writing_to(place: Path) -> Iterator[None]:
 def say(line: str) -> None:
     """A line on stderr on how far a program is that was started."""
     print(f"steptrace: {line}", file=sys.stderr, flush=True)  # noqa: T201
-
-
-@contextmanager
-def progress() -> "Iterator[Progress]":
-    """A line on stderr that says what is being done; it is gone at the end, and never there but on a terminal."""
-    if not _is_terminal(sys.stderr):
-        yield Progress(None)
-        return
-    from rich.console import Console  # not imported where nobody looks
-    from rich.live import Live
-
-    # Drawn by `say` alone: a thread that draws could hold its lock while this process forks.
-    with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as line:
-        yield Progress(line)
-
-
-class Progress:
-    """One line of a terminal, drawn again whenever it changes; `line` None says nothing."""
-
-    def __init__(self, line: "Live | None") -> None:
-        self._line = line
-
-    def say(self, text: str) -> None:
-        """Replace the line."""
-        if self._line is not None:
-            from rich.text import Text
-
-            self._line.update(Text(printable(text), no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

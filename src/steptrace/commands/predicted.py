@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from steptrace import format as fmt
-from steptrace.commands.output import progress
+from steptrace.commands.output import say
 from steptrace.documents.run import Status
 from steptrace.errors import PredictError, SteptraceError
 from steptrace.files import read_versioned
@@ -57,13 +56,11 @@ def follow(kind: str, programs: Mapping[str, str], scratch: Path, options: Seque
         for folder, name in folders.items()
     ]
     jobs = [Job(folder, command, log=_LOG) for folder, command in zip(folders, commands, strict=True)]
-    with progress() as line:
-        line.say(f"following {fmt.plural(len(jobs), 'program')}")
-        ended = {}
-        for job, status in supervise(jobs, at_once=at_once):
-            name = folders[job.out]
-            ended[name] = _read(name, job.out, status, of_program=kind == "command")
-            line.say(f"{len(ended)} of {len(jobs)} followed; last: {name}")
+    ended = {}
+    for job, status in supervise(jobs, at_once=at_once):
+        name = folders[job.out]
+        ended[name] = _read(name, job.out, status, of_program=kind == "command")
+        say(f"{len(ended)} of {len(jobs)} followed: {name}")
     return [ended[name] for name in programs]
 
 
