@@ -89,6 +89,30 @@ def test_what_only_one_side_has_is_said(compared: Compared) -> None:
     assert "only in B" in in_words(found)
 
 
+def test_tables_of_other_subjects_are_joined_by_their_keys(compared: Compared) -> None:
+    one, two = _steps(_STEADY), _steps(_STEADY)
+    for index in range(len(_STEADY)):
+        one.kernel(index * 1_000_000 + 85_000, index * 1_000_000 + 600_000, 2_000, "relu", stream=9)
+        two.kernel(index * 1_000_000 + 85_000, index * 1_000_000 + 600_000, 3_000, "relu", stream=9)
+    assert compared(one, one).tables == {}
+    found = compared(one, two)
+    (row,) = found.tables["streams"]
+    assert (row.name, row.figures["busy_ns"]) == ("9", Pair(a=2_000, b=3_000))
+    assert "2.00 µs → 3.00 µs" in page_html(found)
+    assert "Streams" not in in_words(found).replace("Streams per step", "")  # a terminal has the largest changes alone
+
+
+def test_of_syncs_without_a_line_the_label_tells_which(compared: Compared) -> None:
+    builders = TraceBuilder(), TraceBuilder()
+    for builder, wait in zip(builders, (100_000, 200_000), strict=True):
+        builder.step(0, 0, 900_000)
+        builder.label("read the mask", 5_000, 400_000)
+        builder.kernel(10_000, 20_000, 30_000)
+        builder.item(60_000, wait, 70_000)
+    (row,) = compared(*builders).syncs
+    assert row.place == "read the mask"
+
+
 def test_a_kernel_keeps_its_place_under_a_new_name(compared: Compared) -> None:
     old, new = MUL.format("2"), MUL.format("(int)3")
     assert compared(_steps(_STEADY, kernel=old), _steps(_STEADY, kernel=new)).kernels == ()

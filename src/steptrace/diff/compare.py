@@ -11,6 +11,7 @@ from steptrace import format as fmt
 from steptrace.analysis import load_trace, summarize_trace
 from steptrace.analysis.common.rows import rows
 from steptrace.analysis.overview import top_operators
+from steptrace.analysis.tables import OF_SUBJECTS
 from steptrace.diff.names import KERNEL_LEVELS, OPERATOR_LEVELS, Level, pair
 from steptrace.documents.diff import Diff, DiffSide, Pair, RowChange
 from steptrace.documents.join import Change, join
@@ -72,6 +73,7 @@ def diff(a: Side, b: Side) -> Diff:
     operators = _changes(Rows(a.operators, a.steps), Rows(b.operators, b.steps), OPERATOR_LEVELS)
     syncs = _changes(_rows(a, "syncs.sites"), _rows(b, "syncs.sites")) if gpu else ()
     lines = _changes(_rows(a, "program.by_line"), _rows(b, "program.by_line")) if gpu else ()
+    tables = {name: _by_keys(_rows(a, name), _rows(b, name)) for name in OF_SUBJECTS} if gpu else {}
     step, parts = _step(a, b)
     rows = {"idle_sync": syncs, "": kernels if gpu else operators}
     figures = {f.name: Pair(a=_mean(a, f.name), b=_mean(b, f.name)) for f in STEP_FIGURES}
@@ -88,6 +90,7 @@ def diff(a: Side, b: Side) -> Diff:
         operators=operators,
         syncs=syncs,
         lines=lines,
+        tables={name: changes for name, changes in tables.items() if changes},
     )
 
 
@@ -109,18 +112,30 @@ def _changes(a: Rows[Any], b: Rows[Any], levels: Sequence[Level] = ()) -> tuple[
         canon = {name: theirs[0] for ours, theirs in same for name in (*ours, *theirs)}
         renamed = {theirs[0]: tuple(sorted(ours)) for ours, theirs in same if set(ours) != set(theirs)}
         a, b = (Rows([replace(r, name=canon.get(r.name, r.name)) for r in s.rows], s.steps) for s in (a, b))
-    return tuple(_row(change, renamed) for change in join(a, b) if change.differs or None in (change.a, change.b))
+    return tuple(_row(change, _name(change), renamed) for change in _differing(a, b))
 
 
-def _row(change: Change[Any], renamed: Mapping[str, tuple[str, ...]]) -> RowChange:
+def _by_keys(a: Rows[Any], b: Rows[Any]) -> tuple[RowChange, ...]:
+    """The rows of any table that differ, named by their keys."""
+    return tuple(_row(change, ", ".join(map(str, change.key))) for change in _differing(a, b))
+
+
+def _differing(a: Rows[Any], b: Rows[Any]) -> Iterator[Change[Any]]:
+    return (change for change in join(a, b) if change.differs or None in (change.a, change.b))
+
+
+def _name(change: Change[Any]) -> str:
+    names = (getattr(change.b or change.a, key, None) for key in ("name", "op", "function", "kind"))
+    return next((str(name) for name in names if name), "")
+
+
+def _row(change: Change[Any], name: str, renamed: Mapping[str, tuple[str, ...]] | None = None) -> RowChange:
     row = change.b or change.a
     file, function = getattr(row, "file", None), getattr(row, "function", None)
-    names = (getattr(row, key, None) for key in ("name", "op", "function", "kind"))
-    name = next((str(name) for name in names if name), "")
     return RowChange(
         name=name,
-        place=None if file is None else f"{file}: {function}",
-        renamed_from=renamed.get(name, ()),
+        place=getattr(row, "label", None) if file is None else f"{file}: {function}",
+        renamed_from=(renamed or {}).get(name, ()),
         in_a=change.a is not None,
         in_b=change.b is not None,
         figures={key: Pair(a=a, b=b) for key, (a, b) in change.figures.items()},

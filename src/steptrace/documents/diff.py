@@ -14,10 +14,10 @@ class Pair(Document, frozen=True):
 
 
 class RowChange(Document, frozen=True):
-    """A kernel, operator, sync or line that changed."""
+    """A kernel, operator, sync, line, or a row of another table, that changed."""
 
-    name: Annotated[str, field("Its name on side B; on side A where B lacks it.")]
-    place: Annotated[str | None, field("File and function.")]
+    name: Annotated[str, field("Its name, or keys, on side B; on side A where B lacks it.")]
+    place: Annotated[str | None, field("File and function; of a sync without a line its label.")]
     renamed_from: Annotated[
         tuple[str, ...],
         column(
@@ -53,8 +53,12 @@ class Diff(File, frozen=True, kw_only=True):
     operators: tuple[RowChange, ...]
     syncs: tuple[RowChange, ...]
     lines: tuple[RowChange, ...]
+    tables: Annotated[
+        dict[str, tuple[RowChange, ...]],
+        field("Of the subjects of a trace that are one table, by their names, those that changed."),
+    ]
 
     def rows(self, topic: str) -> tuple[RowChange, ...]:
-        """The rows of `kernels`, `operators`, `syncs` or `lines`."""
-        rows: tuple[RowChange, ...] = getattr(self, topic)
+        """The rows of `kernels`, `operators`, `syncs`, `lines`, or one of `tables`."""
+        rows: tuple[RowChange, ...] = getattr(self, topic, self.tables.get(topic, ()))
         return rows

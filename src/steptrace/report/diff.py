@@ -4,9 +4,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from steptrace import format as fmt
+from steptrace.documents.base import Document
+from steptrace.documents.column import shown_columns, subjects_of
 from steptrace.documents.diff import Diff, DiffSide, Pair, RowChange
-from steptrace.documents.overview import part_name
+from steptrace.documents.kernels import KernelName
+from steptrace.documents.overview import TopOperator, part_name
+from steptrace.documents.program import LineTime
 from steptrace.documents.step_figures import STEP_FIGURES
+from steptrace.documents.summary import TraceSummary
+from steptrace.documents.syncs import SyncSite
 from steptrace.report.page.definitions import definitions
 from steptrace.report.page.markup import Html, breakable, page, render
 from steptrace.report.page.parts import Explained, note, section
@@ -19,29 +25,29 @@ MOST_ROWS: Final = 10
 #: Letters of a name; diff.json has all.
 _LONGEST: Final = 100
 _MOST_LINES: Final = 8
-#: Each topic with its heading, and the columns that are shown: name in the table, heading, unit.
-TOPICS: Final = (
-    ("kernels", "Kernels", (("count", "Calls", None), ("sum_ns", "GPU time", "ns"))),
-    (
-        "operators",
-        "Operators",
-        (("calls", "Calls", None), ("host_self_ns", "Own host time", "ns"), ("device_self_ns", "GPU time", "ns")),
-    ),
-    ("syncs", "Syncs", (("count", "Syncs", None), ("blocked_ns", "Host blocked", "ns"))),
-    ("lines", "Lines", (("kernels", "Activities", None), ("device_ns", "GPU time", "ns"))),
+#: How many figures of a row stand side by side; diff.json has all.
+_MOST_FIGURES: Final = 3
+#: The topics that every diff has, with their rows' type.
+TOPICS: Final[tuple[tuple[str, str, type[Document]], ...]] = (
+    ("kernels", "Kernels", KernelName),
+    ("operators", "Operators", TopOperator),
+    ("syncs", "Syncs", SyncSite),
+    ("lines", "Lines", LineTime),
 )
 #: A table: its heading, and its rows of a name, further words, and figures.
 Topic = tuple[str, str, list[str], list[tuple[RowChange, list[str]]]]
 
 
 def topics(diff: Diff) -> list[Topic]:
-    """Every topic with its columns' headings and its rows in words."""
+    """Every topic with its columns' headings and its rows in words; the tables that changed come last."""
     tables = []
-    for topic, heading, columns in TOPICS:
+    others = [(one.name, one.heading, one.kind) for one in subjects_of(TraceSummary) if one.name in diff.tables]
+    for topic, heading, kind in (*TOPICS, *others):
         rows = diff.rows(topic)
-        shown = [column for column in columns if any(column[0] in row.figures for row in rows)]
-        cells = [(row, [_pair(row.figures.get(name), unit) for name, _, unit in shown]) for row in rows]
-        tables.append((topic, heading, [words for _, words, _ in shown], cells))
+        measured = {name for row in rows for name, pair in row.figures.items() if pair.a or pair.b}
+        shown = [column for column in shown_columns(kind) if column.total and column.name in measured][:_MOST_FIGURES]
+        cells = [(row, [_pair(row.figures.get(column.name), column.unit) for column in shown]) for row in rows]
+        tables.append((topic, heading, [column.heading for column in shown], cells))
     return tables
 
 
@@ -73,7 +79,7 @@ def in_words(diff: Diff) -> str:
     lines = [f"A: {_side(diff.a)}", f"B: {_side(diff.b)}", diff.cause, *(f"note: {note}" for note in diff.notes)]
     width = max(len(name) for name, _ in totals(diff))
     lines += [f"  {name:{width}}  {words}" for name, words in totals(diff)]
-    for topic, heading, _, rows in topics(diff):
+    for topic, heading, _, rows in topics(diff)[: len(TOPICS)]:
         if topic in diff.not_measured:
             lines.append(f"{heading.lower()}: not measured (needs GPU work on both sides)")
         else:
@@ -94,13 +100,15 @@ def _named(row: RowChange) -> Sequence[str]:
 
 def page_html(diff: Diff) -> str:
     """The whole page."""
-    toc = [("totals", "In all"), *((topic, heading) for topic, heading, _ in TOPICS)]
+    every = topics(diff)
+    toc = [("totals", "In all"), *((topic, heading) for topic, heading, *_ in every)]
     terms = definitions(["RowChange.renamed_from", *(f"StepFigures.{f.name}" for f in STEP_FIGURES)])
     body = render("diff", diff=diff, toc=toc, sides=[("A", diff.a), ("B", diff.b)])
     in_all = text_table((f"Per {_unit(diff)}", "A → B"), totals(diff))
     body += section("totals", "In all", [Explained(in_all, terms)])
-    for topic, heading, head, rows in topics(diff):
-        body += section(topic, heading, _topic(diff, topic, heading, head, rows))
+    for topic, heading, head, rows in every:
+        parts = _topic(diff, topic, heading, head, rows)
+        body += section(topic, heading, parts, folded=topic in diff.tables)
     return page("Diff – steptrace", body, toc)
 
 
