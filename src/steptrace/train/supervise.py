@@ -43,11 +43,6 @@ _EXCEPTION: Final = re.compile(
 #: Signals of a program's own crash; others come from outside.
 _CRASHES: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
-#: Stacks of a Python process that SIGTERM ends (`steptrace.train.main` asks for them).
-_THREAD: Final = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+ .*\(most recent call first\):\Z")
-_FRAME: Final = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)\Z')
-_LIBRARIES: Final = ("site-packages", "dist-packages", "/lib/python", "<frozen")
-
 
 @dataclass(frozen=True)
 class Job:
@@ -162,8 +157,7 @@ class _Run:
         if self._problem:
             return "failed", self._problem
         if self._is_late:
-            where = _stopped_at(lines)
-            return "failed", f"stopped at its time limit (timeout_minutes){f', at {where}' if where else ''}"
+            return "failed", "stopped at its time limit (timeout_minutes)"
         if code == 0:
             return ("failed", f"exit code 0, but it has not written {', '.join(missing)}") if missing else ("ok", None)
         error = self._error(code, lines)
@@ -182,15 +176,6 @@ class _Run:
             return f"ended with {in_words(code)}"
         last = next((line for line in reversed(lines) if _EXCEPTION.match(line)), lines[-1] if lines else None)
         return (last or f"exit code {code}").removeprefix("error: ")
-
-
-def _stopped_at(lines: Sequence[str]) -> str | None:
-    """Where the main thread was, by stacks at the end of an output; the program's own line rather than a library's."""
-    starts = [index for index, line in enumerate(lines) if _THREAD.match(line)]
-    frames = [match for line in lines[starts[-1] + 1 :] if (match := _FRAME.match(line))] if starts else []
-    own = (frame for frame in frames if not any(part in frame["file"] for part in _LIBRARIES))
-    frame = next(own, frames[0] if frames else None)
-    return f"{frame['file']}:{frame['line']} in {frame['function']}" if frame else None
 
 
 def _tail(path: Path) -> list[str]:
