@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from builders import AUTOGRAD, MAIN, TraceBuilder, training_step
 from steptrace.analysis.idle import idle_gaps
-from steptrace.analysis.timeline.lanes import shown_time
-from steptrace.analysis.timeline.measure import CELL, MOST_BOXES, RESOLUTION, merge, shown_timeline, timeline
+from steptrace.analysis.timeline import CELL, MOST_BOXES, RESOLUTION, lanes_of, merge, shown_time, shown_timeline
 from steptrace.documents.base import write
 from steptrace.trace.model import Trace
 
@@ -24,27 +23,40 @@ EVENTS = st.lists(
 )
 
 
+Box = tuple[str, int, str, str, int, int, int, int]
+
+
+def boxes(trace: Trace) -> list[Box]:
+    """Of each box its lane, level, kind, name, start, length, events and their time."""
+    shown = shown_timeline(trace)
+    return [
+        (lane.name, level, shown.kinds[what], shown.names[what], start, dur, events, time)
+        for lane in (shown.lanes if shown is not None else ())
+        for level, what, start, dur, events, time in zip(
+            lane.level, lane.what, lane.start_ns, lane.dur_ns, lane.events, lane.time_ns, strict=True
+        )
+    ]
+
+
 def boxes_of(trace: Trace, lane: str) -> list[tuple[object, ...]]:
-    lanes, boxes, _ = timeline(trace)
-    rows = boxes[[lanes[number].name == lane for number in boxes["lane"]]]
-    return list(rows[["level", "kind", "name", "start_ns", "dur_ns"]].itertuples(index=False, name=None))
+    return [box[1:6] for box in boxes(trace) if box[0] == lane]
 
 
 def slow_merge(events: list[Event], shorter_than: int) -> list[tuple[object, ...]]:
-    """One event after the other: into the box before it, or into one of its own."""
-    boxes: list[list[Event]] = []
-    before: list[Event] = []
+    """One event after the other: into the box of its cell, or into one of its own."""
+    found: list[list[Event]] = []
     for event in sorted(events, key=lambda e: (*e[:4], -e[4])):
-        group = [e for e in before if e[:3] == event[:3]]
-        small = bool(group) and all(e[4] - e[3] < shorter_than for e in (group[-1], event))
-        ends = [e[4] for e in group if e[4] - e[3] < shorter_than]
-        cells = {e[3] // (CELL * shorter_than) for e in (*group[-1:], event)}
-        if small and event[3] - max(ends) < shorter_than and len(cells) == 1:
-            boxes[-1].append(event)
+        small = event[4] - event[3] < shorter_than
+        for box in found if small else []:
+            same_cell = box[0][3] // (CELL * shorter_than) == event[3] // (CELL * shorter_than)
+            if box[0][:3] == event[:3] and same_cell and box[0][4] - box[0][3] < shorter_than:
+                box.append(event)
+                break
         else:
-            boxes.append([event])
-        before.append(event)
-    return [(*box[0][:4], max(e[4] for e in box) - box[0][3], len(box), sum(e[4] - e[3] for e in box)) for box in boxes]
+            found.append([event])
+    return sorted(
+        (*box[0][:4], max(e[4] for e in box) - box[0][3], len(box), sum(e[4] - e[3] for e in box)) for box in found
+    )
 
 
 @given(EVENTS, st.integers(1, 14))
@@ -62,7 +74,7 @@ def test_boxes_are_those_of_a_slow_merge(events: list[Event], shorter_than: int)
     )
     found = merge(table, shorter_than)
     columns = ["lane", "level", "kind", "start_ns", "dur_ns", "events", "time_ns"]
-    assert list(found[columns].itertuples(index=False, name=None)) == slow_merge(events, shorter_than)
+    assert sorted(found[columns].itertuples(index=False, name=None)) == slow_merge(events, shorter_than)
 
 
 @st.composite
@@ -88,16 +100,16 @@ def made_traces(draw: st.DrawFn) -> Trace:
 
 @given(made_traces())
 def test_every_event_of_the_time_shown_is_in_one_box(trace: Trace) -> None:
-    (lanes, boxes, _), time = timeline(trace), shown_time(trace)
-    span = time.end - time.start
-    assert (boxes["start_ns"] >= 0).all()
-    assert (boxes["start_ns"] + boxes["dur_ns"] <= span).all()
-    assert (boxes["time_ns"] >= 0).all()
+    time, drawn, kinds = (
+        shown_time(trace),
+        boxes(trace),
+        {lane[1]: lane[0] for lane in lanes_of(trace, shown_time(trace))[0]},
+    )
+    assert all(start >= 0 and start + dur <= time.end - time.start and own >= 0 for *_, start, dur, _, own in drawn)
 
     def count(kind: str) -> tuple[int, int]:
-        numbers = [number for number, lane in enumerate(lanes) if lane.kind == kind]
-        found = boxes[boxes["lane"].isin(numbers)]
-        return int(found["events"].sum()), int(found["time_ns"].sum())
+        found = [box for box in drawn if kinds[box[0]] == kind]
+        return sum(box[6] for box in found), sum(box[7] for box in found)
 
     def slowly(rows: pd.DataFrame) -> tuple[int, int]:
         events = total = 0
@@ -107,29 +119,30 @@ def test_every_event_of_the_time_shown_is_in_one_box(trace: Trace) -> None:
                 total += min(ts + dur, time.end) - max(ts, time.start)
         return events, total
 
-    shown = trace.ops if len(trace.kernels) == 0 else trace.ops[trace.ops["parent"].isna()]
+    trains = trace.threads["training"].to_numpy()[trace.ops["thread"]]
+    shown = trace.ops[trains & (trace.ops["parent"].isna() | (len(trace.kernels) == 0))]
     assert count("host") == slowly(shown)
     assert count("stream") == slowly(trace.kernels)
-    assert count("calls") == slowly(trace.launches)
     assert count("idle") == slowly(trace.kernels if trace.device is None else idle_gaps(trace))
 
 
-def test_a_step_with_a_sync_shows_threads_calls_the_wait_the_gaps_and_the_stream() -> None:
+def test_a_step_with_a_sync_shows_threads_the_wait_the_gaps_and_the_stream() -> None:
     builder = TraceBuilder()
     for index in range(3):
         training_step(builder, index, index * 1_000_000, sync=True)
-    lanes, boxes, _ = timeline(builder.trace())
-    assert [lane.kind for lane in lanes] == ["host", "calls", "syncs", "idle", "stream"]
-    assert (lanes[0].name, lanes[4].name) == ("host, training thread (100)", "GPU 0, stream 7")
+    shown = shown_timeline(builder.trace())
+    assert shown is not None
+    assert [lane.kind for lane in shown.lanes] == ["host", "syncs", "idle", "stream"]
+    assert (shown.lanes[0].name, shown.lanes[3].name) == ("host, training thread 100", "GPU 0, stream 7")
     time = shown_time(builder.trace())
     assert (time.step, time.start, time.end, time.host_end) == (1, 1_000_000, 2_000_000, 2_000_000)
-    labels = [box for box in boxes_of(builder.trace(), "host, training thread (100)") if box[0] == 0]
+    labels = [box for box in boxes_of(builder.trace(), "host, training thread 100") if box[0] == 0]
     assert labels == [
         (0, "loader", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 5_000, 50_000),
         (0, "label", "forward", 100_000, 300_000),
     ]
     assert boxes_of(builder.trace(), "syncs") == [(0, "sync", "model.py:10 aten::_local_scalar_dense", 205_000, 22_000)]
-    assert {"compute", "memory", "launch", "op", "idle_sync"} <= set(boxes["kind"])
+    assert {"compute", "memory", "op", "idle_sync"} <= set(shown.kinds)
     stream = boxes_of(builder.trace(), "GPU 0, stream 7")
     assert stream[-1] == (0, "compute", "gemm", 520_000, 100_000)
 
@@ -148,7 +161,7 @@ def test_the_gpu_work_of_another_step_is_shown_in_the_time_it_runs_and_cut_off_a
         (0, "compute", "late", 0, 20_000),
         (0, "compute", "own", 60_000, 10_000),
     ]
-    assert boxes_of(trace, "host, training thread (100)") == [(0, "op", "aten::mm", 95_000, 5_000)]
+    assert boxes_of(trace, "host, training thread 100") == [(0, "op", "aten::mm", 95_000, 5_000)]
 
 
 def test_without_a_gpu_operators_are_nested_two_levels_below_the_labels() -> None:
@@ -162,7 +175,7 @@ def test_without_a_gpu_operators_are_nested_two_levels_below_the_labels() -> Non
     builder.op("aten::copy_", 120_000, 10_000)
     builder.op("autograd::engine::evaluate_function: AddmmBackward0", 600_000, 100_000)
     builder.op("AddmmBackward0", 610_000, 80_000)
-    assert boxes_of(builder.trace(), "host, training thread (100)") == [
+    assert boxes_of(builder.trace(), "host, training thread 100") == [
         (0, "label", "forward", 0, 500_000),
         (1, "label", "block", 10_000, 400_000),
         (2, "op", "aten::linear", 100_000, 90_000),
@@ -176,10 +189,8 @@ def test_collectives_are_communication_on_the_host_too() -> None:
     builder.step(0, 0, 1_000_000)
     builder.label("gloo:all_reduce", 0, 500_000, tid=AUTOGRAD)
     builder.op("c10d::allreduce_", 100_000, 90_000)
-    assert boxes_of(builder.trace(), "host, training thread (100)") == [
-        (0, "comm", "c10d::allreduce_", 100_000, 90_000)
-    ]
-    assert list(timeline(builder.trace())[1]["kind"]) == ["comm", "comm"]
+    assert boxes_of(builder.trace(), "host, training thread 100") == [(0, "comm", "c10d::allreduce_", 100_000, 90_000)]
+    assert [box[2] for box in boxes(builder.trace())] == ["comm", "comm"]  # on a thread that trains nothing, too
 
 
 def test_without_steps_the_whole_trace_is_shown() -> None:
@@ -229,9 +240,9 @@ def dense_trace(events: int = 3_000) -> Trace:
 
 def test_a_dense_step_keeps_its_numbers_of_boxes_and_bytes(tmp_path: Path) -> None:
     trace = dense_trace()
-    lanes, boxes, _ = timeline(trace)
-    assert MOST_BOXES / 4 < len(boxes) <= MOST_BOXES
-    assert boxes["events"].sum() == sum(len(lane.events) for lane in lanes)
+    drawn = boxes(trace)
+    assert MOST_BOXES / 4 < len(drawn) <= MOST_BOXES
+    assert sum(box[6] for box in drawn) == sum(len(events) for *_, events in lanes_of(trace, shown_time(trace))[0])
     found = shown_timeline(trace)
     assert found is not None
     assert write(tmp_path / "timeline.json", found).stat().st_size < 60_000
@@ -244,8 +255,6 @@ def test_an_event_that_can_be_seen_is_never_merged() -> None:
         builder.op("aten::mm", row * 2_000, 1_500)  # longer than a thousandth of the step, close together
     for row in range(40):
         builder.op("aten::add", 500_000 + row * 500, 300)
-    _, boxes, _ = timeline(builder.trace())
-    cells = CELL * 1_000 // 500
-    assert list(boxes["events"]) == [*[1] * 40, 8, cells, cells]  # the first cell begins before the first of them
-    assert list(boxes["time_ns"])[-1] == cells * 300
-    assert list(boxes["dur_ns"])[-1] == (cells - 1) * 500 + 300
+    drawn, cells = boxes(builder.trace()), CELL * 1_000 // 500
+    assert [box[6] for box in drawn] == [*[1] * 40, *[cells] * (40 // cells)]
+    assert drawn[-1][5:] == ((cells - 1) * 500 + 300, cells, cells * 300)

@@ -29,7 +29,7 @@ from steptrace.analysis.quality import quality
 from steptrace.analysis.step_kinds import mean_ns, step_kinds
 from steptrace.analysis.syncs import syncs
 from steptrace.analysis.tables import OF_SUBJECTS, write_all, write_tables
-from steptrace.analysis.timeline.measure import shown_timeline
+from steptrace.analysis.timeline import shown_timeline
 from steptrace.documents.column import subjects_of
 from steptrace.documents.gpu_time import StepTime
 from steptrace.documents.kernels import KernelName, KernelType

@@ -1,8 +1,7 @@
-"""The picture of one step as one SVG element: threads, calls, waits, idle gaps and streams over an axis of time.
+"""The picture of one step as one SVG element: threads, syncs, idle gaps and streams over an axis of time.
 
-Heights are pixels, and widths shares of the page's, so that letters keep their size on every screen. Boxes too narrow
-to be pointed at are one path a lane and colour; the others carry their name and length as a tooltip, the widest ones
-written inside, too.
+Heights are pixels, and widths shares of the page's, so that letters keep their size on every screen. Boxes that can be
+pointed at carry their name and length as a tooltip, the widest ones written inside, too.
 """
 
 from collections import defaultdict
@@ -23,8 +22,6 @@ _BOX, _PITCH, _LABEL, _GAP, _AXIS = 16, 17, 16, 6, 18
 _NARROWEST, _POINTED = 7, 20
 #: A name is written where it, or a good part of it, fits: units that a letter takes, and that do for any name.
 _LETTER, _NAMED = 56, 580
-#: How many boxes of a picture have a tooltip; fewer where their names are so long that it would be larger than this.
-MOST_POINTED, MAX_BYTES = 450, 65_000
 _MOST_LETTERS = 48
 
 #: What the colours mean, in the order of the legend.
@@ -32,8 +29,6 @@ KINDS = {
     "label": "label",
     "loader": "wait for the loader",
     "op": "operator",
-    "launch": "call that launches",
-    "call": "other runtime call",
     "sync": "sync",
     "compute": "compute",
     "comm": "communication",
@@ -68,25 +63,14 @@ def timeline_figure(timeline: Timeline | None) -> InlineSvg | None:
     """The picture of a step; None if there is nothing to show."""
     if timeline is None or not timeline.lanes:
         return None
-    most = MOST_POINTED
-    picture = _picture(timeline, most)
-    while len(picture.encode()) > MAX_BYTES and most > 0:
-        most = most * 3 // 4
-        picture = _picture(timeline, most)
-    return picture
-
-
-def _picture(timeline: Timeline, most: int) -> InlineSvg:
     scale = max(timeline.span_ns, 1)
     lanes = [(lane, _boxes(timeline, lane, scale)) for lane in timeline.lanes]
-    everything = [box for _, boxes in lanes for box in boxes]
-    pointed_from = _widest_from(everything, most)
     parts, top = [], 0
     for lane, boxes in lanes:
         parts.append(text(f'class="lane" x="0" y="{top + 11}"', lane.name))
         top += _LABEL
         height = (max(box.level for box in boxes) + 1) * _PITCH
-        parts += [_lane(boxes, (top, height), pointed_from), *_names(lane.kind, boxes, top)]
+        parts += [_lane(boxes, top, height), *_names(lane.kind, boxes, top)]
         top += height + _GAP
     behind = _grid(scale, top) + _behind(timeline, lanes, scale, top)
     keys = legend(KINDS, (box.kind for _, boxes in lanes for box in boxes))
@@ -111,47 +95,25 @@ def _boxes(timeline: Timeline, lane: Lane, scale: int) -> list[_Box]:
     ]
 
 
-def _widest_from(boxes: list[_Box], most: int) -> int:
-    """The width from which at most `most` boxes are as wide, and all can be pointed at."""
-    widths = sorted((box.width for box in boxes if box.width >= _POINTED), reverse=True)
-    return _POINTED if len(widths) <= most else widths[most] + 1
-
-
-def _lane(boxes: list[_Box], place: tuple[int, int], pointed_from: int) -> str:
-    """The boxes of a lane, stretched to the width of the page; colours in the order of their boxes' length.
-
-    `place` is the lane's top and height; a box of `pointed_from` units or more has a tooltip.
-    """
-    top, height = place
+def _lane(boxes: list[_Box], top: int, height: int) -> str:
+    """The boxes of a lane, stretched to the width of the page; colours in the order of their boxes' length."""
     kinds: defaultdict[str, list[_Box]] = defaultdict(list)
     for box in sorted(boxes, key=lambda box: (-box.width, box.x, box.level)):
         kinds[box.kind].append(box)
-    groups = (element("g", f'class="{escape(kind)}"', _drawn(drawn, pointed_from)) for kind, drawn in kinds.items())
+    groups = (element("g", f'class="{escape(kind)}"', _drawn(drawn)) for kind, drawn in kinds.items())
     frame = f'y="{top}" width="100%" height="{height}" viewBox="0 0 {_UNITS} {height}" preserveAspectRatio="none"'
     return element("svg", frame, "".join(groups))
 
 
-def _drawn(boxes: list[_Box], pointed_from: int) -> str:
-    pointed = [box for box in boxes if box.width >= pointed_from]
-    small = [box for box in boxes if box.width < pointed_from]
-    parts = [
-        element(
-            "rect",
-            f'x="{box.x}" y="{_top(box)}" width="{box.width}" height="{box.height}"',
-            title(_tooltip(box)),
-        )
-        for box in pointed
-    ]
-    return _path(small) + "".join(parts)
-
-
-def _path(boxes: list[_Box]) -> str:
-    """Boxes as one path, each placed from the one before, which is shorter."""
-    path, x, y = "", 0, 0
-    for box in sorted(boxes, key=lambda box: (box.level, box.x)):
-        path += f"m{box.x - x} {_top(box) - y}h{box.width}v{box.height}h-{box.width}z"
-        x, y = box.x, _top(box)
-    return element("path", f'd="{path}"') if boxes else ""
+def _drawn(boxes: list[_Box]) -> str:
+    """Those too narrow to be pointed at are one path."""
+    narrow = "".join(f"M{b.x} {_top(b)}h{b.width}v{b.height}h-{b.width}z" for b in boxes if b.width < _POINTED)
+    rects = (
+        element("rect", f'x="{b.x}" y="{_top(b)}" width="{b.width}" height="{b.height}"', title(_tooltip(b)))
+        for b in boxes
+        if b.width >= _POINTED
+    )
+    return (element("path", f'd="{narrow}"') if narrow else "") + "".join(rects)
 
 
 def _top(box: _Box) -> int:

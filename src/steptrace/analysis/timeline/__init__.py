@@ -1,1 +1,0 @@
-"""One step as a picture shows it."""
