@@ -134,3 +134,8 @@ def test_differences_have_a_sign(ns: float, text: str) -> None:
 @pytest.mark.parametrize(("ns", "text"), [(3.6e3, "3.6 µs"), (2e5, "200 µs"), (1.5e9, "1.5 s"), (42, "42 ns")])
 def test_a_time_in_a_sentence_has_no_needless_zeros(ns: float, text: str) -> None:
     assert fmt.duration(ns) == text
+
+
+@pytest.mark.parametrize(("low", "high", "text"), [(11.6, 34.2, "12 to 34 %"), (97.6, 98.4, "98 %")])
+def test_a_band_of_shares_is_one_figure_where_its_ends_look_alike(low: float, high: float, text: str) -> None:
+    assert fmt.band_percent(low, high) == text

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from documents import fill
 from steptrace.compare.gates import outcomes, over_budget
-from steptrace.compare.verdict import judge
+from steptrace.compare.judge import judge
 from steptrace.documents.base import write
 from steptrace.documents.comparison import Comparison, GateOutcome
 from steptrace.documents.figures import check_key

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from documents import fill
-from steptrace.compare.verdict import ending, explain, judge
+from steptrace.compare.judge import ending, explain, judge
 from steptrace.documents.base import read, write
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.verdict import Differing, Failure, Verdict

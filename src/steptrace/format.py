@@ -63,6 +63,12 @@ def band_ms(low: float, high: float) -> str:
     return f"{duration_ms(low, 2)} to {duration_ms(high, 2)}"
 
 
+def band_percent(low: float, high: float) -> str:
+    """An estimate as a percentage given as 0 to 100, from its low to its high end, which may look alike."""
+    ends = dict.fromkeys(f"{end:.0f}" for end in (low, high))
+    return f"{' to '.join(ends)} %"
+
+
 def rough_duration(seconds: float) -> str:
     """How long a person waits: "12 s", "4 min", "1 h 5 min"."""
     if seconds < 60:

@@ -21,8 +21,7 @@ def busy_words(one: Estimate) -> str:
     """The band of GPU busy."""
     if one.gpu_busy_pct is None:
         return _NONE
-    low, high = (f"{end:.0f}" for end in one.gpu_busy_pct)
-    return f"{low} %" if low == high else f"{low} to {high} %"
+    return fmt.band_percent(*one.gpu_busy_pct)
 
 
 def memory_words(one: Estimate) -> str:
