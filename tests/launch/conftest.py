@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from steptrace.launch.settings import LaunchSettings
-from steptrace.launch.start import Launched, Limits, launch
+from steptrace.launch.start import Launched, launch
 
 FORMS = Path(__file__).with_name("forms.py")
 
@@ -22,10 +22,10 @@ def launched(tmp_path: Path) -> Callable[..., Launched]:
     """Launches a form of the small training, or another command."""
 
     def run(
-        *form: str, command: Sequence[str] | None = None, limits: Limits | None = None, **settings: object
+        *form: str, command: Sequence[str] | None = None, first_step_s: float | None = None, **settings: object
     ) -> Launched:
         chosen = {"warmup": 2, "steps": 4, "profile": 0, **settings}
         wanted = LaunchSettings(str(tmp_path / "probe"), **chosen)  # type: ignore[arg-type]
-        return launch(command or [sys.executable, str(FORMS), *form], wanted, limits=limits)
+        return launch(command or [sys.executable, str(FORMS), *form], wanted, first_step_s=first_step_s)
 
     return run

@@ -225,11 +225,6 @@ def killed():
     plain(1000, after=after)
 
 
-def hangs():
-    plain(3)
-    time.sleep(600)
-
-
 def endless():
     time.sleep(600)
 

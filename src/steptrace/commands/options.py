@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 from functools import partial
+from typing import Final
 
 
 def _whole(text: str, least: int) -> int:
@@ -21,6 +22,8 @@ def _number(text: str, between: tuple[float, float], what: str, expected: str) -
 
 positive = partial(_whole, least=1)
 not_negative = partial(_whole, least=0)
+#: Seconds without a step after which a program is stopped.
+FIRST_STEP_S: Final = 600.0
 #: How long something is waited for.
 seconds = partial(_number, between=(0, 1e9), what="timeout", expected="seconds > 0")
 
@@ -38,10 +41,9 @@ def batches(text: str) -> tuple[int, ...]:
     return tuple(sorted({positive(number.strip()) for number in text.split(",")}))
 
 
-def add_limits(command: argparse.ArgumentParser) -> None:
-    """Add when the program is stopped."""
+def add_first_step_within(command: argparse.ArgumentParser) -> None:
+    """Add when a program that makes no step is stopped."""
     command.add_argument(
-        "--first-step-within", type=seconds, default=600.0, metavar="S",
-        help="stop a program that shows no step for so long; default: 600 s",
+        "--first-step-within", type=seconds, default=FIRST_STEP_S, metavar="S",
+        help=f"stop a program that shows no step for so long; default: {FIRST_STEP_S:g} s",
     )  # fmt: skip
-    command.add_argument("--timeout", type=seconds, metavar="S", help="stop the program after so long in any case")

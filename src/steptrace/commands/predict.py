@@ -15,7 +15,7 @@ from typing import Any, Final
 from steptrace import format as fmt
 from steptrace.commands.estimated import as_json, check_batches, estimates, table, with_batch
 from steptrace.commands.named_study import named_study
-from steptrace.commands.options import add_limits, batches, gpu_names, not_negative, positive
+from steptrace.commands.options import FIRST_STEP_S, add_first_step_within, batches, gpu_names, not_negative, positive
 from steptrace.commands.output import columns, say, show, warn
 from steptrace.commands.predicted import Followed, follow
 from steptrace.compare.gates import described, over_budget
@@ -25,7 +25,7 @@ from steptrace.engine.kinds import counts_in_words, groups_by_count, to_show_per
 from steptrace.errors import ConfigError
 from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.launch.settings import LaunchSettings
-from steptrace.launch.start import Limits, Streams, ended, launch, require_steps, why
+from steptrace.launch.start import Streams, ended, launch, require_steps, why
 
 #: A budget is exceeded, or a program has failed partway.
 EXIT_BROKEN: Final = 1
@@ -34,8 +34,7 @@ STEPS: Final = 4
 WARMUP: Final = 2
 #: The options that only a program takes, with their defaults.
 _OF_PROGRAMS: Final[dict[str, Any]] = {
-    "steps": STEPS, "warmup": WARMUP, "devices": None,
-    "first_step_within": Limits.first_step_s, "timeout": Limits.total_s,
+    "steps": STEPS, "warmup": WARMUP, "devices": None, "first_step_within": FIRST_STEP_S,
 }  # fmt: skip
 #: A warm-up step with so many times the syncs of the others does something else.
 _MANY_TIMES: Final = 10
@@ -65,7 +64,7 @@ def add(command: argparse.ArgumentParser) -> None:
         help="GPUs of the virtual machine, for a program that starts its ranks itself; default: as many as a launcher "
         "starts ranks, or 1",
     )
-    add_limits(command)
+    add_first_step_within(command)
     command.add_argument(
         "--gpu",
         type=gpu_names,
@@ -100,10 +99,9 @@ def run(arguments: argparse.Namespace) -> int:
         study = arguments.target[0]
         return _report(_follow_study(study, arguments), gpus, arguments, study)
     check_batches(arguments.target, arguments.batch)
-    limits = Limits(arguments.first_step_within, arguments.timeout)
     counts = {"warmup": arguments.warmup, "steps": arguments.steps, "devices": arguments.devices}
     by_batch = {
-        batch: [follow_command(with_batch(arguments.target, batch), limits, **counts)]
+        batch: [follow_command(with_batch(arguments.target, batch), arguments.first_step_within, **counts)]
         for batch in arguments.batch or (None,)
     }
     return _report(by_batch, gpus, arguments, shlex.join(arguments.target))
@@ -193,12 +191,12 @@ def ran_on_gpu(prediction: dict[str, Any]) -> bool:
 
 
 def follow_command(
-    command: Sequence[str], limits: Limits, *, warmup: int, steps: int, devices: int | None = None
+    command: Sequence[str], first_step_s: float, *, warmup: int, steps: int, devices: int | None = None
 ) -> Followed:
     """Follow a program; its standard output goes to standard error, since this command's is the prediction."""
     with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
         settings = LaunchSettings(scratch, "predict", warmup, steps, profile=0, gpus=devices)
-        launched = launch(command, settings, limits=limits, streams=Streams(sys.stderr, say))
+        launched = launch(command, settings, first_step_s=first_step_s, streams=Streams(sys.stderr, say))
         require_steps(launched)
         from steptrace.launch.result import prediction_of
 

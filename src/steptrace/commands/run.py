@@ -21,13 +21,13 @@ from steptrace.commands.measured import (
     timing,
     wait_ms,
 )
-from steptrace.commands.options import add_limits, gpu_names, not_negative, positive
+from steptrace.commands.options import add_first_step_within, gpu_names, not_negative, positive
 from steptrace.commands.output import say, show, warn
 from steptrace.documents.estimate import Estimate
 from steptrace.errors import LaunchError, SteptraceError
 from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.launch.settings import LaunchSettings
-from steptrace.launch.start import Limits, Streams, launch, require_steps
+from steptrace.launch.start import Streams, launch, require_steps
 
 #: The program ended by itself before all of its steps were measured.
 EXIT_ENDED_EARLY: Final = 1
@@ -56,7 +56,7 @@ def add(command: argparse.ArgumentParser) -> None:
         "--capture", action="store_true", help="measure nothing: the program runs to its own end and exit code, and "
         "`steptrace capture PID` records its next steps whenever it is asked to, into DIR",
     )  # fmt: skip
-    add_limits(command)
+    add_first_step_within(command)
     predicted = command.add_mutually_exclusive_group()
     predicted.add_argument(
         "--gpu", type=gpu_names, default=(), metavar="GPU[,GPU]", help="also estimate its step on these, such as "
@@ -75,7 +75,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     gpus = [gpu_named(name) for name in arguments.gpu]  # before anything runs
     out = _prepared(arguments.out or Path("steptrace-run"))
-    limits = Limits(arguments.first_step_within, arguments.timeout)
     settings = LaunchSettings(
         str((out / "probe").absolute()), "measure", arguments.warmup, arguments.steps, arguments.profile
     )
@@ -83,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     measured: list[Measured] = []
     for repeat in range(arguments.repeats):
         streams = Streams(sys.stderr if arguments.json else None, say)
-        launched = launch(arguments.program, settings, limits=limits, streams=streams)
+        launched = launch(arguments.program, settings, first_step_s=arguments.first_step_within, streams=streams)
         require_steps(launched)
         if not measured:
             _remove_earlier(out)
@@ -94,20 +93,18 @@ def run(arguments: argparse.Namespace) -> int:
     whole = all(one.launched.complete or one.launched.exit_code == 0 for one in measured)
     on_gpu = measured[0].record.device == "cuda"
     wanted = bool(gpus) or not (on_gpu or arguments.no_predict)
-    _say(measured, out, arguments, _predicted(arguments, gpus, limits, on_gpu=on_gpu) if wanted and whole else None)
+    _say(measured, out, arguments, _predicted(arguments, gpus, on_gpu=on_gpu) if wanted and whole else None)
     return 0 if all(one.launched.complete for one in measured) else EXIT_ENDED_EARLY
 
 
-def _predicted(
-    arguments: argparse.Namespace, gpus: Sequence[Gpu], limits: Limits, *, on_gpu: bool
-) -> "_Predicted | None":
+def _predicted(arguments: argparse.Namespace, gpus: Sequence[Gpu], *, on_gpu: bool) -> "_Predicted | None":
     """What starting the program once more, on a virtual GPU, predicts; None, with a warning, where that fails."""
     from steptrace.commands.predict import STEPS, WARMUP, follow_command, ran_on_gpu
 
     command = arguments.program if on_gpu else on_gpu_command(arguments.program)
     say(f"to predict its syncs the program is started once more, on a virtual GPU: {shlex.join(command)}")
     try:
-        prediction = follow_command(command, limits, warmup=WARMUP, steps=STEPS).prediction
+        prediction = follow_command(command, arguments.first_step_within, warmup=WARMUP, steps=STEPS).prediction
         problem = "" if prediction and ran_on_gpu(prediction) else "nothing ran on the virtual GPU"
     except SteptraceError as error:
         prediction, problem = None, error.what
@@ -122,7 +119,7 @@ def _run_capturable(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
         captures = (arguments.out or Path("captures")).absolute()
         settings = LaunchSettings(scratch, "capture", captures=str(captures))
-        launched = launch(arguments.program, settings, limits=Limits(None, arguments.timeout))
+        launched = launch(arguments.program, settings)
         try:
             require_steps(launched)
         except LaunchError as error:

@@ -28,10 +28,8 @@ from steptrace.files import write_text, write_versioned
 from steptrace.launch.compare_outputs import verdict
 from steptrace.launch.result import Named, prediction_of, write_results
 from steptrace.launch.settings import LaunchSettings, Mode
-from steptrace.launch.start import Launched, Limits, ended, launch, require_steps, why
+from steptrace.launch.start import Launched, ended, launch, require_steps, why
 
-#: No limits here: the workflow has its own.
-_LIMITS: Final = Limits(first_step_s=None)
 #: The environment variable that names a folder for what several checks share.
 SHARED_VARIABLE: Final = "STEPTRACE_SHARED"
 #: Folder of the worktrees, relative to the workflow's working directory.
@@ -133,7 +131,7 @@ def _once(config: dict[str, Any], mode: Mode, *, warmup: int, steps: int) -> Lau
 
 def _launch(config: dict[str, Any], settings: LaunchSettings, seed: int) -> Launched:
     program = config["program"]
-    return launch(_words(program, seed), settings, limits=_LIMITS, cwd=folder_of(program), env=program["env"])
+    return launch(_words(program, seed), settings, cwd=folder_of(program), env=program["env"])
 
 
 def _words(program: dict[str, Any], seed: int) -> list[str]:

@@ -48,14 +48,6 @@ _MORE_GPUS: Final = "; `steptrace predict --devices N` offers N GPUs to a progra
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Seconds after which a program is stopped: `first_step_s` without any step, `total_s` in any case; None: never."""
-
-    first_step_s: float | None = 600.0
-    total_s: float | None = None
-
-
-@dataclass(frozen=True)
 class Streams:
     """A program's standard output (None: this process's), and the function that gets lines of its progress."""
 
@@ -93,7 +85,7 @@ def launch(
     command: Sequence[str],
     settings: LaunchSettings,
     *,
-    limits: Limits | None = None,
+    first_step_s: float | None = None,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     streams: Streams | None = None,
@@ -103,7 +95,7 @@ def launch(
     Args:
         command: the program and its arguments.
         settings: the probe's settings; their folder `out` is emptied first.
-        limits: when to stop it.
+        first_step_s: stop it if it makes no step for so long; None: never.
         cwd: its working directory; default: this process's.
         env: more environment variables.
         streams: where its output and the lines of its progress go.
@@ -130,7 +122,7 @@ def launch(
                 expected="a command that trains with PyTorch, such as: python train.py",
                 next_step=starter and f"-- {starter} {shlex.join(command)}",
             ) from error
-        stopped = _follow(child, StatusLine(out, streams.status), limits or Limits(), children.signals)
+        stopped = _follow(child, StatusLine(out, streams.status), first_step_s, children.signals)
         if stopped is not None and children.signals:
             _interrupt(child, children.all())
         if child.poll() is not None and settings.mode == "capture":
@@ -250,7 +242,7 @@ class StatusLine:
         return f"{self._text}{waiting}"
 
 
-def _follow(child: psutil.Popen, status: StatusLine, limits: Limits, signals: list[int]) -> str | None:
+def _follow(child: psutil.Popen, status: StatusLine, first_step_s: float | None, signals: list[int]) -> str | None:
     """Wait for the program's end; returns why it was stopped, None if it ended by itself."""
     began, measured_at, out = time.monotonic(), None, status.out
     stepped = False
@@ -266,10 +258,8 @@ def _follow(child: psutil.Popen, status: StatusLine, limits: Limits, signals: li
             (out / OVER).touch()
         if measured_at is not None and now - measured_at > _GRACE_S:
             return f"it went on for {_GRACE_S:g} s after its last step was measured"
-        if not stepped and limits.first_step_s is not None and now - began > limits.first_step_s:
-            return f"{NO_STEP} within {limits.first_step_s:g} s"
-        if limits.total_s is not None and now - began > limits.total_s:
-            return f"it did not end within {limits.total_s:g} s"
+        if not stepped and first_step_s is not None and now - began > first_step_s:
+            return f"{NO_STEP} within {first_step_s:g} s"
     status.look()
     return None
 
