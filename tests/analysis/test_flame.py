@@ -109,6 +109,17 @@ def test_the_summary_leaves_out_narrow_boxes_and_keeps_parents() -> None:
     ]
 
 
+def test_of_many_boxes_the_widest_are_in_the_summary() -> None:
+    builder = TraceBuilder()
+    for k in range(2 * flame.MOST_BOXES):
+        builder.kernel(k * 1_000, 10_000_000 + k * 1_000, 500 + k, name=f"kernel_{k:03}")
+    every = flame.device_flame(builder.trace())
+    found = flame.shown(every)
+    assert found is not None
+    assert len(found.boxes) == flame.MOST_BOXES
+    assert min(box.ns for box in found.boxes) > sorted(every["ns"])[-flame.MOST_BOXES - 1]
+
+
 @given(
     st.lists(
         st.tuples(st.integers(0, 30), st.integers(0, 20), st.integers(0, 2), st.sampled_from("abc"), st.booleans()),

@@ -29,9 +29,10 @@ from steptrace.trace.columns import Mask, Rows, map_names, marks_steps, nearest,
 from steptrace.trace.frames import USER, frame_role
 from steptrace.trace.model import Trace, on_training, once
 
-#: Boxes below this share of the width are left out of summary.json: they would be narrower than a pixel.
+#: Boxes below this share of the width are left out of summary.json: they would be narrower than a pixel. Of more than
+#: so many the widest are kept; the tables have all.
 SMALLEST_SHARE = 0.001
-MOST_BOXES = 1200
+MOST_BOXES = 180
 
 #: Parent, kind and name of each event; the text of each name.
 _Boxes = tuple[Rows, NDArray[np.int8], Rows, list[str]]

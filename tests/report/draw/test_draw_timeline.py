@@ -41,7 +41,7 @@ def widest(name: str, number: int) -> Timeline:
 
 @pytest.mark.parametrize("name", ["k" * 100, "<&>" * 30, "\N{GREEK SMALL LETTER MU}" * 90])
 def test_a_picture_is_bounded_in_shapes_and_bytes(name: str) -> None:
-    number = MOST_BOXES * 4 // 5  # of more in a row each is too narrow
+    number = MOST_BOXES // 2  # of more in a row each is too narrow
     found = timeline_figure(widest(name, number))
     assert found is not None
     assert found.count("<rect") == number

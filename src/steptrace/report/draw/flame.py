@@ -18,8 +18,6 @@ from steptrace.report.draw.svg import InlineSvg, element, graph, legend, text, t
 BOX, GAP = 18, 1
 #: How many letters fit into the whole width of a page; a name of which fewer than these would be seen is not written.
 _LETTERS, _FEWEST = 150, 12
-#: A graph of more bytes than this is drawn without its narrowest boxes: what is left out first is this share wide.
-MAX_BYTES, _NARROW = 45_000, 0.001
 
 _MODULE_LEVEL = re.compile(r"\(\d+\): <module>\Z")
 
@@ -46,35 +44,21 @@ def flame(tree: Flame | None, what: str) -> InlineSvg | None:
     """
     if tree is None or not tree.total_ns:
         return None
-    total, boxes, smallest = tree.total_ns, tree.boxes, 0.0
-    shown, depth, drawn = _drawn(tree, what, smallest)
-    while len(drawn.encode()) > MAX_BYTES and len(shown) > 1:
-        smallest = max(smallest * 1.5, _NARROW)
-        shown, depth, drawn = _drawn(tree, what, smallest)
-    height = (depth + 1) * (BOX + GAP)
-    alt = f"Flame graph of {what}, {fmt.duration_ns(total)} in all. Widest: " + _widest(boxes, shown, total)
-    return graph("flame", drawn, height, alt, legend(KINDS, (boxes[row].kind for row in shown)))
-
-
-def _drawn(tree: Flame, what: str, smallest: float) -> tuple[list[int], int, str]:
-    """The boxes of at least that share of the whole: their rows, the greatest depth, and the drawing."""
     total, boxes = tree.total_ns, tree.boxes
-    shown = [row for row, box in enumerate(boxes) if box.ns >= smallest * total]
-    left, depth = _layout(boxes, shown)
-    boxes_drawn = (_box(boxes[row], left[row] / total, depth[row], total, what) for row in shown)
-    return shown, max(depth.values()), "".join(boxes_drawn)
+    left, depth = _layout(boxes)
+    drawn = "".join(_box(box, left[row] / total, depth[row], total, what) for row, box in enumerate(boxes))
+    alt = f"Flame graph of {what}, {fmt.duration_ns(total)} in all. Widest: " + _widest(boxes, total)
+    height = (max(depth) + 1) * (BOX + GAP)
+    return graph("flame", drawn, height, alt, legend(KINDS, (box.kind for box in boxes)))
 
 
-def _layout(boxes: Sequence[FlameBox], shown: list[int]) -> tuple[dict[int, int], dict[int, int]]:
-    """Left edge, in ns, and depth of each box shown; children stand side by side, the widest first."""
+def _layout(boxes: Sequence[FlameBox]) -> tuple[list[int], list[int]]:
+    """Left edge, in ns, and depth of each box; children stand side by side, the widest first."""
     children: defaultdict[int | None, list[int]] = defaultdict(list)
-    for row in shown:
-        children[boxes[row].parent].append(row)
-    left, depth = {}, {}
-    for row in shown:
-        parent = boxes[row].parent
-        if parent is None:
-            left[row], depth[row] = 0, 0
+    for row, box in enumerate(boxes):
+        children[box.parent].append(row)
+    left, depth = [0] * len(boxes), [0] * len(boxes)
+    for row in range(len(boxes)):  # callers come first
         edge = left[row]
         for child in sorted(children[row], key=lambda r: (-boxes[r].ns, boxes[r].name)):
             left[child], depth[child] = edge, depth[row] + 1
@@ -98,8 +82,7 @@ def _named(box: FlameBox) -> str:
     return _MODULE_LEVEL.sub(", module level", box.name) if box.kind == "frame" else box.name
 
 
-def _widest(boxes: Sequence[FlameBox], shown: list[int], total: int) -> str:
+def _widest(boxes: Sequence[FlameBox], total: int) -> str:
     """The widest operators and lines in words, for those who do not see the graph."""
-    named = [boxes[row] for row in shown if boxes[row].kind in ("frame", "op", "label")]
-    named.sort(key=lambda box: -box.ns)
+    named = sorted((box for box in boxes if box.kind in ("frame", "op", "label")), key=lambda box: -box.ns)
     return ", ".join(f"{_named(box)} {fmt.share(box.ns / total)}" for box in named[:5]) + "."

@@ -19,7 +19,7 @@ from steptrace.report.draw.svg import InlineSvg, element, graph, legend, text, t
 _UNITS = 10_000
 _BOX, _PITCH, _LABEL, _GAP, _AXIS = 16, 17, 16, 6, 18
 #: Widths in units: what is drawn at least, and what can be pointed at.
-_NARROWEST, _POINTED = 7, 20
+_NARROWEST, _POINTED = 7, 30
 #: A name is written where it, or a good part of it, fits: units that a letter takes, and that do for any name.
 _LETTER, _NAMED = 56, 580
 _MOST_LETTERS = 48
