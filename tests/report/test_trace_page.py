@@ -30,7 +30,6 @@ LAUNCHES: Json = {
     "count": 40, "activities": 41, "unlinked": 1, **_FLAGS,
     **{name: {"sum": 9_000, "median": 200.0, "p95": 300.0, "max": 400} for name in _PER_LAUNCH},
     "by_call": [{"call": "cudaGraphLaunch", **_ROW}],
-    "by_op": [{"op": "aten::mm", **{key: value for key, value in _ROW.items() if key not in ("kind", "activities")}}],
 }  # fmt: skip
 
 

@@ -30,21 +30,11 @@ class CollectiveName(Document, frozen=True):
     hidden_pct: Annotated[float | None, column("Hidden", "Share of its own length under computation.")]
 
 
-class CollectivesOfStep(Document, frozen=True):
-    """The collectives that one step launched."""
-
-    index: Annotated[int, key("Step", "The N of `ProfilerStep#N`.")]
-    count: Annotated[int, column("Collectives", "How many.")]
-    sum_ns: Annotated[int, column("Their time", "Summed length.")]
-    exposed_ns: Annotated[int | None, column("Exposed", "Of that, not hidden by computation.")]
-
-
 class Collectives(Document, frozen=True):
     """What a rank communicated."""
 
     count: Annotated[int, field("Collectives.")]
     by_name: Annotated[tuple[CollectiveName, ...], field("By name and group, the most exposed first.")]
-    by_step: Annotated[tuple[CollectivesOfStep, ...], field("Each step.")]
 
 
 class AllReduce(Document, frozen=True):

@@ -17,16 +17,7 @@ class Distribution(Document, frozen=True):
     max: Annotated[int, column("Longest", "Largest.", "ns")]
 
 
-#: What is said of the launches of a call, and of those of an operator.
-_Launches = Annotated[int, column("Launches", "Launches.", total=True)]
-_Host = Annotated[int, column("Host time", "Summed length of the calls.", total=True)]
-_Gpu = Annotated[int, column("GPU time", "Summed time of their work.", total=True)]
-_Delay = Annotated[int, field("Summed delay.")]
-_Queueing = Annotated[
-    int, column("Queueing", "The part of the delay while earlier work of the stream was still to finish.", total=True)
-]
-_Dependency = Annotated[int, field("Summed waiting for events.")]
-_Latency = Annotated[int, column("Latency", "The rest of the delay, with the stream free.", total=True)]
+#: What is said of the launches of a call, and of all.
 _Short = Annotated[int, column("Short kernels", "Launches whose work takes less time than the call.", total=True)]
 _Slow = Annotated[int, column("Slow launches", f"Calls of more than {duration(SLOW_LAUNCH_NS)}.", total=True)]
 _Excess = Annotated[
@@ -39,30 +30,17 @@ class LaunchCall(Document, frozen=True):
 
     call: Annotated[str, key("Call", "Name of the call.")]
     kind: Annotated[str, key("Kind", "`kernel`, `graph`, `copy` or `set`.")]
-    count: _Launches
+    count: Annotated[int, column("Launches", "Launches.", total=True)]
     activities: Annotated[int, column("Activities", "GPU activities they caused.", total=True)]
-    host_ns: _Host
-    device_ns: _Gpu
-    delay_ns: _Delay
-    queueing_ns: _Queueing
-    dependency_ns: _Dependency
-    latency_ns: _Latency
-    short_kernels: _Short
-    slow_launches: _Slow
-    excess_delays: _Excess
-
-
-class LaunchOperator(Document, frozen=True):
-    """The launches of one operator."""
-
-    op: Annotated[str, key("Operator", "Operator.")]
-    count: _Launches
-    host_ns: _Host
-    device_ns: _Gpu
-    delay_ns: _Delay
-    queueing_ns: _Queueing
-    dependency_ns: _Dependency
-    latency_ns: _Latency
+    host_ns: Annotated[int, column("Host time", "Summed length of the calls.", total=True)]
+    device_ns: Annotated[int, column("GPU time", "Summed time of their work.", total=True)]
+    delay_ns: Annotated[int, field("Summed delay.")]
+    queueing_ns: Annotated[
+        int,
+        column("Queueing", "The part of the delay while earlier work of the stream was still to finish.", total=True),
+    ]
+    dependency_ns: Annotated[int, field("Summed waiting for events.")]
+    latency_ns: Annotated[int, column("Latency", "The rest of the delay, with the stream free.", total=True)]
     short_kernels: _Short
     slow_launches: _Slow
     excess_delays: _Excess
@@ -88,4 +66,3 @@ class Launches(Document, frozen=True):
     dependency_ns: Annotated[Distribution | None, field("Of the rest, waiting for an event.")]
     latency_ns: Annotated[Distribution | None, field("Of the rest, with the stream free.")]
     by_call: Annotated[tuple[LaunchCall, ...], field("By call.")]
-    by_op: Annotated[tuple[LaunchOperator, ...], field("By operator, most host time first.")]

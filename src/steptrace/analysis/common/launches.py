@@ -16,16 +16,13 @@ from steptrace import intervals
 from steptrace.analysis.common.rows import rows
 from steptrace.documents.base import Document, field
 from steptrace.documents.column import key
-from steptrace.documents.launches import Distribution, LaunchCall, Launches, LaunchOperator
+from steptrace.documents.launches import Distribution, LaunchCall, Launches
 from steptrace.documents.table import frame_of, validate
 from steptrace.intervals import Ints
 from steptrace.limits import EXCESS_DELAY_NS, SLOW_LAUNCH_NS
 from steptrace.trace import names as naming
 from steptrace.trace.columns import Mask, ended_before, map_names, references, row_numbers, texts
 from steptrace.trace.model import Trace, once
-
-#: How many operators summary.json lists.
-MOST = 20
 
 #: The times and flags of a launch that are summed up.
 TIMES = ("host_ns", "device_ns", "delay_ns", "queueing_ns", "dependency_ns", "latency_ns")
@@ -122,7 +119,7 @@ def flags(times: pd.DataFrame) -> dict[str, "pd.Series[bool]"]:
 
 
 def launches(trace: Trace) -> Launches | None:
-    """Sum, median, 95th percentile and maximum of each time; counts; by call; by operator. None without a GPU."""
+    """Sum, median, 95th percentile and maximum of each time; counts; by call. None without a GPU."""
     device, kernels = trace.device, trace.kernels
     if device is None:
         return None
@@ -137,7 +134,6 @@ def launches(trace: Trace) -> Launches | None:
         unlinked=int((~linked).sum()),
         **figures,
         by_call=rows(launch_calls(trace), LaunchCall),
-        by_op=rows(_by_op(times), LaunchOperator),
     )
 
 
@@ -150,13 +146,6 @@ def _distribution(values: "pd.Series[int]") -> Distribution | None:
         p95=float(values.quantile(0.95)),
         max=int(values.max()),
     )
-
-
-def _by_op(times: pd.DataFrame) -> pd.DataFrame:
-    """The operators by the host time of their launches."""
-    groups = times.groupby("op", sort=True)
-    table = groups[[*TIMES, *FLAGS]].sum().assign(count=groups.size()).reset_index()
-    return table.sort_values(["host_ns", "op"], ascending=[False, True], kind="stable").head(MOST)
 
 
 def waits_for_event(trace: Trace, launch: Ints) -> Mask:

@@ -16,9 +16,9 @@ from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.common.rows import rows
 from steptrace.documents.base import Document, field
 from steptrace.documents.column import key
-from steptrace.documents.communication import CollectiveName, Collectives, CollectivesOfStep
+from steptrace.documents.communication import CollectiveName, Collectives
 from steptrace.intervals import Spans
-from steptrace.trace.columns import Ints, counted, map_names, references, row_numbers, spans_of, unmeasured
+from steptrace.trace.columns import counted, map_names, references, row_numbers, spans_of, unmeasured
 from steptrace.trace.model import Trace, on_training, once
 from steptrace.trace.names import host_collective, is_collective_op
 
@@ -174,41 +174,14 @@ def _sum_if_known(values: "pd.Series[int]") -> Any:
     return values.sum() if values.notna().all() else pd.NA
 
 
-def collectives_by_step(times: pd.DataFrame, trace: Trace) -> pd.DataFrame:
-    """`collective_times` by the step that launched them, one row per step of the trace, those without any included.
-
-    Returns `index` (the N of `ProfilerStep#N`), `count`, `sum_ns`, `exposed_ns` (null if one is unknown).
-    """
-    step = row_numbers(times["step"])
-    inside = step >= 0
-    steps = len(trace.steps)
-    exposed = times["exposed_ns"]
-    has_exposed = exposed.notna().all()
-
-    def total(values: Ints) -> Ints:
-        sums = np.zeros(steps, dtype=np.int64)
-        np.add.at(sums, step[inside], values[inside])
-        return sums
-
-    return pd.DataFrame(
-        {
-            "index": trace.steps["index"].to_numpy(),
-            "count": np.bincount(step[inside], minlength=steps).astype(np.int64),
-            "sum_ns": total(times["dur_ns"].to_numpy()),
-            "exposed_ns": counted(total(exposed.to_numpy(dtype=np.int64)) if has_exposed else np.full(steps, -1)),
-        }
-    )
-
-
 def collectives(trace: Trace) -> Collectives | None:
-    """The collectives by name and by step; None if the trace could not show any."""
+    """The collectives by name; None if the trace could not show any."""
     times = host_collectives(trace) if trace.device is None else gpu_collectives(trace)
     if trace.device is None and not len(times):
         return None
     return Collectives(
         count=len(times),
         by_name=rows(collectives_by_name(times), CollectiveName) if len(times) else (),
-        by_step=rows(collectives_by_step(times, trace), CollectivesOfStep),
     )
 
 

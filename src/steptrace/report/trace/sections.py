@@ -216,7 +216,7 @@ def communication(view: TraceView, _: str) -> Parts | None:
         measured, exposed = (fmt.duration_ns(None if ns is None else ns / view.steps) for ns in times)
         count = fmt.plural(round(reduced.count / view.steps, 2), "all-reduce")
         notes = [note(f"{count}{where} per step{size}: {measured} under way, {exposed} exposed.")]
-    return [*notes, listing(rows.by_name, steps=view.steps), *_folded(view, "By step", rows.by_step)]
+    return [*notes, listing(rows.by_name, steps=view.steps)]
 
 
 def program(view: TraceView, _: str) -> Parts | None:
@@ -274,7 +274,6 @@ def launches(view: TraceView, _: str) -> Parts | None:
         facts(of, [name for name in names if getattr(of, name)], steps=view.steps),
         Explained(figures_table("Per launch", {name: name for name in times}, figures)),
         *_folded(view, "By call", of.by_call),
-        *_folded(view, "By operator", of.by_op),
     ]
 
 
