@@ -109,14 +109,14 @@ def run(*command: str, **environment: str) -> None:
 def test_every_figure_of_a_small_run_is_there(tmp_path: Path) -> None:
     how = (*QUICK, "--cold", "--only", "padding", "fused")
     run(str(BENCH / "giou.py"), *how, "--sizes", "2x8", "--json", str(tmp_path / "giou.json"))
-    found = json.loads((tmp_path / "giou.json").read_text())
-    assert found["copy_gb_s"] > 0
-    assert (found["complete"], found["failures"]) == (True, [])
-    assert [(row["implementation"], row["mode"]) for row in found["rows"]] == [
+    document = json.loads((tmp_path / "giou.json").read_text())
+    assert document["copy_gb_s"] > 0
+    assert (document["complete"], document["failures"]) == (True, [])
+    assert [(row["implementation"], row["mode"]) for row in document["rows"]] == [
         *(("padding", "forward"), ("fused", "forward")),
         *(("padding", "forward+backward"), ("fused", "forward+backward")),
     ]
-    for row in found["rows"]:
+    for row in document["rows"]:
         assert row["us_fastest"] <= row["us_low"] <= row["us"] <= row["us_high"]
         assert row["graph_us"] is None
         assert row["batches"] > 1
@@ -131,10 +131,10 @@ def test_what_fails_is_named_and_the_others_are_measured(tmp_path: Path) -> None
         *("--only", "fused", "later", "first", "wrong"),
     )
     assert done.returncode == 1
-    found = json.loads(file.read_text())
-    assert found["complete"]
-    assert [row["implementation"] for row in found["rows"]] == ["fused", "fused"]
-    failures = [(failure["implementation"], failure["mode"], failure["message"]) for failure in found["failures"]]
+    document = json.loads(file.read_text())
+    assert document["complete"]
+    assert [row["implementation"] for row in document["rows"]] == ["fused", "fused"]
+    failures = [(failure["implementation"], failure["mode"], failure["message"]) for failure in document["failures"]]
     assert failures[0] == ("first", None, "RuntimeError: no such kernel")
     assert failures[1][:2] == ("wrong", None)
     assert failures[1][2].startswith("not the same loss as fused")
@@ -151,9 +151,9 @@ def test_a_run_that_is_cut_off_leaves_the_sizes_before(tmp_path: Path) -> None:
         *("--only", "fused", "cut"),
     )
     assert done.returncode == 9
-    found = json.loads(file.read_text())
-    assert not found["complete"]
-    assert [(row["batch"], row["mode"]) for row in found["rows"]] == [
+    document = json.loads(file.read_text())
+    assert not document["complete"]
+    assert [(row["batch"], row["mode"]) for row in document["rows"]] == [
         *[(2, "forward")] * 2,
         *[(2, "forward+backward")] * 2,
     ]

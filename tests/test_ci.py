@@ -79,9 +79,9 @@ def test_a_gate_that_was_skipped_does_not_hold(held: int, head: str) -> None:
     whole = study(variant("quick"))
     verdict = judge([whole], {"s": {"plain": {"syncs.per_step": {"at_most": 9}, "ratio.low": {"at_most": 9}}}})
     outcomes = ["held"] * held + ["skipped"] * (2 - held)
-    gates = tuple(replace(gate, outcome=said) for gate, said in zip(verdict.gates, outcomes, strict=True))
-    told = ci.summary([whole], replace(verdict, gates=gates, status="pass")).splitlines()
-    assert told[0] == f"## steptrace: {head}"
+    gates = tuple(replace(gate, outcome=outcome) for gate, outcome in zip(verdict.gates, outcomes, strict=True))
+    lines = ci.summary([whole], replace(verdict, gates=gates, status="pass")).splitlines()
+    assert lines[0] == f"## steptrace: {head}"
 
 
 def test_a_broken_gate_leads() -> None:

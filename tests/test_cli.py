@@ -191,7 +191,7 @@ _FOREIGN = {"traceEvents": [{"ph": "X", "cat": "v8", "name": f"e{k}", "ts": k, "
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (json.dumps(_FOREIGN).encode(), "not a trace of PyTorch's profiler"),
         (json.dumps({"traceEvents": [dict(_FOREIGN["traceEvents"][0], cat="Trace")]}).encode(), "profiler's schedule"),
@@ -199,12 +199,12 @@ _FOREIGN = {"traceEvents": [{"ph": "X", "cat": "v8", "name": f"e{k}", "ts": k, "
     ],
 )
 def test_what_is_no_trace_of_pytorch_is_called_what_it_is(
-    tmp_path: Path, text: bytes, said: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, text: bytes, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "trace.json"
     path.write_bytes(text)
     assert main(["analyze", str(path), "--out", str(tmp_path / "out")]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_an_excerpt_holds_one_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

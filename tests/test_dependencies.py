@@ -47,12 +47,12 @@ def test_the_locks_have_all_that_their_packages_require() -> None:
     problems = []
     for package, version in WITH_CHECKS.items():
         try:
-            found = metadata.distribution(package)
+            installed = metadata.distribution(package)
         except metadata.PackageNotFoundError:
             continue  # of another machine's environment
-        if found.version.split("+")[0] != version:
+        if installed.version.split("+")[0] != version:
             continue  # another version than the lock's is tried here: its requirements are not the lock's
-        for text in found.requires or ():
+        for text in installed.requires or ():
             wanted = Requirement(text)
             if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
                 continue

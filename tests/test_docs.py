@@ -39,10 +39,10 @@ def test_links_lead_to_files_and_headings(path: Path) -> None:
         if target.startswith(("http://", "https://")):
             continue
         file, _, heading = target.partition("#")
-        found = (path.parent / file).resolve() if file else path
-        assert found.exists(), f"{target} is not there"
+        linked = (path.parent / file).resolve() if file else path
+        assert linked.exists(), f"{target} is not there"
         if heading:
-            assert heading in _anchors(found), f"{target}: no such heading"
+            assert heading in _anchors(linked), f"{target}: no such heading"
 
 
 @cache

@@ -70,16 +70,16 @@ def run(code: str, cwd: Path) -> str:
 def test_a_readers_own_step_is_predicted(tmp_path: Path) -> None:
     """README and syncs.md: a loss that is read, and two copies from memory that is not pinned."""
     for page in ("README.md", "docs/syncs.md"):
-        told = run(f"{READERS}\n{snippets(page)[0]}", tmp_path)
-        assert told.startswith("3\n" if page == "README.md" else "3 ")
+        output = run(f"{READERS}\n{snippets(page)[0]}", tmp_path)
+        assert output.startswith("3\n" if page == "README.md" else "3 ")
 
 
 def test_the_tutorial_s_script_waits_where_the_tutorial_says(tmp_path: Path) -> None:
     (change,) = snippets("docs/tutorial-program.md")
     before, after = re.findall(r"^```console\n(.*?)^```", _text("docs/tutorial-program.md"), re.DOTALL | re.MULTILINE)
-    for told in (before, after):
-        command, *expected = told.splitlines()
-        _write_mnist(tmp_path / "main.py", change if told is after else None)
+    for session in (before, after):
+        command, *expected = session.splitlines()
+        _write_mnist(tmp_path / "main.py", change if session is after else None)
         done = subprocess.run(
             [sys.executable, "-m", "steptrace.cli", *shlex.split(command)[2:]],
             cwd=tmp_path, capture_output=True, text=True, check=True,

@@ -46,9 +46,9 @@ def test_the_path_is_as_long_as_the_step(trace: Trace) -> None:
 
 def test_sequences_hold_what_their_calls_launched(trace: Trace) -> None:
     tree = call_tree(trace)
-    found = kernel_sequences(trace)
+    sequences = kernel_sequences(trace)
     outer = tree[(tree["kind"] == "op").to_numpy()]
-    for name, rows in found[found["kind"] == "op"].groupby("name"):
+    for name, rows in sequences[sequences["kind"] == "op"].groupby("name"):
         calls = outer[(outer["name"] == name).to_numpy() & (outer["kernels"].fillna(0) > 0).to_numpy(dtype=bool)]
         assert rows["count"].sum() <= len(calls)
         assert rows["kernel_ns"].sum() <= calls["device_ns"].sum()

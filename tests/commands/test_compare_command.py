@@ -31,33 +31,33 @@ def study(*variants: dict[str, Any], **changes: Any) -> Comparison:
     return fill(Comparison, {**whole, "method": {"noise_floor": 0.01}, "variants": variants, **changes})
 
 
-def _verdicts(found: Change) -> dict[str, str | None]:
-    return {variant.name: variant.ratio and variant.ratio.verdict for variant in found.variants}
+def _verdicts(compared: Change) -> dict[str, str | None]:
+    return {variant.name: variant.ratio and variant.ratio.verdict for variant in compared.variants}
 
 
 def test_which_step_times_changed_and_how_sure_that_is() -> None:
     a = study(variant("quick", 10), variant("slow", 10), variant("noisy", 10), variant("once", 10, (1.0,)))
     noisy = variant("noisy", 8, (1.0, 1.6, 0.7))
     b = study(variant("quick", 5), variant("slow", 12), noisy, variant("once", 5, (1.0,)))
-    found = change(a, b)
-    assert _verdicts(found) == {"quick": "faster", "slow": "slower", "noisy": "undecided", "once": None}
-    assert found.variants[0].ratio is not None
-    ratio, once = found.variants[0].ratio, found.variants[3].ratio
+    compared = change(a, b)
+    assert _verdicts(compared) == {"quick": "faster", "slow": "slower", "noisy": "undecided", "once": None}
+    assert compared.variants[0].ratio is not None
+    ratio, once = compared.variants[0].ratio, compared.variants[3].ratio
     assert ratio.value == pytest.approx(2.0)
     assert ratio.low is not None
     assert ratio.high is not None
     assert ratio.low < 2.0 < ratio.high
     assert once is not None
     assert (once.value, once.low, once.high) == (pytest.approx(2.0), None, None)
-    assert headline(found).startswith("Faster now: `quick` (2.00×, ")
+    assert headline(compared).startswith("Faster now: `quick` (2.00×, ")
 
 
 def test_the_same_runs_again_are_the_same() -> None:
     a = study(variant("quick", 10, (1.0, 1.0005, 0.9995)))
-    found = change(a, a)
-    assert _verdicts(found) == {"quick": "same"}
-    assert (found.environment, found.findings_before, found.variants[0].differing) == ((), (), ())
-    assert headline(found) == "1 the same; no other figure differs."
+    compared = change(a, a)
+    assert _verdicts(compared) == {"quick": "same"}
+    assert (compared.environment, compared.findings_before, compared.variants[0].differing) == ((), (), ())
+    assert headline(compared) == "1 the same; no other figure differs."
 
 
 def test_a_claim_is_corrected_for_the_number_of_variants() -> None:
@@ -72,10 +72,10 @@ def test_a_claim_is_corrected_for_the_number_of_variants() -> None:
 def test_no_verdict_where_steps_are_too_uneven_for_one_or_scales_differ() -> None:
     uneven = variant("v", 5, noise={"iqr_over_median": 0.26})
     for sides in ((variant("v", 10), uneven), (uneven, variant("v", 10))):
-        found = change(*map(study, sides))
-        assert _verdicts(found) == {"v": None}
-        assert found.variants[0].ratio is not None
-        assert "no verdict, IQR/median of the steps is above 25 %: `v`" in found.notes
+        compared = change(*map(study, sides))
+        assert _verdicts(compared) == {"v": None}
+        assert compared.variants[0].ratio is not None
+        assert "no verdict, IQR/median of the steps is above 25 %: `v`" in compared.notes
     limit = variant("v", 5, noise={"iqr_over_median": 0.25})
     assert _verdicts(change(study(variant("v", 10)), study(limit))) == {"v": "faster"}
     assert _verdicts(change(study(variant("v", 10)), study(variant("v", 5), scale="gpu"))) == {"v": None}
@@ -84,8 +84,8 @@ def test_no_verdict_where_steps_are_too_uneven_for_one_or_scales_differ() -> Non
 def test_other_figures_that_differ() -> None:
     a = variant("v", 10, syncs={"predicted_per_step": 3}, gpu_busy_pct=50.0, peak_allocated_bytes=1000)
     b = variant("v", 10, syncs={"predicted_per_step": 0}, gpu_busy_pct=52.0, peak_allocated_bytes=None)
-    (found,) = change(study(a), study(b)).variants
-    assert [(f.name, f.before, f.now) for f in found.differing] == [
+    (compared,) = change(study(a), study(b)).variants
+    assert [(f.name, f.before, f.now) for f in compared.differing] == [
         ("syncs per step, predicted", "3", "0"),
         ("peak memory", "1000 B", None),
     ]
@@ -97,17 +97,17 @@ def test_environment_findings_and_what_is_on_one_side_only() -> None:
     moved = {**finding, "source": {"file": "f.py", "line": 9}}
     b = study(variant("v", 10, digest="other"), variant("new", 10), scale="gpu", findings=[moved],
               environment={**ENVIRONMENT, "torch": "2.12.0", "gpu": "A GPU", "memory_bytes": 2**31})  # fmt: skip
-    found = change(a, b)
-    assert [(key.name, key.before, key.now) for key in found.environment] == [
+    compared = change(a, b)
+    assert [(key.name, key.before, key.now) for key in compared.environment] == [
         ("scale", "cpu", "gpu"),
         ("memory_bytes", "1.00 GiB", "2.00 GiB"),
         ("gpu", None, "A GPU"),
         ("torch", "2.13.0", "2.12.0"),
     ]
-    assert (found.only_before, found.only_now) == (("gone",), ("new",))
-    assert (found.findings_before, found.findings_now) == (("v: it waits",), ("v: it waits",))
-    assert any("the scales differ" in note for note in found.notes)
-    assert any("another configuration than before: `v`" in note for note in found.notes)
+    assert (compared.only_before, compared.only_now) == (("gone",), ("new",))
+    assert (compared.findings_before, compared.findings_now) == (("v: it waits",), ("v: it waits",))
+    assert any("the scales differ" in note for note in compared.notes)
+    assert any("another configuration than before: `v`" in note for note in compared.notes)
 
 
 def test_results_that_cannot_be_compared() -> None:
@@ -180,5 +180,5 @@ def test_one_result_alone_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
     ("before", "now", "listed"), [(100, 90, True), (10, 11, True), (100, 91, False), (0, 0, False)]
 )
 def test_a_figure_that_moves_by_a_tenth_is_listed(before: float, now: float, *, listed: bool) -> None:
-    found = change(study(variant("v", 1, gpu_busy_pct=before)), study(variant("v", 1, gpu_busy_pct=now)))
-    assert ("GPU busy" in [figure.name for figure in found.variants[0].differing]) == listed
+    compared = change(study(variant("v", 1, gpu_busy_pct=before)), study(variant("v", 1, gpu_busy_pct=now)))
+    assert ("GPU busy" in [figure.name for figure in compared.variants[0].differing]) == listed

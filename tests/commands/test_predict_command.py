@@ -89,11 +89,11 @@ PREDICTION = {
 def test_a_site_in_a_library_is_shown_and_allowed_by_the_program_s_line() -> None:
     site = SITE | {"program_file": "train.py", "program_line": 31}
     assert any("train.py:31 (in own.py:3)" in line for line in predict.text_of("given", PREDICTION | {"sites": [site]}))
-    found = [Followed("command", PREDICTION | {"sites": [site]})]
-    (over,) = predict._over(found, 0, [], None)
+    followed = [Followed("command", PREDICTION | {"sites": [site]})]
+    (over,) = predict._over(followed, 0, [], None)
     assert "  train.py:31 (in own.py:3) in loss, `x.nonzero()`: 2 d2h copy in backward" in over
     for allow, lines in (("train.py:31", 0), ("train.py", 0), ("own.py:3", 0), ("train.py:3", 1)):
-        assert len(predict._over(found, 0, [allow], None)) == lines
+        assert len(predict._over(followed, 0, [allow], None)) == lines
 
 
 @pytest.fixture
@@ -116,8 +116,8 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[dict[s
             calls.append((programs, options))
             results = ((name, by_variant.get(name, PREDICTION)) for name in programs)
             return [
-                Followed(name, None, found) if isinstance(found, PredictError) else Followed(name, found)  # type: ignore[arg-type]
-                for name, found in results
+                Followed(name, None, result) if isinstance(result, PredictError) else Followed(name, result)  # type: ignore[arg-type]
+                for name, result in results
             ]
 
         monkeypatch.setattr(predict, "follow", follow)
@@ -202,8 +202,8 @@ def test_a_variant_that_cannot_be_followed_says_why_and_stops_no_other(
 
 def test_each_variant_names_what_keeps_all_from_being_followed(own: Path) -> None:
     (own / "omegaconf.py").write_text("raise ImportError('it is damaged')")
-    found = follow("config", dict.fromkeys(("one", "two"), "config.yaml"), own, [])
-    assert ["it is damaged" in str(entry.error) for entry in found] == [True, True]
+    entries = follow("config", dict.fromkeys(("one", "two"), "config.yaml"), own, [])
+    assert ["it is damaged" in str(entry.error) for entry in entries] == [True, True]
 
 
 def test_a_study_is_all_its_variants_as_a_gpu_would_train_them(
@@ -264,9 +264,9 @@ def test_a_budget_is_for_each_variant(
 ) -> None:
     followed(where={**PREDICTION, "total": 0, "sites": []})
     assert main(["predict", "masked_loss", "--budget", "1"]) == 1
-    told = capsys.readouterr().err
-    assert told.count("over budget:") == 3
-    assert "where" not in told
+    errors = capsys.readouterr().err
+    assert errors.count("over budget:") == 3
+    assert "where" not in errors
     for allowed in ("loss", "own.py", "own.py:3"):
         assert main(["predict", "masked_loss", "--budget", "1", "--allow", allowed]) == 0
     assert main(["predict", "masked_loss", "--budget", "1", "--allow", "own.py:4"]) == 1
@@ -279,8 +279,8 @@ def test_the_line_with_most_syncs_stands_first(
     sites = [{**SITE, "line": line, "count": count} for line, counts in lines.items() for count in counts]
     followed(where={**PREDICTION, "sites": sorted(sites, key=lambda site: -site["count"])})
     assert main(["predict", "masked_loss"]) == 0
-    (_, told) = capsys.readouterr().out.split("where: ")
-    rows = [line.split() for line in told.splitlines() if "own.py:" in line]
+    (_, of_where) = capsys.readouterr().out.split("where: ")
+    rows = [line.split() for line in of_where.splitlines() if "own.py:" in line]
     assert [(row[0], row[5]) for row in rows[:5]] == [
         ("2", "own.py:5"), ("1", "own.py:5"), ("1", "own.py:3"), ("0.5", "own.py:3"), ("1", "own.py:8"),
     ]  # fmt: skip

@@ -12,12 +12,12 @@ hooks.install()
 sys.argv = ["forms.py", "", "6"]
 import forms  # noqa: E402 - once PyTorch is wrapped
 
-found = {}
+by_form = {}
 has_optimizer = hooks.finder.has_optimizer  # it was made when the forms were imported
 for form in ("gan", "accumulation", "many_batches", "lbfgs", "groups", "grad", "compiled", "by_hand", "in_backward"):
     steps: list[Step] = []
     hooks.finder, hooks.compiled.stepped = StepFinder(steps.append), False
     hooks.finder.has_optimizer = has_optimizer
     getattr(forms, form)()
-    found[form] = [[step.backwards, step.skipped, len(step.losses)] for step in steps]
-sys.stdout.write(json.dumps(found))
+    by_form[form] = [[step.backwards, step.skipped, len(step.losses)] for step in steps]
+sys.stdout.write(json.dumps(by_form))

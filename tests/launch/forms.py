@@ -156,7 +156,7 @@ def by_hand():
                 parameter -= 1e-3 * gradient
 
 
-def said():
+def marked():
     import steptrace
 
     for _ in range(STEPS):

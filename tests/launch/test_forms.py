@@ -21,42 +21,45 @@ FORMS = Path(__file__).with_name("forms.py")
 Launch = Callable[..., Launched]
 
 
-def timed(found: Launched) -> list[dict[str, object]]:
-    return [row for row in found.ranks[0]["rows"] if row["phase"] == "timed"]
+def timed(launch: Launched) -> list[dict[str, object]]:
+    return [row for row in launch.ranks[0]["rows"] if row["phase"] == "timed"]
 
 
 def test_steps_are_found_in_all_forms() -> None:
     """Backward passes, whether it was skipped, and losses of each of six steps."""
     script = Path(__file__).with_name("find_steps.py")
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, cwd=FORMS.parent)
-    found = json.loads(done.stdout)
+    by_form = json.loads(done.stdout)
     one = [1, False, 1]
-    assert {form: found[form] for form in ("in_backward", "groups")} == {"in_backward": [one] * 6, "groups": [one] * 6}
-    assert found["gan"] == [one, one, one, *[[3, False, 3]] * 5]  # the first two before the generator has come up
-    assert found["accumulation"] == [[2, number % 4 == 3, 2] for number in range(6)]
-    assert found["many_batches"] == [[60, False, 60]] * 6
-    assert len(found["lbfgs"]) == 6
-    assert all(backwards == losses >= 1 for backwards, _, losses in found["lbfgs"])
-    assert found["grad"] == [[0, False, 0]] * 6
+    assert {form: by_form[form] for form in ("in_backward", "groups")} == {
+        "in_backward": [one] * 6,
+        "groups": [one] * 6,
+    }
+    assert by_form["gan"] == [one, one, one, *[[3, False, 3]] * 5]  # the first two before the generator has come up
+    assert by_form["accumulation"] == [[2, number % 4 == 3, 2] for number in range(6)]
+    assert by_form["many_batches"] == [[60, False, 60]] * 6
+    assert len(by_form["lbfgs"]) == 6
+    assert all(backwards == losses >= 1 for backwards, _, losses in by_form["lbfgs"])
+    assert by_form["grad"] == [[0, False, 0]] * 6
     # What compiled code has done is seen at the next backward pass.
-    assert found["compiled"] == [one] * 5
-    assert found["by_hand"] == []
+    assert by_form["compiled"] == [one] * 5
+    assert by_form["by_hand"] == []
 
 
-@pytest.mark.parametrize("form", ["loader", "thread", "swallow", "said", "sharded"])
+@pytest.mark.parametrize("form", ["loader", "thread", "swallow", "marked", "sharded"])
 def test_a_program_is_measured_and_ended(launched: Launch, capfd, form: str) -> None:
-    found = launched(form)
-    require_steps(found)
-    assert (found.complete, found.exit_code, found.stopped) == (True, 0, None)
-    rows = timed(found)
+    result = launched(form)
+    require_steps(result)
+    assert (result.complete, result.exit_code, result.stopped) == (True, 0, None)
+    rows = timed(result)
     assert len(rows) == 4
     assert all(row["step_ns"] > 0 and row["backwards"] == 1 for row in rows)
     assert [(row["batches"], row["samples"]) for row in rows] == ([(1, 16)] * 4 if form == "loader" else [(0, 0)] * 4)
-    said = capfd.readouterr().out
-    assert "end of the program" not in said
+    output = capfd.readouterr().out
+    assert "end of the program" not in output
     # Neither can be had where the program trains in a thread, or swallows its end.
     own = ("finally", "atexit", "signal handler")
-    assert form in ("thread", "swallow") or all(f"its own {what}" in said for what in own)
+    assert form in ("thread", "swallow") or all(f"its own {what}" in output for what in own)
 
 
 def test_losses_are_those_before_scaling(launched: Launch) -> None:
@@ -67,13 +70,13 @@ def test_losses_are_those_before_scaling(launched: Launch) -> None:
 
 def test_two_ranks_under_torchrun(launched: Launch) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    found = launched(command=[*torchrun, str(FORMS), "ranks"], warmup=5, steps=9, at_most_s=1e-9)
-    require_steps(found)
-    assert [len(rank["rows"]) for rank in found.ranks] == [2 + 5] * 2  # of the warm-up the first has no time
-    assert [(rank["rank"], rank["world_size"], rank["state"]) for rank in found.ranks] == [
+    result = launched(command=[*torchrun, str(FORMS), "ranks"], warmup=5, steps=9, at_most_s=1e-9)
+    require_steps(result)
+    assert [len(rank["rows"]) for rank in result.ranks] == [2 + 5] * 2  # of the warm-up the first has no time
+    assert [(rank["rank"], rank["world_size"], rank["state"]) for rank in result.ranks] == [
         (0, 2, "complete"), (1, 2, "complete"),
     ]  # fmt: skip
-    assert found.exit_code == 0
+    assert result.exit_code == 0
 
 
 def test_a_shell_script_and_a_module_are_commands_too(launched: Launch, tmp_path: Path) -> None:
@@ -149,18 +152,18 @@ def test_a_program_whose_time_is_over_has_at_least_five_timed_steps(launched: La
 
 
 def test_a_program_that_fails_keeps_its_exit_code_and_what_was_timed(launched: Launch, capfd) -> None:
-    found = launched("raises")
-    assert (found.exit_code, found.complete) == (1, False)
-    assert found.ranks[0]["state"] == "partial"
-    assert len(timed(found)) == 3
+    result = launched("raises")
+    assert (result.exit_code, result.complete) == (1, False)
+    assert result.ranks[0]["state"] == "partial"
+    assert len(timed(result)) == 3
     assert "ValueError: no more" in capfd.readouterr().err
 
 
 def test_a_process_that_leaves_without_a_word_leaves_no_record(launched: Launch) -> None:
-    found = launched("os_exit")
-    assert (found.exit_code, found.ranks) == (7, ())
+    result = launched("os_exit")
+    assert (result.exit_code, result.ranks) == (7, ())
     with pytest.raises(LaunchError, match=r"exit code 7: its process made a step and left no record"):
-        require_steps(found)
+        require_steps(result)
 
 
 #: Packages that a program's environment may lack.
@@ -184,20 +187,20 @@ def test_an_environment_without_steptrace(launched: Launch, bare_python: str, mo
     monkeypatch.delenv("PYTHONPATH", raising=False)
     for name in ABSENT:
         assert subprocess.run([bare_python, "-c", f"import {name}"], capture_output=True, check=False).returncode
-    found = launched(command=[bare_python, str(FORMS), "loader"], mode="predict")
-    require_steps(found)
-    assert found.complete
-    assert found.ranks[0]["prediction"]["by_step"] == [3, 3, 3, 3]
+    result = launched(command=[bare_python, str(FORMS), "loader"], mode="predict")
+    require_steps(result)
+    assert result.complete
+    assert result.ranks[0]["prediction"]["by_step"] == [3, 3, 3, 3]
 
 
 def test_a_measurement_needs_no_more_than_pytorch(launched: Launch, tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     absent = f"import sys\nsys.modules.update(dict.fromkeys({ABSENT[1:]}))\n"
     program.write_text(f"{absent}import runpy\nrunpy.run_path({str(FORMS)!r}, run_name='__main__')\n")
-    found = launched(command=[sys.executable, str(program), "loader"], profile=2)
-    require_steps(found)
-    assert found.complete
-    assert found.ranks[0]["trace"]["state"] == "recorded"
+    result = launched(command=[sys.executable, str(program), "loader"], profile=2)
+    require_steps(result)
+    assert result.complete
+    assert result.ranks[0]["trace"]["state"] == "recorded"
 
 
 def test_a_command_that_is_not_there(launched: Launch) -> None:
@@ -239,7 +242,7 @@ def test_its_own_sitecustomize_still_runs(launched: Launch, tmp_path: Path, monk
 
 
 def test_a_program_that_profiles_itself_is_timed_all_the_same(launched: Launch) -> None:
-    found = launched("own_profiler", profile=2)
-    assert found.complete
-    assert found.ranks[0]["trace"]["state"] == "refused"
-    assert "a profiler is already recording" in found.ranks[0]["trace"]["message"]
+    result = launched("own_profiler", profile=2)
+    assert result.complete
+    assert result.ranks[0]["trace"]["state"] == "refused"
+    assert "a profiler is already recording" in result.ranks[0]["trace"]["message"]

@@ -62,9 +62,9 @@ def test_frameworks_choose_the_virtual_device_by_themselves(
     pytest.importorskip(name, reason=WHY)
     program = [*(TORCHRUN if ranks == 2 else ()), str(FRAMEWORKS), name, str(tmp_path)]
     assert main(["predict", "--json", "--steps", "4", "--", sys.executable, *program]) == 0
-    found = json.loads(capfd.readouterr().out)
-    assert found["total"] == (total, of_two_ranks)[ranks - 1]
-    assert line in {site["code"] for site in found["sites"]}
+    prediction = json.loads(capfd.readouterr().out)
+    assert prediction["total"] == (total, of_two_ranks)[ranks - 1]
+    assert line in {site["code"] for site in prediction["sites"]}
 
 
 def test_a_framework_that_starts_its_ranks_itself_is_followed_with_as_many_gpus_as_are_asked_for(
@@ -73,5 +73,5 @@ def test_a_framework_that_starts_its_ranks_itself_is_followed_with_as_many_gpus_
     pytest.importorskip("lightning", reason=WHY)
     program = [sys.executable, str(FRAMEWORKS), "lightning_that_starts_its_ranks", str(tmp_path)]
     assert main(["predict", "--json", "--steps", "4", "--devices", "2", "--", *program]) == 0
-    found = json.loads(capfd.readouterr().out)
-    assert (found["total"], found["by_rank"]) == (6, [6, 6])
+    prediction = json.loads(capfd.readouterr().out)
+    assert (prediction["total"], prediction["by_rank"]) == (6, [6, 6])

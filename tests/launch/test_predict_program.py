@@ -26,54 +26,54 @@ def places(prediction: dict[str, object]) -> dict[str, float]:
 
 
 def test_each_sync_of_an_unchanged_program_has_its_line(capfd) -> None:
-    found = predicted(capfd, str(FORMS), "loader")
-    assert (found["total"], found["by_step"], found["unknown"]) == (3, [3, 3, 3, 3], [])
-    assert max(found["warmup_by_step"]) <= 3  # without the copies of the weights before the first step
-    assert found["exit_code"] is None
+    prediction = predicted(capfd, str(FORMS), "loader")
+    assert (prediction["total"], prediction["by_step"], prediction["unknown"]) == (3, [3, 3, 3, 3], [])
+    assert max(prediction["warmup_by_step"]) <= 3  # without the copies of the weights before the first step
+    assert prediction["exit_code"] is None
     copies = "inputs, targets = inputs.to(device), targets.to(device)"
-    assert places(found) == {copies: 2, "loss.item()": 1}
-    assert {Path(site["file"]).name for site in found["sites"]} == {"forms.py"}
-    assert {site["code"]: site["phase"] for site in found["sites"]} == {copies: "data", "loss.item()": "other"}
+    assert places(prediction) == {copies: 2, "loss.item()": 1}
+    assert {Path(site["file"]).name for site in prediction["sites"]} == {"forms.py"}
+    assert {site["code"]: site["phase"] for site in prediction["sites"]} == {copies: "data", "loss.item()": "other"}
 
 
 def test_steps_of_several_optimizers_and_of_accumulated_batches(capfd) -> None:
     assert predicted(capfd, str(FORMS), "gan")["total"] == 0
-    found = predicted(capfd, str(FORMS), "accumulation")
+    prediction = predicted(capfd, str(FORMS), "accumulation")
     # The scaler reads once a step whether a gradient is not finite.
-    assert (found["total"], [site["op"] for site in found["sites"]]) == (1, ["aten::_local_scalar_dense"])
-    assert found["sites"][0]["code"] == "scaler.step(optimizer)"
+    assert (prediction["total"], [site["op"] for site in prediction["sites"]]) == (1, ["aten::_local_scalar_dense"])
+    assert prediction["sites"][0]["code"] == "scaler.step(optimizer)"
 
 
 @pytest.mark.parametrize(("form", "total", "by_step"), [("ddp", 0.5, [1, 0, 1, 0]), ("fsdp", 1, [1, 1, 1, 1])])
 def test_two_ranks_under_torchrun_that_ask_for_nccl(capfd, form: str, total: float, by_step: list[int]) -> None:
     """Gradients are reduced by kernels; the host waits in a barrier, and where it reads the loss."""
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    found = predicted(capfd, *torchrun, str(DISTRIBUTED), form)
-    assert (found["total"], found["by_step"], found["unknown"]) == (total, by_step, [])
-    assert list(places(found)) == (["dist.barrier()"] if form == "ddp" else [FSDP_LINE])
+    prediction = predicted(capfd, *torchrun, str(DISTRIBUTED), form)
+    assert (prediction["total"], prediction["by_step"], prediction["unknown"]) == (total, by_step, [])
+    assert list(places(prediction)) == (["dist.barrier()"] if form == "ddp" else [FSDP_LINE])
 
 
 def test_a_program_that_starts_its_ranks_itself_gets_as_many_gpus_as_are_asked_for(capfd, tmp_path) -> None:
     program = [sys.executable, str(DISTRIBUTED), "spawned", str(forked_python.executable(tmp_path / "python"))]
     assert main(["predict", "--json", "--steps", "3", "--devices", "2", "--", *program]) == 0
-    found = json.loads(capfd.readouterr().out)
-    assert (found["total"], found["by_rank"], found["unknown"]) == (1, [1, 1], [])
+    prediction = json.loads(capfd.readouterr().out)
+    assert (prediction["total"], prediction["by_rank"], prediction["unknown"]) == (1, [1, 1], [])
 
 
 def test_what_a_closure_does_is_not_the_optimizers(capfd) -> None:
     """Lightning's whole training step is one."""
-    found = predicted(capfd, str(FORMS), "reading_closure")
-    assert {(site["code"], site["label"]) for site in found["sites"]} == {("loss.item()", None)}
-    assert 0 < found["operators_per_section"]["Optimizer.step#SGD.step"] < found["operators"] / 2
+    prediction = predicted(capfd, str(FORMS), "reading_closure")
+    assert {(site["code"], site["label"]) for site in prediction["sites"]} == {("loss.item()", None)}
+    assert 0 < prediction["operators_per_section"]["Optimizer.step#SGD.step"] < prediction["operators"] / 2
 
 
 def test_a_budget_is_held(capfd) -> None:
     command = ["--", sys.executable, str(FORMS), "loader"]
     assert main(["predict", "--budget", "2", *command]) == 1
-    said = capfd.readouterr()
-    assert "3 syncs per step predicted" in said.out
-    assert "3 syncs per step, at most 2" in said.err
-    assert "loss.item()" in said.err
+    written = capfd.readouterr()
+    assert "3 syncs per step predicted" in written.out
+    assert "3 syncs per step, at most 2" in written.err
+    assert "loss.item()" in written.err
     assert main(["predict", "--budget", "2", "--allow", "forms.py", *command]) == 0
 
 
@@ -82,9 +82,9 @@ def test_a_program_that_trains_for_fewer_steps_than_asked_for_is_no_failure(capf
     assert main(["predict", "--budget", "0", *command]) == 0
     assert "the program ended with exit code 0 after 2 of 4 steps" in capfd.readouterr().err
     assert main(["predict", "--warmup", "9", *command]) == 2
-    said = capfd.readouterr().err
-    assert "fewer --warmup and --steps" in said
-    assert "gap of the prediction" not in said
+    errors = capfd.readouterr().err
+    assert "fewer --warmup and --steps" in errors
+    assert "gap of the prediction" not in errors
 
 
 @pytest.mark.parametrize(
@@ -114,12 +114,13 @@ def test_a_program_that_fails_partway_is_told_with_the_steps_that_were_followed(
         )
         == 1
     )
-    said = capfd.readouterr()
-    found = json.loads(said.out)
-    assert (found["total"], found["by_step"], [site["count"] for site in found["sites"]]) == (1, [1, 1, 1], [1])
-    assert found["exit_code"] == 1
-    assert "if `steptrace run` gets it through on a CPU, the prediction is at fault" in said.err
-    assert "the program ended with exit code 1 after 3 of 20 steps" in said.err
+    written = capfd.readouterr()
+    prediction = json.loads(written.out)
+    assert (prediction["total"], prediction["by_step"]) == (1, [1, 1, 1])
+    assert [site["count"] for site in prediction["sites"]] == [1]
+    assert prediction["exit_code"] == 1
+    assert "if `steptrace run` gets it through on a CPU, the prediction is at fault" in written.err
+    assert "the program ended with exit code 1 after 3 of 20 steps" in written.err
 
 
 def test_what_cannot_be_followed_is_said_and_is_nobody_s_fault(tmp_path: Path, capfd) -> None:

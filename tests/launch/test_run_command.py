@@ -88,11 +88,11 @@ def test_a_program_leaves_what_a_run_of_ours_leaves(tmp_path: Path, capfd) -> No
     assert "Unprofiled step, median" in page
     assert f"<title>{sys.executable} {FORMS} loader &#39;caf?&#39; – steptrace</title>" in page
     assert not (out / "probe").exists()
-    said = capfd.readouterr().out
-    assert "each step: 1 backward pass, 1 batch, 16 samples; optimizer steps in all: SGD 1" in said
-    assert "waiting for data: " in said
-    assert "to predict them: steptrace predict -- " in said
-    assert "its final checkpoint, if any, was not written" in said
+    output = capfd.readouterr().out
+    assert "each step: 1 backward pass, 1 batch, 16 samples; optimizer steps in all: SGD 1" in output
+    assert "waiting for data: " in output
+    assert "to predict them: steptrace predict -- " in output
+    assert "its final checkpoint, if any, was not written" in output
 
 
 def test_a_program_s_buffers_and_its_gradients_at_the_end_of_a_backward_pass_are_counted(tmp_path: Path) -> None:
@@ -231,10 +231,10 @@ def test_a_program_of_anybody_s_can_be_captured_while_it_runs(tmp_path: Path) ->
         asked = [*steptrace, "capture", pid, "--steps", "2", "--wait", "--json"]
         done = subprocess.run(asked, env=environment, capture_output=True, text=True, check=False, timeout=120)
         (tmp_path / "told").touch()
-        said = training.stdout.read()
+        output = training.stdout.read()
     assert done.returncode == 0, done.stderr
     assert training.returncode == 3
-    assert "its own finally" in said
+    assert "its own finally" in output
     (folder,) = (tmp_path / "captures").iterdir()
     record = json.loads((folder / "capture.json").read_text())
     assert (record["state"], record["steps"]["count"]) == ("recorded", 2)

@@ -90,12 +90,12 @@ def test_two_ranks_leave_one_run_with_expected_and_measured_all_reduce(write_con
     assert run.world_size == 2
     assert run.traces == ("trace.json.gz", "trace.rank1.json.gz")
     assert read_steps(out)["phase"].value_counts().to_dict() == {"timed": 5, "warmup": 3, "profiled": 2}
-    said = read_communication(out)
-    assert said is not None
-    assert said.parameter_bytes == 4 * said.parameters
-    assert sum(said.bucket_bytes) == said.parameter_bytes
-    assert len(said.bucket_bytes) > 1
-    assert said.expected_ns == pytest.approx(said.bandwidths[-1].median_ns, rel=0.01)
+    measured = read_communication(out)
+    assert measured is not None
+    assert measured.parameter_bytes == 4 * measured.parameters
+    assert sum(measured.bucket_bytes) == measured.parameter_bytes
+    assert len(measured.bucket_bytes) > 1
+    assert measured.expected_ns == pytest.approx(measured.bandwidths[-1].median_ns, rel=0.01)
 
     # PyTorch 2.11 leaves the last collective of a window unfinished: without shapes, at times without a partner.
     cut_off = torch.__version__ < "2.12"
@@ -104,15 +104,15 @@ def test_two_ranks_leave_one_run_with_expected_and_measured_all_reduce(write_con
     for trace in summary.traces:
         assert trace.all_reduce.source == "host"
         steps, size = trace.quality.steps, trace.all_reduce.bytes
-        assert trace.all_reduce.count == steps * len(said.bucket_bytes)
-        assert size == steps * said.parameter_bytes or (cut_off and size is None)
+        assert trace.all_reduce.count == steps * len(measured.bucket_bytes)
+        assert size == steps * measured.parameter_bytes or (cut_off and size is None)
         # How much is hidden is chance: it may be all of it on a busy machine.
         assert 0 <= trace.all_reduce.exposed_ns <= trace.all_reduce.measured_ns
     together = summary.ranks.all_reduce
-    assert together.expected_ns == said.expected_ns
+    assert together.expected_ns == measured.expected_ns
     assert together.measured_ns_per_step > 0
     matched = summary.ranks.collectives.matched_by["order"]
-    assert 0 <= 2 * 2 * len(said.bucket_bytes) - matched <= (2 if cut_off else 0)
+    assert 0 <= 2 * 2 * len(measured.bucket_bytes) - matched <= (2 if cut_off else 0)
 
 
 def test_a_rank_that_runs_out_of_memory_ends_the_run_and_is_named(write_config, tmp_path):

@@ -119,8 +119,8 @@ def test_whatever_holds_tensors_is_copied_and_counted():
     assert {id(tensor) for tensor in tensors_of(batch)} == {id(tensor) for tensor in tensors}
     assert len(list(tensors_of(batch))) == len(tensors)
     copied = to_device(batch, torch.device("meta"))
-    found = [*copied["list"], copied["pair"].boxes, copied["plain"][0], copied["own"].boxes]
-    assert [part.device.type for part in found] == 5 * ["meta"]
+    parts = [*copied["list"], copied["pair"].boxes, copied["plain"][0], copied["own"].boxes]
+    assert [part.device.type for part in parts] == 5 * ["meta"]
     assert type(copied["pair"]) is Pair
     assert (copied["pair"].number, copied["plain"][1], copied["own"].counts) == (3, "name", (1, 1))
     assert copied["nothing"] is None

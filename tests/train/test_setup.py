@@ -66,8 +66,8 @@ def test_a_pool_is_the_loader_s_first_batches_again_and_again(make_config):
     with training(make_config(), 7) as parts:
         wanted = [next(parts.batches) for _ in range(2)]
     with training(make_config({"data.pool": 2}), 7) as parts:
-        found = [next(parts.batches) for _ in range(5)]
-    for index, (inputs, targets) in enumerate(found):
+        batches = [next(parts.batches) for _ in range(5)]
+    for index, (inputs, targets) in enumerate(batches):
         assert torch.equal(inputs, wanted[index % 2][0])
         assert torch.equal(targets, wanted[index % 2][1])
 

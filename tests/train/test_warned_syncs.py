@@ -78,9 +78,9 @@ def test_filters_are_as_before_and_other_warnings_are_told():
 def test_the_record(tmp_path):
     place = tmp_path / "own.py"
     place.write_text("def loss(x):\n    return x.nonzero()\n")
-    known = OpLine("aten::nonzero", "mask", "loss", Site(str(place), 2, "loss"))
-    unknown = OpLine("", None, None, None)
-    record = summary([[known, unknown, known], [known]])
+    with_line = OpLine("aten::nonzero", "mask", "loss", Site(str(place), 2, "loss"))
+    without_line = OpLine("", None, None, None)
+    record = summary([[with_line, without_line, with_line], [with_line]])
     assert json.loads(json.dumps(record)) == record
     assert (record["steps"], record["count"], record["per_step"], record["by_step"]) == (2, 4, 2, [3, 1])
     first, second = record["sites"]

@@ -84,12 +84,12 @@ def test_a_study_with_ones_own_loss_and_a_failing_variant(small_study, tmp_path)
     assert variants["broken"]["step_ms"] is None
     assert "the own loss is broken" in variants["broken"]["runs"][0]["error"]["error"]
 
-    told = variants["ranks"]["communication"]
-    assert told["world_size"] == 2
-    assert told["expected_ns"] > 0
+    communication = variants["ranks"]["communication"]
+    assert communication["world_size"] == 2
+    assert communication["expected_ns"] > 0
     traced = variants["ranks"]["ranks"]["all_reduce"]
     assert traced["measured_ns_per_step"] >= traced["exposed_ns_per_step"] > 0
-    assert traced["count_per_step"] == len(told["bucket_bytes"])
+    assert traced["count_per_step"] == len(communication["bucket_bytes"])
     assert variants["own"]["communication"] is None
 
     page = (tmp_path / "reports/small.html").read_text()

@@ -83,8 +83,8 @@ def _is_source(file: Path) -> bool:
 @pytest.mark.workflow
 def test_a_new_folder_runs_its_study(installed: Path, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
-    told = _run("-m", "steptrace.cli", "init", "mine", python=installed, cwd=tmp_path)
-    assert told.endswith("next: cd mine && snakemake --cores all\n")
+    output = _run("-m", "steptrace.cli", "init", "mine", python=installed, cwd=tmp_path)
+    assert output.endswith("next: cd mine && snakemake --cores all\n")
     short = (
         "[scale.warmup_steps=1, scale.timed_steps=4, profile.active=2, data.num_workers=0, data.prefetch_factor=null, "
     )
@@ -110,15 +110,15 @@ def test_a_new_folder_runs_its_study(installed: Path, tmp_path: Path) -> None:
     assert "<script>" in page  # the wheel holds the page's script
     # The study of a command: train.py, started as it is.
     training = json.loads((folder / "results" / "training" / "comparison.json").read_text())
-    found = {variant["name"]: variant for variant in training["variants"]}
-    assert [found[name]["status"] for name in ("every_step", "every_50")] == ["ok", "ok"]
-    assert [found[name]["syncs"]["predicted_per_step"] for name in ("every_step", "every_50")] == [1, 0]
-    assert found["every_50"]["equivalence"]["status"] == "same"
+    variants = {variant["name"]: variant for variant in training["variants"]}
+    assert [variants[name]["status"] for name in ("every_step", "every_50")] == ["ok", "ok"]
+    assert [variants[name]["syncs"]["predicted_per_step"] for name in ("every_step", "every_50")] == [1, 0]
+    assert variants["every_50"]["equivalence"]["status"] == "same"
     assert (folder / "reports" / "training.html").is_file()
     # The lock was taken, by the module's `onstart`, which Snakemake leaves to the Snakefile that uses it.
     assert (folder / "results" / ".cache" / "running.lock").is_file()
     # What docs/tutorial.md does then: the place that the finding names is mended.
-    (finding,) = (found for found in comparison["findings"] if found["rule"] == "predicted_syncs")
+    (finding,) = (finding for finding in comparison["findings"] if finding["rule"] == "predicted_syncs")
     losses = folder / "plugins" / "losses.py"
     lines = losses.read_text().splitlines(keepends=True)
     assert (finding["source"]["file"], lines[finding["source"]["line"] - 1].split()[0]) == ("losses.py", "return")
@@ -126,8 +126,8 @@ def test_a_new_folder_runs_its_study(installed: Path, tmp_path: Path) -> None:
         r"^```python\n(.*?)^```", (ROOT / "docs" / "tutorial.md").read_text(), re.DOTALL | re.MULTILINE
     )
     losses.write_text("".join([*lines[: finding["source"]["line"] - 1], mended, *lines[finding["source"]["line"] :]]))
-    told = _run("-m", "steptrace.cli", "predict", "masks", "--budget", "0", python=installed, cwd=folder)
-    assert "mask: 0 syncs per step predicted" in told
+    output = _run("-m", "steptrace.cli", "predict", "masks", "--budget", "0", python=installed, cwd=folder)
+    assert "mask: 0 syncs per step predicted" in output
     # The studies that come with steptrace can be chosen here, too.
     (site,) = installed.parents[1].glob("lib/python*/site-packages")
     environment = {**os.environ, "PYTHONPATH": str(site), "STEPTRACE_LOCKS": str(folder / "locks")}

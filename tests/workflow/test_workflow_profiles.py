@@ -22,10 +22,12 @@ def profile(name: str) -> dict[str, object]:
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_every_key_is_known_and_all_have_what_the_default_one_has(name: str) -> None:
-    found = profile(name)
-    known = {option.removeprefix("--") for action in get_argument_parser()._actions for option in action.option_strings}
-    executor = found.get("executor")
-    assert set(found) <= known | PLUGINS[executor]
-    assert {key: found[key] for key in profile("default")} == profile("default")
+    settings = profile(name)
+    options = {
+        option.removeprefix("--") for action in get_argument_parser()._actions for option in action.option_strings
+    }
+    executor = settings.get("executor")
+    assert set(settings) <= options | PLUGINS[executor]
+    assert {key: settings[key] for key in profile("default")} == profile("default")
     if executor and importlib.util.find_spec(f"snakemake_executor_plugin_{str(executor).replace('-', '_')}"):
-        assert set(found) <= known
+        assert set(settings) <= options

@@ -95,7 +95,7 @@ class Cluster:
 
     def start_node(self) -> None:
         self.node = subprocess.Popen(["slurmd", "-D"])
-        wait_for(lambda: b"idle" in said("sinfo"), "no idle node")
+        wait_for(lambda: b"idle" in slurm_output("sinfo"), "no idle node")
 
     def lose_node(self) -> None:
         """End the node's daemon and all its jobs, as a power cut would."""
@@ -107,7 +107,7 @@ class Cluster:
                     process.kill()
 
 
-def said(*command: str) -> bytes:
+def slurm_output(*command: str) -> bytes:
     return subprocess.run(command, capture_output=True, check=False).stdout
 
 
@@ -199,7 +199,7 @@ def test_trainings_are_submitted_each_with_a_gpu_and_one_that_fails_stops_nothin
         assert one != other or b <= c or d <= a
     assert trained(project) == {"plain/run0", "other/run0", "raises/run0"}
     # Trainings were submitted, tables and pages made here.
-    comments = re.findall(r" Comment=(\S+)", said("scontrol", "-o", "show", "job").decode())
+    comments = re.findall(r" Comment=(\S+)", slurm_output("scontrol", "-o", "show", "job").decode())
     for rule, count in {"train_tiny_run0": 3, "equivalence_tiny": 1, "prediction_tiny": 1}.items():
         assert sum(rule in comment for comment in comments) == count, comments
     assert len(comments) == 5
@@ -262,7 +262,7 @@ SAME = ("name", "hypothesis", "overrides", "baseline", "digest", "status", "sync
 
 @pytest.mark.usefixtures("slurm")
 def test_the_comparison_is_that_of_a_run_on_this_machine(small_study: str, tmp_path: Path) -> None:
-    found = {}
+    by_place = {}
     for where in ("here", "slurm"):
         folder = tmp_path / where
         shutil.copytree(ROOT / "profiles", folder / "profiles")
@@ -280,8 +280,8 @@ def test_the_comparison_is_that_of_a_run_on_this_machine(small_study: str, tmp_p
         code, output = run(folder, {**os.environ, "STEPTRACE_LOCKS": str(tmp_path / "locks")}, *command)
         assert code == 1, output  # one variant is broken
         text = (folder / "results/small/comparison.json").read_text()
-        found[where] = json.loads(text.replace(str(folder), "the project"))
-    here, slurm = found["here"], found["slurm"]
+        by_place[where] = json.loads(text.replace(str(folder), "the project"))
+    here, slurm = by_place["here"], by_place["slurm"]
     statuses = [[variant["status"] for variant in document["variants"]] for document in (here, slurm)]
     assert statuses == [["ok", "ok", "failed"]] * 2
     for ours, theirs in zip(here["variants"], slurm["variants"], strict=True):
