@@ -104,8 +104,45 @@ def test_where_nothing_is_faster_the_baseline_is_kept_or_more_runs_are_taken() -
     assert verdict_of(study(slow)).advice.startswith("Keep `base`")
     assert verdict_of(study(slow)).sentence == "No variant is faster. `slow` (0.50×) is slower."
     found = verdict_of(study(slow, variant("open", 1.1, "undecided")))
-    assert "`open` is undecided." in found.sentence
+    assert "No measurable difference: `open`." in found.sentence
     assert "4x the runs halves the interval" in found.advice
+
+
+def test_what_measured_apart_without_a_verdict_is_said_with_the_runs_that_decide() -> None:
+    """An interval that excludes 1 is no "no measurable difference", though the correction leaves it open."""
+    two = {"runs": [{"status": "ok"}] * 2}
+    apart = [variant("wide", 4.0, "undecided", overrides=["loss=a", "data=b"], **two)]
+    apart += [variant(name, 3.98, "undecided", **two) for name in ("near", "next")]
+    near = variant("even", 1.05, "undecided", **two)
+    method = {"confidence": 0.95, "noise_floor": 0.01, "correction": "Holm over 4 candidates"}
+    found = verdict_of(study(variants=[BASE | two, *apart, near], method=method, scale="gpu", study="loss"))
+    assert found.sentence == (
+        "`wide` (4.00×), `near` (3.98×) and `next` (3.98×) measured faster than `base`: 5.00 ms to 5.03 ms per step "
+        "instead of 20.0 ms. Not certain yet: their 95 % intervals exclude 1, but 2 runs per variant are too few for "
+        "a verdict (correction: Holm over 4 candidates). No measurable difference: `even`."
+    )
+    assert found.advice == (
+        "Take 3 runs of each variant: `snakemake --cores all --config 'studies=[loss]' scale=gpu repeats=3` adds those "
+        "that are missing. If they confirm it, use `near` instead of `base`: set `loss=near` and remove "
+        "`data.form=list`."
+    )
+    assert (found.use, found.tone) == (None, "neutral")
+    many = [variant(f"v{number}", 0.5 + number / 100, "undecided", **two) for number in range(5)]
+    found = verdict_of(study(variants=[BASE | two, *many]))
+    assert found.sentence.startswith("5 variants (0.50× to 0.54×) measured slower than `base`: 37.0 ms to 40.0 ms per")
+    assert "If they confirm it" not in found.advice
+
+
+def test_within_the_noise_floor_nothing_measured_apart() -> None:
+    tiny = {"ratio": {"value": 1.006, "low": 1.004, "high": 1.008, "verdict": "undecided"}}
+    found = verdict_of(study(variant("tiny", 1.006, "undecided") | tiny))
+    assert found.sentence == "No measurable difference."
+
+
+def test_the_runs_to_take_are_four_times_those_that_were_taken() -> None:
+    runs = {"runs": [{"status": "ok"}] * 2}
+    assert "`--config repeats=8`" in verdict_of(study(variant("even", 1.05, "undecided"), variants=[
+        BASE | runs, variant("even", 1.05, "undecided", **runs)])).advice  # fmt: skip
 
 
 def test_times_of_a_cpu_are_said_to_be_that() -> None:

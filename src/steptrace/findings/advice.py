@@ -3,6 +3,7 @@
 Names are in backticks; pages show them as code.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -32,11 +33,15 @@ def advice_of(study: Comparison, chosen: VariantResult | None) -> tuple[str, str
         least, counts = fewest
         note = f"These are CPU timings, where a sync costs nothing, so measure it there: {on_gpu}."
         return f"{_try(study, least, counts)} {note}", least.name
+    runs = max(v.runs_ok for v in study.measured)
+    if apart := unconfirmed(study):
+        # The interval of two runs shrinks to a third with a third one; later ones gain less.
+        more = max(3, math.ceil(1.5 * runs))
+        again = f"{_command(study, f'scale={study.scale} repeats={more}')} adds those that are missing."
+        return f"Take {more} runs of each variant: {again}{_if_confirmed(study, apart)}", None
     if any(v.verdict == "undecided" or (v.verdict is None and not v.is_baseline) for v in study.measured):
-        return (
-            "Take more runs (`--config repeats=12`) on a machine without other work: 4x the runs halves the interval.",
-            None,
-        )
+        words = "on a machine without other work: 4x the runs halves the interval."
+        return f"Take more runs (`--config repeats={4 * runs}`) {words}", None
     return f"Keep `{study.baseline}`: no other variant of this study is faster.", study.baseline
 
 
@@ -57,8 +62,41 @@ def estimated_advice(study: Comparison, best: VariantResult | None, gpus: list[s
     return f"The estimates do not decide, so {measure}", None
 
 
+def unconfirmed(study: Comparison) -> list[VariantResult]:
+    """Undecided variants that measured apart from their baseline: the interval excludes 1 beyond the noise floor.
+
+    What keeps them from a verdict is the correction for several candidates, or too few runs.
+    """
+    floor = 1 + study.method.noise_floor
+    return [
+        v
+        for v in study.measured
+        if v.verdict == "undecided"
+        and v.ratio is not None
+        and v.ratio.excludes_one
+        and not 1 / floor <= v.ratio.value <= floor
+    ]
+
+
+def times_as_fast(variant: VariantResult) -> float:
+    """Its ratio to the baseline; 1 without one."""
+    return 1.0 if variant.ratio is None else variant.ratio.value
+
+
+def _if_confirmed(study: Comparison, apart: Sequence[VariantResult]) -> str:
+    """The variant to use if more runs confirm it: the simplest of those that are within the noise floor of the best."""
+    faster = [v for v in apart if v.can_be_used and times_as_fast(v) > 1]
+    best = max(map(times_as_fast, faster), default=0.0)
+    near = [v for v in faster if times_as_fast(v) * (1 + study.method.noise_floor) >= best]
+    return f" If they confirm it, u{_use(study, min(near, key=study.changed))[1:]}" if near else ""
+
+
 def _on_gpu(study: Comparison) -> str:
-    return f"`snakemake --cores all --config 'studies=[{study.study}]' scale=gpu`"
+    return _command(study, "scale=gpu")
+
+
+def _command(study: Comparison, config: str) -> str:
+    return f"`snakemake --cores all --config 'studies=[{study.study}]' {config}`"
 
 
 def _try(study: Comparison, least: VariantResult, counts: Mapping[str, float]) -> str:

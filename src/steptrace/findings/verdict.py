@@ -4,17 +4,17 @@ Names are in backticks; pages show them as code.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, RatioToBaseline, VariantResult
+from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.overview import part_name
 from steptrace.findings.advice import advice_of, estimated_advice
 from steptrace.findings.estimated import MOST_NAMED, estimated_gpus, estimated_sentence, estimated_winner, leads
-from steptrace.stats import IQR_REFUSED
+from steptrace.findings.speeds import names_of, speeds
 
 #: A part of the step that makes less of the difference than this is not named as its reason, nor is a count that falls
 #: by less.
@@ -51,7 +51,7 @@ def verdict_of(study: Comparison) -> StudyVerdict:
         return _estimated(study)
     best = study.fastest()
     chosen = best if best is None or not study.alike else study.variant(study.alike[0])
-    sentence = " ".join([*_speeds(study, chosen), *_failed(study.variants)])
+    sentence = " ".join([*speeds(study, chosen), *_failed(study.variants)])
     details = (*_reason(study, chosen), _answers(study), _gates(study))
     advice, use = advice_of(study, chosen)
     return StudyVerdict(sentence, tuple(filter(None, details)), advice, use, _tone(study, chosen))
@@ -70,88 +70,6 @@ def _estimated(study: Comparison) -> StudyVerdict:
     return StudyVerdict(" ".join(sentences), details, advice, use, tone)
 
 
-def _speeds(study: Comparison, chosen: VariantResult | None) -> list[str]:
-    """The sentences on step times."""
-    if not study.measured:
-        return ["No step time was measured."]
-    others = [v for v in study.measured if not v.is_baseline]
-    by_verdict: dict[str | None, list[VariantResult]] = defaultdict(list)
-    for variant in others:
-        by_verdict[variant.verdict].append(variant)
-    if set(by_verdict) <= {None}:
-        return [_no_verdict(study, others)]
-    if chosen is None:
-        sentences = ["No variant is faster." if by_verdict["slower"] else "No measurable difference."]
-    else:
-        sentences = [_faster(study, chosen)]
-        alike = [v for v in by_verdict["faster"] if v.name in study.alike and v is not chosen]
-        more = [v for v in by_verdict["faster"] if v.name not in study.alike and v is not chosen]
-        sentences += _clause(alike, "about equally fast") + _clause(more, "faster, too", ratios=True)
-    sentences += _clause(by_verdict["slower"], "slower", ratios=True)
-    if chosen is not None or by_verdict["slower"]:
-        sentences += _clause(by_verdict["same"], "as fast as the baseline")
-    uncertain = by_verdict["undecided"] if chosen is not None or by_verdict["slower"] or by_verdict["same"] else []
-    return [*sentences, *_clause(uncertain, "undecided"), *_clause(by_verdict[None], "without a verdict")]
-
-
-def _faster(study: Comparison, variant: VariantResult) -> str:
-    ratio, times = variant.ratio, study.medians_ms
-    assert ratio is not None  # there is a verdict
-    wrong = {"differs": ", but computes something else", "failed": ", but the check of its answer failed"}
-    now, before = times[variant.name], times.get(variant.baseline)
-    instead = "" if before is None else f": {fmt.duration_ms(now)} per step instead of {fmt.duration_ms(before)}"
-    by = f"{fmt.ratio(ratio.value, ratio.low, ratio.high)} faster than `{variant.baseline}`{_interval(study, ratio)}"
-    samples = {v.name: v.samples_per_step for v in study.variants}
-    unlike = samples[variant.name] != samples.get(variant.baseline)
-    of = f" of {samples[variant.name]} samples instead of {samples.get(variant.baseline)}" if unlike else ""
-    return f"`{variant.name}` is {by}{instead}{of}{wrong.get(variant.equivalence.status, '')}."
-
-
-def _interval(study: Comparison, ratio: RatioToBaseline) -> str:
-    if ratio.low is None:
-        return ""
-    return f" ({fmt.setting(study.method.confidence)} interval {fmt.ratio_interval(ratio.low, ratio.high)})"
-
-
-def _no_verdict(study: Comparison, others: Sequence[VariantResult]) -> str:
-    """Why there is no verdict, with the step times that there are."""
-    baselines = {v.baseline for v in study.variants} & {v.name for v in study.measured}
-    if not baselines:
-        reason = f"The baseline `{study.baseline}` has no step time, so nothing is compared"
-    elif not others:
-        reason = "Only the baseline was measured"
-    elif all(v.runs_ok <= 1 for v in study.measured):
-        reason = "One run each, so no verdict"
-    elif any((v.noise.iqr_over_median or 0) > IQR_REFUSED for v in study.measured):
-        reason = "Too noisy to compare"
-    else:
-        reason = "No verdict"
-    times = sorted((ms, name) for name, ms in study.medians_ms.items())
-    if len(times) > MOST_NAMED:
-        times = [times[0], times[-1]]
-        reason += f"; shortest and longest of {len(study.medians_ms)} median step times"
-    return f"{reason}: {', '.join(f'`{name}` {fmt.duration_ms(ms)}' for ms, name in times)}."
-
-
-def _clause(variants: Sequence[VariantResult], words: str, *, ratios: bool = False) -> list[str]:
-    """ "`a` and `b` are slower."; of many their number."""
-    if not variants:
-        return []
-    verb = "is" if len(variants) == 1 else "are"
-    return [f"{_names(variants, ratios=ratios)} {verb} {words}."]
-
-
-def _names(variants: Sequence[VariantResult], *, ratios: bool = False) -> str:
-    if len(variants) > MOST_NAMED:
-        return f"{len(variants)} variants"
-    return fmt.enumeration([f"`{v.name}`{_times_as_fast(v) if ratios else ''}" for v in variants])
-
-
-def _times_as_fast(variant: VariantResult) -> str:
-    ratio = variant.ratio
-    return "" if ratio is None else f" ({fmt.ratio(ratio.value, ratio.low, ratio.high)})"
-
-
 def _failed(variants: Iterable[VariantResult]) -> list[str]:
     """A sentence for each way in which variants ended without a step time."""
     words = {
@@ -164,7 +82,7 @@ def _failed(variants: Iterable[VariantResult]) -> list[str]:
     for variant in variants:
         if variant.step_ms is None and variant.status != "ok":
             ended[words[variant.status]].append(variant)
-    return [f"{_names(group)} {word}." for word, group in ended.items()]
+    return [f"{names_of(group)} {word}." for word, group in ended.items()]
 
 
 def _reason(study: Comparison, chosen: VariantResult | None, *, estimated: bool = False) -> tuple[str, str]:
@@ -234,7 +152,7 @@ def _syncs(study: Comparison) -> str:
         return "Syncs were neither measured nor predicted."
     values = set(counts.values())
     not_covered = [v for v in study.variants if v.predicted_unknown] if source == "predicted" else []
-    left = f"; of {_names(not_covered)} not all is covered" if not_covered else ""
+    left = f"; of {names_of(not_covered)} not all is covered" if not_covered else ""
     if len(values) == 1:
         return f"Syncs per step, {source}: {fmt.count(values.pop())} in every variant{left}."
     if len(counts) > 2 * MOST_NAMED:
@@ -261,7 +179,7 @@ def _answers(study: Comparison) -> str:
         "not comparable": "answer cannot be compared",
         "not measured": "answer not checked",
     }
-    return " ".join(f"{_names(by_status[key])}: {word}." for key, word in words.items() if by_status[key])
+    return " ".join(f"{names_of(by_status[key])}: {word}." for key, word in words.items() if by_status[key])
 
 
 def broken_gates(study: Comparison) -> int:

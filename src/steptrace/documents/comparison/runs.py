@@ -84,6 +84,11 @@ class RatioToBaseline(Document, frozen=True):
         ),
     ]
 
+    @property
+    def excludes_one(self) -> bool:
+        """Whether the whole interval lies on one side of 1."""
+        return self.low is not None and self.high is not None and (self.low > 1 or self.high < 1)
+
 
 class Noise(Document, frozen=True):
     """How uneven steps and runs are."""
