@@ -2,7 +2,6 @@
 
 from contextlib import nullcontext
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -58,12 +57,6 @@ def test_a_training_gets_the_same_losses(make_config, workers):
         with training(config, seed=3) as parts:
             losses.append([train_step(parts)[0].item() for _ in range(5)])
     assert losses[0] == losses[1]
-
-
-def test_all_tensors_of_a_batch_are_found():
-    a, b, c, d = (torch.tensor([i]) for i in range(4))
-    batch = ({"a": a, "rest": [b, (c, 3)]}, SimpleNamespace(boxes=d, name="x"))
-    assert [tensor.item() for tensor in tensors_of(batch)] == [0, 1, 2, 3]
 
 
 @dataclass(slots=True)

@@ -5,13 +5,10 @@ import json
 import os
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Final
-
-import psutil
 
 from steptrace.commands.options import not_negative, positive, seconds
 from steptrace.commands.output import columns, show
@@ -29,7 +26,7 @@ def add(command: argparse.ArgumentParser) -> None:
     command.description = (
         "Ask a training that `steptrace run --capture` has started to record its next steps. See docs/programs.md."
     )
-    command.add_argument("pid", nargs="?", type=positive, metavar="PID", help="the training's process, or its parent")
+    command.add_argument("pid", nargs="?", type=positive, metavar="PID", help="the training's process")
     command.add_argument("--list", action="store_true", help="show the processes that can be captured, and stop")
     command.add_argument("--steps", type=positive, metavar="N", help="steps to record")
     command.add_argument("--warmup", type=not_negative, metavar="N", help="steps under the profiler before them")
@@ -84,34 +81,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def find(pid: int) -> Process:
-    """The process with this number, or the only one that it has started.
-
-    Raises:
-        CaptureError: there is none, it is another user's, or it cannot be captured.
-    """
-
-    def is_below(process: Process) -> bool:
-        with suppress(psutil.Error):
-            return pid in (parent.pid for parent in psutil.Process(process.pid).parents())
-        return False
-
-    running = processes()
-    if named := [process for process in running if process.pid == pid]:
-        return named[0]
-    below = [process for process in running if is_below(process)]
-    if len(below) == 1:
-        return below[0]
-    what, next_step = "this process cannot be captured", _SEE_LIST
-    expected = "a training that `steptrace run --capture` has started, after its first step"
-    if below:
-        expected = f"one of its processes {', '.join(str(process.pid) for process in below)}"
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        what, next_step = "this process belongs to another user", "run the command as that user"
-    except OSError:
-        what = "this process does not exist"
-    raise CaptureError(what, where=f"process {pid}", expected=expected, next_step=next_step)
+    """The process with this number; `CaptureError` if it cannot be captured."""
+    for process in processes():
+        if process.pid == pid:
+            return process
+    raise CaptureError(
+        "this process cannot be captured",
+        where=f"process {pid}",
+        expected="a training of your own that `steptrace run --capture` has started, after its first step",
+        next_step=_SEE_LIST,
+    )
 
 
 def post(process: Process, folder: Path, settings: Settings) -> Request:
