@@ -49,7 +49,7 @@ def _length_columns(trace: Trace) -> dict[str, Ints] | tuple[()]:
 
 @once
 def queues(trace: Trace) -> pd.DataFrame:
-    """The series of `queue_lengths` summarised by time (table `queues`)."""
+    """The series of `queue_lengths` summarised by time, the busiest stream first (table `queues`)."""
     lengths, kernels = queue_lengths(trace), trace.kernels
     linked = kernels["launch"].notna().to_numpy()
     grouped = kernels.assign(linked=linked).groupby(["device", "stream"])["linked"]
@@ -67,7 +67,7 @@ def queues(trace: Trace) -> pd.DataFrame:
     activities = np.array([entered[key] for key in keys], dtype=np.int64)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.where(span > 0, np.add.reduceat(length * held, first) / span, np.nan)
-    return frame_of(
+    table = frame_of(
         Queue,
         {
             "device": device[first],
@@ -83,3 +83,4 @@ def queues(trace: Trace) -> pd.DataFrame:
             "full_ns": np.add.reduceat(np.where(length >= QUEUE_CAPACITY, held, 0), first),
         },
     )
+    return table.sort_values("activities", ascending=False, kind="stable", ignore_index=True)

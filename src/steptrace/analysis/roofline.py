@@ -72,11 +72,11 @@ def _row(group: Any, gpu: Gpu) -> dict[str, object] | None:
         return None
     of_16_bits = any("16" in one.dtype for one in call.inputs)
     because = (
-        "multiple of 8"
+        "sizes no multiple of 8"
         if of_16_bits and misaligned(call)
-        else "strided"
+        else "strided inputs"
         if work.rule is STRIDED
-        else "tiny"
+        else "too little work a call"
         if ideal < KERNEL_FLOOR[1]
         else ""
     )

@@ -25,7 +25,7 @@ class OperatorRoofline(Document, frozen=True):
         str,
         column(
             "Likely cause",
-            "`multiple of 8`: the length of a 16-bit matrix's rows is not one; `strided`: inputs have gaps or are "
-            "broadcast; `tiny`: the work takes less time than starting a kernel.",
+            "Sizes: the length of a 16-bit matrix's rows is no multiple of 8; strided inputs have gaps or are "
+            "broadcast; too little work takes less time than starting a kernel.",
         ),
     ]

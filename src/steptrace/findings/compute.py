@@ -81,15 +81,15 @@ _FP16_ADVICE: Final = (
 #: So many operators are named at most, those first that lose most.
 _MOST: Final = 3
 _CAUSES: Final[Mapping[str, tuple[str, str]]] = {
-    "multiple of 8": (
+    "sizes no multiple of 8": (
         "rows of these 16-bit matrices are no multiple of 8 long, so tensor cores may not be used",
         "Pad the sizes that go into products to multiples of 8 (vocabulary, features, batch).",
     ),
-    "strided": (
+    "strided inputs": (
         "inputs have gaps or are broadcast: more bytes are moved than are used",
         "Make the input contiguous once where it is made, or change the order of its dimensions.",
     ),
-    "tiny": (
+    "too little work a call": (
         "a call has less work than the start of a kernel takes",
         "Let one kernel do the work of many: a larger batch, a fused operator, or torch.compile.",
     ),

@@ -117,21 +117,16 @@ def _environment() -> jinja2.Environment:
     environment.filters.update(
         anchor=anchor,
         bandwidth=fmt.bandwidth,
-        bytes=fmt.size_bytes,
         code=inline_code,
         count=fmt.count,
-        error=fmt.relative_error,
         first_sentence=first_sentence,
         gain=gain,
-        ms=fmt.duration_ms,
         ns=fmt.duration_ns,
-        pct=fmt.percent,
         place=place,
         name=breakable,
         sentence=sentence,
         setting=fmt.setting,
         share=fmt.share,
-        unplaced=unplaced,
     )
     environment.globals.update(page_globals())
     environment.globals.update(definitions=definitions, fmt=fmt, Anchors=Anchors)
@@ -159,12 +154,7 @@ def _lean(file: Path) -> str:
 
 def render(template: str, **data: object) -> Html:
     """A template, such as "study/variants", with its data; without its indentation, which is a tenth of a page."""
-    return Html(_INDENT.sub(">\n<", render_as_written(template, **data)))
-
-
-def render_as_written(template: str, **data: object) -> Html:
-    """The same with every space: for a template whose data holds preformatted text of others."""
-    return Html(_environment().get_template(f"{template}.html.j2").render(**data))
+    return Html(_INDENT.sub(">\n<", _environment().get_template(f"{template}.html.j2").render(**data)))
 
 
 def notebook_styles() -> Html:

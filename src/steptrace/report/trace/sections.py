@@ -29,12 +29,6 @@ from steptrace.report.trace.memory import memory
 from steptrace.report.trace.model import TraceView
 from steptrace.report.trace.overview import overview
 
-#: Likely causes of slow operators in a table.
-_SLOW: Final = {
-    "multiple of 8": "sizes no multiple of 8",
-    "strided": "strided inputs",
-    "tiny": "too little work a call",
-}
 #: So many rows of a long table stand open; the others fold.
 _OPEN: Final = 5
 _BACKWARD: Final = "Backward work is drawn inside the forward operator that it belongs to."
@@ -250,12 +244,6 @@ def critical_path(view: TraceView, _: str) -> Parts | None:
     return [note(over), listing([row for row in path.classes if row.path_ns], words=PATH_CLASSES)]
 
 
-def roofline(view: TraceView, _: str) -> Parts | None:
-    """The operators with the most time against the data sheet."""
-    rows = view.trace.roofline
-    return [listing(rows, most=20, words=_SLOW, steps=view.steps)] if rows else None
-
-
 def launches(view: TraceView, _: str) -> Parts | None:
     """How work was launched."""
     of = view.trace.launches
@@ -275,12 +263,6 @@ def launches(view: TraceView, _: str) -> Parts | None:
         Explained(figures_table("Per launch", {name: name for name in times}, figures)),
         *_folded(view, "By call", of.by_call),
     ]
-
-
-def queues(view: TraceView, _: str) -> Parts | None:
-    """Every stream, the busiest first."""
-    streams = sorted(view.trace.queues, key=lambda row: -row.activities)
-    return [listing(streams, steps=view.steps)] if streams else None
 
 
 def copies(view: TraceView, _: str) -> Parts | None:
@@ -317,9 +299,7 @@ SECTIONS: Final[dict[str, Callable[[TraceView, str], Parts | None]]] = {
     "timeline": timeline,
     "critical_path": critical_path,
     "launches": launches,
-    "queues": queues,
     "copies": copies,
-    "roofline": roofline,
     "memory": lambda view, _: memory(view),
     "quality": quality,
 }
