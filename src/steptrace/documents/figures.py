@@ -1,6 +1,6 @@
 """The figures of a variant by name, which gates hold against limits.
 
-A name is a path: of an object the field, of rows the key that tells one from another (`trace.sections.loss`).
+A name is a path: of an object the field, of rows the key that tells one from another (`trace.labels.loss`).
 """
 
 from collections.abc import Mapping
