@@ -80,14 +80,26 @@ def test_a_winner_needs_bands_that_are_apart(
         assert "50 % of the GPU work" in first_screen(study)
 
 
-def test_with_a_gpu_its_measured_times_lead_and_the_ratio_to_the_band_is_shown(estimated: Any) -> None:
-    screen = first_screen(estimated({"base": (20, 30), "fast": (5, 9)}, gpu="NVIDIA H100 80GB HBM3"))
+def test_with_a_gpu_its_measured_times_lead_and_the_estimate_stands_folded_beside_them(estimated: Any) -> None:
+    study = estimated({"base": (20, 30), "fast": (5, 9), "none": (None, None)}, gpu="NVIDIA H100 80GB HBM3")
+    figures = {"gpu_busy_pct": 7.8, "kernels_per_step": 150.0, "peak_allocated_bytes": 3 * 2**29}
+    screen = first_screen(replace(study, variants=tuple(replace(v, **figures) for v in study.variants)))
     assert "CPU check" not in screen
-    assert screen.index("Where a step goes") < screen.index("estimated for H100")
-    assert "Measured / estimated" in screen
+    assert screen.index("Where a step goes") < screen.index("runs per variant") < screen.index("Estimate for H100")
+    folded = screen[screen.index("Estimate for H100") :]
+    assert folded.startswith(
+        "Estimate for H100 beside what was measured: step times are 1.00 to 6.00 times the estimated ones</summary>"
+    )
+    cells = [row.split("</tr>")[0] for row in folded.split('<th scope="row"')[1:]]
+    for base_or_fast, ratio in zip(cells, ("1.00× to 1.50×", "3.33× to 6.00×"), strict=False):
+        for text in ("30.0 ms", ratio, "7.8 %", "80 to 100 %", ">150<", ">200<", "1.50 GiB", "1.00 GiB, fits"):
+            assert text in base_or_fast
+    assert "×" not in cells[2]
+    assert "50 % of the GPU work is covered" in folded
     for name in ("NVIDIA L4", "NVIDIA H100 PCIe"):  # which is another card than the H100
         other = first_screen(estimated({"base": (20, 30), "other": (5, 9)}, gpu=name))
-        assert "Measured / estimated" not in other
+        assert "beside what was measured" not in other
+        assert other.index("runs per variant") < other.index("Estimated for H100")
 
 
 def test_without_a_gpu_headline_and_advice_follow_the_estimates(estimated: Any) -> None:

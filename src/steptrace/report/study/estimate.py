@@ -1,9 +1,10 @@
 """The section "Estimated": every variant's step on a GPU that is not there, as bands; never mixed with measurements.
 
-On a machine without a GPU it leads the page, and says which variant is faster where bands are apart. With a GPU of the
-same name the ratio of the measured step time to the band stands beside it.
+On a machine without a GPU it leads the page, and says which variant is faster where bands are apart. Where that GPU
+was measured it stands folded below what to do, beside the measured figures and with the ratio to them.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from steptrace import format as fmt
@@ -22,15 +23,13 @@ from steptrace.findings.estimated import (
 )
 from steptrace.report.draw.cells import Scale, interval_cell, time_axis
 from steptrace.report.draw.svg import InlineSvg
-from steptrace.report.page.markup import Html, render
+from steptrace.report.page.markup import Html, breakable, render
+from steptrace.report.page.table import Figure, figures_table
 
 
 @dataclass(frozen=True)
 class EstimateRow:
-    """A variant on one GPU, in words; `busy` is empty where it is not estimated.
-
-    `measured` only where the study was measured on that GPU.
-    """
+    """A variant on one GPU, in words; `busy` is empty where it is not estimated."""
 
     variant: VariantResult
     estimate: Estimate
@@ -38,18 +37,20 @@ class EstimateRow:
     bar: InlineSvg | None
     busy: str
     memory: str
-    measured: str | None
 
 
 def estimate(study: Comparison) -> Html:
     """Estimated step time, GPU busy, limit, syncs and memory of every variant on each GPU; nothing without any."""
+    gpu_measured = None if study.environment is None else study.environment.gpu
     batches = sorted({one.batch for variant in study.variants for one in variant.estimates if one.batch is not None})
     return render(
         "study/estimate",
         tables=[
             (gpu, estimated_sentence(study, gpu), *_rows(study, gpu), len(study.variants) > 1 and all_alike(study, gpu))
             for gpu in estimated_gpus(study)
+            if not _same_gpu(gpu_measured, gpu)
         ],
+        beside=[_beside(study, gpu) for gpu in estimated_gpus(study) if _same_gpu(gpu_measured, gpu)],
         leads=leads(study),
         batch=batches[0] if len(batches) == 1 else None,
         band=fmt.band_ms,
@@ -69,7 +70,6 @@ def _rows(study: Comparison, gpu: str) -> tuple[list[EstimateRow], tuple[InlineS
             bar=None if scale is None else _bar(variant, one, scale),
             busy="" if one.gpu_busy_pct is None else busy_words(one),
             memory=memory_words(one),
-            measured=_against_measured(study, variant, one),
         )
         for variant, one in estimates
     ]
@@ -84,13 +84,47 @@ def _bar(variant: VariantResult, one: Estimate, scale: Scale) -> InlineSvg | Non
     return interval_cell(scale, middle, one.step_ms, None, "estimated", alt)
 
 
-def _against_measured(study: Comparison, variant: VariantResult, one: Estimate) -> str | None:
-    """Measured / estimated, where the study was measured on a GPU of that name."""
-    gpu = None if study.environment is None else study.environment.gpu
-    if variant.median_ms is None or one.step_ms is None or not _same_gpu(gpu, one.gpu):
-        return None
-    low, high = (variant.median_ms / end for end in reversed(one.step_ms))
-    return f"{fmt.ratio(low)} to {fmt.ratio(high)}"
+def _beside(study: Comparison, gpu: str) -> tuple[str, Html, list[str]]:
+    """The estimate of the GPU that was measured: a sentence, both side by side, and why some have none."""
+    estimates = {v.name: one for v in study.variants if (one := estimate_of(v, gpu)) is not None}
+    medians = study.medians_ms
+    ratios = {
+        name: (medians[name] / one.step_ms[1], medians[name] / one.step_ms[0])
+        for name, one in estimates.items()
+        if one.step_ms is not None and one.step_ms[0] and name in medians
+    }
+
+    def measured(name: str) -> dict[str, float | None]:
+        return {v.name: getattr(v, name) for v in study.variants}
+
+    def estimated(words: Callable[[Estimate], str]) -> dict[str, str]:
+        return {name: words(one) for name, one in estimates.items() if words(one)}
+
+    launches = {name: one.launches for name, one in estimates.items()}
+    figures = [
+        Figure("Step time", medians, "ms"),
+        Figure("Estimated step time", estimated(step_words), absent="not estimated"),
+        Figure(
+            "Measured / estimated",
+            {name: " to ".join(map(fmt.ratio, ends)) for name, ends in ratios.items()},
+            absent="",
+        ),
+        Figure("GPU busy", measured("gpu_busy_pct"), "%"),
+        Figure(
+            "Estimated GPU busy", estimated(lambda one: "" if one.gpu_busy_pct is None else busy_words(one)), absent=""
+        ),
+        Figure("Kernels per step", measured("kernels_per_step")),
+        Figure("Estimated launches", launches, absent=""),
+        Figure("Peak memory", measured("peak_allocated_bytes"), "B"),
+        Figure("Estimated peak memory", estimated(memory_words), absent=""),
+    ]
+    title = f"Estimate for {gpu} beside what was measured"
+    if ratios:
+        low, high = min(low for low, _ in ratios.values()), max(high for _, high in ratios.values())
+        title += f": step times are {low:.2f} to {high:.2f} times the estimated ones"
+    variants = {v.name: breakable(v.name) for v in study.variants}
+    reasons = [f"`{name}`: {one.reason}" for name, one in estimates.items() if one.reason]
+    return title, figures_table("Variant", variants, figures), reasons
 
 
 def _same_gpu(measured: str | None, estimated: str) -> bool:
