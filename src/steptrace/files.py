@@ -106,13 +106,15 @@ def replace_atomically(path: Path, write: Callable[[Path], object]) -> None:
 def user_folder() -> Path:
     """This user's folder for locks and what processes ask each other, the same in every shell and job.
 
+    The variable STEPTRACE_FOLDER may name another one.
+
     Neither TMPDIR nor XDG_RUNTIME_DIR is used: they differ between a login shell, a cluster job and a service, and the
     latter is removed at logout, which a training outlives.
 
     Raises:
         SteptraceError: somebody else has made it, or may enter it.
     """
-    return private_folder(Path(f"/tmp/steptrace-{os.geteuid()}"))
+    return private_folder(Path(os.environ.get("STEPTRACE_FOLDER") or f"/tmp/steptrace-{os.geteuid()}"))
 
 
 def private_folder(folder: Path) -> Path:

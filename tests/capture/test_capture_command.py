@@ -1,7 +1,6 @@
 """`steptrace capture`: what it shows, whom it asks, and what it says when it cannot."""
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -14,15 +13,15 @@ from builders import TraceBuilder
 from steptrace.cli import main
 from steptrace.commands import capture
 from steptrace.engine.recording import Recording, Settings
-from steptrace.launch.control_folder import ROOT_VARIABLE, Process, processes, start_of
+from steptrace.files import user_folder
+from steptrace.launch.control_folder import Process, processes, start_of
 
 
 @pytest.fixture(autouse=True)
 def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The control folder of this test."""
-    root = tmp_path / "control"
-    monkeypatch.setenv(ROOT_VARIABLE, str(root))
-    return root
+    monkeypatch.setenv("STEPTRACE_FOLDER", str(tmp_path / "user"))
+    return user_folder() / "capture"
 
 
 @pytest.fixture
@@ -34,7 +33,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def published(pid: int, **how: object) -> Process:
-    process = Process(pid, start_of(pid) or "", "train.py", time.time() - 3605, f"{os.environ[ROOT_VARIABLE]}.captures")
+    process = Process(pid, start_of(pid) or "", "train.py", time.time() - 3605, str(user_folder() / "traces"))
     for name, value in how.items():
         setattr(process, name, value)
     process.publish()

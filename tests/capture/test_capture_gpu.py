@@ -9,14 +9,14 @@ import torch
 from steptrace.analysis.build import summarize
 from steptrace.engine.recording import Request, Settings
 from steptrace.launch import capture as capture_mode
-from steptrace.launch.control_folder import ROOT_VARIABLE, processes
+from steptrace.launch.control_folder import processes
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_each_step_of_a_capture_has_its_kernels(tmp_path, monkeypatch):
     monkeypatch.setattr(capture_mode, "_LOOK_NS", 0)
-    monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path / "control"))
+    monkeypatch.setenv("STEPTRACE_FOLDER", str(tmp_path / "user"))
     weights = torch.randn(256, 256, device="cuda")
     listener = capture_mode.Listener(str(tmp_path / "captures"))
     listener.step()

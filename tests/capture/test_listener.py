@@ -15,9 +15,10 @@ import torch
 from steptrace.documents.run import capture_of
 from steptrace.engine.recording import Request, Settings
 from steptrace.errors import CaptureError
+from steptrace.files import user_folder
 from steptrace.launch import capture as capture_mode
 from steptrace.launch.capture import Listener
-from steptrace.launch.control_folder import ROOT_VARIABLE, Process, processes
+from steptrace.launch.control_folder import Process, processes
 
 SHORT = Settings(steps=1, warmup=1, stacks=False, shapes=False, memory=False)
 
@@ -25,10 +26,9 @@ SHORT = Settings(steps=1, warmup=1, stacks=False, shapes=False, memory=False)
 @pytest.fixture(autouse=True)
 def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The control folder of this test, looked into at each step."""
-    root = tmp_path / "control"
-    monkeypatch.setenv(ROOT_VARIABLE, str(root))
+    monkeypatch.setenv("STEPTRACE_FOLDER", str(tmp_path / "user"))
     monkeypatch.setattr(capture_mode, "_LOOK_NS", 0)
-    return root
+    return user_folder() / "capture"
 
 
 @pytest.fixture

@@ -221,7 +221,7 @@ def test_without_a_command_it_says_how() -> None:
 
 def test_a_program_of_anybody_s_can_be_captured_while_it_runs(tmp_path: Path) -> None:
     """No line of it is changed; its end, its output and its exit code are its own."""
-    environment = {**os.environ, "STEPTRACE_CAPTURE_CONTROL": str(tmp_path / "control")}
+    environment = {**os.environ, "STEPTRACE_FOLDER": str(tmp_path / "user")}
     steptrace = [sys.executable, "-m", "steptrace.cli"]
     program = [sys.executable, str(FORMS), "until_told", str(tmp_path / "told")]
     command = [*steptrace, "run", "--capture", "--out", str(tmp_path / "captures"), "--", *program]
@@ -242,7 +242,7 @@ def test_a_program_of_anybody_s_can_be_captured_while_it_runs(tmp_path: Path) ->
     with gzip.open(folder / "trace.json.gz") as file:
         names = [event["name"] for event in json.load(file)["traceEvents"]]
     assert {names.count(label) for label in ("backward", "optimizer")} == {2}
-    assert not list((tmp_path / "control").iterdir())
+    assert not list((tmp_path / "user" / "capture").iterdir())
 
 
 def measured(*steps_ns: int, operators: Sequence[int] = ()) -> Measured:

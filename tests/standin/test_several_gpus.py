@@ -29,7 +29,7 @@ open(sys.argv[1], "w").write(f"{uuid} {start} {time.monotonic()}")
 def test_each_training_has_a_device_of_its_own(
     tmp_path: Path, visible: str | None, trainings: int, devices: str
 ) -> None:
-    environment = os.environ | {"FAKECUDA_DEVICES": "4", "STEPTRACE_LOCKS": str(tmp_path / "locks")}
+    environment = os.environ | {"FAKECUDA_DEVICES": "4", "STEPTRACE_FOLDER": str(tmp_path / "locks")}
     environment.pop("CUDA_VISIBLE_DEVICES", None)
     if visible is not None:
         environment["CUDA_VISIBLE_DEVICES"] = visible

@@ -45,7 +45,7 @@ TWO_RANKS = {
 
 @pytest.fixture(autouse=True)
 def locks(tmp_path, monkeypatch):
-    monkeypatch.setenv("STEPTRACE_LOCKS", str(tmp_path / "locks"))
+    monkeypatch.setenv("STEPTRACE_FOLDER", str(tmp_path / "locks"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 

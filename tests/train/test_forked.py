@@ -54,7 +54,7 @@ def server():
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("STEPTRACE_LOCKS", str(tmp_path / "locks"))
+    monkeypatch.setenv("STEPTRACE_FOLDER", str(tmp_path / "locks"))
     Path("own_losses.py").write_text(OWN_LOSS)
     return tmp_path
 

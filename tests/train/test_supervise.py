@@ -23,7 +23,7 @@ MODULE = [sys.executable, "-m", "steptrace.train.supervise"]
 
 @pytest.fixture(autouse=True)
 def locks(tmp_path, monkeypatch):
-    monkeypatch.setenv("STEPTRACE_LOCKS", str(tmp_path / "locks"))
+    monkeypatch.setenv("STEPTRACE_FOLDER", str(tmp_path / "locks"))
     return tmp_path / "locks"
 
 

@@ -63,7 +63,7 @@ class Project:
         # With bytecode, or every job would compile what it imports: nothing has run in the copy before.
         leave = ("CUDA_VISIBLE_DEVICES", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
         keep = {name: value for name, value in os.environ.items() if name not in leave}
-        own = {"PYTHONPATH": str(self.folder / "src"), "STEPTRACE_LOCKS": str(self.folder / "locks")}
+        own = {"PYTHONPATH": str(self.folder / "src"), "STEPTRACE_FOLDER": str(self.folder / "locks")}
         return {**keep, **own, "STEPTRACE_FORKS": "0"}  # the fakes import no PyTorch
 
     def command(self, *arguments: str) -> list[str]:

@@ -59,7 +59,7 @@ def test_a_study_with_ones_own_loss_and_a_failing_variant(small_study, tmp_path)
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "STEPTRACE_LOCKS": str(tmp_path / "locks")}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "STEPTRACE_FOLDER": str(tmp_path / "locks")}
     arguments = ("--cores", "2", "--snakefile", str(ROOT / "Snakefile"), "--directory", str(tmp_path))
     result = run_snakemake(*arguments, cwd=ROOT, environment=environment)
     assert result.returncode == 1, result.stdout  # one variant failed, and that is all

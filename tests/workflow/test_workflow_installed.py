@@ -55,7 +55,7 @@ def _run(
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | variables
     environment["PATH"] = path + environment["PATH"]
     if cwd is not None:
-        environment["STEPTRACE_LOCKS"] = str(cwd / "locks")
+        environment["STEPTRACE_FOLDER"] = str(cwd / "locks")
     done = subprocess.run(
         [python, *arguments],
         cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600, check=False,
@@ -130,7 +130,7 @@ def test_a_new_folder_runs_its_study(installed: Path, tmp_path: Path) -> None:
     assert "mask: 0 syncs per step predicted" in output
     # The studies that come with steptrace can be chosen here, too.
     (site,) = installed.parents[1].glob("lib/python*/site-packages")
-    environment = {**os.environ, "PYTHONPATH": str(site), "STEPTRACE_LOCKS": str(folder / "locks")}
+    environment = {**os.environ, "PYTHONPATH": str(site), "STEPTRACE_FOLDER": str(folder / "locks")}
     dry = run_snakemake("-n", "--cores", "2", "--config", "studies=[masked_loss]", cwd=folder, environment=environment)
     assert "train_masked_loss_run0" in dry.stdout
 

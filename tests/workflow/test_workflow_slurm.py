@@ -277,7 +277,7 @@ def test_the_comparison_is_that_of_a_run_on_this_machine(small_study: str, tmp_p
         profile(folder, **{"scale=gpu": "scale=cpu"})
         command = ["--snakefile", str(ROOT / "Snakefile")]
         command += [] if where == "slurm" else ["--executor", "local", "--cores", "2"]
-        code, output = run(folder, {**os.environ, "STEPTRACE_LOCKS": str(tmp_path / "locks")}, *command)
+        code, output = run(folder, {**os.environ, "STEPTRACE_FOLDER": str(tmp_path / "locks")}, *command)
         assert code == 1, output  # one variant is broken
         text = (folder / "results/small/comparison.json").read_text()
         by_place[where] = json.loads(text.replace(str(folder), "the project"))

@@ -162,7 +162,7 @@ def forking(small_study: str, tmp_path: Path) -> Project:
         @property
         def environment(self) -> dict[str, str]:
             keep = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
-            own = {"PYTHONPATH": str(ROOT / "src"), "STEPTRACE_LOCKS": str(self.folder / "locks")}
+            own = {"PYTHONPATH": str(ROOT / "src"), "STEPTRACE_FOLDER": str(self.folder / "locks")}
             return {**keep, **own, "CUDA_VISIBLE_DEVICES": ""}
 
         def command(self, *arguments: str) -> list[str]:

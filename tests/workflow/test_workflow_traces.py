@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 def _snakemake(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     arguments = ("--cores", "2", "--snakefile", str(ROOT / "Snakefile"), "--directory", str(folder), *arguments)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "STEPTRACE_LOCKS": str(folder / "locks")}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "STEPTRACE_FOLDER": str(folder / "locks")}
     return run_snakemake(*arguments, cwd=ROOT, environment=environment)
 
 

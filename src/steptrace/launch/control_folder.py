@@ -9,22 +9,19 @@ The reply is the record beside the trace (capture.json). No signal is sent: it w
 """
 
 import json
-import os
 import shutil
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from steptrace.engine.recording import Request, Settings
 from steptrace.files import private_folder, user_folder, write_bytes
 
-ROOT_VARIABLE: Final = "STEPTRACE_CAPTURE_CONTROL"
-
 
 def control_folder() -> Path:
     """The folder of all programs of this user that can be captured."""
-    return private_folder(Path(os.environ.get(ROOT_VARIABLE) or user_folder() / "capture"))
+    return private_folder(user_folder() / "capture")
 
 
 def start_of(pid: int | str) -> str | None:

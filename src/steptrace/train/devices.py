@@ -1,16 +1,14 @@
 """Locks on this machine's devices, each for one training at a time, in a folder of the user."""
 
 import contextlib
-import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from steptrace.config.gpus import visible_gpus
-from steptrace.files import private_folder, user_folder
+from steptrace.files import user_folder
 
 
 @dataclass(frozen=True)
@@ -22,16 +20,6 @@ class Lease:
     problem: str = ""
 
 
-def lock_folder() -> Path:
-    """The folder of the device locks, one a user, or the one that `STEPTRACE_LOCKS` names.
-
-    Raises:
-        SteptraceError: other users have access to it.
-    """
-    named = os.environ.get("STEPTRACE_LOCKS")
-    return private_folder(Path(named)) if named else user_folder()
-
-
 def take_devices(gpus: int, *, cpu: bool = False) -> Lease | None:
     """Lock that many GPUs, or the processor, if free: all or none."""
     names = ["cpu"] if cpu else visible_gpus()
@@ -41,7 +29,7 @@ def take_devices(gpus: int, *, cpu: bool = False) -> Lease | None:
     for name in names if needed else ():
         if len(taken) < needed:
             with contextlib.suppress(Timeout):
-                locks.enter_context(FileLock(lock_folder() / f"{name}.lock", blocking=False))
+                locks.enter_context(FileLock(user_folder() / f"{name}.lock", blocking=False))
                 taken.append(name)
     if len(taken) == needed:
         return Lease(locks, {"CUDA_VISIBLE_DEVICES": ",".join(taken)} if gpus else {})
