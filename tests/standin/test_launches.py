@@ -101,4 +101,4 @@ def test_idioms_launch_as_estimated() -> None:
     assert differing == listed
     table = {idiom.code for idiom in idioms.read_table()}
     assert estimated.keys() == table
-    assert len(differing | failing) < 0.06 * len(table)
+    assert len(differing | failing) < 0.02 * len(table)

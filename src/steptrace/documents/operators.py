@@ -3,8 +3,9 @@
 Plain dataclasses: a prediction runs in environments that have PyTorch alone.
 """
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 #: The name of compiled code among what a prediction could not judge: it is followed as if it were not compiled.
 COMPILED: Final = "torch.compile"
@@ -36,6 +37,8 @@ class OperatorCalls:
         phase: `data`, `forward`, `backward`, `optimizer` or `other`.
         file: the program's file, None where no line of the program is on the stack.
         line: its line.
+        host: the tensor of the host that a copy is from or to, None of any other operator.
+        arguments: of an operator whose launches depend on them; a tensor among them reads as True.
     """
 
     name: str
@@ -47,3 +50,5 @@ class OperatorCalls:
     phase: str
     file: str | None
     line: int | None
+    host: TensorSpec | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """How many kernels, copies and fills one call of an operator launches.
 
-As PyTorch's CUDA code launches them, which decides by types and shapes, and by arguments that nothing recorded. Of an
-operator of a library (cuBLAS, cuDNN, cuFFT, cuSOLVER, cuSPARSE) each call of the library counts as one.
+As PyTorch's CUDA code launches them, which decides by types and shapes, and by some arguments. Of an operator of a
+library (cuBLAS, cuDNN, cuFFT, cuSOLVER, cuSPARSE) each call counts as one.
 """
 
 from collections.abc import Callable, Mapping
@@ -53,7 +53,8 @@ def launches(call: OperatorCalls) -> int:
         return 0
     special = name in _SPECIAL and (call.inputs or name in _WITHOUT_INPUTS)
     usual = _SPECIAL[name](call) if special else _usual(call, name)
-    count = _LAUNCHES.get(f"{_overload(call)}({len(call.inputs)})", usual)
+    coalesced = ", coalesced" if call.arguments.get("is_coalesced") else ""
+    count = _LAUNCHES.get(f"{_overload(call)}({len(call.inputs)}{coalesced})", usual)
     if name in _MAKES_CONTIGUOUS:
         count += sum(not is_contiguous(tensor) for tensor in call.inputs if tensor.strides)
     return count
@@ -107,7 +108,10 @@ def _nonzero(flags: TensorSpec) -> int:
 
 
 def _indexed(call: OperatorCalls) -> int:
-    """See ATen/native/cuda/Indexing.cu. A mask is searched first; adding up, as in a backward pass, sorts indices."""
+    """See ATen/native/cuda/Indexing.cu. A mask is searched first; to add up, indices are checked and sorted.
+
+    A backward pass adds to zeros of its own, in place and without checks.
+    """
     name = base_name(call.name)
     masks = [tensor for tensor in call.inputs[1:] if tensor.dtype in ("bool", "uint8")]
     of_numbers = [tensor for tensor in call.inputs[1:] if tensor.dtype in ("int64", "int32")]
@@ -116,16 +120,17 @@ def _indexed(call: OperatorCalls) -> int:
         return 2 if name == "index" else 3
     if name != "index" and masks and len(call.inputs) == 2:  # a value of the host is filled in under the mask
         return 1
-    searched = 1 + sum(map(_nonzero, masks))
-    if name == "index" or call.phase != "backward":
+    searched = 1 + sum(map(_nonzero, masks)) + (name == "index_put" and call.phase != "backward")
+    if not call.arguments.get("accumulate"):
         return searched
     whole, values = call.inputs[0], call.inputs[-1]
     count = max(map(elements, of_numbers), default=elements(values))
     rows = elements(whole)
     for size in whole.shape[max(1, indices) :]:
         rows //= max(1, size)
-    adding = 3 * indices + 1 + radix_sort(count, rows.bit_length())
-    return searched + adding + (not is_contiguous(values))
+    adding = (3 if call.phase == "backward" else 8) * indices + 1 + radix_sort(count, rows.bit_length())
+    is_repeated = elements(values) * rows < count * elements(whole)
+    return searched + adding + (is_repeated or not is_contiguous(values))
 
 
 def _product(call: OperatorCalls) -> int:
@@ -155,9 +160,25 @@ def _unique(call: OperatorCalls) -> int:
     return 3 + radix_sort(elements(given), 8 * item_bytes(given)) + 5 * inverse
 
 
-def _unique_consecutive(call: OperatorCalls) -> int:
-    """Of rows, which have all results whether they were asked for or not, and of all elements."""
-    return 4 if len(call.outputs[0].shape) > 1 else 3 + 3 * (elements(call.outputs[1]) > 0)
+def _unique_rows(call: OperatorCalls) -> int:
+    """Of rows along a dimension, which are copied unless it is the first, or of all elements."""
+    given = call.arguments
+    inverse, counts = (bool(given.get(name)) for name in ("return_inverse", "return_counts"))
+    if given.get("dim") is None:
+        return 3 + 3 * inverse
+    sorting, copied = base_name(call.name) == "unique_dim", bool(given["dim"])
+    return 4 + sorting + copied + 5 * inverse + 4 * counts
+
+
+def _multinomial(call: OperatorCalls) -> int:
+    """One draw is the same with replacement as without."""
+    rows, several = len(call.inputs[0].shape) > 1, call.outputs[0].shape[-1] > 1
+    return 6 - rows if call.arguments.get("replacement") and several else 12 + rows + several
+
+
+def _segment_reduce(call: OperatorCalls) -> int:
+    """By offsets, or by lengths that are checked first."""
+    return 2 if call.arguments.get("offsets") else 5 if call.arguments.get("unsafe") else 11
 
 
 def _coalesce(call: OperatorCalls) -> int:
@@ -223,9 +244,22 @@ def _added(call: OperatorCalls) -> int:
 
 
 def _copy(call: OperatorCalls) -> int:
-    """A copy from or to the host is made of dense memory."""
-    with_host = not call.outputs or len(call.inputs) < (2 if base_name(call.name) == "copy_" else 1)
-    return 1 + (with_host and any(map(has_gaps, call.inputs)))
+    """See ATen/native/cuda/Copy.cu: what a copy from or to the host changes beside, the GPU does with one of its own.
+
+    That is another order of dimensions, gaps, repetition, and another type too unless the host waits.
+    """
+    host = call.host
+    if host is None:
+        return 1
+    there = call.outputs[0] if call.outputs else call.inputs[0]
+    same_type, same_shape = host.dtype == there.dtype, host.shape == there.shape
+    if same_type and same_shape and host.strides == there.strides and not has_gaps(host):
+        return 1
+    casts = not same_type and bool(call.arguments.get("non_blocking"))
+    if call.outputs:
+        return 1 + (casts or not is_contiguous(there))
+    made_dense = casts and has_gaps(there)
+    return 1 + casts + (not (same_shape and (made_dense or is_contiguous(there))))
 
 
 _SPECIAL: Final[Mapping[str, Callable[[OperatorCalls], int]]] = {
@@ -246,12 +280,16 @@ _SPECIAL: Final[Mapping[str, Callable[[OperatorCalls], int]]] = {
     "bmm": _product,
     "sort": lambda call: _sort(call.inputs[0]),
     "_unique2": _unique,
-    "unique_consecutive": _unique_consecutive,
+    "unique_consecutive": _unique_rows,
+    "unique_dim": _unique_rows,
+    "topk": lambda call: 1 + call.arguments.get("sorted", True),
+    "histc": lambda call: 5 if call.arguments.get("min") == call.arguments.get("max") else 2,
+    "segment_reduce": _segment_reduce,
     "_coalesce": _coalesce,
     "clone": _clone,
     "_grouped_mm": _grouped_product,
     "_fft_r2c": lambda call: 1 + (call.outputs[0].shape == call.inputs[0].shape),
-    "multinomial": lambda call: 12 + (len(call.inputs[0].shape) > 1) + (call.outputs[0].shape[-1] > 1),
+    "multinomial": _multinomial,
     "_embedding_bag_backward": _bag_backward,
     "embedding_dense_backward": _embedding_backward,
     "cat": lambda call: -(-len(call.inputs) // (128 if all(map(is_contiguous, call.inputs)) else 64)),

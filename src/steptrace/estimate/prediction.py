@@ -24,10 +24,10 @@ def estimate_prediction(prediction: Mapping[str, Any], gpu: Gpu, *, peaks: Mappi
 
 
 def _calls(call: Mapping[str, Any]) -> OperatorCalls:
-    return OperatorCalls(**{**call, "inputs": _tensors(call["inputs"]), "outputs": _tensors(call["outputs"])})
+    of_gpu = {name: tuple(map(_tensor, call[name])) for name in ("inputs", "outputs")}
+    host = call.get("host")
+    return OperatorCalls(**{**call, **of_gpu, "host": host and _tensor(host)})
 
 
-def _tensors(specs: list[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
-    return tuple(
-        TensorSpec(shape=tuple(spec["shape"]), strides=tuple(spec["strides"]), dtype=spec["dtype"]) for spec in specs
-    )
+def _tensor(spec: Mapping[str, Any]) -> TensorSpec:
+    return TensorSpec(shape=tuple(spec["shape"]), strides=tuple(spec["strides"]), dtype=spec["dtype"])

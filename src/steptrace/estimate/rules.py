@@ -113,9 +113,6 @@ _IRREGULAR: Final = frozenset(OPERATORS["irregular"]["names"])
 _IRREGULAR_STARTS: Final = tuple(OPERATORS["irregular"]["starts"])
 #: Operators that read a part of their first tensor, as much as they return.
 LOOKED_UP: Final = frozenset(OPERATORS["looked_up"]["names"])
-_COPIES: Final = frozenset(("_to_copy", "copy_", "_copy_from", "_pin_memory", "_local_scalar_dense"))
-#: Tensors on the GPU that an operator of copies between GPU tensors has, where it is not one.
-_INPUTS_ON_GPU: Final = {"copy_": 2}
 _MULTIPLE: Final = 8
 
 
@@ -132,7 +129,7 @@ def rule_of(call: OperatorCalls, arithmetic: str) -> Rule:
         return COLLECTIVE
     if not call.name.startswith(("aten.", "prims.")):
         return CUSTOM
-    if name in _COPIES and (len(call.inputs) < _INPUTS_ON_GPU.get(name, 1) or not call.outputs):
+    if call.host is not None or name == "_local_scalar_dense":
         return HOST_COPY
     on_tensor_cores = arithmetic in ("tf32", "float16", "bfloat16")
     if name in _CONVOLUTIONS:

@@ -10,7 +10,7 @@ from steptrace.documents.estimate import Band, Estimate, LineLaunches, NotEstima
 from steptrace.documents.operators import COMPILED, OperatorCalls, TensorSpec
 from steptrace.estimate.gpus import Gpu
 from steptrace.estimate.launches import launches
-from steptrace.estimate.layout import item_bytes
+from steptrace.estimate.layout import elements, item_bytes
 from steptrace.estimate.lists import is_of_lists, lists_of
 from steptrace.estimate.memory import fits, largest_batch
 from steptrace.estimate.reductions import reads_in_turn
@@ -206,6 +206,8 @@ def ideal_s(call: OperatorCalls, gpu: Gpu, *, tf32: bool = False) -> float | Non
 
 def moved_bytes(call: OperatorCalls) -> int:
     """Bytes that one call reads and writes at least: those of its inputs and its outputs."""
+    if call.host is not None:
+        return _over_bus(call, call.host)
     name = base_name(call.name)
     inputs: Sequence[TensorSpec] = call.inputs
     if name in _OUTPUT_ONLY or name in LOOKED_UP:
@@ -224,6 +226,13 @@ def moved_bytes(call: OperatorCalls) -> int:
             else sum(map(_bytes, inputs[: len(inputs) // share]))
         )
     return sum(map(_bytes, inputs)) + written
+
+
+def _over_bus(call: OperatorCalls, host: TensorSpec) -> int:
+    """Bytes of a copy between host and GPU, in the host's type unless the host waits for it, and so can cast."""
+    there = call.outputs[0] if call.outputs else call.inputs[0]
+    moved = host if call.arguments.get("non_blocking") else there
+    return max(elements(host), elements(there)) * item_bytes(moved)
 
 
 def step_time(gpu_s: Band, host_s: Band, *, syncs: float) -> tuple[Band, Band]:

@@ -201,7 +201,8 @@ def _judge(recorder: Syncs, overload: Overload, call: tuple[Any, Any], tensors: 
     elif overload.data_dependent:
         recorder.cannot_judge(name, "its result depends on the data, and no rule says how CUDA finds its size")
     sparse = [layout for tensor in tensors if (layout := tensor.layout) is not torch.strided]
-    if sparse and not (set(sparse) == {torch.sparse_coo} and overload.packet in SPARSE_JUDGED):
+    of_judged = set(sparse) == {torch.sparse_coo} or overload.packet == "_to_dense"
+    if sparse and not (of_judged and overload.packet in SPARSE_JUDGED):
         recorder.cannot_judge(name, "few operators on sparse tensors are covered, and this one is not")
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 
 from steptrace.documents.operators import OperatorCalls, TensorSpec
 from steptrace.engine.call_site import Site, trace_file_name
@@ -12,8 +13,10 @@ from steptrace.predict.overload import Overload, tensors_of
 
 #: Shape, strides and type of a tensor.
 _Spec = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
-#: What calls have in common that are counted together: operator, inputs, outputs, operations, phase, file, line.
-_Key = tuple[Overload, tuple[_Spec, ...], tuple[_Spec, ...], int, str, str | None, int | None]
+_Arguments = tuple[tuple[str, Any], ...]
+#: What calls have in common that are counted together: operator, inputs, outputs, the host's tensor, arguments,
+#: operations, phase, file, line.
+_Key = tuple[Overload, tuple[_Spec, ...], tuple[_Spec, ...], _Spec | None, _Arguments, int, str, str | None, int | None]
 
 #: Operators whose operations follow from their tensors' shapes; to count them takes longer than all the rest.
 _FLOP_OF_SHAPES: Final = {"mm", "addmm", "bmm", "baddbmm"}
@@ -49,6 +52,12 @@ class OperatorLog:
     ) -> None:
         """Count one call, as `Syncs.ran` describes it; `site` is the program's line, or None."""
         args, kwargs = call
+        host = None
+        if overload.copied is not None:
+            ends = (args[0], result if overload.copied == 0 else args[1])
+            host = next(_specs_of(end for end in ends if not hasattr(end, "_inner")), None)
+            if host is None and overload.copied == 1 and _is_same_memory(*(end._inner for end in ends)):
+                return
         outputs = tuple(_specs_of(tensor._inner for tensor in tensors_of((result,)) if hasattr(tensor, "_inner")))
         file, line = (None, None) if site is None else (site.file, site.line)
         inputs = tuple(_specs_of(tensor._inner for tensor in virtual))
@@ -59,7 +68,13 @@ class OperatorLog:
                 flop = self._flop[shapes]
             else:
                 flop = self._flop[shapes] = int(overload.flop(*args, **kwargs, out_val=result))
-        self._calls[overload, inputs, outputs, flop, phase, file, line] += 1
+        arguments: _Arguments = ()
+        if overload.recorded:
+            bound = overload.bind(args, kwargs)
+            arguments = tuple((name, isinstance(bound[name], Tensor) or bound[name]) for name in overload.recorded)
+        if len(inputs) > len(virtual) and (sparse := [tensor._inner for tensor in virtual if _is_coordinates(tensor)]):
+            arguments += (("is_coalesced", all(tensor.is_coalesced() for tensor in sparse)),)
+        self._calls[overload, inputs, outputs, host, arguments, flop, phase, file, line] += 1
 
     def snapshot(self) -> "OperatorLog":
         """The calls so far, to which later ones are not added."""
@@ -75,7 +90,7 @@ class OperatorLog:
         """All calls so far, in the order of their first occurrence; files as traces name them."""
         names: dict[str | None, str | None] = {None: None}
         calls = []
-        for (overload, inputs, outputs, flop, phase, file, line), count in self._calls.items():
+        for (overload, inputs, outputs, host, arguments, flop, phase, file, line), count in self._calls.items():
             if file is not None and file not in names:
                 names[file] = trace_file_name(file)
             calls.append(
@@ -89,12 +104,27 @@ class OperatorLog:
                     phase=phase,
                     file=names[file],
                     line=line,
+                    host=host and _written(host),
+                    arguments=dict(arguments),
                 )
             )
         return tuple(calls)
 
 
-def _specs_of(tensors: Iterable[torch.Tensor]) -> Iterator[_Spec]:
+def _is_coordinates(tensor: Any) -> bool:
+    return tensor._inner.layout is torch.sparse_coo
+
+
+def _is_same_memory(tensor: Tensor, other: Tensor) -> bool:
+    """Whether a copy of one to the other is left out, as it would change nothing."""
+    if tensor.layout is not torch.strided or other.layout is not torch.strided or tensor.dtype != other.dtype:
+        return False
+    same_storage = tensor.untyped_storage()._cdata == other.untyped_storage()._cdata
+    same_place = tensor.storage_offset() == other.storage_offset() and tensor.stride() == other.stride()
+    return same_storage and same_place and tensor.shape == other.shape
+
+
+def _specs_of(tensors: Iterable[Tensor]) -> Iterator[_Spec]:
     """A sparse tensor has no strides; its indices and values follow it."""
     for tensor in tensors:
         if tensor.layout is torch.strided:

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import flop_registry
 
+from steptrace.estimate.rules import OPERATORS
+
 _COMPOSITE: Final = "CompositeImplicitAutograd"
 _DATA_DEPENDENT: Final = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 #: Operators whose second argument, the indices, may lie on the host.
@@ -38,11 +40,13 @@ class Overload:
         reshapes: whether it may change the shape of such an argument.
         given_back: for each result the name of the argument that it is, None for a new one.
         flop: the formula for its floating-point operations, None where there is none.
+        recorded: names of the arguments on which its launches depend.
     """
 
     __slots__ = (
         "aliases", "copied", "data_dependent", "defaults", "flop", "func", "given_back", "is_composite", "is_index",
-        "is_mutable", "is_view", "name", "names", "namespace", "packet", "reshapes", "takes_device", "written",
+        "is_mutable", "is_view", "name", "names", "namespace", "packet", "recorded", "reshapes", "takes_device",
+        "written",
     )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
@@ -81,6 +85,7 @@ class Overload:
             for aliases in (() if r.alias_info is None else r.alias_info.before_set for r in schema.returns)
         )
         self.flop = flop_registry.get(func.overloadpacket)
+        self.recorded = tuple(OPERATORS["arguments"].get(self.packet, ())) if self.namespace == "aten" else ()
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments by the schema's names, with its defaults."""

@@ -1,8 +1,8 @@
 """Rules of linear algebra, sparse tensors, torchvision and FSDP.
 
 What cuSOLVER and MAGMA do inside is in no source to be read: it stays "may be more". Of sparse tensors those with
-coordinates (COO) are judged as far as `SPARSE_JUDGED` says, no compressed ones. Torchvision's paths are below its
-repository; other versions than those read may differ.
+coordinates (COO) are judged as far as `SPARSE_JUDGED` says, compressed ones where they become dense. Torchvision's
+paths are below its repository; other versions than those read may differ.
 """
 
 from collections.abc import Callable

@@ -13,6 +13,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from steptrace.predict import backend, memory
 from steptrace.predict.collectives import index_of
+from steptrace.predict.overload import overload_of
 from steptrace.predict.recorder import Syncs
 
 #: Names of types in legacy types' names.
@@ -56,6 +57,12 @@ class VirtualStorage(torch.UntypedStorage):
     def device(self) -> torch.device:  # type: ignore[override]
         """The device as the program knows it."""
         return torch.device("cuda", self.gpu)
+
+    def cpu(self) -> Any:
+        """A copy on the host, as `torch.save` writes it."""
+        copied = super().cpu()  # type: ignore[no-untyped-call]
+        _copied_whole(copied, self)
+        return copied
 
 
 VirtualStorage.__name__ = torch.UntypedStorage.__name__  # as files name it
@@ -141,6 +148,12 @@ class VirtualTensor(Tensor):
             return self.to("cpu", non_blocking=non_blocking).type(dtype)
         return self.to(of_cuda.dtype, non_blocking=non_blocking)
 
+    def to_dense(self, dtype: Any = None, *, masked_grad: Any = None) -> Tensor:
+        """The same values with zeros between them; C++ takes compressed sparse tensors for dense ones."""
+        if self.layout in (torch.strided, torch.sparse_coo):
+            return super().to_dense(dtype, masked_grad=masked_grad)
+        return torch.ops.aten._to_dense.default(self, dtype, masked_grad)  # type: ignore[no-any-return]
+
     def as_subclass(self, _cls: Any) -> Any:
         """Raise: C++ would make a second tensor of Python's out of this one."""
         raise NotImplementedError(LIMIT.format("as_subclass() of a tensor on the GPU", "call it on the CPU"))
@@ -217,7 +230,7 @@ class VirtualTensor(Tensor):
         if not self.is_leaf:
             raise RuntimeError("Only Tensors created explicitly by the user support the deepcopy protocol")
         if id(self) not in memo:
-            copied = VirtualTensor(self._inner.clone(), self.gpu)
+            copied: Any = self.detach().clone()
             copied.__dict__.update({k: v for k, v in self.__dict__.items() if k not in ("_inner", "gpu")})
             memo[id(self)] = copied.requires_grad_(self.requires_grad)
             if self.grad is not None:
@@ -292,7 +305,9 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
         if Syncs.active is not None and self.nbytes() and not isinstance(self, VirtualStorage):
             Syncs.active.sync("h2d_copy", "aten::copy_", "a blocking copy to the device")
         copy: Any = torch.UntypedStorage(self.nbytes())  # type: ignore[no-untyped-call]
-        return on_device(copy.copy_(self), gpu)
+        copied = on_device(copy.copy_(self), gpu)
+        _copied_whole(copied, self)
+        return copied
 
     return {
         (_Storage, "to"): moved,
@@ -301,6 +316,16 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
         (Tensor, "pin_memory"): pin_memory,
         (Tensor, "is_pinned"): lambda self, _device=None: is_pinned(self),
     }
+
+
+def _copied_whole(target: Any, source: Any) -> None:
+    """Record a copy of a storage between host and GPU as one of its bytes."""
+    if Syncs.active is None or any(getattr(one, "gpu", None) for one in (source, target)):
+        return
+    whole = ((torch.empty(0, dtype=torch.uint8).set_(one), one) for one in (source, target))
+    of, to = (VirtualTensor(one, 0) if isinstance(storage, VirtualStorage) else one for one, storage in whole)
+    virtual = [of] if is_virtual(of) else []
+    Syncs.active.ran(overload_of(torch.ops.aten._to_copy.default), ((of,), {}), virtual, to, None)
 
 
 _pinned: dict[int, StorageWeakRef] = {}

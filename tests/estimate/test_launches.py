@@ -1,0 +1,96 @@
+"""Launches of a program's operators as they are followed: what depends on arguments, and on the host's tensors."""
+
+import copy
+import io
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from steptrace.documents.operators import OperatorCalls
+from steptrace.estimate.launches import launches
+from steptrace.estimate.step import moved_bytes
+from steptrace.predict import predict_syncs
+
+
+def followed(code: str) -> tuple[OperatorCalls, ...]:
+    """The operators of an expression of these names."""
+    with predict_syncs() as syncs:
+        names: dict[str, Any] = {
+            "torch": torch, "copy": copy, "io": io, "x": torch.arange(8.0).to("cuda"), "m": torch.ones(4, 4).to("cuda"),
+            "i": torch.arange(8).to("cuda"), "b": torch.tensor([True, False] * 4).to("cuda"), "host": torch.ones(8),
+            "square": torch.ones(4, 4), "y": torch.ones(8).to("cuda"), "lin": nn.Linear(4, 4).to("cuda"),
+            "file": io.BytesIO(),
+        }  # fmt: skip
+        syncs.reset()
+        exec(code, names)
+        return syncs.operators
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("x.topk(3)", 2),
+        ("x.topk(3, sorted=False)", 1),
+        ("torch.histc(x, 4)", 5),
+        ("torch.histc(x, 4, 0, 1)", 2),
+        ("torch.multinomial(x, 1, replacement=True)", 12),
+        ("torch.multinomial(x, 2, replacement=True)", 6),
+        ("torch.multinomial(m, 2, replacement=True)", 5),
+        ("torch.unique(m, dim=0)", 5),
+        ("torch.unique(m, dim=1, return_inverse=True)", 11),
+        ("torch.unique_consecutive(x)", 3),
+        ("torch.unique_consecutive(x, return_inverse=True)", 6),
+        ("torch.unique_consecutive(x, dim=0, return_counts=True)", 8),
+        ("torch.segment_reduce(x, 'sum', offsets=torch.tensor([0, 8]).to('cuda'))", 3),
+        ("torch.segment_reduce(x, 'sum', lengths=i[7:], unsafe=True)", 5),
+        ("torch.segment_reduce(x[:7], 'sum', lengths=i[7:])", 11),
+        ("y.index_put_((i,), x)", 1),
+        ("y.index_put((i,), x)", 2),
+        ("y.index_put_((i,), x, accumulate=True)", 11),
+        ("y.index_put_((i,), x[0], accumulate=True)", 12),
+        ("m.index_put_((i[:4], i[:4]), x[:4], accumulate=True)", 19),
+        ("x.requires_grad_()[i].backward(x)", 8),
+        ("m.to_sparse().to_dense()", 10),
+        ("m.to_sparse_csr().to_dense()", 32),
+        ("m.to_sparse() @ m", 16),
+        ("host.half().to('cuda', torch.float32)", 1),
+        ("host.half().to('cuda', torch.float32, non_blocking=True)", 2),
+        ("square.t().to('cuda')", 1),
+        ("square.t().to('cuda', torch.float16)", 2),
+        ("m.t().copy_(square)", 2),
+        ("m.copy_(host[::2])", 1),
+        ("x.to('cpu', torch.float64)", 1),
+        ("x.to('cpu', torch.float64, non_blocking=True)", 2),
+        ("m.t().to('cpu', torch.float64, non_blocking=True)", 3),
+        ("x[::2].to('cpu', torch.float64, non_blocking=True)", 2),
+        ("square.copy_(m.t())", 2),
+        ("square.copy_(x[:4])", 2),
+        ("x.copy_(x.view(8))", 0),
+        ("m.copy_(x[:4])", 1),
+        ("lin.load_state_dict(lin.state_dict())", 0),
+        ("copy.deepcopy(x)", 1),
+        ("torch.save([x, m, x], file)", 2),
+        ("torch.save([x, m], file); file.seek(0); torch.load(file)", 4),
+    ],
+)
+def test_launches_are_those_of_the_stand_in_device(code: str, expected: int) -> None:
+    assert sum(launches(call) * call.calls for call in followed(code)) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("torch.ones(8, dtype=torch.uint8).to('cuda', torch.float32, non_blocking=True)", 8),
+        ("torch.ones(8, dtype=torch.uint8).to('cuda', torch.float32)", 32),
+        ("x.copy_(host)", 32),
+        ("host.copy_(x)", 32),
+        ("x.to('cpu', torch.float64, non_blocking=True)", 64),
+        ("x.to('cpu', torch.float64)", 32),
+    ],
+)
+def test_what_goes_over_the_bus_is_cast_by_the_host_where_it_waits(code: str, expected: int) -> None:
+    (copied,) = followed(code)
+    assert moved_bytes(copied) == expected
