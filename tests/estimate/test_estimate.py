@@ -244,6 +244,7 @@ TRANSPOSED = TensorSpec(shape=(4, 2), strides=(1, 4), dtype="int64")
 SLICE = TensorSpec(shape=(2, 6, 6), strides=(72, 6, 1), dtype="float32")
 EXPANDED = TensorSpec(shape=(8, 128), strides=(0, 0), dtype="float32")
 IMAGES = TensorSpec(shape=(8, 16, 32, 32), strides=(16384, 1, 512, 16), dtype="float32")
+IMAGES_16 = TensorSpec(shape=IMAGES.shape, strides=IMAGES.strides, dtype="bfloat16")
 
 
 @pytest.mark.parametrize(
@@ -277,6 +278,12 @@ IMAGES = TensorSpec(shape=(8, 16, 32, 32), strides=(16384, 1, 512, 16), dtype="f
         ("aten.addmm.default", [tensor(4, 8), tensor(4, 4), tensor(4, 8)], [tensor(4, 8)], 2),
         ("aten.native_batch_norm.default", [tensor(8, 4, 9, 9)] + [tensor(4)] * 4, [tensor(8, 4, 9, 9)], 1),
         ("aten.native_batch_norm.default", [tensor(8, 4)] + [tensor(4)] * 4, [tensor(8, 4)], 3),
+        ("aten.native_batch_norm.default", [tensor(2048, 64)] + [tensor(64)] * 4, [tensor(2048, 64)], 4),
+        ("aten.native_batch_norm_backward.default", [tensor(8, 4)] * 2 + [tensor(4)] * 5, [tensor(8, 4)], 2),
+        ("aten.native_batch_norm_backward.default", [tensor(8, 4)] * 2 + [tensor(4)] * 4, [tensor(8, 4)], 3),
+        ("aten.native_batch_norm_backward.default", [tensor(8, 4, 9)] * 2 + [tensor(4)] * 5, [tensor(8, 4, 9)], 1),
+        ("aten.native_batch_norm_backward.default", [SLICE, tensor(2, 6, 6)] + [tensor(6)] * 5, [tensor(2, 6, 6)], 2),
+        ("aten.native_batch_norm_backward.default", [IMAGES_16] * 2 + [tensor(16)] * 5, [IMAGES_16], 2),
         ("aten.convolution.default", [tensor(8, 16, 32, 32), tensor(8, 16, 3, 3)], [tensor(8, 8, 30, 30)], 1),
         ("aten.convolution.default", [IMAGES, tensor(8, 16, 3, 3)], [tensor(8, 8, 30, 30)], 2),
         ("aten.convolution.default", [IMAGES, tensor(8, 16, 1, 1)], [tensor(8, 8, 32, 32)], 1),

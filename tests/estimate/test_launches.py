@@ -21,6 +21,7 @@ def followed(code: str) -> tuple[OperatorCalls, ...]:
             "torch": torch, "copy": copy, "io": io, "x": torch.arange(8.0).to("cuda"), "m": torch.ones(4, 4).to("cuda"),
             "i": torch.arange(8).to("cuda"), "b": torch.tensor([True, False] * 4).to("cuda"), "host": torch.ones(8),
             "square": torch.ones(4, 4), "y": torch.ones(8).to("cuda"), "lin": nn.Linear(4, 4).to("cuda"),
+            "norm": nn.BatchNorm2d(3).to("cuda"), "images": torch.ones(2, 3, 4, 4, requires_grad=True).to("cuda"),
             "file": io.BytesIO(),
         }  # fmt: skip
         syncs.reset()
@@ -71,6 +72,8 @@ def followed(code: str) -> tuple[OperatorCalls, ...]:
         ("x.copy_(x.view(8))", 0),
         ("m.copy_(x[:4])", 1),
         ("lin.load_state_dict(lin.state_dict())", 0),
+        ("norm(images).sum().backward()", 7),
+        ("norm.eval()(images).sum().backward()", 5),
         ("copy.deepcopy(x)", 1),
         ("torch.save([x, m, x], file)", 2),
         ("torch.save([x, m], file); file.seek(0); torch.load(file)", 4),

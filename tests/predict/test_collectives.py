@@ -11,6 +11,7 @@ from torch import distributed as dist
 from torch import nn
 
 from steptrace.predict import collectives, predict_syncs
+from steptrace.predict.memory import allocator
 from steptrace.predict.recorder import Syncs
 
 
@@ -134,3 +135,16 @@ def test_the_generator_s_state_has_the_size_of_a_gpu_s() -> None:
         torch.manual_seed(7)
         state = torch.cuda.get_rng_state()
         assert (state.dtype, state.tolist()) == (torch.uint8, [7, *[0] * 15])
+
+
+def test_what_a_collective_gave_is_freed_once_it_was_waited_for() -> None:
+    with job("nccl"):
+        values = torch.ones(10**6, device="cuda")
+        before = allocator().live
+        works = [dist.all_reduce(values + 1, async_op=True) for _ in range(2)]
+        assert allocator().live > before
+        works[0].wait()
+        (reduced,) = works[1].get_future().wait()
+        assert (works[0].is_completed(), works[0].wait(), reduced.sum().item()) == (True, True, 2e6)
+        del reduced
+        assert allocator().live == before

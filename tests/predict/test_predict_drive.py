@@ -1,6 +1,7 @@
 """Whole training steps: the masked losses, box losses, resolved configs and functions, and the command line."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -104,6 +105,32 @@ def test_precision(autocast: str, scaler: bool, expected: int, write: Callable[[
     prediction = predict_config(write(value))
     assert prediction.total == expected
     assert [site.label for site in prediction.sites] == ["optimizer"] * expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "per_parameter"),
+    [({}, 2), ({"gradient_as_bucket_view": True}, 1), ({"static_graph": True}, 2), ({"comm_hook": "bf16"}, 2)],
+)
+def test_of_several_ranks_one_copies_and_reduces_its_gradients(
+    settings: dict[str, Any], per_parameter: int, write: Callable[[dict[str, Any]], Path]
+) -> None:
+    def followed(**distributed: Any) -> tuple[Counter[str], int]:
+        value = config()
+        value["distributed"] |= distributed
+        prediction = predict_config(write(value))
+        assert (prediction.total, prediction.unknown) == (0, ())
+        calls: Counter[str] = Counter()
+        for call in prediction.operator_calls:
+            calls[call.name] += call.calls
+        return calls, prediction.peak_memory_bytes or 0
+
+    (alone, peak), (of_rank, with_buckets) = followed(), followed(world_size=2, **settings)
+    copies = sum(of_rank[name] for name in ("aten.mul.out", "aten.copy_.default"))
+    parameters, of_hook = 6, "comm_hook" in settings
+    assert of_rank["c10d.allreduce_.default"] == 1
+    assert copies == per_parameter * parameters + of_hook
+    assert with_buckets > peak
+    assert followed() == (alone, peak)
 
 
 def test_a_compiled_model_is_followed_uncompiled_and_that_is_said(write: Callable[[dict[str, Any]], Path]) -> None:

@@ -10,9 +10,8 @@ import pytest
 EXTENSION = Path(__file__).parents[2] / "ext" / "giou" / "python"
 #: What the article's four stages of a loss are known to make, see docs/syncs.md.
 MASKED_LOSS = {"boolean_mask": 6, "where": 4, "sort": 3, "ignore_index": 0}
-#: Behind a group norm the virtual device keeps the channels last, where CUDA copies to and fro.
-CONVERTED = {"channels_last"}
-#: A study of two ranks. What they send each other, and copy for it, is in no estimate: one process alone compares.
+#: A study of two ranks, with one process alone. DistributedDataParallel itself reads times now and then, which waits, and
+#: NCCL may hold on to a bucket for a while that is no more in use.
 RANKS, ALONE = "all_reduce", "one_process"
 STUDIES = ["masked_loss", "giou", "giou_as_published", "giou_heavy", "memory", "input_pipeline", "precision", RANKS]
 
@@ -33,14 +32,11 @@ def test_predicted_warned_and_traced_agree(study: str) -> None:
     rows = [row.split() for row in done.stdout.splitlines()[1:]]
     found = {variant: [float(figure) for figure in figures] for _, variant, *figures in rows}
     assert found
-    if study == RANKS:
-        several = {name: figures for name, figures in found.items() if name != ALONE}
-        assert {name: figures for name, figures in several.items() if figures[3] >= figures[4]} == {}
-        found = {ALONE: found[ALONE]}
-    assert {name: figures[:3] for name, figures in found.items() if len(set(figures[:3])) > 1} == {}
+    syncs = {name: figures[: 2 if study == RANKS and name != ALONE else 3] for name, figures in found.items()}
+    assert {name: counts for name, counts in syncs.items() if len(set(counts)) > 1} == {}
     if study == "masked_loss":
         assert {name: figures[0] for name, figures in found.items()} == MASKED_LOSS
-    launched = {name: figures[3:5] for name, figures in found.items() if name not in CONVERTED}
+    launched = {name: figures[3:5] for name, figures in found.items()}
     assert {name: pair for name, pair in launched.items() if pair[0] != pytest.approx(pair[1], rel=0.02)} == {}
     peaks = {name: figures[5:7] for name, figures in found.items()}
-    assert {name: pair for name, pair in peaks.items() if pair[0] != pytest.approx(pair[1], rel=0.05)} == {}
+    assert {name: pair for name, pair in peaks.items() if pair[0] != pytest.approx(pair[1], rel=0.1 if study == RANKS else 0.05)} == {}

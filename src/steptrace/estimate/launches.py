@@ -37,6 +37,8 @@ _RANDOM_BITS: Final = 40
 _TILE: Final = 4096
 #: Attention computes with a position's heads side by side.
 _HEADS_INSIDE: Final = (0, 2, 1, 3)
+#: From so many blocks on they share the rows of a channel, see flexible_launch_configs in Normalization.cuh.
+_SHARED_ROWS: Final = 8
 _MANY_ROWS: Final = 65536
 _SHORT_ROW: Final = 2112
 
@@ -96,10 +98,30 @@ def _convolution_backward(call: OperatorCalls) -> int:
 
 
 def _batch_norm(call: OperatorCalls) -> int:
-    """One by cuDNN, which takes images with weight and bias, but not in bfloat16."""
-    given = call.inputs[0]
-    by_cudnn = len(given.shape) > 2 and len(call.inputs) > 3 and given.dtype != "bfloat16"
-    return 1 if by_cudnn else _LAUNCHES["native_batch_norm"]
+    """One by cuDNN; else the statistics of many rows with the channels last are added up by blocks that count."""
+    images = call.inputs[0]
+    if _normalised_by_cudnn(images, has_weight=len(call.inputs) > 3):
+        return 1
+    channels = images.shape[1]
+    rows, width = elements(images) // channels, min(1 << channels.bit_length() - 1, 32)
+    return 3 + (_channels_lie_last(images) and -(-rows // (16 * 512 // width)) >= _SHARED_ROWS)
+
+
+def _batch_norm_backward(call: OperatorCalls) -> int:
+    """Means and variances come in pairs, so that an odd number of tensors has a weight among them."""
+    gradient, images = call.inputs[:2]
+    has_weight = len(call.inputs) % 2 == 1
+    if call.arguments.get("train", True) and _normalised_by_cudnn(images, has_weight=has_weight):
+        return 1 + other_layouts((images,), gradient)
+    return 2 + (not has_weight) if _channels_lie_last(images) else 1
+
+
+def _normalised_by_cudnn(images: TensorSpec, *, has_weight: bool) -> bool:
+    return len(images.shape) > 2 and has_weight and images.dtype != "bfloat16"
+
+
+def _channels_lie_last(images: TensorSpec) -> bool:
+    return len(images.shape) == 2 or channels_last((images,))
 
 
 def _nonzero(flags: TensorSpec) -> int:
@@ -266,6 +288,7 @@ _SPECIAL: Final[Mapping[str, Callable[[OperatorCalls], int]]] = {
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
     "native_batch_norm": _batch_norm,
+    "native_batch_norm_backward": _batch_norm_backward,
     "native_layer_norm_backward": _layer_norm_backward,
     "nonzero": lambda call: _nonzero(call.inputs[0]),
     "masked_select": lambda call: 1 + _nonzero(call.inputs[-1]),

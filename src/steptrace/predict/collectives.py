@@ -90,25 +90,27 @@ def judge(name: str, arguments: Mapping[str, Any], recorder: Syncs) -> None:
 
 
 class _Work(_WorkBase):  # type: ignore[misc]
-    """A collective under way, whose results are tensors of the virtual device."""
+    """A collective under way, whose results are tensors of the virtual device; both are held until it is waited for."""
 
     def __init__(self, real: Any, results: Any) -> None:
         super().__init__()
-        self._work, self._results = dist.Work.unbox(real), results
+        self._work: Any = dist.Work.unbox(real)
+        self._results = results
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait for the other ranks, which on a GPU its stream would do."""
-        return bool(self._work.wait() if timeout is None else self._work.wait(timeout))
+        work, self._work, self._results = self._work, None, None
+        return work is None or bool(work.wait() if timeout is None else work.wait(timeout))
 
     def is_completed(self) -> bool:
         """Whether all ranks have come to it."""
-        return bool(self._work.is_completed())
+        return self._work is None or bool(self._work.is_completed())
 
     def get_future(self) -> Any:
         """The results."""
+        results, future = self._results, torch.futures.Future[Any]()
         self.wait()
-        future: Any = torch.futures.Future()
-        future.set_result(self._results)
+        future.set_result(results)
         return future
 
 

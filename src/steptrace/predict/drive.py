@@ -1,10 +1,13 @@
 """Drives the training step of a resolved config on the virtual device.
 
 A first step creates what later ones find (optimizer states, the scale of a gradient scaler, caches), so a second one
-is predicted, by the loop of the trainings. Of several ranks one is followed, by itself: what they tell each other is no
-part of it.
+is predicted, by the loop of the trainings. Of several ranks one is followed, in a group of its own, which copies and
+reduces gradients as a larger one does. Its buckets are laid out anew in the second step, or with a static graph in the
+third one, so the fourth is predicted.
 """
 
+import gc
+import os
 import sys
 import traceback
 from collections.abc import Callable, Generator
@@ -14,6 +17,7 @@ from pathlib import Path
 
 import torch
 from omegaconf import DictConfig
+from torch import distributed as dist
 
 from steptrace.engine.call_site import LOOK_PAST
 from steptrace.errors import PredictError, SteptraceError
@@ -22,16 +26,17 @@ from steptrace.predict.fault import fault_report
 from steptrace.predict.recorder import Prediction
 from steptrace.predict.reroute import predict_syncs
 from steptrace.predict.rule import declared_rules
+from steptrace.train.distributed import ALONE, DistInfo
 from steptrace.train.loop import train_step
 from steptrace.train.setup import assembled, build_loader, endless, load_config
 
 Step = Callable[[], object]
-#: Steps that are followed.
+#: Of so many steps there are samples; further steps see them again.
 _STEPS = 2
 
 
 def predict_config(path: Path, *, batch_size: int | None = None) -> Prediction:
-    """Predict the second training step of a resolved config on CUDA, whatever device the config names.
+    """Predict a training step of a resolved config on CUDA, whatever device the config names.
 
     A model or loss that calls operators of its own can say what they do on CUDA: `predict_rules`, an attribute or
     property with rows as mappings (`op`, `syncs` per call, `source`, `reason`, optionally `kind`).
@@ -48,12 +53,14 @@ def predict_config(path: Path, *, batch_size: int | None = None) -> Prediction:
         config = load_config(path)
         config.data.update(num_workers=0, shuffle=False, batch_size=batch_size or config.data.batch_size)
         _fit_data(config)
-        prediction = _predict_second(lambda: _training_step(config), where=str(path))
+        with _of_group(config.distributed.world_size) as rank:
+            before = 1 if rank.alone else 3
+            prediction = _predict_step(lambda: _training_step(config, rank), before, where=str(path))
     return replace(prediction, batch_size=config.data.batch_size)
 
 
 def _fit_data(config: DictConfig) -> None:
-    """Two steps need few samples, and some of our data sets write a GPU's thousands of images when they are made.
+    """A few steps need few samples, and some of our data sets write a GPU's thousands of images when they are made.
 
     What the `length` of somebody else's data set means is not known.
     """
@@ -62,11 +69,27 @@ def _fit_data(config: DictConfig) -> None:
         dataset.length = _STEPS * config.step.accumulate * config.data.batch_size
 
 
-def _predict_second(load: Callable[[], Step], *, where: str) -> Prediction:
+@contextmanager
+def _of_group(size: int) -> Generator[DistInfo]:
+    """The first of so many ranks, in a group without the others."""
+    if size == 1 or dist.is_initialized():
+        yield ALONE
+        return
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # else gloo looks up the machine's name, which may not resolve
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    try:
+        yield DistInfo(world_size=size)
+    finally:
+        gc.collect()  # no model may outlive the group
+        dist.destroy_process_group()
+
+
+def _predict_step(load: Callable[[], Step], before: int, *, where: str) -> Prediction:
     with predict_syncs() as syncs:
         try:
             step = load()
-            step()
+            for _ in range(before):
+                step()
             syncs.reset()
             syncs.batch_arrives()
             step()
@@ -101,12 +124,12 @@ def _process_unchanged() -> Generator[None]:
         torch.backends.cudnn.allow_tf32 = convolutions
 
 
-def _training_step(config: DictConfig) -> Step:
+def _training_step(config: DictConfig, rank: DistInfo) -> Step:
     """The config's training step on "cuda", built from its seed, without the processes of a loader: they make no syncs.
 
     A compiled model is followed as its eager one, and a note tells that it is another one.
     """
     device = torch.device("cuda")
-    training = assembled(config, device, config.seed, lambda: endless(build_loader(config, device, config.seed)))
+    training = assembled(config, device, config.seed, lambda: endless(build_loader(config, device, config.seed)), rank)
     extend_rules([*declared_rules(training.model), *declared_rules(training.loss)])
     return lambda: train_step(training)
