@@ -215,10 +215,11 @@ _CUDNN = "sm80_xmma_dgrad_implicit_gemm_indexed_tf32f32_nhwckrsc_nchw_tilesize{}
         ),
         (
             [_CUDNN.format("128x128x16"), _CUDNN.format("256x64x16")],
-            ["sm80_xmma_dgrad_impl…tilesize128x128x16_stage4_execute_kern…",
-             "sm80_xmma_dgrad_impl…tilesize256x64x16_stage4_execute_kerne…"],
+            ["sm80_xmma_dgrad_implicit_gemm_indexed_tf32f32_nhwckrsc_nchw… <tilesize128x128x16>",
+             "sm80_xmma_dgrad_implicit_gemm_indexed_tf32f32_nhwckrsc_nchw… <tilesize256x64x16>"],
         ),
-        (["x::gemm<1>(int)", "y::gemm<1>(int)"], ["gemm #1", "gemm #2"]),
+        (["x::gemm<1>(int)", "y::gemm<1>(int)"], ["gemm <x>", "gemm <y>"]),
+        (["gemm<1, 2>(int)", "gemm<2, 1>(int)"], ["gemm #1", "gemm #2"]),
         (["x::gemm<1>(int)", "mm"], ["gemm", "mm"]),
     ],
 )  # fmt: skip
