@@ -215,8 +215,8 @@ _CUDNN = "sm80_xmma_dgrad_implicit_gemm_indexed_tf32f32_nhwckrsc_nchw_tilesize{}
         ),
         (
             [_CUDNN.format("128x128x16"), _CUDNN.format("256x64x16")],
-            ["sm80_xmma_dgrad_implicit_gemm_indexed_tf32f32_nhwckrsc_nchw… <tilesize128x128x16>",
-             "sm80_xmma_dgrad_implicit_gemm_indexed_tf32f32_nhwckrsc_nchw… <tilesize256x64x16>"],
+            ["sm80_xmma_dgrad…el_cudnn_infer <tilesize128x128x16>",
+             "sm80_xmma_dgrad…el_cudnn_infer <tilesize256x64x16>"],
         ),
         (["x::gemm<1>(int)", "y::gemm<1>(int)"], ["gemm <x>", "gemm <y>"]),
         (["gemm<1, 2>(int)", "gemm<2, 1>(int)"], ["gemm #1", "gemm #2"]),

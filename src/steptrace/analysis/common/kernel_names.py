@@ -72,8 +72,9 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
         words = [dict.fromkeys(_WORD.findall(name)) for name in group]
         shared = set.intersection(*map(set, words)) | _SILENT
         for name, own in zip(group, words, strict=True):
-            part = ", ".join(word for word in own if word not in shared)
-            result[name] = f"{short} <{clipped(part, _LONGEST_PART)}>" if part and len(group) > 1 else short
+            part, full = ", ".join(word for word in own if word not in shared), full_short_name(name)
+            both_ends = full if len(full) <= _SHORT else clipped(full, _SHORT - _LONGEST_PART)
+            result[name] = f"{both_ends} <{clipped(part, _LONGEST_PART)}>" if part and len(group) > 1 else short
     # Names that are still equal get numbers.
     often, before = Counter(result.values()), Counter[str]()
     for name, text in result.items():
