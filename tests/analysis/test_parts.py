@@ -12,7 +12,9 @@ from recorded import NAMES, TRACES, needs_traces, recorded
 from steptrace import intervals
 from steptrace.analysis.common.division import CAUSES, divide, gpu_division, gpu_window
 from steptrace.analysis.common.steps import HOST_PARTS
+from steptrace.analysis.kernels.formats import kernel_formats, precision_of
 from steptrace.analysis.overview import busy_pct, overview
+from steptrace.analysis.quality import quality
 from steptrace.trace.link import read_trace
 
 
@@ -48,6 +50,16 @@ def test_the_window_begins_when_the_work_of_unrecorded_steps_has_ended() -> None
     assert found is not None
     assert (found.steps, found.window_ns) == (2, 400)
     assert {name: ns for name, ns in found.parts_ns.items() if ns} == {"compute": 400}
+    # Nor is that work the steps' own: neither among operators and number formats, nor missing its launch.
+    assert [(row.name, row.device_self_ns, row.share) for row in found.operators] == [("aten::mm", 400, 1.0)]
+    assert sum(precision_of(kernel_formats(builder.trace())).kernel_ns.values()) == 400
+    assert not quality(builder.trace()).warnings
+    builder.gpu("gemm", 600, 50, correlation=9_998)  # after work with a launch: lost, and not left over
+    trace = builder.trace()
+    again = overview(trace)
+    assert again is not None
+    assert {row.name: row.device_self_ns for row in again.operators} == {"aten::mm": 400, None: 50}
+    assert quality(trace).warnings[0].startswith("1 of 3 GPU activities have no launch in the trace; ")
 
 
 def test_idle_has_its_cause_and_the_loader_its_share_before_the_first_work() -> None:

@@ -58,8 +58,8 @@ def overview(trace: Trace) -> Overview | None:
 def top_operators(trace: Trace) -> pd.DataFrame:
     """The operators by their own time (table `top_operators`): the GPU's, or without a GPU the host's.
 
-    All GPU time gets a row, communication under the operator that launched it, work without one under null, so shares
-    are of all GPU time. Operators without GPU work follow; wrappers of the autograd engine are left out.
+    All GPU time of the steps gets a row, communication under the operator that launched it, work without one under
+    null, so shares are of all of it. Operators without GPU work follow; wrappers of the autograd engine are left out.
     """
     tree = call_tree(trace)
     by_name = tree[(tree["kind"] == "op").to_numpy()].groupby("name", observed=True)["host_self_ns"]

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from steptrace import format as fmt
 from steptrace import intervals
+from steptrace.analysis.common.busy import left_over
 from steptrace.analysis.common.rows import rows
 from steptrace.documents.quality import Quality, QualityCheck
 from steptrace.documents.table import frame_of
@@ -84,7 +85,8 @@ def _gpu_work(trace: Trace) -> QualityCheck:
 
 
 def _linked(trace: Trace) -> QualityCheck:
-    missing, of = int(trace.kernels["launch"].isna().sum()), len(trace.kernels)
+    own = trace.kernels["launch"][~left_over(trace)]
+    missing, of = int(own.isna().sum()), len(own)
     says = f"{missing} of {of} GPU activities have no launch in the trace"
     return QualityCheck("GPU work linked to its launch", missing, of, 1 - missing / of < LAUNCH_COVERAGE, says)
 

@@ -40,6 +40,23 @@ def activity(trace: Trace) -> Activity:
     return Activity(len(kernels), intervals.union(every), compute, comm, memory)
 
 
+@once
+def left_over(trace: Trace) -> NDArray[np.bool_]:
+    """Which of `kernels` the analysed GPU did for steps before the recorded ones: no launch, before all that has one.
+
+    A host that runs ahead leaves such work. It is no work of the recorded steps, so no figure per step counts it; a
+    trace without steps has none.
+    """
+    work = trace.kernels
+    here = (work["device"] == trace.device).to_numpy()
+    linked = here & work["launch"].notna().to_numpy()
+    if not len(trace.steps) or not linked.any():
+        return np.zeros(len(work), dtype=bool)
+    start = work["ts"].to_numpy()
+    earlier: NDArray[np.bool_] = here & ~linked & (start < start[linked].min())
+    return earlier
+
+
 def sm_weighted_ns(trace: Trace, start: int, end: int) -> float | None:
     """How much of a window's time the GPU's multiprocessors had a block to run, in ns.
 

@@ -16,6 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api.types import union_categoricals
 
+from steptrace.analysis.common.busy import left_over
 from steptrace.compiled import compiled
 from steptrace.documents.base import Document, field
 from steptrace.documents.column import key
@@ -179,10 +180,13 @@ def kernel_origins(trace: Trace) -> pd.DataFrame:
 def device_time_by(trace: Trace, keys: list[str]) -> pd.DataFrame:
     """GPU activities by some columns of `kernel_origins`, the most time first; unknown values are a group too.
 
+    Work left over from steps before the recorded ones is none of theirs.
+
     Returns the keys, `kernels` (count), `device_ns` (lengths, summed over all streams), `backward_ns` (its part in the
     backward pass) and `share` (of the sum over all groups, 0 to 1).
     """
-    dur, origins = trace.kernels["dur"].to_numpy(), kernel_origins(trace)
+    own = ~left_over(trace)
+    dur, origins = trace.kernels["dur"].to_numpy()[own], kernel_origins(trace)[own]
     backward = origins["phase"].to_numpy(dtype=object) == "backward"
     work = origins[keys].assign(kernels=1, device_ns=dur, backward_ns=np.where(backward, dur, 0))
     table = work.groupby(keys, dropna=False, sort=True).sum().reset_index()

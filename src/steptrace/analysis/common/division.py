@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from steptrace import intervals
-from steptrace.analysis.common.busy import activity
+from steptrace.analysis.common.busy import activity, left_over
 from steptrace.analysis.common.launches import waits_for_event
 from steptrace.analysis.common.steps import HOST_PARTS, labelled_parts, unlabelled_parts
 from steptrace.intervals import Ints, Spans
@@ -98,15 +98,8 @@ def gpu_window(trace: Trace) -> tuple[int, int]:
     if len(trace.steps) == 0:
         return activity(trace).span
     first, end = trace.steps_span
-    return min(max(first, _left_over(trace)), end), end
-
-
-def _left_over(trace: Trace) -> int:
-    """The end of a GPU's work from steps before the recorded ones: work without a launch, before all other."""
-    work = trace.kernels[trace.kernels["device"] == trace.device]
-    linked = work["launch"].notna()
-    earlier = work[~linked & (work["ts"] < work["ts"][linked].min())]
-    return int((earlier["ts"] + earlier["dur"]).max()) if len(earlier) and linked.any() else 0
+    earlier = trace.kernels[left_over(trace)]
+    return min(max(first, int((earlier["ts"] + earlier["dur"]).max()) if len(earlier) else 0), end), end
 
 
 @once

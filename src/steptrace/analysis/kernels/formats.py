@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from steptrace.analysis.common.busy import left_over
 from steptrace.analysis.common.kernel_names import short_names
 from steptrace.analysis.common.rows import rows
 from steptrace.documents.kernels import KernelFormat as KernelFormatRow
@@ -206,9 +207,11 @@ def kernel_formats(trace: Trace) -> pd.DataFrame:
 
     A kernel is eligible for tensor cores if its name is that of a matrix product, a convolution or attention, or if
     the operator that launched it is one and its name is not that of a helper (layout, split-K sums, elementwise).
+    Work left over from steps before the recorded ones is left out.
     """
     kernels = trace.kernels
-    chosen = np.flatnonzero((kernels["device"] == trace.device).to_numpy() & (kernels["kind"] == "compute").to_numpy())
+    own = (kernels["device"] == trace.device).to_numpy() & ~left_over(trace)
+    chosen = np.flatnonzero(own & (kernels["kind"] == "compute").to_numpy())
     op = launching_op(trace)[chosen]
     codes = pd.DataFrame(
         {
