@@ -76,15 +76,15 @@ def main() -> int:
         print("not measured: no study has results here; make some with `make report`, or name a folder of them")
         return 0
     checkouts = [HERE, *([options.against.resolve()] if options.against else [])]
-    found = measure(checkouts, study.resolve(), options.rounds)
+    measured = measure(checkouts, study.resolve(), options.rounds)
     print(f"{study.name}, medians of {options.rounds} rounds; CPU s (s on the clock)")
-    for checkout, row in found.items():
+    for checkout, row in measured.items():
         fresh = f"{row['process_cpu_s']:.2f} ({row['process_s']:.2f})"
         again = f"{row['another_page_cpu_s']:.2f} ({row['another_page_s']:.2f})"
         print(f"  page in a process of its own {fresh}, another page in it {again}: {checkout}")
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
-    return int(found[str(HERE)]["another_page_cpu_s"] >= LIMIT_S)
+        options.json.write_text(json.dumps(measured, indent=1) + "\n")
+    return int(measured[str(HERE)]["another_page_cpu_s"] >= LIMIT_S)
 
 
 if __name__ == "__main__":

@@ -116,17 +116,17 @@ def _within(regime: Regime, shape: tuple[int, ...], rng: np.random.Generator) ->
     return np.asarray(noise)
 
 
-def verdicts(found: dict[str, Ratio]) -> dict[str, str | None]:
+def verdicts(compared: dict[str, Ratio]) -> dict[str, str | None]:
     """The verdicts of a study as compare.py reaches them."""
-    adjusted = holm({name: ratio.p_value for name, ratio in found.items() if ratio.p_value is not None})
-    return {name: verdict(ratio, adjusted.get(name), NOISE_FLOOR) for name, ratio in found.items()}
+    adjusted = holm({name: ratio.p_value for name, ratio in compared.items() if ratio.p_value is not None})
+    return {name: verdict(ratio, adjusted.get(name), NOISE_FLOOR) for name, ratio in compared.items()}
 
 
 def simulate(regime: Regime, runs: int, trials: int, seed: int) -> Outcome:
     """Run `trials` simulated studies of `regime` at `runs` repeats."""
     rng = np.random.default_rng(seed)
     covered = np.zeros(len(NAMES) - 1)
-    claims = found = 0
+    claims = gains = 0
     for _ in range(trials):
         medians = study_medians(regime, runs, rng)
         equal = ratios(medians, "baseline")
@@ -134,21 +134,21 @@ def simulate(regime: Regime, runs: int, trials: int, seed: int) -> Outcome:
         claims += any(word in ("faster", "slower") for word in verdicts(equal).values())
         # A variant that is faster by a factor has all its medians divided by it.
         quicker = medians | {"a": {repeat: value / GAIN for repeat, value in medians["a"].items()}}
-        found += verdicts(ratios(quicker, "baseline"))["a"] == "faster"
+        gains += verdicts(ratios(quicker, "baseline"))["a"] == "faster"
     shares = covered / trials
-    return Outcome(float(shares.mean()), float(shares.min()), claims / trials, found / trials)
+    return Outcome(float(shares.mean()), float(shares.min()), claims / trials, gains / trials)
 
 
 def found_share(candidates: int, runs: int, gain: float, trials: int, seed: int) -> float:
     """Share of studies that find one of `candidates` to be faster by `gain`, with medians that spread by 2 %."""
     rng = np.random.default_rng(seed)
-    found = 0
+    gains = 0
     for _ in range(trials):
         medians = np.exp(0.02 * rng.standard_normal((candidates + 1, runs)))
         medians[1] /= gain
         study = {str(index): dict(enumerate(variant)) for index, variant in enumerate(medians.tolist())}
-        found += verdicts(ratios(study, "0"))["1"] == "faster"
-    return found / trials
+        gains += verdicts(ratios(study, "0"))["1"] == "faster"
+    return gains / trials
 
 
 def bootstrap_covers(baseline: Floats, candidate: Floats, rng: np.random.Generator) -> bool:

@@ -38,12 +38,12 @@ def _filled(kind: msgspec.inspect.Type, part: Any) -> Any:
             return None
         structs = [one for one in map(_bare, kind.types) if isinstance(one, inspect.StructType)]
         lists = [one for one in map(_bare, kind.types) if isinstance(one, inspect.VarTupleType)]
-        found = structs if isinstance(part, Mapping) else lists
-        return _filled(found[0], part) if found else part
+        nested = structs if isinstance(part, Mapping) else lists
+        return _filled(nested[0], part) if nested else part
     if isinstance(kind, inspect.StructType) and isinstance(part, Mapping):
-        known = {field.encode_name: field for field in kind.fields}
-        given = {name: _filled(known[name].type, value) if name in known else value for name, value in part.items()}
-        lacking = {name: _empty(field.type) for name, field in known.items() if field.required and name not in given}
+        fields = {field.encode_name: field for field in kind.fields}
+        given = {name: _filled(fields[name].type, value) if name in fields else value for name, value in part.items()}
+        lacking = {name: _empty(field.type) for name, field in fields.items() if field.required and name not in given}
         return {**lacking, **given}
     if isinstance(kind, inspect.VarTupleType) and isinstance(part, list | tuple):
         return [_filled(kind.item_type, item) for item in part]

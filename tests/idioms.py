@@ -59,11 +59,11 @@ def read_table(path: Path = TABLE) -> list[Idiom]:
 
 def parse(line: str) -> Idiom:
     """One line of the table."""
-    found = _LINE.fullmatch(line)
-    assert found is not None, f"not a line of the table: {line!r}"
-    parts = found["counts"].rstrip("?").split("/")
+    match = _LINE.fullmatch(line)
+    assert match is not None, f"not a line of the table: {line!r}"
+    parts = match["counts"].rstrip("?").split("/")
     warned, traced, predicted = (int(part) for part in (parts if len(parts) == 3 else parts * 3))
-    return Idiom(found["code"], Counts(warned, traced, predicted, found["counts"].endswith("?")), found["reason"])
+    return Idiom(match["code"], Counts(warned, traced, predicted, match["counts"].endswith("?")), match["reason"])
 
 
 class _Twice(torch.autograd.Function):
@@ -176,15 +176,15 @@ def predict(codes: list[str]) -> dict[str, Counts]:
     """Predicted syncs of each idiom's second run."""
     from steptrace.predict import predict_syncs
 
-    found = {}
+    counted = {}
     with warnings.catch_warnings(), predict_syncs() as syncs:
         warnings.simplefilter("ignore")
         for code, run in steps(codes):
             run()
             syncs.reset()
             error = run()
-            found[code] = Counts(None, None, syncs.total, bool(syncs.unknown), error)
-    return found
+            counted[code] = Counts(None, None, syncs.total, bool(syncs.unknown), error)
+    return counted
 
 
 def measure(codes: list[str]) -> dict[str, Counts]:
@@ -206,12 +206,12 @@ def measure(codes: list[str]) -> dict[str, Counts]:
         trace = read_trace(path)
     spans = trace.labels.assign(name=trace.labels["name"].astype(str)).set_index("name")
     at = trace.syncs["ts"].to_numpy()
-    found = {}
+    counted = {}
     for number, code in enumerate(codes):
         start = int(spans.loc[f"idiom {number}", "ts"])
         end = start + int(spans.loc[f"idiom {number}", "dur"])
-        found[code] = Counts(warned[code][0], int(((at >= start) & (at < end)).sum()), None, error=warned[code][1])
-    return found
+        counted[code] = Counts(warned[code][0], int(((at >= start) & (at < end)).sum()), None, error=warned[code][1])
+    return counted
 
 
 def _warnings(run: Callable[[], str], label: str) -> tuple[int, str]:

@@ -212,10 +212,10 @@ def box_loss_with_products() -> Step:
     inputs, boxes = on_device(6, 8), on_device(6, 4)
 
     def loss() -> Tensor:
-        found = model(inputs)
-        corners = torch.minimum(found[:, 2:], boxes[:, 2:]) - torch.maximum(found[:, :2], boxes[:, :2])
+        predicted = model(inputs)
+        corners = torch.minimum(predicted[:, 2:], boxes[:, 2:]) - torch.maximum(predicted[:, :2], boxes[:, :2])
         shared = corners.clamp(min=0).prod(-1)
-        union = (found[:, 2:] - found[:, :2]).prod(-1) + (boxes[:, 2:] - boxes[:, :2]).prod(-1) - shared
+        union = (predicted[:, 2:] - predicted[:, :2]).prod(-1) + (boxes[:, 2:] - boxes[:, :2]).prod(-1) - shared
         return (1 - shared / union.clamp(min=1e-5)).mean()
 
     return trained(model, loss)

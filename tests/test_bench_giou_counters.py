@@ -94,7 +94,7 @@ def test_the_kernels_of_each_call_and_what_they_wait_for(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("written", "calls", "code", "said"),
+    ("written", "calls", "code", "reason"),
     [
         ("==ERROR== ERR_NVGPUCTRPERM: no permission\n", 2, 1, "ncu ended with 1: ==ERROR== ERR_NVGPUCTRPERM"),
         ("==WARNING== No kernels were profiled.\n", 2, 0, "ncu read no kernel; it wrote: ==WARNING== No kernels"),
@@ -102,10 +102,10 @@ def test_the_kernels_of_each_call_and_what_they_wait_for(tmp_path: Path) -> None
     ],
 )
 def test_counters_that_could_not_be_read_are_not_measured(
-    tmp_path: Path, written: str, calls: int, code: int, said: str
+    tmp_path: Path, written: str, calls: int, code: int, reason: str
 ) -> None:
     ended, _ = run(tmp_path, written=written, calls=calls, code=code)
-    assert str(ended).startswith(f"not measured: {said}")
+    assert str(ended).startswith(f"not measured: {reason}")
     assert not (tmp_path / "out.json").exists()
 
 

@@ -20,15 +20,15 @@ def test_it_measures_every_way_on_a_trace_given(tmp_path: Path) -> None:
         f"sys.argv = ['trace_load.py', {made!r}, '--mb', '0.3']\n"
         "trace_load.main()\n"
     )
-    said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
-    assert said.startswith("made.json, repeated to 0 MB of JSON")
+    output = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    assert output.startswith("made.json, repeated to 0 MB of JSON")
     for how in ("json.load", "columns", "steptrace"):
-        assert f"\n{how} " in said
-    assert "steptrace against json.load: " in said
+        assert f"\n{how} " in output
+    assert "steptrace against json.load: " in output
     for command in ("analyze --no-report", "analyze", "analyze (small)", "--help"):
-        assert re.search(rf"\n{re.escape(command)} +[\d.]+ +\d+\n", said)
-    assert "times the import of numpy and pandas" in said
-    assert "the same events in 0 and 0 MB" in said
+        assert re.search(rf"\n{re.escape(command)} +[\d.]+ +\d+\n", output)
+    assert "times the import of numpy and pandas" in output
+    assert "the same events in 0 and 0 MB" in output
 
 
 def test_another_checkout_stands_beside_this_one() -> None:
@@ -40,8 +40,8 @@ def test_another_checkout_stands_beside_this_one() -> None:
         "trace_load.COMMANDS = {'--help': trace_load.COMMANDS['--help']}\n"
         f"trace_load._commands(Path(), Path(), Path({str(BENCH.parents[1] / 'src')!r}))\n"
     )
-    said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
-    assert re.search(r"\n--help +[\d.]+ +\d+ +[\d.]+ +\d+ +[\d.]+x\n", said)
+    output = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    assert re.search(r"\n--help +[\d.]+ +\d+ +[\d.]+ +\d+ +[\d.]+x\n", output)
 
 
 def test_repeating_keeps_copies_apart(tmp_path: Path) -> None:

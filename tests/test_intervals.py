@@ -57,7 +57,7 @@ def test_enclosing_is_the_latest_open_start(rows: list[tuple[int, int, int]], qu
         open_ = [j for j in range(row) if group[j] == group[row] and end[j] > start[row]]
         assert parent == (open_[-1] if open_ else -1)
     query_group, times = (np.array([query[i] for query in queries], dtype=np.int64) for i in range(2))
-    found = intervals.enclosing(group, start, end, query_group, times)
-    for query, row in enumerate(found):
+    enclosing = intervals.enclosing(group, start, end, query_group, times)
+    for query, row in enumerate(enclosing):
         open_ = [j for j in range(len(rows)) if group[j] == query_group[query] and start[j] <= times[query] < end[j]]
         assert row == (open_[-1] if open_ else -1)

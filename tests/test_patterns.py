@@ -22,10 +22,10 @@ def patterns(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def test_patterns_end_at_the_very_end() -> None:
-    found = [
+    places = [
         f"{path.relative_to(ROOT)}:{line}" for path in FILES for line, text in patterns(path) if DOLLAR.search(text)
     ]
-    assert found == [], r"write \Z instead of $"
+    assert places == [], r"write \Z instead of $"
 
 
 def test_a_step_s_name_with_a_newline_is_none() -> None:

@@ -247,10 +247,10 @@ def _check_time(begun: float, text: bytes) -> None:
 
 def check(text: bytes, folder: Path) -> None:
     """Analyse a file of that content; raise where that is neither figures nor an error that names the file."""
-    path, said = folder / "trace.json", io.StringIO()
+    path, errors = folder / "trace.json", io.StringIO()
     path.write_bytes(text)
     begun = time.process_time()
-    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+    with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("error")
         # A page costs as much as all the rest: every eighth input has one.
         without_page = ["--no-report"] if zlib.crc32(text) % 8 else []
@@ -258,7 +258,7 @@ def check(text: bytes, folder: Path) -> None:
     _check_time(begun, text)
     assert code in (0, 2), f"exit code {code}"
     if code == 2:
-        assert str(path) in said.getvalue(), f"the message names no file: {said.getvalue()}"
+        assert str(path) in errors.getvalue(), f"the message names no file: {errors.getvalue()}"
     else:
         _check_numbers(json.loads((folder / "out" / "summary.json").read_bytes(), parse_constant=_refuse))
 

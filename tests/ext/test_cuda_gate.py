@@ -16,22 +16,22 @@ REGISTERS = {"float": 64, "double": 128}
 
 @pytest.fixture(scope="module")
 def nvcc(build: ModuleType) -> str:
-    found = build.find_nvcc()
-    if found is None:
+    compiler = build.find_nvcc()
+    if compiler is None:
         pytest.skip("no nvcc in CUDA_HOME, PATH or /usr/local/cuda/bin")
-    return found
+    return compiler
 
 
 @pytest.fixture(scope="module")
 def compiled(build: ModuleType, nvcc: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with each source's PTX, and in ptxas.txt what ptxas says about the kernels; warnings are errors."""
     folder = tmp_path_factory.mktemp("cuda")
-    said = ""
+    output = ""
     for source in build.KERNELS:
         command = build.kernel_command(nvcc, source, ["90"])
         assert command[command.index("-Werror") + 1] == "all-warnings"
-        said += build.run([*command, "--keep", "--keep-dir", str(folder), "-o", str(folder / f"{source}.o")])
-    (folder / "ptxas.txt").write_text(said)
+        output += build.run([*command, "--keep", "--keep-dir", str(folder), "-o", str(folder / f"{source}.o")])
+    (folder / "ptxas.txt").write_text(output)
     return folder
 
 
@@ -82,15 +82,15 @@ FLOAT_BY_FLOAT = "kernelIfff"
 
 
 def test_four_wide_loads_of_targets_are_under_way_before_the_first_is_used(accesses: dict[str, list[str]]) -> None:
-    found = 0
+    kernels = 0
     for name, kernel in accesses.items():
         if BY_TILE not in name and not (FLOAT_BY_FLOAT in name and BY_BOX in name):
             continue
         before = kernel[: next(i for i, access in enumerate(kernel) if access.startswith("st."))]
         scalars = ["ld.global.u64", before[1]] if "backward" in name else []  # valid and grad, used much later
         assert before == [*scalars, *["ld.global.nc.v4.u32"] * 4], name
-        found += 1
-    assert found == 2 * (6 + 1)
+        kernels += 1
+    assert kernels == 2 * (6 + 1)
 
 
 def test_aligned_boxes_are_read_and_written_whole(accesses: dict[str, list[str]]) -> None:

@@ -16,11 +16,11 @@ def test_a_prediction_knows_the_operators(make_boxes, make):
     expected = loss(predictions, targets).item()
     with predict_syncs(rules=declared_rules(loss)) as syncs:
         leaf = predictions.clone().pin_memory().to("cuda", non_blocking=True).requires_grad_()
-        found = loss(leaf, targets.clone().pin_memory().to("cuda", non_blocking=True))
-        found.backward()
+        value = loss(leaf, targets.clone().pin_memory().to("cuda", non_blocking=True))
+        value.backward()
         assert (syncs.total, syncs.unknown) == (0, [])
         assert leaf.grad.is_cuda
-        assert found.item() == pytest.approx(expected, rel=1e-6)
+        assert value.item() == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.usefixtures("ops")

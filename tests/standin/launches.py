@@ -111,14 +111,14 @@ def by_operator(events: list[dict[str, Any]]) -> dict[str, int]:
     for event in events:
         if event.get("cat") == "cpu_op" and "dur" in event:
             operators.setdefault(event["tid"], []).append(event)
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for event in events:
         if event.get("cat") in ("cuda_runtime", "cuda_driver") and event["name"] in (*_WORK, *_COPIES):
             running = operators.get(event["tid"], ())
             around = [one for one in running if one["ts"] <= event["ts"] < one["ts"] + one["dur"]]
             chain = [one["name"].partition("::")[2] for one in sorted(around, key=lambda one: (one["ts"], -one["dur"]))]
-            found[" > ".join(chain) or event["name"]] += 1
-    return dict(found)
+            counts[" > ".join(chain) or event["name"]] += 1
+    return dict(counts)
 
 
 def main(mode: str, names: list[str]) -> None:

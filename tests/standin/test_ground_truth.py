@@ -117,8 +117,8 @@ def analysed(
     if done.returncode == TOO_BUSY:
         pytest.skip("other processes held up the host in every recording: run it on an idle machine")
     assert done.returncode == 0, done.stderr
-    (found,) = msgspec.to_builtins(summarize([trace])[0])["traces"]
-    return program, found
+    (trace_summary,) = msgspec.to_builtins(summarize([trace])[0])["traces"]
+    return program, trace_summary
 
 
 def _takes(ns: int, expected_ms: float, *, tolerance: float = STEPS * HOST_MS) -> bool:

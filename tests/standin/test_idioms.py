@@ -59,6 +59,6 @@ def test_the_device_does_what_a_line_says(idiom: Idiom, measured: list[dict[str,
 
 @pytest.mark.parametrize("idiom", TABLE, ids=[idiom.code for idiom in TABLE])
 def test_the_cuda_build_predicts_what_a_line_says(idiom: Idiom, predicted: dict[str, Counts]) -> None:
-    found = predicted[idiom.code]
-    assert not found.error
-    assert (found.predicted, found.unknown) == (idiom.expected.predicted, idiom.expected.unknown)
+    counts = predicted[idiom.code]
+    assert not counts.error
+    assert (counts.predicted, counts.unknown) == (idiom.expected.predicted, idiom.expected.unknown)

@@ -52,9 +52,9 @@ def _variant(comparison: Comparison, name: str) -> VariantResult:
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_the_parts_of_a_difference_are_those_that_were_set(comparison: Comparison, name: str) -> None:
-    found = {part.category: part.delta_ms for part in _variant(comparison, name).waterfall}
-    assert set(DEVICE_PARTS) | {"idle_sync", "idle_host", "residual"} <= set(found)
-    for part, ms in found.items():
+    deltas = {part.category: part.delta_ms for part in _variant(comparison, name).waterfall}
+    assert set(DEVICE_PARTS) | {"idle_sync", "idle_host", "residual"} <= set(deltas)
+    for part, ms in deltas.items():
         tolerance = DEVICE_MS if part in DEVICE_PARTS else HOST_MS
         assert ms == pytest.approx(EXPECTED[name].get(part, 0), abs=tolerance), part
 
@@ -69,9 +69,9 @@ def test_the_parts_add_up_to_the_difference_of_the_unprofiled_steps(comparison: 
 
 def test_a_step_that_the_host_bounds_is_idle_for_the_rest_of_it(comparison: Comparison) -> None:
     """40 ms of the host beside 14.25 ms of the device, which were 12 of kernels before the sync and 5 idle after it."""
-    found = {part.category: part for part in _variant(comparison, "host_bound").waterfall}
-    busy = sum(found[part].variant_ns for part in DEVICE_PARTS) / 1e6
-    assert found["compute"].delta_ms == pytest.approx(0, abs=DEVICE_MS)
-    assert found["idle_sync"].variant_ns == 0
+    parts = {part.category: part for part in _variant(comparison, "host_bound").waterfall}
+    busy = sum(parts[part].variant_ns for part in DEVICE_PARTS) / 1e6
+    assert parts["compute"].delta_ms == pytest.approx(0, abs=DEVICE_MS)
+    assert parts["idle_sync"].variant_ns == 0
     # Here launching is not hidden behind the device's work, so that it counts in full.
-    assert 40 - busy <= found["idle_host"].variant_ns / 1e6 <= 40 - busy + 4 * HOST_MS
+    assert 40 - busy <= parts["idle_host"].variant_ns / 1e6 <= 40 - busy + 4 * HOST_MS

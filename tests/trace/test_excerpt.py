@@ -57,10 +57,10 @@ def _check_structure(excerpt: Path, source: Path) -> list[dict[str, Any]]:
     whole = {json.dumps(event, default=str) for event in everything}
     cut = [event for event in events if json.dumps(event, default=str) not in whole]
     low, high = (edge(_ends(cut)) for edge in (min, max)) if cut else (0, 0)
-    known = {_rest(event) for event in everything}
+    of_whole = {_rest(event) for event in everything}
     for event in cut:
         assert event["ts"] == low or event["ts"] + event["dur"] == high
-        assert _rest(event) in known
+        assert _rest(event) in of_whole
     return list(events)
 
 

@@ -33,9 +33,9 @@ def test_a_hostile_trace_gives_figures_or_an_error(
     path = tmp_path / "trace.json"
     path.write_bytes(hostile.CASES[name])
     code = _outcome(path, tmp_path / "out")
-    said = capsys.readouterr()
-    assert "\x1b" not in said.out + said.err
-    assert code == 0 or (code == 2 and str(path) in said.err)
+    written = capsys.readouterr()
+    assert "\x1b" not in written.out + written.err
+    assert code == 0 or (code == 2 and str(path) in written.err)
 
 
 def test_what_is_left_out_is_counted_in_a_warning(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ NO_KERNEL = re.compile(
 
 
 def needed(libraries: list[Path]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = defaultdict(set)
+    by_library: dict[str, set[str]] = defaultdict(set)
     for library in libraries:
         lines = subprocess.run(
             ["nm", "-D", "--undefined-only", library], capture_output=True, text=True, check=True
@@ -99,8 +99,8 @@ def needed(libraries: list[Path]) -> dict[str, set[str]]:
             if soname is None and not version and re.match(r"cu[A-Z]", name):
                 soname = "libcuda.so.1"
             if soname:
-                found[soname].add(name)
-    return found
+                by_library[soname].add(name)
+    return by_library
 
 
 def stub(soname: str, name: str) -> str:
