@@ -177,6 +177,24 @@ def test_with_python_stacks_the_advice_is_to_profile_without_them_first(tmp_path
     assert "profile again" not in timed.advice
 
 
+def test_idle_time_that_the_profiler_added_is_none_of_an_unprofiled_step(tmp_path: Path) -> None:
+    """The GPU works 400 us of the profiled 1 ms: an unprofiled step of 600 us has 200 us to gain, not 600."""
+    entry = entry_of(launching(kernel=8), tmp_path)
+    (profiled,) = found(entry, "host_bound")
+    assert profiled.claim.startswith("host-bound: for 60 % of a step ")
+    (timed,) = found(replace(entry, unprofiled_step_ns=600 * US), "host_bound")
+    assert timed.cost_ns_per_step is not None
+    assert timed.cost_ns_per_step == pytest.approx(200 * US, rel=0.05)
+    assert timed.cost_share == pytest.approx(1 / 3, rel=0.05)
+    assert timed.claim.startswith("host-bound: for 33 % of a step ")
+    assert any(line.startswith("an unprofiled step of 600 µs leaves at most ") for line in timed.evidence)
+    busy = entry_of(launching(kernel=14), tmp_path)
+    assert found(busy, "host_bound")
+    assert not found(replace(busy, unprofiled_step_ns=707 * US), "host_bound")  # all of it is the profiler's
+    (quick,) = found(replace(entry, unprofiled_step_ns=2 * MS), "host_bound")
+    assert quick.cost_ns_per_step == profiled.cost_ns_per_step
+
+
 @pytest.mark.parametrize(("ceiling_ns", "listed"), [(0, False), (99 * US, False), (101 * US, True)])
 def test_what_saves_less_than_a_hundredth_of_a_step_is_no_finding(ceiling_ns: int, *, listed: bool) -> None:
     site = {"file": "a.py", "line": 1, "count": 1, "blocked_ns": 9 * US, "ceiling_ns": ceiling_ns}

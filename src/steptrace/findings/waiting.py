@@ -93,12 +93,16 @@ def _syncs_together(window: Window) -> Iterator[Match]:
 def _host_bound(window: Window) -> Iterator[Match]:
     """Whether the GPU is idle because the host has launched nothing, and what the host does meanwhile."""
     idle_ns, launches = window.parts.get("idle_host"), window.entry.launches
-    if idle_ns is None or launches is None or launches.device_ns is None or window.share(idle_ns) < OVERHEAD_MODERATE:
+    if idle_ns is None or launches is None or launches.device_ns is None:
+        return
+    most_ns, step_ns = window.without_profiler(idle_ns)
+    share = most_ns / step_ns if step_ns else 0.0
+    if share < OVERHEAD_MODERATE:
         return
     gaps = window.entry.host_gaps or HostGaps(gap_ns=0, long_call_ns=0, gaps=())
     spent = _spent(window, gaps)
     whole = "a step" if window.steps else "the trace"
-    share, kernels = window.share(idle_ns), window.entry.kernels_per_step or window.per_step(launches.activities)
+    kernels = window.entry.kernels_per_step or window.per_step(launches.activities)
     # With Python stacks part of it is the profiler's, and no unprofiled step says how much.
     severe = share >= OVERHEAD_HIGH and not window.host_may_be_slowed
     meanwhile = ", ".join(f"{duration(ns)} {name}" for name, ns in spent if ns)
@@ -109,11 +113,17 @@ def _host_bound(window: Window) -> Iterator[Match]:
         + (f", mostly while the host is {spent[0][0]}" if spent else ""),
         evidence=(
             f"GPU idle for that reason: {duration(idle_ns)} of {duration(window.step_ns)} {window.per}",
+            *(
+                [f"an unprofiled step of {duration(step_ns)} leaves at most {duration(most_ns)} beside the GPU's work"]
+                if step_ns != window.step_ns
+                else []
+            ),
             *([f"the host meanwhile: {meanwhile}"] if meanwhile else []),
             work + f"{duration(launches.device_ns.median)} of GPU work",
             *_gaps_in_words(gaps.gaps[:_NAMED]),
         ),
-        cost_ns_per_step=idle_ns,
+        cost_ns_per_step=most_ns,
+        cost_share=share,
         advice=_host_advice(window, launches, idle_ns, spent),
     )
 

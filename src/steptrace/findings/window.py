@@ -12,7 +12,7 @@ from steptrace.documents.finding import Finding
 from steptrace.documents.summary import TraceSummary
 from steptrace.findings.model import PER_STEP, Match, Rule, to_finding
 from steptrace.format import duration
-from steptrace.limits import NOISE_FLOOR
+from steptrace.limits import NOISE_FLOOR, SLOW_PROFILE
 
 WHOLE: Final = "in the whole trace"
 
@@ -52,6 +52,17 @@ class Window:
     def share(self, ns: float) -> float:
         """A step's time as a share of the step; 0 for a trace without length."""
         return ns / self.step_ns if self.step_ns else 0.0
+
+    def without_profiler(self, idle_ns: float) -> tuple[float, float]:
+        """Idle time of the GPU in an unprofiled step, and that step's length; as profiled without such a step.
+
+        It is at most what that step leaves beside the GPU's work: the rest of the profiled idle time is the profiler's,
+        which slows the host.
+        """
+        step_ns = self.entry.unprofiled_mean_ns if self.entry.step_kinds else self.entry.unprofiled_step_ns
+        if self.idle_ns is None or not self.steps or not step_ns or not step_ns < self.step_ns < SLOW_PROFILE * step_ns:
+            return idle_ns, self.step_ns
+        return min(idle_ns, max(step_ns - (self.step_ns - self.idle_ns), 0.0)), float(step_ns)
 
     @property
     def host_may_be_slowed(self) -> bool:
