@@ -116,6 +116,14 @@ def _batch_norm_backward(call: OperatorCalls) -> int:
     return 2 + (not has_weight) if _channels_lie_last(images) else 1
 
 
+def _recurrent_backward(call: OperatorCalls) -> int:
+    """By data and by weights, whose gradients begin as zeros, as do those that are missing; all in cuDNN's order."""
+    given = call.arguments
+    missing = sum(not given.get(name) for name in ("grad_output", "grad_hy"))
+    missing += bool(given.get("cx")) and not given.get("grad_cy")
+    return 3 + missing + (3 if given.get("batch_first") else sum(not is_contiguous(one) for one in call.inputs))
+
+
 def _normalised_by_cudnn(images: TensorSpec, *, has_weight: bool) -> bool:
     return len(images.shape) > 2 and has_weight and images.dtype != "bfloat16"
 
@@ -287,6 +295,8 @@ def _copy(call: OperatorCalls) -> int:
 _SPECIAL: Final[Mapping[str, Callable[[OperatorCalls], int]]] = {
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
+    "_cudnn_rnn": lambda call: 1 + bool(call.arguments.get("batch_first")),
+    "_cudnn_rnn_backward": _recurrent_backward,
     "native_batch_norm": _batch_norm,
     "native_batch_norm_backward": _batch_norm_backward,
     "native_layer_norm_backward": _layer_norm_backward,

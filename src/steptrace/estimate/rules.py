@@ -91,6 +91,7 @@ def _not_covered(reason: str) -> Rule:
 
 
 COLLECTIVE: Final = _not_covered("a collective")
+RECURRENT: Final = _not_covered("cuDNN chooses how to compute recurrent layers")
 CUSTOM: Final = _not_covered("a custom operator")
 IRREGULAR: Final = _not_covered("no measurements of such operators")
 #: One that moves so little that even a tenth of the bandwidth would not make it longer than the shortest kernel.
@@ -140,6 +141,8 @@ def rule_of(call: OperatorCalls, arithmetic: str) -> Rule:
         if on_tensor_cores:
             return PRODUCT_16
         return BATCHED_PRODUCT if name in _BATCHED else PRODUCT
+    if name.startswith("_cudnn_rnn"):
+        return RECURRENT
     if name in _IRREGULAR or name.startswith(_IRREGULAR_STARTS):
         return IRREGULAR
     if any(part in name for part in _NORMALISATIONS):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from steptrace.predict import backend, collectives, legacy, products
+from steptrace.predict import backend, collectives, legacy, products, recurrent
 from steptrace.predict.attention import attention
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.tensor import SET_DATA, is_virtual, map_tensors
@@ -193,4 +193,5 @@ _REPLACED: dict[Any, Callable[..., Any]] = {
     torch.asarray: _from_data(0, torch.asarray),
     Tensor.new_tensor: _from_data(1, Tensor.new_tensor),
     **products.REPLACED,
+    **recurrent.REPLACED,
 }

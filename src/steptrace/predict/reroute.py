@@ -301,7 +301,7 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
             **{(cuda, name): kind for name, kind in legacy.TYPES.items()},
             (torch.autograd.Variable, "_execution_engine"): backend.Engine(torch.autograd.Variable._execution_engine),
             (torch, "compile"): _not_compiling(recorder),
-            # cuDNN's recurrent layers do not know the virtual device; PyTorch's own cells do.
+            # Recurrent layers would move their weights into one buffer of cuDNN's, which it makes in C++.
             (torch.backends.cudnn, "is_acceptable"): lambda _tensor: False,
             (importlib.import_module("torch.nn.parallel.scatter_gather"), "Scatter"): _Scatter,
             **stack.enter_context(_stacks_with_nodes()),

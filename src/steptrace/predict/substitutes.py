@@ -1,7 +1,7 @@
 """What the virtual device needs of CUDA: CPU forms of operators that PyTorch implements for GPUs only, and autocast.
 
-The cells of LSTM and GRU are as in `aten/src/ATen/native/cuda/RNN.cu`. (A GPU mostly runs whole layers by cuDNN
-instead; neither way waits.) Other operators count or add up whole numbers on GPUs only.
+The cells of LSTM and GRU are as in `aten/src/ATen/native/cuda/RNN.cu`. Other operators count or add up whole numbers
+on GPUs only.
 
 Autocast makes the casts that CUDA's autocast makes, for the operators that training uses. A cast on the device waits
 for nothing, so this matters to dtypes, values and operator counts, not to syncs. Source of the lists:
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.library import Library
 
-from steptrace.predict import attention, backend, convolution, fused
+from steptrace.predict import attention, backend, convolution, fused, recurrent
 from steptrace.predict.tensor import is_virtual, map_tensors
 
 _ATEN = torch.ops.aten
@@ -102,6 +102,7 @@ SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     **attention.SUBSTITUTES,
     **convolution.SUBSTITUTES,
     **fused.SUBSTITUTES,
+    **recurrent.SUBSTITUTES,
 }
 
 

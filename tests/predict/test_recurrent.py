@@ -1,0 +1,82 @@
+"""Recurrent layers on the virtual device: values and gradients of the CPU, launches of cuDNN."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from steptrace.estimate.launches import launches
+from steptrace.predict import predict_syncs
+
+LAYERS: dict[str, Any] = {
+    "lstm": lambda: nn.LSTM(4, 5),
+    "batch first": lambda: nn.LSTM(4, 5, batch_first=True),
+    "projected, both ways": lambda: nn.LSTM(4, 5, 2, bidirectional=True, proj_size=2),
+    "gru": lambda: nn.GRU(4, 5, 2),
+    "rnn without bias": lambda: nn.RNN(4, 5, bias=False),
+    "relu": lambda: nn.RNN(4, 5, nonlinearity="relu"),
+}
+
+
+def computed(device: str, kind: str, *, packed: bool) -> list[Tensor]:
+    """Outputs, states and gradients."""
+    torch.manual_seed(0)
+    layer = LAYERS[kind]().to(device)
+    given = torch.rand(3, 6, 4).to(device).requires_grad_()
+    sequence = pack_padded_sequence(given, torch.tensor([3, 3, 2, 2, 1, 1])) if packed else given
+    made, states = layer(sequence)
+    made, states = made.data if packed else made, states if isinstance(states, tuple) else (states,)
+    (made.square().sum() + sum(state.sum() for state in states)).backward()
+    return [one.detach().cpu() for one in (made, *states, given.grad, *(p.grad for p in layer.parameters()))]
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("packed", [False, True])
+def test_values_and_gradients_are_those_of_the_cpu(kind: str, *, packed: bool) -> None:
+    if packed and kind == "batch first":
+        pytest.skip("the packed sequence says itself how it lies")
+    on_cpu = computed("cpu", kind, packed=packed)
+    with predict_syncs() as syncs:
+        on_gpu = computed("cuda", kind, packed=packed)
+        names = Counter(call.name for call in syncs.operators if "rnn" in call.name)
+    assert names == {"aten._cudnn_rnn.default": 1, "aten._cudnn_rnn_backward.default": 1}
+    for one, other in zip(on_gpu, on_cpu, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(
+    ("kind", "loss", "expected"),
+    [
+        ("lstm", lambda made: made[0].mul(2).sum(), 6),
+        ("lstm", lambda made: made[0].sum(), 7),
+        ("lstm", lambda made: made[1][0].sum() + made[1][1].sum(), 7),
+        ("gru", lambda made: made[0].mul(2).sum(), 5),
+        ("batch first", lambda made: made[0].mul(2).sum(), 10),
+    ],
+)
+def test_launches_are_those_of_the_stand_in_device(kind: str, loss: Any, expected: int) -> None:
+    with predict_syncs() as syncs:
+        layer = LAYERS[kind]().cuda()
+        loss(layer(torch.ones(3, 6, 4, device="cuda"))).backward()
+        assert sum(launches(call) for call in syncs.operators if "rnn" in call.name) == expected
+
+
+def test_a_step_of_a_recurrent_layer_has_launches_and_no_time() -> None:
+    with predict_syncs() as syncs:
+        layer = nn.LSTM(64, 64).cuda()
+        layer(torch.ones(20, 8, 64, device="cuda"))[0].sum().backward()
+        found = syncs.estimate("H100")
+    assert (found.step_ms, found.launches) == (None, sum(call.calls * launches(call) for call in syncs.operators))
+    assert found.reason is not None
+    assert "cuDNN chooses how to compute recurrent layers" in found.reason
+
+
+def test_autocast_computes_a_layer_in_its_type() -> None:
+    with predict_syncs() as syncs, torch.autocast("cuda", torch.bfloat16):
+        made, _ = nn.LSTM(4, 5).cuda()(torch.ones(3, 6, 4, device="cuda"))
+        assert made.dtype == torch.bfloat16
+        assert [call.name for call in syncs.operators if "rnn" in call.name] == ["aten._cudnn_rnn.default"]
