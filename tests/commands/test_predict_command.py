@@ -296,7 +296,13 @@ def _product(size: int) -> dict[str, object]:
     return {"name": "aten.mm.default", "inputs": [_matrix(size)] * 2, "outputs": [_matrix(size)], **counts, **place}
 
 
-WITH_OPERATORS = {**PREDICTION, "operator_calls": [_product(8192)], "peak_memory_bytes": 10 * 2**30, "tf32": False}
+WITH_OPERATORS = {
+    **PREDICTION,
+    "operator_calls": [_product(8192)],
+    "peak_memory_bytes": 10 * 2**30,
+    "tf32": False,
+    "tf32_convolutions": True,
+}
 
 
 def test_estimates_stand_under_the_syncs_and_in_json(

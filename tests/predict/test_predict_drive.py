@@ -270,6 +270,7 @@ def test_command_line(
         "peak_memory_bytes",
         "operator_calls",
         "tf32",
+        "tf32_convolutions",
     }
     assert set(written) == known | {"schema_version"}
     assert written["total"] == 3
@@ -316,7 +317,8 @@ def test_products_are_in_tf32_where_the_config_allows_it_and_as_before_afterward
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     for tf32 in (True, False):
         value = config() | {"precision": {"autocast": None, "tf32": tf32, "grad_scaler": False}}
-        assert predict_config(write(value)).tf32 is tf32
+        prediction = predict_config(write(value))
+        assert (prediction.tf32, prediction.tf32_convolutions) == (tf32, tf32)
     assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before
 
 

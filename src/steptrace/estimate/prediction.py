@@ -18,6 +18,7 @@ def estimate_prediction(prediction: Mapping[str, Any], gpu: Gpu, *, peaks: Mappi
         batch=prediction.get("batch_size"),
         peak_memory_bytes=prediction["peak_memory_bytes"],
         tf32=prediction["tf32"],
+        tf32_convolutions=prediction["tf32_convolutions"],
         compiled=[(one["file"], one["line"]) for one in prediction["unknown"] if one["op"] == COMPILED],
     )
     return estimate_step(followed, gpu, peaks=peaks)

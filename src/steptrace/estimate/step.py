@@ -16,6 +16,7 @@ from steptrace.estimate.memory import fits, largest_batch
 from steptrace.estimate.reductions import reads_in_turn
 from steptrace.estimate.rules import (
     COLLECTIVE,
+    CONVERSION,
     HOST_COPY,
     IRREGULAR,
     LOOKED_UP,
@@ -28,17 +29,18 @@ from steptrace.estimate.rules import (
     Rule,
     arithmetic_of,
     base_name,
+    is_convolution,
     misaligned,
     rule_of,
 )
 from steptrace.format import duration_ms, enumeration, place, setting, share
 
 #: Seconds of the host per launch without a profiler, lowest and highest.
-HOST_PER_LAUNCH: Final = (5e-6, 15e-6)
+HOST_PER_LAUNCH: Final = (5e-6, 30e-6)
 #: Under this share of covered GPU work there is no step time.
 LEAST_COVERED: Final = 0.9
 #: From this share of the step at every point of the bands on, syncs limit it.
-_SYNCS_MATTER: Final = 0.2
+_SYNCS_MATTER: Final = 0.15
 #: From this share of the GPU's work on, arithmetic or memory is what limits it.
 _MOST: Final = 0.6
 _ASSUMED: Final = "taken at 20 to 85 % of PCIe's data sheet rate, not measured"
@@ -82,6 +84,7 @@ class FollowedStep:
         batch: samples per step, where known.
         peak_memory_bytes: of live storages, where followed.
         tf32: whether the program lets float32 products be computed in TF32.
+        tf32_convolutions: the same of convolutions, for which it is PyTorch's default.
         compiled: files and lines of calls of torch.compile, whose code was followed as if it were not compiled.
     """
 
@@ -91,13 +94,17 @@ class FollowedStep:
     batch: int | None = None
     peak_memory_bytes: int | None = None
     tf32: bool = False
+    tf32_convolutions: bool = True
     compiled: Sequence[tuple[str | None, int | None]] = ()
 
 
 def estimate_step(followed: FollowedStep, gpu: Gpu, *, peaks: Mapping[int, int] | None = None) -> Estimate:
     """Estimate a step without its collectives; `peaks`: of the same step with other batches, for the largest one."""
     steps, syncs, peak_memory_bytes = followed.steps, followed.syncs, followed.peak_memory_bytes
-    of_calls = (work_of(call, gpu, tf32=followed.tf32) for call in followed.operators)
+    of_calls = (
+        work_of(call, gpu, tf32=followed.tf32_convolutions if is_convolution(call) else followed.tf32)
+        for call in followed.operators
+    )
     launched = [work for work in of_calls if work is not None]
     works = [work for work in launched if work.rule is not COLLECTIVE]  # its time depends on the link and other ranks
     gpu_s = _sum(works, steps)
@@ -179,6 +186,7 @@ def work_of(call: OperatorCalls, gpu: Gpu, *, tf32: bool = False) -> Work | None
     if rule is RECURRENT and call.arguments:  # one kernel or more for each time step of each layer
         in_turn = call.inputs[0].shape[bool(call.arguments["batch_first"])] * call.arguments["num_layers"]
         waits = (in_turn * rule.floor[0], in_turn * rule.floor[1])
+    converted = converted_bytes(call, kind) / gpu.bandwidth
     bands = []
     for of_flop, of_bytes in (
         (rule.arithmetic.kernel, rule.memory.kernel),
@@ -187,6 +195,9 @@ def work_of(call: OperatorCalls, gpu: Gpu, *, tf32: bool = False) -> Work | None
         slow = _slowest_share(of_flop, gpu)
         low = count * rule.floor[0] + max(flop_low / of_flop[1], bytes_s / of_bytes[1], waits[0])
         high = count * rule.floor[1] + max(flop_high / slow, bytes_s / of_bytes[0], waits[1])
+        high += converted / CONVERSION[0]
+        if kind != "tf32":  # whose kernels may read and write other layouts
+            low += converted / CONVERSION[1]
         bands.append((low, high))
     by_flop, by_bytes = flop_low / rule.arithmetic.typical[1], bytes_s / rule.memory.typical[1]
     what = "arithmetic" if by_flop > by_bytes else "memory"
@@ -237,6 +248,24 @@ def _over_bus(call: OperatorCalls, host: TensorSpec) -> int:
     there = call.outputs[0] if call.outputs else call.inputs[0]
     moved = host if call.arguments.get("non_blocking") else there
     return max(elements(host), elements(there)) * item_bytes(moved)
+
+
+def converted_bytes(call: OperatorCalls, arithmetic: str) -> int:
+    """Bytes that a convolution on tensor cores reads and writes beside its own where images are not channels-last.
+
+    cuDNN's kernels for tensor cores take channels last: what has another layout is converted before, and the result
+    after. A backward pass converts for each of its two gradients. Kernels of size 1 are products of matrices.
+    """
+    images = [one for one in (*call.inputs, *call.outputs) if len(one.shape) >= 4]
+    on_tensor_cores = arithmetic in ("tf32", "float16", "bfloat16")
+    if not (is_convolution(call) and on_tensor_cores) or len(images) < 3 or images[0].strides[1] == 1:
+        return 0
+    backward = "backward" in base_name(call.name)
+    weight = images[2 if backward else 1]
+    if all(size == 1 for size in weight.shape[2:]):
+        return 0
+    gradient, *others = [one for one in images if one.shape != weight.shape]
+    return 2 * (sum(map(_bytes, others)) + (2 if backward else 1) * _bytes(gradient))
 
 
 def step_time(gpu_s: Band, host_s: Band, *, syncs: float) -> tuple[Band, Band]:

@@ -152,6 +152,7 @@ class Syncs:
             syncs=self.total,
             peak_memory_bytes=self.peak_memory_bytes,
             tf32=torch.backends.cuda.matmul.allow_tf32,
+            tf32_convolutions=torch.backends.cudnn.allow_tf32,
             compiled=[(place.file, place.line) for place in self.unknown if place.op == COMPILED],
         )
         return estimate_step(followed, gpu_named(gpu))
@@ -291,7 +292,7 @@ def _named(place: _Counted) -> _Counted:
 class Prediction:
     """The syncs of one training step, frozen. `batch_size` is what a config was followed with, None for a function.
 
-    `tf32`: whether float32 products may be computed in TF32.
+    `tf32`, `tf32_convolutions`: whether float32 products, and convolutions, may be computed in TF32.
     """
 
     total: int
@@ -304,6 +305,7 @@ class Prediction:
     batch_size: int | None = None
     operator_calls: tuple[OperatorCalls, ...] = ()
     tf32: bool = False
+    tf32_convolutions: bool = True
 
     @classmethod
     def of(cls, syncs: "Syncs") -> "Prediction":
@@ -318,6 +320,7 @@ class Prediction:
             peak_memory_bytes=syncs.peak_memory_bytes,
             operator_calls=syncs.operators,
             tf32=torch.backends.cuda.matmul.allow_tf32,
+            tf32_convolutions=torch.backends.cudnn.allow_tf32,
         )
 
     def to_json(self) -> dict[str, Any]:
