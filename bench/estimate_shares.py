@@ -183,20 +183,21 @@ def toml(kernels: Sequence[Kernel]) -> str:
 
 
 def table(kernels: Sequence[Kernel]) -> str:
-    """The shares of all rules, with where they come from."""
+    """The shares of all rules, with where they come from; those that are judged in one column a class."""
     counts = {(name, what): of_gpus for name, what, of_gpus, *_ in derived(kernels)}
-    lines = ["| class of operator | share of | one kernel | sum of 20 | from |", "|---|---|---|---|---|"]
+    lines = ["| class of operator | share of | one kernel | sum of 20 | from kernels of |", "|---|---|---|---|---|"]
+    judged: list[str] = []
     for rule in vars(rules).values():
         if not isinstance(rule, rules.Rule) or rule.not_covered or rule is rules.HOST_COPY:
             continue
         for what, shares in (("arithmetic", rule.arithmetic), ("memory", rule.memory)):
-            of_gpus = counts.get((rule.name, what))
-            source = (
-                "judged" if of_gpus is None else "kernels: " + ", ".join(f"{n} {gpu}" for gpu, n in of_gpus.items())
-            )
             one, many = (f"{low:g} to {high:g}" for low, high in (shares.kernel, shares.typical))
-            lines.append(f"| {rule.name} | {what} | {one} | {many if of_gpus else ''} | {source} |")
-    return "\n".join(lines)
+            if (of_gpus := counts.get((rule.name, what))) is None:
+                judged.append(f"{rule.name}, {what}: {many}")
+            else:
+                source = ", ".join(f"{n} {gpu}" for gpu, n in of_gpus.items())
+                lines.append(f"| {rule.name} | {what} | {one} | {many} | {source} |")
+    return "\n".join([*lines, "", "Judged: " + "; ".join(judged)])
 
 
 if __name__ == "__main__":
