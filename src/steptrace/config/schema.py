@@ -100,7 +100,6 @@ class DistributedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Data-parallel training over `world_size` processes; with one there is no process group."""
 
     world_size: Annotated[Processes, Meta(description="number of data-parallel processes (ranks)")] = 1
-    backend: Annotated[Literal["nccl", "gloo"] | None, Meta(description="null is nccl on GPUs and gloo on CPUs")] = None
     bucket_cap_mb: Annotated[float, Meta(ge=0.001, le=MOST, description="size of a gradient bucket, in MiB")] = 25.0
     gradient_as_bucket_view: Annotated[bool, Meta(description="gradients are views of the buckets, without a copy")] = (
         False

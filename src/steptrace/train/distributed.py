@@ -80,8 +80,8 @@ def ranks_of(config: DictConfig) -> DistInfo:
 
 
 def backend_of(config: DictConfig) -> str:
-    """The backend that the config names, else nccl on GPUs and gloo on CPUs."""
-    return str(config.distributed.backend or ("nccl" if config.device == "cuda" else "gloo"))
+    """The backend of its process group: nccl on GPUs, gloo on CPUs."""
+    return "nccl" if config.device == "cuda" else "gloo"
 
 
 @contextmanager
@@ -94,18 +94,10 @@ def process_group(config: DictConfig, ranks: DistInfo) -> Generator[None]:
     No model of `data_parallel` may outlive the context: it would hold the last reference to the group, and its
     destructor keeps the GIL while the group's waits for gloo's threads. If one of these needs the GIL to free a tensor,
     the process never ends (PyTorch 2.13; see issue 56297 of pytorch/pytorch).
-
-    Raises:
-        TrainError: the backend is not part of this PyTorch.
     """
     if ranks.alone:
         yield
         return
-    backend = backend_of(config)
-    if not dist.is_available() or not dist.is_backend_available(backend):
-        raise TrainError(
-            f"this PyTorch has no backend {backend}", where="distributed.backend", expected="nccl on GPUs, else gloo"
-        )
     # `torchrun` starts each rank in a session of its own, out of reach of the supervisor's signal to its group.
     die_with(os.getppid(), signal.SIGKILL)
     # All ranks are on one machine. Otherwise gloo looks up the machine's name, which may not resolve.
@@ -114,8 +106,9 @@ def process_group(config: DictConfig, ranks: DistInfo) -> Generator[None]:
     own = None
     if config.device == "cuda":
         torch.cuda.set_device(ranks.local_rank)
-        own = torch.device("cuda", ranks.local_rank) if backend == "nccl" else None
-    dist.init_process_group(backend, timeout=TIMEOUT, rank=ranks.rank, world_size=ranks.world_size, device_id=own)
+        own = torch.device("cuda", ranks.local_rank)
+    backend, size = backend_of(config), ranks.world_size
+    dist.init_process_group(backend, timeout=TIMEOUT, rank=ranks.rank, world_size=size, device_id=own)
     yield
     gc.collect()  # models that are part of a cycle
     # Not after an error: the other ranks may be gone, and the process ends anyway.
