@@ -20,6 +20,8 @@ _REDUCTIONS: Final[Mapping[str, int]] = OPERATORS["launches_beside_reduction"]
 _REDUCED_LOSSES: Final[Mapping[str, int]] = OPERATORS["launches_of_reduced_losses"]
 #: These copy tensors first that have gaps, or their dimensions in another order.
 _MAKES_CONTIGUOUS: Final = frozenset(OPERATORS["makes_contiguous"]["names"])
+#: The same, but for images whose channels lie last in all.
+_OF_ONE_LAYOUT: Final = frozenset(OPERATORS["of_one_layout"]["names"])
 _SUMS: Final = ("sum", "nansum", "prod")
 #: Sums of these types are of a wider type, to which the elements are cast first.
 _WHOLE: Final = ("bool", "int32", "int16", "int8", "uint8")
@@ -59,6 +61,8 @@ def launches(call: OperatorCalls) -> int:
     count = _LAUNCHES.get(f"{_overload(call)}({len(call.inputs)}{coalesced})", usual)
     if name in _MAKES_CONTIGUOUS:
         count += sum(not is_contiguous(tensor) for tensor in call.inputs if tensor.strides)
+    if name in _OF_ONE_LAYOUT:
+        count += other_layouts(call.inputs)
     return count
 
 
@@ -98,13 +102,9 @@ def _convolution_backward(call: OperatorCalls) -> int:
 
 
 def _batch_norm(call: OperatorCalls) -> int:
-    """One by cuDNN; else the statistics of many rows with the channels last are added up by blocks that count."""
+    """One by cuDNN, else three."""
     images = call.inputs[0]
-    if _normalised_by_cudnn(images, has_weight=len(call.inputs) > 3):
-        return 1
-    channels = images.shape[1]
-    rows, width = elements(images) // channels, min(1 << channels.bit_length() - 1, 32)
-    return 3 + (_channels_lie_last(images) and -(-rows // (16 * 512 // width)) >= _SHARED_ROWS)
+    return 1 if _normalised_by_cudnn(images, has_weight=len(call.inputs) > 3) else 3 + _counts_blocks(images)
 
 
 def _batch_norm_backward(call: OperatorCalls) -> int:
@@ -113,7 +113,9 @@ def _batch_norm_backward(call: OperatorCalls) -> int:
     has_weight = len(call.inputs) % 2 == 1
     if call.arguments.get("train", True) and _normalised_by_cudnn(images, has_weight=has_weight):
         return 1 + other_layouts((images,), gradient)
-    return 2 + (not has_weight) if _channels_lie_last(images) else 1
+    if not _channels_lie_last(images):
+        return 1
+    return 2 + (not has_weight) + (_channels_lie_last(gradient) and _counts_blocks(images))
 
 
 def _recurrent_backward(call: OperatorCalls) -> int:
@@ -129,7 +131,14 @@ def _normalised_by_cudnn(images: TensorSpec, *, has_weight: bool) -> bool:
 
 
 def _channels_lie_last(images: TensorSpec) -> bool:
-    return len(images.shape) == 2 or channels_last((images,))
+    return is_contiguous(images) if len(images.shape) == 2 else channels_last((images,))
+
+
+def _counts_blocks(images: TensorSpec) -> bool:
+    """Whether several blocks share the rows of channels that lie last, of which a counter is cleared first."""
+    channels = images.shape[1]
+    rows, width = elements(images) // channels, min(1 << channels.bit_length() - 1, 32)
+    return _channels_lie_last(images) and -(-rows // (16 * 512 // width)) >= _SHARED_ROWS
 
 
 def _nonzero(flags: TensorSpec) -> int:
