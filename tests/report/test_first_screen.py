@@ -11,7 +11,7 @@ from steptrace.findings import with_findings
 from steptrace.findings.verdict import verdict_of
 from steptrace.report.draw.cells import Scale
 from steptrace.report.page import overview
-from steptrace.report.study import findings, first_screen, load_study, step_times, variants
+from steptrace.report.study import findings, first_screen, load_study, step_times, syncs, variants
 from steptrace.report.study.first_screen import against_baseline
 from steptrace.report.study.model import MOST_ROWS, variants_shown
 
@@ -40,6 +40,38 @@ def test_the_interval_drawn_excludes_the_baseline_exactly_where_the_ratio_does(s
     screen = first_screen(study)
     assert screen.count('class="interval"') == 2
     assert 'class="on-scale faster"' in screen
+
+
+def test_a_baseline_has_no_interval_of_a_ratio_and_none_is_called_not_measured(study_builder: Any) -> None:
+    study_builder.comparison["baseline"] = "base"
+    study_builder.add("base", [30.0, 31.0], ratio={"value": 1.0, "verdict": "baseline"}, baseline="base")
+    study_builder.add("fast", [20.0, 21.0], ratio=ratio(1.5, 1.4, 1.6, "faster"), baseline="base")
+    page = variants(load_study(study_builder.write()))
+    cells = re.findall(r'data-label="95 % interval of the ratio"[^>]*>(.*?)</td>', page)
+    assert cells == ["", "1.40 to 1.60"]
+
+
+def test_timed_steps_that_do_not_count_are_said(study_builder: Any) -> None:
+    study_builder.add("base", [30.0, 30.0])
+    late = study_builder.add("late", [30.0, 30.0])
+    assert "timed steps per variant: 40<" in first_screen(load_study(study_builder.write()))
+    late["runs"][1] |= {"warmup_left_out": 2, "steps": 18}
+    late["step_ms"]["steps"] = 38
+    screen = first_screen(load_study(study_builder.write()))
+    assert "timed steps per variant: 38 to 40 (2 of 80 left out as still warming up)<" in screen
+
+
+def test_what_a_prediction_does_not_cover_is_said_only_where_no_sync_was_measured(study_builder: Any) -> None:
+    unknown = [{"op": "torch.compile", "reason": "not followed", "file": "t.py", "line": 3}]
+    counts = {"measured_per_step": 0, "predicted_per_step": 0}
+    for name, changes in (("base", {}), ("measured", {}), ("odd", {"predicted_per_step": 2})):
+        study_builder.add(name, [30.0, 30.0], syncs=counts | changes, predicted_unknown=unknown)
+    study = load_study(study_builder.write())
+    pages = [first_screen(study), variants(study), syncs(study)]
+    assert not any("not covered" in page.lower() for page in pages[:2])
+    assert "No sync in a step" in pages[2]
+    assert pages[2].count("<summary>") == 2  # one block, of what was predicted and not measured, and the meanings
+    assert ">odd<" in pages[2].split("<summary>")[1]
 
 
 def test_every_name_leads_to_its_row_in_the_table_of_all_variants(make_study: Any) -> None:

@@ -318,6 +318,19 @@ def test_charts_keep_their_text_and_say_what_they_show(make_study: MakeStudy) ->
     assert len(ids) == len(set(ids))
 
 
+def test_the_scale_of_steps_is_that_of_timed_ones_and_longer_ones_are_cut_off(study_builder: Any) -> None:
+    """A first step of six times as long would flatten all that the comparison rests on."""
+    study_builder.add("base", [10.0])
+    path = study_builder.write()
+    study = load_study(path)
+    chart = steps_in_order(study, load_steps(study, path))
+    (points,) = re.findall(r'<polyline points="([^"]+)"', chart)
+    heights = [float(point.split(",")[1]) for point in points.split()]
+    (top, height) = map(float, re.findall(r'<rect x="[\d.]+" y="([\d.]+)" width="[\d.]+" height="([\d.]+)"', chart)[0])
+    assert heights[0] == min(heights) == top
+    assert max(heights[5:]) < top + height / 2  # a timed step takes more than half of the scale
+
+
 def test_long_names_are_shortened_in_charts_only(study_builder: Any) -> None:
     name = "a" * 40 + "b" * 40
     study_builder.add(name, [1.0, 1.1])

@@ -65,6 +65,34 @@ ON_GPU = traced(1, {"compute": 60.0, "idle_sync": 8.0}) | {"precision": PRECISIO
 SECTIONS = {"copy data": 0.05, "calc loss": 6.2}
 
 
+def test_parts_that_no_variant_has_and_labels_of_compiled_graphs_have_no_column(study_builder: Any) -> None:
+    parts = {"compute": 60.0, "idle_sync": 8.0, "idle_loader": 0.0, "idle_host": 0.0}
+    own = {"calc loss": 3.0, "## Call CompiledFxGraph fjx2 ##": 1.0}
+    some = {"trace": traced(1, parts, **own)}, {"trace": traced(1, parts | {"idle_host": 2.0})}
+    for letter, fields in zip("ab", some, strict=True):
+        study_builder.add(letter, [20.0, 20.0], **fields)
+    study = load_study(study_builder.write())
+    (head, first, _) = rows(sections.overview(study))
+    assert head[2:-1] == ["Compute", "Idle after a sync", "Idle because nothing was launched"]
+    assert first[2:-1] == ["60.0 ms", "8.00 ms", "0 ns"]
+    inside = str(sections.section_times(study))
+    assert "calc loss" in inside
+    assert "CompiledFxGraph" not in inside
+
+
+def test_a_variant_whose_trace_records_no_memory_has_the_peak_of_its_run(study_builder: Any) -> None:
+    record = {"device": "cuda", "batch_size": 16, "capacity_bytes": 1000 * MIB}
+    page = section(study_builder, "memory", {"memory": record, "peak_allocated_bytes": 175 * MIB}, with_memory())
+    head, first, second = rows(page)
+    assert dict(zip(head, first, strict=True)) == {
+        "Variant": "a", "Batch": "16", "Peak allocated": "175 MiB", "Peak reserved": "not measured",
+        "Capacity": "1000 MiB", "Headroom": "not measured", "Fragmentation": "not measured",
+    }  # fmt: skip
+    assert second[2] == "180 MiB"
+    assert "The traces of <code>a</code> record no memory: their peak is that of the whole run." in page
+    assert [row[0] for row in rows(page, 1)] == ["Variant", "b"]  # live at the peak
+
+
 @pytest.mark.parametrize(
     ("name", "variants", "head", "first"),
     [

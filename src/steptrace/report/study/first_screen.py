@@ -164,7 +164,7 @@ def _facts(study: Comparison) -> list[str]:
         machine(study),
         f"scale {study.scale}",
         f"runs per variant: {_span(runs)}" if runs else None,
-        f"timed steps per variant: {_span(steps)}" if steps else None,
+        f"timed steps per variant: {_span(steps)}{_left_out(study, sum(steps))}" if steps else None,
         f"samples per step: {_span(samples)}{_estimated_samples(study)}"
         if (samples := samples_per_step(study))
         else None,
@@ -173,6 +173,12 @@ def _facts(study: Comparison) -> list[str]:
         f"measured code at commit {commit(study)}" if commit(study) else None,
     ]
     return [fact for fact in facts if fact]
+
+
+def _left_out(study: Comparison, counted: int) -> str:
+    """How many timed steps do not count, since their run was still warming up."""
+    left_out = sum(run.warmup_left_out or 0 for variant in study.measured for run in variant.runs)
+    return f" ({left_out} of {counted + left_out} left out as still warming up)" if left_out else ""
 
 
 def _estimated_samples(study: Comparison) -> str:

@@ -58,7 +58,7 @@ def step_times(study: Comparison, comparison: Path | str) -> Html | None:
     if not study.measured or not any(run.timed.size for run in steps):
         return None
     without_steps = sum(variant.runs_ok for variant in study.variants) - len(steps)
-    caption = "One line per run; warm-up is shaded."
+    caption = "One line per run; warm-up is shaded, and what is longer than the scale of the timed steps is cut off."
     if left_out := len(whole.variants) - len(study.variants):
         caption += f" {fmt.plural(left_out, 'more variant')} not drawn."
     if without_steps:
@@ -133,10 +133,11 @@ def _draw_order(drawing: Drawing, runs: Sequence[RunSteps], place: tuple[float, 
     colours = ("blue", "orange", "green", "purple", "vermillion", "sky")
     floor, left = top + height, 44.0
     last = max(run.ms.size for run in runs)
-    highest = 1.05 * max(float(run.ms.max()) for run in runs)
+    # A first step that compiles or loads takes a hundred times as long: on its scale all others would be one line.
+    highest = 1.05 * max(float(run.timed.max()) for run in runs)
 
     def at(step: float, ms: float) -> tuple[float, float]:
-        return left + (WIDTH - left) * (step + 0.5) / last, floor - height * ms / highest
+        return left + (WIDTH - left) * (step + 0.5) / last, floor - height * min(ms / highest, 1.0)
 
     left_out = max(run.warmup.size for run in runs)
     if left_out:

@@ -18,7 +18,7 @@ def syncs(study: Comparison) -> Html:
     Variants without any sync stand in one sentence.
     """
     every = variants_shown(study)
-    without = [variant for variant in every if _count(variant) == 0 and not variant.predicted_unknown]
+    without = [variant for variant in every if _has_none(variant)]
     # Variants with the same syncs are one block.
     alike: dict[object, list[VariantResult]] = {}
     for variant in every:
@@ -39,10 +39,12 @@ def syncs(study: Comparison) -> Html:
     )
 
 
-def _count(variant: VariantResult) -> float | None:
-    """Syncs per step as measured, else as predicted; None where neither is known."""
+def _has_none(variant: VariantResult) -> bool:
+    """Whether no sync was measured and none predicted; without a measured count, with all operations covered."""
     measured, predicted = variant.syncs.measured_per_step, variant.syncs.predicted_per_step
-    return predicted if measured is None else measured
+    if measured is None:
+        return predicted == 0 and not variant.predicted_unknown
+    return measured == 0 and not predicted
 
 
 def _table(variant: VariantResult) -> Explained:

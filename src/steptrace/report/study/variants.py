@@ -1,6 +1,6 @@
 """The section "Variants": all side by side, what to read with care, gates, and the runs that failed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -57,7 +57,7 @@ def _figures(study: Comparison) -> list[Figure]:
     ratios = {v.name: v.ratio for v in compared if v.ratio is not None}
     values = {v.name: 1.0 for v in study.measured if v.is_baseline} if ratios else {}
     values |= {name: of.value for name, of in ratios.items()}
-    some_unknown = any(v.predicted_unknown for v in study.variants)
+    some_unknown = any(v.predicted_unknown and v.syncs.measured_per_step is None for v in study.variants)
     times = {v.name: v.step_ms for v in study.variants if v.step_ms is not None}
     interval = f"{fmt.setting(study.method.confidence)} interval"
 
@@ -74,7 +74,7 @@ def _figures(study: Comparison) -> list[Figure]:
         figure("Samples", lambda v: v.samples_per_step if samples_differ else None),
         figure("Samples a second", lambda v: v.samples_per_s if samples_differ else None, _whole),
         Figure("Ratio", values, fmt.ratio),
-        Figure(f"{interval} of the ratio", {name: _ends(of) for name, of in ratios.items()}),
+        Figure(f"{interval} of the ratio", {**dict.fromkeys(values, ""), **_ends_of(ratios)}),
         figure("Verdict", _verdict),
         figure("Syncs per step", lambda v: v.syncs.measured_per_step),
         figure("Syncs per step, predicted", lambda v: v.syncs.predicted_per_step),
@@ -91,8 +91,8 @@ def _whole(value: float) -> str:
     return fmt.count(round(value))
 
 
-def _ends(ratio: RatioToBaseline) -> str | None:
-    return None if ratio.low is None else fmt.ratio_interval(ratio.low, ratio.high)
+def _ends_of(ratios: Mapping[str, RatioToBaseline]) -> dict[str, str | None]:
+    return {name: None if of.low is None else fmt.ratio_interval(of.low, of.high) for name, of in ratios.items()}
 
 
 def _named(variant: VariantResult) -> Html:
