@@ -130,7 +130,7 @@ class ScaleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = None
     memory_limit_mb: Annotated[
         Positive | None,
-        Meta(description="device memory in MiB above which the training counts as out of memory; null for all of it"),
+        Meta(description="MiB that a training may take of a GPU, and its peak on a CPU is held against"),
     ] = None
 
 

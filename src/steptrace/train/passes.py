@@ -29,7 +29,7 @@ from steptrace.engine.memory import tensors_of
 from steptrace.record import write_rows
 from steptrace.train.distributed import barrier
 from steptrace.train.loop import Batch, Training, synchronize, train_step
-from steptrace.train.memory import MemoryWatch, lift_limit
+from steptrace.train.memory import MemoryWatch
 from steptrace.train.precision import check_compiled
 from steptrace.train.setup import build_loader
 from steptrace.train.timed_loader import TimedBatch, timed_loader
@@ -160,7 +160,6 @@ class StudyPasses:
             loader = build_loader(self._config, parts.device, self._config.seed, parts.ranks)
             self._tables.append((InputOfRun, measure_input(parts, loader, scale.input_steps)))
         self._watch.measure()
-        lift_limit()  # the profiler's memory does not count as the training's
 
     def write(self, folder: Path) -> None:
         """Write sections.parquet and input.parquet, if measured."""
