@@ -67,8 +67,9 @@ def test_launches_are_those_of_the_stand_in_device(kind: str, loss: Any, expecte
 
 def test_a_step_of_a_recurrent_layer_has_launches_and_no_time() -> None:
     with predict_syncs() as syncs:
-        layer = nn.LSTM(64, 64).cuda()
-        layer(torch.ones(20, 8, 64, device="cuda"))[0].sum().backward()
+        layer = nn.LSTM(64, 64, 2, bidirectional=True).cuda()
+        head = nn.Linear(128, 20_000).cuda()
+        head(layer(torch.ones(20, 256, 64, device="cuda"))[0]).sum().backward()
         found = syncs.estimate("H100")
     assert (found.step_ms, found.launches) == (None, sum(call.calls * launches(call) for call in syncs.operators))
     assert found.reason is not None

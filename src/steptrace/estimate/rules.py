@@ -91,12 +91,13 @@ POWER_LIMITED: Final = 0.45
 _OTHERS: Final = (_judged(0.1, 0.9), _judged(0.15, 0.9))
 
 
-def _not_covered(reason: str) -> Rule:
-    return Rule("not covered", *_OTHERS, not_covered=reason)
+def _not_covered(reason: str, floor: tuple[float, float] = KERNEL_FLOOR) -> Rule:
+    return Rule("not covered", *_OTHERS, floor, not_covered=reason)
 
 
 COLLECTIVE: Final = _not_covered("a collective")
-RECURRENT: Final = _not_covered("cuDNN chooses how to compute recurrent layers")
+#: `floor` is of a time step of a layer, either pass, as LSTM and GRU took on an H100 (64 to 512 units, 16 and 32 bit).
+RECURRENT: Final = _not_covered("cuDNN chooses how to compute recurrent layers", floor=(2e-6, 17e-6))
 CUSTOM: Final = _not_covered("a custom operator")
 IRREGULAR: Final = _not_covered("no measurements of such operators")
 #: One that moves so little that even a tenth of the bandwidth would not make it longer than the shortest kernel.

@@ -183,8 +183,8 @@ def work_of(call: OperatorCalls, gpu: Gpu, *, tf32: bool = False) -> Work | None
     reduced = call.inputs[1:] if base_name(call.name) in LOOKED_UP else call.inputs
     turns = reads_in_turn(reduced[0], call.outputs) if rule is REDUCTION and reduced else (0, 0)
     waits = (turns[0] * READ_LATENCY[0], turns[1] * READ_LATENCY[1])
-    if rule is RECURRENT and call.arguments:  # one kernel or more for each time step of each layer
-        in_turn = call.inputs[0].shape[bool(call.arguments["batch_first"])] * call.arguments["num_layers"]
+    if rule is RECURRENT and (given := call.arguments):
+        in_turn = call.inputs[0].shape[given["batch_first"]] * given["num_layers"] * (1 + given["bidirectional"])
         waits = (in_turn * rule.floor[0], in_turn * rule.floor[1])
     converted = converted_bytes(call, kind) / gpu.bandwidth
     bands = []
