@@ -15,7 +15,7 @@ PHONE, TABLET, LAPTOP = (390, 844), (768, 1024), (1440, 900)
 ADVICE = [
     {"rule": f"rule_{n}", "severity": "warning", "claim": "on a GPU the host would wait 6 times a step, by prediction; "
      "first at lab/steptrace/workloads/masked_losses.py:57", "cost_ns_per_step": 1_000_000,
-     "source": {"file": "lab/steptrace/workloads/masked_losses.py", "line": 57},
+     "source": {"file": "lab/steptrace/workloads/masked_losses.py", "line": 57}, "variant": "the_mask",
      "advice": f"Keep mask {n} as a tensor, by torch.where(mask, a, b) or by a multiplication. It is shorter. So is b."}
     for n in range(3)
 ]  # fmt: skip
