@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from steptrace.documents.operators import OperatorCalls, TensorSpec
-from steptrace.estimate.layout import channels_last, elements, has_gaps, is_contiguous, item_bytes, other_layouts
+from steptrace.estimate import cudnn
+from steptrace.estimate.layout import elements, has_gaps, is_contiguous, item_bytes, other_layouts
 from steptrace.estimate.lists import is_of_lists, of_lists
 from steptrace.estimate.reductions import layout
 from steptrace.estimate.rules import OPERATORS, base_name
@@ -27,7 +28,6 @@ _SUMS: Final = ("sum", "nansum", "prod")
 _WHOLE: Final = ("bool", "int32", "int16", "int8", "uint8")
 #: Operators with a rule of their own that may have no tensor on the GPU.
 _WITHOUT_INPUTS: Final = ("randperm", "_to_copy")
-_WITHOUT_BIAS: Final = 2
 #: CUB sorts up to so many items in one kernel. By kernels of its own, ATen sorts rows of up to so many elements
 #: and adds up the gradients of an embedding for up to so many indices.
 _ONE_TILE: Final = 2304
@@ -39,8 +39,6 @@ _RANDOM_BITS: Final = 40
 _TILE: Final = 4096
 #: Attention computes with a position's heads side by side.
 _HEADS_INSIDE: Final = (0, 2, 1, 3)
-#: From so many blocks on they share the rows of a channel, see flexible_launch_configs in Normalization.cuh.
-_SHARED_ROWS: Final = 8
 _MANY_ROWS: Final = 65536
 _SHORT_ROW: Final = 2112
 
@@ -83,62 +81,6 @@ def _reduction(call: OperatorCalls, name: str) -> int:
     """A cast before a sum in a wider type, counters where blocks share a result, and the reduction."""
     given, made = call.inputs[0], call.outputs[0]
     return 1 + layout(given, made).split + (name in _SUMS and given.dtype in _WHOLE)
-
-
-def _convolution(call: OperatorCalls) -> int:
-    return (2 if len(call.inputs) > _WITHOUT_BIAS else 1) + other_layouts(call.inputs[:2])
-
-
-def _convolution_backward(call: OperatorCalls) -> int:
-    """Copies of what has another layout, of the gradient for each that is made of it; see cudnn/ConvShared.cpp."""
-    gradient, images, weight = call.inputs[:3]
-    copies = other_layouts((images, weight))
-    of_gradient = other_layouts((images, weight), gradient) - copies
-    transposed, of_one_channel = gradient.shape[1] != weight.shape[0], weight.shape[1] == 1 < images.shape[1]
-    in_other_order = (gradient.strides[1] == 1) != channels_last((images, weight))
-    if not (transposed or of_one_channel or in_other_order):
-        of_gradient *= sum(len(one.shape) > 1 for one in call.outputs)
-    return len(call.outputs) + copies + of_gradient
-
-
-def _batch_norm(call: OperatorCalls) -> int:
-    """One by cuDNN, else three."""
-    images = call.inputs[0]
-    return 1 if _normalised_by_cudnn(images, has_weight=len(call.inputs) > 3) else 3 + _counts_blocks(images)
-
-
-def _batch_norm_backward(call: OperatorCalls) -> int:
-    """Means and variances come in pairs, so that an odd number of tensors has a weight among them."""
-    gradient, images = call.inputs[:2]
-    has_weight = len(call.inputs) % 2 == 1
-    if call.arguments.get("train", True) and _normalised_by_cudnn(images, has_weight=has_weight):
-        return 1 + other_layouts((images,), gradient)
-    if not _channels_lie_last(images):
-        return 1
-    return 2 + (not has_weight) + (_channels_lie_last(gradient) and _counts_blocks(images))
-
-
-def _recurrent_backward(call: OperatorCalls) -> int:
-    """By data and by weights, whose gradients begin as zeros, as do those that are missing; all in cuDNN's order."""
-    given = call.arguments
-    missing = sum(not given.get(name) for name in ("grad_output", "grad_hy"))
-    missing += bool(given.get("cx")) and not given.get("grad_cy")
-    return 3 + missing + (3 if given.get("batch_first") else sum(not is_contiguous(one) for one in call.inputs))
-
-
-def _normalised_by_cudnn(images: TensorSpec, *, has_weight: bool) -> bool:
-    return len(images.shape) > 2 and has_weight and images.dtype != "bfloat16"
-
-
-def _channels_lie_last(images: TensorSpec) -> bool:
-    return is_contiguous(images) if len(images.shape) == 2 else channels_last((images,))
-
-
-def _counts_blocks(images: TensorSpec) -> bool:
-    """Whether several blocks share the rows of channels that lie last, of which a counter is cleared first."""
-    channels = images.shape[1]
-    rows, width = elements(images) // channels, min(1 << channels.bit_length() - 1, 32)
-    return _channels_lie_last(images) and -(-rows // (16 * 512 // width)) >= _SHARED_ROWS
 
 
 def _nonzero(flags: TensorSpec) -> int:
@@ -302,12 +244,12 @@ def _copy(call: OperatorCalls) -> int:
 
 
 _SPECIAL: Final[Mapping[str, Callable[[OperatorCalls], int]]] = {
-    "convolution": _convolution,
-    "convolution_backward": _convolution_backward,
+    "convolution": cudnn.convolution,
+    "convolution_backward": cudnn.convolution_backward,
     "_cudnn_rnn": lambda call: 1 + bool(call.arguments.get("batch_first")),
-    "_cudnn_rnn_backward": _recurrent_backward,
-    "native_batch_norm": _batch_norm,
-    "native_batch_norm_backward": _batch_norm_backward,
+    "_cudnn_rnn_backward": cudnn.recurrent_backward,
+    "native_batch_norm": cudnn.batch_norm,
+    "native_batch_norm_backward": cudnn.batch_norm_backward,
     "native_layer_norm_backward": _layer_norm_backward,
     "nonzero": lambda call: _nonzero(call.inputs[0]),
     "masked_select": lambda call: 1 + _nonzero(call.inputs[-1]),

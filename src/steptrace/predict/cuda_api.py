@@ -10,11 +10,7 @@ import torch
 from steptrace.predict.arguments import virtual_device
 from steptrace.predict.backend import DEVICE_TYPE, rng_state
 from steptrace.predict.collectives import choose_device, cuda_device, device_count, device_index
-from steptrace.predict.cuda_modules import (
-    host_memory_stats_as_nested_dict,
-    memory_stats,
-    memory_stats_as_nested_dict,
-)
+from steptrace.predict.cuda_modules import memory_stats
 from steptrace.predict.cuda_streams import (
     AnyEvent,
     Event,
@@ -120,7 +116,9 @@ CUDA: dict[str, Callable[..., Any]] = {
     "get_rng_state_all": lambda: [rng_state() for _ in range(device_count())],
     "empty_cache": _empty_cache,
     "memory_stats": memory_stats,
-    "memory_stats_as_nested_dict": memory_stats_as_nested_dict,
+    "host_memory_stats": memory_stats,
+    "memory_summary": lambda *_, **__: "the virtual device keeps no statistics",
+    **dict.fromkeys(("memory_stats_as_nested_dict", "host_memory_stats_as_nested_dict"), lambda *_: {}),
     "mem_get_info": lambda _device=None: (_PROPERTIES.total_memory, _PROPERTIES.total_memory),
     "is_current_stream_capturing": lambda: False,
     "can_device_access_peer": lambda *_: True,
@@ -132,7 +130,6 @@ CUDA: dict[str, Callable[..., Any]] = {
     "graph_pool_handle": lambda: (0, 0),
     "is_tf32_supported": lambda: True,
     "list_gpu_processes": lambda _device=None: "no processes are running",
-    "host_memory_stats_as_nested_dict": host_memory_stats_as_nested_dict,
     "memory_snapshot": lambda *_, **__: [],
     "caching_allocator_disabled": lambda *_, **__: nullcontext(),
     "graph": _no_capture,

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from steptrace.documents.operators import OperatorCalls, TensorSpec
 from steptrace.engine.call_site import Site, trace_file_name
-from steptrace.predict.overload import Overload, tensors_of
+from steptrace.predict.overload import SPARSE_PARTS, Overload, tensors_of
 
 #: Shape, strides and type of a tensor.
 _Spec = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
@@ -20,18 +20,6 @@ _Key = tuple[Overload, tuple[_Spec, ...], tuple[_Spec, ...], _Spec | None, _Argu
 
 #: Operators whose operations follow from their tensors' shapes; to count them takes longer than all the rest.
 _FLOP_OF_SHAPES: Final = {"mm", "addmm", "bmm", "baddbmm"}
-
-
-#: What a sparse tensor consists of.
-_COMPRESSED_ROWS: Final = ("crow_indices", "col_indices", "values")
-_COMPRESSED_COLUMNS: Final = ("ccol_indices", "row_indices", "values")
-_PARTS: Final = {
-    torch.sparse_coo: ("_indices", "_values"),
-    torch.sparse_csr: _COMPRESSED_ROWS,
-    torch.sparse_bsr: _COMPRESSED_ROWS,
-    torch.sparse_csc: _COMPRESSED_COLUMNS,
-    torch.sparse_bsc: _COMPRESSED_COLUMNS,
-}
 
 
 class OperatorLog:
@@ -131,7 +119,7 @@ def _specs_of(tensors: Iterable[Tensor]) -> Iterator[_Spec]:
             yield tensor.shape, tensor.stride(), tensor.dtype
         else:
             yield tensor.shape, (), tensor.dtype
-            for part in _PARTS.get(tensor.layout, ()):
+            for part in SPARSE_PARTS.get(tensor.layout, ()):
                 yield from _specs_of((getattr(tensor, part)(),))
 
 

@@ -18,6 +18,16 @@ _INDEX: Final = re.compile(r"_?(unsafe_)?index(_put)?(_impl)?_?")
 _NESTED: Final = (list, tuple)
 #: Operators that CUDA has a kernel of, and that PyTorch composes of others elsewhere.
 FUSED: Final = ("_fused_rms_norm", "mish_backward", "silu_backward")
+_ROWS: Final = ("crow_indices", "col_indices", "values")
+_COLUMNS: Final = ("ccol_indices", "row_indices", "values")
+#: By layout, what gives the tensors that a sparse one consists of.
+SPARSE_PARTS: Final = {
+    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_csr: _ROWS,
+    torch.sparse_bsr: _ROWS,
+    torch.sparse_csc: _COLUMNS,
+    torch.sparse_bsc: _COLUMNS,
+}
 #: Which of its arguments an operator copies.
 _COPIES: Final = {"aten::_to_copy": 0, "aten::copy_": 1}
 

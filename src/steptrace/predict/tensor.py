@@ -13,7 +13,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from steptrace.predict import backend, memory
 from steptrace.predict.collectives import index_of
-from steptrace.predict.overload import overload_of
+from steptrace.predict.overload import SPARSE_PARTS, overload_of
 from steptrace.predict.recorder import Syncs
 
 #: Names of types in legacy types' names.
@@ -28,15 +28,6 @@ CUDA_TYPE_NAMES = {
     torch.int8: "Char",
     torch.uint8: "Byte",
     torch.bool: "Bool",
-}
-
-#: By layout, what gives the tensors that a sparse one is saved as.
-_PARTS = {
-    torch.sparse_coo: ("_indices", "_values"),
-    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
-    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
-    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
-    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
 }
 
 #: What programs do that ends a prediction.
@@ -202,7 +193,7 @@ class VirtualTensor(Tensor):
     def __reduce_ex__(self, protocol: Any) -> Any:
         if Syncs.active is not None and self.numel() > 0:
             Syncs.active.sync("d2h_copy", "torch.save", "saving copies to the host")
-        for part in _PARTS.get(self.layout, ()):
+        for part in SPARSE_PARTS.get(self.layout, ()):
             on_device(getattr(self._inner, part)().untyped_storage(), self.gpu)
         if self.layout is torch.strided:
             self.untyped_storage()  # is the device's from now on
