@@ -237,9 +237,9 @@ def relative_error(value: float | None) -> str:
     return "0" if value == 0 else f"{value:.1e}"
 
 
-def plural(number: float, noun: str, nouns: str | None = None) -> str:
+def plural(number: float, noun: str) -> str:
     """A number with its noun: "1 run", "3 runs", "0.5 syncs"."""
-    return f"{number:{',' if isinstance(number, int) else 'g'}} {noun if number == 1 else nouns or noun + 's'}"
+    return f"{number:{',' if isinstance(number, int) else 'g'}} {noun if number == 1 else noun + 's'}"
 
 
 def duration(ns: float) -> str:
@@ -269,6 +269,6 @@ def clipped(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1 - end]}…{text[-end:]}"
 
 
-def enumeration(names: list[str], word: str = "and") -> str:
+def enumeration(names: list[str]) -> str:
     """Names as a sentence holds them: "a", "a and b", "a, b and c"."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}" if names else ""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
