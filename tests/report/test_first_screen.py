@@ -51,6 +51,19 @@ def test_a_baseline_has_no_interval_of_a_ratio_and_none_is_called_not_measured(s
     assert cells == ["", "1.40 to 1.60"]
 
 
+def test_warnings_that_nothing_else_says_stand_below_the_table_of_variants(study_builder: Any) -> None:
+    late, uneven = "all of its runs were taken 3 h after the baseline's", "runs differ by 16 %"
+    said = "the interval excludes 1, but not after the correction for several candidates"
+    study_builder.add("even", [30.0], noise={"iqr_over_median": 0.01, "uneven": [uneven], "warnings": [uneven, late]})
+    study_builder.add(
+        "odd", [30.0], noise={"iqr_over_median": 0.2, "uneven": [uneven], "warnings": [uneven, late, said]}
+    )
+    page = variants(load_study(study_builder.write()))
+    assert "All of its runs were taken 3 h after the baseline&#39;s: all variants." in page
+    assert "Runs differ by 16 %: <code>even</code>." in page  # that of the other is evidence of the finding on noise
+    assert "correction for" not in page
+
+
 def test_timed_steps_that_do_not_count_are_said(study_builder: Any) -> None:
     study_builder.add("base", [30.0, 30.0])
     late = study_builder.add("late", [30.0, 30.0])
@@ -68,10 +81,13 @@ def test_what_a_prediction_does_not_cover_is_said_only_where_no_sync_was_measure
         study_builder.add(name, [30.0, 30.0], syncs=counts | changes, predicted_unknown=unknown)
     study = load_study(study_builder.write())
     pages = [first_screen(study), variants(study), syncs(study)]
+    assert "not predicted" not in pages[1]
     assert not any("not covered" in page.lower() for page in pages[:2])
     assert "No sync in a step" in pages[2]
     assert pages[2].count("<summary>") == 2  # one block, of what was predicted and not measured, and the meanings
     assert ">odd<" in pages[2].split("<summary>")[1]
+    study_builder.add("unlike", [30.0, 30.0], syncs={"measured_per_step": 0, "predicted_per_step": None})
+    assert variants(load_study(study_builder.write())).count("not predicted") == 1
 
 
 def test_every_name_leads_to_its_row_in_the_table_of_all_variants(make_study: Any) -> None:

@@ -72,7 +72,10 @@ def _of_gpu(major: int | None, more: str) -> str | None:
 
 
 _BF16_ADVICE: Final = "Train under bf16 autocast: weights and optimizer state stay in 32 bits."
-_TF32: Final = ' Where the formulas need 32 bits, allow TF32: `torch.set_float32_matmul_precision("high")`.'
+_TF32: Final = (
+    ' Where the formulas need 32 bits, allow TF32 for matrix products: `torch.set_float32_matmul_precision("high")`. '
+    "Convolutions may use it unless that was switched off."
+)
 _FP16_ADVICE: Final = (
     "Train under fp16 autocast with a gradient scaler (`torch.amp.GradScaler`): weights and optimizer state stay in 32 "
     "bits. This GPU (compute capability {major}) has neither bf16 arithmetic nor TF32."

@@ -15,9 +15,10 @@ from steptrace.documents.comparison import (
 )
 from steptrace.documents.comparison.runs import ProcessError
 from steptrace.documents.step_figures import STEP_FIGURES
-from steptrace.report.page.markup import Html, anchor, breakable, inline_code, render
+from steptrace.report.page.markup import Html, anchor, breakable, inline_code, render, sentence
 from steptrace.report.page.table import Figure, Unit, figures_table, text_table
 from steptrace.report.study.model import samples_per_step
+from steptrace.stats import IQR_WARNING
 
 _BADGE: Final = Html('<span class="badge {}">{}</span>')
 _NOTE: Final = Html('<span class="note">{}</span>')
@@ -61,8 +62,13 @@ def _figures(study: Comparison) -> list[Figure]:
     times = {v.name: v.step_ms for v in study.variants if v.step_ms is not None}
     interval = f"{fmt.setting(study.method.confidence)} interval"
 
-    def figure(heading: str, of: Callable[[VariantResult], str | float | None], unit: Unit = None) -> Figure:
-        return Figure(heading, {v.name: of(v) for v in study.variants}, unit)
+    def figure(
+        heading: str,
+        of: Callable[[VariantResult], str | float | None],
+        unit: Unit = None,
+        absent: str = fmt.NOT_MEASURED,
+    ) -> Figure:
+        return Figure(heading, {v.name: of(v) for v in study.variants}, unit, absent)
 
     samples_differ = len(samples_per_step(study)) > 1
     several = len({v.baseline for v in study.variants}) > 1
@@ -77,7 +83,7 @@ def _figures(study: Comparison) -> list[Figure]:
         Figure(f"{interval} of the ratio", {**dict.fromkeys(values, ""), **_ends_of(ratios)}),
         figure("Verdict", _verdict),
         figure("Syncs per step", lambda v: v.syncs.measured_per_step),
-        figure("Syncs per step, predicted", lambda v: v.syncs.predicted_per_step),
+        figure("Syncs per step, predicted", lambda v: v.syncs.predicted_per_step, absent="not predicted"),
         figure("Not covered", lambda v: len(v.predicted_unknown) if some_unknown else None),
         *(figure(one.heading, attrgetter(one.name), one.unit) for one in STEP_FIGURES),
         figure(_NVML, lambda v: v.nvml_util_pct, "%"),
@@ -167,13 +173,29 @@ def limits(gate: GateOutcome) -> str:
 
 
 def care(study: Comparison) -> list[str]:
-    """What a reader should know before comparing the rows; what makes figures uncertain is among the findings."""
+    """What a reader should know before comparing the rows."""
     sentences = []
     if len(samples := samples_per_step(study)) > 1:
         sentences.append(
             f"Steps take {fmt.count(samples[0])} to {fmt.count(samples[-1])} samples: ratio and verdict compare steps."
         )
-    return sentences + _measured_differently(study)
+    return sentences + _measured_differently(study) + _warnings(study)
+
+
+#: Parts of warnings that the first screen says.
+_SAID_ABOVE: Final = ("no verdict", "correction for several candidates")
+
+
+def _warnings(study: Comparison) -> list[str]:
+    """The warnings that neither the first screen nor a finding on noise says, each once with its variants."""
+    names: dict[str, list[str]] = {}
+    for variant in study.variants:
+        noise = variant.noise
+        in_finding = noise.uneven if (noise.iqr_over_median or 0.0) > IQR_WARNING else ()
+        for text in noise.warnings:
+            if text not in in_finding and not any(said in text for said in _SAID_ABOVE):
+                names.setdefault(text.rstrip("."), []).append(variant.name)
+    return [f"{sentence(text)}: {_who(variants, study)}." for text, variants in names.items()]
 
 
 def _measured_differently(study: Comparison) -> list[str]:
