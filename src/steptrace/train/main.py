@@ -1,9 +1,9 @@
 """The program of a study's variant: `python -m steptrace.train CONFIG.yaml [--out RUNDIR] [--repeat K]`.
 
-Without `--out` it trains, and calls `steptrace.step()` after each step, until it is stopped from outside, as by
-`steptrace run -- python -m steptrace.train CONFIG.yaml`. With `--out` it is measured by the same engine
-(`steptrace.engine.measure`), with a study's extra passes (sections, input and memory) between the timed and the
-profiled steps. It writes run.json, steps.parquet, sections.parquet, input.parquet, trace.json.gz, op_lines.parquet,
+It trains and calls `steptrace.step()` after each step. Without `--out` it does so until it is stopped from outside, as
+by `steptrace run -- python -m steptrace.train CONFIG.yaml`. With `--out` the same engine (`steptrace.engine.measure`)
+hears of the steps in this process, and a study's extra passes (sections, input and memory) come between the timed and
+the profiled ones. It writes run.json, steps.parquet, sections.parquet, input.parquet, trace.json.gz, op_lines.parquet,
 sources.json, warned_syncs.json and memory.json to RUNDIR. Repeat K uses seed + K.
 
 With `distributed.world_size` above 1 `torchrun` starts it, once per rank. Every rank runs the same steps and writes its
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         config = load_config(options.config)
         if options.out is None:
-            train(config, options.repeat)
+            until_stopped(config, options.repeat)
         else:
             run(config, options.out, options.repeat)
     except SteptraceError as error:
@@ -61,13 +61,43 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def train(config: DictConfig, repeat: int) -> None:
-    """Train until stopped."""
+def until_stopped(config: DictConfig, repeat: int) -> None:
+    """Train until stopped from outside."""
     ranks = ranks_of(config)
     with process_group(config, ranks), training(config, config.seed + repeat, ranks) as parts:
+        train(parts)
+
+
+def train(parts: Training, phases: Phases | None = None, *, batch_size: int = 0) -> None:
+    """Train, and say at the end of each step that it is one, until the engine's phases end, if there are any.
+
+    They get each step of `batch_size` samples a batch, or the error that it raised.
+    """
+
+    def to_phases() -> None:
+        assert phases is not None
+        samples = parts.accumulate * batch_size
+        phases.send(Step(parts.accumulate, parts.accumulate, samples, wait_ns, losses=[loss]))
+
+    if phases is not None:
+        next(phases)
+        steptrace.on_step = to_phases
+    try:
         while True:
-            train_step(parts)
-            steptrace.step()
+            try:
+                loss, wait_ns = train_step(parts)
+            except Exception as error:  # in a watched step they go on; other phases raise it again
+                if phases is None:
+                    raise
+                phases.throw(error)
+            else:
+                steptrace.step()
+    except StopIteration:
+        pass  # the phases have ended
+    finally:
+        if phases is not None:
+            steptrace.on_step = None
+            phases.close()
 
 
 def run(config: DictConfig, out: Path, repeat: int) -> None:
@@ -125,26 +155,8 @@ def measure(
     )
     measurement = Measurement(settings, between=passes.between, progress=_print_end)
     barrier(parts.ranks)  # else the first step would include the wait for a later rank
-    _train_through(measurement.phases(), parts, config.data.batch_size)
+    train(parts, measurement.phases(), batch_size=config.data.batch_size)
     return measurement.record, passes
-
-
-def _train_through(phases: Phases, parts: Training, batch_size: int) -> None:
-    """Train until the phases end; they get each step, or the error that it raised."""
-    samples = parts.accumulate * batch_size
-    next(phases)
-    try:
-        while True:
-            try:
-                loss, wait_ns = train_step(parts)
-            except Exception as error:  # in a watched step they go on; other phases raise it again
-                phases.throw(error)
-                continue
-            phases.send(Step(parts.accumulate, parts.accumulate, samples, wait_ns, losses=[loss]))
-    except StopIteration:
-        pass
-    finally:
-        phases.close()
 
 
 def _print_end(phase: str, done: int, total: int) -> None:
