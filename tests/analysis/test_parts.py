@@ -13,7 +13,7 @@ from steptrace import intervals
 from steptrace.analysis.common.division import CAUSES, divide, gpu_division, gpu_window
 from steptrace.analysis.common.steps import HOST_PARTS
 from steptrace.analysis.kernels.formats import kernel_formats, precision_of
-from steptrace.analysis.overview import busy_pct, overview
+from steptrace.analysis.overview import busy_pct, kernels_per_step, overview
 from steptrace.analysis.quality import quality
 from steptrace.trace.link import read_trace
 
@@ -41,7 +41,8 @@ def test_a_window_of_overlapping_steps_holds_every_instant_once() -> None:
 
 def test_the_window_begins_when_the_work_of_unrecorded_steps_has_ended() -> None:
     builder = TraceBuilder()
-    builder.gpu("gemm", 0, 300, correlation=9_999)  # launched before the recording, by a host that runs ahead
+    for start, ns in ((0, 100), (100, 200)):  # launched before the recording, by a host that runs ahead
+        builder.gpu("gemm", start, ns, correlation=9_999)
     for index in range(2):
         builder.step(index, 10 + index * 100, 100)
         builder.op("aten::mm", 10 + index * 100, 90)
@@ -54,6 +55,7 @@ def test_the_window_begins_when_the_work_of_unrecorded_steps_has_ended() -> None
     assert [(row.name, row.device_self_ns, row.share) for row in found.operators] == [("aten::mm", 400, 1.0)]
     assert sum(precision_of(kernel_formats(builder.trace())).kernel_ns.values()) == 400
     assert not quality(builder.trace()).warnings
+    assert list(kernels_per_step(builder.trace())) == [1, 1]
     builder.gpu("gemm", 600, 50, correlation=9_998)  # after work with a launch: lost, and not left over
     trace = builder.trace()
     again = overview(trace)

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from documents import fill
 from steptrace.documents.finding import PREDICTED_SYNCS, Finding
+from steptrace.documents.summary import TraceSummary
 from steptrace.findings.estimated import estimated_winner
 from steptrace.findings.verdict import verdict_of
 from steptrace.report.page.overview import device_of_study
@@ -85,7 +86,11 @@ def test_with_a_gpu_its_measured_times_lead_and_the_estimate_stands_folded_besid
     study = replace(study, variants=tuple(
         replace(v, step_ms=None if v.step_ms is None else replace(v.step_ms, median=30.0)) for v in study.variants
     ))  # fmt: skip
-    figures = {"gpu_busy_pct": 7.8, "kernels_per_step": 150.0, "peak_allocated_bytes": 3 * 2**29}
+    figures = {
+        "gpu_busy_pct": 7.8,
+        "trace": fill(TraceSummary, {"launches": {"count": 450}, "quality": {"steps": 3}}),
+        "peak_allocated_bytes": 3 * 2**29,
+    }
     screen = first_screen(replace(study, variants=tuple(replace(v, **figures) for v in study.variants)))
     assert "CPU check" not in screen
     assert screen.index("Where a step goes") < screen.index("runs per variant") < screen.index("Estimate for H100")

@@ -63,7 +63,7 @@ def link(raw: RawTrace) -> Trace:
     call_step = step_of(calls["ts"], steps)
     launch = row_with(calls["correlation"], gpu["correlation"])
     linked = launch >= 0
-    gpu_step = step_of(gpu["ts"], steps)
+    gpu_step = _step_of_work(gpu, linked, steps)
     gpu_step[linked] = call_step[launch[linked]]
     _extend_to_gpu(steps, gpu_step[linked], gpu["end"][linked])
 
@@ -131,6 +131,18 @@ def _input_bytes(labels: Columns, names: pd.Index) -> Ints:
     for row in np.flatnonzero(by_name(labels["name"], names, lambda name: naming.host_collective(name) is not None)):
         sizes[row] = input_bytes(names[labels["sizes"][row]], names[labels["types"][row]])
     return sizes
+
+
+def _step_of_work(gpu: Columns, linked: Mask, steps: pd.DataFrame) -> Ints:
+    """The step of GPU work without a launch, by its start: none for what a host that runs ahead left for the GPU.
+
+    Such work of steps before the recorded ones comes before all that has a launch.
+    """
+    step = step_of(gpu["ts"], steps)
+    for device in np.unique(gpu["device"][linked]):
+        own = gpu["device"] == device
+        step[own & ~linked & (gpu["ts"] < gpu["ts"][own & linked].min())] = -1
+    return step
 
 
 def _steps(labels: Columns, names: pd.Index) -> pd.DataFrame:

@@ -113,7 +113,7 @@ def _beside(study: Comparison, gpu: str) -> tuple[str, Html, list[str]]:
         Figure(
             "Estimated GPU busy", estimated(lambda one: "" if one.gpu_busy_pct is None else busy_words(one)), absent=""
         ),
-        Figure("Kernels per step", measured("kernels_per_step")),
+        Figure("Launches per step", {v.name: _launches(v) for v in study.variants}),
         Figure("Estimated launches", launches, absent=""),
         Figure("Peak memory", measured("peak_allocated_bytes"), "B"),
         Figure("Estimated peak memory", estimated(memory_words), absent=""),
@@ -125,6 +125,12 @@ def _beside(study: Comparison, gpu: str) -> tuple[str, Html, list[str]]:
     variants = {v.name: breakable(v.name) for v in study.variants}
     reasons = [f"`{name}`: {one.reason}" for name, one in estimates.items() if one.reason]
     return title, figures_table("Variant", variants, figures), reasons
+
+
+def _launches(variant: VariantResult) -> float | None:
+    """Calls of a traced step that put work on the GPU, as the estimate counts them: kernels, copies and fills."""
+    launches = None if variant.trace is None else variant.trace.launches
+    return None if variant.trace is None or launches is None else launches.count / (variant.trace.quality.steps or 1)
 
 
 def _same_gpu(measured: str | None, estimated: str) -> bool:
