@@ -91,13 +91,14 @@ POWER_LIMITED: Final = 0.45
 _OTHERS: Final = (_judged(0.1, 0.9), _judged(0.15, 0.9))
 
 
-def _not_covered(reason: str, floor: tuple[float, float] = KERNEL_FLOOR) -> Rule:
-    return Rule("not covered", *_OTHERS, floor, not_covered=reason)
+def _not_covered(reason: str) -> Rule:
+    return Rule("not covered", *_OTHERS, not_covered=reason)
 
 
 COLLECTIVE: Final = _not_covered("a collective")
-#: `floor` is of a time step of a layer, either pass, as LSTM and GRU took on an H100 (64 to 512 units, 16 and 32 bit).
-RECURRENT: Final = _not_covered("cuDNN chooses how to compute recurrent layers", floor=(2e-6, 17e-6))
+#: By cuDNN; as LSTM, GRU and RNN of 64 to 512 units took on an H100, in 16 and 32 bit. `floor` is of one time step of a
+#: layer, in either pass.
+RECURRENT: Final = Rule("recurrent layer", _judged(0.25, 0.6), _judged(0.15, 0.9), (KERNEL_FLOOR[0], 17e-6))
 CUSTOM: Final = _not_covered("a custom operator")
 IRREGULAR: Final = _not_covered("no measurements of such operators")
 #: One that moves so little that even a tenth of the bandwidth would not make it longer than the shortest kernel.

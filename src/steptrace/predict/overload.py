@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -18,6 +19,8 @@ _INDEX: Final = re.compile(r"_?(unsafe_)?index(_put)?(_impl)?_?")
 _NESTED: Final = (list, tuple)
 #: Operators that CUDA has a kernel of, and that PyTorch composes of others elsewhere.
 FUSED: Final = ("_fused_rms_norm", "mish_backward", "silu_backward")
+#: Operations of a recurrent layer per value of its matrices and row of its input, which PyTorch does not count.
+_OF_RECURRENT: Final = {"_cudnn_rnn": 2, "_cudnn_rnn_backward": 4}
 _ROWS: Final = ("crow_indices", "col_indices", "values")
 _COLUMNS: Final = ("ccol_indices", "row_indices", "values")
 #: By layout, what gives the tensors that a sparse one consists of.
@@ -95,11 +98,18 @@ class Overload:
             for aliases in (() if r.alias_info is None else r.alias_info.before_set for r in schema.returns)
         )
         self.flop = flop_registry.get(func.overloadpacket)
+        if self.packet in _OF_RECURRENT:
+            self.flop = partial(_flop_of_layers, _OF_RECURRENT[self.packet])
         self.recorded = tuple(OPERATORS["arguments"].get(self.packet, ())) if self.namespace == "aten" else ()
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments by the schema's names, with its defaults."""
         return {**self.defaults, **dict(zip(self.names, args, strict=False)), **kwargs}
+
+
+def _flop_of_layers(each: int, input: Tensor, weights: Sequence[Tensor], *_: Any, **__: Any) -> int:
+    rows = input.numel() // input.shape[-1]
+    return each * rows * sum(weight.numel() for weight in weights if weight.dim() == 2)
 
 
 _overloads: dict[int, Overload] = {}
