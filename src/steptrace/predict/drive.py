@@ -7,7 +7,6 @@ third one, so the fourth is predicted.
 """
 
 import gc
-import os
 import sys
 import traceback
 from collections.abc import Callable, Generator
@@ -26,7 +25,7 @@ from steptrace.predict.fault import fault_report
 from steptrace.predict.recorder import Prediction
 from steptrace.predict.reroute import predict_syncs
 from steptrace.predict.rule import declared_rules
-from steptrace.train.distributed import ALONE, DistInfo
+from steptrace.train.distributed import ALONE, DistInfo, stay_on_this_machine
 from steptrace.train.loop import train_step
 from steptrace.train.setup import assembled, build_loader, endless, load_config
 
@@ -75,7 +74,7 @@ def _of_group(size: int) -> Generator[DistInfo]:
     if size == 1 or dist.is_initialized():
         yield ALONE
         return
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # else gloo looks up the machine's name, which may not resolve
+    stay_on_this_machine()
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     try:
         yield DistInfo(world_size=size)

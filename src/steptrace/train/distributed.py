@@ -84,6 +84,12 @@ def backend_of(config: DictConfig) -> str:
     return "nccl" if config.device == "cuda" else "gloo"
 
 
+def stay_on_this_machine() -> None:
+    """Let gloo talk over the machine itself; otherwise it looks up the machine's name, which may not resolve."""
+    if "lo" in (name for _, name in socket.if_nameindex()):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+
+
 @contextmanager
 def process_group(config: DictConfig, ranks: DistInfo) -> Generator[None]:
     """The group of all ranks while the context is open.
@@ -100,9 +106,7 @@ def process_group(config: DictConfig, ranks: DistInfo) -> Generator[None]:
         return
     # `torchrun` starts each rank in a session of its own, out of reach of the supervisor's signal to its group.
     die_with(os.getppid(), signal.SIGKILL)
-    # All ranks are on one machine. Otherwise gloo looks up the machine's name, which may not resolve.
-    if "lo" in (name for _, name in socket.if_nameindex()):
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    stay_on_this_machine()
     own = None
     if config.device == "cuda":
         torch.cuda.set_device(ranks.local_rank)
