@@ -74,7 +74,7 @@ PRODUCT: Final = _rule("matrix product")
 BATCHED_PRODUCT: Final = _rule("batched matrix product")
 CONVOLUTION: Final = _rule("convolution", memory=_judged(0.36, 0.9))
 #: Sums of twenty kernels reach 0.34 to 0.68 of arithmetic on V100 and P100. On an H100 the 33 of masked_loss reached
-#: 0.055 of arithmetic and of memory bandwidth, the slowest 0.04 (reports/reference/h100).
+#: 0.06 of arithmetic and of memory bandwidth, the slowest 0.04 (reports/reference/h100).
 NARROW_CONVOLUTION: Final = Rule(
     "convolution, under 32 channels", Shares((0.04, 0.81), (0.05, 0.68)), Shares((0.04, 0.5), (0.05, 0.5))
 )
