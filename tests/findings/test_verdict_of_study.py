@@ -196,7 +196,7 @@ def test_where_the_profile_names_no_part_fewer_launches_and_syncs_are_the_reason
 
 
 def estimated(name: str, step_ms: list[float], limited_by: str, launches: dict[int, float]) -> dict[str, Any]:
-    """What estimates of a variant add to it: launches by line of loss.py, at 5 to 15 us each."""
+    """What estimates of a variant add to it: launches by line of loss.py, at some us each."""
     lines = [
         {"file": "loss.py", "line": line, "launches": count, "host_ms": [0.005 * count, 0.015 * count]}
         for line, count in launches.items()
