@@ -1,13 +1,19 @@
 """The results measured on a GPU that come with the repository: this version reads them, and they hold what docs say."""
 
+from collections import Counter
 from pathlib import Path
+from typing import Final
 
 import pytest
 
+from steptrace.analysis import load_trace, summarize_trace
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison
 
-FILES = sorted((Path(__file__).parents[1] / "reports" / "reference").glob("*/*/comparison.json"))
+ROOT: Final = Path(__file__).parents[1] / "reports" / "reference"
+#: In the recorded window of masked_loss.
+STEPS: Final = 2
+FILES: Final = sorted(ROOT.glob("*/*/comparison.json"))
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parts[-3]}-{file.parts[-2]}")
@@ -40,3 +46,22 @@ def test_measured_steps_lie_within_their_estimated_bands(file: Path) -> None:
 
 def test_there_are_results_of_a_gpu() -> None:
     assert [file.parts[-3:-1] for file in FILES] == [("h100", "giou"), ("h100", "masked_loss")]
+
+
+def test_a_trace_of_a_gpu_has_its_syncs_at_the_predicted_lines_and_its_window_is_divided_without_rest() -> None:
+    folder = ROOT / "h100" / "masked_loss"
+    summary = summarize_trace(load_trace(folder / "boolean_mask" / "trace.json.gz"))
+    variant = read(folder / "comparison.json", Comparison).variants[0]
+    assert variant.name == "boolean_mask"
+    assert summary.syncs is not None
+    assert summary.syncs.per_step == variant.syncs.measured_per_step == 6
+    of_trace: Counter[tuple[str | None, int | None]] = Counter()
+    predicted: Counter[tuple[str | None, int | None]] = Counter()
+    for site in summary.syncs.sites:
+        of_trace[site.file, site.line] += site.count
+    for expected in variant.predicted_sites:
+        predicted[expected.file, expected.line] += round(STEPS * expected.count_per_step)
+    assert of_trace == predicted
+    assert summary.overview is not None
+    assert sum(summary.overview.parts_ns.values()) == summary.overview.window_ns
+    assert summary.gpu_busy_pct == pytest.approx(variant.gpu_busy_pct)
