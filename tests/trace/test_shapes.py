@@ -38,7 +38,8 @@ _OFTEN = ("streams", "nested")
 
 
 @pytest.mark.parametrize(
-    "shape", [pytest.param(s, marks=[] if s in _OFTEN else pytest.mark.slow) for s in SHAPES.SHAPES if s != "devices"]
+    "shape",
+    [pytest.param(s, marks=[] if s in _OFTEN else pytest.mark.slow) for s in SHAPES.SHAPES if s != SHAPES.REFUSED],
 )
 def test_the_work_grows_with_the_size(tmp_path: Path, shape: str, capsys: pytest.CaptureFixture[str]) -> None:
     small, middle, large = (_calls(shape, count, tmp_path) for count in (40, 160, 640))
