@@ -158,6 +158,16 @@ def test_findings_of_traces_are_added_under_their_variant(traced: Callable[..., 
     assert [(finding.rule, finding.variant, finding.evidence) for finding in found] == [("host_bound", "v", ("e",))]
 
 
+def test_what_a_variant_saves_is_of_its_step_over_all_runs_not_of_the_profiled_run() -> None:
+    """The GPU works 10 of 30 profiled ms: of 20 ms in all runs 10 can be saved, though the profiled run took 25."""
+    parts = {"compute": 10 * MS, "exposed_memory": 0, "exposed_comm": 0, "idle_host": 20 * MS}
+    overview = {"kind": "gpu", "steps": 1, "window_ns": 30 * MS, "parts_ns": parts}
+    trace = {"overview": overview, "unprofiled_step_ns": 25 * MS, "launches": {"device_ns": {"median": 1000.0}}}
+    found = find(comparison(healthy_variant() | {"trace": trace}))
+    (finding,) = (one for one in found if one.rule == "host_bound")
+    assert (finding.cost_ns_per_step, finding.cost_share) == (10 * MS, 0.5)
+
+
 @pytest.mark.parametrize(("workers", "more"), [(1, True), (2, False), (None, True)])
 def test_more_workers_are_advised_only_where_cores_are_free(workers: int | None, *, more: bool) -> None:
     variant = healthy_variant() | {"input": waiting(0.1, workers=workers)}

@@ -186,7 +186,7 @@ def test_idle_time_that_the_profiler_added_is_none_of_an_unprofiled_step(tmp_pat
     assert timed.cost_ns_per_step is not None
     assert timed.cost_ns_per_step == pytest.approx(200 * US, rel=0.05)
     assert timed.cost_share == pytest.approx(1 / 3, rel=0.05)
-    assert timed.claim.startswith("host-bound: for 33 % of a step ")
+    assert timed.claim.startswith("host-bound: for 60 % of a profiled step ")
     assert any(line.startswith("an unprofiled step of 600 µs leaves at most ") for line in timed.evidence)
     busy = entry_of(launching(kernel=14), tmp_path)
     assert found(busy, "host_bound")

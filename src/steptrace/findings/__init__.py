@@ -80,7 +80,8 @@ def _of_traces(study: Comparison) -> Iterator[Finding]:
         if variant.trace is None:
             continue
         median_ns = None if variant.median_ms is None else round(variant.median_ms * NS_PER_MS)
-        trace = replace(variant.trace, unprofiled_step_ns=variant.trace.unprofiled_step_ns or median_ns)
+        # That of all runs, as the page has it, not of the profiled ones.
+        trace = replace(variant.trace, unprofiled_step_ns=median_ns or variant.trace.unprofiled_step_ns)
         findings = find_in_trace(trace)
         if variant.ranks is not None:
             findings += find_in_ranks(Summary(warnings=(), traces=(trace,), ranks=variant.ranks))

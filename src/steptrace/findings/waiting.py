@@ -101,7 +101,8 @@ def _host_bound(window: Window) -> Iterator[Match]:
         return
     gaps = window.entry.host_gaps or HostGaps(gap_ns=0, long_call_ns=0, gaps=())
     spent = _spent(window, gaps)
-    whole = "a step" if window.steps else "the trace"
+    whole = "the trace" if not window.steps else "a step" if step_ns == window.step_ns else "a profiled step"
+    idle = percent(window.share(idle_ns))
     kernels = window.entry.kernels_per_step or window.per_step(launches.activities)
     # With Python stacks part of it is the profiler's, and no unprofiled step says how much.
     severe = share >= OVERHEAD_HIGH and not window.host_may_be_slowed
@@ -109,7 +110,7 @@ def _host_bound(window: Window) -> Iterator[Match]:
     work = f"{plural(round(kernels, 1), 'kernel')} {window.per}; the median launch has "
     yield Match(
         severity="warning" if severe else "info",
-        claim=f"host-bound: for {percent(share)} of {whole} the GPU is idle because nothing was launched"
+        claim=f"host-bound: for {idle} of {whole} the GPU is idle because nothing was launched"
         + (f", mostly while the host is {spent[0][0]}" if spent else ""),
         evidence=(
             f"GPU idle for that reason: {duration(idle_ns)} of {duration(window.step_ns)} {window.per}",
