@@ -20,7 +20,11 @@ Product = Callable[[Tensor], Tensor]
         (lambda values: values.prod(-1, keepdim=True).double(), 1),
         (lambda values: values.prod(0, dtype=torch.float64), 1),
         (lambda values: values.cumprod(1), 1),
-        (lambda values: values.cumprod(0, dtype=torch.float64), 1),
+        pytest.param(
+            lambda values: values.cumprod(0, dtype=torch.float64),
+            1,
+            marks=pytest.mark.skipif(torch.__version__ < "2.12", reason="PyTorch 2.11 fails with zeros, on a CPU, too"),
+        ),
         (lambda values: values[:, :1].prod(1), 1),
         (lambda values: values[:, :1].cumprod(1), 0),
         (lambda values: values.sum().prod(), 0),
