@@ -22,7 +22,8 @@ from steptrace.documents.operators import OperatorCalls, TensorSpec
 from steptrace.estimate import rules
 from steptrace.estimate.flop import flop
 from steptrace.estimate.gpus import Gpu, gpu_named
-from steptrace.estimate.step import moved_bytes, work_of
+from steptrace.estimate.moved import moved_bytes
+from steptrace.estimate.step import work_of
 
 P100 = Gpu(name="P100", fp32_tflops=9.52, half_tflops=19.05, bandwidth_gbs=732, memory_gb=16, pcie_gbs=16)
 #: Measuring itself takes 0.03 to 0.06 ms, which are too large a part of shorter ones.
@@ -183,7 +184,7 @@ def toml(kernels: Sequence[Kernel]) -> str:
 
 
 def table(kernels: Sequence[Kernel]) -> str:
-    """The shares of all rules, with where they come from; those that are judged in one column a class."""
+    """The shares of all rules, with where they come from; those that are judged in one line below."""
     counts = {(name, what): of_gpus for name, what, of_gpus, *_ in derived(kernels)}
     lines = ["| class of operator | share of | one kernel | sum of 20 | from kernels of |", "|---|---|---|---|---|"]
     judged: list[str] = []

@@ -13,8 +13,9 @@ from steptrace.errors import ConfigError
 from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.launches import launches
 from steptrace.estimate.memory import largest_batch
+from steptrace.estimate.moved import converted_bytes, moved_bytes
 from steptrace.estimate.rules import PRODUCT
-from steptrace.estimate.step import FollowedStep, estimate_step, ideal_s, moved_bytes, step_time, work_of
+from steptrace.estimate.step import FollowedStep, estimate_step, ideal_s, step_time, work_of
 
 
 def tensor(*shape: int, dtype: str = "float32") -> TensorSpec:
@@ -98,6 +99,15 @@ def test_images_that_are_not_channels_last_are_converted_for_tensor_cores(size: 
     more = [other - last for other, last in zip(both(last=False), both(last=True), strict=True)]
     rate = 3350e9
     assert more == pytest.approx([copies * moved / (0.9 * rate), copies * moved / (0.5 * rate)])
+
+
+def test_images_of_the_weights_shape_are_converted_as_others_are() -> None:
+    square = images(64, 64, 3, 3, dtype="bfloat16")
+    forward = call("aten.convolution.default", [square, square], [square])
+    backward = call("aten.convolution_backward.default", [square] * 3, [square])
+    size = 2 * 64 * 64 * 3 * 3
+    assert converted_bytes(forward, "bfloat16") == 2 * 2 * size
+    assert converted_bytes(backward, "bfloat16") == 2 * 4 * size
 
 
 def test_convolutions_are_in_tf32_unless_the_program_switches_it_off() -> None:
@@ -408,8 +418,7 @@ def test_memory_fits_or_not_and_the_largest_batch_is_on_the_line_through_those_f
 
 
 def test_a_gpu_s_name_may_be_in_small_letters() -> None:
-    assert gpu_named("rtx-4090") is not None
-    assert gpu_named("h100").name == "H100"
+    assert (gpu_named("rtx-4090").name, gpu_named("h100").name) == ("RTX-4090", "H100")
 
 
 def test_an_unknown_gpu_names_those_that_exist_and_how_to_add_one() -> None:

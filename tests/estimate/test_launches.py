@@ -10,7 +10,7 @@ from torch import nn
 
 from steptrace.documents.operators import OperatorCalls
 from steptrace.estimate.launches import launches
-from steptrace.estimate.step import moved_bytes
+from steptrace.estimate.moved import moved_bytes
 from steptrace.predict import predict_syncs
 
 

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
+from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.launches import launches
+from steptrace.estimate.step import work_of
 from steptrace.predict import predict_syncs
 
 LAYERS: dict[str, Any] = {
@@ -86,10 +88,25 @@ def test_the_band_holds_what_an_h100_took(
         given = torch.randn(length, batch, size, device="cuda", dtype=dtype, requires_grad=True)
         syncs.reset()
         layer(given)[0].sum().backward()
-        found = syncs.estimate("H100")
-    assert found.gpu_ms is not None
-    assert found.gpu_ms[0] < measured_us / 1e3 < found.gpu_ms[1]
-    assert found.gpu_ms[1] < 12 * found.gpu_ms[0]
+        band = syncs.estimate("H100").gpu_ms
+    assert band is not None
+    assert band[0] < measured_us / 1e3 < band[1]
+    assert band[1] < 12 * band[0]
+
+
+def test_a_packed_sequence_takes_as_many_time_steps_as_its_longest() -> None:
+    bands = []
+    for packed in (False, True):
+        with predict_syncs() as syncs:
+            layer, given = nn.LSTM(64, 64).cuda(), torch.randn(128, 16, 64, device="cuda")
+            sequence = pack_padded_sequence(given, torch.full((16,), 128)) if packed else given
+            syncs.reset()
+            layer(sequence)
+            (one,) = [call for call in syncs.operators if "rnn" in call.name]
+            work = work_of(one, gpu_named("H100"))
+            assert work is not None
+            bands.append(work.time)
+    assert bands[0] == pytest.approx(bands[1])
 
 
 def test_autocast_computes_a_layer_in_its_type() -> None:

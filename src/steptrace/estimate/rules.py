@@ -3,7 +3,7 @@
 The time of a kernel is a floor + max(FLOP / (share * the data sheet's arithmetic), bytes / (share * its bandwidth)).
 `bench/estimate_shares.py` writes shares.toml, the shares that kernels of a GPU not seen should reach, from published
 kernels of V100, P100, T4 and A100-40. No such data exists for the other bands, which are judged from traces and
-articles (`_judged`). No measurement of another GPU, and none of a whole model, went into any of them.
+articles (`_judged`), and those of recurrent layers, narrow convolutions and conversions from what an H100 took.
 """
 
 import tomllib
@@ -121,6 +121,8 @@ _IRREGULAR: Final = frozenset(OPERATORS["irregular"]["names"])
 _IRREGULAR_STARTS: Final = tuple(OPERATORS["irregular"]["starts"])
 #: Operators that read a part of their first tensor, as much as they return.
 LOOKED_UP: Final = frozenset(OPERATORS["looked_up"]["names"])
+#: Types of arithmetic, see `arithmetic_of`, that tensor cores compute.
+TENSOR_CORES: Final = frozenset(("tf32", "float16", "bfloat16"))
 _MULTIPLE: Final = 8
 
 
@@ -139,7 +141,7 @@ def rule_of(call: OperatorCalls, arithmetic: str) -> Rule:
         return CUSTOM
     if call.host is not None or name == "_local_scalar_dense":
         return HOST_COPY
-    on_tensor_cores = arithmetic in ("tf32", "float16", "bfloat16")
+    on_tensor_cores = arithmetic in TENSOR_CORES
     if is_convolution(call):
         return NARROW_CONVOLUTION if narrow(call) else CONVOLUTION_16 if on_tensor_cores else CONVOLUTION
     if name.startswith(_ATTENTION):

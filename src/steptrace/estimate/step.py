@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from steptrace.documents.estimate import Band, Estimate, LineLaunches, NotEstimated
-from steptrace.documents.operators import COMPILED, OperatorCalls, TensorSpec
+from steptrace.documents.operators import COMPILED, OperatorCalls
 from steptrace.estimate.gpus import Gpu
 from steptrace.estimate.launches import launches
-from steptrace.estimate.layout import elements, item_bytes
-from steptrace.estimate.lists import is_of_lists, lists_of
 from steptrace.estimate.memory import fits, largest_batch
+from steptrace.estimate.moved import converted_bytes, moved_bytes
 from steptrace.estimate.reductions import reads_in_turn
 from steptrace.estimate.rules import (
     COLLECTIVE,
@@ -44,7 +43,6 @@ _SYNCS_MATTER: Final = 0.15
 #: From this share of the GPU's work on, arithmetic or memory is what limits it.
 _MOST: Final = 0.6
 _ASSUMED: Final = "taken at 20 to 85 % of PCIe's data sheet rate, not measured"
-_OUTPUT_ONLY: Final = frozenset(("zero_", "fill_", "copy_", "random_", "uniform_", "normal_", "bernoulli_"))
 
 
 @dataclass(frozen=True)
@@ -184,7 +182,8 @@ def work_of(call: OperatorCalls, gpu: Gpu, *, tf32: bool = False) -> Work | None
     turns = reads_in_turn(reduced[0], call.outputs) if rule is REDUCTION and reduced else (0, 0)
     waits = (turns[0] * READ_LATENCY[0], turns[1] * READ_LATENCY[1])
     if rule is RECURRENT and (given := call.arguments):
-        in_turn = call.inputs[0].shape[given["batch_first"]] * given["num_layers"] * (1 + given["bidirectional"])
+        length = len(given["batch_sizes"]) or call.inputs[0].shape[given["batch_first"]]  # sizes: of packed sequences
+        in_turn = length * given["num_layers"] * (1 + given["bidirectional"])
         waits = (in_turn * rule.floor[0], in_turn * rule.floor[1])
     converted = converted_bytes(call, kind) / gpu.bandwidth
     bands = []
@@ -217,55 +216,6 @@ def ideal_s(call: OperatorCalls, gpu: Gpu, *, tf32: bool = False) -> float | Non
     arithmetic = gpu.flops(arithmetic_of(call, gpu, tf32=tf32)) if call.flop else None
     rate = gpu.pcie_gbs * 1e9 if work.rule is HOST_COPY else gpu.bandwidth
     return max(call.flop / arithmetic if arithmetic else 0.0, moved_bytes(call) / rate)
-
-
-def moved_bytes(call: OperatorCalls) -> int:
-    """Bytes that one call reads and writes at least: those of its inputs and its outputs."""
-    if call.host is not None:
-        return _over_bus(call, call.host)
-    name = base_name(call.name)
-    inputs: Sequence[TensorSpec] = call.inputs
-    if name in _OUTPUT_ONLY or name in LOOKED_UP:
-        inputs = inputs[1:]
-    if name in (
-        "native_layer_norm_backward",
-        "_fused_rms_norm_backward",
-    ):  # one kernel for the input's gradient, one for those of weight and bias
-        inputs = (*inputs, *inputs[:2])
-    written = sum(map(_bytes, call.outputs)) * (2 if name in LOOKED_UP else 1)
-    if is_of_lists(name) and not call.outputs:
-        share = lists_of(call)
-        written = (
-            sum(map(_bytes, inputs)) * max(1, share - 1) // share
-            if name.startswith("_fused_")
-            else sum(map(_bytes, inputs[: len(inputs) // share]))
-        )
-    return sum(map(_bytes, inputs)) + written
-
-
-def _over_bus(call: OperatorCalls, host: TensorSpec) -> int:
-    """Bytes of a copy between host and GPU, in the host's type unless the host waits for it, and so can cast."""
-    there = call.outputs[0] if call.outputs else call.inputs[0]
-    moved = host if call.arguments.get("non_blocking") else there
-    return max(elements(host), elements(there)) * item_bytes(moved)
-
-
-def converted_bytes(call: OperatorCalls, arithmetic: str) -> int:
-    """Bytes that a convolution on tensor cores reads and writes beside its own where images are not channels-last.
-
-    cuDNN's kernels for tensor cores take channels last: what has another layout is converted before, and the result
-    after. A backward pass converts for each of its two gradients. Kernels of size 1 are products of matrices.
-    """
-    images = [one for one in (*call.inputs, *call.outputs) if len(one.shape) >= 4]
-    on_tensor_cores = arithmetic in ("tf32", "float16", "bfloat16")
-    if not (is_convolution(call) and on_tensor_cores) or len(images) < 3 or images[0].strides[1] == 1:
-        return 0
-    backward = "backward" in base_name(call.name)
-    weight = images[2 if backward else 1]
-    if all(size == 1 for size in weight.shape[2:]):
-        return 0
-    gradient, *others = [one for one in images if one.shape != weight.shape]
-    return 2 * (sum(map(_bytes, others)) + (2 if backward else 1) * _bytes(gradient))
 
 
 def step_time(gpu_s: Band, host_s: Band, *, syncs: float) -> tuple[Band, Band]:
@@ -359,14 +309,6 @@ def _reason(works: Sequence[Work], covered: float) -> str:
             names.setdefault(base_name(work.call.name), work.rule.not_covered)
     listed = ", ".join(f"{name} ({why})" for name, why in list(names.items())[:3])
     return f"{share(covered)} of the GPU work is covered, {setting(LEAST_COVERED)} are needed: {listed}"
-
-
-def _bytes(tensor: TensorSpec) -> int:
-    """Bytes of the elements that it has of its own: a broadcast one is read once, a sparse one has parts."""
-    if tensor.shape and not tensor.strides:
-        return 0
-    own = math.prod(size for size, stride in zip(tensor.shape, tensor.strides, strict=True) if stride or size == 0)
-    return own * item_bytes(tensor)
 
 
 def _ms(band: Band) -> Band:

@@ -59,7 +59,7 @@ class OperatorLog:
         arguments: _Arguments = ()
         if overload.recorded:
             bound = overload.bind(args, kwargs)
-            arguments = tuple((name, isinstance(bound[name], Tensor) or bound[name]) for name in overload.recorded)
+            arguments = tuple((name, _argument(bound[name])) for name in overload.recorded)
         if len(inputs) > len(virtual) and (sparse := [tensor._inner for tensor in virtual if _is_coordinates(tensor)]):
             arguments += (("is_coalesced", all(tensor.is_coalesced() for tensor in sparse)),)
         self._calls[overload, inputs, outputs, host, arguments, flop, phase, file, line] += 1
@@ -103,8 +103,16 @@ def _is_coordinates(tensor: Any) -> bool:
     return tensor._inner.layout is torch.sparse_coo
 
 
+def _argument(value: Any) -> Any:
+    """As calls are told apart by it."""
+    return isinstance(value, Tensor) or (tuple(value) if isinstance(value, list) else value)
+
+
 def _is_same_memory(tensor: Tensor, other: Tensor) -> bool:
-    """Whether a copy of one to the other is left out, as it would change nothing."""
+    """Whether a copy of one to the other is left out, as it would change nothing; also of meta tensors.
+
+    `Tensor.is_set_to` is not implemented for those.
+    """
     if tensor.layout is not torch.strided or other.layout is not torch.strided or tensor.dtype != other.dtype:
         return False
     same_storage = tensor.untyped_storage()._cdata == other.untyped_storage()._cdata
