@@ -24,8 +24,6 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name everyone knows it by
 from torch import Tensor, nn
 
-#: How the driver names GPUs, by the names of the estimate.
-GPUS: Final = {"NVIDIA H100 80GB HBM3": "H100", "NVIDIA H200": "H200"}
 WARMUP: Final = 4
 TIMED: Final = 20
 #: A long case ends its timed steps after this many seconds, with so many at the least.
@@ -33,6 +31,8 @@ AT_MOST_S: Final = 2.0
 LEAST: Final = 5
 #: Steps that the host may be ahead of the GPU.
 AHEAD: Final = 4
+#: Steps of the program that `compare` follows.
+FOLLOWED: Final = 6
 
 
 class Block(nn.Module):
@@ -264,7 +264,7 @@ def measured(name: str) -> dict[str, object]:
 
 
 def measure(names: list[str], out: Path) -> None:
-    """Measure each case and write what is known so far after each."""
+    """Measure each case and write the results so far after each."""
     properties = torch.cuda.get_device_properties(0)
     record: dict[str, object] = {
         "gpu": properties.name,
@@ -283,17 +283,21 @@ def measure(names: list[str], out: Path) -> None:
         out.write_text(json.dumps(record | {"cases": cases}, indent=1) + "\n")
 
 
-def train(name: str, steps: int = 6) -> None:
+def train(name: str) -> None:
     """The program that `compare` follows."""
     step = Training(CASES[name], "cuda")
-    for _ in range(steps):
+    for _ in range(FOLLOWED):
         step()
 
 
 def compare(measurements: Path, names: list[str]) -> None:
-    """Follow each measured case and print what is estimated beside it: step, GPU work, launches, memory."""
+    """Follow each measured case and print the estimated step and peak memory beside it."""
+    # A machine that measures may not have steptrace.
+    from steptrace.estimate.gpus import gpu_of_driver
+
     record = json.loads(measurements.read_text())
-    gpu = GPUS.get(record["gpu"], record["gpu"])
+    sheet = gpu_of_driver(record["gpu"])
+    gpu = record["gpu"] if sheet is None else sheet.name
     print(f"{record['gpu']}, torch {record['torch']}; estimated for {gpu}")
     print("| step | measured, ms | estimated, ms | inside | peak memory, GB | estimated |\n|---|---|---|---|---|---|")
     for case in record["cases"]:
@@ -307,10 +311,8 @@ def compare(measurements: Path, names: list[str]) -> None:
         peaks = [one / 1e9 for one in (case["peak_memory_bytes"], estimate["peak_memory_bytes"])]
         band = estimate["step_ms"]
         inside = "-" if band is None else "yes" if band[0] <= case["step_ms"] <= band[1] else "no"
-        print(
-            f"| {name} | {case['step_ms']:.1f} | {_band(band)} | {inside} | {peaks[0]:.2f} | {peaks[1]:.2f} |",
-            flush=True,
-        )
+        row = f"| {name} | {case['step_ms']:.1f} | {_band(band)} | {inside} | {peaks[0]:.2f} | {peaks[1]:.2f} |"
+        print(row, flush=True)
 
 
 def _band(band: list[float] | None) -> str:

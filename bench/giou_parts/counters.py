@@ -82,9 +82,8 @@ def read_counters(ncu: str, command: Sequence[str], log: Path, seconds: float) -
         raise RuntimeError(f"ncu took longer than {seconds:g} s") from error
     written = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
     if done.returncode:
-        errors = [line for line in written.splitlines() if line.startswith("==ERROR==")] or done.stderr.splitlines()[
-            -3:
-        ]
+        errors = [line for line in written.splitlines() if line.startswith("==ERROR==")]
+        errors = errors or done.stderr.splitlines()[-3:]
         raise RuntimeError(f"ncu ended with {done.returncode}: {' '.join(errors) or 'it said nothing'}")
     return split_calls(parse(written))
 

@@ -19,7 +19,6 @@ from steptrace.predict.cuda_streams import (
     StreamContext,
     default_stream,
     host_waits,
-    refuse,
     refused,
 )
 from steptrace.predict.recorder import Syncs
@@ -47,10 +46,6 @@ class Generator(torch.Generator):
 def _unknown(op: str, reason: str) -> None:
     if Syncs.active is not None:
         Syncs.active.cannot_judge(op, reason)
-
-
-def _no_capture(*_: Any, **__: Any) -> Any:
-    refuse("CUDAGraph")
 
 
 def _empty_cache() -> None:
@@ -132,8 +127,7 @@ CUDA: dict[str, Callable[..., Any]] = {
     "list_gpu_processes": lambda _device=None: "no processes are running",
     "memory_snapshot": lambda *_, **__: [],
     "caching_allocator_disabled": lambda *_, **__: nullcontext(),
-    "graph": _no_capture,
-    "make_graphed_callables": _no_capture,
+    **dict.fromkeys(("graph", "make_graphed_callables"), refused("CUDAGraph")),
     **dict.fromkeys(_OF_NO_EFFECT, lambda *_, **__: None),
     **dict.fromkeys(_ZERO, lambda *_, **__: 0),
     **{name: refused(name) for name in _REFUSED},
