@@ -139,7 +139,7 @@ def test_a_failure_is_tried_again_and_what_ended_well_is_not(tmp_path, folder, e
 
 
 def test_what_was_removed_is_made_again(tmp_path) -> None:
-    """A result by hand, or the whole folder of a check, of which Snakemake knows the end of all alone."""
+    """By hand: a result, or a check's folder; of checks Snakemake knows only the file written after the last one."""
     folder, key, of_all = tmp_path / "prediction", "digest", tmp_path / "prediction.json"
     fields = {"status": "ok", "exit_code": 0, "started_at": "9:00", "wall_s": 1.0, "key": key}
     write_status(folder, fill(Status, fields))

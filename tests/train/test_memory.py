@@ -95,6 +95,7 @@ def test_free_blocks_are_those_of_the_gpu_in_use(monkeypatch, index, free, large
         {"device": 1, "blocks": [{"state": "inactive", "size": 900}]},
         {"device": 0, "blocks": [{"state": "active_pending_free", "size": 70}, {"state": "inactive", "size": 30}]},
     ]
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     assert free_blocks() == {}
     monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: segments)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: index)
