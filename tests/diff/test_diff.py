@@ -60,14 +60,14 @@ def test_a_trace_does_not_differ_from_itself(compared: Compared) -> None:
 
 
 def test_a_longer_kernel_stands_at_its_operator_too(compared: Compared) -> None:
-    found = compared(_steps(_STEADY), _steps([t + 50 for t in _STEADY]))
-    (row,) = found.kernels
+    document = compared(_steps(_STEADY), _steps([t + 50 for t in _STEADY]))
+    (row,) = document.kernels
     assert row.figures["sum_ns"] == Pair(a=100_000, b=150_000)
     assert (row.in_a, row.in_b) == (True, True)
-    assert "aten::mm" in [row.name for row in found.operators]
-    assert "gemm" in page_html(found)
-    assert not any(word in in_words(found) for word in ("better", "worse", "slower"))  # figures, no verdict
-    names = [name for name, _ in totals(found)]
+    assert "aten::mm" in [row.name for row in document.operators]
+    assert "gemm" in page_html(document)
+    assert not any(word in in_words(document) for word in ("better", "worse", "slower"))  # figures, no verdict
+    names = [name for name, _ in totals(document)]
     assert len(names) == len(set(names))  # no figure stands there twice
 
 
@@ -77,16 +77,16 @@ def test_syncs_are_per_step_as_all_else(compared: Compared) -> None:
         training_step(one, index, index * 1_100_000, sync=True)
     for index in range(4):
         training_step(two, index, index * 1_100_000, sync=index % 2 == 0)
-    found = compared(one, two)
-    (row,) = found.syncs
+    document = compared(one, two)
+    (row,) = document.syncs
     assert row.figures["count"] == Pair(a=1, b=0.5)
 
 
 def test_what_only_one_side_has_is_said(compared: Compared) -> None:
-    found = compared(_steps(_STEADY), _steps(_STEADY, extra="relu"))
-    (row,) = found.kernels
+    document = compared(_steps(_STEADY), _steps(_STEADY, extra="relu"))
+    (row,) = document.kernels
     assert (row.name, row.in_a, row.in_b) == ("relu", False, True)
-    assert "only in B" in in_words(found)
+    assert "only in B" in in_words(document)
 
 
 def test_tables_of_other_subjects_are_joined_by_their_keys(compared: Compared) -> None:
@@ -95,11 +95,11 @@ def test_tables_of_other_subjects_are_joined_by_their_keys(compared: Compared) -
         one.kernel(index * 1_000_000 + 85_000, index * 1_000_000 + 600_000, 2_000, "relu", stream=9)
         two.kernel(index * 1_000_000 + 85_000, index * 1_000_000 + 600_000, 3_000, "relu", stream=9)
     assert compared(one, one).tables == {}
-    found = compared(one, two)
-    (row,) = found.tables["streams"]
+    document = compared(one, two)
+    (row,) = document.tables["streams"]
     assert (row.name, row.figures["busy_ns"]) == ("9", Pair(a=2_000, b=3_000))
-    assert "2.00 µs → 3.00 µs" in page_html(found)
-    assert "Streams" not in in_words(found).replace("Streams per step", "")  # a terminal has the largest changes alone
+    assert "2.00 µs → 3.00 µs" in page_html(document)
+    assert "streams, per step" not in in_words(document)  # a terminal has the topics of every diff alone
 
 
 def test_of_syncs_without_a_line_the_label_tells_which(compared: Compared) -> None:
@@ -124,11 +124,11 @@ def test_a_trace_without_gpu_has_no_kernels_to_compare(compared: Compared) -> No
     builder = TraceBuilder()
     builder.step(0, 0, 1_000)
     builder.op("aten::mm", 100, 500)
-    found = compared(builder, _steps(_STEADY))
-    assert found.not_measured == ("kernels", "syncs", "lines")
-    assert found.figures["gpu_busy_pct"] == Pair(a=None, b=found.figures["gpu_busy_pct"].b)
-    assert "kernels: not measured" in in_words(found)
-    assert "Not measured: needs GPU work on both sides." in page_html(found)
+    document = compared(builder, _steps(_STEADY))
+    assert document.not_measured == ("kernels", "syncs", "lines")
+    assert document.figures["gpu_busy_pct"] == Pair(a=None, b=document.figures["gpu_busy_pct"].b)
+    assert "kernels: not measured" in in_words(document)
+    assert "Not measured: needs GPU work on both sides." in page_html(document)
 
 
 def test_traces_without_steps_are_compared_whole(compared: Compared) -> None:
@@ -138,10 +138,10 @@ def test_traces_without_steps_are_compared_whole(compared: Compared) -> None:
             builder.kernel(index * 1_000, index * 1_000 + 100, length, "gemm")
         return builder
 
-    found = compared(whole(100), whole(200))
-    assert (found.a.steps, found.b.steps) == (0, 0)
-    assert found.kernels[0].figures["sum_ns"] == Pair(a=300, b=600)
-    assert any("fewer than two steps" in note for note in found.notes)
+    document = compared(whole(100), whole(200))
+    assert (document.a.steps, document.b.steps) == (0, 0)
+    assert document.kernels[0].figures["sum_ns"] == Pair(a=300, b=600)
+    assert any("fewer than two steps" in note for note in document.notes)
 
 
 def test_sides_of_several_ranks_count_all_their_steps(tmp_path: Path) -> None:
@@ -150,8 +150,8 @@ def test_sides_of_several_ranks_count_all_their_steps(tmp_path: Path) -> None:
         for rank in range(2):
             builder = _steps(_STEADY)
             builder.write(tmp_path / side / f"rank{rank}.json")
-    found = diff(*read_sides([tmp_path / "a"], [tmp_path / "b"]))
-    assert (found.a.steps, found.kernels) == (12, ())
+    document = diff(*read_sides([tmp_path / "a"], [tmp_path / "b"]))
+    assert (document.a.steps, document.kernels) == (12, ())
 
 
 @needs_traces
@@ -160,13 +160,13 @@ def test_the_real_pair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert main(["diff", *map(str, REAL), "--out", str(tmp_path / "out")]) == 0
     cause = "A profiled step takes 77.5 ms in A and 124 ms in B; most of it is compute, +44.4 ms; the largest change is"
     assert cause in capsys.readouterr().out
-    found = read(tmp_path / "out" / "diff.json", Diff)
-    calls = {row.name: row.figures["calls"] for row in found.operators if "calls" in row.figures}
+    document = read(tmp_path / "out" / "diff.json", Diff)
+    calls = {row.name: row.figures["calls"] for row in document.operators if "calls" in row.figures}
     assert calls["aten::copy_"] == Pair(a=74, b=872)
     assert calls["aten::mm"] == Pair(a=182, b=46)
-    assert found.kernels[0].name == "Memcpy DtoD (Device -> Device)"
-    assert any("split_embedding" in row.name for row in found.kernels if row.renamed_from)
-    assert any("A100" in note and "V100" in note for note in found.notes)
+    assert document.kernels[0].name == "Memcpy DtoD (Device -> Device)"
+    assert any("split_embedding" in row.name for row in document.kernels if row.renamed_from)
+    assert any("A100" in note and "V100" in note for note in document.notes)
 
 
 @pytest.mark.parametrize("missing", [0, 1])
