@@ -98,10 +98,10 @@ def test_the_summary_leaves_out_narrow_boxes_and_keeps_parents() -> None:
     builder.op("wide", 0, 400_000)
     builder.op("narrow", 500_000, 500)
     trace = builder.trace()
-    found = flame.shown(flame.host_flame(trace))
-    assert found is not None
-    assert found.total_ns == 1_000_000
-    assert [(box.name, box.parent, box.ns) for box in found.boxes] == [
+    summary = flame.shown(flame.host_flame(trace))
+    assert summary is not None
+    assert summary.total_ns == 1_000_000
+    assert [(box.name, box.parent, box.ns) for box in summary.boxes] == [
         ("host time", None, 1_000_000),
         ("thread 100", 0, 1_000_000),
         ("outer", 1, 1_000_000),
@@ -114,10 +114,10 @@ def test_of_many_boxes_the_widest_are_in_the_summary() -> None:
     for k in range(2 * flame.MOST_BOXES):
         builder.kernel(k * 1_000, 10_000_000 + k * 1_000, 500 + k, name=f"kernel_{k:03}")
     every = flame.device_flame(builder.trace())
-    found = flame.shown(every)
-    assert found is not None
-    assert len(found.boxes) == flame.MOST_BOXES
-    assert min(box.ns for box in found.boxes) > sorted(every["ns"])[-flame.MOST_BOXES - 1]
+    summary = flame.shown(every)
+    assert summary is not None
+    assert len(summary.boxes) == flame.MOST_BOXES
+    assert min(box.ns for box in summary.boxes) > sorted(every["ns"])[-flame.MOST_BOXES - 1]
 
 
 @given(

@@ -27,10 +27,10 @@ def test_a_window_of_overlapping_steps_holds_every_instant_once() -> None:
         builder.kernel((index * 100 + 10) * us, (50 + 490 * index) * us, 400 * us)
     builder.gpu(PINNED_D2H, 460 * us, 60 * us, builder.call("cudaMemcpyAsync", 150 * us, 10))
     builder.kernel(170 * us, 930 * us, 100 * us, name="ncclDevKernel_AllReduce", stream=20)
-    found = overview(builder.trace())
-    assert found is not None
-    assert (found.kind, found.steps, found.window_ns) == ("gpu", 2, 1_030 * us)
-    assert {name: ns / us for name, ns in found.parts_ns.items() if ns} == {
+    shown = overview(builder.trace())
+    assert shown is not None
+    assert (shown.kind, shown.steps, shown.window_ns) == ("gpu", 2, 1_030 * us)
+    assert {name: ns / us for name, ns in shown.parts_ns.items() if ns} == {
         "compute": 800,
         "exposed_memory": 60,
         "exposed_comm": 90,
@@ -47,12 +47,12 @@ def test_the_window_begins_when_the_work_of_unrecorded_steps_has_ended() -> None
         builder.step(index, 10 + index * 100, 100)
         builder.op("aten::mm", 10 + index * 100, 90)
         builder.kernel(20 + index * 100, 300 + 200 * index, 200)
-    found = overview(builder.trace())
-    assert found is not None
-    assert (found.steps, found.window_ns) == (2, 400)
-    assert {name: ns for name, ns in found.parts_ns.items() if ns} == {"compute": 400}
+    shown = overview(builder.trace())
+    assert shown is not None
+    assert (shown.steps, shown.window_ns) == (2, 400)
+    assert {name: ns for name, ns in shown.parts_ns.items() if ns} == {"compute": 400}
     # Nor is that work the steps' own: neither among operators and number formats, nor missing its launch.
-    assert [(row.name, row.device_self_ns, row.share) for row in found.operators] == [("aten::mm", 400, 1.0)]
+    assert [(row.name, row.device_self_ns, row.share) for row in shown.operators] == [("aten::mm", 400, 1.0)]
     assert sum(precision_of(kernel_formats(builder.trace())).kernel_ns.values()) == 400
     assert not quality(builder.trace()).warnings
     assert list(kernels_per_step(builder.trace())) == [1, 1]
@@ -72,9 +72,9 @@ def test_idle_has_its_cause_and_the_loader_its_share_before_the_first_work() -> 
     builder.kernel(90, 100, 100)
     builder.call("cudaDeviceSynchronize", 150, 100)
     builder.kernel(390, 400, 100)
-    found = overview(builder.trace())
-    assert found is not None
-    assert {name: ns for name, ns in found.parts_ns.items() if ns} == {
+    shown = overview(builder.trace())
+    assert shown is not None
+    assert {name: ns for name, ns in shown.parts_ns.items() if ns} == {
         "compute": 200,
         "idle_loader": 60,
         "idle_sync": 200,
@@ -91,10 +91,10 @@ def test_without_a_gpu_the_parts_are_the_loops_labels() -> None:
         for place, label in enumerate(HOST_PARTS):
             builder.label(label, at + 100 * place, 90)
         builder.label("unique", at + 210, 10)
-    found = overview(builder.trace())
-    assert found is not None
-    assert found.parts_ns == {**dict.fromkeys(HOST_PARTS, 180), "other": 1_801 - 900}
-    assert (found.kind, found.window_ns) == ("host", 1_801)
+    shown = overview(builder.trace())
+    assert shown is not None
+    assert shown.parts_ns == {**dict.fromkeys(HOST_PARTS, 180), "other": 1_801 - 900}
+    assert (shown.kind, shown.window_ns) == ("host", 1_801)
 
 
 def test_a_part_inside_another_counts_once() -> None:
@@ -105,9 +105,9 @@ def test_a_part_inside_another_counts_once() -> None:
     builder.label("data", 10, 100)
     builder.label("loss", 500, 200)
     builder.label("backward", 850, 100)
-    found = overview(builder.trace())
-    assert found is not None
-    assert {name: ns for name, ns in found.parts_ns.items() if ns} == {"forward": 800, "backward": 100, "other": 100}
+    shown = overview(builder.trace())
+    assert shown is not None
+    assert {name: ns for name, ns in shown.parts_ns.items() if ns} == {"forward": 800, "backward": 100, "other": 100}
 
 
 @given(
@@ -126,24 +126,24 @@ def test_the_parts_of_any_trace_add_up(kernels: list[Any], syncs: list[Any]) -> 
     for ts, dur in syncs:
         builder.call("cudaDeviceSynchronize", ts, dur)
     trace = builder.trace()
-    found = overview(trace)
-    assert found is not None
-    assert tuple(found.parts_ns) == ("compute", "exposed_memory", "exposed_comm", *(f"idle_{name}" for name in CAUSES))
-    assert all(ns >= 0 for ns in found.parts_ns.values())
-    assert sum(found.parts_ns.values()) == found.window_ns
+    shown = overview(trace)
+    assert shown is not None
+    assert tuple(shown.parts_ns) == ("compute", "exposed_memory", "exposed_comm", *(f"idle_{name}" for name in CAUSES))
+    assert all(ns >= 0 for ns in shown.parts_ns.values())
+    assert sum(shown.parts_ns.values()) == shown.window_ns
     # "GPU busy" is a share of the same window, which holds the pause between two steps.
-    idle_ns = sum(ns for name, ns in found.parts_ns.items() if name.startswith("idle"))
-    assert busy_pct(trace) == pytest.approx(100 * (1 - idle_ns / found.window_ns))
+    idle_ns = sum(ns for name, ns in shown.parts_ns.items() if name.startswith("idle"))
+    assert busy_pct(trace) == pytest.approx(100 * (1 - idle_ns / shown.window_ns))
 
 
 @needs_traces
 @pytest.mark.parametrize("name", ["diff_control", "nccl", "two_ranks_0", "h100_qwen", "cpu_only"])
 def test_the_parts_of_real_traces_add_up(name: str) -> None:
     trace = read_trace(recorded(name))
-    found = overview(trace)
-    assert found is not None
-    assert min(found.parts_ns.values()) >= 0
-    assert sum(found.parts_ns.values()) == found.window_ns
+    shown = overview(trace)
+    assert shown is not None
+    assert min(shown.parts_ns.values()) >= 0
+    assert sum(shown.parts_ns.values()) == shown.window_ns
 
 
 @pytest.mark.parametrize("loader", ["DataLoader)#_SingleProcessDataLoaderIter.__next__", "DataPipe)#Mapper"])
@@ -154,19 +154,19 @@ def test_the_parts_of_somebody_elses_step_are_told_by_pytorchs_own_labels(loader
     builder.op("aten::addmm", 150, 100)
     builder.op("autograd::engine::evaluate_function: AddmmBackward0", 400, 200, sequence=1)
     builder.label("Optimizer.step#AdamW.step", 700, 100)
-    found = overview(builder.trace())
-    assert found is not None
+    shown = overview(builder.trace())
+    assert shown is not None
     # The loss is not known apart from the forward pass, which is not 0.
-    assert found.parts_ns == {"data": 90, "forward": 300, "backward": 200, "optimizer": 100, "other": 310}
+    assert shown.parts_ns == {"data": 90, "forward": 300, "backward": 200, "optimizer": 100, "other": 310}
 
 
 def test_without_any_label_nothing_is_told_of_the_parts() -> None:
     builder = TraceBuilder()
     builder.step(0, 0, 1_000)
     builder.op("aten::addmm", 150, 100)
-    found = overview(builder.trace())
-    assert found is not None
-    assert found.parts_ns == {"other": 1_000}
+    shown = overview(builder.trace())
+    assert shown is not None
+    assert shown.parts_ns == {"other": 1_000}
 
 
 _SET = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)).map(lambda span: (span[0], sum(span))), max_size=6)

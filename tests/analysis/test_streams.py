@@ -56,7 +56,7 @@ def test_streams_at_once_are_those_of_a_walk_over_the_events(name: str) -> None:
     assert at_once["ns"].sum() == shown.window_ns
 
 
-def test_a_stream_whose_work_overlaps_counts_once_and_one_stream_is_nothing_to_say() -> None:
+def test_overlapping_work_of_a_stream_counts_once_and_one_stream_alone_has_no_rows() -> None:
     builder = TraceBuilder()
     builder.kernel(0, 10 * US, 10 * US, stream=7)
     builder.kernel(US, 15 * US, 10 * US, stream=7)

@@ -44,18 +44,18 @@ def boxes_of(trace: Trace, lane: str) -> list[tuple[object, ...]]:
 
 def slow_merge(events: list[Event], shorter_than: int) -> list[tuple[object, ...]]:
     """One event after the other: into the box of its cell, or into one of its own."""
-    found: list[list[Event]] = []
+    merged: list[list[Event]] = []
     for event in sorted(events, key=lambda e: (*e[:4], -e[4])):
         small = event[4] - event[3] < shorter_than
-        for box in found if small else []:
+        for box in merged if small else []:
             same_cell = box[0][3] // (CELL * shorter_than) == event[3] // (CELL * shorter_than)
             if box[0][:3] == event[:3] and same_cell and box[0][4] - box[0][3] < shorter_than:
                 box.append(event)
                 break
         else:
-            found.append([event])
+            merged.append([event])
     return sorted(
-        (*box[0][:4], max(e[4] for e in box) - box[0][3], len(box), sum(e[4] - e[3] for e in box)) for box in found
+        (*box[0][:4], max(e[4] for e in box) - box[0][3], len(box), sum(e[4] - e[3] for e in box)) for box in merged
     )
 
 
@@ -72,9 +72,9 @@ def test_boxes_are_those_of_a_slow_merge(events: list[Event], shorter_than: int)
             "end": np.array([e[4] for e in events], dtype=np.int64),
         }
     )
-    found = merge(table, shorter_than)
+    table_of_boxes = merge(table, shorter_than)
     columns = ["lane", "level", "kind", "start_ns", "dur_ns", "events", "time_ns"]
-    assert sorted(found[columns].itertuples(index=False, name=None)) == slow_merge(events, shorter_than)
+    assert sorted(table_of_boxes[columns].itertuples(index=False, name=None)) == slow_merge(events, shorter_than)
 
 
 @st.composite
@@ -100,16 +100,13 @@ def made_traces(draw: st.DrawFn) -> Trace:
 
 @given(made_traces())
 def test_every_event_of_the_time_shown_is_in_one_box(trace: Trace) -> None:
-    time, drawn, kinds = (
-        shown_time(trace),
-        boxes(trace),
-        {lane[1]: lane[0] for lane in lanes_of(trace, shown_time(trace))[0]},
-    )
+    time, drawn = shown_time(trace), boxes(trace)
+    kinds = {name: kind for kind, name, _ in lanes_of(trace, time)[0]}
     assert all(start >= 0 and start + dur <= time.end - time.start and own >= 0 for *_, start, dur, _, own in drawn)
 
     def count(kind: str) -> tuple[int, int]:
-        found = [box for box in drawn if kinds[box[0]] == kind]
-        return sum(box[6] for box in found), sum(box[7] for box in found)
+        of_kind = [box for box in drawn if kinds[box[0]] == kind]
+        return sum(box[6] for box in of_kind), sum(box[7] for box in of_kind)
 
     def slowly(rows: pd.DataFrame) -> tuple[int, int]:
         events = total = 0
@@ -200,10 +197,10 @@ def test_without_steps_the_whole_trace_is_shown() -> None:
     trace = builder.trace()
     time = shown_time(trace)
     assert (time.step, time.start, time.end, time.host_end) == (None, 0, 80_000, None)
-    found = shown_timeline(trace)
-    assert found is not None
-    assert found.step is None
-    assert found.host_ns is None
+    shown = shown_timeline(trace)
+    assert shown is not None
+    assert shown.step is None
+    assert shown.host_ns is None
 
 
 def test_a_trace_of_steps_alone_has_no_picture() -> None:
@@ -219,9 +216,9 @@ def test_of_many_streams_the_busiest_have_boxes_and_the_others_are_counted() -> 
     for stream in range(10):
         builder.kernel(stream * 2_000, 50_000, 1_000 * (10 - stream), stream=stream)
     trace = builder.trace()
-    found = shown_timeline(trace)
-    assert found is not None
-    assert found.left_out == ("2 streams",)
+    shown = shown_timeline(trace)
+    assert shown is not None
+    assert shown.left_out == ("2 streams",)
 
 
 def dense_trace(events: int = 3_000) -> Trace:
@@ -243,9 +240,9 @@ def test_a_dense_step_keeps_its_numbers_of_boxes_and_bytes(tmp_path: Path) -> No
     drawn = boxes(trace)
     assert MOST_BOXES / 4 < len(drawn) <= MOST_BOXES
     assert sum(box[6] for box in drawn) == sum(len(events) for *_, events in lanes_of(trace, shown_time(trace))[0])
-    found = shown_timeline(trace)
-    assert found is not None
-    assert write(tmp_path / "timeline.json", found).stat().st_size < 60_000
+    shown = shown_timeline(trace)
+    assert shown is not None
+    assert write(tmp_path / "timeline.json", shown).stat().st_size < 60_000
 
 
 def test_an_event_that_can_be_seen_is_never_merged() -> None:

@@ -45,21 +45,21 @@ def study(*others: dict[str, Any], gpu: dict[str, Any] = GPU, **changes: Any) ->
 
 
 def test_the_fastest_variant_is_named_with_its_interval_and_its_change() -> None:
-    found = verdict_of(study(variant("fast", 1.5, "faster"), variant("fastest", 2.0, "faster")))
-    assert found.use == "fastest"
-    assert found.sentence == (
+    verdict = verdict_of(study(variant("fast", 1.5, "faster"), variant("fastest", 2.0, "faster")))
+    assert verdict.use == "fastest"
+    assert verdict.sentence == (
         "`fastest` is 2.00× faster than `base` (95 % interval 1.90 to 2.10): 10.0 ms per step instead of 20.0 ms. "
         "`fast` (1.50×) is faster, too."
     )
-    assert found.advice == "Use `fastest` instead of `base`: set `loss=fastest` and remove `data.form=list`."
-    assert found.tone == "good"
+    assert verdict.advice == "Use `fastest` instead of `base`: set `loss=fastest` and remove `data.form=list`."
+    assert verdict.tone == "good"
 
 
 def test_of_variants_that_are_alike_the_simplest_is_named_first() -> None:
     many, few = variant("many", 1.6, "faster", overrides=["loss=a", "data=b"]), variant("few", 1.5, "faster")
-    found = verdict_of(study(many, few, alike=["few", "many"]))
-    assert found.use == "few"
-    assert found.sentence.endswith("`many` is about equally fast.")
+    verdict = verdict_of(study(many, few, alike=["few", "many"]))
+    assert verdict.use == "few"
+    assert verdict.sentence.endswith("`many` is about equally fast.")
 
 
 def test_the_lines_without_a_sync_are_named_once_and_only_where_none_is_left() -> None:
@@ -68,23 +68,23 @@ def test_the_lines_without_a_sync_are_named_once_and_only_where_none_is_left() -
         {"file": "loss.py", "line": line, "baseline_count_per_step": before, "variant_count_per_step": after}
         for line, before, after in counts
     ]
-    found = verdict_of(study(variant("fast", 1.5, "faster", sync_diff={"basis": "measured", "sites": sites})))
-    assert found.advice.endswith("No sync is left at `loss.py:5`, `:9`.")
+    verdict = verdict_of(study(variant("fast", 1.5, "faster", sync_diff={"basis": "measured", "sites": sites})))
+    assert verdict.advice.endswith("No sync is left at `loss.py:5`, `:9`.")
 
 
 def test_how_variants_were_measured_is_no_change_to_make() -> None:
-    found = verdict_of(study(variant("fast", 1.5, "faster", overrides=["loss=base", "data.form=list", "profile=x"])))
-    assert found.advice == "Use `fast`."
+    verdict = verdict_of(study(variant("fast", 1.5, "faster", overrides=["loss=base", "data.form=list", "profile=x"])))
+    assert verdict.advice == "Use `fast`."
 
 
 @pytest.mark.parametrize("status", ["differs", "failed"])
 def test_a_faster_variant_that_computes_something_else_is_not_advised(status: str) -> None:
     wrong = variant("wrong", 3.0, "faster", equivalence={"status": status})
     assert verdict_of(study(wrong, variant("fast", 1.5, "faster"))).use == "fast"
-    found = verdict_of(study(wrong))
-    assert found.use != "wrong"
-    assert ", but " in found.sentence
-    assert found.tone == "care"
+    verdict = verdict_of(study(wrong))
+    assert verdict.use != "wrong"
+    assert ", but " in verdict.sentence
+    assert verdict.tone == "care"
 
 
 def test_undecided_on_a_cpu_is_no_advice_to_keep_what_syncs() -> None:
@@ -92,20 +92,20 @@ def test_undecided_on_a_cpu_is_no_advice_to_keep_what_syncs() -> None:
     base = {**BASE, "syncs": {"measured_per_step": None, "predicted_per_step": 6}}
     open_ = study(variant("ignore", 1.1, "undecided", **syncs), gpu={"gpu": None}, variants=[
         base, variant("ignore", 1.1, "undecided", **syncs)])  # fmt: skip
-    found = verdict_of(open_)
-    assert found.sentence == "No measurable difference."
-    assert "Keep" not in found.advice
-    assert "On a GPU try `ignore`: 0 syncs per step instead of 6." in found.advice
-    assert found.use == "ignore"
+    verdict = verdict_of(open_)
+    assert verdict.sentence == "No measurable difference."
+    assert "Keep" not in verdict.advice
+    assert "On a GPU try `ignore`: 0 syncs per step instead of 6." in verdict.advice
+    assert verdict.use == "ignore"
 
 
 def test_where_nothing_is_faster_the_baseline_is_kept_or_more_runs_are_taken() -> None:
     slow = variant("slow", 0.5, "slower")
     assert verdict_of(study(slow)).advice.startswith("Keep `base`")
     assert verdict_of(study(slow)).sentence == "No variant is faster. `slow` (0.50×) is slower."
-    found = verdict_of(study(slow, variant("open", 1.1, "undecided")))
-    assert "No measurable difference: `open`." in found.sentence
-    assert "4x the runs halves the interval" in found.advice
+    verdict = verdict_of(study(slow, variant("open", 1.1, "undecided")))
+    assert "No measurable difference: `open`." in verdict.sentence
+    assert "4x the runs halves the interval" in verdict.advice
 
 
 def test_what_measured_apart_without_a_verdict_is_said_with_the_runs_that_decide() -> None:
@@ -115,28 +115,28 @@ def test_what_measured_apart_without_a_verdict_is_said_with_the_runs_that_decide
     apart += [variant(name, 3.98, "undecided", **two) for name in ("near", "next")]
     near = variant("even", 1.05, "undecided", **two)
     method = {"confidence": 0.95, "noise_floor": 0.01, "correction": "Holm over 4 candidates"}
-    found = verdict_of(study(variants=[BASE | two, *apart, near], method=method, scale="gpu", study="loss"))
-    assert found.sentence == (
+    verdict = verdict_of(study(variants=[BASE | two, *apart, near], method=method, scale="gpu", study="loss"))
+    assert verdict.sentence == (
         "`wide` (4.00×), `near` (3.98×) and `next` (3.98×) measured faster than `base`: 5.00 ms to 5.03 ms per step "
         "instead of 20.0 ms. Not certain yet: their 95 % intervals exclude 1, but 2 runs per variant are too few for "
         "a verdict (correction: Holm over 4 candidates). No measurable difference: `even`."
     )
-    assert found.advice == (
+    assert verdict.advice == (
         "Take 3 runs of each variant: `snakemake --cores all --config 'studies=[loss]' scale=gpu repeats=3` adds those "
         "that are missing. If they confirm it, use `near` instead of `base`: set `loss=near` and remove "
         "`data.form=list`."
     )
-    assert (found.use, found.tone) == (None, "neutral")
+    assert (verdict.use, verdict.tone) == (None, "neutral")
     many = [variant(f"v{number}", 0.5 + number / 100, "undecided", **two) for number in range(5)]
-    found = verdict_of(study(variants=[BASE | two, *many]))
-    assert found.sentence.startswith("5 variants (0.50× to 0.54×) measured slower than `base`: 37.0 ms to 40.0 ms per")
-    assert "If they confirm it" not in found.advice
+    open_ones = verdict_of(study(variants=[BASE | two, *many]))
+    assert open_ones.sentence.startswith("5 variants (0.50× to 0.54×) measured slower than `base`: 37.0 ms to 40.0 ms ")
+    assert "If they confirm it" not in open_ones.advice
 
 
 def test_within_the_noise_floor_nothing_measured_apart() -> None:
     tiny = {"ratio": {"value": 1.006, "low": 1.004, "high": 1.008, "verdict": "undecided"}}
-    found = verdict_of(study(variant("tiny", 1.006, "undecided") | tiny))
-    assert found.sentence == "No measurable difference."
+    verdict = verdict_of(study(variant("tiny", 1.006, "undecided") | tiny))
+    assert verdict.sentence == "No measurable difference."
 
 
 def test_the_runs_to_take_are_four_times_those_that_were_taken() -> None:
@@ -151,8 +151,8 @@ def test_times_of_a_cpu_are_said_to_be_that() -> None:
 
 def test_without_a_verdict_the_step_times_stand_alone() -> None:
     unjudged = variant("open", 1.5, "faster") | {"ratio": {"value": 1.5, "verdict": None}}
-    found = verdict_of(study(unjudged))
-    assert found.sentence.startswith("One run each, so no verdict: `open` 13.3 ms")
+    verdict = verdict_of(study(unjudged))
+    assert verdict.sentence.startswith("One run each, so no verdict: `open` 13.3 ms")
     noisy = [v | {"noise": {"iqr_over_median": 0.3}, "runs": [{"status": "ok"}] * 3} for v in (BASE, unjudged)]
     assert verdict_of(study(variants=noisy)).sentence.startswith("Too noisy to compare")
     assert ANSWER not in {item.rule for item in find(study())}  # one variant asks nothing
@@ -162,8 +162,8 @@ def test_what_failed_is_said_and_without_its_baseline_nothing_is_compared() -> N
     gone = variant("gone", 1.0, "same") | {"step_ms": None, "ratio": None, "status": "out of memory"}
     assert verdict_of(study(variant("fast", 1.5, "faster"), gone)).sentence.endswith("`gone` ran out of memory.")
     lost = BASE | {"step_ms": None, "ratio": None, "status": "failed"}
-    found = verdict_of(study(variants=[lost, variant("a", 1.0, "same") | {"ratio": None}]))
-    assert found.sentence.startswith("The baseline `base` has no step time")
+    verdict = verdict_of(study(variants=[lost, variant("a", 1.0, "same") | {"ratio": None}]))
+    assert verdict.sentence.startswith("The baseline `base` has no step time")
     nothing = verdict_of(study(variants=[lost]))
     assert (nothing.sentence, nothing.tone) == ("No step time was measured. `base` failed.", "bad")
 
@@ -180,8 +180,8 @@ def test_what_failed_is_said_and_without_its_baseline_nothing_is_compared() -> N
 )
 def test_the_parts_by_which_a_variant_is_faster_are_named(parts: dict[str, float], words: str | None) -> None:
     waterfall = [{"category": name, "delta_ms": delta} for name, delta in parts.items()]
-    found = verdict_of(study(variant("fast", 1.4, "faster", waterfall=waterfall, step_difference={"delta_ms": -4.0})))
-    assert (f"A profiled step saves: {words}" in found.details) == (words is not None)
+    verdict = verdict_of(study(variant("fast", 1.4, "faster", waterfall=waterfall, step_difference={"delta_ms": -4.0})))
+    assert (f"A profiled step saves: {words}" in verdict.details) == (words is not None)
 
 
 def test_where_the_profile_names_no_part_fewer_launches_and_syncs_are_the_reason() -> None:
@@ -224,10 +224,10 @@ def test_lines_that_no_longer_sync_are_named_with_the_most_that_they_can_save() 
     cost = "at most 3.0 ms per step on H100, data loading aside"
     assert f"No sync is left at `loss.py:5`. All syncs of `base` together cost {cost}." in advice
     site = {"file": "loss.py", "line": 5, "count_per_step": 2, "kind": "d2h_copy"}
-    (found,) = (
+    (finding,) = (
         item for item in find(study(variants=[base | {"predicted_sites": [site]}])) if item.rule == PREDICTED_SYNCS
     )
-    assert found.evidence[0] == f"all syncs of `base` together cost {cost}"
+    assert finding.evidence[0] == f"all syncs of `base` together cost {cost}"
     assert "The estimates do not decide" in advice
 
 
@@ -264,8 +264,8 @@ def test_whether_the_answer_is_the_same_is_said(statuses: tuple[str, ...], words
 def test_behind_the_answer_stands_what_remains_in_that_variant(monkeypatch: pytest.MonkeyPatch) -> None:
     unused = {"rule": "unused_memory", "severity": "warning", "claim": "c", "cost_ns_per_step": 9, "advice": "a"}
     finds(monkeypatch, unused)
-    found = find(study(variant("fast", 2.0, "faster", trace={}), variant("slow", 0.5, "slower", trace={})))
-    assert [(item.rule, item.variant) for item in recommended(found)] == [(ANSWER, "fast"), ("unused_memory", "fast")]
+    listed = find(study(variant("fast", 2.0, "faster", trace={}), variant("slow", 0.5, "slower", trace={})))
+    assert [(item.rule, item.variant) for item in recommended(listed)] == [(ANSWER, "fast"), ("unused_memory", "fast")]
 
 
 @pytest.mark.parametrize(("slower", "priced"), [(1.9, True), (24.2, False)])
@@ -274,7 +274,7 @@ def test_a_profile_far_slower_than_the_step_prices_nothing(
 ) -> None:
     unused = {"rule": "unused_memory", "severity": "warning", "claim": "c", "cost_ns_per_step": 9, "cost_share": 0.1}
     finds(monkeypatch, unused)
-    found = find(study(variant("fast", 2.0, "faster", profiled_over_unprofiled=slower, trace={})))
-    (item,) = [item for item in found if item.rule == "unused_memory"]
+    listed = find(study(variant("fast", 2.0, "faster", profiled_over_unprofiled=slower, trace={})))
+    (item,) = [item for item in listed if item.rule == "unused_memory"]
     assert (item.cost_ns_per_step is not None) == (item.cost_share is not None) == priced
     assert item.severity == ("warning" if priced else "info")

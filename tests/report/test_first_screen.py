@@ -53,10 +53,10 @@ def test_a_baseline_has_no_interval_of_a_ratio_and_none_is_called_not_measured(s
 
 def test_warnings_that_nothing_else_says_stand_below_the_table_of_variants(study_builder: Any) -> None:
     late, uneven = "all of its runs were taken 3 h after the baseline's", "runs differ by 16 %"
-    said = "the interval excludes 1, but not after the correction for several candidates"
+    corrected = "the interval excludes 1, but not after the correction for several candidates"
     study_builder.add("even", [30.0], noise={"iqr_over_median": 0.01, "uneven": [uneven], "warnings": [uneven, late]})
     study_builder.add(
-        "odd", [30.0], noise={"iqr_over_median": 0.2, "uneven": [uneven], "warnings": [uneven, late, said]}
+        "odd", [30.0], noise={"iqr_over_median": 0.2, "uneven": [uneven], "warnings": [uneven, late, corrected]}
     )
     page = variants(load_study(study_builder.write()))
     assert "All of its runs were taken 3 h after the baseline&#39;s: all variants." in page

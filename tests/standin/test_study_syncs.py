@@ -30,14 +30,14 @@ def test_predicted_warned_and_traced_agree(study: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     rows = [row.split() for row in done.stdout.splitlines()[1:]]
-    found = {variant: [float(figure) for figure in figures] for _, variant, *figures in rows}
-    assert found
-    syncs = {name: figures[: 2 if study == RANKS and name != ALONE else 3] for name, figures in found.items()}
+    by_variant = {variant: [float(figure) for figure in figures] for _, variant, *figures in rows}
+    assert by_variant
+    syncs = {name: figures[: 2 if study == RANKS and name != ALONE else 3] for name, figures in by_variant.items()}
     assert {name: counts for name, counts in syncs.items() if len(set(counts)) > 1} == {}
     if study == "masked_loss":
-        assert {name: figures[0] for name, figures in found.items()} == MASKED_LOSS
-    launched = {name: figures[3:5] for name, figures in found.items()}
+        assert {name: figures[0] for name, figures in by_variant.items()} == MASKED_LOSS
+    launched = {name: figures[3:5] for name, figures in by_variant.items()}
     assert {name: pair for name, pair in launched.items() if pair[0] != pytest.approx(pair[1], rel=0.02)} == {}
-    peaks = {name: figures[5:7] for name, figures in found.items()}
+    peaks = {name: figures[5:7] for name, figures in by_variant.items()}
     apart = 0.1 if study == RANKS else 0.05
     assert {name: pair for name, pair in peaks.items() if pair[0] != pytest.approx(pair[1], rel=apart)} == {}

@@ -42,10 +42,10 @@ def widest(name: str, number: int) -> Timeline:
 @pytest.mark.parametrize("name", ["k" * 100, "<&>" * 30, "\N{GREEK SMALL LETTER MU}" * 90])
 def test_a_picture_is_bounded_in_shapes_and_bytes(name: str) -> None:
     number = MOST_BOXES // 2  # of more in a row each is too narrow
-    found = timeline_figure(widest(name, number))
-    assert found is not None
-    assert found.count("<rect") == number
-    assert len(found.encode()) <= 400 * number
+    svg = timeline_figure(widest(name, number))
+    assert svg is not None
+    assert svg.count("<rect") == number
+    assert len(svg.encode()) <= 400 * number
 
 
 def test_nothing_to_show_is_no_picture() -> None:
@@ -61,28 +61,28 @@ def test_boxes_stand_at_their_share_of_the_scale_and_say_their_times() -> None:
 
 
 def test_narrow_boxes_are_one_path_and_wide_ones_carry_their_name() -> None:
-    found = str(
+    svg = str(
         timeline_figure(entry((0, 500_000, "op", "aten::mm"), (600_000, 100, "op", "a"), (610_000, 100, "op", "b")))
     )
-    assert found.count("<path") == 1
-    assert found.count('<g class="op">') == 1
-    assert '<text x="4" y="12">aten::mm</text>' in found
-    assert "<title>a\n" not in found
+    assert svg.count("<path") == 1
+    assert svg.count('<g class="op">') == 1
+    assert '<text x="4" y="12">aten::mm</text>' in svg
+    assert "<title>a\n" not in svg
 
 
 def test_several_short_events_are_as_high_as_the_time_they_fill() -> None:
     step = entry((0, 400_000, "compute", "gemm"))
     step = replace(step, lanes=(replace(step.lanes[0], events=(20,), time_ns=(100_000,)),))
-    found = str(timeline_figure(step))
-    assert 'y="12" width="4000" height="4"' in found
-    assert "20 events, longest gemm\n100 µs within 400 µs from 0 ns" in found
+    svg = str(timeline_figure(step))
+    assert 'y="12" width="4000" height="4"' in svg
+    assert "20 events, longest gemm\n100 µs within 400 µs from 0 ns" in svg
 
 
 def test_a_sync_goes_through_all_lanes_and_has_its_site_beside_it() -> None:
     step = entry((100_000, 5_000, "sync", "losses.py:12 aten::nonzero"), kind="syncs")
-    found = str(timeline_figure(step))
-    assert '<rect class="wait" x="10%" width="0.5%"' in found
-    assert "losses.py:12 aten::nonzero</text>" in found
+    svg = str(timeline_figure(step))
+    assert '<rect class="wait" x="10%" width="0.5%"' in svg
+    assert "losses.py:12 aten::nonzero</text>" in svg
 
 
 def test_the_end_of_the_hosts_part_is_marked_where_the_gpu_goes_on() -> None:
@@ -92,10 +92,10 @@ def test_the_end_of_the_hosts_part_is_marked_where_the_gpu_goes_on() -> None:
 
 
 def test_names_are_escaped_and_the_picture_is_told_in_words() -> None:
-    found = str(timeline_figure(entry((0, 900_000, "compute", "<script>alert(1)</script>&"))))
-    assert "<script" not in found
-    assert "&lt;script&gt;" in found
-    assert 'aria-label="Step 3, 1.00 ms. GPU 0, stream 7: 1 event, 900 µs in its first row."' in found
+    svg = str(timeline_figure(entry((0, 900_000, "compute", "<script>alert(1)</script>&"))))
+    assert "<script" not in svg
+    assert "&lt;script&gt;" in svg
+    assert 'aria-label="Step 3, 1.00 ms. GPU 0, stream 7: 1 event, 900 µs in its first row."' in svg
 
 
 def test_every_kind_of_box_has_a_name_in_the_legend_and_a_colour() -> None:
