@@ -1,5 +1,6 @@
 """Large tensors of the virtual device have shapes and no values; what is read from them is said."""
 
+import gc
 from collections.abc import Callable
 
 import pytest
@@ -132,6 +133,22 @@ def test_the_peak_is_what_is_alive_at_once_in_blocks_of_the_caching_allocator() 
         del b, c
         syncs.reset()
         assert syncs.peak_memory_bytes == before
+
+
+def test_what_an_earlier_prediction_left_in_a_cycle_is_not_in_the_peak() -> None:
+    def allocated() -> int:
+        with predict_syncs() as syncs:
+            before = syncs.peak_memory_bytes
+            cycle: list[object] = [torch.empty(2**20, device="cuda")]
+            cycle.append(cycle)
+        return before
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert allocated() == allocated()
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 That is sites, what could not be judged, and operators per section.
 """
 
+import gc
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -90,6 +91,8 @@ class Syncs:
         self._lasting: dict[Unknown, None] = {}
         self._assumed: Counter[Assumed] = Counter()
         self._operator_log = OperatorLog()
+        if memory.allocator().live:
+            gc.collect()  # or cycles of an earlier prediction would hold memory, and give it back within this one
         memory.allocator().reset_peak()
         #: Of a snapshot.
         self._peak_bytes: int | None = None
