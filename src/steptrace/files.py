@@ -57,9 +57,9 @@ def read_json(path: Path) -> Any:
         raise RecordError(f"file is not readable JSON ({error})", where=path) from error
 
 
-def write_versioned(path: Path, content: Mapping[str, Any]) -> Path:
+def write_versioned(path: Path, content: Mapping[str, Any], version: int = _VERSION) -> Path:
     """`write_json` of a JSON object without a document of its own, with the version of such files."""
-    return write_json(path, versioned(content))
+    return write_json(path, {VERSION_KEY: version, **content})
 
 
 def versioned(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,16 +67,16 @@ def versioned(content: Mapping[str, Any]) -> dict[str, Any]:
     return {VERSION_KEY: _VERSION, **content}
 
 
-def read_versioned(path: Path) -> dict[str, Any]:
+def read_versioned(path: Path, version: int = _VERSION) -> dict[str, Any]:
     """What `write_versioned` wrote, without its version.
 
     Raises:
-        RecordError: the file is missing, is no JSON object, or of a later version.
+        RecordError: the file is missing, is no JSON object, or of another version.
     """
     content = read_json(path)
     if not isinstance(content, dict):
         raise RecordError("file holds no JSON object", where=path)
-    check_version(content.pop(VERSION_KEY, 1), path)
+    check_version(content.pop(VERSION_KEY, 1), path, version)
     return content
 
 

@@ -23,7 +23,15 @@ from steptrace.documents.run import Communication, RunMemory, RunRecord, Status
 from steptrace.documents.run_tables import InputOfRun, OpLine, SectionOfRun, StepOfRun
 from steptrace.documents.table import names_of, read_table, validate, write_table
 from steptrace.errors import RecordError, SchemaError
-from steptrace.files import VERSION_KEY, check_version, missing_file, replace_atomically, write_json
+from steptrace.files import (
+    VERSION_KEY,
+    check_version,
+    missing_file,
+    read_versioned,
+    replace_atomically,
+    write_json,
+    write_versioned,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +45,10 @@ WARNED_SYNCS_FILE: Final = "warned_syncs.json"
 COMMUNICATION_FILE: Final = "communication.json"
 SOURCES_FILE: Final = "sources.json"
 MEMORY_FILE: Final = "memory.json"
+PREDICTION_FILE: Final = "prediction.json"
 _SOURCES_VERSION: Final = 2
+#: The next number when an estimate reads what predictions did not hold before.
+_PREDICTION_VERSION: Final = 2
 #: The exit code of a prediction of a step that cannot be followed.
 _CANNOT_FOLLOW: Final = 2
 
@@ -134,6 +145,16 @@ def read_sources(path: Path) -> dict[str, str]:
     content = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     check_version(content.get(VERSION_KEY), path, _SOURCES_VERSION)
     return msgspec.convert(content.get("files"), dict[str, str])
+
+
+def write_prediction(variant_dir: Path, prediction: Mapping[str, Any]) -> Path:
+    """Write `prediction.json` into `variant_dir` and return its path."""
+    return write_versioned(variant_dir / PREDICTION_FILE, prediction, _PREDICTION_VERSION)
+
+
+def read_prediction(variant_dir: Path) -> dict[str, Any]:
+    """The `prediction.json` of `variant_dir`; `RecordError` if it is missing, malformed or of another version."""
+    return read_versioned(variant_dir / PREDICTION_FILE, _PREDICTION_VERSION)
 
 
 #: What out of memory looks like in a log: torch on a device, the runtime and its libraries (pinned memory, workspaces,

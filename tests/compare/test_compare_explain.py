@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from documents import compare, fill
+from steptrace.compare.explain import estimates
 from steptrace.documents.run import Status
 from steptrace.documents.step_figures import STEP_FIGURES
+from steptrace.estimate.gpus import gpu_named
 from steptrace.files import write_json
-from steptrace.record import write_status
+from steptrace.record import write_prediction, write_status
 
 MS = 1_000_000
 
@@ -125,7 +127,7 @@ def test_syncs_that_differ_between_steps_are_a_warning(study: Any, trace_of: Cal
 def test_predicted_syncs_that_differ_between_steps_are_a_mean_and_a_warning(study: Any) -> None:
     study.add_runs("base", [20.0] * 3)
     prediction = {"total": 0.5, "sites": [], "unknown": [], "by_step": [0, 1, 0, 1]}
-    write_json(study.path / "base" / "prediction.json", prediction)
+    write_prediction(study.path / "base", prediction)
     base = only_variant(study)
     assert base["syncs"]["predicted_per_step"] == 0.5
     words = "2 of 4 steps (one every 2): 0 syncs; 2 of 4 steps (one every 2): 1 sync"
@@ -149,7 +151,7 @@ def test_a_prediction_stands_beside_the_measurement(study: Any) -> None:
     predicted = site(count=6, reason="nonzero asks for the size of its result") | program
     unknown = {"op": "x", "reason": "a custom operator", "count": 1}
     prediction = {"total": 6, "sites": [predicted], "unknown": [unknown], "batch_size": 2}
-    write_json(study.path / "base" / "prediction.json", prediction)
+    write_prediction(study.path / "base", prediction)
     base = only_variant(study)
     assert base["syncs"] == {
         "measured_per_step": None,
@@ -171,7 +173,7 @@ def test_what_pytorch_warned_of_is_counted(study: Any, trace_of: Callable[..., d
         warned = site(count=2) | {"kind": None, "op": "aten::nonzero"}
         record = {"steps": 2, "count": 4, "per_step": 2, "by_step": [2, 2], "sites": [warned, {**warned, "file": None}]}
         write_json(study.path / "base" / f"run{repeat}" / "warned_syncs.json", record)
-    write_json(study.path / "base" / "prediction.json", {"total": 1, "sites": [site(count=1)], "unknown": []})
+    write_prediction(study.path / "base", {"total": 1, "sites": [site(count=1)], "unknown": []})
     base = only_variant(study)
     assert base["syncs"]["warned_per_step"] == 2
 
@@ -184,7 +186,7 @@ def test_a_damaged_record_of_warnings_is_left_out(study: Any) -> None:
 
 def test_a_failed_prediction_is_a_warning_and_an_older_one_is_not_used(study: Any) -> None:
     study.add_runs("base", [20.0] * 3)
-    write_json(study.path / "base" / "prediction.json", {"total": 6, "sites": [], "unknown": []})
+    write_prediction(study.path / "base", {"total": 6, "sites": [], "unknown": []})
     failed = fill(Status, {"status": "failed", "exit_code": 2, "error": "no such operator"})
     write_status(study.path / "base" / "prediction", failed)
     base = only_variant(study)
@@ -196,11 +198,11 @@ def test_a_failed_prediction_is_a_warning_and_an_older_one_is_not_used(study: An
 def test_a_program_that_ignores_the_gpu_has_no_predicted_count(study: Any) -> None:
     study.add_runs("base", [20.0] * 3)
     nothing = {"total": 0, "sites": [], "unknown": [], "operators": 0}
-    write_json(study.path / "base" / "prediction.json", nothing)
+    write_prediction(study.path / "base", nothing)
     base = only_variant(study)
     assert base["syncs"]["predicted_per_step"] is None
     assert any("ran nothing on the virtual CUDA device" in warning for warning in base["noise"]["warnings"])
-    write_json(study.path / "base" / "prediction.json", nothing | {"operators": 7})
+    write_prediction(study.path / "base", nothing | {"operators": 7})
     assert only_variant(study)["syncs"]["predicted_per_step"] == 0
 
 
@@ -210,3 +212,15 @@ def test_a_damaged_prediction_is_a_warning(study: Any) -> None:
     base = only_variant(study)
     assert base["syncs"]["predicted_per_step"] is None
     assert any("prediction not used" in warning for warning in base["noise"]["warnings"])
+
+
+def test_a_prediction_of_an_earlier_version_is_refused_with_what_to_do(study: Any) -> None:
+    study.add_runs("base", [20.0] * 3)
+    call = {"name": "aten.relu.default", "inputs": [], "outputs": []}
+    earlier = {"schema_version": 1, "total": 6, "sites": [], "unknown": [], "operator_calls": [call]}
+    write_json(study.path / "base" / "prediction.json", earlier)
+    base = only_variant(study)
+    assert base["syncs"]["predicted_per_step"] is None
+    assert estimates(study.path / "base", [gpu_named("H100")]) == ()
+    (warning,) = [text for text in base["noise"]["warnings"] if text.startswith("prediction not used: ")]
+    assert "base/prediction.json: file has version 1, but this steptrace reads version 2; next: make " in warning

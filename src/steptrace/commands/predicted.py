@@ -15,7 +15,7 @@ from typing import Any, Final
 from steptrace.commands.output import say
 from steptrace.documents.run import Status
 from steptrace.errors import PredictError, SteptraceError
-from steptrace.files import read_versioned
+from steptrace.record import read_prediction
 from steptrace.train.supervise import Job, supervise
 
 #: What Python runs, by what is followed.
@@ -23,7 +23,6 @@ _PARTS: Final = {
     "config": ("steptrace.predict.main", "--config"),
     "command": ("steptrace.launch.main", "predict", "--config"),
 }
-_FILE: Final = "prediction.json"
 _LOG: Final = "predict.log"
 #: Each takes some hundred MB.
 _AT_ONCE: Final = 4
@@ -67,7 +66,7 @@ def follow(kind: str, programs: Mapping[str, str], scratch: Path, options: Seque
 def _read(name: str, folder: Path, status: Status, *, of_program: bool) -> Followed:
     """A prediction, or why there is none: what the process has printed."""
     if status.exit_code == 0:
-        return Followed(name, read_versioned(folder / _FILE))
+        return Followed(name, read_prediction(folder))
     before, _, reason = (folder / _LOG).read_text(encoding="utf-8", errors="replace").rpartition("error: ")
     last = next((line for line in reversed(before.splitlines()) if line.strip()), None)
     # Of a program of the user's, whose output nobody else shows.

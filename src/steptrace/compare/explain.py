@@ -28,12 +28,19 @@ from steptrace.estimate.gpus import Gpu
 from steptrace.estimate.prediction import estimate_prediction
 from steptrace.files import read_versioned
 from steptrace.format import NS_PER_MS
-from steptrace.record import STATUS_FILE, WARNED_SYNCS_FILE, read_communication, read_memory, read_status
+from steptrace.record import (
+    PREDICTION_FILE,
+    STATUS_FILE,
+    WARNED_SYNCS_FILE,
+    read_communication,
+    read_memory,
+    read_prediction,
+    read_status,
+)
 
 EQUIVALENCE_FOLDER: Final = "equivalence"
 EQUIVALENCE_FILE: Final = "equivalence.json"
 PREDICTION_FOLDER: Final = "prediction"
-PREDICTION_FILE: Final = "prediction.json"
 NOT_MEASURED: Final[Literal["not measured"]] = "not measured"
 
 _PLACE = Place.__struct_fields__
@@ -161,7 +168,7 @@ def estimates(variant_dir: Path, gpus: Sequence[Gpu]) -> tuple[Estimate, ...]:
     if not gpus or not (variant_dir / PREDICTION_FILE).is_file():
         return ()
     try:
-        prediction = read_versioned(variant_dir / PREDICTION_FILE)
+        prediction = read_prediction(variant_dir)
     except RecordError:
         return ()
     if not prediction.get("operator_calls"):
@@ -211,17 +218,16 @@ def _warned(variant: Variant) -> float | None:
 
 def _prediction(variant_dir: Path) -> tuple[dict[str, Any], list[str]]:
     """The content of a variant's prediction, empty if there is none, and a warning if there should be one."""
-    path = variant_dir / PREDICTION_FILE
     try:
         if (variant_dir / PREDICTION_FOLDER / STATUS_FILE).exists():
             status = read_status(variant_dir / PREDICTION_FOLDER)
             if status.status != "ok":  # whatever file there is was left by an earlier prediction
                 return {}, [f"syncs could not be predicted: {status.error or status.status}"]
-        elif not path.exists():
+        elif not (variant_dir / PREDICTION_FILE).exists():
             return {}, []
-        prediction = read_versioned(path)
+        prediction = read_prediction(variant_dir)
     except RecordError as error:
-        return {}, [f"prediction not used: {error.what}"]
+        return {}, [f"prediction not used: {'; '.join(map(str.strip, str(error).splitlines()))}"]
     if prediction.get("operators") == 0 and not prediction.get("total") and not prediction.get("unknown"):
         # What never asks for a GPU makes no host wait for one: that is no count of 0 to be praised for.
         return {}, ["no syncs are predicted: the program ran nothing on the virtual CUDA device that it was given"]

@@ -29,6 +29,7 @@ from steptrace.launch.compare_outputs import verdict
 from steptrace.launch.result import Named, prediction_of, write_results
 from steptrace.launch.settings import LaunchSettings, Mode
 from steptrace.launch.start import Launched, ended, launch, require_steps, why
+from steptrace.record import PREDICTION_FILE, write_prediction
 
 #: The environment variable that names a folder for what several checks share.
 SHARED_VARIABLE: Final = "STEPTRACE_SHARED"
@@ -78,7 +79,7 @@ def _measure(config: dict[str, Any], out: Path, repeat: int) -> None:
 
 
 def _predict(config: dict[str, Any], out: Path) -> None:
-    (out / "prediction.json").unlink(missing_ok=True)
+    (out / PREDICTION_FILE).unlink(missing_ok=True)
     launched = _once(config, "predict", warmup=2, steps=config["followed"]["predicted_steps"])
     command = _command(config, config["seed"])
     prediction = prediction_of(launched, command)
@@ -88,7 +89,7 @@ def _predict(config: dict[str, Any], out: Path) -> None:
             where=command,
             next_step=why(launched),
         )
-    write_versioned(out / "prediction.json", prediction)
+    write_prediction(out, prediction)
 
 
 def _equivalence(config: dict[str, Any], baseline: Path, out: Path) -> None:

@@ -6,14 +6,10 @@ Leaves prediction.json in DIR. What cannot be predicted ends with a message and 
 import argparse
 import sys
 from pathlib import Path
-from typing import Final
 
 from steptrace.errors import SteptraceError
-from steptrace.files import write_versioned
 from steptrace.predict.drive import predict_config
-
-#: The name of what is written.
-PREDICTION_FILE: Final = "prediction.json"
+from steptrace.record import PREDICTION_FILE, write_prediction
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     (options.out / PREDICTION_FILE).unlink(missing_ok=True)
     try:
         prediction = predict_config(options.config, batch_size=options.batch_size)
-        write_versioned(options.out / PREDICTION_FILE, prediction.to_json())
+        write_prediction(options.out, prediction.to_json())
     except SteptraceError as error:
         sys.stdout.flush()  # both may be one file, in which the error comes last
         sys.stderr.write(f"error: {error}\n")
