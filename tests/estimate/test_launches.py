@@ -2,15 +2,20 @@
 
 import copy
 import io
+import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.torch_version import TorchVersion
 
 from steptrace.documents.operators import OperatorCalls
+from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.launches import launches
 from steptrace.estimate.moved import moved_bytes
+from steptrace.estimate.prediction import estimate_prediction
 from steptrace.predict import predict_syncs
 
 
@@ -97,3 +102,23 @@ def test_launches_are_those_of_the_stand_in_device(code: str, expected: int) -> 
 def test_what_goes_over_the_bus_is_cast_by_the_host_where_it_waits(code: str, expected: int) -> None:
     (copied,) = followed(code)
     assert moved_bytes(copied) == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda", "expected"),
+    [("2.11.0+cu130", "13.0", 8), ("2.12.0+cu126", "12.6", 8), ("2.12.0+cu130", "13.0", 2), ("2.13.0+cpu", None, 2)],
+)
+def test_lists_are_launched_in_the_parts_of_the_pytorch_that_was_followed(
+    version: str, cuda: str | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where another one reads the prediction."""
+    with monkeypatch.context() as followed_with:
+        followed_with.setattr(torch, "__version__", TorchVersion(version))
+        followed_with.setattr(torch.version, "cuda", cuda)
+        calls = followed("torch._foreach_add_([x] * 771, 1)")
+    saved = {
+        "operator_calls": [asdict(call) for call in calls], "total": 0, "unknown": [], "peak_memory_bytes": 512,
+        "tf32": False, "tf32_convolutions": True,
+    }  # fmt: skip
+    read = estimate_prediction(json.loads(json.dumps(saved)), gpu_named("H100"))
+    assert read.launches == expected

@@ -38,7 +38,8 @@ class OperatorCalls:
         file: the program's file, None where no line of the program is on the stack.
         line: its line.
         host: the tensor of the host that a copy is from or to, None of any other operator.
-        arguments: of an operator whose launches depend on them; a tensor among them reads as True.
+        arguments: of an operator whose launches depend on them; a tensor among them reads as True. Beside them stand
+            `is_coalesced` of sparse tensors, and of lists whether a launch's arguments take 4 KB (`arguments_of_4_kb`).
     """
 
     name: str

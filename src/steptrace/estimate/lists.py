@@ -17,9 +17,15 @@ _LISTS: Final[Mapping[str, int]] = {
     "_fused_adagrad_": 3,
 }
 _FUSED: Final = "_fused_"
-#: ATen/native/cuda/MultiTensorApply.cuh: a launch takes so many tensors, by the number of lists, and so many chunks.
-_MOST_TENSORS: Final = (770, 448, 336, 252, 210)
-_MOST_CHUNKS: Final = 2240
+#: Not in place, and with a result of one element for each tensor.
+_OF_SCALARS: Final = ("_foreach_norm", "_foreach_max")
+#: ATen/native/cuda/MultiTensorApply.cuh: a launch takes so many chunks, and so many tensors, by the number of lists.
+#: One list with a number for each tensor takes fewer.
+_MOST_CHUNKS: Final = 320
+_MOST_TENSORS: Final = (110, 64, 48, 36, 30)
+_MOST_WITH_NUMBERS: Final = 96
+#: So many times as many where the arguments of a launch may take 32 KB.
+_TIMES_WITH_32_KB: Final = 7
 _CHUNK: Final = 65536
 
 
@@ -33,7 +39,7 @@ def lists_of(call: OperatorCalls) -> int:
     name = base_name(call.name)
     if name in _LISTS:
         return _LISTS[name]
-    takes_two = call.name.endswith(".List") or name in ("_foreach_copy_", "_foreach_lerp_")
+    takes_two = call.name.endswith(".List") or name in ("_foreach_copy_", "_foreach_lerp_", "_foreach_lerp")
     return 2 if takes_two and len(call.inputs) % 2 == 0 else 1
 
 
@@ -45,9 +51,11 @@ def of_lists(call: OperatorCalls) -> int:
     first = call.inputs[:length]
     if call.name.endswith(".List") and any(map(_differ, first, call.inputs[length:])):
         return length  # one operator per pair
-    lists += name.startswith("_foreach_sqrt") and not name.endswith("_")
-    extra = 2 if name == "_foreach_norm" else 0
-    return _chunked([elements(tensor) for tensor in first], lists) + extra
+    lists += not name.endswith("_") and name not in _OF_SCALARS  # the results are one, too
+    extra = 2 if name in _OF_SCALARS else 0
+    most = _MOST_WITH_NUMBERS if lists == 1 and call.name.endswith(".ScalarList") else _MOST_TENSORS[lists - 1]
+    times = 1 if call.arguments.get("arguments_of_4_kb") else _TIMES_WITH_32_KB
+    return _chunked([elements(tensor) for tensor in first], most * times, _MOST_CHUNKS * times) + extra
 
 
 def _differ(one: TensorSpec, other: TensorSpec) -> bool:
@@ -59,17 +67,16 @@ def _length(call: OperatorCalls, name: str, lists: int) -> int:
     return len(call.inputs) // (lists + 1 if name.startswith(_FUSED) and name != "_fused_sgd_" else lists)
 
 
-def _chunked(sizes: Sequence[int], lists: int) -> int:
-    """Launches of multi_tensor_apply."""
-    most = _MOST_TENSORS[lists - 1]
+def _chunked(sizes: Sequence[int], most: int, most_chunks: int) -> int:
+    """Launches of multi_tensor_apply, of at most so many tensors and chunks."""
     count = tensors = chunks = 0
     for size in sizes:
         of_tensor = -(-size // _CHUNK)
         tensors += 1 if of_tensor else 0
         while of_tensor:
-            taken = min(of_tensor, _MOST_CHUNKS - chunks)
+            taken = min(of_tensor, most_chunks - chunks)
             of_tensor -= taken
             chunks += taken
-            if chunks == _MOST_CHUNKS or (tensors == most and not of_tensor):
+            if chunks == most_chunks or (tensors == most and not of_tensor):
                 count, chunks, tensors = count + 1, 0, 1 if of_tensor else 0
     return count + (chunks > 0)

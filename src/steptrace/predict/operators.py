@@ -9,6 +9,7 @@ from torch import Tensor
 
 from steptrace.documents.operators import OperatorCalls, TensorSpec
 from steptrace.engine.call_site import Site, trace_file_name
+from steptrace.estimate.lists import is_of_lists
 from steptrace.predict.overload import SPARSE_PARTS, Overload, tensors_of
 
 #: Shape, strides and type of a tensor.
@@ -20,6 +21,7 @@ _Key = tuple[Overload, tuple[_Spec, ...], tuple[_Spec, ...], _Spec | None, _Argu
 
 #: Operators whose operations follow from their tensors' shapes; to count them takes longer than all the rest.
 _FLOP_OF_SHAPES: Final = {"mm", "addmm", "bmm", "baddbmm"}
+_OF_4_KB: Final = "arguments_of_4_kb"
 
 
 class OperatorLog:
@@ -77,6 +79,7 @@ class OperatorLog:
     def calls(self) -> tuple[OperatorCalls, ...]:
         """All calls so far, in the order of their first occurrence; files as traces name them."""
         names: dict[str | None, str | None] = {None: None}
+        of_4_kb = _has_arguments_of_4_kb()
         calls = []
         for (overload, inputs, outputs, host, arguments, flop, phase, file, line), count in self._calls.items():
             if file is not None and file not in names:
@@ -93,7 +96,7 @@ class OperatorLog:
                     file=names[file],
                     line=line,
                     host=host and _written(host),
-                    arguments=dict(arguments),
+                    arguments=dict(arguments) | ({_OF_4_KB: True} if of_4_kb and is_of_lists(overload.packet) else {}),
                 )
             )
         return tuple(calls)
@@ -101,6 +104,15 @@ class OperatorLog:
 
 def _is_coordinates(tensor: Any) -> bool:
     return tensor._inner.layout is torch.sparse_coo
+
+
+def _has_arguments_of_4_kb() -> bool:
+    """Whether a launch on lists of tensors takes fewer of them than PyTorch for CUDA 13 does since 2.12.
+
+    A build without CUDA stands for the CUDA build that is published beside it.
+    """
+    cuda = torch.version.cuda or "13"
+    return torch.__version__ < "2.12" or int(cuda.partition(".")[0]) < 13
 
 
 def _argument(value: Any) -> Any:
