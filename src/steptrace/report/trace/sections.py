@@ -90,26 +90,16 @@ def gpu(view: TraceView, _: str) -> Parts | None:
 
 def timeline(view: TraceView, _: str) -> Parts | None:
     """The picture of one step."""
-    picture = view.trace.timeline
+    picture, steps = view.trace.timeline, len(view.trace.steps)
     if picture is None:
         return None
-    svg = timeline_figure(picture)
-    length = fmt.duration_ns(picture.span_ns)
-    if picture.step is None:
-        sentence = f"The trace from its first event to its last, {length}: it marks no steps."
-    else:
-        which = (
-            "the only profiled one" if len(view.trace.steps) == 1 else f"the median of {len(view.trace.steps)} steps"
-        )
-        sentence = f"ProfilerStep#{picture.step}, {which}: {length}."
-    left_out = (
-        f"Left out: {' and '.join(picture.left_out)} with less time than those shown." if picture.left_out else ""
-    )
-    terms = definitions(["Timeline.step", "Lane.events", "Lane.kind", "IdleGap.cause"])
+    which, length = "the only profiled one" if steps == 1 else f"the median of {steps} steps", picture.span_ns
+    step = f"ProfilerStep#{picture.step}, {which}: {fmt.duration_ns(length)}."
+    whole = f"The trace from its first event to its last, {fmt.duration_ns(length)}: it marks no steps."
     return [
-        note(f"{sentence} Point at a box for its name and length."),
-        figure(svg, "One step" if picture.step is not None else "The trace", left_out, wide=True),
-        Explained("", terms),
+        note(whole if picture.step is None else step),
+        Explained(timeline_figure(picture), definitions(["Timeline.step", "Lane.parts", "IdleGap.cause"])),
+        note("Names and single events: open the trace, or the step that `--excerpt` writes, in ui.perfetto.dev."),
     ]
 
 
