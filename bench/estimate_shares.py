@@ -34,8 +34,8 @@ SUM, DRAWN = 20, 1000
 FEWEST = 20
 #: No GPU that can be named runs products by kernels of that generation, which are all that the library has for a P100.
 OLD = "maxwell"
-#: Of single kernels: convolutions vary most, and their band holds eight of ten.
-PARTS = {"convolution": 0.8}
+#: Of single kernels; convolutions vary most.
+PART, PART_OF_CONVOLUTIONS = 0.9, 0.8
 SHIPPED = Path(__file__).parents[1] / "src/steptrace/estimate/shares.toml"
 HEAD = """\
 # Shares of the data sheet that kernels of a class reach, lowest and highest: of single kernels, and of sums of twenty.
@@ -167,11 +167,10 @@ def derived(
 ) -> Iterator[tuple[str, str, dict[str, int], tuple[float, float], tuple[float, float]]]:
     """Class, what bounds it, kernels by GPU, and both bands."""
     for (name, what), of_gpus in sorted(by_class(kernels).items()):
-        if name == rules.NARROW_CONVOLUTION.name:  # an H100, of which no kernel was published, reached a tenth
-            continue
         counts = {gpu: len(times) for gpu, times in sorted(of_gpus.items())}
         if sum(counts.values()) >= FEWEST and len(counts) > 1:
-            yield name, what, counts, *bands(of_gpus, part=PARTS.get(name, 0.9))
+            part = PART_OF_CONVOLUTIONS if name.startswith("convolution") else PART
+            yield name, what, counts, *bands(of_gpus, part=part)
 
 
 def toml(kernels: Sequence[Kernel]) -> str:

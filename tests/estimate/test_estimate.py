@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.operators import OperatorCalls, TensorSpec
 from steptrace.errors import ConfigError
+from steptrace.estimate import rules
+from steptrace.estimate.channels import computed_flop
 from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.launches import launches
 from steptrace.estimate.memory import largest_batch
 from steptrace.estimate.moved import converted_bytes, moved_bytes
-from steptrace.estimate.rules import PRODUCT
 from steptrace.estimate.step import FollowedStep, estimate_step, ideal_s, step_time, work_of
 
 
@@ -84,8 +85,12 @@ def images(*shape: int, dtype: str, last: bool = False) -> TensorSpec:
     return TensorSpec(shape=shape, strides=(c * h * w, 1, c * w, c) if last else (c * h * w, h * w, w, 1), dtype=dtype)
 
 
-@pytest.mark.parametrize(("size", "dtype", "copies"), [(3, "bfloat16", 2), (3, "float32", 0), (1, "bfloat16", 0)])
-def test_images_that_are_not_channels_last_are_converted_for_tensor_cores(size: int, dtype: str, copies: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "dtype", "least", "most"), [(3, "bfloat16", 2, 2), (3, "float32", 0, 0), (1, "bfloat16", 0, 2)]
+)
+def test_images_that_are_not_channels_last_are_converted_for_tensor_cores(
+    size: int, dtype: str, least: int, most: int
+) -> None:
     """Measured on an H100 (bfloat16, 1024 x 64 x 32 x 32 to 256 channels): 0.43 ms of 1.10 ms are the convolution."""
 
     def both(*, last: bool) -> tuple[float, float]:
@@ -98,7 +103,7 @@ def test_images_that_are_not_channels_last_are_converted_for_tensor_cores(size: 
     moved = 1024 * 32 * 32 * (64 + 256) * (2 if dtype == "bfloat16" else 4)
     more = [other - last for other, last in zip(both(last=False), both(last=True), strict=True)]
     rate = 3350e9
-    assert more == pytest.approx([copies * moved / (0.9 * rate), copies * moved / (0.5 * rate)])
+    assert more == pytest.approx([least * moved / (0.9 * rate), most * moved / (0.5 * rate)])
 
 
 def test_images_of_the_weights_shape_are_converted_as_others_are() -> None:
@@ -108,6 +113,48 @@ def test_images_of_the_weights_shape_are_converted_as_others_are() -> None:
     size = 2 * 64 * 64 * 3 * 3
     assert converted_bytes(forward, "bfloat16") == 2 * 2 * size
     assert converted_bytes(backward, "bfloat16") == 2 * 4 * size
+
+
+def convolution(images: TensorSpec, weight: TensorSpec, *, backward: bool = False) -> OperatorCalls:
+    """One of unpadded stride 1, or its backward pass for images and weight."""
+    sizes = (size - kernel + 1 for size, kernel in zip(images.shape[2:], weight.shape[2:], strict=True))
+    made = tensor(images.shape[0], weight.shape[0], *sizes)
+    flop = 2 * images.shape[0] * math.prod(made.shape[2:]) * math.prod(weight.shape)
+    if backward:
+        return call("aten.convolution_backward.default", [made, images, weight], [images, weight], flop=2 * flop)
+    return call("aten.convolution.default", [images, weight], [made], flop=flop)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("batch", [2, 256])
+@pytest.mark.parametrize(
+    ("channels", "weight", "arithmetic", "rule"),
+    [
+        (64, (64, 64), "float32", rules.CONVOLUTION),
+        (3, (64, 3), "float32", rules.NARROW_CONVOLUTION),
+        (64, (10, 64), "float32", rules.NARROW_CONVOLUTION),
+        (10, (10, 10), "float32", rules.NARROWEST_CONVOLUTION),
+        (128, (128, 1), "float32", rules.VARIED_CONVOLUTION),
+        (128, (128, 64), "float32", rules.CONVOLUTION),
+        (64, (64, 64), "bfloat16", rules.CONVOLUTION_16),
+        (3, (64, 3), "tf32", rules.VARIED_CONVOLUTION),
+    ],
+)
+def test_the_rule_of_a_convolution_is_that_of_its_channels_whatever_the_batch(
+    channels: int, weight: tuple[int, int], arithmetic: str, rule: rules.Rule, batch: int, *, backward: bool
+) -> None:
+    one = convolution(tensor(batch, channels, 40, 40), tensor(*weight, 3, 3), backward=backward)
+    assert rules.rule_of(one, arithmetic) is rule
+
+
+def test_few_channels_are_computed_as_a_whole_tile() -> None:
+    images, weight = tensor(8, 16, 40, 40), tensor(8, 16, 3, 3)
+    forward, backward = (convolution(images, weight, backward=backward) for backward in (False, True))
+    assert computed_flop(forward) == forward.flop * 32 / 8
+    assert computed_flop(backward) == backward.flop * (32 / 16 + 32 / 8) / 2
+    times = [work_of(one, gpu_named("H100")) for one in (forward, convolution(images, tensor(31, 16, 3, 3)))]
+    few, many = (work.typical[1] for work in times if work is not None)
+    assert few == pytest.approx(many, rel=0.1)
 
 
 def test_convolutions_are_in_tf32_unless_the_program_switches_it_off() -> None:
@@ -220,9 +267,9 @@ def test_the_band_of_many_shapes_is_narrower_than_that_of_one() -> None:
     )
     assert one.gpu_ms is not None
     assert many.gpu_ms is not None
-    low, high = PRODUCT.arithmetic.kernel
+    low, high = rules.PRODUCT.arithmetic.kernel
     assert one.gpu_ms[1] / one.gpu_ms[0] == pytest.approx(high / low, rel=0.01)
-    low, high = PRODUCT.arithmetic.typical
+    low, high = rules.PRODUCT.arithmetic.typical
     assert high / low < many.gpu_ms[1] / many.gpu_ms[0] < 0.9 * one.gpu_ms[1] / one.gpu_ms[0]
 
 

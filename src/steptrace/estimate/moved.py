@@ -46,19 +46,23 @@ def converted_bytes(call: OperatorCalls, arithmetic: str) -> int:
     """Bytes that a convolution on tensor cores reads and writes beside its own where images are not channels-last.
 
     cuDNN's kernels for tensor cores take channels last: what has another layout is converted before, and the result
-    after. A backward pass converts for each of its two gradients. Kernels of size 1 are products of matrices.
+    after. A backward pass converts for each of its two gradients.
     """
     tensors = [one for one in (*call.inputs, *call.outputs) if len(one.shape) >= 4]
     if not (is_convolution(call) and arithmetic in TENSOR_CORES) or len(tensors) < 3 or tensors[0].strides[1] == 1:
         return 0
     backward = "backward" in base_name(call.name)
-    images, weight = call.inputs[backward : backward + 2]
-    if all(size == 1 for size in weight.shape[2:]):
-        return 0
+    images = call.inputs[backward]
     if not backward:
         return 2 * (_bytes(images) + _bytes(call.outputs[0]))
     of_images = [one for one in call.outputs if one.shape == images.shape]
     return 2 * (_bytes(images) + sum(map(_bytes, of_images)) + 2 * _bytes(call.inputs[0]))
+
+
+def may_be_unconverted(call: OperatorCalls, arithmetic: str) -> bool:
+    """Whether it may do without: kernels for TF32 may take other layouts, and those of size 1 are products."""
+    weight = call.inputs[("backward" in call.name) + 1]
+    return arithmetic == "tf32" or all(size == 1 for size in weight.shape[2:])
 
 
 def _bytes(tensor: TensorSpec) -> int:

@@ -3,7 +3,8 @@
 The time of a kernel is a floor + max(FLOP / (share * the data sheet's arithmetic), bytes / (share * its bandwidth)).
 `bench/estimate_shares.py` writes shares.toml, the shares that kernels of a GPU not seen should reach, from published
 kernels of V100, P100, T4 and A100-40. No such data exists for the other bands, which are judged from traces and
-articles (`_judged`), and those of recurrent layers, narrow convolutions and conversions from what an H100 took.
+articles (`_judged`), and those of recurrent layers, narrow convolutions, the low end of others, and conversions from
+what an H100 took.
 """
 
 import tomllib
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from steptrace.documents.operators import OperatorCalls
+from steptrace.estimate.channels import groups, narrow_sides
 from steptrace.estimate.gpus import Gpu
 from steptrace.estimate.layout import has_gaps
 
@@ -72,11 +74,23 @@ REDUCTION: Final = Rule(
 )
 PRODUCT: Final = _rule("matrix product")
 BATCHED_PRODUCT: Final = _rule("batched matrix product")
-CONVOLUTION: Final = _rule("convolution", memory=_judged(0.36, 0.9))
-#: Sums of twenty kernels reach 0.34 to 0.68 of arithmetic on V100 and P100. On an H100 the 33 of masked_loss reached
-#: 0.06 of arithmetic and of memory bandwidth, the slowest 0.04 (reports/reference/h100).
-NARROW_CONVOLUTION: Final = Rule(
-    "convolution, under 32 channels", Shares((0.04, 0.81), (0.05, 0.68)), Shares((0.04, 0.5), (0.05, 0.5))
+_OF_CONVOLUTIONS: Final = _measured("convolution", "arithmetic")
+#: The typical band reaches down to what an H100's ResNet-50 in float32 leaves for its convolutions (82 ms a step).
+CONVOLUTION: Final = _rule(
+    "convolution",
+    arithmetic=Shares(_OF_CONVOLUTIONS.kernel, (0.36, _OF_CONVOLUTIONS.typical[1])),
+    memory=_judged(0.36, 0.9),
+)
+#: One of the sides has fewer than 32 channels.
+NARROW_CONVOLUTION: Final = _rule("convolution, one side under 32 channels", memory=_judged(0.36, 0.9))
+#: Both have: of what is computed with the channels filled up to 32, an H100 reached 0.14 to 0.26 in the passes of
+#: masked_loss (reports/reference/h100). The band is from the slowest one to four times as fast.
+NARROWEST_CONVOLUTION: Final = Rule(
+    "convolution, both sides under 32 channels", _judged(0.14, 0.56), _judged(0.36, 0.9)
+)
+#: In 16 bit an H100 reached from 0.015 of the memory bandwidth (1 channel to 4) to 0.36 (16 to 64); giou's six 0.05.
+VARIED_CONVOLUTION: Final = Rule(
+    "convolution under 32 channels, on tensor cores or in groups", _judged(0.04, 0.5), _judged(0.04, 0.5)
 )
 #: Share of the memory bandwidth at which cuDNN converts images to channels-last and back, as seen on an H100.
 CONVERSION: Final = (0.5, 0.9)
@@ -143,7 +157,7 @@ def rule_of(call: OperatorCalls, arithmetic: str) -> Rule:
         return HOST_COPY
     on_tensor_cores = arithmetic in TENSOR_CORES
     if is_convolution(call):
-        return NARROW_CONVOLUTION if narrow(call) else CONVOLUTION_16 if on_tensor_cores else CONVOLUTION
+        return _of_convolution(call, on_tensor_cores=on_tensor_cores)
     if name.startswith(_ATTENTION):
         return ATTENTION
     if name in _PRODUCTS:
@@ -181,7 +195,8 @@ def misaligned(call: OperatorCalls) -> bool:
     )
 
 
-def narrow(call: OperatorCalls) -> bool:
-    """Whether a convolution has fewer than 32 channels on a side."""
-    weights = [one.shape for one in (*call.inputs, *call.outputs) if len(one.shape) >= 3]
-    return any(shape[1] < 32 for shape in weights) or any(shape[0] < 32 for shape in weights[1:2])
+def _of_convolution(call: OperatorCalls, *, on_tensor_cores: bool) -> Rule:
+    narrow = narrow_sides(call)
+    if on_tensor_cores or groups(call) > 1:
+        return VARIED_CONVOLUTION if narrow else CONVOLUTION_16 if on_tensor_cores else CONVOLUTION
+    return (CONVOLUTION, NARROW_CONVOLUTION, NARROWEST_CONVOLUTION)[narrow]

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from steptrace.documents.estimate import Band, Estimate, LineLaunches, NotEstimated
 from steptrace.documents.operators import COMPILED, OperatorCalls
+from steptrace.estimate.channels import computed_flop
 from steptrace.estimate.gpus import Gpu
 from steptrace.estimate.launches import launches
 from steptrace.estimate.memory import fits, largest_batch
-from steptrace.estimate.moved import converted_bytes, moved_bytes
+from steptrace.estimate.moved import converted_bytes, may_be_unconverted, moved_bytes
 from steptrace.estimate.reductions import reads_in_turn
 from steptrace.estimate.rules import (
     COLLECTIVE,
@@ -19,6 +20,7 @@ from steptrace.estimate.rules import (
     HOST_COPY,
     IRREGULAR,
     LOOKED_UP,
+    NARROWEST_CONVOLUTION,
     NO_ARITHMETIC,
     POWER_LIMITED,
     READ_LATENCY,
@@ -174,7 +176,8 @@ def work_of(call: OperatorCalls, gpu: Gpu, *, tf32: bool = False) -> Work | None
     if call.flop and arithmetic is None:
         rule, arithmetic = NO_ARITHMETIC, gpu.flops("float32")
     slowest = gpu.flops("float32") if misaligned(call) else arithmetic
-    flop_low, flop_high = (call.flop / rate if rate else 0.0 for rate in (arithmetic, slowest))
+    computed = computed_flop(call) if rule is NARROWEST_CONVOLUTION else call.flop
+    flop_low, flop_high = (computed / rate if rate else 0.0 for rate in (arithmetic, slowest))
     bytes_s = moved / (gpu.pcie_gbs * 1e9 if rule is HOST_COPY else gpu.bandwidth)
     if rule is IRREGULAR and bytes_s / rule.memory.kernel[0] <= count * rule.floor[0]:
         rule = SHORT
@@ -195,7 +198,7 @@ def work_of(call: OperatorCalls, gpu: Gpu, *, tf32: bool = False) -> Work | None
         low = count * rule.floor[0] + max(flop_low / of_flop[1], bytes_s / of_bytes[1], waits[0])
         high = count * rule.floor[1] + max(flop_high / slow, bytes_s / of_bytes[0], waits[1])
         high += converted / CONVERSION[0]
-        if kind != "tf32":  # whose kernels may read and write other layouts
+        if converted and not may_be_unconverted(call, kind):
             low += converted / CONVERSION[1]
         bands.append((low, high))
     by_flop, by_bytes = flop_low / rule.arithmetic.typical[1], bytes_s / rule.memory.typical[1]
