@@ -210,7 +210,7 @@ def articles() -> str:
             calls = [one for one in prediction["operator_calls"] if phases is None or one["phase"] in phases]
             estimate = estimate_prediction({**prediction, "operator_calls": calls}, gpu_of(name))
             band = estimate.step_ms
-            shown = "–" if band is None else f"{band[0]:.3g} to {band[1]:.3g} ms"
+            shown = "–" if band is None else f"{band[0]:.4g} to {band[1]:.4g} ms"
             inside = "–" if band is None else "yes" if band[0] <= ms <= band[1] else "no"
             lines.append(f"| {study} | {variant} | {name} | {ms:.4g} ms | {shown} | {inside} | {what} |")
     return "\n".join(lines)
