@@ -23,7 +23,6 @@ from steptrace.files import write_text
 from steptrace.report import diff as diff_page
 from steptrace.report import results as results_page
 from steptrace.report.notebook import render_index, render_study
-from steptrace.report.study.tables import STEP_SECTIONS
 from steptrace.report.trace import page as trace_page
 
 Json = dict[str, Any]
@@ -238,6 +237,8 @@ def ratio(value: float, low: float | None, high: float | None, verdict: str | No
 
 
 BASE = ratio(1.0, None, None, "baseline")
+#: A step on the host, as the training loop labels its parts.
+STEP_SECTIONS = ("data", "forward", "loss", "backward", "optimizer")
 
 
 def host_sections(total: float, **own: float) -> Json:
@@ -253,7 +254,7 @@ def host_sections(total: float, **own: float) -> Json:
 def traced(total: float, gpu_parts: Json | None = None, sites: Sequence[Json] = (), **own: float) -> Json:
     """A variant's `trace` of one step: labels that take these ms, the GPU's parts in ms, and where it syncs."""
     sections = host_sections(total, **own)
-    parts = gpu_parts or {name: ms for name, ms in sections.items() if name in STEP_SECTIONS}
+    parts = gpu_parts or {name: sections[name] for name in STEP_SECTIONS}
     overview = {"kind": "gpu" if gpu_parts else "host", "steps": 1, "window_ns": round(sum(parts.values()) * 1e6)}
     return {
         "overview": {**overview, "parts_ns": {name: round(ms * 1e6) for name, ms in parts.items()}},

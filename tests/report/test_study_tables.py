@@ -26,7 +26,8 @@ def section(builder: Any, name: str, *variants: Json) -> Any:
     """A section of a study whose variants `a`, `b`, ... have these keys."""
     for letter, fields in zip("abc", variants, strict=False):
         builder.add(letter, [20.0, 20.0], **fields)
-    return getattr(sections, name)(load_study(builder.write()))
+    study = load_study(builder.write())
+    return sections.section_times(study) if name == "section_times" else sections.subject(study, name)
 
 
 def with_input(share: float | None, **changes: Any) -> Json:
@@ -65,19 +66,12 @@ ON_GPU = traced(1, {"compute": 60.0, "idle_sync": 8.0}) | {"precision": PRECISIO
 SECTIONS = {"copy data": 0.05, "calc loss": 6.2}
 
 
-def test_parts_that_no_variant_has_and_labels_of_compiled_graphs_have_no_column(study_builder: Any) -> None:
+def test_parts_that_no_variant_has_have_no_column(study_builder: Any) -> None:
     parts = {"compute": 60.0, "idle_sync": 8.0, "idle_loader": 0.0, "idle_host": 0.0}
-    own = {"calc loss": 3.0, "## Call CompiledFxGraph fjx2 ##": 1.0}
-    some = {"trace": traced(1, parts, **own)}, {"trace": traced(1, parts | {"idle_host": 2.0})}
-    for letter, fields in zip("ab", some, strict=True):
-        study_builder.add(letter, [20.0, 20.0], **fields)
-    study = load_study(study_builder.write())
-    (head, first, _) = rows(sections.overview(study))
+    some = {"trace": traced(1, parts)}, {"trace": traced(1, parts | {"idle_host": 2.0})}
+    (head, first, _) = rows(section(study_builder, "overview", *some))
     assert head[2:-1] == ["Compute", "Idle after a sync", "Idle because nothing was launched"]
     assert first[2:-1] == ["60.0 ms", "8.00 ms", "0 ns"]
-    inside = str(sections.section_times(study))
-    assert "calc loss" in inside
-    assert "CompiledFxGraph" not in inside
 
 
 def test_a_variant_whose_trace_records_no_memory_has_the_peak_of_its_run(study_builder: Any) -> None:
@@ -98,13 +92,13 @@ def test_a_variant_whose_trace_records_no_memory_has_the_peak_of_its_run(study_b
     [
         ("overview", [{"trace": ON_GPU}], ["Step time, unprofiled", "Compute",
          "Idle after a sync", "Profiled step"], [None, "60.0 ms", "8.00 ms", "68.0 ms"]),
-        ("input_pipeline", [with_input(0.4)], ["Input-bound", "Share of the step", "Wait", "Fetch, a batch",
+        ("input", [with_input(0.4)], ["Input-bound", "Share of the step", "Wait", "Fetch, a batch",
          "Collate, a batch"], ["highly", "40 %", "16.0 ms", "14.0 ms", "500 µs"]),
-        ("input_pipeline", [with_input(0.1, idle_part=0.25, breakdown_ms=None)], ["Input-bound",
+        ("input", [with_input(0.1, idle_part=0.25, breakdown_ms=None)], ["Input-bound",
          "Share of the step", "Wait", "Of it with the GPU idle"], ["moderately", "10 %", "4.00 ms", "25 %"]),
         ("memory", [with_memory()], ["Batch", "Peak allocated", "Peak reserved", "Capacity", "Headroom",
          "Fragmentation"], ["16", "180 MiB", "200 MiB", "1000 MiB", "800 MiB", "25 %"]),
-        ("communication", [COMMUNICATION], ["Buckets", "All-reduces", "Expected", "Simpler formula", "Measured",
+        ("collectives", [COMMUNICATION], ["Buckets", "All-reduces", "Expected", "Simpler formula", "Measured",
          "Overlap", "Straggler"], ["4", "4", "4.00 ms", "4.00 ms", "5.00 ms", "80 %", "none"]),
         ("memory", [with_memory(headroom_bytes=None) | {"batch_bytes": {"inputs": 2**18, "targets": 500}}],
          ["Batch", "Peak allocated", "Peak reserved", "Capacity", "Fragmentation", "Inputs copied", "Targets copied"],
@@ -128,10 +122,10 @@ def test_the_figures_of_a_variant_stand_in_a_row_and_columns_without_any_are_lef
     ("name", "fields"),
     [
         ("overview", {}),
-        ("input_pipeline", with_input(0.01, breakdown_ms=None)),
+        ("input", with_input(0.01, breakdown_ms=None)),
         ("memory", {}),
         ("memory", with_memory(device_type="cpu", peak_allocated_bytes=MIB)),  # a small part of a host's
-        ("communication", {}),
+        ("collectives", {}),
         ("section_times", {}),
     ],
 )
@@ -154,28 +148,76 @@ def test_number_formats_and_top_operators_follow_the_parts_of_a_step(study_build
     assert "<b>" not in page
 
 
-def test_the_labels_inside_a_loss_have_their_times_on_the_host_and_the_gpu(study_builder: Any) -> None:
-    labels = [
-        {"label": name, "host_ns": 4 * MS, "device_ns": 2 * MS}
-        for name in ("loss", "mask", "Optimizer.step#SGD.step", "gloo:all_reduce")
-    ]
-    page = section(study_builder, "section_times", {"trace": {"labels": labels, "quality": {"steps": 2}}})
-    assert (rows(page), rows(page, 1)) == (
-        [["Variant", "mask"], ["a", "2.00 ms"]],
-        [["Variant", "mask"], ["a", "1.00 ms"]],
+def with_kernels(steps: int, **sum_ns: int) -> Json:
+    row = {"class": "compute", "count": 4}
+    rows = [{"name": f"void {name}()", "short_name": name, "sum_ns": ns, **row} for name, ns in sum_ns.items()]
+    return {"trace": {"kernels": rows, "quality": {"steps": steps}}}
+
+
+def test_a_subject_that_only_columns_declare_has_a_table_of_all_variants(study_builder: Any) -> None:
+    stream = {"work": "compute", "busy_ns": 4 * MS, "alone_ns": 3 * MS, "hidden": 0.25}
+    both = [{"stream": 7, **stream}, {"stream": 20, **stream, "work": "comm"}]
+    page = section(
+        study_builder,
+        "streams",
+        {"trace": {"streams": both, "quality": {"steps": 2}}},
+        {"trace": {"streams": both[:1], "quality": {"steps": 1}}},  # its run profiled another number of steps
     )
+    assert rows(page) == [
+        ["Variant", "Stream", "Mostly", "Busy per step", "Alone per step", "Hidden"],
+        ["a", "7", "compute", "2.00 ms", "1.50 ms", "25 %"],
+        ["b", "7", "compute", "4.00 ms", "3.00 ms", "25 %"],
+        ["a", "20", "comm", "2.00 ms", "1.50 ms", "25 %"],
+    ]
+    assert "with no other stream&#39;s work running" in page  # what a column means
+
+
+def test_figures_that_are_no_list_are_a_row_of_each_variant(study_builder: Any) -> None:
+    of_gpu = {"trace": {"gpu": {"activities": 9, "busy_ns": 3 * MS, "span_ns": 4 * MS, "idle_ns": MS}}}
+    page = section(study_builder, "gpu", of_gpu, of_gpu)
+    assert rows(page)[1:] == [[name, "9", "4.00 ms", "3.00 ms", "1.00 ms"] for name in "ab"]
+
+
+@pytest.mark.parametrize("name", ["gpu", "launches", "queues", "quality", "program", "timeline"])
+def test_a_subject_of_which_no_trace_says_anything_is_left_out(study_builder: Any, name: str) -> None:
+    assert section(study_builder, name, {"trace": {"quality": {"launch_coverage": None}}}, {}) is None
+
+
+def test_of_many_rows_those_are_shown_in_which_variants_differ_most(study_builder: Any) -> None:
+    same = {f"kernel_{n}": 1000 * MS - n for n in range(50)}
+    page = section(
+        study_builder,
+        "kernels",
+        with_kernels(1, **same, slower=5 * MS, gone=2 * MS),
+        with_kernels(2, **{name: 2 * ns for name, ns in same.items()}, slower=2 * MS),
+    )
+    shown = rows(page)
+    assert len(shown) == 1 + 20 * 2 - 1  # one of the twenty kernels is in `a` alone
+    assert [row[:2] for row in shown[-3:]] == [["a", "slower"], ["b", "slower"], ["a", "gone"]]
+    assert "32 more are in comparison.json" in page
+
+
+def test_the_kernels_that_the_fastest_variant_does_without_are_named(study_builder: Any) -> None:
+    study_builder.comparison["baseline"] = "slow"
+    study_builder.add("slow", [20.0, 20.0], **with_kernels(2, conv=9 * MS, mask=6 * MS, sort=2 * MS))
+    study_builder.add("fast", [10.0, 10.0], **with_kernels(2, conv=9 * MS))
+    text = sections.subject(load_study(study_builder.write()), "kernels")
+    assert (
+        "Of the 3 kernels of <code>slow</code>, <code>fast</code> does not run 2, which take 4.00 ms of a profiled "
+        "step: <code>mask</code> and <code>sort</code>."
+    ) in text
 
 
 def test_a_variant_that_ran_out_of_memory_says_at_which_batch(study_builder: Any) -> None:
     failed = study_builder.fail("big", "out of memory", {"error": "out of memory", "log_tail": []})
     oom = {"message": "out of memory", "requested_bytes": 64 * MIB, "used_bytes": 990 * MIB}
     failed["memory"] = with_memory()["memory"] | {"batch_size": 256, "oom": oom}
-    page = sections.memory(load_study(study_builder.write()))
+    page = sections.subject(load_study(study_builder.write()), "memory")
     assert "<code>big</code>: 3 of 3 runs ran out of memory at a batch of 256: 64.0 MiB asked for, 990 MiB of" in page
 
 
 def test_a_study_without_communication_beside_one_with_it_is_named(study_builder: Any) -> None:
-    page = section(study_builder, "communication", COMMUNICATION, {})
+    page = section(study_builder, "collectives", COMMUNICATION, {})
     assert "2 ranks over gloo" in page
     assert "Without communication: b." in page
     assert rows(page, 1) == [["Variant", "3.81 MiB"], ["a", "1.00 GB/s"]]

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from nbconvert import Exporter
 from nbformat import NotebookNode, v4
 
+from steptrace.documents.column import Subject
 from steptrace.documents.comparison import Comparison
 from steptrace.files import write_text
 from steptrace.findings.estimated import leads
@@ -32,6 +33,11 @@ def _of_study(heading: str, make: Callable[[Comparison], Html | None]) -> Sectio
     return Section(heading, f"sections.{make.__name__}(study)", lambda study, _: make(study))
 
 
+def _of_subject(subject: Subject) -> Section:
+    code = f"sections.subject(study, {subject.name!r})"
+    return Section(subject.heading, code, lambda study, _: sections.subject(study, subject.name))
+
+
 #: What a reader needs, in this order.
 FIRST: Final = (_of_study("Findings", sections.all_findings), _of_study("Syncs", sections.syncs))
 _TIMES: Final = Section("Step times", "sections.step_times(study, COMPARISON)", sections.step_times)
@@ -39,10 +45,7 @@ _PROVENANCE: Final = Section("Provenance", "sections.provenance(study, COMPARISO
 _VARIANTS: Final = _of_study("Variants", sections.variants)
 #: The rest, folded.
 MORE: Final = (
-    _of_study("Where a step goes", sections.overview),
-    _of_study("Communication", sections.communication),
-    _of_study("Input pipeline", sections.input_pipeline),
-    _of_study("Memory", sections.memory),
+    *map(_of_subject, sections.subjects()),
     _of_study("Time of each section", sections.section_times),
     _of_study("Method", sections.method),
 )

@@ -100,8 +100,8 @@ def listing(
         words: what a page says in the place of some names.
         steps: so many steps sums are over: a page shows them per step; 0: as they are.
     """
-    columns = [_per_step(column) if steps else column for column in _columns(rows, names)]
-    columns, silent = _with_values(rows, columns)
+    columns, silent = columns_of_rows(rows, names)
+    columns = [per_step(column) if steps else column for column in columns]
     anchors = Anchors()
     ids = [anchor and anchor + anchors.of(_place_text(row).removeprefix("…/")) for row in rows[:most]]
     html = render(
@@ -129,7 +129,7 @@ def site_table(sites: Sequence[Site], anchor: str, *, steps: int = 0) -> Explain
 def facts(of: Document, names: Sequence[str], *, steps: int = 0) -> Explained:
     """Single figures of a struct by the names of their columns; sums over so many steps are shown per step."""
     by_name = {column.name: column for column in shown_columns(type(of))}
-    columns = [_per_step(by_name[name]) if steps else by_name[name] for name in names]
+    columns = [per_step(by_name[name]) if steps else by_name[name] for name in names]
     html = named_facts([(column.heading, cell(of, column, steps=steps)["text"]) for column in columns])
     return Explained(html, [_definition(column) for column in columns if len(column.meaning.split()) > _FEW_WORDS])
 
@@ -151,9 +151,18 @@ def _definition(column: Column) -> Definition:
     return Definition(column.heading, inline_code(column.meaning))
 
 
-def _per_step(column: Column) -> Column:
+def per_step(column: Column) -> Column:
     """The column of a sum over all steps as that of a step."""
     return replace(column, heading=f"{column.heading} per step") if column.total else column
+
+
+def columns_of_rows(rows: Sequence[Document], names: Sequence[str] = ()) -> tuple[list[Column], str]:
+    """The columns to show of rows of one kind, and a sentence on the figures that were not measured.
+
+    They are those of these names, else all that have a heading, but a local key only if rows differ in it; one without
+    a value other than 0 is left out.
+    """
+    return _with_values(rows, _columns(rows, names))
 
 
 def _columns(rows: Sequence[Document], names: Sequence[str]) -> list[Column]:

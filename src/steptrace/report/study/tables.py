@@ -3,7 +3,7 @@
 A column is a heading, a figure of a variant and its unit; one without any value is left out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec.structs import asdict
@@ -17,13 +17,6 @@ from steptrace.report.page.markup import Html, breakable, render
 from steptrace.report.page.overview import FORMAT_NAMES, formats_shown, operator_table, overview_parts
 from steptrace.report.page.table import Figure, Unit, figures_table, named_facts
 
-#: Parts of a step on the host, as the training loop labels them, in the order they run.
-STEP_SECTIONS: Final = ("data", "forward", "loss", "backward", "optimizer")
-#: Other labels that are none of a loss: the loop's, and PyTorch's own.
-_OTHER_LABELS: Final = (
-    "copy data", "Optimizer.", "enumerate(DataLoader)", "DistributedDataParallel.", "ProfilerStep#", "PyTorch Profiler",
-    "gloo:", "nccl:", "## Call CompiledFxGraph",
-)  # fmt: skip
 #: A host's memory of which less is used decides nothing between variants.
 _SMALL_PART: Final = 0.05
 
@@ -235,30 +228,15 @@ def _straggler(variant: VariantResult) -> str:
 
 
 def section_times(study: Comparison) -> Html | None:
-    """The labelled sections of a step: those with a sync around each, and those inside a loss on host and GPU."""
+    """The labelled sections of a step, timed with a sync around each; None where no pass timed them."""
     timed = {v.name: v.synced_sections_ms for v in study.variants if v.synced_sections_ms}
+    if not timed:
+        return None
     labels = dict.fromkeys(label for of_variant in timed.values() for label in of_variant)
     each = [Figure(label.capitalize(), {name: of.get(label) for name, of in timed.items()}, "ms") for label in labels]
     each.append(Figure("Step time, unprofiled", study.medians_ms, "ms"))
-    tables = [("Each section by itself, with a sync before and after", table(study.variants, each))] if timed else []
-    for title, name in (("Inside the loss, host time", "host"), ("Inside the loss, GPU time", "device")):
-        inside = {v.name: _inside_the_loss(v, f"{name}_ns") for v in study.variants}
-        labels = dict.fromkeys(label for of_variant in inside.values() for label in of_variant)
-        figures = [Figure(label, {one: of.get(label) for one, of in inside.items()}, "ns", "none") for label in labels]
-        shown = [variant for variant in study.variants if inside[variant.name]]
-        tables += [(f"{title} per profiled step", table(shown, figures))] if shown else []
-    if not tables:
-        return None
-    return _section("", tables, ["VariantResult.synced_sections_ms"] if timed else [])
-
-
-def _inside_the_loss(variant: VariantResult, figure: str) -> dict[str, float]:
-    """The labels that are neither the training loop's nor PyTorch's, with their time in ns."""
-    if variant.trace is None:
-        return {}
-    rows = (row for row in variant.trace.labels if not row.label.startswith(_OTHER_LABELS))
-    times = {row.label: getattr(row, figure) for row in rows if row.label not in STEP_SECTIONS}
-    return {label: ns / (variant.trace.quality.steps or 1) for label, ns in times.items() if ns is not None}
+    title = "Each section by itself, with a sync before and after"
+    return _section("", [(title, table(study.variants, each))], ["VariantResult.synced_sections_ms"])
 
 
 def method(study: Comparison) -> Html:
@@ -271,3 +249,13 @@ def method(study: Comparison) -> Html:
         ("Correction for several candidates", of.correction or "no correction stated"),
     ]
     return Html(named_facts(facts) + _section("", [], ["Method.noise_floor"]))
+
+
+#: What a study says of a subject of its variants' traces; of the others a table of all variants follows from the
+#: columns (`subjects`).
+SECTIONS: Final[dict[str, Callable[[Comparison], Html | None]]] = {
+    "overview": overview,
+    "input": input_pipeline,
+    "collectives": communication,
+    "memory": memory,
+}

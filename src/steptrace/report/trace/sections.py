@@ -40,8 +40,15 @@ def parts_of(view: TraceView, subject: Subject, prefix: str) -> Parts | None:
     """What a trace says of a subject; None if that is nothing."""
     if subject.name in SECTIONS:
         return SECTIONS[subject.name](view, prefix)
-    rows: tuple[Document, ...] | None = getattr(view.trace, subject.name)
+    rows = rows_of(view.trace, subject)
     return [listing(rows, most=20, steps=view.steps)] if rows else None
+
+
+def rows_of(trace: TraceSummary, subject: Subject) -> Sequence[Document]:
+    """The rows of a subject as a page shows them; figures that are no list are one row."""
+    value = getattr(trace, subject.name)
+    rows: tuple[Document, ...] = value if isinstance(value, tuple) else () if value is None else (value,)
+    return [_with_worthy_rate(row) if isinstance(row, Copy) else row for row in rows]
 
 
 def why_absent(view: TraceView, subject: Subject) -> str:
@@ -255,16 +262,12 @@ def launches(view: TraceView, _: str) -> Parts | None:
     ]
 
 
-def copies(view: TraceView, _: str) -> Parts | None:
-    """Each kind of copy with its rate."""
+def _with_worthy_rate(row: Copy) -> Copy:
+    """Copies with their rate only where they are so large on average that it says something of the link."""
+    if row.bytes is None or row.bytes >= _WORTH_A_RATE * (row.count - row.unsized):
+        return row
     rates = ("mean_bytes_per_second", "median_bytes_per_second", "max_bytes_per_second")
-    rows = [row if _has_rate(row) else replace(row, **dict.fromkeys(rates)) for row in view.trace.copies]
-    return [listing(rows, steps=view.steps)] if rows else None
-
-
-def _has_rate(row: Copy) -> bool:
-    """Whether the copies are so large on average that their rate says something of the link."""
-    return row.bytes is None or row.bytes >= _WORTH_A_RATE * (row.count - row.unsized)
+    return replace(row, **dict.fromkeys(rates))
 
 
 def quality(view: TraceView, _: str) -> Parts | None:
@@ -289,7 +292,6 @@ SECTIONS: Final[dict[str, Callable[[TraceView, str], Parts | None]]] = {
     "timeline": timeline,
     "critical_path": critical_path,
     "launches": launches,
-    "copies": copies,
     "memory": lambda view, _: memory(view),
     "quality": quality,
 }

@@ -1,0 +1,133 @@
+"""The subjects of the variants' traces on a study's page, in the order of `TraceSummary`.
+
+A subject's table follows from its columns: a row for every variant, or of many rows those in which variants differ
+most, variant by variant. `tables.SECTIONS` has the subjects of which a study says more than traces do.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from steptrace import format as fmt
+from steptrace.documents.base import Document
+from steptrace.documents.column import Column, Key, Subject, by_key, columns_of, subjects_of
+from steptrace.documents.comparison import Comparison
+from steptrace.documents.summary import TraceSummary
+from steptrace.report.page.markup import Html, render
+from steptrace.report.page.table import Figure, cell, columns_of_rows, figures_table, meanings, per_step
+from steptrace.report.study.model import variants_shown
+from steptrace.report.study.tables import SECTIONS
+from steptrace.report.trace.sections import rows_of
+
+#: So many rows a subject's table has at most, of all variants together: a page of many variants stays small.
+_MOST: Final = 40
+#: Names of kernels in a sentence.
+_MOST_NAMES: Final = 6
+#: The section "Syncs" says more of each.
+_ELSEWHERE: Final = ("syncs",)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of a variant's trace, and over how many steps its sums are; 0: not known."""
+
+    variant: str
+    row: Document
+    steps: int
+
+    @property
+    def identity(self) -> Key:
+        return next(iter(by_key([self.row])))
+
+    def number(self, column: Column) -> float | None:
+        """A figure; of a sum that of a step."""
+        value: float | None = column.of(self.row)
+        return value / self.steps if value is not None and self.steps and column.total else value
+
+    def value(self, column: Column) -> float | str | None:
+        """A figure or words."""
+        if column.is_number:
+            return self.number(column)
+        words: str = cell(self.row, column)["text"]
+        return None if column.of(self.row) is None else words
+
+
+def subjects() -> Iterator[Subject]:
+    """The subjects that have a section among the further ones of a study's page."""
+    return (one for one in subjects_of(TraceSummary) if one.name not in _ELSEWHERE)
+
+
+def subject(study: Comparison, name: str) -> Html | None:
+    """The section of a subject: what is written for it, else its table; None if no variant has anything to show."""
+    one = next(one for one in subjects() if one.name == name)
+    return SECTIONS[name](study) if name in SECTIONS else _table(study, one)
+
+
+def _table(study: Comparison, one: Subject) -> Html | None:
+    traces = {v.name: v.trace for v in variants_shown(study) if v.trace is not None}
+    of_steps = all(trace.quality.steps for trace in traces.values())
+    every = [
+        _Row(name, row, trace.quality.steps if of_steps else 0)
+        for name, trace in traces.items()
+        for row in rows_of(trace, one)
+    ]
+    rows = _chosen(every, len(traces))
+    columns = [column for column in columns_of_rows([of.row for of in rows])[0] if column.dtype] if rows else []
+    if not any(column.is_number and not column.is_key for column in columns):
+        return None
+    figures = [
+        Figure(
+            per_step(column).heading if of_steps else column.heading,
+            {str(number): of.value(column) for number, of in enumerate(rows)},
+            column.unit,
+            fmt.NOT_MEASURED if column.is_number else "none",
+        )
+        for column in columns
+    ]
+    lead = [_kernels_saved(study)] if one.name == "kernels" else []
+    if left_out := len({of.identity for of in every}) - len({of.identity for of in rows}):
+        lead.append(f"Below are those in which variants differ most; {left_out} more are in comparison.json.")
+    if of_steps and any(column.total for column in columns):
+        lead.append("Figures per step are the whole trace's over its steps: work launched before the first counts too.")
+    return render(
+        "study/tables",
+        lead=" ".join(lead),
+        tables=[("", figures_table("Variant", {str(number): of.variant for number, of in enumerate(rows)}, figures))],
+        meanings=meanings(one.kind, columns, columns[0].heading.lower()),
+    )
+
+
+def _chosen(every: Sequence[_Row], variants: int) -> list[_Row]:
+    """The rows in which variants differ most, those of one key together; all where they are few."""
+    by_identity: dict[Key, list[_Row]] = {}
+    for of in every:
+        by_identity.setdefault(of.identity, []).append(of)
+    ranked = sorted(by_identity, key=lambda identity: -_difference(by_identity[identity], variants))
+    chosen = set(ranked[: max(_MOST // max(variants, 1), 1)])
+    return [of for identity, rows in by_identity.items() if identity in chosen for of in rows]
+
+
+def _difference(rows: Sequence[_Row], variants: int) -> float:
+    """How far apart the variants' times of a step are; where one lacks the row, its time is 0."""
+    times = [column for column in columns_of(type(rows[0].row)) if column.total and column.unit == "ns"]
+    by_column = [[*(of.number(c) or 0.0 for of in rows), *[0.0] * (variants - len(rows))] for c in times]
+    return max((max(values) - min(values) for values in by_column), default=0.0)
+
+
+def _kernels_saved(study: Comparison) -> str:
+    """Which of the baseline's kernels the variant with the least step time does not run; empty without any."""
+    baseline = study.variant(study.baseline)
+    best = min(study.measured, key=lambda variant: study.medians_ms[variant.name], default=None)
+    if baseline is None or best is None or baseline.trace is None or best.trace is None:
+        return ""
+    others = by_key(best.trace.kernels)
+    saved = [row for identity, row in by_key(baseline.trace.kernels).items() if identity not in others]
+    if not saved:
+        return ""
+    ns = sum(row.sum_ns for row in saved) / (baseline.trace.quality.steps or 1)
+    names = [f"`{row.short_name}`" for row in saved[:_MOST_NAMES]]
+    more = [f"{len(saved) - _MOST_NAMES} more"] if len(saved) > _MOST_NAMES else []
+    return (
+        f"Of the {fmt.plural(len(baseline.trace.kernels), 'kernel')} of `{baseline.name}`, `{best.name}` does not run "
+        f"{len(saved)}, which take {fmt.duration_ns(ns)} of a profiled step: {fmt.enumeration([*names, *more])}."
+    )
