@@ -34,14 +34,4 @@ int call_tree(const Events tables[TABLES], size_t count, const Tree *tree);
 /* As `inside_same` of steptrace.analysis.common.call_tree, with keys below `keys`. -1 without memory, or for others. */
 int inside_same(size_t count, const int32_t *key, const int32_t *size, size_t keys, int8_t *inside);
 
-/* As `merged` of steptrace.analysis.program. */
-typedef struct {
-    int32_t *parent, *key;
-    int64_t *calls, *own;
-    size_t count, room;
-} Boxes;
-/* `box` is room for `count` rows. -1 without memory, -2 for parents that are no rows or go round in a circle. */
-int merge_boxes(size_t count, const int32_t *parent, const int32_t *key, const int64_t *own, int32_t *box, Boxes *boxes);
-void free_boxes(Boxes *boxes);
-
 #endif

@@ -401,31 +401,6 @@ static PyObject *py_inside_same(PyObject *self, PyObject *args)
     return release(a, widths, made ? NULL : "keys below their number, and arrays of one length, are expected");
 }
 
-static PyObject *py_merge_boxes(PyObject *self, PyObject *args)
-{
-    (void)self;
-    static const char widths[] = "4484";
-    Py_buffer a[4];
-    Boxes boxes = {NULL, NULL, NULL, NULL, 0, 0};
-    PyObject *merged = NULL;
-    if (take_arrays(args, widths, 3, a))
-        return NULL;
-    int fits = same_length(a, widths, 0, 3);
-    int failed = fits ? merge_boxes((size_t)a[0].len / 4, a[0].buf, a[1].buf, a[2].buf, a[3].buf, &boxes) : -2;
-    PyObject *none = release(a, widths, failed == -2 ? "rows of one length in a forest are expected" : NULL);
-    if (failed == -1)
-        PyErr_NoMemory();
-    if (!failed) {
-        Py_ssize_t count = (Py_ssize_t)boxes.count;
-        merged = Py_BuildValue("(y#y#y#y#)", boxes.parent ? (char *)boxes.parent : "", count * 4,
-                              boxes.key ? (char *)boxes.key : "", count * 4, boxes.calls ? (char *)boxes.calls : "",
-                              count * 8, boxes.own ? (char *)boxes.own : "", count * 8);
-    }
-    free_boxes(&boxes);
-    Py_XDECREF(none);
-    return merged;
-}
-
 static PyMethodDef METHODS[] = {
     {"nesting_parents", py_nesting_parents, METH_VARARGS, "nesting_parents(group, start, end, parent): fills `parent`."},
     {"enclosing", py_enclosing, METH_VARARGS, "enclosing(group, start, end, query_group, time, row): fills `row`."},
@@ -433,8 +408,6 @@ static PyMethodDef METHODS[] = {
     {"call_tree", py_call_tree, METH_VARARGS,
      "call_tree(thread, ts, dur of each table; kind, row, thread, parent, depth, size, ts, host, own): fills the latter."},
     {"inside_same", py_inside_same, METH_VARARGS, "inside_same(key, size, inside, keys): fills `inside`."},
-    {"merge_boxes", py_merge_boxes, METH_VARARGS,
-     "merge_boxes(parent, key, own, box): the boxes' parents, keys, calls and own widths; fills `box`."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -19,7 +19,6 @@ import hostile
 from builders import TraceBuilder, training_step
 from recorded import NAMES, TRACES, needs_traces
 from steptrace import intervals
-from steptrace.analysis import program as flame
 from steptrace.analysis.common import call_tree
 from steptrace.compiled import compiled
 from steptrace.errors import TraceError
@@ -259,38 +258,8 @@ def test_trees(tables: list[list[tuple[int, int, int]]]) -> None:
         return [] if parents[row] < 0 else [parents[row], *ancestors(parents[row])]
 
     assert tree["depth"].tolist() == [len(ancestors(row)) for row in range(len(parents))]
-    assert call_tree.depths(tree["parent"].astype(np.int64)).tolist() == tree["depth"].tolist()
     expected = [any(key[above] == key[row] for above in ancestors(row)) for row in range(len(parents))]
     assert call_tree.inside_same(key, tree["size"]).tolist() == expected
-
-
-@given(st.lists(st.tuples(st.integers(-1, 100), st.integers(0, 3), st.integers(0, 2)), max_size=60), st.randoms())
-def test_boxes(rows: list[tuple[int, int, int]], shuffled: random.Random) -> None:
-    parent = _forest([above for above, _, _ in rows], shuffled)
-    key, own = [name for _, name, _ in rows], [width for _, _, width in rows]
-
-    def chain(row: int) -> tuple[int, ...]:
-        return () if row < 0 else (*chain(parent[row]), key[row])
-
-    wide = {at for row in range(len(rows)) if own[row] for at in _with_ancestors(parent, row)}
-    expected: dict[tuple[int, ...], list[int]] = {}
-    for row in sorted(wide):
-        box = expected.setdefault(chain(row), [0, 0])
-        box[0] += 1
-        box[1] += own[row]
-    merged = flame.merged(
-        np.array(parent, dtype=np.int32), np.array(key, dtype=np.int32), np.array(own, dtype=np.int64)
-    )
-    chains: list[tuple[int, ...]] = []
-    for above, name in zip(merged[0].tolist(), merged[1].tolist(), strict=True):
-        chains.append((*(chains[above] if above >= 0 else ()), name))
-    assert dict(zip(chains, np.stack(merged[2:], axis=1).tolist(), strict=True)) == expected
-    order = [(len(one), above, one[-1]) for one, above in zip(chains, merged[0].tolist(), strict=True)]
-    assert order == sorted(order)
-
-
-def _with_ancestors(parent: list[int], row: int) -> list[int]:
-    return [] if row < 0 else [row, *_with_ancestors(parent, parent[row])]
 
 
 def test_a_scanner_takes_nothing_that_is_no_text() -> None:
@@ -337,10 +306,6 @@ def test_recurrences_take_no_rows_that_are_not_there() -> None:
             compiled.nearest(parent, rows(2, 0, np.int8), rows(2))
     with pytest.raises(ValueError, match="keys below"):
         compiled.inside_same(rows(1, 3), rows(1, 1), rows(1, 0, np.int8), 2)
-    with pytest.raises(ValueError, match="forest"):
-        compiled.merge_boxes(rows(2, 1), rows(2), rows(2, 1, np.int64), rows(2))  # row 1 stands on itself
-    with pytest.raises(ValueError, match="forest"):
-        compiled.merge_boxes(rows(2, 2), rows(2), rows(2, 1, np.int64), rows(2))
     events = [rows(1, 0, np.int64)] * 12
     with pytest.raises(ValueError, match="one length"):
         compiled.call_tree(*events, rows(3, 0, np.int8), *[rows(3)] * 5, *[rows(3, 0, np.int64)] * 3)

@@ -20,7 +20,7 @@ from steptrace.analysis.kernels.measure import kernel_sequences, kernel_table, k
 from steptrace.analysis.memory.measure import memory_blocks
 from steptrace.analysis.optimizer import optimizer_calls
 from steptrace.analysis.overview import top_operators
-from steptrace.analysis.program import device_flame, host_flame
+from steptrace.analysis.program import function_times
 from steptrace.analysis.quality import quality_checks
 from steptrace.analysis.queues import queue_lengths, queues
 from steptrace.analysis.roofline import roofline
@@ -41,8 +41,7 @@ OF_SUBJECTS: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
 #: Tables made of the call tree, which is the largest of all.
 OF_CALL_TREE: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
     "call_tree": call_tree,
-    "flame_device": device_flame,
-    "flame_host": host_flame,
+    "function_times": function_times,
     "sequences": kernel_sequences,
     "kernel_origins": kernel_origins,
     "top_operators": top_operators,

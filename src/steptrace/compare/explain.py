@@ -52,9 +52,7 @@ def trace_of(variant: Variant) -> TraceSummary | None:
     """`trace` of comparison.json: rank 0's traces of the runs as one, without pictures; None without any."""
     if not variant.traces:
         return None
-    trace = over_runs(variant.traces)
-    lean = replace(trace.program, device_flame=None, host_flame=None)
-    return replace(trace, program=lean, findings=(), timeline=None)
+    return replace(over_runs(variant.traces), findings=(), timeline=None)
 
 
 def ranks_of(variant: Variant) -> Ranks | None:

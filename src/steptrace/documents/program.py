@@ -28,26 +28,18 @@ class LineTime(Document, frozen=True):
     share: Annotated[float, column("Share of GPU time", "Of all GPU time.", "share")]
 
 
-class FlameBox(Document, frozen=True):
-    """One box of a flame graph."""
+class FunctionTime(Document, frozen=True):
+    """The calls of one Python function or module on threads that train, with all that they call in turn."""
 
-    name: Annotated[str, field("Name shown.")]
-    kind: Annotated[str, field("As the table `flame` has it.")]
-    calls: Annotated[int, field("Events merged into it.")]
-    ns: Annotated[int, field("Its width.")]
-    parent: Annotated[int | None, field("Place in the list of the box below it.")]
-
-
-class Flame(Document, frozen=True):
-    """A flame graph without its narrowest boxes."""
-
-    total_ns: Annotated[int, field("Width of the root.")]
-    boxes: Annotated[
-        tuple[FlameBox, ...],
+    function: Annotated[str, key("Function or module", "Its name, with file and line; PyTorch's own are left out.")]
+    calls: Annotated[int, column("Calls", "Calls, but for those within another of the same.", total=True)]
+    host_ns: Annotated[int, column("Host time", "Their length on the host.", total=True)]
+    device_ns: Annotated[
+        int | None,
         column(
-            "Flame graph",
-            "Events with the same callers are one box, as wide as their time, callers above; without PyTorch's own "
-            "frames.",
+            "GPU time launched",
+            "Lengths of the GPU activities launched inside, without the backward pass's.",
+            total=True,
         ),
     ]
 
@@ -56,8 +48,7 @@ class Program(Document, frozen=True):
     """Where in the program GPU and host time go."""
 
     by_line: Annotated[tuple[LineTime, ...] | None, field("By source line; null without a GPU.")]
-    device_flame: Annotated[Flame | None, field("GPU time.")]
-    host_flame: Annotated[Flame | None, field("Host time.")]
+    functions: Annotated[tuple[FunctionTime, ...], field("By function and module, the most host time first.")]
     stacks: Annotated[bool, field("Whether Python frames were recorded.")]
 
 

@@ -65,7 +65,14 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     collectives: Annotated[Collectives | None, subject("Communication", "the trace holds no collective")]
     all_reduce: AllReduce | None
     all_reduce_passes: ReducePasses | None
-    program: Annotated[Program, subject("Where in the program", "the trace holds no operator", runs="none")]
+    program: Annotated[
+        Program,
+        subject(
+            "Where in the program",
+            "the trace holds no Python frames; the profiler records them with `with_stack=True`",
+            runs="none",
+        ),
+    ]
 
     gpu: Annotated[GpuTime, subject("GPU time", NO_GPU, folded=True)]
     roofline: Annotated[
@@ -129,7 +136,7 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
 class Summary(File, frozen=True, kw_only=True):
     """The content of summary.json."""
 
-    schema_version: Annotated[int, field("Version of this document.")] = 9
+    schema_version: Annotated[int, field("Version of this document.")] = 10
     warnings: Annotated[tuple[str, ...], field("What keeps the traces from being one job's.")]
     traces: Annotated[tuple[TraceSummary, ...], field("Each trace, by rank.")]
     ranks: Annotated[Ranks | None, field("What the ranks say together; null for one trace.")] = None

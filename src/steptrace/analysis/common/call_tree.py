@@ -123,25 +123,6 @@ def tree_of(tables: Sequence[pd.DataFrame]) -> dict[str, NDArray[Any]]:
     return tree
 
 
-def depths(parent: Ints) -> Ints:
-    """The number of ancestors of each row of a forest, by pointer jumping: log(depth) rounds."""
-    depth = (parent >= 0).astype(np.int64)
-    jump = parent.copy()
-    active = np.flatnonzero(jump >= 0)
-    while len(active):
-        target = jump[active]
-        depth[active] += depth[target]
-        jump[active] = jump[target]
-        active = active[jump[active] >= 0]
-    return depth
-
-
-def levels(depth: Ints) -> list[Ints]:
-    """The rows of each depth of a forest, from the roots on."""
-    rows = np.argsort(depth, kind="stable")
-    return np.split(rows, np.searchsorted(depth[rows], np.arange(1, int(depth.max(initial=-1)) + 1)))
-
-
 def sum_subtrees(rows: Ints, values: Ints, size: Rows) -> Ints:
     """The sum of values over each row's subtree; a row can have none or several."""
     total = np.zeros(len(size) + 1, dtype=np.int64)

@@ -1,1 +1,1 @@
-"""The pictures of a page, as SVG: charts, pictures in cells, flame graphs, and that of a step."""
+"""The pictures of a page, as SVG: charts, pictures in cells, and that of a step."""

@@ -1,10 +1,8 @@
-"""SVG as text: every element of every picture is written here, and the pictures that are as wide as the page.
+"""SVG as text: every element of every picture is written here.
 
 A chart is a `drawing.Drawing`, in pixels and scaled as a whole. What is stretched to the width of a page or a column
-while its letters keep their size (flame graphs, timelines, cells of tables) has its elements placed in percent.
+while its letters keep their size (the lanes of a step, cells of tables) has its elements placed in percent.
 """
-
-from collections.abc import Iterable, Mapping
 
 from markupsafe import Markup, escape
 
@@ -16,15 +14,6 @@ class InlineSvg(Markup):
         return str(self)
 
 
-def graph(kind: str, drawn: str, height: int, alt: str, legend: Iterable[str]) -> InlineSvg:
-    """A picture as wide as the page, below its legend of (already rendered) keys; `kind` names its classes."""
-    size = f'width="100%" height="{height}"'
-    return InlineSvg(
-        f'<div class="{kind}-graph"><div class="graph-bar"><span class="legend">{"".join(legend)}</span></div>'
-        f"{image(kind, size, drawn, alt)}</div>"
-    )
-
-
 def image(kind: str, size: str, drawn: str, alt: str) -> InlineSvg:
     """A whole picture: its class, the attributes of its size, what it holds, and what it shows in words."""
     return InlineSvg(element("svg", f'class="{kind}" role="img" aria-label="{escape(alt)}" {size}', drawn))
@@ -33,12 +22,6 @@ def image(kind: str, size: str, drawn: str, alt: str) -> InlineSvg:
 def element(name: str, attributes: str, inside: str = "") -> str:
     """An element with its attributes, such as `x="4" width="10%"`, and what is inside it."""
     return f"<{name} {attributes}>{inside}</{name}>" if inside else f"<{name} {attributes}/>"
-
-
-def legend(names: Mapping[str, str], used: Iterable[str]) -> list[str]:
-    """The keys of those kinds of box that are used, in the order of `names`."""
-    shown = set(used)
-    return [f'<span class="key {kind}">{name}</span>' for kind, name in names.items() if kind in shown]
 
 
 def text(place: str, words: str) -> str:

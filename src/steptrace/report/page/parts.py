@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup
-
 from steptrace.report.draw.cells import Piece, bar_cell
 from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.definitions import Definition
@@ -39,14 +37,13 @@ def folded(title: str, body: Explained) -> Explained:
     return Explained(html if body.html else "", body.meanings)
 
 
-def figure(svg: InlineSvg | None, title: str, caption: str = "", *, wide: bool = False) -> Explained:
-    """A picture with its title and a caption, as wide as a column or as the page; nothing without it."""
+def figure(svg: InlineSvg | None, title: str, caption: str = "") -> Explained:
+    """A picture with its title and a caption; nothing without it."""
     if svg is None:
         return Explained("")
     below = Html("<figcaption>{}</figcaption>").format(caption) if caption else ""
-    above = Html("<h3>{}</h3>").format(title) if title else ""
-    html = Html("<figure{}>{}{}{}</figure>").format(Markup(' class="wide"' if wide else ""), above, svg, below)
-    return Explained(html if wide else Html('<div class="charts">{}</div>').format(html))
+    html = Html('<div class="charts"><figure><h3>{}</h3>{}{}</figure></div>')
+    return Explained(html.format(title, svg, below))
 
 
 def keyed_bar(pieces: Sequence[Piece]) -> Html:

@@ -19,11 +19,10 @@ from steptrace.documents.overview import IDLE_CAUSES
 from steptrace.documents.summary import NO_GPU, TraceSummary
 from steptrace.estimate.gpus import gpu_of_driver
 from steptrace.findings.window import window_of
-from steptrace.report.draw.flame import flame
 from steptrace.report.draw.names import PATH_CLASSES
 from steptrace.report.draw.timeline import timeline_figure
 from steptrace.report.page.definitions import definitions
-from steptrace.report.page.parts import Explained, Parts, figure, folded, note
+from steptrace.report.page.parts import Explained, Parts, folded, note
 from steptrace.report.page.table import Figure, facts, figures_table, listing, site_table
 from steptrace.report.trace.memory import memory
 from steptrace.report.trace.model import TraceView
@@ -31,7 +30,6 @@ from steptrace.report.trace.overview import overview
 
 #: So many rows of a long table stand open; the others fold.
 _OPEN: Final = 5
-_BACKWARD: Final = "Backward work is drawn inside the forward operator that it belongs to."
 #: A copy of fewer bytes on average takes the time to begin it: its rate says nothing of the link.
 _WORTH_A_RATE: Final = 2**16
 
@@ -211,20 +209,14 @@ def communication(view: TraceView, _: str) -> Parts | None:
 
 
 def program(view: TraceView, _: str) -> Parts | None:
-    """GPU and host time by place in the program."""
+    """GPU time by line, and host and GPU time by function."""
     of = view.trace.program
-    device, host = flame(of.device_flame, "GPU time"), flame(of.host_flame, "host time")
-    if device is None and host is None:
+    if not of.by_line and not of.functions:
         return None
     lines = any(row.code for row in of.by_line or ())
-    has_backward = of.device_flame is not None and any(box.kind == "backward" for box in of.device_flame.boxes)
-    no_lines = "By line: not measured, because the trace holds no Python frames (record with `with_stack=True`)."
     return [
         *_folded(view, f"GPU time by {'line' if lines else 'function, at the line of its def'}", of.by_line or ()),
-        *([note(no_lines)] if device and not of.by_line else []),
-        figure(device, "GPU time by call", _BACKWARD if has_backward else "", wide=True),
-        folded("Host time by call", figure(host, "", "Only threads that do training work.", wide=True)),
-        Explained("", definitions(["Flame.boxes"])),
+        *(_listed(view, of.functions, "more function") if of.functions else []),
     ]
 
 
