@@ -291,7 +291,7 @@ def train(name: str) -> None:
 
 
 def compare(measurements: Path, names: list[str]) -> None:
-    """Follow each measured case and print the estimated step and peak memory beside it."""
+    """Follow each measured case and print the estimated step, host time and peak memory beside it."""
     # A machine that measures may not have steptrace.
     from steptrace.estimate.gpus import gpu_of_driver
 
@@ -299,7 +299,8 @@ def compare(measurements: Path, names: list[str]) -> None:
     sheet = gpu_of_driver(record["gpu"])
     gpu = record["gpu"] if sheet is None else sheet.name
     print(f"{record['gpu']}, torch {record['torch']}; estimated for {gpu}")
-    print("| step | measured, ms | estimated, ms | inside | peak memory, GB | estimated |\n|---|---|---|---|---|---|")
+    print("| step | measured, ms | estimated, ms | inside | host, ms | estimated, ms | peak memory, GB | estimated |")
+    print("|---|---|---|---|---|---|---|---|")
     for case in record["cases"]:
         name = case["name"]
         if name not in names or "error" in case:
@@ -311,8 +312,9 @@ def compare(measurements: Path, names: list[str]) -> None:
         peaks = [one / 1e9 for one in (case["peak_memory_bytes"], estimate["peak_memory_bytes"])]
         band = estimate["step_ms"]
         inside = "-" if band is None else "yes" if band[0] <= case["step_ms"] <= band[1] else "no"
-        row = f"| {name} | {case['step_ms']:.1f} | {_band(band)} | {inside} | {peaks[0]:.2f} | {peaks[1]:.2f} |"
-        print(row, flush=True)
+        host = f"{case['host_ms']:.1f}" if "host_ms" in case else "-"
+        cells = [name, f"{case['step_ms']:.1f}", _band(band), inside, host, _band(estimate["host_ms"])]
+        print(f"| {' | '.join(cells)} | {peaks[0]:.2f} | {peaks[1]:.2f} |", flush=True)
 
 
 def _band(band: list[float] | None) -> str:
@@ -329,7 +331,8 @@ def main() -> None:
             sub.add_argument("file", type=Path)
         if part == "measure":
             sub.add_argument("--out", type=Path, required=True)
-        sub.add_argument("names", nargs="*", metavar="NAME", help=f"of: {', '.join(CASES)}")
+        count = 1 if part == "train" else "*"
+        sub.add_argument("names", nargs=count, metavar="NAME", help=f"of: {', '.join(CASES)}")
     given = parser.parse_args()
     names = given.names or list(CASES)
     if unknown := [name for name in names if name not in CASES]:
