@@ -7,7 +7,7 @@ CORES  ?= all
 # Some tools look for others beside them (snakefmt for shfmt).
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: report test lint bench lock clean
+.PHONY: report test lint lock clean
 .DELETE_ON_ERROR:
 
 # A line a run says how far it is (profiles/default, `logger`). Whatever it exits with, 1 for a broken gate or a failed run, make exits with 2.
@@ -69,9 +69,6 @@ VENV_DOCS ?= .venv-docs
 docs: $(VENV_DOCS)/.installed-docs
 	$(VENV_DOCS)/bin/sphinx-build -q -W --keep-going -b html docs build/docs
 	@echo $(abspath build/docs/index.html)
-
-bench: $(VENV)/.installed-dev
-	@for file in bench/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 # The lock files name every package of a fresh environment; torch stays at the version named here.
 lock:
