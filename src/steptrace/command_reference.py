@@ -19,7 +19,7 @@ only (`NO_COLOR` and `TERM=dumb` are respected).
 | code | meaning |
 | --- | --- |
 | 0 | done |
-| 1 | done, and what was asked for does not hold: over budget, slower than allowed, nothing fits, no study can run |
+| 1 | done, and what was asked for does not hold: over budget, the program ended early, no study can run |
 | 2 | not done: bad input, or a file that cannot be read or written; a message on standard error says what to do |
 | 130 | interrupted (Ctrl-C) |
 | 141 | what reads its output has ended first, such as `head` |
