@@ -29,7 +29,8 @@ from steptrace.documents.operators import OperatorCalls
 from steptrace.estimate.gpus import gpu_of_driver
 from steptrace.estimate.prediction import estimate_prediction
 from steptrace.estimate.recorded import recorded_call
-from steptrace.estimate.step import FollowedStep, estimate_step, work_of
+from steptrace.estimate.step import FollowedStep, estimate_step
+from steptrace.estimate.work import work_of
 from steptrace.trace.link import read_trace
 
 FOLDERS = {

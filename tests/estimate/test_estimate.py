@@ -16,7 +16,8 @@ from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.launches import launches
 from steptrace.estimate.memory import largest_batch
 from steptrace.estimate.moved import converted_bytes, moved_bytes
-from steptrace.estimate.step import FollowedStep, estimate_step, ideal_s, step_time, work_of
+from steptrace.estimate.step import FollowedStep, estimate_step, step_time
+from steptrace.estimate.work import ideal_s, work_of
 
 
 def tensor(*shape: int, dtype: str = "float32") -> TensorSpec:

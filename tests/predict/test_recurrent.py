@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.launches import launches
-from steptrace.estimate.step import work_of
+from steptrace.estimate.work import work_of
 from steptrace.predict import predict_syncs
 
 LAYERS: dict[str, Any] = {

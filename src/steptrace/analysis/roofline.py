@@ -63,7 +63,7 @@ def _row(group: Any, gpu: Gpu) -> dict[str, object] | None:
     # A trace without sizes needs no estimates, nor the time to import them.
     from steptrace.estimate.recorded import recorded_call
     from steptrace.estimate.rules import KERNEL_FLOOR, STRIDED, misaligned
-    from steptrace.estimate.step import ideal_s, work_of
+    from steptrace.estimate.work import ideal_s, work_of
 
     call = recorded_call(group.name, group.types, group.sizes, group.strides)
     ideal = None if call is None else ideal_s(call, gpu, tf32=group.tf32)
