@@ -11,7 +11,8 @@ Needs PyTorch and the standard library only; `predict_config` needs Hydra.
 
 from typing import TYPE_CHECKING
 
-from steptrace.predict.recorder import Prediction, Site, Syncs, Unknown
+from steptrace.predict.prediction import Prediction
+from steptrace.predict.recorder import Site, Syncs, Unknown
 from steptrace.predict.reroute import predict_syncs
 from steptrace.predict.rule import Rule
 

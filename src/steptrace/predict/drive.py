@@ -22,7 +22,7 @@ from steptrace.engine.call_site import LOOK_PAST
 from steptrace.errors import PredictError, SteptraceError
 from steptrace.predict.execution import extend_rules
 from steptrace.predict.fault import fault_report
-from steptrace.predict.recorder import Prediction
+from steptrace.predict.prediction import Prediction
 from steptrace.predict.reroute import predict_syncs
 from steptrace.predict.rule import declared_rules
 from steptrace.train.distributed import ALONE, DistInfo, stay_on_this_machine

@@ -9,21 +9,14 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from steptrace.predict import backend, collectives, uncomputed
+from steptrace.predict.marks import PINNED
 from steptrace.predict.overload import Overload, overload_of, tensors_of
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.rule import Call, Rule
 from steptrace.predict.rules import RULES
 from steptrace.predict.rules_libraries import SPARSE_JUDGED
 from steptrace.predict.substitutes import SUBSTITUTES
-from steptrace.predict.tensor import (
-    VirtualTensor,
-    is_pinned,
-    is_virtual,
-    is_wrapper,
-    map_tensors,
-    mark_pinned,
-    refresh,
-)
+from steptrace.predict.tensor import VirtualTensor, is_virtual, is_wrapper, map_tensors, refresh
 
 _PYTORCHS_OWN = {"aten", "prims", "prim", "profiler"}
 #: Operators that copy between devices, or only ask for shapes.
@@ -168,11 +161,11 @@ def _on_one_device(overload: Overload, args: Sequence[Any], tensors: Sequence[Te
 def _run_on_host(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     name, func = overload.name, overload.func
     if name == "aten::is_pinned":
-        return is_pinned(args[0])
+        return args[0] in PINNED
     if name in ("aten::_pin_memory", "aten::pin_memory"):
-        return args[0] if is_pinned(args[0]) else mark_pinned(args[0].clone())
+        return args[0] if args[0] in PINNED else PINNED.add(args[0].clone())
     if kwargs.get("pin_memory"):
-        return mark_pinned(func(*args, **{**kwargs, "pin_memory": False}))
+        return PINNED.add(func(*args, **{**kwargs, "pin_memory": False}))
     if uncomputed.skips_initialising(overload, args):
         return args[0]
     return func(*args, **kwargs)
@@ -216,7 +209,7 @@ def _comes_from_host(overload: Overload, args: Sequence[Any]) -> bool:
 
 def _is_from_pinned(overload: Overload, args: Sequence[Any]) -> bool | None:
     """Whether an operator copies out of pinned memory; None where it is no copy of one tensor."""
-    return None if overload.copied is None else is_pinned(args[overload.copied])
+    return None if overload.copied is None else args[overload.copied] in PINNED
 
 
 def _run_on_device(
@@ -277,7 +270,7 @@ def _copied_to_host(
     source = args[0]
     if Syncs.active is not None and isinstance(source, VirtualTensor) and not source.gpu:
         Syncs.active.ran(overload, (args, kwargs), (source,), result, torch._C._current_autograd_node())
-    return mark_pinned(result) if kwargs.get("non_blocking") else result
+    return PINNED.add(result) if kwargs.get("non_blocking") else result
 
 
 def _wrap_results(

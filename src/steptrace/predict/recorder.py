@@ -1,7 +1,4 @@
-"""Counts what happens on the virtual device, by place, and what a prediction holds of it.
-
-That is sites, what could not be judged, and operators per section.
-"""
+"""Counts what happens on the virtual device, by place: syncs, what could not be judged, and operators per label."""
 
 import gc
 import threading
@@ -9,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +15,6 @@ from torch import Tensor
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.operators import COMPILED, OperatorCalls
 from steptrace.engine.call_site import Site as ProgramSite
-from steptrace.engine.call_site import trace_file_name
 from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.step import FollowedStep, estimate_step
 from steptrace.predict import memory
@@ -277,55 +273,3 @@ class Syncs:
 def _is_trained(tensor: Tensor) -> bool:
     """Whether a tensor is a weight, or a leaf that gets a gradient: what takes one is part of a forward pass."""
     return isinstance(tensor, torch.nn.Parameter) or (tensor.requires_grad and tensor.is_leaf)
-
-
-_Counted = TypeVar("_Counted", bound=CountedPlace)
-
-
-def _named(place: _Counted) -> _Counted:
-    program = place.program_file
-    return replace(
-        place,
-        file=place.file and trace_file_name(place.file),
-        program_file=program and trace_file_name(program),
-    )
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """The syncs of one training step, frozen. `batch_size` is what a config was followed with, None for a function.
-
-    `tf32`, `tf32_convolutions`: whether float32 products, and convolutions, may be computed in TF32.
-    """
-
-    total: int
-    sites: tuple[Site, ...]
-    unknown: tuple[Unknown, ...]
-    operators_per_section: dict[str, int]
-    operators: int
-    assumed: tuple[Assumed, ...] = ()
-    peak_memory_bytes: int | None = None
-    batch_size: int | None = None
-    operator_calls: tuple[OperatorCalls, ...] = ()
-    tf32: bool = False
-    tf32_convolutions: bool = True
-
-    @classmethod
-    def of(cls, syncs: "Syncs") -> "Prediction":
-        """Freeze what has been predicted so far, naming files as a trace of the program does."""
-        return cls(
-            total=syncs.total,
-            sites=tuple(_named(site) for site in syncs.sites),
-            unknown=tuple(_named(unknown) for unknown in syncs.unknown),
-            operators_per_section=syncs.operators_per_label,
-            operators=syncs.operator_total,
-            assumed=tuple(_named(place) for place in syncs.assumed),
-            peak_memory_bytes=syncs.peak_memory_bytes,
-            operator_calls=syncs.operators,
-            tf32=torch.backends.cuda.matmul.allow_tf32,
-            tf32_convolutions=torch.backends.cudnn.allow_tf32,
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, as prediction.json holds it."""
-        return asdict(self)

@@ -34,6 +34,7 @@ from steptrace.predict import (
     tensor,
 )
 from steptrace.predict.arguments import Reroute, virtual_device
+from steptrace.predict.marks import PINNED
 from steptrace.predict.places import stack_of
 from steptrace.predict.program import Replacements
 from steptrace.predict.recorder import Syncs
@@ -287,7 +288,7 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
         for types in {id(types): types for types in lists}.values():
             types.append(VirtualTensor)
             stack.callback(types.remove, VirtualTensor)
-        stack.callback(tensor.forget_pinned)
+        stack.callback(PINNED.clear)
         replacements: Replacements = {
             **_called_alike(cuda, cuda_api.CUDA),
             **_called_alike(accelerator, cuda_api.ACCELERATOR),

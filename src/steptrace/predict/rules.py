@@ -14,9 +14,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from steptrace.predict.marks import PINNED
 from steptrace.predict.rule import Call, Rule, cannot_tell, if_not_empty, never, once, times
 from steptrace.predict.rules_libraries import FSDP, LINALG, SPARSE, TORCHVISION
-from steptrace.predict.tensor import is_pinned, is_virtual
+from steptrace.predict.tensor import is_virtual
 
 
 def _is_mask(index: object) -> bool:
@@ -76,7 +77,7 @@ def _to_device(call: Call) -> int:
 
 def _copy_to_host(call: Call) -> int:
     """`copy_` into a CPU tensor: into pageable memory the driver waits even if asked not to block."""
-    waits = not call["non_blocking"] or (call.on_host("self") and not is_pinned(call["self"]))
+    waits = not call["non_blocking"] or (call.on_host("self") and call["self"] not in PINNED)
     return int(call.on_host("self") and call.on_device("src") and waits and call["src"].numel() > 0)
 
 

@@ -1,7 +1,6 @@
 """Tensors of the virtual device: each wraps a CPU tensor with its values, or a meta tensor without. And their storages.
 
-By storages `torch.save` and `torch.load` tell what lay on a GPU, and put it there. CPU builds of PyTorch cannot pin
-memory, and pinning decides whether a copy waits: so which counts as pinned is kept here.
+By storages `torch.save` and `torch.load` tell what lay on a GPU, and put it there.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,10 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from steptrace.predict import backend, memory
 from steptrace.predict.collectives import index_of
+from steptrace.predict.marks import PINNED
 from steptrace.predict.overload import SPARSE_PARTS, overload_of
 from steptrace.predict.recorder import Syncs
 
@@ -275,7 +274,7 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
     to, is_storage = _Storage.to, torch.is_storage
 
     def pin_memory(self: Tensor, _device: object = None) -> Tensor:
-        return self if is_pinned(self) else mark_pinned(self.clone())
+        return self if self in PINNED else PINNED.add(self.clone())
 
     def make_wrapper(*args: Any, **named: Any) -> Any:
         """A subclass around tensors, such as a nested tensor, on the device that C++ can find."""
@@ -305,7 +304,7 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
         (Tensor, "_make_wrapper_subclass"): staticmethod(make_wrapper),
         (torch, "is_storage"): lambda value: isinstance(value, VirtualStorage) or is_storage(value),
         (Tensor, "pin_memory"): pin_memory,
-        (Tensor, "is_pinned"): lambda self, _device=None: is_pinned(self),
+        (Tensor, "is_pinned"): lambda self, _device=None: self in PINNED,
     }
 
 
@@ -317,26 +316,3 @@ def _copied_whole(target: Any, source: Any) -> None:
     of, to = (VirtualTensor(one, 0) if isinstance(storage, VirtualStorage) else one for one, storage in whole)
     virtual = [of] if is_virtual(of) else []
     Syncs.active.ran(overload_of(torch.ops.aten._to_copy.default), ((of,), {}), virtual, to, None)
-
-
-_pinned: dict[int, StorageWeakRef] = {}
-
-
-def mark_pinned(tensor: Tensor) -> Tensor:
-    """Count the memory of a CPU tensor, and so of its views, as pinned."""
-    reference = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
-    _pinned[reference.cdata] = reference
-    return tensor
-
-
-def is_pinned(tensor: Tensor) -> bool:
-    """Whether the memory of a CPU tensor counts as pinned."""
-    if not _pinned:
-        return False
-    reference = _pinned.get(tensor.untyped_storage()._cdata)
-    return reference is not None and not reference.expired()  # type: ignore[no-untyped-call]
-
-
-def forget_pinned() -> None:
-    """Forget all marks."""
-    _pinned.clear()

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
 
+from steptrace.predict.marks import Marks
 from steptrace.predict.meta import META, SMALL, on_meta, to_meta
 from steptrace.predict.overload import Overload, tensors_of
 from steptrace.predict.recorder import Syncs
@@ -44,37 +44,9 @@ _INITIALISES: Final = ("aten::normal_", "aten::uniform_")
 _MASKED: Final = ("index", "_unsafe_index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put")
 _SIZED_BY_VALUES: Final = ("nonzero", "masked_select")
 _MASK_DTYPES: Final = (torch.bool, torch.uint8)
-#: The table of marked memory is cleaned when it has grown to this size, and then whenever it has doubled.
-_CLEAN_AT: Final = 4096
 
-
-class _Marks:
-    """Memory whose values are assumed, for as long as it lives."""
-
-    def __init__(self) -> None:
-        self._storages: dict[int, StorageWeakRef] = {}
-        self._clean_at = _CLEAN_AT
-
-    def add(self, tensor: Tensor) -> Tensor:
-        if not tensor.is_meta and tensor.layout is torch.strided:
-            if len(self._storages) >= self._clean_at:
-                self._storages = {key: ref for key, ref in self._storages.items() if not ref.expired()}  # type: ignore[no-untyped-call]
-                self._clean_at = max(_CLEAN_AT, 2 * len(self._storages))
-            reference = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
-            self._storages[reference.cdata] = reference
-        return tensor
-
-    def __bool__(self) -> bool:
-        return bool(self._storages)
-
-    def __contains__(self, tensor: Tensor) -> bool:
-        if not self._storages or tensor.layout is not torch.strided:
-            return False
-        reference = self._storages.get(tensor.untyped_storage()._cdata)
-        return reference is not None and not reference.expired()  # type: ignore[no-untyped-call]
-
-
-_assumed = _Marks()
+#: Memory whose values are assumed.
+_assumed = Marks()
 
 
 def is_assumed(tensor: Tensor) -> bool:
