@@ -10,7 +10,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,9 +18,11 @@ from typing import Any, Final
 
 import torch
 
+from steptrace.engine.compilations import compilations, has_compiled, recompiled
 from steptrace.engine.device import Clock, current_clock, gpu, peaks
 from steptrace.engine.kinds import FIRST_STEPS, first_of_each, kinds_of, window_of_each
-from steptrace.engine.recording import WITH_TRACE, Before, OperatorCounter, Recording, Request, Settings
+from steptrace.engine.profilers import OperatorCounter
+from steptrace.engine.recording import WITH_TRACE, Before, Recording, Request, Settings
 from steptrace.engine.step_recorders import COMPILED, OpLineRecorder, SyncWatcher, summary, why_incomplete
 from steptrace.engine.steps import Step
 from steptrace.files import write_bytes
@@ -195,7 +197,7 @@ class Measurement:
             limit = f"at_most_s is {self._settings.at_most_s:g} s"
             self.warn(f"{number} of {planned} planned steps were timed: {limit}")
         self.record["nvml"] = sampler.summary() if sampler else None
-        self.record["warnings"] += (*(sampler.warnings if sampler else ()), *_recompiled(graphs))
+        self.record["warnings"] += (*(sampler.warnings if sampler else ()), *recompiled(compilations() - graphs))
         return True
 
     def _profiled(self, trace: Recording, window: Settings) -> Phases:
@@ -233,7 +235,7 @@ class Measurement:
         Rank 0 alone leaves their lines.
         """
         first_rank = not this_rank().rank
-        if not self._settings.ours and _has_compiled():  # a mode would make the program's own compiled code fail
+        if not self._settings.ours and has_compiled():  # a mode would make the program's own compiled code fail
             self.warn(COMPILED)
             return
         self._label(True)
@@ -326,27 +328,3 @@ def _nvml() -> Any:
     except ImportError:
         return nullcontext()
     return NvmlSampler(torch.device("cuda", torch.cuda.current_device()))
-
-
-def _has_compiled() -> bool:
-    """Whether torch.compile has made anything in this process."""
-    return bool(_compiler_counters().get("frames"))
-
-
-def compilations() -> int:
-    """How many graphs torch.compile has made in this process so far."""
-    return int(_compiler_counters().get("stats", {}).get("unique_graphs", 0))
-
-
-def _compiler_counters() -> Mapping[str, Mapping[str, int]]:
-    compiler = sys.modules.get("torch._dynamo.utils")  # it takes a second to import, and most runs compile nothing
-    return {} if compiler is None else compiler.counters
-
-
-def _recompiled(before: int) -> tuple[str, ...]:
-    """A warning if torch.compile made graphs beyond `before`: its time is part of the step times."""
-    more = compilations() - before
-    if more <= 0:
-        return ()
-    graphs = "1 graph" if more == 1 else f"{more} graphs"
-    return (f"torch.compile made {graphs} during the timed steps: use more warm-up steps",)
