@@ -14,8 +14,8 @@ from steptrace.cli import main
 from steptrace.commands import predict
 from steptrace.commands.estimated import table
 from steptrace.commands.named_study import named_study
-from steptrace.commands.predict import text_of
 from steptrace.commands.predicted import Followed, follow
+from steptrace.commands.prediction_text import kind_lines, text_of
 from steptrace.config.study import Study
 from steptrace.errors import PredictError
 from steptrace.estimate.gpus import gpu_named
@@ -368,13 +368,13 @@ def test_the_command_line_itself_does_without_torch() -> None:
     assert "where: 2 syncs per step predicted" in done.stdout
 
 
-def test_steps_that_differ_are_told_apart_and_a_start_is_no_kind_of_its_own() -> None:
-    assert predict._kinds([2, 2, 2, 3, 2, 2, 2, 3], [6, 2]) == [
+def test_steps_that_differ_are_listed_by_kind_and_a_start_is_no_kind_of_its_own() -> None:
+    assert kind_lines([2, 2, 2, 3, 2, 2, 2, 3], [6, 2]) == [
         "  6 of 8 steps: 2 syncs; 2 of 8 steps (one every 4): 3 syncs"
     ]
     alike = "  as many in each of 4 steps; --steps 24 shows what comes less often"
-    assert predict._kinds([2, 2, 2, 2], [6, 2]) == [alike]
-    (line,) = predict._kinds([11, 11, 11, 11], [786, 11])
+    assert kind_lines([2, 2, 2, 2], [6, 2]) == [alike]
+    (line,) = kind_lines([11, 11, 11, 11], [786, 11])
     assert line == "  a warm-up step makes 786 syncs: --steps 24 shows whether that comes back"
 
 

@@ -7,7 +7,6 @@ import argparse
 import shlex
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,12 +15,12 @@ from steptrace import format as fmt
 from steptrace.commands.estimated import as_json, check_batches, estimates, table, with_batch
 from steptrace.commands.named_study import named_study
 from steptrace.commands.options import FIRST_STEP_S, add_first_step_within, batches, gpu_names, not_negative, positive
-from steptrace.commands.output import columns, say, show, warn
+from steptrace.commands.output import say, show, warn
 from steptrace.commands.predicted import Followed, follow
+from steptrace.commands.prediction_text import instead, text_of
 from steptrace.compare.gates import described, over_budget
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.syncs import predicted_site
-from steptrace.engine.kinds import counts_in_words, groups_by_count, to_show_period
 from steptrace.errors import ConfigError
 from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.launch.settings import LaunchSettings
@@ -36,8 +35,6 @@ WARMUP: Final = 2
 _OF_PROGRAMS: Final[dict[str, Any]] = {
     "steps": STEPS, "warmup": WARMUP, "devices": None, "first_step_within": FIRST_STEP_S,
 }  # fmt: skip
-#: A warm-up step with so many times the syncs of the others does something else.
-_MANY_TIMES: Final = 10
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -143,7 +140,7 @@ def _report(
             lines = text_of(given or entry.name, entry.prediction)
             if of_gpus.get(entry.name):
                 lines += table(of_gpus[entry.name], ranks=len(entry.prediction.get("by_rank") or ()))
-            texts.append("\n".join([*lines, *(_instead(entry.prediction["sites"]) if single else ())]))
+            texts.append("\n".join([*lines, *(instead(entry.prediction["sites"]) if single else ())]))
     variants = [_as_json(entry, of_gpus.get(entry.name)) for entry in followed]
     document = variants[0]["prediction"] if single else {"study": target, "variants": variants}
     show(arguments, document, "\n\n".join(texts))
@@ -233,85 +230,3 @@ def _over(followed: Sequence[Followed], budget: int, allow: Sequence[str], given
                 f"{given or entry.name}: {fmt.plural(total, 'sync')} per step{beyond}, at most {budget}{places}"
             )
     return lines
-
-
-def text_of(name: str, prediction: dict[str, Any]) -> list[str]:
-    """The lines that say what was predicted."""
-    batch = prediction.get("batch_size")
-    total = prediction["total"]
-    head = f"{name}: {fmt.plural(total, 'sync')} per step predicted"
-    steps = prediction.get("by_step") or ()
-    of_steps = f" (mean of {len(steps)} steps)" if len(set(steps)) > 1 else ""
-    lines = [head + (f" (batch of {batch})" if batch is not None else of_steps)]
-    lines += _kinds(steps, prediction.get("warmup_by_step") or ())
-    if prediction["sites"]:
-        rows = [
-            (f"{s['count']:g}", s["kind"], s["op"], s["phase"], s["label"] or "-", _place(s), s["code"] or "")
-            for s in _most_first(prediction["sites"])
-        ]
-        lines += columns(("count", "kind", "operator", "phase", "label", "line", "code"), rows)
-    if prediction["unknown"]:
-        lines.append("  not covered, so there may be more:")
-        lines += [
-            f"    {u['op']} at {_place(u)} ({round(u['count'], 2):g} per step): {u['reason']}"
-            for u in prediction["unknown"]
-        ]
-    if prediction.get("assumed"):
-        lines.append("  assumed, not computed: counts after these lines may differ:")
-        lines += [
-            f"    {a['op']} at {_place(a)} ({round(a['count'], 2):g} per step): {a['reason']}"
-            for a in prediction["assumed"]
-        ]
-    ranks = prediction.get("by_rank") or ()
-    if len(set(ranks)) > 1:
-        lines.append(f"  of rank 0; syncs of all ranks: {', '.join(f'{count:g}' for count in ranks)}")
-    sections = ", ".join(f"{count:g} in {label}" for label, count in prediction["operators_per_section"].items())
-    lines.append(f"  operators per step: {prediction['operators']:g}" + (f", of these {sections}" if sections else ""))
-    return lines
-
-
-def _kinds(steps: Sequence[int], warmup: Sequence[int]) -> list[str]:
-    """Which steps make how many syncs where they differ, what the warm-up showed alone, and how to see more."""
-    if not steps:
-        return []
-    words, more = counts_in_words(steps), to_show_period(len(warmup) + len(steps))
-    lines = [f"  {words}"] if words else []
-    if words and min(map(len, groups_by_count(steps))) == 1:
-        lines.append(f"  only one such step was seen: --steps {to_show_period(len(steps))} shows how often it comes")
-    if warmup and max(warmup) > _MANY_TIMES * max(1, *steps):  # else it is what a start costs
-        often = f"--steps {more} shows whether that comes back"
-        lines.append(f"  a warm-up step makes {fmt.plural(max(warmup), 'sync')}: {often}")
-    if not lines:
-        seen = f"as many in each of {len(steps)} steps" if len(steps) > 1 else "one step was followed"
-        lines.append(f"  {seen}; --steps {more} shows what comes less often")
-    return lines
-
-
-def _most_first(sites: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The sites by line, the line with most syncs first, else as the step comes to them."""
-    by_line: Counter[str] = Counter()
-    for site in sites:
-        by_line[_place(site)] += site["count"]
-    ranked = [line for line, _ in by_line.most_common()]
-    return sorted(sites, key=lambda site: ranked.index(_place(site)))
-
-
-def _instead(sites: Sequence[dict[str, Any]]) -> list[str]:
-    """What usually replaces the operations at some sites, with the lines that it is for."""
-    if not sites:
-        return []
-    # Imports pandas and pyarrow, which takes a second that `--help` has no use for.
-    from steptrace.findings.replacements import by_replacement
-    from steptrace.findings.waiting import place
-
-    groups = by_replacement(predicted_site(site) for site in _most_first(sites))
-    lines = [f"    {', '.join(dict.fromkeys(map(place, of)))}: {advice}" for advice, of in groups.items()]
-    return ["  instead:", *lines] if lines else []
-
-
-def _place(place: dict[str, Any]) -> str:
-    if place["file"] is None:
-        return "no line of the program"
-    line = f"{place['file']}:{place['line']}"
-    program = place.get("program_file")
-    return line if program is None else f"{program}:{place['program_line']} (in {line})"

@@ -143,7 +143,7 @@ class _Predicted:
 
     def lines(self, command: str) -> list[str]:
         """It as lines of text."""
-        from steptrace.commands.predict import text_of
+        from steptrace.commands.prediction_text import text_of
 
         ranks = len(self.prediction.get("by_rank") or ())
         estimated = table(self.estimates, ranks=ranks) if self.estimates else []

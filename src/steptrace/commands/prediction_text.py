@@ -1,0 +1,95 @@
+"""The lines that say what was predicted."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+from steptrace import format as fmt
+from steptrace.commands.output import columns
+from steptrace.documents.syncs import predicted_site
+from steptrace.engine.kinds import counts_in_words, groups_by_count, to_show_period
+
+#: A warm-up step with so many times the syncs of the others does something else.
+_MANY_TIMES: Final = 10
+
+
+def text_of(name: str, prediction: dict[str, Any]) -> list[str]:
+    """The lines that say what was predicted."""
+    batch = prediction.get("batch_size")
+    total = prediction["total"]
+    head = f"{name}: {fmt.plural(total, 'sync')} per step predicted"
+    steps = prediction.get("by_step") or ()
+    of_steps = f" (mean of {len(steps)} steps)" if len(set(steps)) > 1 else ""
+    lines = [head + (f" (batch of {batch})" if batch is not None else of_steps)]
+    lines += kind_lines(steps, prediction.get("warmup_by_step") or ())
+    if prediction["sites"]:
+        rows = [
+            (f"{s['count']:g}", s["kind"], s["op"], s["phase"], s["label"] or "-", _place(s), s["code"] or "")
+            for s in _most_first(prediction["sites"])
+        ]
+        lines += columns(("count", "kind", "operator", "phase", "label", "line", "code"), rows)
+    if prediction["unknown"]:
+        lines.append("  not covered, so there may be more:")
+        lines += [
+            f"    {u['op']} at {_place(u)} ({round(u['count'], 2):g} per step): {u['reason']}"
+            for u in prediction["unknown"]
+        ]
+    if prediction.get("assumed"):
+        lines.append("  assumed, not computed: counts after these lines may differ:")
+        lines += [
+            f"    {a['op']} at {_place(a)} ({round(a['count'], 2):g} per step): {a['reason']}"
+            for a in prediction["assumed"]
+        ]
+    ranks = prediction.get("by_rank") or ()
+    if len(set(ranks)) > 1:
+        lines.append(f"  of rank 0; syncs of all ranks: {', '.join(f'{count:g}' for count in ranks)}")
+    sections = ", ".join(f"{count:g} in {label}" for label, count in prediction["operators_per_section"].items())
+    lines.append(f"  operators per step: {prediction['operators']:g}" + (f", of these {sections}" if sections else ""))
+    return lines
+
+
+def kind_lines(steps: Sequence[int], warmup: Sequence[int]) -> list[str]:
+    """Which steps make how many syncs where they differ, what the warm-up showed alone, and how to see more."""
+    if not steps:
+        return []
+    words, more = counts_in_words(steps), to_show_period(len(warmup) + len(steps))
+    lines = [f"  {words}"] if words else []
+    if words and min(map(len, groups_by_count(steps))) == 1:
+        lines.append(f"  only one such step was seen: --steps {to_show_period(len(steps))} shows how often it comes")
+    if warmup and max(warmup) > _MANY_TIMES * max(1, *steps):  # else it is what a start costs
+        often = f"--steps {more} shows whether that comes back"
+        lines.append(f"  a warm-up step makes {fmt.plural(max(warmup), 'sync')}: {often}")
+    if not lines:
+        seen = f"as many in each of {len(steps)} steps" if len(steps) > 1 else "one step was followed"
+        lines.append(f"  {seen}; --steps {more} shows what comes less often")
+    return lines
+
+
+def _most_first(sites: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The sites by line, the line with most syncs first, else as the step comes to them."""
+    by_line: Counter[str] = Counter()
+    for site in sites:
+        by_line[_place(site)] += site["count"]
+    ranked = [line for line, _ in by_line.most_common()]
+    return sorted(sites, key=lambda site: ranked.index(_place(site)))
+
+
+def instead(sites: Sequence[dict[str, Any]]) -> list[str]:
+    """What usually replaces the operations at some sites, with the lines that it is for."""
+    if not sites:
+        return []
+    # Imports pandas and pyarrow, which takes a second that `--help` has no use for.
+    from steptrace.findings.replacements import by_replacement
+    from steptrace.findings.waiting import place
+
+    groups = by_replacement(predicted_site(site) for site in _most_first(sites))
+    lines = [f"    {', '.join(dict.fromkeys(map(place, of)))}: {advice}" for advice, of in groups.items()]
+    return ["  instead:", *lines] if lines else []
+
+
+def _place(place: dict[str, Any]) -> str:
+    if place["file"] is None:
+        return "no line of the program"
+    line = f"{place['file']}:{place['line']}"
+    program = place.get("program_file")
+    return line if program is None else f"{program}:{place['program_line']} (in {line})"
