@@ -44,7 +44,7 @@ def finding(number: int, **changes: Any) -> dict[str, Any]:
     return {**text, "variant": "quick", **changes}
 
 
-def test_the_answer_is_said_once_and_what_to_do_follows_it() -> None:
+def test_the_answer_stands_once_and_what_to_do_follows_it() -> None:
     answer = finding(0, rule=ANSWER, claim="`quick` is faster.", advice="Use `quick`.")
     text = ci.summary([whole := study(variant("quick"), findings=[answer])], judge([whole], {}))
     assert [line for line in text.splitlines() if line.startswith("- ")] == ["- Use `quick`."]

@@ -69,7 +69,7 @@ def test_summary_of_one_trace(tmp_path: Path) -> None:
     assert pd.read_parquet(tables / "sync_sites.parquet")["count"].tolist() == [2]
 
 
-def test_ranks_are_sorted_and_repeated_ones_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ranks_are_sorted_and_repeated_ones_are_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, rank in (("a", 1), ("b", 0), ("c", 1)):
         _two_steps(rank).write(tmp_path / "in" / f"{name}.json")
     summary = _analyze(tmp_path / "out", tmp_path / "in")
@@ -84,7 +84,7 @@ def test_ranks_are_sorted_and_repeated_ones_are_told(tmp_path: Path, capsys: pyt
     assert not (tmp_path / "out" / "tables" / "ranks").exists()
 
 
-def test_the_page_is_named_and_said_in_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_is_named_and_summarised(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = _two_steps().write(tmp_path / "trace.json")
     assert main(["analyze", str(path), "--out", str(tmp_path / "out")]) == 0
     lines = capsys.readouterr().out.splitlines()

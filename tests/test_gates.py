@@ -44,14 +44,14 @@ def predicted(*sites: dict[str, Any]) -> dict[str, Any]:
     return {"syncs": {"predicted_per_step": count}, "predicted_sites": sites}
 
 
-def judged(found: Comparison, key: str, **limits: Any) -> GateOutcome:
-    (outcome,) = outcomes(found, {"s": {"a": {key: limits}}})
+def judged(compared: Comparison, key: str, **limits: Any) -> GateOutcome:
+    (outcome,) = outcomes(compared, {"s": {"a": {key: limits}}})
     return outcome
 
 
 def test_without_a_gpu_a_new_sync_breaks_the_budget_and_is_named() -> None:
-    found = comparison(predicted(site(7), site(9, 2, code="target[mask]", phase="backward")))
-    outcome = judged(found, "syncs.per_step", at_most=1)
+    compared = comparison(predicted(site(7), site(9, 2, code="target[mask]", phase="backward")))
+    outcome = judged(compared, "syncs.per_step", at_most=1)
     assert (outcome.outcome, outcome.value) == ("broken", 3)
     assert outcome.text == (
         "s/a syncs.per_step (predicted) is 3, expected at most 1: lab/losses.py:7 in MaskLoss.forward, `loss.item()`: "
@@ -60,16 +60,16 @@ def test_without_a_gpu_a_new_sync_breaks_the_budget_and_is_named() -> None:
 
 
 def test_figure_is_shown_with_six_digits() -> None:
-    found = comparison({"profiled_over_unprofiled": 2.2433318714689525})
-    outcome = judged(found, "profiled_over_unprofiled", at_most=1.5)
+    compared = comparison({"profiled_over_unprofiled": 2.2433318714689525})
+    outcome = judged(compared, "profiled_over_unprofiled", at_most=1.5)
     assert outcome.text == "s/a profiled_over_unprofiled is 2.24333, expected at most 1.5"
     assert outcome.value == 2.2433318714689525
 
 
 def test_allowed_lines_do_not_count_and_are_not_named() -> None:
-    found = comparison(predicted(site(7), site(9)))
-    assert judged(found, "syncs.per_step", at_most=0, allow=["losses.py:7", "losses.py:9"]).outcome == "held"
-    outcome = judged(found, "syncs.per_step", at_most=0, allow=["losses.py:7"])
+    compared = comparison(predicted(site(7), site(9)))
+    assert judged(compared, "syncs.per_step", at_most=0, allow=["losses.py:7", "losses.py:9"]).outcome == "held"
+    outcome = judged(compared, "syncs.per_step", at_most=0, allow=["losses.py:7"])
     assert (outcome.outcome, outcome.value) == ("broken", 1)
     assert "beyond those allowed is 1" in outcome.text
     assert "losses.py:7 " not in outcome.text
@@ -78,21 +78,21 @@ def test_allowed_lines_do_not_count_and_are_not_named() -> None:
 def test_counts_of_some_steps_that_are_all_allowed_leave_nothing() -> None:
     counts = (0.1, 0.7, 1.4)  # 1, 7 and 14 in 10 steps
     sites = [site(line) | {"count_per_step": count} for line, count in enumerate(counts)]
-    found = comparison({"syncs": {"measured_per_step": 2.2}, "trace": {"syncs": {"sites": sites}}})
-    outcome = judged(found, "syncs.per_step", at_most=0, allow=["losses.py"])
+    compared = comparison({"syncs": {"measured_per_step": 2.2}, "trace": {"syncs": {"sites": sites}}})
+    outcome = judged(compared, "syncs.per_step", at_most=0, allow=["losses.py"])
     assert (outcome.outcome, outcome.value) == ("held", 0)
 
 
 def test_measured_count_is_used_before_the_predicted_one() -> None:
-    found = comparison(measured(site(7)) | {"syncs": {"measured_per_step": 1, "predicted_per_step": 0}})
-    assert judged(found, "syncs.per_step", at_most=0).outcome == "broken"
-    assert judged(found, "syncs.predicted_per_step", at_most=0).outcome == "held"
+    compared = comparison(measured(site(7)) | {"syncs": {"measured_per_step": 1, "predicted_per_step": 0}})
+    assert judged(compared, "syncs.per_step", at_most=0).outcome == "broken"
+    assert judged(compared, "syncs.predicted_per_step", at_most=0).outcome == "held"
     assert judged(comparison(), "syncs.per_step", at_most=5).outcome == "broken"  # neither is there
 
 
 def test_a_sync_without_a_line_counts_against_the_budget_whatever_is_allowed() -> None:
-    found = comparison(measured(site(None, file=None, function=None, code=None, label="data")))
-    outcome = judged(found, "syncs.per_step", at_most=0, allow=["losses.py", "forward"])
+    compared = comparison(measured(site(None, file=None, function=None, code=None, label="data")))
+    outcome = judged(compared, "syncs.per_step", at_most=0, allow=["losses.py", "forward"])
     assert outcome.outcome == "broken"
     assert "no line of the program, label 'data': 1 d2h copy" in outcome.text
 
@@ -133,10 +133,10 @@ def test_star_applies_a_gate_to_every_variant() -> None:
 
 def test_a_row_of_a_table_is_named_by_its_key() -> None:
     label = {"label": "a.b", "host_ns": 5, "count": 1, "device_ns": None}
-    found = comparison({"trace": {"labels": [label], "overview": {"kind": "host", "parts_ns": {"loss": 7}}}})
-    assert judged(found, "trace.labels.a.b.host_ns", at_most=5).outcome == "held"
-    assert judged(found, "trace.overview.parts_ns.loss", at_most=6).outcome == "broken"
-    assert "not measured" in judged(found, "trace.labels.other.host_ns", at_most=5).text
+    compared = comparison({"trace": {"labels": [label], "overview": {"kind": "host", "parts_ns": {"loss": 7}}}})
+    assert judged(compared, "trace.labels.a.b.host_ns", at_most=5).outcome == "held"
+    assert judged(compared, "trace.overview.parts_ns.loss", at_most=6).outcome == "broken"
+    assert "not measured" in judged(compared, "trace.labels.other.host_ns", at_most=5).text
 
 
 # Baselines
@@ -149,9 +149,9 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def against(found: Comparison, variant: str = "a", most: float = 1.1) -> GateOutcome:
+def against(compared: Comparison, variant: str = "a", most: float = 1.1) -> GateOutcome:
     gates = {"s": {variant: {"step_ms.median": {"at_most_ratio": most, "baseline": "kept.json"}}}}
-    return judge([found], gates).gates[0]
+    return judge([compared], gates).gates[0]
 
 
 @pytest.mark.usefixtures("stored")
@@ -194,8 +194,8 @@ def test_baseline_of_another_machine_skips_the_gate_and_names_the_difference(env
 
 @pytest.mark.usefixtures("stored")
 def test_baseline_of_another_version_is_compared() -> None:
-    found = comparison(taking(99.0), torch="2.14.0")
-    assert against(found).outcome == "broken"
+    compared = comparison(taking(99.0), torch="2.14.0")
+    assert against(compared).outcome == "broken"
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_misspelt_key_is_refused_and_the_nearest_suggested(key: str, meant: str)
 
 
 @pytest.mark.parametrize(
-    ("key", "told"),
+    ("key", "message"),
     [
         ("nothing.like.it", "choose one of: baseline, batch_bytes"),
         ("gpu_busy_pct.median", "leave out '.median'"),
@@ -235,7 +235,7 @@ def test_misspelt_key_is_refused_and_the_nearest_suggested(key: str, meant: str)
         ("trace.labels.calc loss", "KEY.label or KEY.count"),
     ],
 )
-def test_unknown_key_is_refused_and_the_known_ones_listed(key: str, told: str) -> None:
+def test_unknown_key_is_refused_and_the_known_ones_listed(key: str, message: str) -> None:
     with pytest.raises(ConfigError, match=f"no figure '{key}'") as caught:
         check_key(key)
-    assert told in str(caught.value)
+    assert message in str(caught.value)

@@ -38,40 +38,40 @@ def two_steps():
 
 def test_the_host_s_collectives_with_what_operators_hide():
     trace = two_steps().trace()
-    found = host_collectives(trace)
-    assert found["collective"].tolist() == ["all_reduce"] * 3
-    assert found["dur_ns"].tolist() == [300 * US, 350 * US, 100 * US]
+    collectives = host_collectives(trace)
+    assert collectives["collective"].tolist() == ["all_reduce"] * 3
+    assert collectives["dur_ns"].tolist() == [300 * US, 350 * US, 100 * US]
     # The call of the collective hides nothing: only the end of mm (50 us) and the add (50 us), and all of the third.
-    assert found["exposed_ns"].tolist() == [250 * US, 300 * US, 0]
-    assert found["bytes"].tolist() == [1024] * 3
-    assert found["step"].tolist() == [0, 0, 1]
+    assert collectives["exposed_ns"].tolist() == [250 * US, 300 * US, 0]
+    assert collectives["bytes"].tolist() == [1024] * 3
+    assert collectives["step"].tolist() == [0, 0, 1]
 
 
 def test_instants_count_once_and_steps_add_up():
-    found = all_reduce(two_steps().trace())
-    assert (found.source, found.count, found.bytes) == ("host", 3, 3072)
-    assert found.measured_ns == 500 * US + 100 * US
-    assert found.exposed_ns == 500 * US - 50 * US - 50 * US
-    assert found.overlap == pytest.approx(1 - 400 / 600)
+    figures = all_reduce(two_steps().trace())
+    assert (figures.source, figures.count, figures.bytes) == ("host", 3, 3072)
+    assert figures.measured_ns == 500 * US + 100 * US
+    assert figures.exposed_ns == 500 * US - 50 * US - 50 * US
+    assert figures.overlap == pytest.approx(1 - 400 / 600)
 
 
-def test_without_recorded_operators_nothing_is_known_of_what_they_hid():
+def test_without_recorded_operators_overlap_is_not_measured():
     builder = TraceBuilder()
     builder.step(0, 0, 1_000 * US)
     gloo(builder, 100 * US, 300 * US)
     builder.op("aten::empty", 1_500 * US, US)  # after the step
     trace = builder.trace()
     assert host_collectives(trace)["exposed_ns"].isna().all()
-    found = all_reduce(trace)
-    assert (found.measured_ns, found.exposed_ns, found.overlap) == (300 * US, None, None)
+    figures = all_reduce(trace)
+    assert (figures.measured_ns, figures.exposed_ns, figures.overlap) == (300 * US, None, None)
 
 
 def test_what_other_threads_compute_hides_nothing():
     builder = TraceBuilder()
     cpu_step(builder, 0, 0, [(500, 100, RUNLOOP[0])])
     builder.op("aten::mm", 500 * US, 100 * US, tid=AUTOGRAD)
-    found = all_reduce(builder.trace())
-    assert found.exposed_ns == 100 * US
+    figures = all_reduce(builder.trace())
+    assert figures.exposed_ns == 100 * US
 
 
 def test_other_collectives_and_labels_are_no_all_reduces():
@@ -81,8 +81,8 @@ def test_other_collectives_and_labels_are_no_all_reduces():
     builder.label("all_reduce of mine", 600 * US, 10 * US)
     trace = builder.trace()
     assert host_collectives(trace)["collective"].tolist() == ["broadcast"]
-    found = all_reduce(trace)
-    assert found is None
+    figures = all_reduce(trace)
+    assert figures is None
 
 
 @pytest.mark.parametrize(("kind", "size"), [("c10::BFloat16", 512), ("double", 2048), ("something", None)])
@@ -90,8 +90,8 @@ def test_bytes_by_the_element_s_type(kind, size):
     builder = TraceBuilder()
     cpu_step(builder, 0, 0, [])
     gloo(builder, 500 * US, 10 * US, kind=kind)
-    found = all_reduce(builder.trace())
-    assert found.bytes == size
+    figures = all_reduce(builder.trace())
+    assert figures.bytes == size
 
 
 def test_bytes_of_a_file_that_has_to_be_repaired(tmp_path):
@@ -101,8 +101,8 @@ def test_bytes_of_a_file_that_has_to_be_repaired(tmp_path):
     (tmp_path / "trace.json").write_bytes(builder.text().replace(b'"S"', b"nan"))
     from steptrace.trace.link import read_trace
 
-    found = all_reduce(read_trace(tmp_path / "trace.json"))
-    assert found.bytes == 1024
+    figures = all_reduce(read_trace(tmp_path / "trace.json"))
+    assert figures.bytes == 1024
 
 
 def test_a_gpu_s_all_reduces_by_the_kernels():
@@ -112,9 +112,9 @@ def test_a_gpu_s_all_reduces_by_the_kernels():
     builder.kernel(10 * US, 100 * US, 200 * US, name="gemm")
     builder.kernel(20 * US, 250 * US, 150 * US, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL", stream=20, **described)
     trace = builder.trace()
-    found = all_reduce(trace)
-    assert (found.source, found.count, found.bytes) == ("gpu", 1, 1024)
-    assert (found.measured_ns, found.exposed_ns) == (150 * US, 100 * US)
+    figures = all_reduce(trace)
+    assert (figures.source, figures.count, figures.bytes) == ("gpu", 1, 1024)
+    assert (figures.measured_ns, figures.exposed_ns) == (150 * US, 100 * US)
 
 
 def test_what_the_host_reduces_for_a_gpu_is_hidden_by_kernels_alone():
@@ -122,8 +122,8 @@ def test_what_the_host_reduces_for_a_gpu_is_hidden_by_kernels_alone():
     cpu_step(builder, 0, 0, [(100, 300, RUNLOOP[0])])  # beside an operator for 200 us
     builder.kernel(50 * US, 350 * US, 200 * US, name="gemm")
     trace = builder.trace()
-    found = all_reduce(trace)
-    assert (found.source, found.measured_ns, found.exposed_ns) == ("host", 300 * US, 250 * US)
+    figures = all_reduce(trace)
+    assert (figures.source, figures.measured_ns, figures.exposed_ns) == ("host", 300 * US, 250 * US)
 
 
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 15)), max_size=6)
@@ -138,11 +138,11 @@ def test_against_a_count_of_every_instant(reduces, ops):
         builder.op("aten::mm", start * US, dur * US)
     for number, (start, dur) in enumerate(reduces):
         gloo(builder, start * US, dur * US, tid=RUNLOOP[0] + number)
-    found = all_reduce(builder.trace())
+    figures = all_reduce(builder.trace())
     instants = {t for start, dur in reduces for t in range(start, start + dur)}
     computing = {t for start, dur in ops for t in range(start, start + dur)}
-    assert found.measured_ns == len(instants) * US
-    assert found.exposed_ns == len(instants - computing) * US
+    assert figures.measured_ns == len(instants) * US
+    assert figures.exposed_ns == len(instants - computing) * US
 
 
 def rank_trace(rank, starts, *, base=10**18):
@@ -171,9 +171,9 @@ def test_two_ranks_on_cpus_are_matched_by_order_and_size():
     waits = waits.set_index("rank")
     assert waits.loc[0, "wait_ns"] == 4 * 310 * US  # from 100 to 400, and meanwhile from 110 to 410
     assert waits.loc[1, "wait_ns"] == 0
-    found = straggler(waits.reset_index())
-    assert found is not None
-    assert found.rank == 1
+    slowest = straggler(waits.reset_index())
+    assert slowest is not None
+    assert slowest.rank == 1
 
 
 def test_of_two_ranks_one_that_is_last_by_chance_is_no_straggler():

@@ -101,7 +101,7 @@ def test_an_event_may_lie_in_the_middle_of_a_stream() -> None:
     assert [part for part in _path(builder) if part[0] in ("compute", "sync")] == [("compute", 10_000), ("sync", 1_000)]
 
 
-def test_a_stream_told_to_wait_follows_the_other_stream() -> None:
+def test_a_stream_that_waits_for_an_event_follows_the_other_stream() -> None:
     builder = TraceBuilder()
     builder.step(0, 0, 30_000)
     builder.kernel(1_000, 3_000, 40_000)

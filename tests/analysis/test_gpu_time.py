@@ -46,7 +46,7 @@ def test_no_communication_has_no_overlap() -> None:
     assert gpu_time(builder.trace()).overlap_pct is None
 
 
-def test_devices_are_told_apart_and_the_busiest_comes_first() -> None:
+def test_each_device_has_its_own_figures_and_the_busiest_comes_first() -> None:
     builder = TraceBuilder()
     builder.gpu("gemm", 0, 10, None, device=0)
     builder.gpu("gemm", 100, 50, None, device=3)
@@ -224,8 +224,8 @@ _CUDNN = "sm80_xmma_dgrad_implicit_gemm_indexed_tf32f32_nhwckrsc_nchw_tilesize{}
     ],
 )  # fmt: skip
 def test_different_kernels_of_a_table_have_different_short_names(names: list[str], short: list[str]) -> None:
-    found = short_names(names)
-    assert [found[name] for name in names] == short
+    short_of = short_names(names)
+    assert [short_of[name] for name in names] == short
 
 
 def test_labels_on_host_and_device() -> None:

@@ -10,14 +10,8 @@ from hypothesis import strategies as st
 
 from builders import LOADER, TraceBuilder
 from steptrace.analysis.input import input_wait, input_waits, verdict_on
-from steptrace.documents.input import Input
-from steptrace.trace.model import Trace
 
 _NEXT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
-
-
-def _found(trace: Trace) -> Input:
-    return input_wait(trace)
 
 
 def _two_steps() -> TraceBuilder:
@@ -38,30 +32,30 @@ def test_with_a_gpu_only_what_it_idles_counts() -> None:
     table = input_waits(trace)
     assert table["wait_ns"].tolist() == [30_000, 20_000]
     assert table["gpu_idle_wait_ns"].tolist() == [10_000, 20_000]
-    found = _found(trace)
-    assert (found.source, found.steps, found.waits, found.wait_ns) == ("loader", 2, 2, 50_000)
-    assert (found.gpu_idle_wait_ns, found.counted_ns, found.window_ns) == (30_000, 30_000, 200_000)
-    assert (found.share, found.verdict) == (0.15, "moderate")
+    figures = input_wait(trace)
+    assert (figures.source, figures.steps, figures.waits, figures.wait_ns) == ("loader", 2, 2, 50_000)
+    assert (figures.gpu_idle_wait_ns, figures.counted_ns, figures.window_ns) == (30_000, 30_000, 200_000)
+    assert (figures.share, figures.verdict) == (0.15, "moderate")
 
 
 def test_without_a_gpu_all_of_it_counts() -> None:
     builder = _two_steps()
     builder.label(_NEXT, 10_000, 30_000)
     builder.label(_NEXT, 110_000, 20_000)
-    found = _found(builder.trace())
-    assert (found.wait_ns, found.gpu_idle_wait_ns, found.counted_ns) == (50_000, None, 50_000)
-    assert (found.share, found.verdict) == (0.25, "high")
+    figures = input_wait(builder.trace())
+    assert (figures.wait_ns, figures.gpu_idle_wait_ns, figures.counted_ns) == (50_000, None, 50_000)
+    assert (figures.share, figures.verdict) == (0.25, "high")
 
 
 def test_a_loop_s_own_section_stands_in_for_a_loader() -> None:
     builder = _two_steps()
     builder.label("data", 10_000, 30_000)
     builder.label("copy data", 30_000, 5_000)
-    found = _found(builder.trace())
-    assert (found.source, found.waits, found.wait_ns) == ("label", 1, 25_000)
+    figures = input_wait(builder.trace())
+    assert (figures.source, figures.waits, figures.wait_ns) == ("label", 1, 25_000)
     builder.label(_NEXT, 12_000, 4_000)  # it knows better
-    found = _found(builder.trace())
-    assert (found.source, found.waits, found.wait_ns) == ("loader", 1, 4_000)
+    figures = input_wait(builder.trace())
+    assert (figures.source, figures.waits, figures.wait_ns) == ("loader", 1, 4_000)
 
 
 def test_without_any_sign_of_a_loader_nothing_is_measured() -> None:
@@ -69,26 +63,26 @@ def test_without_any_sign_of_a_loader_nothing_is_measured() -> None:
     builder.label("data", 10_000, 30_000)  # someone's label, not this loop's
     builder.label(_NEXT, 10_000, 30_000, LOADER)  # a background thread's wait holds nobody up
     trace = builder.trace()
-    found = _found(trace)
+    figures = input_wait(trace)
     assert input_waits(trace).empty
-    assert (found.source, found.waits, found.wait_ns, found.share, found.verdict) == (None, None, None, None, None)
+    assert {figures.source, figures.waits, figures.wait_ns, figures.share, figures.verdict} == {None}
 
 
 def test_a_wait_within_another_counts_once() -> None:
     builder = _two_steps()
     builder.label(_NEXT, 10_000, 30_000)
     builder.label("enumerate(DataPipe)#Mapper", 15_000, 10_000)
-    found = _found(builder.trace())
-    assert (found.waits, found.wait_ns) == (1, 30_000)
+    figures = input_wait(builder.trace())
+    assert (figures.waits, figures.wait_ns) == (1, 30_000)
 
 
 def test_a_trace_without_steps_counts_in_its_whole_length() -> None:
     builder = TraceBuilder()
     builder.op("aten::mm", 0, 100_000)
     builder.label(_NEXT, 10_000, 10_000)
-    found = _found(builder.trace())
-    assert (found.steps, found.waits, found.wait_ns, found.window_ns) == (None, 1, 10_000, 100_000)
-    assert found.verdict == "moderate"
+    figures = input_wait(builder.trace())
+    assert (figures.steps, figures.waits, figures.wait_ns, figures.window_ns) == (None, 1, 10_000, 100_000)
+    assert figures.verdict == "moderate"
 
 
 @pytest.mark.parametrize(
@@ -121,19 +115,19 @@ def test_brute_force(waits: list[Any], kernels: list[Any], lengths: list[int]) -
     for start, length in kernels:
         builder.gpu("gemm", start, length, None)
     trace = builder.trace()
-    found = _found(trace)
+    figures = input_wait(trace)
     if not kept:
-        assert found.wait_ns is None
+        assert figures.wait_ns is None
         return
     waiting = _instants(kept)
     busy = _instants(kernels)
     inside: Callable[[int], bool] = (lambda t: t < ends[-1]) if lengths else (lambda _: True)
-    assert found.wait_ns == sum(inside(t) for t in waiting)
-    assert found.waits == sum(inside(start) for start, _ in kept)
-    assert found.gpu_idle_wait_ns == (sum(inside(t) for t in waiting - busy) if kernels else None)
-    assert found.counted_ns == (found.gpu_idle_wait_ns if kernels else found.wait_ns)
-    assert found.share is not None
-    assert 0 <= found.share <= 1
+    assert figures.wait_ns == sum(inside(t) for t in waiting)
+    assert figures.waits == sum(inside(start) for start, _ in kept)
+    assert figures.gpu_idle_wait_ns == (sum(inside(t) for t in waiting - busy) if kernels else None)
+    assert figures.counted_ns == (figures.gpu_idle_wait_ns if kernels else figures.wait_ns)
+    assert figures.share is not None
+    assert 0 <= figures.share <= 1
 
 
 def _instants(spans: list[Any]) -> set[int]:

@@ -12,7 +12,7 @@ ELEMENTWISE = (
 )
 
 #: Name, format, tensor cores, whether it is matrix work.
-KNOWN = [
+KERNELS = [
     # cuBLAS on Hopper and Blackwell: first letter of the operands' type.
     ("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_TNN", "bits16", "yes", True),
     ("nvjet_hsh_64x8_64x16_1x2_h_bz_NNT", "bits16", "yes", True),
@@ -83,13 +83,13 @@ KNOWN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "bits", "tensor_core", "matrix"), KNOWN, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("name", "bits", "tensor_core", "matrix"), KERNELS, ids=lambda value: str(value)[:40])
 def test_a_real_name_is_understood(name: str, bits: str, tensor_core: str, matrix: Any) -> None:
-    found = kernel_format(name)
-    assert (found.bits, found.tensor_core, found.matrix) == (bits, tensor_core, matrix)
+    parsed = kernel_format(name)
+    assert (parsed.bits, parsed.tensor_core, parsed.matrix) == (bits, tensor_core, matrix)
 
 
-def test_tf32_is_told_from_full_float32() -> None:
+def test_tf32_is_distinguished_from_full_float32() -> None:
     assert kernel_format("cutlass_80_tensorop_s1688gemm_64x64_32x4_nn_align1").tf32
     assert not kernel_format("ampere_sgemm_128x64_nn").tf32
     assert not kernel_format("cutlass_75_tensorop_f16_s1688gemm_f16_256x128_nn_align8").tf32

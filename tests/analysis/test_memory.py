@@ -85,8 +85,8 @@ def test_a_block_s_category_follows_from_where_it_is_allocated_and_released():
             builder.total[1] += event["args"]["Bytes"]
             event["args"]["Total Allocated"] = builder.total[1]
     blocks, peak, _ = measured(builder)
-    found = dict(zip(blocks["address"], blocks["category"], strict=True))
-    assert found == {address: category for address, (*_, category) in lives.items()} | {99: "unknown"}
+    categories = dict(zip(blocks["address"], blocks["category"], strict=True))
+    assert categories == {address: category for address, (*_, category) in lives.items()} | {99: "unknown"}
     assert blocks.loc[blocks["address"] == 99, "ts"].isna().all()
     assert (peak.before, peak.agrees) == (5000, 1.0)
 
@@ -262,7 +262,7 @@ def test_an_address_given_out_again_without_a_release_ends_the_first_block():
 
 
 @pytest.mark.parametrize("lost", [True, False])
-def test_a_counter_that_disagrees_is_told(lost):
+def test_the_share_of_events_that_the_counter_agrees_with(lost):
     builder = Memory(before=100)
     step(builder)
     builder.block(30, 10, 1)

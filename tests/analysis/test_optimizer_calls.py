@@ -49,10 +49,10 @@ def test_foreach_fused_and_zeroed_gradients() -> None:
     builder.op("aten::_foreach_addcmul_", 21_000, 2_000)
     builder.op("aten::_fused_adam_", 24_000, 2_000)
     builder.op("aten::zero_", 40_000, 1_000)  # outside
-    found = calls_of(builder)
-    assert (found[ZERO]["operators"], found[ZERO]["zeroing"], found[ZERO]["foreach"]) == (2, 2, 1)
-    assert (found[STEP]["operators"], found[STEP]["foreach"], found[STEP]["fused"]) == (2, 1, 1)
-    assert found[STEP]["kernels"] is None
+    calls = calls_of(builder)
+    assert (calls[ZERO]["operators"], calls[ZERO]["zeroing"], calls[ZERO]["foreach"]) == (2, 2, 1)
+    assert (calls[STEP]["operators"], calls[STEP]["foreach"], calls[STEP]["fused"]) == (2, 1, 1)
+    assert calls[STEP]["kernels"] is None
 
 
 def test_a_trace_without_optimizers() -> None:

@@ -147,7 +147,7 @@ def test_the_parts_of_real_traces_add_up(name: str) -> None:
 
 
 @pytest.mark.parametrize("loader", ["DataLoader)#_SingleProcessDataLoaderIter.__next__", "DataPipe)#Mapper"])
-def test_the_parts_of_somebody_elses_step_are_told_by_pytorchs_own_labels(loader: str) -> None:
+def test_the_parts_of_any_program_follow_from_pytorchs_own_labels(loader: str) -> None:
     builder = TraceBuilder()
     builder.step(0, 0, 1_000)
     builder.label(f"enumerate({loader}", 10, 90)
@@ -160,7 +160,7 @@ def test_the_parts_of_somebody_elses_step_are_told_by_pytorchs_own_labels(loader
     assert shown.parts_ns == {"data": 90, "forward": 300, "backward": 200, "optimizer": 100, "other": 310}
 
 
-def test_without_any_label_nothing_is_told_of_the_parts() -> None:
+def test_without_any_label_parts_are_not_measured() -> None:
     builder = TraceBuilder()
     builder.step(0, 0, 1_000)
     builder.op("aten::addmm", 150, 100)

@@ -35,11 +35,11 @@ def test_names_decide_and_input_types_help_where_names_are_silent() -> None:
     _under(builder, "aten::add", ADD, 5)
     builder.gpu(NCCL, 900_000, 50, None)
     builder.gpu(D2D, 900_100, 50, None)
-    found = precision_of(kernel_formats(builder.trace()))
-    assert found.kernel_ns == {"bits8": 0, "bits16": 52, "bits32": 50, "bits64": 0, "integer": 0, "unknown": 3}
-    assert found.tf32_ns == 20
-    assert (found.tensor_core_eligible_ns, found.tensor_core_ns) == (90, 60)
-    assert found.tensor_core_unknown_ns == 0
+    figures = precision_of(kernel_formats(builder.trace()))
+    assert figures.kernel_ns == {"bits8": 0, "bits16": 52, "bits32": 50, "bits64": 0, "integer": 0, "unknown": 3}
+    assert figures.tf32_ns == 20
+    assert (figures.tensor_core_eligible_ns, figures.tensor_core_ns) == (90, 60)
+    assert figures.tensor_core_unknown_ns == 0
 
 
 def test_an_unknown_kernel_of_a_matrix_operator_may_have_run_on_tensor_cores() -> None:
@@ -48,8 +48,8 @@ def test_an_unknown_kernel_of_a_matrix_operator_may_have_run_on_tensor_cores() -
     _under(builder, "aten::mm", ADD, 5)  # its bias: no matrix work
     _under(builder, "aten::relu", "some_vendor_kernel", 7)
     _under(builder, "fbgemm::permute", "permute_kernel<float>", 4)
-    found = precision_of(kernel_formats(builder.trace()))
-    assert (found.tensor_core_eligible_ns, found.tensor_core_unknown_ns, found.tensor_core_ns) == (10, 10, 0)
+    figures = precision_of(kernel_formats(builder.trace()))
+    assert (figures.tensor_core_eligible_ns, figures.tensor_core_unknown_ns, figures.tensor_core_ns) == (10, 10, 0)
 
 
 def test_a_graphs_kernels_are_judged_by_their_names_alone() -> None:
@@ -57,8 +57,8 @@ def test_a_graphs_kernels_are_judged_by_their_names_alone() -> None:
     graph = builder.call("cudaGraphLaunch", 0, 10)
     builder.gpu(BF16_GEMM, 20, 10, graph)
     builder.gpu("flash_fwd_splitkv_combine_kernel<cutlass::half_t>", 40, 10, graph)
-    found = precision_of(kernel_formats(builder.trace()))
-    assert (found.tensor_core_eligible_ns, found.tensor_core_ns) == (10, 10)
+    figures = precision_of(kernel_formats(builder.trace()))
+    assert (figures.tensor_core_eligible_ns, figures.tensor_core_ns) == (10, 10)
 
 
 @pytest.mark.parametrize(
@@ -112,18 +112,18 @@ def test_every_kernels_time_counts_once(work: list[Any]) -> None:
             correlation = builder.call("cudaLaunchKernel", start + 10, 5)
         builder.gpu(name, start + 600, ns, correlation, device=device)
     trace = builder.trace()
-    found = precision_of(kernel_formats(trace))
+    figures = precision_of(kernel_formats(trace))
     expected, eligible, core, unknown = dict.fromkeys(FORMATS, 0), 0, 0, 0
     for name, op, types, ns, device in work:
         if device != trace.device or name in (NCCL, D2D):
             continue
-        said = kernel_format(name)
-        bits = said.bits if said.bits != "unknown" else type_format(json.dumps(types)) if op else "unknown"
+        parsed = kernel_format(name)
+        bits = parsed.bits if parsed.bits != "unknown" else type_format(json.dumps(types)) if op else "unknown"
         expected[bits] += ns
-        suits = said.matrix or (op == "aten::mm" and not said.helper and bits != "integer")
+        suits = parsed.matrix or (op == "aten::mm" and not parsed.helper and bits != "integer")
         eligible += ns if suits else 0
-        core += ns if suits and said.tensor_core == "yes" else 0
-        unknown += ns if suits and said.tensor_core == "unknown" else 0
-    assert found.kernel_ns == expected
-    assert (found.tensor_core_eligible_ns, found.tensor_core_ns) == (eligible, core)
-    assert found.tensor_core_unknown_ns == unknown
+        core += ns if suits and parsed.tensor_core == "yes" else 0
+        unknown += ns if suits and parsed.tensor_core == "unknown" else 0
+    assert figures.kernel_ns == expected
+    assert (figures.tensor_core_eligible_ns, figures.tensor_core_ns) == (eligible, core)
+    assert figures.tensor_core_unknown_ns == unknown

@@ -59,8 +59,8 @@ def test_waits_are_for_the_last_rank_whatever_the_clocks_say(numbered: Any, base
     assert waits["caused_ns"].tolist() == [0, 7 * 500_000, 0]
     assert waits["delay_ns"].tolist() == [0, 7 * 200_000, 0]
     assert waits["last"].tolist() == [0, 7, 0]
-    found = ranks.straggler(waits)
-    assert found == ranks.Straggler(rank=1, share=1.0, caused_ns=3_500_000, delay_ns=1_400_000)
+    slowest = ranks.straggler(waits)
+    assert slowest == ranks.Straggler(rank=1, share=1.0, caused_ns=3_500_000, delay_ns=1_400_000)
 
 
 @given(st.lists(st.tuples(*[st.integers(1, 800)] * 3), min_size=3, max_size=6), st.integers(0, 10**6))
@@ -192,9 +192,9 @@ def test_four_ranks_make_one_report_that_names_the_straggler(tmp_path: Path, del
     assert main(["analyze", str(folder), "--out", str(tmp_path / "out")]) == 0
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert [entry["rank"] for entry in summary["traces"]] == list(range(4))
-    found = summary["ranks"]["straggler"]
-    assert found["rank"] == delayed
-    assert found["share"] > 0.5
+    slowest = summary["ranks"]["straggler"]
+    assert slowest["rank"] == delayed
+    assert slowest["share"] > 0.5
     waits = {row["rank"]: row for row in summary["ranks"]["waits"]}
     assert waits[delayed]["caused_ns"] == max(row["caused_ns"] for row in waits.values())
     assert summary["ranks"]["collectives"]["total"] == 40

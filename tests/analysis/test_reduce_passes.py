@@ -35,26 +35,26 @@ def accumulated(*, on_gpu: bool, no_sync: bool, small: bool = False) -> ReducePa
 
 @pytest.mark.parametrize("on_gpu", [True, False])
 def test_each_pass_reduces(*, on_gpu: bool) -> None:
-    found = accumulated(on_gpu=on_gpu, no_sync=False)
-    assert found is not None
-    assert (found.passes_per_step, found.redundant.count, found.redundant.measured_ns) == (2, 2, 60_000)
-    assert found.redundant.bytes == (None if on_gpu else 8_000)
+    passes = accumulated(on_gpu=on_gpu, no_sync=False)
+    assert passes is not None
+    assert (passes.passes_per_step, passes.redundant.count, passes.redundant.measured_ns) == (2, 2, 60_000)
+    assert passes.redundant.bytes == (None if on_gpu else 8_000)
 
 
 @pytest.mark.parametrize("on_gpu", [True, False])
 def test_the_last_pass_alone_reduces(*, on_gpu: bool) -> None:
-    found = accumulated(on_gpu=on_gpu, no_sync=True)
-    assert found is not None
-    assert (found.passes_per_step, found.redundant.count, found.redundant.measured_ns) == (2, 0, 0)
+    passes = accumulated(on_gpu=on_gpu, no_sync=True)
+    assert passes is not None
+    assert (passes.passes_per_step, passes.redundant.count, passes.redundant.measured_ns) == (2, 0, 0)
 
 
 def test_something_small_is_no_reduction_of_gradients() -> None:
-    found = accumulated(on_gpu=False, no_sync=False, small=True)
-    assert found is not None
-    assert found.redundant.count == 0
+    passes = accumulated(on_gpu=False, no_sync=False, small=True)
+    assert passes is not None
+    assert passes.redundant.count == 0
 
 
-def test_without_passes_steps_or_all_reduces_nothing_is_said() -> None:
+def test_without_passes_steps_or_all_reduces_there_is_no_result() -> None:
     builder = TraceBuilder()
     builder.step(0, 0, 900_000)
     gloo(builder, 10_000, 1_000, 10)

@@ -34,12 +34,12 @@ def test_a_product_is_held_against_the_data_sheet(tmp_path: Path) -> None:
     assert row.roofline_pct == pytest.approx(100 * ideal_ns / 278_000, rel=1e-4)
 
 
-def test_what_is_far_from_it_is_found_with_its_cause(tmp_path: Path) -> None:
+def test_an_operator_far_from_the_roofline_is_a_finding_with_its_cause(tmp_path: Path) -> None:
     assert not [one for one in find_in_trace(_summary(tmp_path, 278_000)) if one.rule == "slow_kernels"]
     odd = {"Input Dims": [[4096, 4099], [4099, 4096]], "Input Strides": [[4099, 1], [4096, 1]]}
-    (found,) = [one for one in find_in_trace(_summary(tmp_path, 10_000_000, **odd)) if one.rule == "slow_kernels"]
-    assert "aten::mm runs at 1.39 % of" in found.claim
-    assert "no multiple of 8" in " ".join(found.evidence)
+    (finding,) = [one for one in find_in_trace(_summary(tmp_path, 10_000_000, **odd)) if one.rule == "slow_kernels"]
+    assert "aten::mm runs at 1.39 % of" in finding.claim
+    assert "no multiple of 8" in " ".join(finding.evidence)
 
 
 @pytest.mark.parametrize(
@@ -65,11 +65,11 @@ def test_operators_whose_output_does_not_follow_have_no_ideal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "known"), [("NVIDIA L40S", "L40S"), ("NVIDIA L4", "L4"), ("NVIDIA H100 PCIe", "H100-PCIe"), (None, None)]
+    ("name", "sheet"), [("NVIDIA L40S", "L40S"), ("NVIDIA L4", "L4"), ("NVIDIA H100 PCIe", "H100-PCIe"), (None, None)]
 )
-def test_gpus_by_their_drivers_names(name: str | None, known: str | None) -> None:
+def test_gpus_by_their_drivers_names(name: str | None, sheet: str | None) -> None:
     gpu = gpu_of_driver(name)
-    assert (gpu and gpu.name) == known
+    assert (gpu and gpu.name) == sheet
 
 
 @needs_traces

@@ -73,7 +73,7 @@ def test_a_label_owns_what_other_training_threads_launch_meanwhile() -> None:
     assert [(row["kind"], row["kernels"]) for row in rows] == [("label", "a\nb")]
 
 
-def test_nothing_found_is_an_empty_table() -> None:
+def test_without_sequences_the_table_is_empty() -> None:
     builder = TraceBuilder()
     builder.op("aten::mm", 0, 10)
     assert _sequences(builder.trace()) == []

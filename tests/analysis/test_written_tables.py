@@ -34,9 +34,9 @@ def test_the_same_as_written_at_the_end(tmp_path: Path) -> None:
         tables = {name: table(trace) for name, table in OF_TRACE.items()}
         write_all({**own, **tables}, tmp_path / "end" / f"trace{number}")
     write_all(ranks.tables(traces), tmp_path / "end" / "ranks")
-    found, light = summarize(paths, tables=tmp_path / "once")
-    assert found == whole
-    assert found.ranks is not None
+    summary, light = summarize(paths, tables=tmp_path / "once")
+    assert summary == whole
+    assert summary.ranks is not None
     files = sorted(path.relative_to(tmp_path / "end") for path in (tmp_path / "end").rglob("*"))
     assert files == sorted(path.relative_to(tmp_path / "once") for path in (tmp_path / "once").rglob("*"))
     for file in files:

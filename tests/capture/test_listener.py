@@ -95,7 +95,7 @@ def test_an_earlier_trace_is_not_replaced(capture, entry, tmp_path, caplog):
     assert {path: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
 
 
-def test_a_trace_that_cannot_be_written_is_told_and_training_goes_on(capture, entry, tmp_path, monkeypatch):
+def test_a_trace_that_cannot_be_written_is_an_error_and_training_goes_on(capture, entry, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("disk full")
 

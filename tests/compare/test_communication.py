@@ -6,7 +6,7 @@ from documents import compare
 from steptrace.documents.run import Bandwidth, Communication
 from steptrace.record import write_communication
 
-SAID = Communication(
+RECORD = Communication(
     world_size=4,
     backend="gloo",
     parameters=1_000,
@@ -41,31 +41,31 @@ def ranks(*, measured_ms=9, straggler=1, count=8):
 def compared(folder, trace_of):
     """Compare a study of one variant with these entries of `ranks`, a run each."""
 
-    def make(*entries, said=SAID):
+    def make(*entries, record=RECORD):
         folder.make_study([{"name": "ddp", "baseline": "ddp"}], repeats=len(entries))
         for repeat, entry in enumerate(entries):
             run = folder.add_run("ddp", repeat, [10.0] * 5, world_size=4)
             folder.add_summary(run, trace_of() | {"ranks": entry})
-            if said:
-                write_communication(run, said)
+            if record:
+                write_communication(run, record)
         return compare(folder.path)["variants"][0]
 
     return make
 
 
 def test_one_process_has_no_communication(compared):
-    found = compared(None, said=None)
-    assert (found["communication"], found["ranks"]) == (None, None)
+    variant = compared(None, record=None)
+    assert (variant["communication"], variant["ranks"]) == (None, None)
 
 
 def test_what_ranks_tell_each_other_stands_beside_what_was_measured(compared):
-    found = compared(ranks(measured_ms=8), ranks(measured_ms=9), ranks(measured_ms=30))
-    assert found["communication"]["expected_ns"] == 6_000_000
-    assert [tried["bytes"] for tried in found["communication"]["bandwidths"]] == [1_000, 4_000]
-    traced = found["ranks"]["all_reduce"]
+    variant = compared(ranks(measured_ms=8), ranks(measured_ms=9), ranks(measured_ms=30))
+    assert variant["communication"]["expected_ns"] == 6_000_000
+    assert [tried["bytes"] for tried in variant["communication"]["bandwidths"]] == [1_000, 4_000]
+    traced = variant["ranks"]["all_reduce"]
     assert (traced["measured_ns_per_step"], traced["exposed_ns_per_step"]) == (9e6, 3e6)
     assert (traced["count_per_step"], traced["bytes_per_step"]) == (8, 16_000)
-    assert found["ranks"]["straggler"]["rank"] == 1
+    assert variant["ranks"]["straggler"]["rank"] == 1
 
 
 def test_a_straggler_is_the_same_rank_in_every_run(compared):

@@ -160,8 +160,8 @@ def test_a_prediction_stands_beside_the_measurement(study: Any) -> None:
         "predicted_batch_size": 2,
         "warned_per_step": None,
     }
-    (told,) = base["predicted_unknown"]
-    assert (told["op"], told["reason"], told["count_per_step"]) == ("x", "a custom operator", 1)
+    (not_judged,) = base["predicted_unknown"]
+    assert (not_judged["op"], not_judged["reason"], not_judged["count_per_step"]) == ("x", "a custom operator", 1)
     (shown,) = base["predicted_sites"]
     assert (shown["program_file"], shown["program_line"]) == ("train.py", 31)
     assert (shown["line"], shown["code"], shown["count_per_step"]) == (2, "keep = mask.nonzero()", 6)

@@ -22,8 +22,8 @@ def batches(**ns: Any) -> pd.DataFrame:
 @pytest.fixture
 def input_of(folder: Any) -> Callable[[str], Any]:
     def find(variant: str) -> Any:
-        found = next(item for item in compare(folder.path)["variants"] if item["name"] == variant)
-        return found["input"]
+        entry = next(item for item in compare(folder.path)["variants"] if item["name"] == variant)
+        return entry["input"]
 
     return find
 
@@ -32,25 +32,25 @@ def test_without_a_gpu_all_of_the_unprofiled_wait_counts(folder, input_of, trace
     folder.make_study([{"name": "base"}, {"name": "missing"}])
     summary = trace_of(gpu={"activities": 0}, input={"wait_ns": 9 * MS, "gpu_idle_wait_ns": None, "share": 0.9})
     folder.add_runs("base", [20, 20, 20], wait_ms=5.0, summary=summary)
-    found = input_of("base")
-    assert (found["wait_ms"], found["counted_ms"], found["idle_part"]) == (5, 5, None)
-    assert found["share"] == pytest.approx(found["counted_ms"] / found["step_ms"], rel=0.01)
-    assert found["share"] == pytest.approx(0.25, rel=0.01)  # not the profiled step's, which a profiler slowed
-    assert (found["verdict"], found["breakdown_ms"]) == ("high", None)
+    figures = input_of("base")
+    assert (figures["wait_ms"], figures["counted_ms"], figures["idle_part"]) == (5, 5, None)
+    assert figures["share"] == pytest.approx(figures["counted_ms"] / figures["step_ms"], rel=0.01)
+    assert figures["share"] == pytest.approx(0.25, rel=0.01)  # not the profiled step's, which a profiler slowed
+    assert (figures["verdict"], figures["breakdown_ms"]) == ("high", None)
     assert input_of("missing") is None
 
 
 def test_with_a_gpu_the_part_with_it_idle_counts(folder, input_of, trace_of) -> None:
-    folder.make_study([{"name": "base"}, {"name": "untold"}])
+    folder.make_study([{"name": "base"}, {"name": "without_input"}])
     summary = trace_of(input={"wait_ns": 8 * MS, "gpu_idle_wait_ns": 2 * MS, "share": 0.1})
     folder.add_runs("base", [20, 20, 20], wait_ms=5.0, device="cuda", summary=summary)
-    folder.add_runs("untold", [20, 20, 20], wait_ms=5.0, device="cuda", summary=trace_of())
-    found = input_of("base")
-    assert (found["wait_ms"], found["counted_ms"], found["idle_part"]) == (5, 1.25, 0.25)
-    assert found["share"] == pytest.approx(0.0625, rel=0.01)
-    assert found["verdict"] == "moderate"
-    found = input_of("untold")  # a trace that does not say
-    assert (found["wait_ms"], found["counted_ms"], found["share"], found["verdict"]) == (5, None, None, None)
+    folder.add_runs("without_input", [20, 20, 20], wait_ms=5.0, device="cuda", summary=trace_of())
+    figures = input_of("base")
+    assert (figures["wait_ms"], figures["counted_ms"], figures["idle_part"]) == (5, 1.25, 0.25)
+    assert figures["share"] == pytest.approx(0.0625, rel=0.01)
+    assert figures["verdict"] == "moderate"
+    figures = input_of("without_input")  # a trace that does not say
+    assert (figures["wait_ms"], figures["counted_ms"], figures["share"], figures["verdict"]) == (5, None, None, None)
 
 
 def test_the_parts_of_loading_are_medians_and_do_not_overlap(folder, input_of) -> None:

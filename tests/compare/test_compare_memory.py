@@ -14,7 +14,7 @@ MIB = 2**20
 
 def entry(peak: int, **changes: Any) -> dict[str, Any]:
     """One of a trace's `memory`; two steps of 20 ms begin at 0."""
-    found = {
+    fields = {
         "device_type": "cpu",
         "device": None,
         "peak_allocated_bytes": peak,
@@ -30,7 +30,7 @@ def entry(peak: int, **changes: Any) -> dict[str, Any]:
         "at_peak": [],
         "curve": [[ms * 1_000_000, ms * MIB, None] for ms in range(0, 40, 3)],
     }
-    return found | changes
+    return fields | changes
 
 
 PARTS = {"compute_ns": 1, "exposed_comm_ns": 0, "exposed_memory_ns": 0, "idle_ns": 0}

@@ -43,15 +43,15 @@ def test_parts_are_means_that_add_up(folder: Any, trace_of: Callable[..., dict[s
         "window_ns": 100 * MS,
         "parts_ns": {"compute": 30 * MS, "idle_sync": 70 * MS},
     }
-    found = _variant(folder, [plain, plain, slow])["trace"]["overview"]
-    assert found["window_ns"] == 60 * MS
-    assert found["parts_ns"] == {"compute": 30 * MS, "idle_sync": 30 * MS}
+    overview = _variant(folder, [plain, plain, slow])["trace"]["overview"]
+    assert overview["window_ns"] == 60 * MS
+    assert overview["parts_ns"] == {"compute": 30 * MS, "idle_sync": 30 * MS}
 
 
 def test_what_one_run_did_not_measure_is_null(folder: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
     nothing = _trace(trace_of, overview=None, precision=None)
-    found = _variant(folder, [_trace(trace_of), nothing])["trace"]
-    assert (found["overview"], found["precision"]) == (None, None)
+    trace = _variant(folder, [_trace(trace_of), nothing])["trace"]
+    assert (trace["overview"], trace["precision"]) == (None, None)
 
 
 def test_shares_of_precision() -> None:

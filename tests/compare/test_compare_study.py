@@ -28,25 +28,25 @@ def test_a_whole_study(folder: Any) -> None:
     folder.add_runs("fast", [5.0, 5.05, 4.95])
     folder.add_runs("even", [9.9, 10.0, 10.1])
     comparison = compare(folder.path)
-    found = by_name(comparison)
+    variants = by_name(comparison)
     assert [comparison[key] for key in ("study", "title", "baseline", "scale")] == ["s", "S", "base", "cpu"]
     assert comparison["environment"]["torch"] == "2.13.0"
     assert comparison["environments_differ"] == {}
     assert comparison["method"]["correction"] == "Holm over 2 candidates"
     assert (comparison["method"]["noise_floor"], comparison["method"]["noise_floor_source"]) == (0.01, "default")
-    assert found["base"]["ratio"] == {"value": 1.0, "low": None, "high": None, "verdict": "baseline"}
-    assert found["base"]["profiled_over_unprofiled"] == pytest.approx(1.21, rel=0.02)
-    fast = found["fast"]
+    assert variants["base"]["ratio"] == {"value": 1.0, "low": None, "high": None, "verdict": "baseline"}
+    assert variants["base"]["profiled_over_unprofiled"] == pytest.approx(1.21, rel=0.02)
+    fast = variants["fast"]
     assert fast["status"] == "ok"
     assert fast["hypothesis"] == "h"
     assert fast["overrides"] == ["loss=x"]
     assert fast["step_ms"]["median"] == pytest.approx(5.0, rel=1e-3)
     assert fast["step_ms"]["low"] < 5.0 < fast["step_ms"]["high"]
     assert (fast["step_ms"]["runs"], fast["step_ms"]["steps"]) == (3, 60)
-    assert fast["ratio"]["value"] == pytest.approx(found["base"]["step_ms"]["median"] / fast["step_ms"]["median"])
+    assert fast["ratio"]["value"] == pytest.approx(variants["base"]["step_ms"]["median"] / fast["step_ms"]["median"])
     assert fast["ratio"]["low"] < 2.0 < fast["ratio"]["high"]
     assert fast["ratio"]["verdict"] == "faster"
-    assert found["even"]["ratio"]["verdict"] == "undecided"
+    assert variants["even"]["ratio"]["verdict"] == "undecided"
     assert [run["median_ms"] for run in fast["runs"]] == pytest.approx([5.0, 5.05, 4.95])
     assert fast["runs"][1]["path"].endswith("results/s/fast/run1")
 
@@ -76,8 +76,8 @@ def test_a_step_s_samples_are_those_of_all_its_batches_and_ranks(folder: Any) ->
     folder.make_study([{"name": "base"}, {"name": "ranks"}, {"name": "failed"}])
     folder.add_runs("base", [10.0], config={"data": {"batch_size": 4}})
     folder.add_runs("ranks", [10.0], config={"data": {"batch_size": 4}, "step": {"accumulate": 3}}, world_size=2)
-    found = by_name(compare(folder.path))
-    assert [found[name]["samples_per_step"] for name in ("base", "ranks", "failed")] == [4, 24, None]
+    variants = by_name(compare(folder.path))
+    assert [variants[name]["samples_per_step"] for name in ("base", "ranks", "failed")] == [4, 24, None]
 
 
 def test_the_same_files_give_the_same_bytes(folder: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
@@ -88,7 +88,7 @@ def test_the_same_files_give_the_same_bytes(folder: Any, trace_of: Callable[...,
     assert len(texts) == 1
 
 
-def test_runs_that_failed_or_are_missing_are_told_of(folder: Any, status_of: Callable[..., Any]) -> None:
+def test_runs_that_failed_or_are_missing_are_listed(folder: Any, status_of: Callable[..., Any]) -> None:
     folder.make_study([{"name": "base"}, {"name": "partial"}, {"name": "broken"}, {"name": "absent"}])
     folder.add_runs("base", [10.0, 10.1, 9.9])
     folder.add_runs("partial", [5.0, 5.05])
@@ -96,8 +96,8 @@ def test_runs_that_failed_or_are_missing_are_told_of(folder: Any, status_of: Cal
     write_status(folder.path / "partial" / "run2", killed)
     for repeat in range(3):
         write_status(folder.path / "broken" / f"run{repeat}", status_of("out of memory", error="out of memory"))
-    found = by_name(compare(folder.path))
-    partial = found["partial"]
+    variants = by_name(compare(folder.path))
+    partial = variants["partial"]
     assert partial["status"] == "killed"
     assert (partial["step_ms"]["runs"], partial["ratio"]["value"]) == (2, pytest.approx(2.0, rel=0.02))
     assert partial["runs"][2]["error"] == {
@@ -108,24 +108,24 @@ def test_runs_that_failed_or_are_missing_are_told_of(folder: Any, status_of: Cal
         "log_tail": ["step 7"],
     }
     assert "only 2 of 3 runs were measured" in partial["noise"]["warnings"]
-    assert (found["broken"]["status"], found["broken"]["step_ms"], found["broken"]["ratio"]) == (
+    assert (variants["broken"]["status"], variants["broken"]["step_ms"], variants["broken"]["ratio"]) == (
         "out of memory",
         None,
         None,
     )
-    assert found["absent"]["status"] == "not run"
-    assert [run["status"] for run in found["absent"]["runs"]] == ["not run"] * 3
+    assert variants["absent"]["status"] == "not run"
+    assert [run["status"] for run in variants["absent"]["runs"]] == ["not run"] * 3
 
 
 def test_without_a_baseline_there_is_no_ratio_and_it_says_why(folder: Any, status_of: Callable[..., Any]) -> None:
     folder.make_study([{"name": "base"}, {"name": "a"}], repeats=1)
     write_status(folder.path / "base" / "run0", status_of("failed"))
     folder.add_runs("a", [5.0])
-    found = by_name(compare(folder.path))
-    assert found["base"]["ratio"] is None
-    assert found["a"]["ratio"] is None
-    assert found["a"]["step_ms"]["median"] == pytest.approx(5.0)
-    assert "no ratio: the baseline base has no measured run" in found["a"]["noise"]["warnings"]
+    variants = by_name(compare(folder.path))
+    assert variants["base"]["ratio"] is None
+    assert variants["a"]["ratio"] is None
+    assert variants["a"]["step_ms"]["median"] == pytest.approx(5.0)
+    assert "no ratio: the baseline base has no measured run" in variants["a"]["noise"]["warnings"]
 
 
 def test_a_study_without_finished_runs_has_no_environment_and_variants_not_run(folder: Any) -> None:
@@ -154,11 +154,11 @@ def test_uneven_steps_warn_and_then_refuse_a_verdict(folder: Any, noisy: str) ->
         for repeat in range(3):
             spread = np.linspace(0.7, 1.3, 20) if name == noisy else np.linspace(0.85, 1.15, 20)
             folder.add_run(name, repeat, median * np.random.default_rng(repeat).permutation(spread))
-    found = by_name(compare(folder.path))
-    assert found["a"]["ratio"]["verdict"] is None
+    variants = by_name(compare(folder.path))
+    assert variants["a"]["ratio"]["verdict"] is None
     whose = "the baseline's IQR/median" if noisy == "base" else "IQR/median"
-    assert any(warning.startswith(f"no verdict: {whose} is ") for warning in found["a"]["noise"]["warnings"])
-    even = found["a" if noisy == "base" else "base"]["noise"]
+    assert any(warning.startswith(f"no verdict: {whose} is ") for warning in variants["a"]["noise"]["warnings"])
+    even = variants["a" if noisy == "base" else "base"]["noise"]
     assert 0.10 < even["iqr_over_median"] < 0.25
     assert any("steps are uneven" in warning for warning in even["warnings"])
 
@@ -194,14 +194,14 @@ def test_an_identical_variant_sets_the_noise_floor_and_is_no_candidate(folder: A
     folder.add_runs("again", [10.1, 9.9, 10.2], digest="d")
     folder.add_runs("a", [9.7, 9.6, 9.8])
     comparison = compare(folder.path)
-    found, method = by_name(comparison), comparison["method"]
-    again = found["again"]["ratio"]
+    variants, method = by_name(comparison), comparison["method"]
+    again = variants["again"]["ratio"]
     assert method["noise_floor_source"] == "A/A pair"
     assert method["noise_floor"] == pytest.approx(max(again["high"], 1 / again["low"]) - 1)
     assert method["noise_floor"] > 0.01
     assert method["correction"] == "Holm over 1 candidate"
     assert again["verdict"] == "same"
-    assert found["a"]["ratio"]["verdict"] == "undecided"
+    assert variants["a"]["ratio"]["verdict"] == "undecided"
 
 
 def test_nothing_is_called_the_same_on_a_machine_that_tells_nothing_apart(folder: Any) -> None:
@@ -234,11 +234,11 @@ def test_each_cell_of_a_matrix_has_its_own_baseline(folder: Any) -> None:
     for name, median in (("base__8", 10.0), ("a__8", 5.0), ("base__16", 40.0), ("a__16", 10.0)):
         folder.add_runs(name, [median, 1.01 * median, 0.99 * median])
     comparison = compare(folder.path)
-    found = by_name(comparison)
+    variants = by_name(comparison)
     assert comparison["method"]["correction"] == "Holm over 2 candidates"
-    assert found["a__8"]["ratio"]["value"] == pytest.approx(2.0)
-    assert found["a__16"]["ratio"]["value"] == pytest.approx(4.0)
-    assert found["base__16"]["ratio"]["verdict"] == "baseline"
+    assert variants["a__8"]["ratio"]["value"] == pytest.approx(2.0)
+    assert variants["a__16"]["ratio"]["value"] == pytest.approx(4.0)
+    assert variants["base__16"]["ratio"]["verdict"] == "baseline"
 
 
 def test_warm_up_steps_are_left_out_and_shown(folder: Any) -> None:
@@ -330,15 +330,15 @@ def test_equivalence_in_all_its_outcomes(folder: Any, status_of: Callable[..., A
         write_status(folder.path / name / "equivalence", status_of(status, error=None if status == "ok" else "boom"))
         if content is not None:
             write_json(folder.path / name / "equivalence" / "equivalence.json", content)
-    found = {name: variant["equivalence"] for name, variant in by_name(compare(folder.path)).items()}
+    equivalences = {name: variant["equivalence"] for name, variant in by_name(compare(folder.path)).items()}
     nothing = {"predictions_rel_err": None, "parameters_rel_err": None, "failure": None, "reason": None}
     tolerance = result["tolerance"] | {"predictions": None, "parameters": None}
-    assert found["base"] == result | nothing | {"tolerance": tolerance}
-    assert (found["other"]["status"], found["other"]["max_rel_err"]) == ("differs", 0.3)
-    assert (found["broken"]["status"], found["broken"]["failure"]["error"]) == ("failed", "boom")
-    assert found["odd"]["status"] == "failed"
-    assert (found["unlike"]["status"], found["unlike"]["reason"]) == ("not comparable", "other samples")
-    assert found["lost"]["status"] == "not measured"
+    assert equivalences["base"] == result | nothing | {"tolerance": tolerance}
+    assert (equivalences["other"]["status"], equivalences["other"]["max_rel_err"]) == ("differs", 0.3)
+    assert (equivalences["broken"]["status"], equivalences["broken"]["failure"]["error"]) == ("failed", "boom")
+    assert equivalences["odd"]["status"] == "failed"
+    assert (equivalences["unlike"]["status"], equivalences["unlike"]["reason"]) == ("not comparable", "other samples")
+    assert equivalences["lost"]["status"] == "not measured"
 
 
 def test_a_repeat_that_was_asked_for_step_times_alone_lacks_no_trace(folder: Any, trace_of: Callable[..., Any]) -> None:

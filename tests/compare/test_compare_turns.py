@@ -6,7 +6,7 @@ import pytest
 
 from documents import compare
 
-#: When the runs of the baseline and of a variant began, how many minutes each took, and what is said of it.
+#: When the runs of the baseline and of a variant began, how many minutes each took, and the warning.
 CASES = [
     (("10:00", "10:10", "10:20"), ("10:05", "10:15", "10:25"), 4, None),
     (("10:00", "10:10", "10:20"), ("10:05", "10:15", "18:00"), 4, None),  # one run that failed and was repeated
@@ -18,9 +18,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("base", "other", "minutes", "said"), CASES)
+@pytest.mark.parametrize(("base", "other", "minutes", "expected"), CASES)
 def test_runs_that_were_not_interleaved_give_a_warning(
-    folder: Any, base: tuple[str, ...], other: tuple[str, ...], minutes: float, said: str | None
+    folder: Any, base: tuple[str, ...], other: tuple[str, ...], minutes: float, expected: str | None
 ) -> None:
     folder.make_study([{"name": "base"}, {"name": "a"}], repeats=len(base))
     for name, times in (("base", base), ("a", other)):
@@ -29,6 +29,6 @@ def test_runs_that_were_not_interleaved_give_a_warning(
             folder.add_run(name, repeat, [10.0, 10.1, 9.9, 10.0], **began)
     first, second = compare(folder.path)["variants"]
     warnings = [warning for warning in second["noise"]["warnings"] if "part of the difference" in warning]
-    assert len(warnings) == (said is not None)
-    assert said is None or said in warnings[0]
+    assert len(warnings) == (expected is not None)
+    assert expected is None or expected in warnings[0]
     assert not any("part of the difference" in warning for warning in first["noise"]["warnings"])

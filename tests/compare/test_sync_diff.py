@@ -27,7 +27,7 @@ def rows(diff: SyncDiff) -> list[tuple[Any, ...]]:
     return [(row.label, row.line, row.baseline_count_per_step, row.variant_count_per_step) for row in diff.sites]
 
 
-def test_sync_sites_that_disappear_stay_move_or_appear_are_told_apart() -> None:
+def test_sync_sites_disappear_stay_move_or_appear() -> None:
     before = [site(38, "unique"), site(40, "mask", 2), site(50, "copy")]
     after = [site(71, "mask", 2), site(50, "copy", 3), site(90, "sort")]
     diff = sync_diff("predicted", before, after)

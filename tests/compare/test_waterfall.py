@@ -54,12 +54,12 @@ def median_ns(variant: Variant) -> int:
 @given(before=st.lists(RUN, min_size=1, max_size=4), after=st.lists(RUN, min_size=1, max_size=4))
 def test_all_entries_add_up_to_the_measured_difference(before: list[Any], after: list[Any]) -> None:
     baseline, variant = variant_of("base", before), variant_of("v", after)
-    found = against(baseline, variant)
+    compared = against(baseline, variant)
     delta = median_ns(variant) - median_ns(baseline)
-    assert sum(entry.delta_ns for entry in found["waterfall"]) == delta
-    assert found["step_difference"].delta_ns == delta
-    assert [entry.category for entry in found["waterfall"]] == [*NAMES, RESIDUAL]
-    for entry in found["waterfall"]:
+    assert sum(entry.delta_ns for entry in compared["waterfall"]) == delta
+    assert compared["step_difference"].delta_ns == delta
+    assert [entry.category for entry in compared["waterfall"]] == [*NAMES, RESIDUAL]
+    for entry in compared["waterfall"]:
         assert entry.variant_ns - entry.baseline_ns == entry.delta_ns
         assert (entry.low is None) == (min(len(before), len(after)) == 1)
 
@@ -67,16 +67,16 @@ def test_all_entries_add_up_to_the_measured_difference(before: list[Any], after:
 def test_runs_without_a_trace_count_for_the_difference_alone() -> None:
     baseline = variant_of("base", [(1_000, [600, 0, 300], 1), (1_200, None, 1)])
     variant = variant_of("v", [(800, [600, 0, 100], 1)])
-    found = against(baseline, variant)
-    by_name = {entry.category: entry.delta_ns for entry in found["waterfall"]}
+    compared = against(baseline, variant)
+    by_name = {entry.category: entry.delta_ns for entry in compared["waterfall"]}
     assert by_name == {"compute": 0, "idle_sync": 0, "idle_host": -200, RESIDUAL: median_ns(variant) - 1_095 + 200}
 
 
 def test_traces_of_different_kinds_are_not_compared() -> None:
     runs = [(1_000, [1, 2, 3], 1)]
-    found = against(variant_of("base", runs), variant_of("v", runs, kind="host"))
-    assert found["waterfall"] == []
-    assert found["step_difference"].delta_ns == 0
+    compared = against(variant_of("base", runs), variant_of("v", runs, kind="host"))
+    assert compared["waterfall"] == []
+    assert compared["step_difference"].delta_ns == 0
 
 
 def test_where_rounds_differ_they_are_taken_out_of_the_parts_and_the_whole_has_the_interval_of_the_verdict() -> None:
@@ -85,12 +85,12 @@ def test_where_rounds_differ_they_are_taken_out_of_the_parts_and_the_whole_has_t
     baseline = variant_of("base", [(10 * ns, [8 * ns, 0, 2 * ns], 1) for ns in rounds])
     runs = [(8 * ns + at, [8 * ns + at, 0, at], 1) for at, ns in enumerate(rounds)]
     variant = variant_of("v", runs)
-    found = against(baseline, variant)
-    by_name = {entry.category: entry for entry in found["waterfall"]}
+    compared = against(baseline, variant)
+    by_name = {entry.category: entry for entry in compared["waterfall"]}
     assert by_name["compute"].high < 1e-5  # ms: unpaired it would be about 15
     assert by_name["compute"].low > -1e-5
     ratio = ratios({side.name: run_medians(side.runs) for side in (baseline, variant)}, "base")["v"]
-    total = found["step_difference"]
+    total = compared["step_difference"]
     assert ratio.paired
     assert ratio.excludes_one
     assert total.high < 0
@@ -104,8 +104,8 @@ def test_where_rounds_differ_they_are_taken_out_of_the_parts_and_the_whole_has_t
 def test_means_of_other_rounds_are_not_paired() -> None:
     rounds = (10_000_000, 20_000_000, 40_000_000)
     runs: list[Any] = [(ns, [ns, 0, 0], 1) for ns in rounds]
-    found = against(variant_of("base", runs), variant_of("v", [*runs[:2], (rounds[2], None, 1)]))
-    compute = found["waterfall"][0]
+    compared = against(variant_of("base", runs), variant_of("v", [*runs[:2], (rounds[2], None, 1)]))
+    compute = compared["waterfall"][0]
     assert compute.delta_ms < -6  # the third round's, which one side alone has
     assert compute.high > 0
 
@@ -120,12 +120,12 @@ def test_the_baseline_and_what_was_not_measured_have_no_waterfall() -> None:
 
 def test_a_difference_has_welchs_interval() -> None:
     # By hand: means 2 and 5, variances 1 and 4, three runs each; df 2.94, t 3.220 (Welch's formula gives 2.94).
-    found = difference([1.0, 2.0, 3.0], [3.0, 5.0, 7.0])
-    assert found.value == 3
-    assert found.low is not None
-    assert found.high is not None
-    assert found.high - 3 == pytest.approx(3 - found.low)
-    assert found.low < 0 < found.high
+    change = difference([1.0, 2.0, 3.0], [3.0, 5.0, 7.0])
+    assert change.value == 3
+    assert change.low is not None
+    assert change.high is not None
+    assert change.high - 3 == pytest.approx(3 - change.low)
+    assert change.low < 0 < change.high
     assert difference([1.0], [2.0, 3.0]).low is None
     same = difference([2.0, 2.0], [2.0, 2.0])
     assert (same.low, same.value, same.high) == (0, 0, 0)

@@ -102,7 +102,7 @@ def test_without_a_reference_it_is_the_baseline_in_full_precision(plan_of):
     assert {cell.config["loss"]["_target_"] for cell in in_cells.values()} == {reference.config["loss"]["_target_"]}
 
 
-def test_a_mistake_in_the_baseline_is_not_told_of_the_reference(plan_of):
+def test_a_mistake_in_the_baseline_is_not_reported_for_the_reference(plan_of):
     text = STUDY.replace("reference: [loss=masked_reference, precision=fp32]\n", "")
     with pytest.raises(ConfigError, match=r"tiny\.yaml, variant 'plain'"):
         plan_of(text.replace("boolean_mask", "bolean_mask"))

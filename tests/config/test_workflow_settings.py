@@ -72,7 +72,7 @@ def test_mistakes(settings_of, text, parts):
         assert part in str(caught.value)
 
 
-def test_a_mistake_on_the_command_line_is_said_to_be_there(settings_of):
+def test_a_mistake_on_the_command_line_is_reported_as_one_there(settings_of):
     with pytest.raises(ConfigError, match="--config: Expected `int`"):
         settings_of("repeats: 2", repeats="many")
     with pytest.raises(ConfigError, match=r"--config: there is no trace 'missing\.json'"):

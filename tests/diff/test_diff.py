@@ -82,7 +82,7 @@ def test_syncs_are_per_step_as_all_else(compared: Compared) -> None:
     assert row.figures["count"] == Pair(a=1, b=0.5)
 
 
-def test_what_only_one_side_has_is_said(compared: Compared) -> None:
+def test_what_only_one_side_has_is_listed(compared: Compared) -> None:
     document = compared(_steps(_STEADY), _steps(_STEADY, extra="relu"))
     (row,) = document.kernels
     assert (row.name, row.in_a, row.in_b) == ("relu", False, True)
@@ -194,5 +194,5 @@ def test_diff_json_is_what_was_compared(tmp_path: Path) -> None:
         (0, 17_500, "0 ns → 17.5 µs"),
     ],
 )
-def test_a_multiple_is_told_only_where_it_says_more_than_the_figures(before: float, after: float, words: str) -> None:
+def test_a_ratio_is_given_only_where_it_says_more_than_the_figures(before: float, after: float, words: str) -> None:
     assert _pair(Pair(before, after), "ns") == words

@@ -66,7 +66,7 @@ def _operators(steps, validation=4, rollout=16):
 
 
 @pytest.mark.parametrize("validation", [4, 5])
-def test_three_kinds_are_told_apart_by_their_operators(validation):
+def test_three_kinds_are_distinguished_by_their_operators(validation):
     ran = _operators(72, validation=validation)
     kinds = kinds_of([TIMES[count] for count in ran[40:]], ran[:40])
     expected = [(count, ran[40:].count(count)) for count in (USUAL, VALIDATION, ROLLOUT)]
@@ -77,7 +77,7 @@ def test_three_kinds_are_told_apart_by_their_operators(validation):
     assert [expected[kind_after(kinds, number)][0] for number in range(len(later))] == later
 
 
-def test_a_kind_that_the_warm_up_did_not_show_is_told_apart_by_its_time():
+def test_a_kind_that_the_warm_up_did_not_show_is_distinguished_by_its_time():
     """A rollout every 16 steps, each of them also due for a validation, where operators of steps 4 to 10 are known."""
     ran = _operators(42)
     kinds = kinds_of([TIMES[count] for count in ran[10:]], ran[3:10])

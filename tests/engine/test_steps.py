@@ -38,7 +38,7 @@ def test_a_step_is_a_call_of_the_optimizer_with_what_led_to_it() -> None:
     assert [s.new_leader for s in program.steps] == [True, False, False]
 
 
-def test_the_rarest_of_several_optimizers_counts_and_its_coming_is_told() -> None:
+def test_the_rarest_of_several_optimizers_counts_from_its_first_step_on() -> None:
     program, critic, generator = Program(), Optimizer(), Optimizer()
     for _ in range(3):
         for optimizer in (critic, critic, generator):

@@ -44,9 +44,9 @@ def test_kernels_are_held_against_their_bands(bench: Any, shares: Any, tmp_path:
     path.write_text("\n".join(["gpu,op,dims,ms,kernel", *rows, f"H100,conv,{conv},0.2,conv"]))
     kernels = shares.read_kernels(path)
     assert len(kernels) == 3  # that of 0.1 ms is mostly the time of measuring
-    found = list(bench.of_kernels(kernels))
-    assert [low <= ms <= high for _, op, ms, low, high in found if op == "matrix product"] == [True, False]
-    assert "| V100 (kernels seen) | matrix product | 2 |" in (table := bench.table(found))
+    estimated = list(bench.of_kernels(kernels))
+    assert [low <= ms <= high for _, op, ms, low, high in estimated if op == "matrix product"] == [True, False]
+    assert "| V100 (kernels seen) | matrix product | 2 |" in (table := bench.table(estimated))
     assert "| 50% | 1.8x |" in table
     assert "| H100 (not seen) | convolution" in table
     assert shares.operator("bmm", {"B": 3, "M": 4, "N": 5, "K": 6}).flop == 2 * 3 * 4 * 5 * 6

@@ -439,18 +439,18 @@ def test_a_sparse_gradient_is_not_copied_where_its_values_are_dense(values: Tens
 
 
 def test_of_a_table_the_rows_are_read_that_are_looked_up() -> None:
-    table, rows, found = tensor(10**6, 128), tensor(8, dtype="int64"), tensor(8, 128)
-    assert moved_bytes(call("aten.embedding.default", [table, rows], [found])) == 8 * 8 + 2 * 4 * 8 * 128
+    table, rows, vectors = tensor(10**6, 128), tensor(8, dtype="int64"), tensor(8, 128)
+    assert moved_bytes(call("aten.embedding.default", [table, rows], [vectors])) == 8 * 8 + 2 * 4 * 8 * 128
 
 
 def test_one_value_of_each_row_of_many_classes_leaves_a_step_its_estimate() -> None:
     scores, labels = tensor(8192, 50257), tensor(8192, 1, dtype="int64")
     picked = call("aten.gather.default", [scores, labels], [tensor(8192, 1)])
     loss = call("aten.nll_loss_forward.default", [scores, tensor(8192, dtype="int64")], [tensor(), tensor()])
-    found = estimate([product(1024), picked, loss], "H100")
-    assert found.covered_pct == 100
-    assert found.gpu_ms is not None
-    assert found.gpu_ms[1] < 0.2
+    estimated = estimate([product(1024), picked, loss], "H100")
+    assert estimated.covered_pct == 100
+    assert estimated.gpu_ms is not None
+    assert estimated.gpu_ms[1] < 0.2
 
 
 def test_of_a_sparse_tensor_indices_and_values_are_moved() -> None:

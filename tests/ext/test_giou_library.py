@@ -113,7 +113,7 @@ def test_a_compiler_error_reaches_the_person_whole(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_without_a_compiler_the_person_is_told_what_to_install(tmp_path: Path) -> None:
+def test_without_a_compiler_the_error_names_what_to_install(tmp_path: Path) -> None:
     done = python("-m", "steptrace_giou.build", "--out", str(tmp_path), CXX="no-such-compiler")
     assert done.returncode == 1
     assert "no C++ compiler: no-such-compiler is not on PATH; install g++ 9 or later, or set CXX" in done.stderr

@@ -154,8 +154,8 @@ def trace_finding(rule: str, **changes: Any) -> dict[str, Any]:
 
 
 def test_findings_of_traces_are_added_under_their_variant(traced: Callable[..., dict[str, Any]]) -> None:
-    found = find(comparison(traced(trace_finding("host_bound"))))
-    assert [(finding.rule, finding.variant, finding.evidence) for finding in found] == [("host_bound", "v", ("e",))]
+    findings = find(comparison(traced(trace_finding("host_bound"))))
+    assert [(finding.rule, finding.variant, finding.evidence) for finding in findings] == [("host_bound", "v", ("e",))]
 
 
 def test_what_a_variant_saves_is_of_its_step_over_all_runs_not_of_the_profiled_run() -> None:
@@ -163,8 +163,8 @@ def test_what_a_variant_saves_is_of_its_step_over_all_runs_not_of_the_profiled_r
     parts = {"compute": 10 * MS, "exposed_memory": 0, "exposed_comm": 0, "idle_host": 20 * MS}
     overview = {"kind": "gpu", "steps": 1, "window_ns": 30 * MS, "parts_ns": parts}
     trace = {"overview": overview, "unprofiled_step_ns": 25 * MS, "launches": {"device_ns": {"median": 1000.0}}}
-    found = find(comparison(healthy_variant() | {"trace": trace}))
-    (finding,) = (one for one in found if one.rule == "host_bound")
+    findings = find(comparison(healthy_variant() | {"trace": trace}))
+    (finding,) = (one for one in findings if one.rule == "host_bound")
     assert (finding.cost_ns_per_step, finding.cost_share) == (10 * MS, 0.5)
 
 
@@ -246,8 +246,8 @@ def test_a_profiled_step_that_is_no_longer_than_another_is_no_finding(ratio: flo
 
 
 def test_out_of_memory_and_failed_runs_are_separate_findings() -> None:
-    found = findings_of(runs=[run("out of memory"), run("failed")])
-    assert [finding.rule for finding in found] == ["out_of_memory", "failed_run"]
+    findings = findings_of(runs=[run("out of memory"), run("failed")])
+    assert [finding.rule for finding in findings] == ["out_of_memory", "failed_run"]
 
 
 def test_with_findings_changes_findings_only() -> None:
@@ -342,15 +342,15 @@ def test_findings_are_ranked_by_severity_and_cost_and_errors_lead(traced: Callab
         equivalence={"status": "differs"},
         profiled_over_unprofiled=1.5,
     )
-    found = find(comparison(variant))
-    assert [finding.rule for finding in found] == [
+    findings = find(comparison(variant))
+    assert [finding.rule for finding in findings] == [
         "differs",
         "sync_bound",
         "sync_bound",
         "profiler_overhead",
         "copy_bound",
     ]
-    assert [finding.cost_ns_per_step for finding in found][1:3] == [3 * MS, MS]
+    assert [finding.cost_ns_per_step for finding in findings][1:3] == [3 * MS, MS]
 
 
 def test_predicted_syncs_come_before_what_a_cpu_s_step_waits_for(traced: Callable[..., dict[str, Any]]) -> None:

@@ -51,7 +51,7 @@ def growth(
     return [finding for finding in find_in_trace(entry) if finding.rule == "growing_memory"]
 
 
-def test_a_leak_is_told_with_its_size_its_line_and_when_the_gpu_is_full(tmp_path: Path) -> None:
+def test_a_leak_is_reported_with_its_size_its_line_and_when_the_gpu_is_full(tmp_path: Path) -> None:
     (finding,) = growth(tmp_path, [*STATE, *BATCHES, *LEAK])
     # At the peak: 704 KiB of state, a batch and the one before, six steps' leaks; of steps 1 to 4 each left 8 KiB.
     left = 1024 - 704 - (120 + 110) - 48

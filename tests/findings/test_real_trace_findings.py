@@ -48,7 +48,7 @@ def test_a_host_bound_training_is_advised_on_its_host_alone_and_its_longest_gaps
 def test_findings_of_two_real_ranks() -> None:
     summary, _ = summarize([recorded(f"two_ranks_{rank}") for rank in (0, 1)])
     for entry in summary.traces:
-        found = [finding.rule for finding in find_in_trace(entry)]
-        assert found == ["host_bound", "exposed_communication"]
+        rules = [finding.rule for finding in find_in_trace(entry)]
+        assert rules == ["host_bound", "exposed_communication"]
     (straggler,) = find_in_ranks(summary)
     assert "rank 1" in straggler.claim

@@ -25,7 +25,7 @@ def entry_of(builder: TraceBuilder, folder: Path) -> TraceSummary:
     return summarize([builder.write(folder / "made.json")])[0].traces[0]
 
 
-def found(entry: TraceSummary, rule: str) -> list[Finding]:
+def by_rule(entry: TraceSummary, rule: str) -> list[Finding]:
     return [finding for finding in find_in_trace(entry) if finding.rule == rule]
 
 
@@ -50,7 +50,7 @@ def multiplying(name: str, **gpu: Any) -> TraceBuilder:
 def test_advice_on_formats_fits_the_gpu(
     tmp_path: Path, kernel: str, gpu: dict[str, int], contains: str, lacks: str
 ) -> None:
-    (finding,) = found(entry_of(multiplying(kernel, **gpu), tmp_path), "fp32_where_bf16_fits")
+    (finding,) = by_rule(entry_of(multiplying(kernel, **gpu), tmp_path), "fp32_where_bf16_fits")
     assert contains in finding.advice
     assert lacks not in finding.advice
     assert ("allow TF32" in finding.advice) == (kernel == SGEMM and gpu == {"computeMajor": 8, "warpSize": 32})
@@ -60,7 +60,7 @@ def test_a_gpu_without_tensor_cores_loses_none_of_their_gain(tmp_path: Path) -> 
     costs = {}
     for major in (6, 7):
         gpu = {"computeMajor": major, "warpSize": 32}
-        (finding,) = found(entry_of(multiplying(SGEMM, **gpu), tmp_path / str(major)), "fp32_where_bf16_fits")
+        (finding,) = by_rule(entry_of(multiplying(SGEMM, **gpu), tmp_path / str(major)), "fp32_where_bf16_fits")
         costs[major] = finding.cost_ns_per_step
         assert finding.severity == ("info" if major == 6 else "warning")
     assert costs[6] == costs[7] / 2
@@ -84,13 +84,13 @@ def test_a_long_first_call_is_named_and_so_is_the_gap_before_the_first_work(tmp_
     builder = waiting("cudaFree", 530 * US)
     for k in (1, 2):  # nothing else to wait for
         builder.kernel(k * MS - 5 * US, k * MS, 540 * US, "triton_poi_fused_0")
-    (finding,) = found(entry_of(builder, tmp_path), "host_bound")
+    (finding,) = by_rule(entry_of(builder, tmp_path), "host_bound")
     assert "a gap of 553 µs before the first GPU work: 530 µs in cudaFree" in finding.evidence
     assert "warm-up steps" in finding.advice
 
 
 def test_gaps_without_a_call_are_named_by_what_ends_them(tmp_path: Path) -> None:
-    (finding,) = found(entry_of(waiting("cudaFree", US), tmp_path), "host_bound")
+    (finding,) = by_rule(entry_of(waiting("cudaFree", US), tmp_path), "host_bound")
     assert finding.evidence[3:] == (
         "in the whole trace 2 gaps of 560 µs before a launch by aten::add, the host in no call of the GPU's runtime",
         "a gap of 553 µs before the first GPU work, the host in no call of the GPU's runtime",
@@ -104,7 +104,7 @@ def test_one_long_gap_is_looked_at_though_all_kernels_are_short(tmp_path: Path) 
         at = k * 20 * US + (3 * MS if k >= 25 else 0)
         builder.op("aten::add", at + US, 14 * US)
         builder.kernel(at + 14 * US, at + 15 * US, 4 * US, "triton_poi_fused_0")
-    (finding,) = found(entry_of(builder, tmp_path), "host_bound")
+    (finding,) = by_rule(entry_of(builder, tmp_path), "host_bound")
     assert finding.advice.startswith("Look at the longest gaps")
 
 
@@ -161,7 +161,7 @@ def test_what_is_not_on_the_critical_path_saves_nothing_and_is_no_finding(tmp_pa
 
 
 def test_work_of_a_gpu_that_seldom_waits_keeps_its_cost(tmp_path: Path) -> None:
-    (reduces,) = found(entry_of(launching(kernel=14), tmp_path), "exposed_communication")
+    (reduces,) = by_rule(entry_of(launching(kernel=14), tmp_path), "exposed_communication")
     assert reduces.cost_ns_per_step == 5 * 14 * US
 
 
@@ -180,18 +180,18 @@ def test_with_python_stacks_the_advice_is_to_profile_without_them_first(tmp_path
 def test_idle_time_that_the_profiler_added_is_none_of_an_unprofiled_step(tmp_path: Path) -> None:
     """The GPU works 400 us of the profiled 1 ms: an unprofiled step of 600 us has 200 us to gain, not 600."""
     entry = entry_of(launching(kernel=8), tmp_path)
-    (profiled,) = found(entry, "host_bound")
+    (profiled,) = by_rule(entry, "host_bound")
     assert profiled.claim.startswith("host-bound: for 60 % of a step ")
-    (timed,) = found(replace(entry, unprofiled_step_ns=600 * US), "host_bound")
+    (timed,) = by_rule(replace(entry, unprofiled_step_ns=600 * US), "host_bound")
     assert timed.cost_ns_per_step is not None
     assert timed.cost_ns_per_step == pytest.approx(200 * US, rel=0.05)
     assert timed.cost_share == pytest.approx(1 / 3, rel=0.05)
     assert timed.claim.startswith("host-bound: for 60 % of a profiled step ")
     assert any(line.startswith("an unprofiled step of 600 µs leaves at most ") for line in timed.evidence)
     busy = entry_of(launching(kernel=14), tmp_path)
-    assert found(busy, "host_bound")
-    assert not found(replace(busy, unprofiled_step_ns=707 * US), "host_bound")  # all of it is the profiler's
-    (quick,) = found(replace(entry, unprofiled_step_ns=2 * MS), "host_bound")
+    assert by_rule(busy, "host_bound")
+    assert not by_rule(replace(busy, unprofiled_step_ns=707 * US), "host_bound")  # all of it is the profiler's
+    (quick,) = by_rule(replace(entry, unprofiled_step_ns=2 * MS), "host_bound")
     assert quick.cost_ns_per_step == profiled.cost_ns_per_step
 
 
@@ -199,7 +199,7 @@ def test_idle_time_that_the_profiler_added_is_none_of_an_unprofiled_step(tmp_pat
 def test_what_saves_less_than_a_hundredth_of_a_step_is_no_finding(ceiling_ns: int, *, listed: bool) -> None:
     site = {"file": "a.py", "line": 1, "count": 1, "blocked_ns": 9 * US, "ceiling_ns": ceiling_ns}
     overview = {"kind": "gpu", "steps": 1, "window_ns": 10 * MS, "parts_ns": {"compute": 10 * MS, "exposed_comm": 0}}
-    findings = found(fill(TraceSummary, {"syncs": {"sites": [site]}, "overview": overview}), "sync_bound")
+    findings = by_rule(fill(TraceSummary, {"syncs": {"sites": [site]}, "overview": overview}), "sync_bound")
     assert bool(findings) == listed
 
 
@@ -248,7 +248,7 @@ def test_a_sync_outside_of_functions_is_named_by_its_file(tmp_path: Path) -> Non
         builder.kernel(at + US, at + 2 * US, 400 * US)
         builder.item(at + 10 * US, 390 * US, at + 402 * US)
         builder.kernel(at + 600 * US, at + 602 * US, 390 * US)
-    (sync,) = found(entry_of(builder, tmp_path), "sync_bound")
+    (sync,) = by_rule(entry_of(builder, tmp_path), "sync_bound")
     assert sync.claim.startswith("train.py, module level makes the host wait for the GPU")
     assert sync.source is None
 
@@ -283,7 +283,7 @@ def test_without_steps_the_time_beside_the_gpus_work_is_named_but_counts_for_not
     entry = entry_of(waiting("cudaFree", 530 * US, steps=False), tmp_path)
     assert entry.host_gaps is not None
     assert (entry.host_gaps.gap_ns, entry.host_gaps.long_call_ns) == (2 * 560 * US, 0)
-    (finding,) = found(entry, "host_bound")
+    (finding,) = by_rule(entry, "host_bound")
     assert "because nothing was launched" in finding.claim
     assert any("before the first GPU work: 530 µs in cudaFree" in line for line in finding.evidence)
 

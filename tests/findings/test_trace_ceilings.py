@@ -23,16 +23,16 @@ def entry() -> dict[str, Any]:
     }
 
 
-def found_in(part: dict[str, Any]) -> list[Finding]:
+def findings_in(part: dict[str, Any]) -> list[Finding]:
     return find_in_trace(fill(TraceSummary, part))
 
 
-def told(part: dict[str, Any]) -> list[tuple[str, str, int | None]]:
-    return [(item.rule, item.severity, item.cost_ns_per_step) for item in found_in(part)]
+def figures_of(part: dict[str, Any]) -> list[tuple[str, str, int | None]]:
+    return [(item.rule, item.severity, item.cost_ns_per_step) for item in findings_in(part)]
 
 
 def test_upper_bounds_of_what_the_gpu_does() -> None:
-    assert told(entry()) == [
+    assert figures_of(entry()) == [
         ("fp32_where_bf16_fits", "warning", 7 * MS),
         ("exposed_communication", "warning", 2 * MS),
     ]
@@ -41,8 +41,8 @@ def test_upper_bounds_of_what_the_gpu_does() -> None:
 def test_severity_comes_before_the_ceiling() -> None:
     raw = entry()
     raw |= {"input": {"share": 0.21, "wait_ns": 6 * MS, "counted_ns": 6 * MS, "waits": 3}}
-    assert [item.rule for item in found_in(raw)] == ["input_bound", "fp32_where_bf16_fits", "exposed_communication"]
-    assert told(raw)[0][1] == "high"
+    assert [item.rule for item in findings_in(raw)] == ["input_bound", "fp32_where_bf16_fits", "exposed_communication"]
+    assert figures_of(raw)[0][1] == "high"
 
 
 def test_a_wait_whose_end_lets_the_host_run_ahead_costs_no_less_than_its_removal_saves(tmp_path: Path) -> None:

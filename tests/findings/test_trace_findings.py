@@ -353,6 +353,6 @@ def test_costs_of_a_profile_far_slower_than_the_step_are_not_given(
     assert whole is not None
     assert whole.steps
     entry = replace(entry, unprofiled_step_ns=round(whole.window_ns / whole.steps / slower))
-    (found,) = [item for item in find_in_trace(entry) if item.rule == "host_bound"]
-    assert (found.cost_ns_per_step is not None) == priced
-    assert ("in a profile that takes 10.0 times as long" in found.claim) != priced
+    (finding,) = [item for item in find_in_trace(entry) if item.rule == "host_bound"]
+    assert (finding.cost_ns_per_step is not None) == priced
+    assert ("in a profile that takes 10.0 times as long" in finding.claim) != priced

@@ -108,7 +108,7 @@ def test_where_nothing_is_faster_the_baseline_is_kept_or_more_runs_are_taken() -
     assert "4x the runs halves the interval" in verdict.advice
 
 
-def test_what_measured_apart_without_a_verdict_is_said_with_the_runs_that_decide() -> None:
+def test_medians_that_differ_without_a_verdict_are_reported_with_the_runs_that_decide() -> None:
     """An interval that excludes 1 is no "no measurable difference", though the correction leaves it open."""
     two = {"runs": [{"status": "ok"}] * 2}
     apart = [variant("wide", 4.0, "undecided", overrides=["loss=a", "data=b"], **two)]
@@ -145,7 +145,7 @@ def test_the_runs_to_take_are_four_times_those_that_were_taken() -> None:
         BASE | runs, variant("even", 1.05, "undecided", **runs)])).advice  # fmt: skip
 
 
-def test_times_of_a_cpu_are_said_to_be_that() -> None:
+def test_cpu_timings_are_called_so() -> None:
     assert "CPU timings" in verdict_of(study(variant("fast", 1.5, "faster"), gpu={"gpu": None})).advice
 
 
@@ -158,7 +158,7 @@ def test_without_a_verdict_the_step_times_stand_alone() -> None:
     assert ANSWER not in {item.rule for item in find(study())}  # one variant asks nothing
 
 
-def test_what_failed_is_said_and_without_its_baseline_nothing_is_compared() -> None:
+def test_failed_variants_are_named_and_without_a_baseline_nothing_is_compared() -> None:
     gone = variant("gone", 1.0, "same") | {"step_ms": None, "ratio": None, "status": "out of memory"}
     assert verdict_of(study(variant("fast", 1.5, "faster"), gone)).sentence.endswith("`gone` ran out of memory.")
     lost = BASE | {"step_ms": None, "ratio": None, "status": "failed"}
@@ -239,7 +239,7 @@ def test_the_simplest_variant_is_the_one_that_changes_least() -> None:
     assert [both.changed(entry) for entry in both.variants] == [0, 1, 2]
 
 
-def test_syncs_are_said_as_measured_or_as_predicted() -> None:
+def test_syncs_are_called_measured_or_predicted() -> None:
     few = variant("few", 1.0, "same", syncs={"measured_per_step": 0, "predicted_per_step": 0})
     assert "Syncs per step, measured: `base` 1, `few` 0." in verdict_of(study(few)).details
     assert "Syncs per step, measured: 1 in every variant." in verdict_of(study()).details
@@ -256,7 +256,7 @@ def test_syncs_are_said_as_measured_or_as_predicted() -> None:
         (("same", "same", "failed"), "`v2`: check of the answer failed."),
     ],
 )
-def test_whether_the_answer_is_the_same_is_said(statuses: tuple[str, ...], words: str) -> None:
+def test_the_verdict_says_whether_the_answer_is_the_same(statuses: tuple[str, ...], words: str) -> None:
     variants = [variant(f"v{k}", 1.0, "same", equivalence={"status": status}) for k, status in enumerate(statuses)]
     assert words in verdict_of(study(variants=variants)).details
 

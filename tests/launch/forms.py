@@ -229,7 +229,7 @@ def endless():
     time.sleep(600)
 
 
-def until_told():
+def until_file_exists():
     def after(step):
         if step == 0:
             say(os.getpid())

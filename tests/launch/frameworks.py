@@ -34,14 +34,14 @@ def lightning(_folder, devices=None):
 
     data = torch.utils.data.TensorDataset(torch.randn(400, 8), torch.randn(400, 1))
     loader = torch.utils.data.DataLoader(data, batch_size=8)
-    quiet = {
+    options = {
         "logger": False,
         "enable_checkpointing": False,
         "enable_progress_bar": False,
         "enable_model_summary": False,
     }
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
-    trainer = lightning.Trainer(max_steps=STEPS, accumulate_grad_batches=2, devices=devices or ranks, **quiet)
+    trainer = lightning.Trainer(max_steps=STEPS, accumulate_grad_batches=2, devices=devices or ranks, **options)
     trainer.fit(Module(), loader)
 
 

@@ -97,7 +97,7 @@ def test_a_shell_script_and_a_module_are_commands_too(launched: Launch, tmp_path
         ),
     ],
 )
-def test_a_program_without_a_step_is_told_what_to_do(
+def test_the_error_for_a_program_without_a_step_says_what_to_do(
     launched: Launch, form: str, limit: float | None, message: str
 ) -> None:
     with pytest.raises(LaunchError) as raised:
@@ -140,7 +140,7 @@ def test_a_fault_of_the_prediction_s_own_is_not_the_program_s(launched: Launch) 
 
 
 @pytest.mark.parametrize("option", ["-I", "-S"])
-def test_an_interpreter_that_never_loads_the_probe_is_told_apart(launched: Launch, option: str) -> None:
+def test_an_interpreter_that_never_loads_the_probe_has_its_own_error(launched: Launch, option: str) -> None:
     with pytest.raises(LaunchError, match="steptrace was not loaded into the program"):
         require_steps(launched(command=[sys.executable, option, "-c", "print('nothing')"]))
 
@@ -211,7 +211,7 @@ def test_a_command_that_is_not_there(launched: Launch) -> None:
 
 
 @pytest.mark.parametrize(("file", "starter"), [("train.ipynb", "jupyter execute"), ("my train.py", "python")])
-def test_a_file_that_is_no_program_is_told_what_starts_it(
+def test_the_error_for_a_file_that_is_no_program_names_the_command(
     launched: Launch, tmp_path: Path, file: str, starter: str
 ) -> None:
     (tmp_path / file).touch()

@@ -95,7 +95,7 @@ def test_a_program_that_cannot_be_followed(capfd, form: str, message: str) -> No
     assert message in capfd.readouterr().err
 
 
-def test_a_program_that_fails_partway_is_told_with_the_steps_that_were_followed(capfd) -> None:
+def test_a_program_that_fails_partway_is_reported_with_the_steps_that_were_followed(capfd) -> None:
     """What it has begun when it ends is no step: its fifth one raises after the update."""
     assert (
         main(
@@ -123,7 +123,7 @@ def test_a_program_that_fails_partway_is_told_with_the_steps_that_were_followed(
     assert "the program ended with exit code 1 after 3 of 20 steps" in written.err
 
 
-def test_what_cannot_be_followed_is_said_and_is_nobody_s_fault(tmp_path: Path, capfd) -> None:
+def test_an_operation_that_cannot_be_followed_is_named_and_is_no_fault_of_the_program(tmp_path: Path, capfd) -> None:
     (tmp_path / "train.py").write_text("import torch\ntorch.ones(2, device='cuda').as_subclass(torch.Tensor)\n")
     assert main(["predict", "--", sys.executable, str(tmp_path / "train.py")]) == 2
     (next_step,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("  next: ")]

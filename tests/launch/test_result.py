@@ -43,7 +43,7 @@ def _rank(number: int, timed: int, step_ns: int) -> dict[str, Any]:
     }
 
 
-def test_a_program_that_failed_too_early_is_said_to_have_failed(tmp_path: Path) -> None:
+def test_the_error_for_a_program_that_failed_too_early_says_so(tmp_path: Path) -> None:
     rank = _rank(0, 1, 100) | {"steps_seen": 1, "state": "partial"}
     launched = Launched(exit_code=1, stopped=None, ranks=(rank,), out=tmp_path / "left", started=1, failures=())
     with pytest.raises(LaunchError) as raised:
@@ -52,7 +52,7 @@ def test_a_program_that_failed_too_early_is_said_to_have_failed(tmp_path: Path) 
     assert raised.value.next_step == "see the program's own output"
 
 
-def test_a_program_that_is_killed_in_its_warm_up_is_said_to_have_been_stopped(tmp_path: Path) -> None:
+def test_the_error_for_a_program_killed_in_its_warm_up_says_so(tmp_path: Path) -> None:
     (tmp_path / "stepped.7").touch()
     launched = Launched(exit_code=-9, stopped="signal 15", ranks=(), out=tmp_path, started=1, failures=())
     with pytest.raises(LaunchError) as raised:
@@ -60,7 +60,7 @@ def test_a_program_that_is_killed_in_its_warm_up_is_said_to_have_been_stopped(tm
     assert (raised.value.where, raised.value.what) == ("the program was stopped", "signal 15, before a step was timed")
 
 
-def test_each_line_with_a_sync_is_told_once() -> None:
+def test_each_line_with_a_sync_is_listed_once() -> None:
     site = {"function": "f", "op": "aten::index", "label": None, "code": "x[mask]", "kind": "d2h_copy", "blocked_ns": 0}
     site |= {"exposed_idle_ns": None, "count_per_step": None, "ceiling_ns": None, "file": "a.py"}
     places = [(7, "forward", 2), (7, "backward", 5), *((line, "forward", 1) for line in range(20, 32))]

@@ -209,7 +209,7 @@ def test_repeats_and_a_second_call_replace_what_was_there(tmp_path: Path, capfd)
     assert not (out / "run1").exists()
 
 
-def test_a_program_that_ends_early_is_told_with_what_was_timed(tmp_path: Path, capfd) -> None:
+def test_a_program_that_ends_early_is_reported_with_what_was_timed(tmp_path: Path, capfd) -> None:
     out = tmp_path / "out"
     options = ["--warmup", "2", "--steps", "10", "--out", str(out), "--no-report"]
     assert main(["run", *options, "--", sys.executable, str(FORMS), "raises"]) == 1
@@ -219,7 +219,7 @@ def test_a_program_that_ends_early_is_told_with_what_was_timed(tmp_path: Path, c
 
 
 @pytest.mark.parametrize(("options", "exit_code"), [(["--warmup", "2"], 1), (["--warmup", "9"], 2), (["--capture"], 1)])
-def test_a_fault_of_steptrace_that_ends_a_program_is_told_as_one(
+def test_a_fault_of_steptrace_that_ends_a_program_is_reported_as_one(
     tmp_path: Path, capfd, options: list[str], exit_code: int
 ) -> None:
     (tmp_path / "train.py").write_text(BREAKS_STEPTRACE)
@@ -247,14 +247,14 @@ def test_a_program_of_anybody_s_can_be_captured_while_it_runs(tmp_path: Path) ->
     """No line of it is changed; its end, its output and its exit code are its own."""
     environment = {**os.environ, "STEPTRACE_FOLDER": str(tmp_path / "user")}
     steptrace = [sys.executable, "-m", "steptrace.cli"]
-    program = [sys.executable, str(FORMS), "until_told", str(tmp_path / "told")]
+    program = [sys.executable, str(FORMS), "until_file_exists", str(tmp_path / "stop")]
     command = [*steptrace, "run", "--capture", "--out", str(tmp_path / "captures"), "--", *program]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as training:
         assert training.stdout is not None
         pid = training.stdout.readline().strip()
         asked = [*steptrace, "capture", pid, "--steps", "2", "--wait", "--json"]
         done = subprocess.run(asked, env=environment, capture_output=True, text=True, check=False, timeout=120)
-        (tmp_path / "told").touch()
+        (tmp_path / "stop").touch()
         output = training.stdout.read()
     assert done.returncode == 0, done.stderr
     assert training.returncode == 3
@@ -337,7 +337,7 @@ def test_timed_steps_are_kept_whatever_ends_the_program(tmp_path: Path, capfd) -
     ("run {} python train.py --steps 3", "options after a program may be its own"),
     ("predict {} python train.py --device cpu", "unrecognized arguments: --device cpu"),
 ])  # fmt: skip
-def test_a_program_without_the_two_dashes_before_it_is_told_so(command: str, problem: str, capsys) -> None:
+def test_a_program_without_the_two_dashes_before_it_is_an_error(command: str, problem: str, capsys) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(command.format("").split())
     assert stopped.value.code == 2

@@ -176,7 +176,7 @@ def test_a_ref_does_not_run_again_for_an_edit(planned: Callable[..., Plan], fold
         ("steps: 4", "ranks: 0", "at `program.ranks`"),
     ],
 )
-def test_mistakes_are_told(planned: Callable[..., Plan], old: str, new: str, message: str) -> None:
+def test_mistakes_are_errors(planned: Callable[..., Plan], old: str, new: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         planned(STUDY.replace(old, new))
 

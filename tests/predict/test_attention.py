@@ -31,14 +31,14 @@ def test_the_fused_operator_has_the_values_of_plain_products(
 ) -> None:
     expected = _step("cpu", dtype, mask=mask, is_causal=is_causal)
     with predict_syncs() as syncs:
-        found = _step("cuda", dtype, mask=mask, is_causal=is_causal)
+        predicted = _step("cuda", dtype, mask=mask, is_causal=is_causal)
     names = [call.name.split(".")[1] for call in syncs.operators]
     assert operator in names
     assert f"{operator}_backward" in names
     assert not {"bmm", "_softmax"} & set(names)
-    assert len(found) == len(expected)
+    assert len(predicted) == len(expected)
     tolerance = 1e-5 if dtype is torch.float32 else 3e-2
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(predicted, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
 
 

@@ -44,9 +44,9 @@ def test_a_barrier_and_values_on_the_host_wait() -> None:
         dist.barrier(device_ids=[0])
         assert [(site.op, site.kind, site.count) for site in syncs.sites] == [("c10d::barrier", "stream", 1)]
         syncs.reset()
-        found = [None]
-        dist.all_gather_object(found, {"an": "object"})
-        assert found == [{"an": "object"}]
+        gathered = [None]
+        dist.all_gather_object(gathered, {"an": "object"})
+        assert gathered == [{"an": "object"}]
         assert {site.kind for site in syncs.sites} == {"h2d_copy", "d2h_copy"}
 
 
@@ -107,8 +107,8 @@ def test_training_and_checkpoints_stay_on_their_gpu(monkeypatch: pytest.MonkeyPa
         torch.save([copy.deepcopy(model).weight, optimizer.state[model.weight]["exp_avg"]], file)
         for location, gpu in ((None, 1), ("cuda:0", 0)):
             file.seek(0)
-            found = torch.load(file, map_location=location)
-            assert {tensor.device for tensor in found} == {torch.device("cuda", gpu)}
+            loaded = torch.load(file, map_location=location)
+            assert {tensor.device for tensor in loaded} == {torch.device("cuda", gpu)}
 
 
 def test_a_sharded_model_that_is_made_without_memory_gets_it_on_the_device() -> None:

@@ -133,7 +133,7 @@ def test_of_several_ranks_one_copies_and_reduces_its_gradients(
     assert followed() == (alone, peak)
 
 
-def test_a_compiled_model_is_followed_uncompiled_and_that_is_said(write: Callable[[dict[str, Any]], Path]) -> None:
+def test_a_compiled_model_is_followed_uncompiled_with_a_note(write: Callable[[dict[str, Any]], Path]) -> None:
     eager = predict_config(write(config("WhereLoss")))
     prediction = predict_config(write(config("WhereLoss") | {"step": asdict(StepConfig(compile="default"))}))
     assert prediction.total == eager.total == 4
@@ -248,8 +248,8 @@ def test_each_product_of_a_box_loss_makes_a_sync_in_backward(
         loss.backward()
         if logged:
             loss.item()
-        found = syncs.total - before
-    assert found == products + logged
+        count = syncs.total - before
+    assert count == products + logged
     assert not logged or syncs.sites[-1].code == "loss.item()"
 
 
@@ -259,7 +259,7 @@ def test_command_line(
     assert main(["--config", str(write(config("SortLoss"))), "--out", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().out == "3 syncs, 0 operations not covered\n"
     written = json.loads((tmp_path / "out" / "prediction.json").read_text())
-    known = {
+    keys = {
         "total",
         "sites",
         "unknown",
@@ -272,7 +272,7 @@ def test_command_line(
         "tf32",
         "tf32_convolutions",
     }
-    assert set(written) == known | {"schema_version"}
+    assert set(written) == keys | {"schema_version"}
     assert written["total"] == 3
     assert set(written["sites"][0]) == {
         "kind", "op", "file", "line", "function", "code", "label", "phase", "count", "reason",

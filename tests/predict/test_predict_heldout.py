@@ -565,8 +565,8 @@ def test_held_out_cases_have_the_expected_number_of_syncs(name: str) -> None:
         step = CASES[name].prepare()
         before = syncs.total
         step()
-        found = syncs.total - before
-    assert found == CASES[name].expected, CASES[name].source
+        count = syncs.total - before
+    assert count == CASES[name].expected, CASES[name].source
     assert not syncs.unknown
 
 

@@ -15,9 +15,9 @@ def predicted() -> dict[str, Counts]:
 
 @pytest.mark.parametrize("idiom", TABLE, ids=[idiom.code for idiom in TABLE])
 def test_an_idiom_is_predicted_as_its_line_says(idiom: Idiom, predicted: dict[str, Counts]) -> None:
-    found = predicted[idiom.code]
-    assert not found.error
-    assert (found.predicted, found.unknown) == (idiom.expected.predicted, idiom.expected.unknown)
+    counts = predicted[idiom.code]
+    assert not counts.error
+    assert (counts.predicted, counts.unknown) == (idiom.expected.predicted, idiom.expected.unknown)
 
 
 def test_idioms_occur_once() -> None:

@@ -91,8 +91,8 @@ def train(
 def test_training_gives_the_values_of_a_cpu_run(model: str, optimizer: str) -> None:
     expected = train("cpu", MODELS[model], OPTIMIZERS[optimizer])
     with predict_syncs() as syncs:
-        found = train("cuda", MODELS[model], OPTIMIZERS[optimizer])
-    torch.testing.assert_close(found, expected)
+        trained = train("cuda", MODELS[model], OPTIMIZERS[optimizer])
+    torch.testing.assert_close(trained, expected)
     assert not syncs.unknown
 
 

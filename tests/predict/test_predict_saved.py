@@ -31,21 +31,21 @@ def test_a_file_s_tensors_lie_where_they_are_asked_for(location: Any, device: st
         model = nn.Linear(4, 2).to("cuda")
         state = again({"model": model.state_dict(), "losses": [model.bias], "step": 3}, map_location=location)
         whole = again(model, map_location=location, weights_only=False)
-        found = [state["model"]["weight"], state["losses"][0], whole.weight]
-        assert [tensor.device.type for tensor in found] == [device] * 3
+        loaded = [state["model"]["weight"], state["losses"][0], whole.weight]
+        assert [tensor.device.type for tensor in loaded] == [device] * 3
         assert state["step"] == 3
         assert isinstance(whole.weight, nn.Parameter)
         assert whole.weight.requires_grad
-        assert torch.equal(found[0].cpu(), model.weight.detach().cpu())
+        assert torch.equal(loaded[0].cpu(), model.weight.detach().cpu())
 
 
 def test_a_file_that_holds_itself_comes_back() -> None:
     with predict_syncs():
         state: dict[str, Any] = {"weight": torch.ones(2, device="cuda"), "all": []}
         state["all"].append(state)
-        found = again(state)
-        assert found["all"] == [found]
-        assert found["weight"].device.type == "cuda"
+        loaded = again(state)
+        assert loaded["all"] == [loaded]
+        assert loaded["weight"].device.type == "cuda"
 
 
 def test_what_lay_on_the_cpu_stays_there_unless_it_is_moved() -> None:
@@ -69,9 +69,9 @@ def test_what_lay_on_the_cpu_stays_there_unless_it_is_moved() -> None:
 def test_a_sparse_tensor_lies_where_it_is_asked_for(layout: torch.layout, blocks: Any, location: str | None) -> None:
     values = torch.eye(4).to_sparse(layout=layout, blocksize=blocks)
     with predict_syncs():
-        found = again({"weight": values.to("cuda")}, map_location=location)["weight"]
-        assert (found.device.type, found.layout) == (location or "cuda", layout)
-        assert torch.equal(found.cpu().to_dense(), torch.eye(4))
+        loaded = again({"weight": values.to("cuda")}, map_location=location)["weight"]
+        assert (loaded.device.type, loaded.layout) == (location or "cuda", layout)
+        assert torch.equal(loaded.cpu().to_dense(), torch.eye(4))
 
 
 class Pair(NamedTuple):
@@ -105,8 +105,8 @@ def test_what_lay_on_the_gpu_comes_back_there_wherever_it_was_kept() -> None:
 
 def test_a_location_can_be_a_function_that_moves_storages() -> None:
     with predict_syncs() as syncs:
-        found = again([torch.ones(2), torch.ones(3)], map_location=lambda storage, _: storage.cuda(0))
-        assert [tensor.device for tensor in found] == [torch.device("cuda", 0)] * 2
+        loaded = again([torch.ones(2), torch.ones(3)], map_location=lambda storage, _: storage.cuda(0))
+        assert [tensor.device for tensor in loaded] == [torch.device("cuda", 0)] * 2
         assert [(site.kind, site.count) for site in syncs.sites] == [("h2d_copy", 2)]
         kept = again(torch.ones(2, device="cuda"), map_location=lambda storage, _: storage)
         assert kept.device.type == "cpu"

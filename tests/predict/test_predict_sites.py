@@ -177,12 +177,12 @@ def test_a_custom_operator_is_unknown_until_it_has_a_rule() -> None:
     rule = Rule("steptrace_sites_test::twice", "stream", lambda _: 1, "its kernel's source", "it waits")
     with predict_syncs() as unknown:
         assert torch.ops.steptrace_sites_test.twice(torch.ones(2, device="cuda")).is_cuda
-    with predict_syncs(rules=[rule]) as known:
+    with predict_syncs(rules=[rule]) as judged:
         torch.ops.steptrace_sites_test.twice(torch.ones(2, device="cuda"))
     assert [u.op for u in unknown.unknown] == ["steptrace_sites_test::twice"]
     assert unknown.total == 0
-    assert not known.unknown
-    assert [(site.kind, site.reason) for site in known.sites] == [("stream", "it waits")]
+    assert not judged.unknown
+    assert [(site.kind, site.reason) for site in judged.sites] == [("stream", "it waits")]
 
 
 def test_rows_of_a_program_go_before_those_given_and_these_before_the_table_s() -> None:

@@ -114,8 +114,8 @@ def test_an_operation_makes_the_expected_number_of_syncs(name: str) -> None:
         inputs = Inputs()
         before = syncs.total
         CASES[name].step(inputs)
-        found = syncs.total - before
-    assert found == CASES[name].expected, CASES[name].source
+        count = syncs.total - before
+    assert count == CASES[name].expected, CASES[name].source
     assert not syncs.unknown
 
 

@@ -49,7 +49,7 @@ def test_labels_and_masks_made_from_data_are_exact() -> None:
         (lambda _, large: large.relu().tolist(), "values that were not computed are copied to the host"),
     ],
 )
-def test_what_was_not_computed_is_said_with_its_line(
+def test_what_was_not_computed_is_listed_with_its_line(
     read: Callable[[torch.Tensor, torch.Tensor], object], reason: str
 ) -> None:
     with predict_syncs() as syncs:

@@ -85,7 +85,7 @@ def _points(works: list[Work]) -> set[int]:
 def _check_launches(works: list[Work], made: Made) -> None:
     table = launches.launch_times(made.trace)
     call = made.trace.launches
-    found = {
+    measured = {
         int(call["correlation"].iloc[row.launch]): (
             row.activities, row.host_ns, row.device_ns, row.delay_ns, row.queueing_ns, row.dependency_ns, row.latency_ns
         )
@@ -106,12 +106,12 @@ def _check_launches(works: list[Work], made: Made) -> None:
             queueing |= {min(max(max([*busy, tie]) - end, 0), delay) for tie in ties}
             candidates |= queueing
         expected[number] = (len(own), end - begin, len(_points(own)), delay, candidates)
-    assert set(found) == set(expected)
+    assert set(measured) == set(expected)
     for number, (count, host, device, delay, queueing) in expected.items():
-        assert found[number][:4] == (count, host, device, delay)
-        assert found[number][4] in queueing
-        assert found[number][5] == 0
-        assert sum(found[number][4:]) == delay
+        assert measured[number][:4] == (count, host, device, delay)
+        assert measured[number][4] in queueing
+        assert measured[number][5] == 0
+        assert sum(measured[number][4:]) == delay
     totals = launches.launch_calls(made.trace)
     assert int(totals["count"].sum()) == len(expected)
     assert int(totals["short_kernels"].sum()) == sum(device < host for _, host, device, *_ in expected.values())
@@ -161,8 +161,8 @@ def _check_copies(works: list[Work], made: Made) -> None:
     row = table.iloc[0]
     sized = [w for w in moved if w.size is not None and w.length]
     assert (row["count"], row["unsized"]) == (len(moved), len(moved) - len(sized))
-    known = [w.size for w in moved if w.size is not None]
-    assert (None if pd.isna(row["bytes"]) else row["bytes"]) == (sum(known) if known else None)
+    sizes = [w.size for w in moved if w.size is not None]
+    assert (None if pd.isna(row["bytes"]) else row["bytes"]) == (sum(sizes) if sizes else None)
     assert row["ns"] == len(_points(moved))
     assert all(held.bytes_per_second == 0 for held in rates.itertuples() if held.running == 0)
     if sized:
@@ -196,12 +196,12 @@ def _check_gpu_time_and_kernel_types(works: list[Work], made: Made) -> None:
         assert row.exposed_memory_ns == len((memory - compute - comm) & inside)
         assert row.compute_ns + row.exposed_comm_ns + row.exposed_memory_ns + row.idle_ns == length
     types = kernels.kernel_types(made.trace)
-    found = dict(zip(types["classes"], types["ns"], strict=True))
+    measured = dict(zip(types["classes"], types["ns"], strict=True))
     together: dict[str, int] = {}
     for point in compute | comm | memory:
         name = " + ".join(kind for kind in ("compute", "comm", "memory") if point in points[kind])
         together[name] = together.get(name, 0) + 1
-    assert found == together
+    assert measured == together
 
 
 def _check_gaps_and_what_ended_them(works: list[Work], made: Made) -> None:
@@ -235,10 +235,10 @@ def test_launches_queues_copies_classes_and_gaps(works: list[Work], step_lengths
 )
 def test_union_by_group(rows: list[tuple[int, int, int, int]]) -> None:
     group, start, length, _ = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
-    found = intervals.measure_by_group(group, start, start + length, 5)
+    measured = intervals.measure_by_group(group, start, start + length, 5)
     for value in range(5):
         points = {p for g, s, n, _ in rows if g == value for p in range(s, s + n)}
-        assert found[value] == len(points)
+        assert measured[value] == len(points)
 
 
 _LABEL = st.sampled_from(["a", "b", "ProfilerStep#1"])

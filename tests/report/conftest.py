@@ -136,11 +136,11 @@ class StudyBuilder:
     def add(self, name: str, medians: list[float], *, steps: int = 20, **fields: object) -> Json:
         """A variant whose runs ended well, with these medians in ms."""
         runs = [self._run(name, repeat, median, steps) for repeat, median in enumerate(medians)]
-        found = [run["median_ms"] for run in runs]
-        low, high = (min(found) * 0.995, max(found) * 1.005) if len(found) > 1 else (None, None)
+        medians_ms = [run["median_ms"] for run in runs]
+        low, high = (min(medians_ms) * 0.995, max(medians_ms) * 1.005) if len(medians_ms) > 1 else (None, None)
         measured: Json = {
             "step_ms": {
-                "median": float(np.median(found)),
+                "median": float(np.median(medians_ms)),
                 "p95": float(max(run["p95_ms"] for run in runs)),
                 "low": low,
                 "high": high,
@@ -495,16 +495,16 @@ def _pages_in(folder: Path) -> dict[str, Path]:
 
 def _write_pages(folder: Path) -> None:
     made = _pages_in(folder)
-    found = {name: summarize([file])[0] for name, file in _traces(folder).items()}
-    summary = write(folder / "results" / "traces" / "mine" / "summary.json", found["trace"])
+    summaries = {name: summarize([file])[0] for name, file in _traces(folder).items()}
+    summary = write(folder / "results" / "traces" / "mine" / "summary.json", summaries["trace"])
     studies = {"study": broken_study, "gpu": gpu_study, "cpu": cpu_study, "matrix": matrix_study}
     comparisons = {name: build(folder / name / "results") for name, build in studies.items()}
-    write(comparisons["gpu"].parent / "boolean_mask" / "run0" / "summary.json", found["trace"])
+    write(comparisons["gpu"].parent / "boolean_mask" / "run0" / "summary.json", summaries["trace"])
     for name, comparison in comparisons.items():
         render_study(comparison, made[name])
     render_index([comparisons["study"]], made["index"], imported=[summary])
-    trace_page.write(found["trace"], made["trace"])
-    trace_page.write(found["cpu_trace"], made["cpu_trace"])
+    trace_page.write(summaries["trace"], made["trace"])
+    trace_page.write(summaries["cpu_trace"], made["cpu_trace"])
     cpu, gpu = (read(comparisons[name], Comparison) for name in ("cpu", "gpu"))
     write_text(made["results"], results_page.page_html(compare_results([("cpu.json", cpu), ("gpu.json", gpu)])))
     sides = read_sides([folder / "trace.json.gz"], [folder / "cpu_trace.json.gz"])
@@ -531,8 +531,8 @@ def narrow_boxes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     builder.step(1, 0, 100_000)
     for number in range(30):
         builder.op(f"aten::tiny_{number}", 3_000 * number, 100)
-    found, _ = summarize([builder.write(folder / "narrow.json.gz")])
-    trace_page.write(found, folder / "narrow.html")
+    summary, _ = summarize([builder.write(folder / "narrow.json.gz")])
+    trace_page.write(summary, folder / "narrow.html")
     return folder / "narrow.html"
 
 
@@ -579,19 +579,19 @@ def visit(tab_with: Callable[..., Any]) -> Iterator[Callable[..., tuple[Any, lis
         tab.mouse.move(0, 0)
         tab.set_viewport_size({"width": width, "height": 900})
         tab.emulate_media(color_scheme=scheme)
-        said: list[str] = []
-        asked: list[str] = []
+        messages: list[str] = []
+        requests: list[str] = []
         own = path.as_uri() + place
-        known = (own, path.as_uri(), "data:,")
+        own_addresses = (own, path.as_uri(), "data:,")
         for event, note in (
-            ("console", lambda message: said.append(message.text)),
-            ("pageerror", lambda error: said.append(str(error))),
-            ("request", lambda request: request.url in known or asked.append(request.url)),
+            ("console", lambda message: messages.append(message.text)),
+            ("pageerror", lambda error: messages.append(str(error))),
+            ("request", lambda request: request.url in own_addresses or requests.append(request.url)),
         ):
             tab.on(event, note)
             heard.append((tab, event, note))
         tab.goto(own)
-        return tab, said, asked
+        return tab, messages, requests
 
     yield opened
     leave()

@@ -64,7 +64,7 @@ def test_warnings_that_nothing_else_says_stand_below_the_table_of_variants(study
     assert "correction for" not in page
 
 
-def test_timed_steps_that_do_not_count_are_said(study_builder: Any) -> None:
+def test_timed_steps_that_do_not_count_are_mentioned(study_builder: Any) -> None:
     study_builder.add("base", [30.0, 30.0])
     late = study_builder.add("late", [30.0, 30.0])
     assert "timed steps per variant: 40<" in first_screen(load_study(study_builder.write()))
@@ -74,7 +74,7 @@ def test_timed_steps_that_do_not_count_are_said(study_builder: Any) -> None:
     assert "timed steps per variant: 38 to 40 (2 of 80 left out as still warming up)<" in screen
 
 
-def test_what_a_prediction_does_not_cover_is_said_only_where_no_sync_was_measured(study_builder: Any) -> None:
+def test_what_a_prediction_does_not_cover_is_mentioned_only_where_no_sync_was_measured(study_builder: Any) -> None:
     unknown = [{"op": "torch.compile", "reason": "not followed", "file": "t.py", "line": 3}]
     counts = {"measured_per_step": 0, "predicted_per_step": 0}
     for name, changes in (("base", {}), ("measured", {}), ("odd", {"predicted_per_step": 2})):
@@ -115,7 +115,7 @@ def test_of_many_variants_the_baseline_and_those_that_differ_most_are_shown(stud
     assert ">same0</text>" not in charts
 
 
-def test_what_is_about_the_method_stands_behind_what_was_found(study_builder: Any) -> None:
+def test_findings_about_the_method_come_last(study_builder: Any) -> None:
     study_builder.add("boolean_mask", [100.0], ratio={"value": 1.0, "verdict": "baseline"})
     study_builder.comparison["findings"] = [a_finding("noise"), a_finding("sync_bound", 5)]
     study = load_study(study_builder.write())
@@ -227,14 +227,14 @@ def test_a_bar_that_is_mostly_the_profiler_s_does_not_shorten_the_others(study_b
 
 def test_advice_begins_with_what_to_do_and_where_and_the_rest_is_folded(study_builder: Any) -> None:
     source = {"file": "lab/losses.py", "line": 57}
-    told = {
+    at_source = {
         "claim": "it waits at lab/losses.py:57",
         "advice": "Keep `x` on the device. It is read later.",
         "source": source,
     }
     elsewhere = {"claim": "two places wait", "advice": "Replace both.", "source": source}
     study_builder.add("boolean_mask", [100.0], ratio={"value": 1.0, "verdict": "baseline"}, samples_per_step=32)
-    study_builder.comparison["findings"] = [a_finding("sync", 5) | told, a_finding("both", 4) | elsewhere]
+    study_builder.comparison["findings"] = [a_finding("sync", 5) | at_source, a_finding("both", 4) | elsewhere]
     screen = str(first_screen(load_study(study_builder.write())))
     first, second = re.findall(r"<details>\s*<summary>(.*?)</summary>", screen)[:2]
     gain = ' <b class="nowrap">Saves at most {}.00 ns per step</b>'

@@ -50,17 +50,17 @@ def study_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 
 def opened(visit: Any, page: Path, size: tuple[int, int]) -> Any:
-    tab, said, _ = visit(page, size[0])
+    tab, messages, _ = visit(page, size[0])
     tab.set_viewport_size({"width": size[0], "height": size[1]})
-    assert said == []
+    assert messages == []
     return tab
 
 
 def foot(tab: Any, selector: str, at: int = 0) -> float:
     """How far down an element ends, px; -1 is the last of those."""
-    found = tab.locator(selector).nth(at)
-    assert found.is_visible()
-    box = found.bounding_box()
+    element = tab.locator(selector).nth(at)
+    assert element.is_visible()
+    box = element.bounding_box()
     return float(box["y"] + box["height"])
 
 

@@ -23,8 +23,8 @@ def violations(tab: Any) -> list[str]:
     axe = pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
     tab.evaluate("document.querySelectorAll('details').forEach((block) => { block.open = true; })")
     tab.evaluate((files(axe) / "axe.min.js").read_text(encoding="utf-8"))
-    found = tab.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
-    return [f"{v['id']} ({v['impact']}): {v['nodes'][0]['html']}" for v in found if v["impact"] != "minor"]
+    broken = tab.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
+    return [f"{v['id']} ({v['impact']}): {v['nodes'][0]['html']}" for v in broken if v["impact"] != "minor"]
 
 
 @pytest.mark.parametrize(("name", "width", "scheme"), PAGES)

@@ -90,7 +90,7 @@ def test_the_parts_of_a_step_are_the_gpus_where_there_is_one(make_study: MakeStu
     assert labels[1] == ["data", "forward", "loss", "backward", "optimizer"]
 
 
-def test_the_index_tells_what_each_study_found(make_study: MakeStudy) -> None:
+def test_the_index_shows_each_study_s_result(make_study: MakeStudy) -> None:
     whole, broken = load_index([make_study("cpu"), make_study("broken")])
     assert (whole.href, whole.problems, whole.scale) == ("masked_loss.html", (), "cpu")
     assert whole.machine == "Intel Xeon Platinum 8488C, no GPU"

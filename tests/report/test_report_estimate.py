@@ -112,15 +112,15 @@ def test_with_a_gpu_its_measured_times_lead_and_the_estimate_stands_folded_besid
 
 def test_without_a_gpu_headline_and_advice_follow_the_estimates(estimated: Any) -> None:
     study = estimated({"base": (20, 30), "fast": (5, 9)})
-    found = verdict_of(study)
+    verdict = verdict_of(study)
     assert first_screen(study).count("is estimated to be the fastest") == 1
     words = (
         "On H100 `fast` is estimated to be the fastest, 2.2 to 6.0 times as fast as `base`: 5.0 ms to 9.0 ms per step "
         "instead of 20 ms to 30 ms."
     )
-    assert (found.sentence, found.use, found.tone) == (words, "fast", "good")
-    assert found.advice.startswith("Use `fast` instead of `base`: set `loss=fast`.")
-    assert "This is estimated for H100; measure on a GPU: `snakemake" in found.advice
+    assert (verdict.sentence, verdict.use, verdict.tone) == (words, "fast", "good")
+    assert verdict.advice.startswith("Use `fast` instead of `base`: set `loss=fast`.")
+    assert "This is estimated for H100; measure on a GPU: `snakemake" in verdict.advice
 
 
 def test_a_baseline_that_is_estimated_to_be_the_fastest_is_kept(estimated: Any) -> None:
@@ -130,12 +130,12 @@ def test_a_baseline_that_is_estimated_to_be_the_fastest_is_kept(estimated: Any) 
 
 def test_of_variants_that_are_all_faster_than_the_baseline_the_simplest_is_named(estimated: Any) -> None:
     study = estimated({"base": (490, 1500), "concat": (38, 75), "padding": (35, 67), "slow": (90, 99)})
-    found = verdict_of(study)
-    assert found.sentence == (
+    verdict = verdict_of(study)
+    assert verdict.sentence == (
         "On H100 `concat` is estimated to be 6.5 to 39 times as fast as `base`: 38 ms to 75 ms per step instead of "
         "490 ms to 1.5 s. `padding` cannot be told from it (the estimates overlap)."
     )
-    assert found.advice.startswith("Use `concat` instead of `base`: set `loss=concat`.")
+    assert verdict.advice.startswith("Use `concat` instead of `base`: set `loss=concat`.")
 
 
 @pytest.mark.parametrize(
@@ -165,14 +165,14 @@ def test_the_limit_of_a_step_is_the_reason_only_where_the_other_variant_has_less
 
 
 def test_where_bands_overlap_no_difference_can_be_estimated(estimated: Any) -> None:
-    found = verdict_of(estimated({"base": (20, 30), "fast": (15, 20)}))
-    assert found.sentence.startswith("The estimate for H100 cannot tell the variants apart")
-    assert "Use" not in found.advice
+    verdict = verdict_of(estimated({"base": (20, 30), "fast": (15, 20)}))
+    assert verdict.sentence.startswith("The estimate for H100 cannot tell the variants apart")
+    assert "Use" not in verdict.advice
 
 
 def test_a_variant_without_a_band_leaves_the_fastest_open(estimated: Any) -> None:
-    found = verdict_of(estimated({"base": (20, 30), "fast": (None, None)}))
-    assert found.sentence == "No fastest variant can be named for H100: `fast` cannot be estimated."
+    verdict = verdict_of(estimated({"base": (20, 30), "fast": (None, None)}))
+    assert verdict.sentence == "No fastest variant can be named for H100: `fast` cannot be estimated."
 
 
 def test_a_compiled_variant_has_no_step_time_and_no_winner_over_it(estimated: Any, study_builder: Any) -> None:
@@ -197,8 +197,8 @@ def test_a_compiled_variant_has_no_step_time_and_no_winner_over_it(estimated: An
 
 
 def test_with_a_gpu_the_verdict_is_of_what_was_measured(estimated: Any) -> None:
-    found = verdict_of(estimated({"base": (20, 30), "fast": (5, 9)}, gpu="NVIDIA H100 80GB HBM3"))
-    assert "estimated" not in found.sentence + found.advice
+    verdict = verdict_of(estimated({"base": (20, 30), "fast": (5, 9)}, gpu="NVIDIA H100 80GB HBM3"))
+    assert "estimated" not in verdict.sentence + verdict.advice
 
 
 def test_where_all_estimates_are_alike_the_measured_times_lead(estimated: Any) -> None:

@@ -37,7 +37,7 @@ def row(page: str, variant: str) -> dict[str, str]:
     return {label: text_of(cell).strip() for label, cell in [("Variant", heading), *by_label]}
 
 
-def test_steps_of_different_numbers_of_samples_are_told_apart(study_builder: Any) -> None:
+def test_numbers_of_samples_that_differ_are_shown(study_builder: Any) -> None:
     study_builder.add("small", [20.0, 20.0], samples_per_step=8)
     study_builder.add("large", [50.0, 50.0], samples_per_step=32)
     table = sections.variants(load_study(study_builder.write()))
@@ -92,7 +92,7 @@ def test_a_variant_that_differs_is_never_called_faster_without_that_mark(make_st
 
 
 def test_a_variant_whose_network_differs_says_so() -> None:
-    found = fill(
+    equivalence = fill(
         Equivalence,
         {
             "status": "differs",
@@ -103,7 +103,7 @@ def test_a_variant_whose_network_differs_says_so() -> None:
             "tolerance": {"loss": 1e-5, "gradient": 1e-4, "predictions": 0.1, "parameters": 0.1},
         },
     )
-    assert [name for name, *_, out in errors_to_reference(found) if out] == ["predictions"]
+    assert [name for name, *_, out in errors_to_reference(equivalence) if out] == ["predictions"]
 
 
 def test_an_error_that_is_not_finite_was_measured(make_study: MakeStudy) -> None:
@@ -130,14 +130,14 @@ def test_failed_variants_are_marked_with_their_last_log_lines(make_study: MakeSt
     assert "step 3\nstep 4</pre>" in page
 
 
-def test_a_run_that_never_started_is_not_told_as_an_error(make_study: MakeStudy) -> None:
+def test_a_run_that_never_started_is_not_shown_as_an_error(make_study: MakeStudy) -> None:
     study = load_study(make_study("broken"))
     never = next(variant for variant in study.variants if variant.name == "never")
     assert endings(never) == []
     assert row(sections.variants(study), "never")["Runs"] == "not run"
 
 
-def test_a_failed_equivalence_check_is_told(study_builder: Any) -> None:
+def test_a_failed_equivalence_check_is_shown(study_builder: Any) -> None:
     check = {
         "status": "failed",
         "failure": {
@@ -172,7 +172,7 @@ def test_a_broken_gate_is_named(study_builder: Any) -> None:
     assert "expected at most 0: own.py:3" in page
 
 
-def test_without_gates_nothing_is_said_of_them(make_study: MakeStudy) -> None:
+def test_without_gates_the_page_does_not_mention_them(make_study: MakeStudy) -> None:
     assert "Gates" not in sections.variants(load_study(make_study("cpu")))
 
 
@@ -260,10 +260,10 @@ def test_findings_carry_evidence_advice_and_counter_check(make_study: MakeStudy)
 def test_provenance_gives_the_command_of_the_study_with_its_repeats(make_study: MakeStudy) -> None:
     path = make_study("single")
     page = text_of(sections.provenance(load_study(path), path))
-    said = (
+    command = (
         "snakemake --snakefile STEPTRACE/Snakefile --cores all --config &#39;studies=[single]&#39; scale=cpu repeats=1"
     )
-    assert said in page
+    assert command in page
     assert "in the folder that contains results/" in page
     (path.parents[2] / "Snakefile").touch()
     page = text_of(sections.provenance(load_study(path), path))
@@ -355,11 +355,11 @@ def test_no_number_of_a_page_is_null_or_nan(make_study: MakeStudy, study: str) -
 
 
 def test_findings_of_one_rule_share_its_advice_and_the_worst_severity() -> None:
-    def found(variant: str, severity: str) -> dict[str, object]:
+    def noise(variant: str, severity: str) -> dict[str, object]:
         shared = {"rule": "noise", "advice": "Free the machine.", "counter_check": "Look at the plot."}
         return {**shared, "variant": variant, "severity": severity, "claim": "uneven", "cost_ns_per_step": None}
 
-    page = sections.findings([fill(Finding, found("a", "warning")), fill(Finding, found("b", "high"))])
+    page = sections.findings([fill(Finding, noise("a", "warning")), fill(Finding, noise("b", "high"))])
     assert page.count("Free the machine.") == 1
     assert 'class="finding high"' in page
     assert "a , b : uneven" in text_of(page)  # the same of both, said once
@@ -383,7 +383,7 @@ def test_a_claim_starts_as_a_sentence_does_but_names_stay(claim, shown):
 def test_a_page_of_200_variants_stays_small(study_builder: Any, tmp_path: Path) -> None:
     """Without trace views, which are 24 at most; what most variants share is said once, and the rest is left out."""
     labels = ("forward", "backward", "mask", "calc loss", "non_zero", "unique", "numel", "optimizer")
-    found = [
+    sites = [
         {**SITE, "line": line, "op": "aten::nonzero", "kind": "d2h_copy", "count_per_step": 1} for line in range(6)
     ]
     for number in range(200):
@@ -393,7 +393,7 @@ def test_a_page_of_200_variants_stays_small(study_builder: Any, tmp_path: Path) 
             ratio={"value": 1.01, "low": 0.98, "high": 1.03, "verdict": "undecided" if number else "baseline"},
             trace=traced(1, **dict.fromkeys(labels, 0.4)),
             syncs={"measured_per_step": None, "predicted_per_step": 6},
-            predicted_sites=found[:5] if number == 7 else found,
+            predicted_sites=sites[:5] if number == 7 else sites,
             baseline="variant_000",
         )
     study_builder.comparison["baseline"] = "variant_000"
@@ -405,12 +405,12 @@ def test_a_page_of_200_variants_stays_small(study_builder: Any, tmp_path: Path) 
     assert "480 more runs ended well" in words
 
 
-def test_of_many_variants_with_one_finding_the_first_are_told_of_and_the_others_named(study_builder: Any) -> None:
-    found = [
+def test_of_many_variants_with_one_finding_the_first_are_shown_and_the_others_named(study_builder: Any) -> None:
+    uneven = [
         {"rule": "noise", "severity": "info", "claim": f"uneven {n}", "advice": "Free the machine.", "variant": f"v{n}"}
         for n in range(9)
     ]
-    study_builder.comparison["findings"] = found
+    study_builder.comparison["findings"] = uneven
     study_builder.add("v0", [20.0])
     page = text_of(findings(load_study(study_builder.write()).findings))
     assert page.count(": uneven ") == 6

@@ -21,12 +21,12 @@ EVERYTHING = """() => {
 def test_all_that_can_be_clicked_works_without_an_error_or_a_request(
     visit: Any, pages: dict[str, Path], name: str, width: int, scheme: str
 ) -> None:
-    tab, said, asked = visit(pages[name], width, scheme)
+    tab, messages, requests = visit(pages[name], width, scheme)
     assert tab.evaluate(EVERYTHING) > 0
     assert tab.evaluate(EVERYTHING) > 0
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     assert tab.locator("h1").count() == 1
-    assert (said, asked) == ([], [])
+    assert (messages, requests) == ([], [])
 
 
 #: The section with the table of all variants, folded or not.
@@ -36,14 +36,14 @@ UNFOLD = "document.querySelectorAll('details').forEach((one) => { one.open = tru
 
 
 def test_rows_are_filtered(visit: Any, pages: dict[str, Path]) -> None:
-    tab, said, _ = visit(pages["matrix"], 1440, "light")
+    tab, messages, _ = visit(pages["matrix"], 1440, "light")
     tab.evaluate(UNFOLD)
     tools = tab.locator(f"{VARIANTS} .scroll + .table-tools").first
     tools.get_by_label("Filter the rows").fill("ignore_index")
     assert tools.get_by_role("status").inner_text() == "3 of 12 rows"
     assert not tab.locator(f"{VARIANTS} tbody > tr", has_text="sort-").first.is_visible()
     assert tab.locator(f"{VARIANTS} tbody > tr", has_text="ignore_index").first.is_visible()
-    assert said == []
+    assert messages == []
 
 
 #: A cell of what a sync costs.
@@ -106,8 +106,8 @@ def test_a_link_leads_to_a_finding_a_variant_or_a_site_and_unfolds_it(
 
 
 def test_the_index_opens_without_an_error_or_an_outside_request(visit: Any, pages: dict[str, Path]) -> None:
-    tab, said, asked = visit(pages["index"], 390)
-    assert (said, asked) == ([], [])
+    tab, messages, requests = visit(pages["index"], 390)
+    assert (messages, requests) == ([], [])
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390
 
 
@@ -117,14 +117,14 @@ def test_names_of_145_characters_without_a_break_do_not_widen_the_page(
 ) -> None:
     long = "x" * 145
     place = {"file": f"/{long}/{long}.py", "function": long, "op": long, "label": long, "code": long, "line": 1}
-    found = {
+    fields = {
         "hypothesis": long,
         "predicted_sites": [{**place, "count_per_step": 2}],
         "syncs": {"predicted_per_step": 2},
         "noise": {"iqr_over_median": 0.2, "warnings": [long]},
     }
     for name in (long, f"{long}2"):
-        study_builder.add(name, [20.0, 21.0], **found)
+        study_builder.add(name, [20.0, 21.0], **fields)
     study_builder.comparison["findings"] = [
         {"rule": long, "severity": "high", "variant": long, "claim": long, "advice": long, "evidence": [long]}
     ]
@@ -136,7 +136,7 @@ def test_names_of_145_characters_without_a_break_do_not_widen_the_page(
 def test_a_head_that_is_a_defined_term_shows_its_meaning_when_focused_and_hides_it_on_escape(
     visit: Any, pages: dict[str, Path]
 ) -> None:
-    tab, said, _ = visit(pages["study"], 1280)
+    tab, messages, _ = visit(pages["study"], 1280)
     head = tab.locator("table.result th.term", has_text="Step time").first
     head.focus()
     assert tab.locator("#tip").is_visible()
@@ -147,7 +147,7 @@ def test_a_head_that_is_a_defined_term_shows_its_meaning_when_focused_and_hides_
     head.focus()
     tab.keyboard.press("Escape")
     assert not tab.locator("#tip").is_visible()
-    assert said == []
+    assert messages == []
 
 
 def test_hostile_data_does_nothing(visit: Any, pages: dict[str, Path]) -> None:

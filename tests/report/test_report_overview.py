@@ -46,7 +46,7 @@ def test_the_first_recommendations_are_of_different_rules_and_lead_to_the_findin
         for n, rule in enumerate(["sync", "sync", "input", "launches", "memory"])
     ]  # fmt: skip
     study = load_study(study_builder.write())
-    assert [found.claim for found in recommended(study.findings)] == ["claim 0", "claim 2", "claim 3"]
+    assert [finding.claim for finding in recommended(study.findings)] == ["claim 0", "claim 2", "claim 3"]
     html = first_screen(study)
     assert "advice 2" in html
     assert "Saves at most 9.00 ms per step" in html

@@ -276,7 +276,7 @@ def test_a_page_without_steps_speaks_of_none(tmp_path: Path) -> None:
     assert "All of the trace, 9.00 ms." in words
 
 
-def test_one_sync_is_said_in_the_singular(tmp_path: Path) -> None:
+def test_one_sync_is_in_the_singular(tmp_path: Path) -> None:
     assert "1 sync per step." in text_of(written(tmp_path, trace(syncs={**trace()["syncs"], "per_step": 1.0})))
 
 
@@ -322,11 +322,11 @@ def test_the_first_screen_says_what_the_record_is_of(tmp_path: Path) -> None:
     assert "Python stacks were recorded: they slow the host, so idle time is an upper bound." in before
     assert "probably inference" in before
     many = text_of(written(tmp_path, trace(steps=[step] * 3, training=True, unprofiled_step_ns=9_000_000, **stacks)))
-    for said in ("untypical", "Python stacks were", "probably inference"):
-        assert said not in many
+    for remark in ("untypical", "Python stacks were", "probably inference"):
+        assert remark not in many
 
 
-def test_what_the_headline_says_is_not_said_twice(tmp_path: Path) -> None:
+def test_warnings_do_not_repeat_the_headline(tmp_path: Path) -> None:
     raw = without_gpu()
     raw["quality"]["warnings"] = ["no GPU activity: GPU figures were not measured"]
     words = text_of(written(tmp_path, raw))
@@ -337,8 +337,8 @@ def test_what_the_headline_says_is_not_said_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize("raw", [trace(), without_gpu()])
 def test_what_to_do_first_stands_there_or_that_there_is_nothing(tmp_path: Path, raw: Json) -> None:
     assert "What to do first No findings" in text_of(written(tmp_path, raw))
-    found = [a_finding("info", "small", None)]
-    assert "What to do first mend small It is small" in text_of(written(tmp_path, {**raw, "findings": found}))
+    small = [a_finding("info", "small", None)]
+    assert "What to do first mend small It is small" in text_of(written(tmp_path, {**raw, "findings": small}))
 
 
 def test_findings_stand_behind_the_overview_and_what_has_nothing_to_show_in_one_line(tmp_path: Path) -> None:
@@ -454,8 +454,8 @@ def test_a_page_without_a_gpu_begins_with_what_was_measured_and_what_is_predicte
         assert heading not in words[: words.index("Overview")]
     (view,) = build(summary_of(raw))
     predicted = {"total": 3, "sites": [], "unknown": []}
-    said = headline(view, (predicted, [fill(Estimate, an_estimate(0.12, 0.48))]))
-    assert said.endswith("Predicted for a GPU: 3 syncs per step, 120 µs to 480 µs on H100.")
+    line = headline(view, (predicted, [fill(Estimate, an_estimate(0.12, 0.48))]))
+    assert line.endswith("Predicted for a GPU: 3 syncs per step, 120 µs to 480 µs on H100.")
 
 
 def test_without_a_gpu_the_lines_of_predicted_syncs_are_what_to_do_first(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_a_sync_within_a_capture_breaks_it() -> None:
         numbers.sum().item()
 
 
-def test_memory_runs_out_where_it_is_said_to() -> None:
+def test_memory_runs_out_at_the_set_size() -> None:
     torch.cuda.set_per_process_memory_fraction(0.01)
     try:
         with pytest.raises(torch.cuda.OutOfMemoryError):

@@ -93,18 +93,18 @@ def test_one_run_gives_a_ratio_without_interval(counts: tuple[int, int]) -> None
 def test_one_run_beside_others_whose_rounds_differ_gives_no_interval(baseline: str) -> None:
     rounds = np.array([0.0, 0.5, 1.0])
     medians = {"b": exp(0.0), "c": exp(*rounds), "d": exp(*(rounds - [0.05, 0.051, 0.049]))}
-    found = ratios(medians, baseline)
-    assert {name: ratio.low is None for name, ratio in found.items()} == (
+    by_name = ratios(medians, baseline)
+    assert {name: ratio.low is None for name, ratio in by_name.items()} == (
         {"c": True, "d": True} if baseline == "b" else {"b": True, "d": False}
     )
 
 
 def test_times_without_any_spread() -> None:
     medians = {"b": by_repeat(2.0, 2.0), "same": by_repeat(2.0, 2.0), "half": by_repeat(1.0, 1.0)}
-    found = ratios(medians, "b")
-    assert (found["same"].value, found["same"].p_value) == (1.0, 1.0)
-    assert (found["half"].low, found["half"].value, found["half"].high) == pytest.approx((2.0, 2.0, 2.0))
-    assert found["half"].p_value == 0.0
+    by_name = ratios(medians, "b")
+    assert (by_name["same"].value, by_name["same"].p_value) == (1.0, 1.0)
+    assert (by_name["half"].low, by_name["half"].value, by_name["half"].high) == pytest.approx((2.0, 2.0, 2.0))
+    assert by_name["half"].p_value == 0.0
 
 
 @given(runs_of_two)
@@ -237,10 +237,10 @@ def test_iqr_over_median_is_that_within_runs() -> None:
 def test_a_variant_far_noisier_than_the_rest_does_not_hide_what_they_show() -> None:
     spread = {"base": [0, 0.01, -0.01], "fast": [-0.35, -0.36, -0.355], "wild": [0.3, -0.4, 0]}
     medians = {name: {k: float(np.exp(v)) for k, v in enumerate(values)} for name, values in spread.items()}
-    found = ratios(medians, "base")
-    assert found["fast"].p_value is not None
-    assert found["fast"].p_value < 1e-4
-    assert (found["wild"].p_value or 0) > 0.05
+    by_name = ratios(medians, "base")
+    assert by_name["fast"].p_value is not None
+    assert by_name["fast"].p_value < 1e-4
+    assert (by_name["wild"].p_value or 0) > 0.05
 
 
 def test_variants_without_any_spread_are_compared() -> None:

@@ -141,7 +141,7 @@ def test_broken_files_say_what_is_wrong(tmp_path: Path, name: str) -> None:
     assert error.value.where == str(path)
 
 
-def test_an_export_after_the_schedule_began_anew_is_told_how_to_export(tmp_path: Path) -> None:
+def test_the_error_for_an_export_after_the_schedule_began_anew_says_how_to_export(tmp_path: Path) -> None:
     builder = TraceBuilder()
     builder.frame("torch/profiler/profiler.py(1139): stop", 0, 90_000)
     builder.call("cudaDeviceSynchronize", 10_000, 5_000)

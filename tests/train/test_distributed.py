@@ -214,7 +214,7 @@ def test_a_start_without_torchrun_says_how(make_config, monkeypatch):
         ranks_of(make_config(TWO_RANKS))
 
 
-def test_a_rank_without_a_gpu_is_told_before_it_trains(make_config, monkeypatch):
+def test_more_ranks_than_gpus_are_an_error_before_training(make_config, monkeypatch):
     for name, value in (("WORLD_SIZE", "2"), ("RANK", "1"), ("LOCAL_RANK", "1")):
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)

@@ -301,7 +301,7 @@ def test_an_error_at_the_tolerance_passes_and_above_it_does_not(held):
     assert verdict_on([case(), case(**{held: 1.01 * ALLOWED[held]})])["status"] == "differs"
 
 
-def test_the_case_that_is_told_is_the_one_nearest_to_its_tolerance():
+def test_the_reported_case_is_the_one_nearest_to_its_tolerance():
     tight = Case("tight", 1.0, 1.0, dict.fromkeys(HELD, 1e-6), dict.fromkeys(HELD, 1e-6))
     verdict = verdict_on([case(loss=5e-6), tight])
     assert (verdict["loss_rel_err"], verdict["tolerance"]["loss"]) == (1e-6, 1e-6)

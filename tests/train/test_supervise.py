@@ -139,7 +139,7 @@ def running(tmp_path, out):
     ("killed", "number"),
     [("parent", signal.SIGKILL), ("supervisor", signal.SIGTERM), ("supervisor", signal.SIGINT)],
 )
-def test_a_supervisor_that_is_told_to_end_or_has_no_parent_leaves_neither_process_nor_status(
+def test_a_supervisor_that_is_terminated_or_has_no_parent_leaves_neither_process_nor_status(
     running, out, killed, number
 ):
     os.kill(running[killed], number)

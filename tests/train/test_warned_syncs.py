@@ -68,7 +68,7 @@ def test_a_warning_outside_any_operator_has_the_line_of_its_call():
     )
 
 
-def test_filters_are_as_before_and_other_warnings_are_told():
+def test_filters_are_as_before_and_other_warnings_are_shown():
     before, shown = list(warnings.filters), warnings.showwarning
     with pytest.warns(UserWarning, match="something else"), SyncWatcher("wait").step():
         warnings.warn("something else", stacklevel=1)

@@ -83,7 +83,7 @@ def test_failures_leave_a_page_an_exit_code_and_are_all_that_runs_next(project, 
     assert "Nothing to be done" in project.run().stdout
 
 
-def test_a_broken_gate_trains_nothing_and_is_said_again_without_running_anything(project):
+def test_a_broken_gate_trains_nothing_and_is_reported_again_without_running_anything(project):
     project.write(
         "config/workflow.yaml",
         "studies: [tiny]\nrepeats: 2\nscale: cpu\ngates: {tiny: {other: {equivalence.status: {equals: differs}}}}\n",

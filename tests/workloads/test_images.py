@@ -98,7 +98,7 @@ def test_a_full_disk_is_an_error_and_not_the_end_of_the_process(tmp_path, monkey
     assert [path.name for path in tmp_path.iterdir()] == ["2x16-v1"]
 
 
-def test_mistakes_are_told(folder, tmp_path):
+def test_mistakes_are_errors(folder, tmp_path):
     with pytest.raises(TrainError, match="png or array"):
         images(folder, stored="jpeg")
     (tmp_path / "file").touch()
