@@ -93,7 +93,7 @@ def test_with_a_gpu_its_measured_times_lead_and_the_estimate_stands_folded_besid
     }
     screen = first_screen(replace(study, variants=tuple(replace(v, **figures) for v in study.variants)))
     assert "CPU check" not in screen
-    assert screen.index("Where a step goes") < screen.index("runs per variant") < screen.index("Estimate for H100")
+    assert screen.index("Step time with") < screen.index("runs per variant") < screen.index("Estimate for H100")
     folded = screen[screen.index("Estimate for H100") :]
     assert folded.startswith(
         "Estimate for H100 beside what was measured: step times are 1.00 to 6.00 times the estimated ones</summary>"
@@ -191,8 +191,8 @@ def test_a_compiled_variant_has_no_step_time_and_no_winner_over_it(estimated: An
     )
     screen = first_screen(study)
     assert screen.count("not estimated") == 1
-    assert "compiled at t.py:3" in screen  # the reason, below
-    assert '<td class="num">unknown<' in screen  # its syncs: not 0
+    assert 'compiled at t.<span class="nowrap">py:3</span>' in screen  # the reason, below
+    assert '<td class="num" data-label="Syncs">unknown<' in screen  # its syncs: not 0
     assert "1.00 GiB, fits (without torch.compile)" in screen
 
 

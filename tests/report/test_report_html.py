@@ -428,3 +428,10 @@ def test_a_line_s_number_stays_with_its_file() -> None:
 def test_sentences_are_parted_by_spaces(make_study: MakeStudy, study: str) -> None:
     page = re.sub(r"<title>.*?</title>|</?(?:span|b|code|a|wbr)\b[^>]*>", "", all_parts(make_study(study)))
     assert re.findall(r"[a-z)%][.;:][A-Z][a-z]+", re.sub(r"<[^>]+>", "\n", page)) == []
+
+
+@pytest.mark.parametrize("name", ["study", "gpu", "cpu", "trace", "results", "diff"])
+def test_every_table_is_the_one_component(pages: dict[str, Path], name: str) -> None:
+    tables = re.findall(r"<table[^>]*>", pages[name].read_text(encoding="utf-8"))
+    assert tables
+    assert all('class="compact sortable' in table for table in tables)

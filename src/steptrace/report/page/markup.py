@@ -41,6 +41,11 @@ class Html(Markup):
         return str(self)
 
 
+def badge(word: str, tone: str = "") -> Html:
+    """A word on a coloured ground; without a `tone` the word is its class."""
+    return Html('<span class="badge {}">{}</span>').format(tone or word.replace(" ", "-"), word)
+
+
 def inline_code(text: str) -> Markup:
     """Escaped text with `backticks` turned into code; no line break within the end of `folder/file.py:123`."""
     return Markup(_FILE_LINE.sub(_UNBROKEN, _BACKTICKS.sub(r"<code>\1</code>", str(escape(text)))))
@@ -129,7 +134,7 @@ def _environment() -> jinja2.Environment:
         share=fmt.share,
     )
     environment.globals.update(page_globals())
-    environment.globals.update(definitions=definitions, fmt=fmt, Anchors=Anchors)
+    environment.globals.update(definitions=definitions, fmt=fmt, Anchors=Anchors, badge=badge)
     environment.globals.update(not_measured=Markup('<span class="null">not measured</span>'))
     return environment
 

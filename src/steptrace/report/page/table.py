@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from markupsafe import Markup
 
@@ -14,7 +14,7 @@ from steptrace.report.page.definitions import Definition
 from steptrace.report.page.markup import Anchors, Html, breakable, inline_code, place, render, short_place, unplaced
 from steptrace.report.page.parts import Explained
 
-_NOT_MEASURED: Final = Markup('<span class="null">{}</span>').format(fmt.NOT_MEASURED)
+NOT_MEASURED: Final = Html('<span class="null">{}</span>').format(fmt.NOT_MEASURED)
 #: A meaning of no more words repeats its heading.
 _FEW_WORDS: Final = 3
 #: Items of a list in a cell.
@@ -31,43 +31,77 @@ Unit = str | Callable[[float], str] | None
 class Figure:
     """A column: figures by the names of rows; `unit` is one of `fmt.with_unit`, or makes words of a number.
 
-    `absent` is what a row without a figure says.
+    `absent` is what a row without a figure says, `look` a class of its cells, `label` what a phone says before each in
+    the place of the heading, and `foot` stands below the column, such as the axis of its pictures.
     """
 
     heading: str
     values: Mapping[str, Value]
     unit: Unit = None
     absent: str = fmt.NOT_MEASURED
+    look: str = ""
+    label: str | None = None
+    foot: str = ""
+
+
+class Head(NamedTuple):
+    """The head of a column, and what all of its cells have."""
+
+    words: str
+    number: bool = False
+    look: str = ""
+    label: str = ""
+    foot: str = ""
+
+    @property
+    def classes(self) -> str:
+        """The classes of its cells."""
+        return " ".join(filter(None, ["num" if self.number else "", self.look]))
 
 
 def figures_table(
-    head: str, rows: Mapping[str, str], figures: Sequence[Figure], ids: Mapping[str, str] | None = None
+    head: str,
+    rows: Mapping[str, str],
+    figures: Sequence[Figure],
+    ids: Mapping[str, str] | None = None,
+    *,
+    look: str = "",
+    looks: Mapping[str, str] | None = None,
 ) -> Html:
     """Rows by name, each with what the page calls it, and these figures of each; a column without any is left out.
 
-    `ids` are those of rows that a link leads to.
+    `ids` are those of rows that a link leads to, `look` and `looks` the classes of the table and of rows.
     """
     kept = [figure for figure in figures if any(figure.values.get(name) is not None for name in rows)]
-    words = [any(isinstance(value, str) for value in figure.values.values()) for figure in kept]
-    return _table(
-        [(head, False), *((figure.heading, not text) for figure, text in zip(kept, words, strict=True))],
-        [
-            (ids[name] if ids else "", [{"text": label}, *(_figure(f, name) for f in kept)])
-            for name, label in rows.items()
-        ],
-    )
+    cells = [
+        (ids[name] if ids else "", [{"text": label}, *(_figure(f, name) for f in kept)]) for name, label in rows.items()
+    ]
+    return _table([Head(head), *map(_head, kept)], cells, look=look, looks=[(looks or {}).get(name) for name in rows])
+
+
+def _head(figure: Figure) -> Head:
+    words = any(isinstance(value, str) for value in figure.values.values())
+    label = figure.heading if figure.label is None else figure.label
+    return Head(figure.heading, not words, figure.look, label, figure.foot)
 
 
 def text_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Html:
     """Rows of cells that are words already."""
     return _table(
-        [(head, False) for head in heads],
-        [("", [{"text": _NOT_MEASURED if text == fmt.NOT_MEASURED else text} for text in row]) for row in rows],
+        [Head(head, label=head) for head in heads],
+        [("", [{"text": NOT_MEASURED if text == fmt.NOT_MEASURED else text} for text in row]) for row in rows],
     )
 
 
-def _table(heads: Sequence[tuple[str, bool]], rows: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> Html:
-    return render("page/table", heads=heads, rows=rows, most=len(rows), count=len(rows), silent="")
+def _table(
+    heads: Sequence[Head],
+    rows: Sequence[tuple[str, Sequence[Mapping[str, Any]]]],
+    *,
+    notes: Sequence[str] = (),
+    look: str = "",
+    looks: Sequence[str | None] = (),
+) -> Html:
+    return render("page/table", heads=heads, rows=rows, notes=notes, look=look, looks=looks or [None] * len(rows))
 
 
 def _figure(figure: Figure, row: str) -> dict[str, Any]:
@@ -104,15 +138,10 @@ def listing(
     columns = [per_step(column) if steps else column for column in columns]
     anchors = Anchors()
     ids = [anchor and anchor + anchors.of(_place_text(row).removeprefix("…/")) for row in rows[:most]]
-    html = render(
-        "page/table",
-        heads=[(column.heading, column.is_number and not column.is_key) for column in columns],
-        rows=[
-            (id_, [cell(row, column, words, steps) for column in columns]) for id_, row in zip(ids, rows, strict=False)
-        ],
-        most=most,
-        count=len(rows),
-        silent=silent,
+    html = _table(
+        [Head(c.heading, c.is_number and not c.is_key, label=c.heading) for c in columns],
+        [(id_, [cell(row, column, words, steps) for column in columns]) for id_, row in zip(ids, rows, strict=False)],
+        notes=[f"{most} of {len(rows)}; summary.json lists more."] * (len(rows) > most) + [silent] * bool(silent),
     )
     return Explained(html, meanings(type(rows[0]), columns, columns[0].heading.lower()))
 
@@ -202,7 +231,7 @@ def _text(row: Document, column: Column, value: object) -> str | Markup:
     if column.name == "file":
         return _place_cell(row)
     if value is None:
-        return _NOT_MEASURED if column.is_number else Markup('<span class="null">none</span>')
+        return NOT_MEASURED if column.is_number else Markup('<span class="null">none</span>')
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):

@@ -4,8 +4,8 @@ On a machine without a GPU it leads the page, and says which variant is faster w
 was measured it stands folded below what to do, beside the measured figures and with the ratio to them.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
@@ -22,21 +22,11 @@ from steptrace.findings.estimated import (
     step_words,
 )
 from steptrace.report.draw.cells import Scale, interval_cell, time_axis
-from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.markup import Html, breakable, render
 from steptrace.report.page.table import Figure, figures_table
 
-
-@dataclass(frozen=True)
-class EstimateRow:
-    """A variant on one GPU, in words; `busy` is empty where it is not estimated."""
-
-    variant: VariantResult
-    estimate: Estimate
-    step: str
-    bar: InlineSvg | None
-    busy: str
-    memory: str
+_LIMITS: Final = {"memory": "memory bandwidth"}
+_NOTE: Final = Html('{}<span class="note">{}</span>')
 
 
 def estimate(study: Comparison) -> Html:
@@ -46,39 +36,85 @@ def estimate(study: Comparison) -> Html:
     return render(
         "study/estimate",
         tables=[
-            (gpu, estimated_sentence(study, gpu), *_rows(study, gpu), len(study.variants) > 1 and all_alike(study, gpu))
+            (gpu, estimated_sentence(study, gpu), _alike(study, gpu), *_table(study, gpu, batches))
             for gpu in estimated_gpus(study)
             if not _same_gpu(gpu_measured, gpu)
         ],
         beside=[_beside(study, gpu) for gpu in estimated_gpus(study) if _same_gpu(gpu_measured, gpu)],
         leads=leads(study),
-        batch=batches[0] if len(batches) == 1 else None,
-        band=fmt.band_ms,
-        limits={"memory": "memory bandwidth"},
     )
 
 
-def _rows(study: Comparison, gpu: str) -> tuple[list[EstimateRow], tuple[InlineSvg, str] | None]:
-    estimates = [(variant, one) for variant in study.variants if (one := estimate_of(variant, gpu)) is not None]
-    ends = [end for _, one in estimates for end in one.step_ms or () if end > 0]
+def _table(study: Comparison, gpu: str, batches: Sequence[int]) -> tuple[Html, list[str]]:
+    """The estimates of all variants on a GPU, each as a band on the scale of all, and why some have none."""
+    estimates = {v.name: (v, one) for v in study.variants if (one := estimate_of(v, gpu)) is not None}
+    ends = [end for _, one in estimates.values() for end in one.step_ms or () if end > 0]
     scale = Scale.of(ends) if ends else None
-    rows = [
-        EstimateRow(
-            variant=variant,
-            estimate=one,
-            step=step_words(one),
-            bar=None if scale is None else _bar(variant, one, scale),
-            busy="" if one.gpu_busy_pct is None else busy_words(one),
-            memory=memory_words(one),
-        )
-        for variant, one in estimates
+    axis, words = ("", "") if scale is None else time_axis(scale)
+
+    def figure(
+        heading: str, of: Callable[[VariantResult, Estimate], str | float | None], look: str = "", **more: str
+    ) -> Figure:
+        return Figure(heading, {name: of(*pair) for name, pair in estimates.items()}, look=look, absent="", **more)
+
+    batch = f", batch {batches[0]}" if len(batches) == 1 else ""
+    figures = [
+        figure(f"Estimated step{batch}", lambda _, one: _step(one, batch), "time"),
+        figure(
+            f"Estimated range, {words}", lambda v, one: "" if scale is None else _bar(v, one, scale), "drawn", foot=axis
+        ),
+        figure("GPU busy", lambda _, one: _busy(one), label="Busy"),
+        figure("Limited by", lambda _, one: _limit(one), label="Limit"),
+        figure("Syncs per step", _syncs, "num", label="Syncs"),
+        figure("Launches", lambda _, one: one.launches, label="Launches"),
+        figure("Peak memory", lambda _, one: memory_words(one) or None, label=""),
     ]
-    return rows, None if scale is None else time_axis(scale)
+    reasons = [f"`{v.name}`: {one.reason}" for v, one in estimates.values() if one.reason]
+    return figures_table("Variant", {name: breakable(name) for name in estimates}, figures, look="result"), reasons
 
 
-def _bar(variant: VariantResult, one: Estimate, scale: Scale) -> InlineSvg | None:
-    if one.step_ms is None or not one.step_ms[0]:
+def _alike(study: Comparison, gpu: str) -> str:
+    """One sentence for all variants where their estimates are the same and the measured times lead; else empty."""
+    if leads(study) or len(study.variants) < 2 or not all_alike(study, gpu):
+        return ""
+    one = next(one for v in study.variants if (one := estimate_of(v, gpu)) is not None)
+    if one.step_ms is None:
+        return ""
+    batch = "" if one.batch is None else f" at batch {one.batch}"
+    busy = f", GPU busy {busy_words(one)}" if one.gpu_busy_pct else ""
+    limit = f", limited by {_LIMITS.get(one.limited_by, one.limited_by)}" if one.limited_by else ""
+    memory = f"; peak memory {memory_words(one)}" if one.peak_memory_bytes else ""
+    return f"A step takes {step_words(one)}{batch}{busy}{limit}{memory}."
+
+
+def _step(one: Estimate, batch: str) -> str:
+    return _NOTE.format(step_words(one), f"batch {one.batch}") if one.batch and not batch else step_words(one)
+
+
+def _busy(one: Estimate) -> str | None:
+    return None if one.gpu_busy_pct is None else busy_words(one)
+
+
+def _limit(one: Estimate) -> str | None:
+    if one.limited_by is None:
         return None
+    words = _LIMITS.get(one.limited_by, one.limited_by)
+    if one.limited_by != "launches" or not one.gpu_ms:
+        return words
+    return _NOTE.format(words, f"the kernels alone take {fmt.band_ms(*one.gpu_ms)}")
+
+
+def _syncs(variant: VariantResult, one: Estimate) -> str | float | None:
+    unknown = variant.predicted_unknown
+    if not unknown:
+        return one.syncs
+    words = f"at least {fmt.count(one.syncs)}" if one.syncs else "unknown"
+    return _NOTE.format(words, f"{fmt.plural(len(unknown), 'operation')} not covered")
+
+
+def _bar(variant: VariantResult, one: Estimate, scale: Scale) -> str:
+    if one.step_ms is None or not one.step_ms[0]:
+        return ""
     middle = (one.step_ms[0] * one.step_ms[1]) ** 0.5
     alt = f"{variant.name}: estimated {step_words(one)}"
     return interval_cell(scale, middle, one.step_ms, None, "estimated", alt)

@@ -1,6 +1,7 @@
 """The top of a study's page: what it asks, what came out variant by variant, and what to do, on one screen."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Final
 
 from steptrace import format as fmt
@@ -13,9 +14,10 @@ from steptrace.limits import SLOW_PROFILE
 from steptrace.report.draw.cells import Scale, interval_cell, parts_cell, time_axis
 from steptrace.report.draw.names import Part
 from steptrace.report.page.findings import ABOUT_THE_METHOD, findings, first_steps
-from steptrace.report.page.markup import Html, render
+from steptrace.report.page.markup import Html, anchor, badge, breakable, render
 from steptrace.report.page.overview import device_of_study, overview_parts
 from steptrace.report.page.parts import Explained, folded
+from steptrace.report.page.table import NOT_MEASURED, Figure, figures_table
 from steptrace.report.study.estimate import estimate
 from steptrace.report.study.model import (
     machine,
@@ -23,8 +25,14 @@ from steptrace.report.study.model import (
     variants_shown,
     verdict_words,
 )
+from steptrace.report.study.variants import verdict_badge
 from steptrace.stats import IQR_REFUSED
 
+_LINK: Final = Html('<a class="variant" href="#{}">{}</a>')
+_NOTE: Final = Html('<span class="note">{}{}</span>')
+_ENDS: Final = Html('<span class="ends"> ({})</span>')
+#: More variants than this have low rows.
+_MANY_ROWS: Final = 8
 _NEEDED: Final = (
     f"no verdict: it takes two runs of each side, and steps whose IQR is at most {fmt.setting(IQR_REFUSED)}"
 )
@@ -34,34 +42,22 @@ def first_screen(study: Comparison) -> Html:
     """Title, question and verdict; each variant's step time, syncs and parts; what to do first."""
     shown = variants_shown(study)
     parts = {variant.name: overview_parts(variant.overview) for variant in shown}
-    medians = study.medians_ms
-    scale = _scale(shown, medians)
     items = first_steps(study)
-    anchor = "findings" if any(item.rule != ANSWER for item in _of_gpu(study)) else None
-    lengths = {variant.name: sum(part.ms for part in parts[variant.name]) for variant in shown}
-    # One that is mostly the profiler's would make the others too short to read: it is as long as theirs, and marked.
-    longest = max((lengths[v.name] for v in shown if _slower(v) is None), default=max(lengths.values(), default=0.0))
+    lead = "findings" if any(item.rule != ANSWER for item in _of_gpu(study)) else None
     labels = list(dict.fromkeys(part.label for of_step in parts.values() for part in of_step if part.ms))
-    traced = study.sync_counts[0] == "measured"
-    of_gpu = any(variant.kernels_per_step is not None for variant in study.variants)
     return render(
         "study/first_screen",
         study=study,
         paragraphs=paragraphs(study.text),
         verdict=verdict_of(study),
-        best=study.fastest(),
         facts=_facts(study),
-        rows=[_row(variant, parts[variant.name], longest, scale, medians) for variant in shown],
+        table=_table(study, shown, parts),
         left_out=len(study.variants) - len(shown),
-        scale=scale,
-        axis=None if scale is None else time_axis(scale),
         legend=[Part(label, 0.0) for label in labels],
-        traced=traced,
-        first=render("page/first", items=items, more=len(_of_gpu(study)) - len(items), anchor=anchor, nothing=""),
+        first=render("page/first", items=items, more=len(_of_gpu(study)) - len(items), anchor=lead, nothing=""),
         device=device_of_study(study),
         estimated=estimate(study),
         estimate_leads=leads(study),
-        launched=next(f for f in STEP_FIGURES if f.name == ("kernels_per_step" if of_gpu else "operators_per_step")),
         no_verdict=_no_verdict(study),
     )
 
@@ -122,31 +118,102 @@ def against_baseline(variant: VariantResult, medians: Mapping[str, float]) -> tu
     return baseline / ratio.high, baseline / ratio.low
 
 
-def _row(
-    variant: VariantResult,
-    parts: Sequence[Part],
-    longest: float,
-    scale: Scale | None,
-    medians: Mapping[str, float],
-) -> dict[str, object]:
-    """One variant: its step time on the scale of all, and where its profiled step goes."""
-    times, drawn, total = variant.step_ms, None, sum(part.ms for part in parts)
-    if times is not None and scale is not None:
-        look = "base" if variant.is_baseline else variant.verdict or "none"
-        verdict = "the baseline" if look == "base" else verdict_words(variant)
-        alt = f"{variant.name}: {fmt.duration_ms(times.median)}, {verdict}"
-        ends = against_baseline(variant, medians)
-        drawn = interval_cell(scale, times.median, ends, medians.get(variant.baseline), look, alt)
-    bar = parts_cell(parts, max(longest, total)) if total else None
-    slower = _slower(variant)
-    return {
-        "variant": variant,
-        "time": fmt.duration_ms(variant.median_ms),
-        "interval": drawn,
-        "parts": bar,
-        "profiled": fmt.duration_ms(total if parts else None),
-        "slower": None if slower is None else fmt.significant(slower, 2),
-    }
+def _table(study: Comparison, shown: Sequence[VariantResult], parts: Mapping[str, Sequence[Part]]) -> Html:
+    """Each variant's step time, on the scale of all, its verdict, its syncs, and where its profiled step goes."""
+    medians = study.medians_ms
+    scale = _scale(shown, medians)
+    axis, words = ("", "") if scale is None else time_axis(scale)
+    traced = study.sync_counts[0] == "measured"
+    of_gpu = any(variant.kernels_per_step is not None for variant in study.variants)
+    launched = next(f for f in STEP_FIGURES if f.name == ("kernels_per_step" if of_gpu else "operators_per_step"))
+    interval = f"Step time with {fmt.setting(study.method.confidence)} interval"
+
+    def figure(heading: str, of: Callable[[VariantResult], str | float | None], look: str, **more: str) -> Figure:
+        return Figure(heading, {v.name: of(v) for v in shown}, look=look, **more)
+
+    best, longest = study.fastest(), _longest(shown, parts)
+    return figures_table(
+        "Variant",
+        {v.name: _LINK.format(anchor(v), breakable(v.name)) for v in shown},
+        [
+            figure("Step time", lambda v: None if v.median_ms is None else fmt.duration_ms(v.median_ms), "time"),
+            figure(
+                f"{interval}, {words}; line: the baseline" if words else interval,
+                lambda v: "" if scale is None else _drawn(v, scale, medians),
+                "drawn",
+                foot=axis,
+            ),
+            figure("Verdict", _verdict, "verdict"),
+            figure(
+                f"Syncs per step{'' if traced else ', predicted'}",
+                lambda v: _syncs(v, traced=traced),
+                "num syncs",
+                label="Syncs",
+            ),
+            figure(
+                launched.heading,
+                attrgetter(launched.name),
+                "launched",
+                label=launched.heading.removesuffix(" per step"),
+            ),
+            figure("Where a step goes, profiled mean", lambda v: _goes(v, parts[v.name], longest), "goes"),
+        ],
+        look="result dense" if len(shown) > _MANY_ROWS else "result",
+        looks={} if best is None else {best.baseline: "base", best.name: "best"},
+    )
+
+
+def _drawn(variant: VariantResult, scale: Scale, medians: Mapping[str, float]) -> str:
+    if variant.median_ms is None:
+        return ""
+    look = "base" if variant.is_baseline else variant.verdict or "none"
+    words = "the baseline" if look == "base" else verdict_words(variant)
+    alt = f"{variant.name}: {fmt.duration_ms(variant.median_ms)}, {words}"
+    ends = against_baseline(variant, medians)
+    return interval_cell(scale, variant.median_ms, ends, medians.get(variant.baseline), look, alt)
+
+
+def _verdict(variant: VariantResult) -> str | None:
+    """How its runs ended if not well, else its verdict; with the ratio."""
+    tone = "not-run" if variant.status == "not run" else "bad"
+    html = verdict_badge(variant) if variant.status == "ok" else badge(variant.status, tone)
+    ratio = variant.ratio
+    if html is None or ratio is None or variant.is_baseline:
+        return html
+    ends = "" if ratio.low is None else _ENDS.format(fmt.ratio_interval(ratio.low, ratio.high))
+    return html + _NOTE.format(fmt.ratio(ratio.value, ratio.low, ratio.high), ends)
+
+
+def _syncs(variant: VariantResult, *, traced: bool) -> str | None:
+    """The syncs measured, or those predicted and called so beside measured ones."""
+    of, unknown = variant.syncs, variant.predicted_unknown
+    count = of.predicted_per_step if of.measured_per_step is None else of.measured_per_step
+    if count is None and not unknown:
+        return None
+    predicted = " predicted" if traced and of.measured_per_step is None else ""
+    html = NOT_MEASURED if count is None else Html("<b>{}</b>{}").format(fmt.count(count), predicted)
+    if unknown and of.measured_per_step is None:
+        html += _NOTE.format(f"{fmt.plural(len(unknown), 'operation')} not covered", "")
+    return html
+
+
+def _longest(shown: Sequence[VariantResult], parts: Mapping[str, Sequence[Part]]) -> float:
+    """The longest profiled step, for the bars.
+
+    One that is mostly the profiler's would make the others too short to read: it is as long as theirs, and marked.
+    """
+    lengths = {variant.name: sum(part.ms for part in parts[variant.name]) for variant in shown}
+    return max((lengths[v.name] for v in shown if _slower(v) is None), default=max(lengths.values(), default=0.0))
+
+
+def _goes(variant: VariantResult, parts: Sequence[Part], longest: float) -> str | None:
+    total, slower = sum(part.ms for part in parts), _slower(variant)
+    if not total:
+        return None
+    words: str = fmt.duration_ms(total)
+    if slower is not None:
+        words = Html('<b class="warn">profiled: {} times as long</b>').format(fmt.significant(slower, 2))
+    return parts_cell(parts, max(longest, total)) + _NOTE.format(words, "")
 
 
 def _slower(variant: VariantResult) -> float | None:

@@ -15,12 +15,11 @@ from steptrace.documents.comparison import (
 )
 from steptrace.documents.comparison.runs import ProcessError
 from steptrace.documents.step_figures import STEP_FIGURES
-from steptrace.report.page.markup import Html, anchor, breakable, inline_code, render, sentence
+from steptrace.report.page.markup import Html, anchor, badge, breakable, inline_code, render, sentence
 from steptrace.report.page.table import Figure, Unit, figures_table, text_table
 from steptrace.report.study.model import samples_per_step
 from steptrace.stats import IQR_WARNING
 
-_BADGE: Final = Html('<span class="badge {}">{}</span>')
 _NOTE: Final = Html('<span class="note">{}</span>')
 
 
@@ -81,7 +80,7 @@ def _figures(study: Comparison) -> list[Figure]:
         figure("Samples a second", lambda v: v.samples_per_s if samples_differ else None, _whole),
         Figure("Ratio", values, fmt.ratio),
         Figure(f"{interval} of the ratio", {**dict.fromkeys(values, ""), **_ends_of(ratios)}),
-        figure("Verdict", _verdict),
+        figure("Verdict", verdict_badge),
         figure("Syncs per step", lambda v: v.syncs.measured_per_step),
         figure("Syncs per step, predicted", lambda v: v.syncs.predicted_per_step, absent="not predicted"),
         figure("Not covered", lambda v: len(v.predicted_unknown) if some_unknown else None),
@@ -106,16 +105,16 @@ def _named(variant: VariantResult) -> Html:
     html = Html('<span class="variant">{}</span>').format(breakable(variant.name))
     if variant.status != "ok":
         tone = "not-run" if variant.status == "not run" else "bad"
-        html += Html(" ") + _BADGE.format(tone, variant.status)
+        html += Html(" ") + badge(variant.status, tone)
     return html
 
 
-def _verdict(variant: VariantResult) -> Html | None:
+def verdict_badge(variant: VariantResult) -> Html | None:
+    """Its verdict, and whether its answer differs; None where nothing was measured."""
     if variant.step_ms is None and not variant.is_baseline:
         return None
-    word = "baseline" if variant.is_baseline else variant.verdict or "no verdict"
-    differs = _BADGE.format("bad", "differs") if variant.equivalence.status == "differs" else Html("")
-    return _BADGE.format(word.replace(" ", "-"), word) + Html(" ") + differs
+    html = badge("baseline" if variant.is_baseline else variant.verdict or "no verdict")
+    return html + Html(" ") + badge("differs", "bad") if variant.equivalence.status == "differs" else html
 
 
 def _equivalence(check: Equivalence) -> Html | None:
@@ -123,9 +122,7 @@ def _equivalence(check: Equivalence) -> Html | None:
     if check.status == "not measured":
         return None
     word = "check failed" if check.status == "failed" else check.status
-    html = _BADGE.format(
-        {"differs": "bad", "failed": "bad", "same": "same-answer"}.get(check.status, "undecided"), word
-    )
+    html = badge(word, {"differs": "bad", "failed": "bad", "same": "same-answer"}.get(check.status, "undecided"))
     if check.status == "same":
         return html + _NOTE.format(f"within {fmt.relative_error(check.max_rel_err)}")
     if check.status == "not comparable" and check.reason:

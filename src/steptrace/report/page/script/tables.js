@@ -73,5 +73,5 @@ for (const table of document.querySelectorAll("main table")) {
   const count = shownRows(table, heads).length;
   if (count < 2) continue;
   makeSortable(table, heads);
-  if (count >= FILTER_FROM) addFilter(table, heads, count);
+  if (count >= FILTER_FROM && !table.classList.contains("result")) addFilter(table, heads, count);
 }
