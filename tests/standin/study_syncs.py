@@ -98,7 +98,7 @@ def selected(prediction: Path) -> set[int]:
     }
 
 
-class Found(NamedTuple):
+class Figures(NamedTuple):
     """Of a step: syncs predicted, warned of and traced; launches and peak bytes, predicted and on the device."""
 
     predicted: float
@@ -110,8 +110,8 @@ class Found(NamedTuple):
     peak: int
 
 
-def table(study: str, folder: Path) -> dict[str, Found]:
-    """What was found, by variant."""
+def table(study: str, folder: Path) -> dict[str, Figures]:
+    """The figures of each variant."""
     configs = configs_of(study, folder)
     settings = {**os.environ, **WITHOUT_WORKSPACES}
     for part in ("predict", "train"):
@@ -119,14 +119,14 @@ def table(study: str, folder: Path) -> dict[str, Found]:
         counts = {count for config in configs for count in selected(config.with_name("prediction.json"))}
         if len(counts) == 1:
             settings["FAKECUDA_COMPUTED_SIZE"] = str(counts.pop())
-    found = {}
+    by_variant = {}
     for config in configs:
         run = config.parent / "run0"
         prediction = json.loads((config.parent / "prediction.json").read_text())
         warned = json.loads((run / "warned_syncs.json").read_text())["per_step"]
         trace = summarize([run])[0].traces[0]
         estimate = estimate_prediction(prediction, gpu_named("H100"))
-        found[config.parent.name] = Found(
+        by_variant[config.parent.name] = Figures(
             prediction["total"],
             warned,
             trace.syncs.per_step,
@@ -135,14 +135,14 @@ def table(study: str, folder: Path) -> dict[str, Found]:
             prediction["peak_memory_bytes"],
             json.loads((run / "run.json").read_text())["peak_allocated_bytes"],
         )
-    return found
+    return by_variant
 
 
-def summary(study: str, found: dict[str, Found]) -> str:
+def summary(study: str, by_variant: dict[str, Figures]) -> str:
     """A row of the table in docs/estimates.md."""
-    launches = {name: one.estimated_launches / one.launches - 1 for name, one in found.items()}
-    peaks = {name: one.predicted_peak / one.peak - 1 for name, one in found.items()}
-    cells = [study, str(len(found))]
+    launches = {name: one.estimated_launches / one.launches - 1 for name, one in by_variant.items()}
+    peaks = {name: one.predicted_peak / one.peak - 1 for name, one in by_variant.items()}
+    cells = [study, str(len(by_variant))]
     for differences in (launches, peaks):
         farthest = max(differences, key=lambda name: abs(differences[name]))
         within = sum(abs(one) <= (0.02 if differences is launches else 0.05) for one in differences.values())
@@ -157,14 +157,14 @@ def _main(names: list[str]) -> int:
         sys.stdout.write("| study | variants | launches within 2 % | farthest | peak within 5 % | farthest |\n")
         sys.stdout.write("|---|---|---|---|---|---|\n")
     else:
-        sys.stdout.write("study variant " + " ".join(Found._fields) + "\n")
+        sys.stdout.write("study variant " + " ".join(Figures._fields) + "\n")
     for study in (name for name in names if name != "--summary"):
         with tempfile.TemporaryDirectory() as folder:
-            found = table(study, Path(folder))
+            by_variant = table(study, Path(folder))
         if "--summary" in names:
-            sys.stdout.write(summary(study, found))
+            sys.stdout.write(summary(study, by_variant))
         else:
-            for variant, one in found.items():
+            for variant, one in by_variant.items():
                 sys.stdout.write(f"{study} {variant} {' '.join(f'{figure:.12g}' for figure in one)}\n")
         sys.stdout.flush()
     return 0
