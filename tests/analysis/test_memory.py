@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from builders import AUTOGRAD, MAIN, TraceBuilder
 from documents import fill
 from steptrace.analysis import load_trace, summarize, summarize_trace
-from steptrace.analysis.memory.growth import memory_growth
 from steptrace.analysis.memory.measure import CATEGORIES, memory_at_peak, memory_blocks, memory_peaks
 from steptrace.analysis.memory.record import downsample
 from steptrace.documents.run import RunMemory
@@ -215,40 +214,6 @@ def test_peak_curve_and_categories_are_those_of_a_replay(lives: list[Life], rest
     sums = at_peak.groupby("category")["bytes"].sum().to_dict()
     assert sums == {name: size for name, size in expected.items() if size}
     assert at_peak["bytes"].sum() == peak.allocated
-
-
-@given(_LIVES)
-def test_what_steps_leave_behind_is_that_of_a_count_at_every_step_s_end(lives: list[Life]) -> None:
-    lives = [life._replace(size=1000 * life.size) for life in lives if life.begin is not None or life.end is not None]
-    builder = Memory(before=sum(life.size for life in lives if life.begin is None))
-    for k in range(4):
-        builder.step(k, k * 50, 50)
-    changes = [(life.begin, life.size, k) for k, life in enumerate(lives) if life.begin is not None]
-    changes += [(life.end, -life.size, k) for k, life in enumerate(lives) if life.end is not None]
-    for ts, size, k in sorted(changes):
-        builder.block(ts, size, k + 1)
-    trace = builder.trace()
-    growth, kept = memory_growth(trace, memory_blocks(trace), SourceLines())
-
-    def grown_old(k: int) -> int:
-        """Bytes of the blocks live at the end of step k that were there before it began."""
-        return sum(
-            life.size
-            for life in lives
-            if (life.begin is None or life.begin < k * 50) and (life.end is None or life.end >= (k + 1) * 50)
-        )
-
-    def stays(k: int) -> int:
-        return sum(
-            life.size
-            for life in lives
-            if life.begin is not None and life.begin // 50 == k and (life.end is None or life.end > 200)
-        )
-
-    # The first step has the number 0, of the last nothing is known.
-    expected = [min(grown_old(k + 1) - grown_old(k), stays(k)) for k in (1, 2)]
-    assert growth == tuple(expected)
-    assert kept["bytes"].sum() == stays(1) + stays(2)
 
 
 def test_an_address_given_out_again_without_a_release_ends_the_first_block():

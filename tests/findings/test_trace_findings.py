@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from builders import LOADER, PAGEABLE_H2D, PINNED_H2D, TraceBuilder
 from documents import fill, plain
 from steptrace.analysis import summarize
-from steptrace.analysis.communication.all_reduce import FORWARD
 from steptrace.document_schemas import rule_table, with_table
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.findings import RANK_RULES, STUDY_RULES, TRACE_RULES, find_in_ranks, find_in_trace, with_trace_findings
@@ -113,15 +112,6 @@ def multiplies_in_tf32(builder: TraceBuilder, ts: int, bad: bool) -> None:  # no
     work(builder, ts + 501 * US, ts + MS, launched=ts + 4 * US)
 
 
-def updates_one_by_one(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
-    work(builder, ts + 2 * US, ts + 700 * US)
-    builder.label("Optimizer.step#AdamW.step", ts + 10 * US, 100 * US)
-    for k in range(30 if bad else 1):
-        builder.op("aten::addcdiv_" if bad else "aten::_foreach_addcdiv_", ts + (11 + 3 * k) * US, 2 * US)
-        at = ts + 701 * US + k * 10 * US
-        work(builder, at, at + 10 * US if bad else ts + MS, launched=ts + (11 + 3 * k) * US)
-
-
 def allocates(builder: TraceBuilder, ts: int, size: int) -> None:
     builder.kernel(ts + US, ts + 2 * US, MS - 3 * US, WORK, **{"blocks per SM": 10.0 if size > 800 else 0.2})
     args = {"Device Type": 1, "Device Id": 0, "Addr": ts + 1, "Total Reserved": size}
@@ -158,15 +148,6 @@ def communicates_in_bits(builder: TraceBuilder, ts: int, bad: bool) -> None:  # 
         communicates(builder, at, at + 10 * US, 10**4 if bad else 10**6, ts + (5 + 2 * k) * US)
 
 
-def reduces_every_pass(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
-    for half in (0, 1):
-        at = ts + 500 * US * half
-        builder.label(FORWARD, at + 3 * US, 10 * US)
-        work(builder, at + 6 * US, at + (480 if bad or half else 500) * US, launched=at + 4 * US)
-        if bad or half:
-            communicates(builder, at + 470 * US, at + 505 * US, 10**7, at + 100 * US)
-
-
 GPU = {"deviceProperties": [{"id": 0, "name": "made", "totalGlobalMem": 1000, "numSms": 10}]}
 
 #: rule -> what makes a step. A fault may only set off its own rule.
@@ -178,10 +159,8 @@ CASES: dict[str, Step] = {
     "copy_bound": copies_alone,
     "pageable_copies": copies_pageable,
     "fp32_where_bf16_fits": multiplies_in_tf32,
-    "single_tensor_optimizer": updates_one_by_one,
     "unused_memory": leaves_memory_and_gpu_unused,
     "exposed_communication": communicates_alone,
-    "redundant_all_reduce": reduces_every_pass,
 }
 
 
@@ -228,7 +207,7 @@ def test_products_beside_the_tensor_cores_are_a_warning(tmp_path: Path) -> None:
 
 
 #: Rules that need another number of traces or steps, sizes of inputs, or figures that no trace holds.
-OTHERS = {"slow_kernels", "growing_memory", "straggler"}
+OTHERS = {"slow_kernels", "straggler"}
 
 
 def test_every_rule_has_a_case_and_says_where_it_comes_from() -> None:

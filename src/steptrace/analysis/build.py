@@ -14,7 +14,7 @@ from steptrace.analysis.common.launches import launches
 from steptrace.analysis.common.rows import rows
 from steptrace.analysis.common.steps import is_training
 from steptrace.analysis.communication import ranks as across_ranks
-from steptrace.analysis.communication.all_reduce import all_reduce, reduce_passes
+from steptrace.analysis.communication.all_reduce import all_reduce
 from steptrace.analysis.communication.collectives import collectives
 from steptrace.analysis.critical_path.measure import critical_path
 from steptrace.analysis.idle import host_gaps, idle
@@ -22,7 +22,6 @@ from steptrace.analysis.input import input_wait
 from steptrace.analysis.kernels.formats import kernel_formats, precision_of
 from steptrace.analysis.kernels.measure import kernel_sequences, kernel_table, kernel_types, most_frequent
 from steptrace.analysis.memory.record import memory
-from steptrace.analysis.optimizer import optimizer_calls
 from steptrace.analysis.overview import overview, step_figures
 from steptrace.analysis.program import program
 from steptrace.analysis.quality import quality
@@ -33,7 +32,7 @@ from steptrace.analysis.timeline import shown_timeline
 from steptrace.documents.column import subjects_of
 from steptrace.documents.gpu_time import StepTime
 from steptrace.documents.kernels import KernelName, KernelType
-from steptrace.documents.labels import Label, OptimizerCall
+from steptrace.documents.labels import Label
 from steptrace.documents.run import capture_of
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.trace.bounds import path_text
@@ -148,10 +147,8 @@ def summarize_trace(trace: Trace) -> TraceSummary:
         launches=launches(trace),
         collectives=collectives(trace),
         all_reduce=all_reduce(trace),
-        all_reduce_passes=reduce_passes(trace),
         memory=memory(trace),
         labels=rows(label_times(trace).head(MOST_LABELS), Label),
-        optimizer=rows(optimizer_calls(trace), OptimizerCall) or None,
         critical_path=critical_path(trace),
         program=program(trace),
         sequences=most_frequent(kernel_sequences(trace)),

@@ -18,7 +18,6 @@ from steptrace.analysis.input import input_waits
 from steptrace.analysis.kernels.formats import kernel_formats
 from steptrace.analysis.kernels.measure import kernel_sequences, kernel_table, kernel_types
 from steptrace.analysis.memory.measure import memory_blocks
-from steptrace.analysis.optimizer import optimizer_calls
 from steptrace.analysis.overview import top_operators
 from steptrace.analysis.program import function_times
 from steptrace.analysis.quality import quality_checks
@@ -62,7 +61,6 @@ OF_TRACE: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
     "step_times": step_times,
     "input_waits": input_waits,
     "label_times": label_times,
-    "optimizer_calls": optimizer_calls,
     "kernel_names": kernel_table,
     "kernel_types": kernel_types,
     "kernel_formats": kernel_formats,

@@ -46,18 +46,3 @@ class AllReduce(Document, frozen=True):
     measured_ns: Annotated[int, field("Union of their spans.")]
     exposed_ns: Annotated[int | None, field("Of that, not hidden by computation.")]
     overlap: Annotated[float | None, field("Share that computation hid.")]
-
-
-class Redundant(Document, frozen=True):
-    """All-reduces of gradients before the last pass of a step, over all steps."""
-
-    count: Annotated[int, field("How many.")]
-    bytes: Annotated[int | None, field("Bytes.")]
-    measured_ns: Annotated[int, field("Union of their spans.")]
-
-
-class ReducePasses(Document, frozen=True):
-    """Passes of a step by DistributedDataParallel's labels."""
-
-    passes_per_step: Annotated[float, field("Forward passes per step.")]
-    redundant: Annotated[Redundant, field("What need not have been reduced.")]

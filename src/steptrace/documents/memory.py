@@ -7,7 +7,7 @@ from steptrace.documents.column import column, key
 
 
 class AtPeak(Document, frozen=True):
-    """Blocks of one origin: live at the peak, or kept by the steps until the window ends."""
+    """Blocks of one origin that are live at the peak."""
 
     category: Annotated[
         str,
@@ -29,7 +29,7 @@ class AtPeak(Document, frozen=True):
 
 
 class DeviceMemory(Document, frozen=True):
-    """The peak of one device's memory, and what steps leave behind there."""
+    """The peak of one device's memory."""
 
     device_type: Annotated[str, key("", "`cpu`, `cuda`, or the profiler's number.")]
     device: Annotated[int | None, key("", "Index; null for the host.")]
@@ -77,9 +77,3 @@ class DeviceMemory(Document, frozen=True):
     curve: Annotated[
         tuple[tuple[int, int, int | None], ...], field("Instant (ns), allocated, reserved (B), a point each.")
     ]
-    growth_bytes: Annotated[
-        tuple[int, ...] | None, field("What each step left behind, without the first and last: see docs/memory.md.")
-    ] = None
-    kept: Annotated[
-        tuple[AtPeak, ...], field("Of these, live at the window's end, by origin, largest first.", runs="none")
-    ] = ()

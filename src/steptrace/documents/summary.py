@@ -4,14 +4,14 @@ from typing import Annotated, Final
 
 from steptrace.documents.base import File, field
 from steptrace.documents.column import subject
-from steptrace.documents.communication import AllReduce, Collectives, ReducePasses
+from steptrace.documents.communication import AllReduce, Collectives
 from steptrace.documents.copies import Copy
 from steptrace.documents.finding import Finding
 from steptrace.documents.gpu_time import GpuTime, StepTime
 from steptrace.documents.idle import HostGaps, Idle
 from steptrace.documents.input import Input
 from steptrace.documents.kernels import KernelName, KernelType, Precision, Sequence
-from steptrace.documents.labels import Label, OptimizerCall
+from steptrace.documents.labels import Label
 from steptrace.documents.launches import Launches
 from steptrace.documents.memory import DeviceMemory
 from steptrace.documents.overview import Overview
@@ -64,7 +64,6 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     kernel_types: tuple[KernelType, ...]
     collectives: Annotated[Collectives | None, subject("Communication", "the trace holds no collective")]
     all_reduce: AllReduce | None
-    all_reduce_passes: ReducePasses | None
     program: Annotated[
         Program,
         subject(
@@ -93,9 +92,6 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
         CriticalPath | None, subject("Critical path", "the trace holds no host event", folded=True)
     ]
     labels: Annotated[tuple[Label, ...], subject("Labels", "the trace holds no label", folded=True)]
-    optimizer: Annotated[
-        tuple[OptimizerCall, ...] | None, subject("Optimizer", "the trace holds no call of an optimizer", folded=True)
-    ]
     sequences: Annotated[
         tuple[Sequence, ...],
         subject(
@@ -136,7 +132,7 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
 class Summary(File, frozen=True, kw_only=True):
     """The content of summary.json."""
 
-    schema_version: Annotated[int, field("Version of this document.")] = 10
+    schema_version: Annotated[int, field("Version of this document.")] = 11
     warnings: Annotated[tuple[str, ...], field("What keeps the traces from being one job's.")]
     traces: Annotated[tuple[TraceSummary, ...], field("Each trace, by rank.")]
     ranks: Annotated[Ranks | None, field("What the ranks say together; null for one trace.")] = None

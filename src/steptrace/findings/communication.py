@@ -8,7 +8,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Final
 
-from steptrace.documents.communication import AllReduce, CollectiveName, Redundant
+from steptrace.documents.communication import AllReduce, CollectiveName
 from steptrace.documents.finding import Severity, Source
 from steptrace.documents.summary import Summary
 from steptrace.findings.model import WORDS, Match, Rule, rule
@@ -24,9 +24,8 @@ SMALL_BYTES, SEVERAL = 2**20, 4
 
 
 def _exposed(window: Window) -> Iterator[Match]:
-    exposed_ns, redundant_ns = _exposed_ns(window), _redundant_ns(window)
-    # Redundant all-reduces are a finding of their own.
-    if exposed_ns is None or window.share(exposed_ns) < OVERHEAD_MODERATE or redundant_ns >= exposed_ns / 2:
+    exposed_ns = _exposed_ns(window)
+    if exposed_ns is None or window.share(exposed_ns) < OVERHEAD_MODERATE:
         return
     rows = () if window.entry.collectives is None else window.entry.collectives.by_name
     reduces, hidden = window.entry.all_reduce, None
@@ -67,28 +66,6 @@ _NOT_HIDDEN: Final = (
 )
 
 
-def _redundant(window: Window) -> Iterator[Match]:
-    passes = window.entry.all_reduce_passes
-    if passes is None or not passes.redundant.count:
-        return
-    extra = passes.redundant
-    measured_ns, exposed_ns = _redundant_ns(window), _exposed_ns(window)
-    cost_ns = measured_ns if exposed_ns is None else min(measured_ns, exposed_ns)
-    yield Match(
-        severity=_severity(window, cost_ns),
-        claim=f"gradients are reduced in each of {count(passes.passes_per_step)} passes of a step: only the last "
-        "reduction is needed",
-        evidence=(f"before the last pass {_measured(extra, window)}",),
-        cost_ns_per_step=cost_ns,
-    )
-
-
-def _redundant_ns(window: Window) -> float:
-    """A step's time in redundant all-reduces."""
-    passes = window.entry.all_reduce_passes
-    return 0.0 if passes is None else window.per_step(passes.redundant.measured_ns)
-
-
 def _exposed_all_reduce_ns(window: Window) -> float | None:
     """A step's exposed all-reduce time in ns; None if unknown."""
     all_reduce = window.entry.all_reduce
@@ -104,7 +81,7 @@ def _severity(window: Window, ns: float) -> Severity:
     return "warning" if window.share(ns) >= OVERHEAD_HIGH else "info"
 
 
-def _measured(reduces: AllReduce | Redundant, window: Window) -> str:
+def _measured(reduces: AllReduce, window: Window) -> str:
     size = f", {size_bytes(window.per_step(reduces.bytes))}" if reduces.bytes else ""
     each, measured_ns = window.per_step(reduces.count), window.per_step(reduces.measured_ns)
     return f"{count(each)} all-reduces {window.per}{size}, {duration(measured_ns)}"
@@ -123,7 +100,6 @@ COMMUNICATION_RULES: Final[tuple[Rule[Window], ...]] = (
         _exposed,
         {"least": OVERHEAD_MODERATE, "mib": SMALL_BYTES // 2**20, "several": SEVERAL, "hidden": HIDDEN_SHARE},
     ),
-    rule("redundant_all_reduce", _redundant, {"least": NOISE_FLOOR}),
 )
 
 

@@ -1,10 +1,9 @@
-"""Rules on what is computed: number formats, operators far from the data sheet, parameters updated one by one."""
+"""Rules on what is computed: number formats, and operators far from the data sheet."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 from steptrace.documents.kernels import Precision
-from steptrace.documents.labels import OptimizerCall
 from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.window import Window
 from steptrace.format import count, duration
@@ -125,44 +124,7 @@ def _slow_kernels(window: Window) -> Iterator[Match]:
     )
 
 
-#: From so many calls of one operator in a step on, an update goes through the parameters one by one.
-ONE_BY_ONE: Final = 10
-
-
-def _single_tensor(window: Window) -> Iterator[Match]:
-    for row in window.entry.optimizer or ():
-        if row.method != "step" or row.kernels is None:  # on a CPU PyTorch's default is this form
-            continue
-        each = row.most_common_count / row.count if row.count else 0.0
-        cost_ns = _ceiling(window, row)
-        together = row.foreach + row.fused > 0 or "fused" in row.optimizer.lower()
-        # Operators on the host alone (step counters) are no update of parameters on the GPU.
-        elsewhere = row.kernels < row.most_common_count
-        if together or elsewhere or each < ONE_BY_ONE:
-            continue
-        yield Match(
-            severity="warning" if window.share(cost_ns) >= MODERATE_SHARE else "info",
-            claim=f"{row.optimizer} updates the parameters one after the other: "
-            f"{count(row.operators / row.count)} operators each time, {duration(window.per_step(row.host_ns))} "
-            f"of the host's time {window.per}",
-            evidence=(
-                f"{row.most_common} is called {count(each)} times in each {row.label}",
-                f"{count(row.kernels / row.count)} kernels in each",
-            ),
-            cost_ns_per_step=cost_ns,
-        )
-
-
-def _ceiling(window: Window, row: OptimizerCall) -> float:
-    """All of it: on a GPU its own work, and as much of the idle time as the host was busy with it; else host time."""
-    host_ns = window.per_step(row.host_ns)
-    if row.device_ns is None or window.idle_ns is None:
-        return host_ns
-    return window.per_step(row.device_ns) + min(host_ns, window.idle_ns)
-
-
 COMPUTE_RULES: Final[tuple[Rule[Window], ...]] = (
     rule("fp32_where_bf16_fits", _bf16_fits, {"narrow": LOW_PRECISION_SHARE, "least": MODERATE_SHARE}),
     rule("slow_kernels", _slow_kernels, {"least": MODERATE_SHARE, "noise": NOISE_FLOOR}),
-    rule("single_tensor_optimizer", _single_tensor, {"calls": ONE_BY_ONE, "least": NOISE_FLOOR}),
 )

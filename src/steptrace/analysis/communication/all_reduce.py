@@ -3,14 +3,10 @@
 `measured` is the union of the all-reduces' spans, waiting for other ranks included; `exposed` is the part of it without
 a compute kernel on any stream of the GPU, or on a CPU without an operator on a training thread (None if the trace holds
 no operators). In a trace with steps only all-reduces launched in steps count.
-
-`reduce_passes` are redundant all-reduces. With gradient accumulation, gradients are needed on all ranks once, at the
-end of the step; without `no_sync`, DistributedDataParallel reduces them in every pass. A pass begins at
-DistributedDataParallel's label around its forward pass, and has the all-reduces launched from there to the next one.
 """
 
 from collections.abc import Iterator
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -18,15 +14,11 @@ import pandas as pd
 from steptrace import intervals
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.communication.collectives import gpu_collectives, host_collectives, host_compute
-from steptrace.documents.communication import AllReduce, ReducePasses, Redundant
-from steptrace.intervals import Ints, Spans
-from steptrace.trace.columns import row_numbers, take
-from steptrace.trace.model import Trace, launched_at
+from steptrace.documents.communication import AllReduce
+from steptrace.intervals import Spans
+from steptrace.trace.model import Trace
 
 ALL_REDUCE = "all_reduce"
-FORWARD: Final = "DistributedDataParallel.forward"
-#: A pass reduces gradients if it reduces at least this share of the bytes of its step's last pass.
-_GRADIENTS: Final = 0.5
 
 
 def all_reduce(trace: Trace) -> AllReduce | None:
@@ -71,42 +63,3 @@ def figures_of(reduces: pd.DataFrame, compute: Spans | None) -> dict[str, Any]:
         "measured_ns": intervals.measure(spans),
         "exposed_ns": None if compute is None else intervals.measure(intervals.subtract(spans, compute)),
     }
-
-
-def reduce_passes(trace: Trace) -> ReducePasses | None:
-    """The redundant all-reduces of a trace's steps; None without steps, labelled passes, or all-reduces."""
-    labels = trace.labels
-    forward = labels[((labels["name"] == FORWARD) & labels["step"].notna()).to_numpy(dtype=bool)]
-    chosen = all_reduces(trace) if len(forward) else None
-    if len(trace.steps) == 0 or chosen is None:
-        return None
-    reduces = chosen[1].assign(asked=_asked(trace, chosen[1]))
-    step, begun = row_numbers(forward["step"]), forward["ts"].to_numpy()
-    per_step = [
-        _of_step(reduces[(reduces["step"] == k).to_numpy()], np.sort(begun[step == k])) for k in range(len(trace.steps))
-    ]
-    redundant = pd.concat(per_step)
-    figures = figures_of(redundant, None)
-    return ReducePasses(
-        passes_per_step=len(forward) / len(trace.steps),
-        redundant=Redundant(count=len(redundant), bytes=figures["bytes"], measured_ns=figures["measured_ns"]),
-    )
-
-
-def _of_step(reduces: pd.DataFrame, begun: Ints) -> pd.DataFrame:
-    """The all-reduces of one step in passes that reduce gradients, the last pass left out."""
-    of_pass = np.searchsorted(begun, reduces["asked"].to_numpy(dtype=np.int64), side="right") - 1
-    last = len(begun) - 1
-    has_bytes = reduces["bytes"].notna().all()
-    weight = reduces["bytes"].to_numpy(dtype=np.float64) if has_bytes else np.ones(len(reduces))
-    sums = np.bincount(of_pass[of_pass >= 0], weight[of_pass >= 0], minlength=max(last + 1, 1))
-    wanted = (of_pass >= 0) & (of_pass < last) & (sums[last] > 0)
-    wanted &= sums[np.maximum(of_pass, 0)] >= _GRADIENTS * sums[last]
-    redundant: pd.DataFrame = reduces[wanted]
-    return redundant
-
-
-def _asked(trace: Trace, reduces: pd.DataFrame) -> Ints:
-    """When the host launched each all-reduce, or its own start."""
-    launched = take(launched_at(trace), row_numbers(reduces["kernel"]))
-    return np.where(launched >= 0, launched, reduces["ts"])

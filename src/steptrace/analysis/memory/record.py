@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from steptrace.analysis.common.rows import plain, rows
-from steptrace.analysis.memory.growth import memory_growth
 from steptrace.analysis.memory.measure import CATEGORIES, HOST, Held, Peak, memory_at_peak, memory_peaks
 from steptrace.documents.memory import AtPeak, DeviceMemory
 from steptrace.documents.run import RunMemory
@@ -44,7 +43,6 @@ def _device(trace: Trace, peak: Peak, held: Mapping[int, Held]) -> DeviceMemory:
     kind, lines, recorded = _KINDS.get(peak.kind, str(peak.kind)), trace.lines, trace.memory_record
     of_run = recorded if recorded is not None and recorded.device == kind else None
     at_peak = memory_at_peak(trace, peak, held.get(peak.kind), lines)
-    growth, kept = memory_growth(trace, peak.blocks, lines)
     sums = at_peak.groupby("category")["bytes"].sum()
     capacity, source = _capacity(trace, peak, of_run)
     taken = peak.allocated if peak.reserved is None else peak.reserved
@@ -64,8 +62,6 @@ def _device(trace: Trace, peak: Peak, held: Mapping[int, Held]) -> DeviceMemory:
         by_category={name: int(sums.get(name, 0)) for name in CATEGORIES},
         at_peak=_origins(at_peak),
         curve=_curve(peak.curve),
-        growth_bytes=growth,
-        kept=_origins(kept),
     )
 
 

@@ -182,7 +182,7 @@ class GateOutcome(Document, frozen=True):
 class Comparison(StudyFile, frozen=True, kw_only=True):
     """The content of comparison.json."""
 
-    schema_version: Annotated[int, field("Version of this document.")] = 11
+    schema_version: Annotated[int, field("Version of this document.")] = 12
     study: Annotated[str, field("Name of the study.")]
     environment: Annotated[Environment | None, field("Of the first measured run.")]
     environments_differ: Annotated[
