@@ -96,25 +96,6 @@ def typical(medians: Sequence[float]) -> Estimate:
     return Estimate(float(np.exp(centre)), low, high)
 
 
-def difference(baseline: Sequence[float], variant: Sequence[float], *, paired: bool = False) -> Estimate:
-    """Mean of the variant's runs less that of the baseline's (at least one each, any unit), with its Welch t interval.
-
-    For figures that may be 0, which have no ratio; no verdict rests on it. `paired`: the n-th runs of both sides belong
-    to one round, and the rounds are taken out.
-    """
-    if paired:
-        baseline, variant = [0.0] * len(variant), np.subtract(variant, baseline).tolist()
-    sides = [np.asarray(values, dtype=np.float64) for values in (baseline, variant)]
-    centre = float(sides[1].mean() - sides[0].mean())
-    if min(len(values) for values in sides) < 2:
-        return Estimate(centre, None, None)
-    variances = np.array([values.var(ddof=1) for values in sides])
-    counts = np.array([len(values) for values in sides])
-    df = _welch_df(1 / counts, variances, counts - 1)
-    half = _t_quantile(df) * float((variances / counts).sum()) ** 0.5
-    return Estimate(centre, centre - half, centre + half)
-
-
 def ratios(medians: Mapping[str, Mapping[int, float]], baseline: str) -> dict[str, Ratio]:
     """The ratio of `baseline` to every other variant of its group.
 

@@ -171,17 +171,22 @@ def test_failed_variants_are_named_and_without_a_baseline_nothing_is_compared() 
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
-        ({"loss": -3.0, "forward": -1.0, "residual": 0.4}, "loss 3.00 ms, forward 1.00 ms."),  # no word of a residual
+        ({"loss": -3.0, "forward": -0.9}, "loss 3.00 ms, forward 900 µs."),  # no word of what they leave over
         ({"loss": -4.0, "backward": 0.5}, "loss 4.00 ms. It takes longer for: backward 500 µs."),
         ({"idle_sync": -4.0, "compute": 0.2}, "idle after a sync 4.00 ms."),
-        ({"loss": -4.0, "residual": -4.4}, None),
+        ({"loss": -8.5}, None),  # the profiler changed the step by more than the variant
         ({"loss": 1.0}, None),
     ],
 )
 def test_the_parts_by_which_a_variant_is_faster_are_named(parts: dict[str, float], words: str | None) -> None:
-    waterfall = [{"category": name, "delta_ms": delta} for name, delta in parts.items()]
-    verdict = verdict_of(study(variant("fast", 1.4, "faster", waterfall=waterfall, step_difference={"delta_ms": -4.0})))
+    def profiled(changes: dict[str, float]) -> dict[str, Any]:
+        parts_ns = {name: round((10 + change) * 2e6) for name, change in changes.items()}
+        return {"trace": {"overview": {"kind": "gpu", "steps": 2, "parts_ns": parts_ns}}}
+
+    base, fast = BASE | profiled(dict.fromkeys(parts, 0)), variant("fast", 1.25, "faster", **profiled(parts))
+    verdict = verdict_of(study(variants=[base, fast]))  # 20 ms and 16 ms
     assert (f"A profiled step saves: {words}" in verdict.details) == (words is not None)
+    assert any("A profiled step saves" in text for text in verdict.details) == (words is not None)
 
 
 def test_where_the_profile_names_no_part_fewer_launches_and_syncs_are_the_reason() -> None:

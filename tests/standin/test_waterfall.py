@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from steptrace.compare.study import compare
-from steptrace.documents.comparison import Comparison, VariantResult
+from steptrace.documents.comparison import Comparison
 
 #: What a step may take the host in addition to its set wait: what launching and being profiled takes.
 HOST_MS = 1.0
@@ -46,32 +46,34 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     return compare(folder / "results" / "waterfall")
 
 
-def _variant(comparison: Comparison, name: str) -> VariantResult:
-    return next(variant for variant in comparison.variants if variant.name == name)
+def _parts_ms(comparison: Comparison, name: str) -> dict[str, float]:
+    """The parts of a variant's mean profiled step."""
+    variant = comparison.variant(name)
+    assert variant is not None
+    assert variant.overview is not None
+    return {part: ns / variant.overview.steps / 1e6 for part, ns in variant.overview.parts_ns.items()}
 
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_the_parts_of_a_difference_are_those_that_were_set(comparison: Comparison, name: str) -> None:
-    deltas = {part.category: part.delta_ms for part in _variant(comparison, name).waterfall}
-    assert set(DEVICE_PARTS) | {"idle_sync", "idle_host", "residual"} <= set(deltas)
-    for part, ms in deltas.items():
+    before, after = _parts_ms(comparison, "base"), _parts_ms(comparison, name)
+    assert {*DEVICE_PARTS, "idle_sync", "idle_host"} <= set(after)
+    for part, ms in after.items():
         tolerance = DEVICE_MS if part in DEVICE_PARTS else HOST_MS
-        assert ms == pytest.approx(EXPECTED[name].get(part, 0), abs=tolerance), part
+        assert ms - before[part] == pytest.approx(EXPECTED[name].get(part, 0), abs=tolerance), part
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_the_parts_add_up_to_the_difference_of_the_unprofiled_steps(comparison: Comparison, name: str) -> None:
-    variant = _variant(comparison, name)
-    assert variant.step_difference is not None
-    assert sum(part.delta_ns for part in variant.waterfall) == variant.step_difference.delta_ns
-    assert variant.step_difference.delta_ms == pytest.approx(sum(EXPECTED[name].values()), abs=HOST_MS)
+def test_the_difference_of_the_unprofiled_steps_is_the_sum_of_what_was_set(comparison: Comparison, name: str) -> None:
+    medians = comparison.medians_ms
+    assert medians[name] - medians["base"] == pytest.approx(sum(EXPECTED[name].values()), abs=HOST_MS)
 
 
 def test_a_step_that_the_host_bounds_is_idle_for_the_rest_of_it(comparison: Comparison) -> None:
     """40 ms of the host beside 14.25 ms of the device, which were 12 of kernels before the sync and 5 idle after it."""
-    parts = {part.category: part for part in _variant(comparison, "host_bound").waterfall}
-    busy = sum(parts[part].variant_ns for part in DEVICE_PARTS) / 1e6
-    assert parts["compute"].delta_ms == pytest.approx(0, abs=DEVICE_MS)
-    assert parts["idle_sync"].variant_ns == 0
+    before, after = _parts_ms(comparison, "base"), _parts_ms(comparison, "host_bound")
+    busy = sum(after[part] for part in DEVICE_PARTS)
+    assert after["compute"] == pytest.approx(before["compute"], abs=DEVICE_MS)
+    assert after["idle_sync"] == 0
     # Here launching is not hidden behind the device's work, so that it counts in full.
-    assert 40 - busy <= parts["idle_host"].variant_ns / 1e6 <= 40 - busy + 4 * HOST_MS
+    assert 40 - busy <= after["idle_host"] <= 40 - busy + 4 * HOST_MS

@@ -13,7 +13,7 @@ _NOTHING_COMPUTED: Final = Equivalence(status="not comparable", reason="the GPU 
 #: What only a GPU can measure; pages and rules take it for not measured.
 _MEASURED: Final = (
     "step_ms", "ratio", "nvml_util_pct", "profiled_over_unprofiled", "synced_sections_ms", "input", "trace",
-    "ranks", "communication", "step_difference", *(figure.name for figure in STEP_FIGURES),
+    "ranks", "communication", *(figure.name for figure in STEP_FIGURES),
 )  # fmt: skip
 
 
@@ -34,5 +34,4 @@ def _unmeasured(variant: VariantResult) -> VariantResult:
         syncs=replace(variant.syncs, measured_per_step=None),
         sync_diff=None if diff is None or diff.basis == "measured" else diff,
         equivalence=_NOTHING_COMPUTED,
-        waterfall=(),
     )

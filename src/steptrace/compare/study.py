@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import asdict, replace
 
-from steptrace.compare.against_baseline import basis_of, sync_diff, waterfall
+from steptrace.compare.against_baseline import basis_of, sync_diff
 from steptrace.compare.explain import (
     communication,
     equivalence,
@@ -25,7 +25,7 @@ from steptrace.documents.comparison import Comparison, RunResult, VariantResult
 from steptrace.documents.summary import TraceSummary
 from steptrace.estimate.gpus import gpu_named
 from steptrace.format import NS_PER_MS
-from steptrace.stats import Ratio, holm, ratios, verdict
+from steptrace.stats import holm, ratios, verdict
 
 
 def compare(study_dir: Path, *, estimate_gpus: Sequence[str] = ()) -> Comparison:
@@ -85,12 +85,10 @@ def _variants(study: Study, timings: Mapping[str, Timing]) -> list[VariantResult
     """Every variant by itself, and then against its baseline."""
     by_name = {variant.name: variant for variant in study.variants}
     entries = {name: _variant(variant, timings[name]) for name, variant in by_name.items()}
-    return [_against_baseline(by_name, entries, name, timings[name].measured) for name in entries]
+    return [_against_baseline(by_name, entries, name) for name in entries]
 
 
-def _against_baseline(
-    by_name: Mapping[str, Variant], entries: Mapping[str, VariantResult], name: str, ratio: Ratio | None
-) -> VariantResult:
+def _against_baseline(by_name: Mapping[str, Variant], entries: Mapping[str, VariantResult], name: str) -> VariantResult:
     """The entry of a variant with what it changes against its baseline."""
     entry, baseline = entries[name], by_name.get(by_name[name].baseline)
     if baseline is None:
@@ -102,11 +100,7 @@ def _against_baseline(
         diff = sync_diff(basis, before.sync_sites, entry.sync_sites)
     elif basis == "predicted":
         diff = sync_diff(basis, before.predicted_sites, entry.predicted_sites)
-    return replace(
-        entry,
-        **waterfall(baseline, by_name[name], ratio),
-        sync_diff=diff,
-    )
+    return replace(entry, sync_diff=diff)
 
 
 def _variant(variant: Variant, timing: Timing) -> VariantResult:

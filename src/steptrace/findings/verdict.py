@@ -87,28 +87,35 @@ def _failed(variants: Iterable[VariantResult]) -> list[str]:
 
 def _reason(study: Comparison, chosen: VariantResult | None, *, estimated: bool = False) -> tuple[str, str]:
     """Why the chosen variant is faster, and the syncs of all where that does not name them."""
-    reason = ("" if estimated else _why(chosen)) or _fewer(study, chosen, estimated=estimated)
+    reason = ("" if estimated else _why(study, chosen)) or _fewer(study, chosen, estimated=estimated)
     has_syncs = " syncs per step" in reason and not any(variant.predicted_unknown for variant in study.variants)
     return reason, "" if has_syncs else _syncs(study)
 
 
-def _why(chosen: VariantResult | None) -> str:
+def _why(study: Comparison, chosen: VariantResult | None) -> str:
     """The parts of a step by which the chosen variant is faster; empty where the profile does not say."""
-    if chosen is None or chosen.step_difference is None or chosen.step_difference.delta_ms >= 0:
+    baseline = None if chosen is None else study.variant(chosen.baseline)
+    before, after = _parts_ms(baseline), _parts_ms(chosen)
+    if chosen is None or baseline is None or not before.keys() & after.keys():
         return ""
-    total = chosen.step_difference.delta_ms
-    residual = sum(part.delta_ms for part in chosen.waterfall if part.category == "residual")
-    parts = [part for part in chosen.waterfall if part.category != "residual"]
-    saved = sorted(
-        (p for p in parts if p.delta_ms <= total * _LEAST_PART and (p.high is None or p.high < 0)),
-        key=lambda part: part.delta_ms,
-    )[:MOST_NAMED]
-    if not saved or abs(residual) >= -total:
+    saved_ms = (baseline.median_ms or 0.0) - (chosen.median_ms or 0.0)
+    less = {part: before.get(part, 0.0) - after.get(part, 0.0) for part in {**before, **after}}
+    saved = sorted((part for part in less if less[part] >= _LEAST_PART * saved_ms), key=lambda part: -less[part])
+    # What the parts leave over is the profiler's.
+    if saved_ms <= 0 or not saved or abs(saved_ms - sum(less.values())) >= saved_ms:
         return ""
-    shorter = ", ".join(f"{part_name(part.category)} {fmt.duration_ms(-part.delta_ms)}" for part in saved)
-    longer = [part for part in parts if part.delta_ms >= -total * _LEAST_PART]
-    more = ", ".join(f"{part_name(part.category)} {fmt.duration_ms(part.delta_ms)}" for part in longer)
+    shorter = ", ".join(f"{part_name(part)} {fmt.duration_ms(less[part])}" for part in saved[:MOST_NAMED])
+    longer = [part for part in less if -less[part] >= _LEAST_PART * saved_ms]
+    more = ", ".join(f"{part_name(part)} {fmt.duration_ms(-less[part])}" for part in longer)
     return f"A profiled step saves: {shorter}." + (f" It takes longer for: {more}." if more else "")
+
+
+def _parts_ms(variant: VariantResult | None) -> dict[str, float]:
+    """The parts of a variant's mean profiled step; empty without any."""
+    overview = None if variant is None else variant.overview
+    if overview is None:
+        return {}
+    return {part: ns / overview.steps / fmt.NS_PER_MS for part, ns in overview.parts_ns.items()}
 
 
 def _fewer(study: Comparison, chosen: VariantResult | None, *, estimated: bool = False) -> str:

@@ -7,7 +7,6 @@ from msgspec.structs import asdict
 from steptrace.documents.base import Document, field
 from steptrace.documents.column import column
 from steptrace.documents.comparison.runs import (
-    Difference,
     Equivalence,
     LoaderWait,
     Noise,
@@ -16,7 +15,6 @@ from steptrace.documents.comparison.runs import (
     StepTimes,
     VariantStatus,
     Verdict,
-    WaterfallPart,
 )
 from steptrace.documents.comparison.syncs import SyncCounts, SyncDiff, UnknownPlace
 from steptrace.documents.estimate import Estimate
@@ -112,8 +110,6 @@ class VariantResult(StepFigures, frozen=True):
     memory: Annotated[RunMemory | None, field("What the runs had and held; `oom` of the first that ran out.")]
     communication: Annotated[Communication | None, field("What the ranks tell each other; null for one rank.")]
     equivalence: Equivalence
-    waterfall: Annotated[tuple[WaterfallPart, ...], field("From the baseline's step time to this one's.")] = ()
-    step_difference: Difference | None = None
     sync_diff: SyncDiff | None = None
     estimates: Annotated[tuple[Estimate, ...], field("On GPUs that are not there, by `estimate_gpus`.")] = ()
 

@@ -181,34 +181,3 @@ class Equivalence(Document, frozen=True):
         """What is held against the reference: its name, its relative error and the tolerance, None without one."""
         names = ("loss", "gradient", "predictions", "parameters")
         return [(name, getattr(self, f"{name}_rel_err"), getattr(self.tolerance, name, None)) for name in names]
-
-
-class Difference(Document, frozen=True):
-    """A variant's step time less its baseline's, or of one part of the step."""
-
-    delta_ns: Annotated[int, field("Difference.")]
-    delta_ms: Annotated[float, field("Difference.")]
-    low: Annotated[
-        float | None,
-        column(
-            "95 % interval",
-            "Of a part: of the difference of means over runs (t interval, Welch's or over rounds). Of the whole step: "
-            "the verdict's.",
-            "ms",
-        ),
-    ]
-    high: Annotated[float | None, field("Upper end of its interval.")]
-    baseline_ns: Annotated[int, field("The baseline's.")]
-    variant_ns: Annotated[int, field("The variant's.")]
-
-
-class WaterfallPart(Difference, frozen=True):
-    """One part of the step in the waterfall; all parts add up to the step's difference."""
-
-    category: Annotated[
-        str,
-        column(
-            "Residual",
-            "The difference that no part explains: the profiler slows variants unequally, and parts are means.",
-        ),
-    ]
