@@ -14,6 +14,8 @@ from snakemake.cli import get_argument_parser
 
 from steptrace import cli
 from steptrace.analysis.tables import OF_TRACE
+from steptrace.documents.column import subjects_of
+from steptrace.documents.summary import TraceSummary
 from steptrace.trace.rows import TABLES
 
 ROOT = Path(__file__).parents[1]
@@ -123,6 +125,12 @@ def test_tables_and_modules_that_the_metrics_name_are_there() -> None:
     modules = set(re.findall(r"`((?:analysis|findings)/[\w/]*(?:\.py)?)`", text))
     assert len(modules) > 10
     assert [module for module in sorted(modules) if not (ROOT / "src" / "steptrace" / module).exists()] == []
+
+
+def test_every_subject_of_a_trace_stands_beside_what_other_tools_say_of_it() -> None:
+    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    features = text[text.index("## Feature by feature") :]
+    assert [one.name for one in subjects_of(TraceSummary) if not re.search(rf"`{one.name}[`.]", features)] == []
 
 
 def test_every_page_is_in_the_list_of_contents() -> None:

@@ -58,6 +58,8 @@ def test_the_same_runs_again_are_the_same() -> None:
     assert _verdicts(compared) == {"quick": "same"}
     assert (compared.environment, compared.findings_before, compared.variants[0].differing) == ((), (), ())
     assert headline(compared) == "1 the same; no other figure differs."
+    assert compared.notes == ("both are the same result, so nothing can differ",)
+    assert "so nothing" not in " ".join(change(a, study(variant("quick", 10.1))).notes)
 
 
 def test_a_claim_is_corrected_for_the_number_of_variants() -> None:

@@ -175,6 +175,9 @@ def _names(names: list[str]) -> str:
 
 
 def _notes(a: Comparison, b: Comparison, reconfigured: list[str], uneven: list[str]) -> Iterator[str]:
+    if a == b:
+        yield "both are the same result, so nothing can differ"
+        return
     if a.scale != b.scale:
         yield "the scales differ, so step times cannot be compared"
     if reconfigured:
