@@ -143,7 +143,6 @@ def test_variants_have_anchors_of_their_own_whatever_their_names(study_builder: 
     page = str(variants(load_study(study_builder.write())))
     ids = re.findall(r'<tr id="(variant-[^"]+)"', page)
     assert len(set(ids)) == len(names)
-    assert all(f'href="#{one}"' in page for one in ids)
 
 
 def on_a_machine(builder: Any, gpu: str | None) -> Any:

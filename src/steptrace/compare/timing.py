@@ -23,13 +23,9 @@ _OUTLIERS_WARNING = 0.05
 
 @dataclass(frozen=True)
 class Timing:
-    """What comparison.json says of a variant's step time: its `step_ms`, `ratio` and `noise`.
-
-    `measured` is the ratio as it was measured, before a verdict: None for the baseline, and if either was not measured.
-    """
+    """What comparison.json says of a variant's step time: its `step_ms`, `ratio` and `noise`."""
 
     step_ms: StepTimes | None
-    measured: stats.Ratio | None
     ratio: RatioToBaseline | None
     noise: Noise
 
@@ -81,7 +77,7 @@ def compare_times(study: Study) -> tuple[Method, dict[str, Timing]]:
         elif variant.measured:
             warnings.append(f"no ratio: the baseline {variant.baseline} has no measured run")
         noise = _noise(variant, spreads[name], uneven, warnings)
-        timings[name] = Timing(_step_ms(variant), measured, ratio, noise)
+        timings[name] = Timing(_step_ms(variant), ratio, noise)
     return method, timings
 
 

@@ -19,17 +19,13 @@ _MOST_SHOWN_IN_FULL: Final = 6
 ABOUT_THE_METHOD: Final = frozenset({"noise", "profiler_overhead", "environments_differ"})
 
 
-def findings(items: Sequence[Finding], prefix: str = "") -> Html:
-    """Findings in the order given, those about the method last; those of one rule and advice stand together.
-
-    `prefix` goes before their ids, where a page has several such lists.
-    """
+def findings(items: Sequence[Finding]) -> Html:
+    """Findings in the order given, those about the method last; those of one rule and advice stand together."""
     groups: dict[tuple[str, str, str], list[Finding]] = {}
     for item in sorted(items, key=lambda item: item.rule in ABOUT_THE_METHOD):
         groups.setdefault((item.rule, item.advice, item.counter_check), []).append(item)
     return render(
         "page/findings",
-        prefix=prefix,
         shown=_MOST_SHOWN,
         unpriced=ABOUT_THE_METHOD | {ANSWER, PREDICTED_SYNCS},
         groups=[

@@ -96,19 +96,6 @@ def unplaced(site: Site | SyncChange) -> str:
     return BATCH_COPY if is_batch_copy(site.file, site.label, site.kind) else "line unknown"
 
 
-class Anchors:
-    """Ids of places that a link may lead to; of equal ones all but the first get a number."""
-
-    def __init__(self) -> None:
-        self._used: dict[str, int] = {}
-
-    def of(self, *words: object) -> str:
-        """An id made of these words; those that are None or empty are left out."""
-        name = "-".join(quote(str(word), safe="") for word in words if word)
-        self._used[name] = count = self._used.get(name, 0) + 1
-        return name if count == 1 else f"{name}-{count}"
-
-
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
@@ -134,7 +121,7 @@ def _environment() -> jinja2.Environment:
         share=fmt.share,
     )
     environment.globals.update(page_globals())
-    environment.globals.update(definitions=definitions, fmt=fmt, Anchors=Anchors, badge=badge)
+    environment.globals.update(definitions=definitions, fmt=fmt, badge=badge)
     environment.globals.update(not_measured=Markup('<span class="null">not measured</span>'))
     return environment
 

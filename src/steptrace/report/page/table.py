@@ -11,7 +11,7 @@ from steptrace.documents.base import Document
 from steptrace.documents.column import Column, keys_of, shown_columns
 from steptrace.documents.syncs import Site
 from steptrace.report.page.definitions import Definition
-from steptrace.report.page.markup import Anchors, Html, breakable, inline_code, place, render, short_place, unplaced
+from steptrace.report.page.markup import Html, breakable, inline_code, place, render, short_place, unplaced
 from steptrace.report.page.parts import Explained
 
 NOT_MEASURED: Final = Html('<span class="null">{}</span>').format(fmt.NOT_MEASURED)
@@ -120,7 +120,6 @@ def listing(
     names: Sequence[str] = (),
     *,
     most: int = 50,
-    anchor: str = "",
     words: Mapping[str, str] | None = None,
     steps: int = 0,
 ) -> Explained:
@@ -130,29 +129,26 @@ def listing(
         rows: in their order.
         names: columns to show; without any all that have a heading, but a local key only if rows differ in it.
         most: so many rows are shown, and their number stands below.
-        anchor: with it each row can be linked to, by this and its place in the program.
         words: what a page says in the place of some names.
         steps: so many steps sums are over: a page shows them per step; 0: as they are.
     """
     columns, silent = columns_of_rows(rows, names)
     columns = [per_step(column) if steps else column for column in columns]
-    anchors = Anchors()
-    ids = [anchor and anchor + anchors.of(_place_text(row).removeprefix("…/")) for row in rows[:most]]
     html = _table(
         [Head(c.heading, c.is_number and not c.is_key, label=c.heading) for c in columns],
-        [(id_, [cell(row, column, words, steps) for column in columns]) for id_, row in zip(ids, rows, strict=False)],
+        [("", [cell(row, column, words, steps) for column in columns]) for row in rows[:most]],
         notes=[f"{most} of {len(rows)}; summary.json lists more."] * (len(rows) > most) + [silent] * bool(silent),
     )
     return Explained(html, meanings(type(rows[0]), columns, columns[0].heading.lower()))
 
 
-def site_table(sites: Sequence[Site], anchor: str, *, steps: int = 0) -> Explained:
+def site_table(sites: Sequence[Site], *, steps: int = 0) -> Explained:
     """The syncs by site, the costliest first; of predicted ones, whose cost nobody knows, the most frequent."""
     columns = {column.name for column in shown_columns(type(sites[0]))}
     figures = [name for name in ("count", "blocked_ns", "exposed_idle_ns", "ceiling_ns") if name in columns]
     names: list[str] = [*figures] or ["count_per_step"]
     ranked = sorted(sites, key=lambda site: [-(getattr(site, name) or 0) for name in names[2::-1]])
-    return listing(ranked, ("file", "op", "kind", "label", "phase", *names), anchor=anchor, steps=steps)
+    return listing(ranked, ("file", "op", "kind", "label", "phase", *names), steps=steps)
 
 
 def facts(of: Document, names: Sequence[str], *, steps: int = 0) -> Explained:

@@ -6,7 +6,7 @@ from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, SyncDiff, VariantResult
 from steptrace.documents.comparison.syncs import SyncChange
 from steptrace.documents.syncs import Site
-from steptrace.report.page.markup import Anchors, Html, place, render, short_place, unplaced
+from steptrace.report.page.markup import Html, place, render, short_place, unplaced
 from steptrace.report.page.parts import Explained
 from steptrace.report.page.table import site_table
 from steptrace.report.study.model import MANY, variants_shown
@@ -53,7 +53,7 @@ def _table(variant: VariantResult) -> Explained:
     if not sites:
         return Explained("")
     steps = variant.trace.quality.steps if variant.trace is not None and sites is variant.sync_sites else 0
-    return site_table(sites, f"{Anchors().of('site', variant.name)}-", steps=steps)
+    return site_table(sites, steps=steps)
 
 
 def _sites(variant: VariantResult) -> Sequence[Site]:

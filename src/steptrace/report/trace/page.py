@@ -159,7 +159,7 @@ def _predicted(prediction: Mapping[str, Any], estimates: Sequence[Estimate]) -> 
         Explained(badge),
         *([Explained(table)] if estimates else []),
         *(note(f"{one.gpu}: {one.reason}") for one in estimates if one.reason),
-        *([site_table(sites, "predicted-")] if sites else []),
+        *([site_table(sites)] if sites else []),
         note(about if estimates else "`steptrace run --gpu H100 -- ...` also estimates its step time on a GPU."),
     ]
 
@@ -254,7 +254,7 @@ def _sections(view: TraceView, prefix: str = "") -> tuple[list[tuple[str, str]],
     for subject in subjects_of(TraceSummary):
         if prefix and subject.folded:
             continue
-        parts = parts_of(view, subject, prefix)
+        parts = parts_of(view, subject)
         if parts is None:
             absent.setdefault(why_absent(view, subject), []).append(subject.heading)
             continue
@@ -262,7 +262,7 @@ def _sections(view: TraceView, prefix: str = "") -> tuple[list[tuple[str, str]],
         body += section(id_, subject.heading, parts, level=level, folded=subject.folded)
         shown.append((id_, subject.heading))
         if subject.name == "overview" and view.trace.findings:
-            items, id_ = findings(view.trace.findings, prefix), f"{prefix}findings"
+            items, id_ = findings(view.trace.findings), f"{prefix}findings"
             body += section(id_, "Findings", [Explained(items)], level=level)
             shown.append((id_, "Findings"))
     reasons = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in absent.items() if reason)

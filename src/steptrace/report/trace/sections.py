@@ -1,8 +1,7 @@
 """The sections of a trace's page, by the names of its subjects in summary.json.
 
 A subject whose value is a list of rows needs none here: its table follows from its columns. The others have a function
-of the trace, and of what goes before the ids of its rows, that gives the parts of the section, or None if there is
-nothing to show.
+of the trace that gives the parts of the section, or None if there is nothing to show.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,10 +33,10 @@ _OPEN: Final = 5
 _WORTH_A_RATE: Final = 2**16
 
 
-def parts_of(view: TraceView, subject: Subject, prefix: str) -> Parts | None:
+def parts_of(view: TraceView, subject: Subject) -> Parts | None:
     """What a trace says of a subject; None if that is nothing."""
     if subject.name in SECTIONS:
-        return SECTIONS[subject.name](view, prefix)
+        return SECTIONS[subject.name](view)
     rows = rows_of(view.trace, subject)
     return [listing(rows, most=20, steps=view.steps)] if rows else None
 
@@ -80,7 +79,7 @@ def _listed(view: TraceView, rows: Sequence[Document], others: str, words: Mappi
     return [listing(first, words=words, steps=view.steps), *more]
 
 
-def gpu(view: TraceView, _: str) -> Parts | None:
+def gpu(view: TraceView) -> Parts | None:
     """Where the GPU's time went, step by step, or over its span where the trace marks no steps."""
     trace = view.trace
     if not view.has_gpu:
@@ -93,7 +92,7 @@ def gpu(view: TraceView, _: str) -> Parts | None:
     return [facts(trace.gpu, [name for name in names if getattr(trace.gpu, name) is not None])]
 
 
-def timeline(view: TraceView, _: str) -> Parts | None:
+def timeline(view: TraceView) -> Parts | None:
     """The picture of one step."""
     picture, steps = view.trace.timeline, len(view.trace.steps)
     if picture is None:
@@ -108,7 +107,7 @@ def timeline(view: TraceView, _: str) -> Parts | None:
     ]
 
 
-def idle(view: TraceView, _: str) -> Parts | None:
+def idle(view: TraceView) -> Parts | None:
     """Why the GPU was idle within the steps, or within its span, and where the longest gaps are."""
     trace = view.trace
     if trace.gpu.activities < 2:
@@ -125,7 +124,7 @@ def idle(view: TraceView, _: str) -> Parts | None:
     ]
 
 
-def syncs(view: TraceView, prefix: str) -> Parts | None:
+def syncs(view: TraceView) -> Parts | None:
     """The counts, and each site with what it costs."""
     trace = view.trace
     if not (trace.gpu.activities or trace.syncs.count):
@@ -138,7 +137,7 @@ def syncs(view: TraceView, prefix: str) -> Parts | None:
         none = f"The host never waits for the GPU{' inside a step' if trace.steps else ''}."
         return [note(none + not_counted * bool(outside))]
     head = note(sync_cost(trace) + not_counted * bool(outside))
-    return [head, site_table(trace.syncs.sites, f"{prefix}site-", steps=view.steps)]
+    return [head, site_table(trace.syncs.sites, steps=view.steps)]
 
 
 def sync_cost(trace: TraceSummary) -> str:
@@ -163,7 +162,7 @@ def sync_cost(trace: TraceSummary) -> str:
     return f"{sentence} The GPU is idle for {of_step(idle)} after {them}: {rest}."
 
 
-def waiting_for_data(view: TraceView, _: str) -> Parts | None:
+def waiting_for_data(view: TraceView) -> Parts | None:
     """How long the steps waited for data."""
     waits = view.trace.input
     if waits.wait_ns is None:
@@ -181,7 +180,7 @@ def waiting_for_data(view: TraceView, _: str) -> Parts | None:
     ]
 
 
-def kernels(view: TraceView, _: str) -> Parts | None:
+def kernels(view: TraceView) -> Parts | None:
     """Every kernel by name, and which classes ran at once."""
     trace = view.trace
     if not trace.kernels:
@@ -192,7 +191,7 @@ def kernels(view: TraceView, _: str) -> Parts | None:
     ]
 
 
-def communication(view: TraceView, _: str) -> Parts | None:
+def communication(view: TraceView) -> Parts | None:
     """What the rank communicated."""
     rows, reduced = view.trace.collectives, view.trace.all_reduce
     if rows is None or not rows.count:
@@ -208,7 +207,7 @@ def communication(view: TraceView, _: str) -> Parts | None:
     return [*notes, listing(rows.by_name, steps=view.steps)]
 
 
-def program(view: TraceView, _: str) -> Parts | None:
+def program(view: TraceView) -> Parts | None:
     """GPU time by line, and host and GPU time by function."""
     of = view.trace.program
     if not of.by_line and not of.functions:
@@ -220,7 +219,7 @@ def program(view: TraceView, _: str) -> Parts | None:
     ]
 
 
-def critical_path(view: TraceView, _: str) -> Parts | None:
+def critical_path(view: TraceView) -> Parts | None:
     """The critical path by class."""
     path, steps = view.trace.critical_path, view.trace.steps
     if path is None:
@@ -233,7 +232,7 @@ def critical_path(view: TraceView, _: str) -> Parts | None:
     return [note(over), listing([row for row in path.classes if row.path_ns], words=PATH_CLASSES)]
 
 
-def launches(view: TraceView, _: str) -> Parts | None:
+def launches(view: TraceView) -> Parts | None:
     """How work was launched."""
     of = view.trace.launches
     if of is None or not of.count:
@@ -262,7 +261,7 @@ def _with_worthy_rate(row: Copy) -> Copy:
     return replace(row, **dict.fromkeys(rates))
 
 
-def quality(view: TraceView, _: str) -> Parts | None:
+def quality(view: TraceView) -> Parts | None:
     """What was checked, the failed checks first."""
     wrong = [check for check in view.trace.quality.checks if check.wrong]
     good = [check for check in view.trace.quality.checks if not check.wrong]
@@ -272,8 +271,8 @@ def quality(view: TraceView, _: str) -> Parts | None:
     return [*([listing(wrong)] if wrong else []), *_folded(view, title, good, ("check", "of"), most=50)]
 
 
-SECTIONS: Final[dict[str, Callable[[TraceView, str], Parts | None]]] = {
-    "overview": lambda view, _: overview(view.trace),
+SECTIONS: Final[dict[str, Callable[[TraceView], Parts | None]]] = {
+    "overview": lambda view: overview(view.trace),
     "idle": idle,
     "syncs": syncs,
     "input": waiting_for_data,
@@ -284,6 +283,6 @@ SECTIONS: Final[dict[str, Callable[[TraceView, str], Parts | None]]] = {
     "timeline": timeline,
     "critical_path": critical_path,
     "launches": launches,
-    "memory": lambda view, _: memory(view),
+    "memory": memory,
     "quality": quality,
 }
