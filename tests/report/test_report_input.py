@@ -10,7 +10,7 @@ def trace(**changes):
     step = {"index": 3, "host_ns": 10_000_000, "waits": 1, "wait_ns": 2_000_000, "gpu_idle_wait_ns": None}
     fields = {"source": "loader", "steps": 2, "waits": 2, "wait_ns": 4_000_000, "gpu_idle_wait_ns": None, "share": 0.2}
     made = fill(TraceSummary, {"input": fields | {"verdict": "high", "by_step": 2 * [step]} | changes})
-    parts = waiting_for_data(TraceView("t", made), "")
+    parts = waiting_for_data(TraceView("t", made))
     return None if parts is None else "".join(part.html for part in parts)
 
 
