@@ -90,11 +90,11 @@ def git_state(folder: Path | None = None) -> tuple[str | None, bool | None]:
     return None if commit is None else commit.decode().strip(), None if changes is None else bool(changes.strip())
 
 
-def git(folder: Path | None, *arguments: str, timeout_s: float = 10) -> bytes | None:
-    """What git says in a folder; None without git, outside a repository, or where it refuses or takes longer."""
+def git(folder: Path | None, *arguments: str) -> bytes | None:
+    """What git says in a folder; None without git, outside a repository, or where it refuses or takes ten seconds."""
     try:
         command = ["git", *arguments]
-        answer = subprocess.run(command, cwd=folder, capture_output=True, timeout=timeout_s, check=False)
+        answer = subprocess.run(command, cwd=folder, capture_output=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return answer.stdout if answer.returncode == 0 else None

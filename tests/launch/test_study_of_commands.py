@@ -1,8 +1,7 @@
-"""A study whose variants are commands: what its file comes to, when it runs again, and one that is run by git ref."""
+"""A study whose variants are commands: what its file comes to, when it runs again, and one that is run."""
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -46,30 +45,18 @@ program:
   predicted_steps: 2
   compared_steps: 2
 variants:
-  main: {{ref: main}}
-  faster: {{ref: faster}}
+  main: []
+  faster: {{cwd: faster}}
 """
-
-
-def git(folder: Path, *arguments: str) -> str:
-    identity = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
-    done = subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A working directory with a repository whose branch `faster` leaves the `.item()` out."""
-    repository = tmp_path / "repository"
-    repository.mkdir()
-    git(repository, "init", "-q", "-b", "main")
-    (repository / "train.py").write_text(TRAIN)
-    git(repository, "add", ".")
-    git(repository, "commit", "-q", "-m", "first")
-    git(repository, "checkout", "-q", "-b", "faster")
-    (repository / "train.py").write_text(TRAIN.replace("total += loss.item()", "total += loss.detach()"))
-    git(repository, "commit", "-q", "-a", "-m", "no item")
-    git(repository, "checkout", "-q", "main")
+    """A working directory with a program in `repository`, and in `faster` the same without its `.item()`."""
+    faster = TRAIN.replace("total += loss.item()", "total += loss.detach()")
+    for name, text in (("repository", TRAIN), ("faster", faster)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.py").write_text(text)
     return tmp_path
 
 
@@ -90,13 +77,14 @@ def digests(plan: Plan) -> dict[str, str]:
     return {name: plan.key("training", study, name).split()[0] for study, name in plan.pairs}
 
 
-def test_a_variant_is_a_command_with_its_place(planned: Callable[..., Plan], folder: Path) -> None:
+def test_a_variant_is_a_command_with_its_place(planned: Callable[..., Plan]) -> None:
     plan = planned()
     config = plan.variant("speed", "faster").config
     assert config["program"]["command"] == [sys.executable, "train.py"]
-    assert config["program"]["commit"] == git(folder / "repository", "rev-parse", "faster")
+    assert config["program"]["cwd"] == "faster"
+    assert plan.variant("speed", "main").config["program"]["cwd"] == "repository"
     assert config["scale"] == {"name": "cpu", "warmup_steps": 2, "timed_steps": 4, "at_most_s": 20}
-    assert plan.variant("speed", "faster").overrides == ("ref faster",)
+    assert plan.variant("speed", "faster").overrides == ("cwd=faster",)
     assert len(set(digests(plan).values())) == 2
 
 
@@ -113,22 +101,19 @@ def test_arguments_environment_scales_and_a_matrix(planned: Callable[..., Plan])
     assert more.overrides == ("A=1", "--more", "rate=0.2")
 
 
-WITHOUT_REFS = STUDY.replace("{{ref: main}}", "[]").replace("{{ref: faster}}", "[--fast]")
-
-
 def test_an_edit_runs_a_program_again_if_it_executes_the_file(planned: Callable[..., Plan], folder: Path) -> None:
-    repository, before = folder / "repository", digests(planned(WITHOUT_REFS))
+    repository, before = folder / "repository", digests(planned())
     for name, text in {
         "train.py": TRAIN + "# a comment\n", "NOTES.md": "tried", "unused.py": "value = 1\n", "other.yaml": "rate: 1\n",
     }.items():  # fmt: skip
         (repository / name).write_text(text)
-    assert digests(planned(WITHOUT_REFS)) == before
+    assert digests(planned()) == before
     (repository / "train.py").write_text(TRAIN + "edited = 1\n")
-    assert digests(planned(WITHOUT_REFS)) != before
+    assert digests(planned()) != before
 
 
 def test_what_a_program_imports_and_names_is_part_of_it(planned: Callable[..., Plan], folder: Path) -> None:
-    text = WITHOUT_REFS.replace("train.py]", "train.py, --deepspeed=ds_config.json]")
+    text = STUDY.replace("train.py]", "train.py, --deepspeed=ds_config.json]")
     repository = folder / "repository"
     (repository / "train.py").write_text(
         "from model import net\nCONFIG = 'conf'\nexec(open('executed.py').read())\n" + TRAIN
@@ -149,7 +134,7 @@ def test_what_a_program_imports_and_names_is_part_of_it(planned: Callable[..., P
 
 
 def test_a_command_without_python_code_depends_on_its_whole_folder(planned: Callable[..., Plan], folder: Path) -> None:
-    text = WITHOUT_REFS.replace("[{python}, train.py]", "[sh, run.sh]").replace("cwd: repository", "cwd: .")
+    text = STUDY.replace("[{python}, train.py]", "[sh, run.sh]").replace("cwd: repository", "cwd: .")
     (folder / "run.sh").write_text("python repository/train.py\n")
     before = digests(planned(text))
     (folder / "results" / "speed" / "comparison.json").write_text("{}")  # the workflow's own
@@ -158,18 +143,12 @@ def test_a_command_without_python_code_depends_on_its_whole_folder(planned: Call
     assert digests(planned(text))["main"] != before["main"]
 
 
-def test_a_ref_does_not_run_again_for_an_edit(planned: Callable[..., Plan], folder: Path) -> None:
-    before = digests(planned())
-    (folder / "repository" / "train.py").write_text(TRAIN + "# edited\n")
-    assert digests(planned()) == before
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("{{ref: faster}}", "{{ref: fister}}", "there is no commit 'fister'"),
+        ("cwd: faster", "cwd: fister", "fister does not exist"),
         ("cwd: repository", "cwd: nowhere", "nowhere does not exist"),
-        ("{{ref: faster}}", "{{overrides: [loss=where]}}", "unknown field `overrides`"),
+        ("{{cwd: faster}}", "{{overrides: [loss=where]}}", "unknown field `overrides`"),
         ("variants:", "matrix: {{rate: [1]}}\nvariants:", "the command does not use the matrix's 'rate'"),
         ("variants:", "reference: [loss=where]\nvariants:", "a study of commands has no reference"),
         ("steps: 4", "steps: 1", "at `program.steps`"),
@@ -227,7 +206,7 @@ def test_a_branch_against_main(planned: Callable[..., Plan], folder: Path) -> No
     assert main_["step_ms"]["median"] > 0
     page = (folder / "reports" / "speed.html").read_text()
     assert "total += loss.item()" in page
-    assert "ref faster" in page
+    assert "cwd=faster" in page
     assert "python -m steptrace.launch.main measure --config results/speed/VARIANT/config.yaml" in page
     assert json.loads((folder / "results" / "verdict.json").read_text())["status"] == "fail"
 

@@ -78,7 +78,7 @@ class Composer:
         if isinstance(entry, ProgramVariant):
             assert file.program is not None
             program, workdir = filled(file.program, entry, shared, cell.values, where), self.project.workdir
-            config = compose_program(program, entry, self.code, scale=scale, workdir=workdir, where=where)
+            config = compose_program(program, self.code, scale=scale, workdir=workdir, where=where)
             return Composed.of(config)
         return self._training([*shared, *entry.overrides, *cell.overrides], scale, where)
 

@@ -1,8 +1,8 @@
 """A study whose variants are commands: what `program:` in config/study/NAME.yaml comes to for one variant.
 
-A variant adds arguments or environment variables, or takes the program's code from a git ref. The code that the program
-executes, the settings it names, and the packages beside its
-interpreter are part of the configuration, so that its digest changes with them.
+A variant adds arguments or environment variables, or has a folder of its own, such as a git worktree. The code that the
+program executes, the settings it names, and the packages beside its interpreter are part of the configuration, so that
+its digest changes with them.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -21,10 +21,7 @@ from msgspec import Meta
 from steptrace.config.digest import SETTINGS, Code
 from steptrace.config.schema import Processes
 from steptrace.errors import ConfigError
-from steptrace.machine import git
 
-#: What is read of a large repository may take its time.
-_git: Final = partial(git, timeout_s=60)
 #: What the workflow writes and reads itself in its folder, where programs of a study may lie, too.
 _OURS: Final = ("results", "reports", ".snakemake", "config/study", "config/workflow.yaml")
 #: Steps under the profiler before those that are recorded (`steptrace.engine.recording.Settings`).
@@ -56,20 +53,20 @@ class ProgramVariant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     arguments: list[str] = []
     env: Environment = {}
-    ref: Text | None = None
+    cwd: Text | None = None
     hypothesis: str | None = None
     scales: Annotated[list[Text], Meta(min_length=1)] | None = None
 
     def in_words(self) -> tuple[str, ...]:
         """What it changes, as pages name it."""
-        ref = [f"ref {self.ref}"] if self.ref else []
-        return (*ref, *(f"{name}={value}" for name, value in self.env.items()), *self.arguments)
+        folder = [f"cwd={self.cwd}"] if self.cwd else []
+        return (*folder, *(f"{name}={value}" for name, value in self.env.items()), *self.arguments)
 
 
 def filled(
     program: Program, variant: ProgramVariant, shared: Sequence[str], values: Mapping[str, str], where: str
 ) -> Program:
-    """The program with a variant's arguments and variables, and with `{key}` replaced by what a matrix says.
+    """The program with a variant's folder, arguments and variables, and with `{key}` replaced by what a matrix says.
 
     Args:
         program: what all variants share.
@@ -90,37 +87,34 @@ def filled(
         # Other braces, and `{seed}`, stay as they are.
         command = [word.replace(f"{{{key}}}", value) for word in command]
         environment = {name: text.replace(f"{{{key}}}", value) for name, text in environment.items()}
-    return msgspec.structs.replace(program, command=command, env=environment)
+    return msgspec.structs.replace(program, command=command, env=environment, cwd=variant.cwd or program.cwd)
 
 
-def compose_program(
-    program: Program, variant: ProgramVariant, code: Code, *, scale: str, workdir: Path, where: str
-) -> dict[str, Any]:
+def compose_program(program: Program, code: Code, *, scale: str, workdir: Path, where: str) -> dict[str, Any]:
     """The configuration of one variant of a study of commands.
 
     Args:
         program: the variant's program, as `filled` returns it.
-        variant: the variant's own part.
         code: digests of code.
         scale: its name.
         workdir: what the study's paths are relative to.
         where: the file and variant, for messages.
 
     Raises:
-        ConfigError: a folder or ref that is not there.
+        ConfigError: a folder that is not there.
     """
     command, environment = words(program.command), {name: str(value) for name, value in program.env.items()}
     cwd = workdir / program.cwd
     if not cwd.is_dir():
-        raise ConfigError(f"the folder {cwd} does not exist", where=where, next_step="correct `program.cwd`")
-    source: dict[str, Any] = {"cwd": program.cwd}
-    if variant.ref:
-        source["commit"] = _commit(cwd, variant.ref, where)
-    else:
-        python_path = environment.get("PYTHONPATH", "")
-        source["files"] = _code_of(code, command, cwd.resolve(), python_path, workdir.resolve())
+        raise ConfigError(f"the folder {cwd} does not exist", where=where, next_step="correct `cwd`")
     return {
-        "program": {"command": command, "env": environment, **source, "packages": _packages(command[0])},
+        "program": {
+            "command": command,
+            "env": environment,
+            "cwd": program.cwd,
+            "files": _code_of(code, command, cwd.resolve(), environment.get("PYTHONPATH", ""), workdir.resolve()),
+            "packages": _packages(command[0]),
+        },
         "seed": program.seed,
         "device": "cuda" if scale == "gpu" else "cpu",
         # As in our own trainings, for whoever asks how long one takes.
@@ -139,15 +133,6 @@ def compose_program(
 def words(command: str | Sequence[str | int | float]) -> list[str]:
     """The words of a command, given as text or as a list."""
     return shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
-
-
-def _commit(cwd: Path, ref: str, where: str) -> str:
-    commit = _git(cwd, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
-    if commit is None:
-        raise ConfigError(
-            f"there is no commit '{ref}'", where=where, expected=f"a branch, tag or commit of the repository at {cwd}"
-        )
-    return commit.decode().strip()
 
 
 def _code_of(code: Code, command: Sequence[str], cwd: Path, python_path: str, workdir: Path) -> str:

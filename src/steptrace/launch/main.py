@@ -13,10 +13,8 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,8 +31,6 @@ from steptrace.record import PREDICTION_FILE, write_prediction
 
 #: The environment variable that names a folder for what several checks share.
 SHARED_VARIABLE: Final = "STEPTRACE_SHARED"
-#: Folder of the worktrees, relative to the workflow's working directory.
-WORKTREES: Final = Path("results/.cache/worktrees")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -132,7 +128,7 @@ def _once(config: dict[str, Any], mode: Mode, *, warmup: int, steps: int) -> Lau
 
 def _launch(config: dict[str, Any], settings: LaunchSettings, seed: int) -> Launched:
     program = config["program"]
-    return launch(_words(program, seed), settings, cwd=folder_of(program), env=program["env"])
+    return launch(_words(program, seed), settings, cwd=Path(program["cwd"]).resolve(), env=program["env"])
 
 
 def _words(program: dict[str, Any], seed: int) -> list[str]:
@@ -146,36 +142,6 @@ def _command(config: dict[str, Any], seed: int) -> str:
 def _read(path: Path) -> dict[str, Any]:
     config: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     return config
-
-
-def folder_of(program: Mapping[str, Any]) -> Path:
-    """The working directory of a program as its configuration names it; a worktree is made if it is missing.
-
-    Raises:
-        LaunchError: git cannot make the worktree.
-    """
-    cwd = Path(program["cwd"]).resolve()
-    if "commit" not in program:
-        return cwd
-    root = Path(_git(cwd, "rev-parse", "--show-toplevel"))
-    tree = (WORKTREES / f"{root.name}-{program['commit'][:12]}").resolve()
-    tree.parent.mkdir(parents=True, exist_ok=True)
-    ready = tree.with_name(f"{tree.name}.ready")
-    with FileLock(tree.with_name(f"{tree.name}.lock")):  # several variants may create it at once
-        if not ready.exists() or not tree.is_dir():
-            _git(root, "worktree", "prune")
-            if tree.is_dir():
-                _git(root, "worktree", "remove", "--force", str(tree))
-            _git(root, "worktree", "add", "--detach", str(tree), program["commit"])
-            ready.touch()
-    return tree / cwd.relative_to(root)
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise LaunchError(f"git {arguments[0]} failed: {done.stderr.strip()}", where=folder)
-    return done.stdout.strip()
 
 
 if __name__ == "__main__":
