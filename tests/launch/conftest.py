@@ -21,11 +21,9 @@ def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 def launched(tmp_path: Path) -> Callable[..., Launched]:
     """Launches a form of the small training, or another command."""
 
-    def run(
-        *form: str, command: Sequence[str] | None = None, first_step_s: float | None = None, **settings: object
-    ) -> Launched:
+    def run(*form: str, command: Sequence[str] | None = None, **settings: object) -> Launched:
         chosen = {"warmup": 2, "steps": 4, "profile": 0, **settings}
         wanted = LaunchSettings(str(tmp_path / "probe"), **chosen)  # type: ignore[arg-type]
-        return launch(command or [sys.executable, str(FORMS), *form], wanted, first_step_s=first_step_s)
+        return launch(command or [sys.executable, str(FORMS), *form], wanted)
 
     return run

@@ -225,10 +225,6 @@ def killed():
     plain(1000, after=after)
 
 
-def endless():
-    time.sleep(600)
-
-
 def until_file_exists():
     def after(step):
         if step == 0:

@@ -39,10 +39,10 @@ class Measured:
         ranks = [[row for row in rank["rows"] if row["phase"] == "timed"] for rank in self.launched.ranks]
         return [{**rows[0], "step_ns": max(row["step_ns"] for row in rows)} for rows in zip(*ranks, strict=False)]
 
-
-def median_ms(one: Measured) -> float:
-    """The median time of a run's timed steps in ms."""
-    return float(statistics.median(row["step_ns"] for row in one.timed)) / fmt.NS_PER_MS
+    @property
+    def steps_ms(self) -> list[float]:
+        """Their times in ms."""
+        return [row["step_ns"] / fmt.NS_PER_MS for row in self.timed]
 
 
 def spread(times: Sequence[float]) -> tuple[float, float]:
@@ -51,38 +51,33 @@ def spread(times: Sequence[float]) -> tuple[float, float]:
     return ends[0], ends[-1]
 
 
-def wait_ms(measured: Sequence[Measured]) -> float | None:
+def wait_ms(measured: Measured) -> float | None:
     """The mean wait for data; None in a program without a DataLoader."""
-    waits = [row["wait_ns"] for one in measured for row in one.timed if row["batches"]]
+    waits = [row["wait_ns"] for row in measured.timed if row["batches"]]
     return statistics.mean(waits) / fmt.NS_PER_MS if waits else None
 
 
-def timing(measured: Sequence[Measured], summary: "Summary | None" = None) -> list[str]:
+def timing(measured: Measured, summary: "Summary | None" = None) -> list[str]:
     """The step time with its spread, the kinds of steps, what a step consists of, and the wait for data.
 
-    `summary`: of the first run's traces, for the syncs of each kind.
+    `summary`: of its traces, for the syncs of each kind.
     """
-    medians = [median_ms(one) for one in measured]
-    first = measured[0]
-    steps = [row["step_ns"] / fmt.NS_PER_MS for one in measured for row in one.timed]
+    steps, timed = measured.steps_ms, measured.timed
     low, high = spread(steps)
-    where = first.record.environment.gpu or "CPU"
-    ranks = first.record.world_size
-    median, mean = statistics.median(medians), statistics.mean(steps)
+    where = measured.record.environment.gpu or "CPU"
+    ranks = measured.record.world_size
+    median, mean = statistics.median(steps), statistics.mean(steps)
     apart = f" (median; mean {fmt.duration_ms(mean)})" if max(mean, median) > DIFFERENT * min(mean, median) else ""
     range_ms = f"{fmt.duration_ms(low)} to {fmt.duration_ms(high)}"
     head = f"  step {fmt.duration_ms(median)}{apart}, 5 % to 95 %: {range_ms}"
-    runs = f"{len(measured)} runs, " if len(measured) > 1 else ""
-    lines = [f"{head} ({runs}{len(steps)} timed steps, {where}{f', {ranks} ranks' if ranks > 1 else ''})"]
-    if len(measured) > 1:
-        lines.append(f"  medians of the runs: {', '.join(map(fmt.duration_ms, medians))}")
-    lines += _kinds(first, [] if summary is None else [kind.syncs for kind in summary.traces[0].step_kinds])
-    typical = {name: statistics.mode(row[name] for row in first.timed) for name in ("batches", "backwards", "samples")}
+    lines = [f"{head} ({len(steps)} timed steps, {where}{f', {ranks} ranks' if ranks > 1 else ''})"]
+    lines += _kinds(measured, [] if summary is None else [kind.syncs for kind in summary.traces[0].step_kinds])
+    typical = {name: statistics.mode(row[name] for row in timed) for name in ("batches", "backwards", "samples")}
     parts = [f"{typical['backwards']} backward passes" if typical["backwards"] != 1 else "1 backward pass"]
     if typical["batches"]:
         parts.append("1 batch" if typical["batches"] == 1 else f"{typical['batches']} batches")
         parts += [f"{typical['samples']} samples"] if typical["samples"] else []
-    optimizers = ", ".join(f"{name} {count}" for name, count in first.launched.ranks[0]["optimizers"])
+    optimizers = ", ".join(f"{name} {count}" for name, count in measured.launched.ranks[0]["optimizers"])
     lines.append(f"  each step: {', '.join(parts)}; optimizer steps in all: {optimizers or 'none seen'}")
     wait = wait_ms(measured)
     if wait is not None:
@@ -90,7 +85,7 @@ def timing(measured: Sequence[Measured], summary: "Summary | None" = None) -> li
         lines.append(f"  waiting for data: {of}")
     else:
         lines.append("  waiting for data: not measured, since no DataLoader was used")
-    if first.launched.complete:
+    if measured.launched.complete:
         lines.append("  stopped once it was measured: its final checkpoint, if any, was not written")
     return lines
 

@@ -1,9 +1,8 @@
-"""Options that several commands have, and types of arguments: a wrong number is refused in words."""
+"""Types of arguments that several commands have: a wrong number is refused in words."""
 
 import argparse
 import contextlib
 from functools import partial
-from typing import Final
 
 
 def _whole(text: str, least: int) -> int:
@@ -22,8 +21,6 @@ def _number(text: str, between: tuple[float, float], what: str, expected: str) -
 
 positive = partial(_whole, least=1)
 not_negative = partial(_whole, least=0)
-#: Seconds without a step after which a program is stopped.
-FIRST_STEP_S: Final = 600.0
 #: How long something is waited for.
 seconds = partial(_number, between=(0, 1e9), what="timeout", expected="seconds > 0")
 
@@ -39,11 +36,3 @@ def gpu_names(text: str) -> tuple[str, ...]:
 def batches(text: str) -> tuple[int, ...]:
     """The value of `--batch`, ascending: the last is the largest."""
     return tuple(sorted({positive(number.strip()) for number in text.split(",")}))
-
-
-def add_first_step_within(command: argparse.ArgumentParser) -> None:
-    """Add when a program that makes no step is stopped."""
-    command.add_argument(
-        "--first-step-within", type=seconds, default=FIRST_STEP_S, metavar="S",
-        help=f"stop a program that shows no step for so long; default: {FIRST_STEP_S:g} s",
-    )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any, Final
 from steptrace import format as fmt
 from steptrace.commands.estimated import as_json, check_batches, estimates, table, with_batch
 from steptrace.commands.named_study import named_study
-from steptrace.commands.options import FIRST_STEP_S, add_first_step_within, batches, gpu_names, not_negative, positive
+from steptrace.commands.options import batches, gpu_names, not_negative, positive
 from steptrace.commands.output import say, show, warn
 from steptrace.commands.predicted import Followed, follow
 from steptrace.commands.prediction_text import instead, text_of
@@ -32,9 +32,7 @@ EXIT_BROKEN: Final = 1
 STEPS: Final = 4
 WARMUP: Final = 2
 #: The options that only a program takes, with their defaults.
-_OF_PROGRAMS: Final[dict[str, Any]] = {
-    "steps": STEPS, "warmup": WARMUP, "devices": None, "first_step_within": FIRST_STEP_S,
-}  # fmt: skip
+_OF_PROGRAMS: Final[dict[str, Any]] = {"steps": STEPS, "warmup": WARMUP, "devices": None}
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -61,7 +59,6 @@ def add(command: argparse.ArgumentParser) -> None:
         help="GPUs of the virtual machine, for a program that starts its ranks itself; default: as many as a launcher "
         "starts ranks, or 1",
     )
-    add_first_step_within(command)
     command.add_argument(
         "--gpu",
         type=gpu_names,
@@ -98,8 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_batches(arguments.target, arguments.batch)
     counts = {"warmup": arguments.warmup, "steps": arguments.steps, "devices": arguments.devices}
     by_batch = {
-        batch: [follow_command(with_batch(arguments.target, batch), arguments.first_step_within, **counts)]
-        for batch in arguments.batch or (None,)
+        batch: [follow_command(with_batch(arguments.target, batch), **counts)] for batch in arguments.batch or (None,)
     }
     return _report(by_batch, gpus, arguments, shlex.join(arguments.target))
 
@@ -111,8 +107,7 @@ def _follow_study(study: str, arguments: argparse.Namespace) -> dict[int | None,
         raise ConfigError("this is a file, not a study", where=study, next_step=next_step)
     given = next((name for name, default in _OF_PROGRAMS.items() if getattr(arguments, name) != default), None)
     if given is not None:
-        option = f"--{given.replace('_', '-')}"
-        raise ConfigError(f"{option} is for programs, not for studies", where=study, expected="a program, after --")
+        raise ConfigError(f"--{given} is for programs, not for studies", where=study, expected="a program, after --")
     by_batch: dict[int | None, list[Followed]] = {}
     for batch in arguments.batch or (None,):
         with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
@@ -187,13 +182,11 @@ def ran_on_gpu(prediction: dict[str, Any]) -> bool:
     return any(prediction[key] for key in ("operators", "total", "unknown"))
 
 
-def follow_command(
-    command: Sequence[str], first_step_s: float, *, warmup: int, steps: int, devices: int | None = None
-) -> Followed:
+def follow_command(command: Sequence[str], *, warmup: int, steps: int, devices: int | None = None) -> Followed:
     """Follow a program; its standard output goes to standard error, since this command's is the prediction."""
     with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
         settings = LaunchSettings(scratch, "predict", warmup, steps, profile=0, gpus=devices)
-        launched = launch(command, settings, first_step_s=first_step_s, streams=Streams(sys.stderr, say))
+        launched = launch(command, settings, streams=Streams(sys.stderr, say))
         require_steps(launched)
         from steptrace.launch.result import prediction_of
 

@@ -15,13 +15,12 @@ from steptrace.commands.estimated import as_json, estimates, table
 from steptrace.commands.measured import (
     Measured,
     kinds_of_steps,
-    median_ms,
     of_traces,
     on_gpu_command,
     timing,
     wait_ms,
 )
-from steptrace.commands.options import add_first_step_within, gpu_names, not_negative, positive
+from steptrace.commands.options import gpu_names, not_negative, positive
 from steptrace.commands.output import say, show, warn
 from steptrace.documents.estimate import Estimate
 from steptrace.errors import LaunchError, SteptraceError
@@ -47,7 +46,6 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--profile", type=not_negative, default=3, metavar="N", help="steps profiled after them, or 0; default: 3"
     )
-    command.add_argument("--repeats", type=positive, default=1, metavar="N", help="start the program N times")
     command.add_argument(
         "--out", type=Path, metavar="DIR", help="folder to write to; an earlier run's is replaced; default: "
         "steptrace-run, or captures",
@@ -56,7 +54,6 @@ def add(command: argparse.ArgumentParser) -> None:
         "--capture", action="store_true", help="measure nothing: the program runs to its own end and exit code, and "
         "`steptrace capture PID` records its next steps whenever it is asked to, into DIR",
     )  # fmt: skip
-    add_first_step_within(command)
     predicted = command.add_mutually_exclusive_group()
     predicted.add_argument(
         "--gpu", type=gpu_names, default=(), metavar="GPU[,GPU]", help="also estimate its step on these, such as "
@@ -79,23 +76,17 @@ def run(arguments: argparse.Namespace) -> int:
         str((out / "probe").absolute()), "measure", arguments.warmup, arguments.steps, arguments.profile
     )
     program = {"command": arguments.program, "cwd": str(Path.cwd())}
-    measured: list[Measured] = []
-    for repeat in range(arguments.repeats):
-        streams = Streams(sys.stderr if arguments.json else None, say)
-        launched = launch(arguments.program, settings, first_step_s=arguments.first_step_within, streams=streams)
-        require_steps(launched)
-        if not measured:
-            _remove_earlier(out)
-        run_dir = out / f"run{repeat}"
-        record = write_results(launched, run_dir, Named(repeat=repeat), program)
-        _warn_of_fault(launched)
-        measured.append(Measured(launched, record, run_dir))
+    launched = launch(arguments.program, settings, streams=Streams(sys.stderr if arguments.json else None, say))
+    require_steps(launched)
+    _remove_earlier(out)
+    run_dir = out / "run0"
+    measured = Measured(launched, write_results(launched, run_dir, Named(), program), run_dir)
+    _warn_of_fault(launched)
     shutil.rmtree(settings.out)
-    whole = all(one.launched.complete or one.launched.exit_code == 0 for one in measured)
-    on_gpu = measured[0].record.device == "cuda"
-    wanted = bool(gpus) or not (on_gpu or arguments.no_predict)
-    _say(measured, out, arguments, _predicted(arguments, gpus, on_gpu=on_gpu) if wanted and whole else None)
-    return 0 if all(one.launched.complete for one in measured) else EXIT_ENDED_EARLY
+    on_gpu = measured.record.device == "cuda"
+    wanted = (bool(gpus) or not (on_gpu or arguments.no_predict)) and not launched.failed
+    _say(measured, out, arguments, _predicted(arguments, gpus, on_gpu=on_gpu) if wanted else None)
+    return 0 if launched.complete else EXIT_ENDED_EARLY
 
 
 def _predicted(arguments: argparse.Namespace, gpus: Sequence[Gpu], *, on_gpu: bool) -> "_Predicted | None":
@@ -105,7 +96,7 @@ def _predicted(arguments: argparse.Namespace, gpus: Sequence[Gpu], *, on_gpu: bo
     command = arguments.program if on_gpu else on_gpu_command(arguments.program)
     say(f"to predict its syncs the program is started once more, on a virtual GPU: {shlex.join(command)}")
     try:
-        prediction = follow_command(command, arguments.first_step_within, warmup=WARMUP, steps=STEPS).prediction
+        prediction = follow_command(command, warmup=WARMUP, steps=STEPS).prediction
         problem = "" if prediction and ran_on_gpu(prediction) else "nothing ran on the virtual GPU"
     except SteptraceError as error:
         prediction, problem = None, error.what
@@ -178,26 +169,25 @@ def _remove_earlier(out: Path) -> None:
             path.unlink()
 
 
-def _say(measured: Sequence[Measured], out: Path, arguments: argparse.Namespace, predicted: _Predicted | None) -> None:
+def _say(measured: Measured, out: Path, arguments: argparse.Namespace, predicted: _Predicted | None) -> None:
     """Write summary.json and the page, and print the result."""
-    first, command = measured[0], shlex.join(arguments.program)
-    traces, summary = [first.run_dir / name for name in first.record.traces], None
-    on_gpu = first.record.device == "cuda"
+    command, summary = shlex.join(arguments.program), None
+    traces = [measured.run_dir / name for name in measured.record.traces]
+    on_gpu = measured.record.device == "cuda"
     if traces:
         from steptrace.commands.analyze import write_analysis
 
         summary = write_analysis(traces, out, on_gpu=on_gpu)
     lines = [f"steptrace: {command}", *timing(measured, summary)]
     document: dict[str, Any] = {
-        "runs": [one.run_dir / "run.json" for one in measured],
-        "step_ms": statistics.median(median_ms(one) for one in measured),
-        "medians_ms": [median_ms(one) for one in measured],
+        "run": measured.run_dir / "run.json",
+        "step_ms": statistics.median(measured.steps_ms),
         "loader_wait_ms": wait_ms(measured),
         "summary": summary and out / "summary.json",
         "report": None,
         "predicted": None if predicted is None else predicted.to_json(),
-        "kinds": [asdict(kind) for kind in kinds_of_steps(first)],
-        "warnings": list(dict.fromkeys(warning for one in measured for warning in one.record.warnings)),
+        "kinds": [asdict(kind) for kind in kinds_of_steps(measured)],
+        "warnings": list(dict.fromkeys(measured.record.warnings)),
     }
     if summary is not None:
         # What is predicted has lines of its own.
@@ -214,4 +204,4 @@ def _say(measured: Sequence[Measured], out: Path, arguments: argparse.Namespace,
     lines += [] if predicted is None else predicted.lines(command)
     for warning in document["warnings"]:
         warn(warning)
-    show(arguments, document, "\n".join([*lines, str(first.run_dir / "run.json")]))
+    show(arguments, document, "\n".join([*lines, str(document["run"])]))

@@ -1,8 +1,8 @@
 """Starts a command with the probe in its environment, and waits for its end. Imports no torch.
 
 Every Python process that the command starts, directly or not, imports `inject/sitecustomize.py`: it is first on
-PYTHONPATH. Output, input, working directory and exit code of the program stay its own. It is stopped if it makes no
-step for long, or runs on long after its last measured step. All its descendants are ended with it, in any session.
+PYTHONPATH. Output, input, working directory and exit code of the program stay its own. It is stopped if it runs on long
+after its last measured step. All its descendants are ended with it, in any session.
 """
 
 import contextlib
@@ -38,12 +38,10 @@ ADVICE: Final = (
     "steps are counted by calls of torch.optim optimizers: if the program updates its weights in another way, "
     "call steptrace.step() at the end of each step"
 )
-NO_STEP: Final = "no training step was seen"
 #: The interpreter of a file that is not executable, by its suffix.
 _STARTERS: Final = {".py": "python", ".ipynb": "jupyter execute"}
 _ITS_OUTPUT: Final = "see the program's own output"
 _ON_CPU: Final = "; if `steptrace run` gets it through on a CPU, the prediction is at fault: please report it"
-_MORE_TIME: Final = "a larger --first-step-within, if its first step takes longer"
 _MORE_GPUS: Final = "; `steptrace predict --devices N` offers N GPUs to a program that starts its ranks itself"
 
 
@@ -85,7 +83,6 @@ def launch(
     command: Sequence[str],
     settings: LaunchSettings,
     *,
-    first_step_s: float | None = None,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     streams: Streams | None = None,
@@ -95,7 +92,6 @@ def launch(
     Args:
         command: the program and its arguments.
         settings: the probe's settings; their folder `out` is emptied first.
-        first_step_s: stop it if it makes no step for so long; None: never.
         cwd: its working directory; default: this process's.
         env: more environment variables.
         streams: where its output and the lines of its progress go.
@@ -122,7 +118,7 @@ def launch(
                 expected="a command that trains with PyTorch, such as: python train.py",
                 next_step=starter and f"-- {starter} {shlex.join(command)}",
             ) from error
-        stopped = _follow(child, StatusLine(out, streams.status), first_step_s, children.signals)
+        stopped = _follow(child, StatusLine(out, streams.status), children.signals)
         if stopped is not None and children.signals:
             _interrupt(child, children.all())
         if child.poll() is not None and settings.mode == "capture":
@@ -165,11 +161,9 @@ def require_steps(launched: Launched) -> None:
             expected=f"a program that ends by itself, and space in {launched.out.parent}",
             next_step="see the program's own output, or try fewer --warmup and --steps",
         )
-    if launched.stopped is not None and launched.stopped.startswith(NO_STEP):
-        raise LaunchError(launched.stopped, where="the program was stopped", next_step=f"{_MORE_TIME}; {ADVICE}")
     by_itself = launched.failed and launched.stopped is None
     its_output = why(launched) + (_MORE_GPUS if any(launched.out.glob("lacks_gpus.*")) else "")
-    raise LaunchError(NO_STEP, where=ended(launched), next_step=its_output if by_itself else ADVICE)
+    raise LaunchError("no training step was seen", where=ended(launched), next_step=its_output if by_itself else ADVICE)
 
 
 def why(launched: Launched) -> str:
@@ -246,24 +240,19 @@ class StatusLine:
         return f"{self._text}{waiting}"
 
 
-def _follow(child: psutil.Popen, status: StatusLine, first_step_s: float | None, signals: list[int]) -> str | None:
+def _follow(child: psutil.Popen, status: StatusLine, signals: list[int]) -> str | None:
     """Wait for the program's end; returns why it was stopped, None if it ended by itself."""
-    began, measured_at, out = time.monotonic(), None, status.out
-    stepped = False
+    measured_at, out = None, status.out
     while child.poll() is None:
         time.sleep(_POLL_S)
         status.look()
-        now = time.monotonic()
-        stepped = stepped or any(out.glob("stepped.*"))
         if (number := _stop_for(signals)) is not None:
             return f"signal {number}"
         if measured_at is None and _is_measured(out):
-            measured_at = now
+            measured_at = time.monotonic()
             (out / OVER).touch()
-        if measured_at is not None and now - measured_at > _GRACE_S:
+        if measured_at is not None and time.monotonic() - measured_at > _GRACE_S:
             return f"it went on for {_GRACE_S:g} s after its last step was measured"
-        if not stepped and first_step_s is not None and now - began > first_step_s:
-            return f"{NO_STEP} within {first_step_s:g} s"
     status.look()
     return None
 
