@@ -205,7 +205,6 @@ def test_baseline_of_another_version_is_compared() -> None:
         "syncs.per_step",
         "gpu_busy_pct",
         "trace.labels.calc loss.host_ns",
-        "memory.oom.used_bytes",
     ],
 )
 def test_keys_of_figures_are_accepted(key: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from documents import compare, fill
 from steptrace.compare.study import compare as compared
 from steptrace.documents.run import RunMemory
-from steptrace.record import write_memory, write_status
+from steptrace.record import write_memory
 
 MIB = 2**20
 
@@ -61,20 +61,6 @@ def run_memory(batch, **more):
     return fill(RunMemory, {**had, "held": {"parameters": 10}, **more})
 
 
-def ran_out(folder, status_of, name, batch):
-    run_dir = folder.path / name / "run0"
-    write_status(run_dir, status_of("out of memory", error="DefaultCPUAllocator: can't allocate memory"))
-    oom = {
-        "message": "can't allocate",
-        "requested_bytes": 5 * MIB,
-        "used_bytes": 998 * MIB,
-    }
-    write_memory(run_dir, run_memory(batch, oom=oom))
-    (folder.path / name / "config.yaml").write_text(
-        f"study: s\nvariant: {name}\nseed: 0\ndata:\n  batch_size: {batch}\n  num_workers: 0\n"
-    )
-
-
 def test_figures_are_medians_of_the_device_that_trained(folder, add):
     folder.make_study([{"name": "base"}])
     add("base", 8, [100, 120, 110])
@@ -84,17 +70,6 @@ def test_figures_are_medians_of_the_device_that_trained(folder, add):
     assert traced.by_category == {"parameters": 10 * MIB, "activations": 100 * MIB}
     assert (traced.device_type, memory.batch_size, memory.gradient_bytes) == ("cpu", 8, 7)
     assert (memory.capacity_bytes, traced.headroom_bytes) == (1000 * MIB, 890 * MIB)
-    assert memory.oom is None
-
-
-def test_a_variant_that_ran_out_of_memory_has_its_record(folder, add, status_of):
-    folder.make_study([{"name": name} for name in ("base", "too_large")], repeats=1)
-    add("base", 8, [100])
-    ran_out(folder, status_of, "too_large", 128)
-    variant = compare(folder.path)["variants"][-1]
-    assert (variant["memory"]["batch_size"], variant["trace"]) == (128, None)
-    assert variant["memory"]["oom"]["requested_bytes"] == 5 * MIB
-    assert [run["status"] for run in variant["runs"]] == ["out of memory"]
 
 
 def test_without_allocations_there_is_no_memory(folder, trace_of):

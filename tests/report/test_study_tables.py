@@ -208,14 +208,6 @@ def test_the_kernels_that_the_fastest_variant_does_without_are_named(study_build
     ) in text
 
 
-def test_a_variant_that_ran_out_of_memory_says_at_which_batch(study_builder: Any) -> None:
-    failed = study_builder.fail("big", "out of memory", {"error": "out of memory", "log_tail": []})
-    oom = {"message": "out of memory", "requested_bytes": 64 * MIB, "used_bytes": 990 * MIB}
-    failed["memory"] = with_memory()["memory"] | {"batch_size": 256, "oom": oom}
-    page = sections.subject(load_study(study_builder.write()), "memory")
-    assert "<code>big</code>: 3 of 3 runs ran out of memory at a batch of 256: 64.0 MiB asked for, 990 MiB of" in page
-
-
 def test_a_study_without_communication_beside_one_with_it_is_named(study_builder: Any) -> None:
     page = section(study_builder, "collectives", COMMUNICATION, {})
     assert "2 ranks over gloo" in page

@@ -144,16 +144,12 @@ def equivalence(variant_dir: Path) -> Equivalence:
 def memory_of(variant: Variant) -> RunMemory | None:
     """`memory` of a variant in comparison.json: its runs' records as one; None without any."""
     records = [record for run in variant.runs if (record := _record(run)) is not None]
-    ended_well = [record for record in records if record.oom is None]
-    if not records:
-        return None
-    oom = next((record.oom for record in records if record.oom is not None), None)
-    return replace(over_runs(ended_well or records), oom=oom)
+    return over_runs(records) if records else None
 
 
 def _record(run: Run) -> RunMemory | None:
-    """What a run wrote of its memory, if it ended well or ran out of it."""
-    if run.status not in ("ok", "out of memory"):
+    """What a run wrote of its memory, if it ended well."""
+    if run.status != "ok":
         return None
     try:
         return read_memory(run.path)

@@ -130,7 +130,7 @@ class ScaleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = None
     memory_limit_mb: Annotated[
         Positive | None,
-        Meta(description="MiB that a training may take of a GPU; on a CPU, what its peak is held against"),
+        Meta(description="MiB that peaks are held against, if that is less than there is"),
     ] = None
 
 

@@ -130,14 +130,6 @@ class Communication(File, frozen=True, kw_only=True):
     simplified_ns: Annotated[int, field("The same as parameters x 4 / bandwidth.")]
 
 
-class OutOfMemory(Document, frozen=True):
-    """How a run ran out of memory."""
-
-    message: Annotated[str, field("The error.")]
-    requested_bytes: Annotated[int | None, field("Asked for.")]
-    used_bytes: Annotated[int | None, field("Taken by then.")]
-
-
 class RunMemory(File, frozen=True, kw_only=True):
     """The memory of a run: its capacity, and what held it."""
 
@@ -151,7 +143,6 @@ class RunMemory(File, frozen=True, kw_only=True):
         int | None, field("Free in the caching allocator at the end of the forward pass; a CPU has none.")
     ] = None
     largest_free_bytes: Annotated[int | None, field("The largest free block then.")] = None
-    oom: Annotated[OutOfMemory | None, field("How it ran out.")] = None
 
     @property
     def fragmentation(self) -> float | None:

@@ -82,7 +82,7 @@ def _write_lines(left: Path, run_dir: Path) -> None:
 def memory_of(
     gpu: Mapping[str, Any] | None, batch_size: int, counted: Mapping[str, Any], limit_bytes: int | None = None
 ) -> RunMemory:
-    """The record of what a training has `counted`; its capacity is its limit if that is less than there is."""
+    """The record of what a training has `counted`; its capacity is the limit if that is less than there is."""
     import psutil
 
     capacity, source = (gpu["memory_bytes"], "device") if gpu else (psutil.virtual_memory().total, "machine")
@@ -114,7 +114,7 @@ def write_files(
         run_dir: the run's folder.
         labels: the fields of its record that are not measured; `warnings` are added to those of the first rank.
         batch_size: samples in a batch; None where they vary: then there is no memory.json.
-        limit_bytes: a limit on the training's memory.
+        limit_bytes: what peaks are held against, if less than there is.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
     first = ranks[0]

@@ -20,14 +20,16 @@ import signal
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Final
 
 from omegaconf import DictConfig, OmegaConf
+from torch import nn
 
 import steptrace
 from steptrace.engine.device import process_record
 from steptrace.engine.files import trace_fault, write_files
 from steptrace.engine.measure import Measurement, MeasureSettings, Phases
+from steptrace.engine.memory import MemoryLook
 from steptrace.engine.recording import Settings
 from steptrace.engine.steps import Step
 from steptrace.errors import SteptraceError, TrainError
@@ -36,9 +38,10 @@ from steptrace.record import write_communication
 from steptrace.train.bandwidth import communication
 from steptrace.train.distributed import DistInfo, barrier, from_every_rank, process_group, ranks_of
 from steptrace.train.loop import Training, train_step
-from steptrace.train.memory import MemoryWatch, watched_memory
 from steptrace.train.passes import StudyPasses
-from steptrace.train.setup import device_of, load_config, training
+from steptrace.train.setup import load_config, training
+
+_MIB: Final = 2**20
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -111,16 +114,12 @@ def run(config: DictConfig, out: Path, repeat: int) -> None:
 def _run(config: DictConfig, out: Path, repeat: int, ranks: DistInfo) -> None:
     explained = config.profile.repeats is None or repeat < config.profile.repeats
     with TemporaryDirectory(dir=out.resolve(), prefix=".measured.") as measured:  # its files are named in full
-        with (
-            watched_memory(config, device_of(config, ranks), out) as memory,  # any rank may run out
-            training(config, config.seed + repeat, ranks) as parts,
-        ):
-            memory.watch(parts)
-            left, passes = measure(parts, config, memory, Path(measured), explained=explained)
+        with training(config, config.seed + repeat, ranks) as parts:
+            left, passes = measure(parts, config, Path(measured), explained=explained)
             if (fault := trace_fault(left)) is not None:
                 raise TrainError(fault, where=out)
-            memory.look.note_workspaces()
-            every = from_every_rank({**left, **process_record(), "memory": memory.look.record}, ranks)
+            passes.memory.note_workspaces()
+            every = from_every_rank({**left, **process_record(), "memory": passes.memory.record}, ranks)
             between_ranks = None if ranks.alone else communication(parts, config)
         if ranks.rank == 0:
             if between_ranks is not None:
@@ -129,13 +128,14 @@ def _run(config: DictConfig, out: Path, repeat: int, ranks: DistInfo) -> None:
             labels = {key: config[key] for key in ("study", "variant", "digest")}
             labels |= {"repeat": repeat, "seed": config.seed + repeat, "scale": config.scale.name}
             labels |= {"config": OmegaConf.to_container(config, resolve=True), "batch_bytes": passes.batch_bytes}
-            limit = memory.limit_bytes
-            write_files(every, Path(measured), out, labels, batch_size=config.data.batch_size, limit_bytes=limit)
+            limit_mb, size = config.scale.memory_limit_mb, config.data.batch_size
+            limit = None if limit_mb is None else limit_mb * _MIB
+            write_files(every, Path(measured), out, labels, batch_size=size, limit_bytes=limit)
         barrier(ranks)  # every trace has been moved
 
 
 def measure(
-    parts: Training, config: DictConfig, memory: MemoryWatch, folder: Path, *, explained: bool
+    parts: Training, config: DictConfig, folder: Path, *, explained: bool
 ) -> tuple[dict[str, Any], StudyPasses]:
     """Train through the engine's phases; without `explained` only the timed ones and the memory pass.
 
@@ -143,7 +143,8 @@ def measure(
         The engine's record (`Measurement.record`; its files are in `folder`), and the passes of the study.
     """
     scale, window = config.scale, config.profile
-    passes = StudyPasses(parts, config, memory, explained=explained)
+    modules = [module for module in (parts.model, parts.loss) if isinstance(module, nn.Module)]
+    passes = StudyPasses(parts, config, MemoryLook(modules, [parts.optimizer]), explained=explained)
     profiled = Settings(window.active, window.warmup, window.with_stack, window.record_shapes, window.profile_memory)
     settings = MeasureSettings(
         folder,

@@ -25,11 +25,10 @@ from steptrace.documents.base import Document
 from steptrace.documents.column import columns_of
 from steptrace.documents.run_tables import InputOfRun, SectionOfRun
 from steptrace.documents.table import names_of
-from steptrace.engine.memory import tensors_of
+from steptrace.engine.memory import MemoryLook, tensors_of
 from steptrace.record import write_rows
 from steptrace.train.distributed import barrier
 from steptrace.train.loop import Batch, Training, synchronize, train_step
-from steptrace.train.memory import MemoryWatch
 from steptrace.train.precision import check_compiled
 from steptrace.train.setup import build_loader
 from steptrace.train.timed_loader import TimedBatch, timed_loader
@@ -131,13 +130,14 @@ class StudyPasses:
     Args:
         parts: the training, which continues in them.
         config: the variant's.
-        memory: the watch over the training's memory.
+        memory: counts what the training holds.
         explained: whether to run all passes; else only the memory's.
     """
 
-    def __init__(self, parts: Training, config: DictConfig, memory: MemoryWatch, *, explained: bool) -> None:
+    def __init__(self, parts: Training, config: DictConfig, memory: MemoryLook, *, explained: bool) -> None:
         self.batch_bytes: dict[str, int] | None = None
-        self._parts, self._config, self._watch, self._explained = parts, config, memory, explained
+        self.memory = memory
+        self._parts, self._config, self._explained = parts, config, explained
         self._tables: list[tuple[type[Document], pd.DataFrame]] = []
 
     def between(self, phase: str) -> None:
@@ -159,7 +159,8 @@ class StudyPasses:
         if self._explained and scale.input_steps:
             loader = build_loader(self._config, parts.device, self._config.seed, parts.ranks)
             self._tables.append((InputOfRun, measure_input(parts, loader, scale.input_steps)))
-        self._watch.measure()
+        train_step(parts, self.memory)
+        self.memory.note_held()
 
     def write(self, folder: Path) -> None:
         """Write sections.parquet and input.parquet, if measured."""

@@ -107,7 +107,7 @@ class VariantResult(StepFigures, frozen=True):
         TraceSummary | None, field("Rank 0's trace: those of the runs as one, without its pictures; null without any.")
     ]
     ranks: Annotated[Ranks | None, field("What the ranks' traces say together, of all runs; null for one rank.")]
-    memory: Annotated[RunMemory | None, field("What the runs had and held; `oom` of the first that ran out.")]
+    memory: Annotated[RunMemory | None, field("What the runs had and held.")]
     communication: Annotated[Communication | None, field("What the ranks tell each other; null for one rank.")]
     equivalence: Equivalence
     sync_diff: SyncDiff | None = None
@@ -178,7 +178,7 @@ class GateOutcome(Document, frozen=True):
 class Comparison(StudyFile, frozen=True, kw_only=True):
     """The content of comparison.json."""
 
-    schema_version: Annotated[int, field("Version of this document.")] = 12
+    schema_version: Annotated[int, field("Version of this document.")] = 13
     study: Annotated[str, field("Name of the study.")]
     environment: Annotated[Environment | None, field("Of the first measured run.")]
     environments_differ: Annotated[

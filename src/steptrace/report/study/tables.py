@@ -99,7 +99,7 @@ def input_pipeline(study: Comparison) -> Html | None:
 
 def memory(study: Comparison) -> Html | None:
     """Peaks, what held them, and how variants ran out of memory; None where a small part of a host's was used."""
-    variants = [v for v in study.variants if v.device_memory is not None or _ran_out(v)]
+    variants = [v for v in study.variants if v.device_memory is not None]
     if not variants or all(map(_memory_decides_nothing, variants)):
         return None
     on_cpu = any(v.device_memory is not None and v.device_memory.device_type == "cpu" for v in variants)
@@ -137,7 +137,7 @@ def memory(study: Comparison) -> Html | None:
     ]
     traced = [v for v in variants if v.name in entries]
     incomplete = [name for name, entry in entries.items() if not entry.complete]
-    lead = [_out_of_memory(v) for v in variants if _ran_out(v)]
+    lead = []
     if untraced:
         names = fmt.enumeration([f"`{v.name}`" for v in untraced])
         lead.append(f"The traces of {names} record no memory: their peak is that of the whole run.")
@@ -150,30 +150,11 @@ def memory(study: Comparison) -> Html | None:
     return _section(" ".join(lead), tables, [*terms, *([] if on_cpu else ["DeviceMemory.fragmentation"])])
 
 
-def _ran_out(variant: VariantResult) -> bool:
-    return variant.memory is not None and variant.memory.oom is not None
-
-
 def _memory_decides_nothing(variant: VariantResult) -> bool:
     entry = variant.device_memory
-    if entry is None or entry.device_type != "cpu" or _ran_out(variant):
+    if entry is None or entry.device_type != "cpu":
         return False
     return entry.capacity_bytes is not None and entry.peak_allocated_bytes < _SMALL_PART * entry.capacity_bytes
-
-
-def _out_of_memory(variant: VariantResult) -> str:
-    """ "`a`: 2 of 3 runs ran out of memory at a batch of 64: 64 MiB asked for, 990 MiB of 1000 MiB taken." """
-    failed, memory = sum(run.status == "out of memory" for run in variant.runs), variant.memory
-    assert memory is not None  # it ran out
-    oom = memory.oom
-    asked = "" if oom is None or oom.requested_bytes is None else f": {fmt.size_bytes(oom.requested_bytes)} asked for"
-    used = "" if oom is None or oom.used_bytes is None else fmt.size_bytes(oom.used_bytes)
-    taken = f", {used} of {fmt.size_bytes(memory.capacity_bytes)} taken" if used else ""
-    return (
-        f"`{variant.name}`: {failed} of {fmt.plural(len(variant.runs), 'run')} ran out of memory at a batch of "
-        f"{fmt.count(memory.batch_size)}{asked}{taken}. `steptrace predict --gpu GPU --batch 8,16` estimates the "
-        "largest batch that fits."
-    )
 
 
 def communication(study: Comparison) -> Html | None:
