@@ -17,7 +17,8 @@ from torch.profiler import record_function
 from steptrace.config.schema import StepConfig, defaults
 from steptrace.engine.call_site import trace_file_name
 from steptrace.errors import ConfigError, PredictError
-from steptrace.predict import Prediction, predict_config, predict_syncs
+from steptrace.predict import Prediction, predict_syncs
+from steptrace.predict.drive import predict_config
 from steptrace.predict.main import main
 from steptrace.predict.rule import declared_rules
 from steptrace.workloads import masked_losses

@@ -3,7 +3,6 @@
 import io
 import pickle
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -158,23 +157,6 @@ def test_data_parallel_over_several_gpus_says_that_it_cannot_be_followed(monkeyp
             model(torch.randn(4, 4))
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
-def test_a_scripted_module_is_saved_from_the_device_and_loaded_to_it(tmp_path: Path) -> None:
-    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.BatchNorm1d(4))
-    with predict_syncs() as syncs:
-        scripted = torch.jit.script(model.cuda())
-        syncs.reset()
-        torch.jit.save(scripted, str(tmp_path / "model.pt"))
-        assert {site.kind for site in syncs.sites} == {"d2h_copy"}
-        scripted.save(tmp_path / "again.pt")
-        loaded = torch.jit.load(str(tmp_path / "model.pt"), map_location="cuda")
-        assert {tensor.device.type for tensor in loaded.state_dict().values()} == {"cuda"}
-        assert [parameter.requires_grad for parameter in loaded.parameters()] == [True] * 4
-        assert loaded(torch.ones(2, 3, device="cuda")).shape == (2, 4)
-    on_host = torch.jit.load(str(tmp_path / "again.pt"))
-    assert {tensor.device.type for tensor in on_host.state_dict().values()} == {"cpu"}
-
-
 def test_tensors_are_exchanged_by_dlpack() -> None:
     with predict_syncs() as syncs:
         values = torch.arange(6.0, device="cuda")
@@ -204,8 +186,6 @@ def _attention_of_nested_tensors() -> torch.Tensor:
 @pytest.mark.parametrize(
     "limit",
     [
-        lambda: torch.nested.nested_tensor([torch.ones(2, 4)], device="cuda"),
-        lambda: torch.nested.nested_tensor([torch.ones(2, 4, device="cuda")]),
         lambda: torch.nested.as_nested_tensor([torch.ones(2, 4, device="cuda")]),
         lambda: torch.ones(2, device="cuda").as_subclass(type("Image", (torch.Tensor,), {})),
         _attention_of_nested_tensors,

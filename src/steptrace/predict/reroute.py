@@ -11,25 +11,24 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import wraps
-from types import FunctionType, MethodType
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _foreach_utils
 
-from steptrace.documents.operators import COMPILED
 from steptrace.errors import PredictError
 from steptrace.predict import (
     backend,
     collectives,
+    compilers,
     cuda_api,
     cuda_modules,
     execution,
     lazy,
     legacy,
     program,
-    scripted,
     substitutes,
     tensor,
 )
@@ -149,26 +148,6 @@ def _default_device() -> Iterator[Replacements]:
             put(None)
 
 
-def _not_compiling(recorder: Syncs) -> Callable[..., Any]:
-    def compile(model: Any = None, **_: Any) -> Any:
-        """Leave a model as it is, and a function but for a note of its calls; a decorator with or without arguments."""
-        if model is None:
-            return compile
-        note = COMPILED, "runs uncompiled here; compiled code may wait in fewer places, or more"
-        if not isinstance(model, FunctionType | MethodType):
-            recorder.always_unknown(*note)
-            return model
-
-        @wraps(model)
-        def uncompiled(*args: Any, **kwargs: Any) -> Any:
-            recorder.cannot_judge(*note)
-            return model(*args, **kwargs)
-
-        return uncompiled
-
-    return compile
-
-
 def _autocast() -> Replacements:
     """Let autocast's functions and class mean the virtual device by "cuda", which is also their default."""
     owner = torch.amp.autocast_mode.autocast
@@ -214,9 +193,7 @@ def _of_submodules() -> Replacements:
         for name, stand_in in cuda_api.CUDA.items()
         if getattr(module, name, _MISSING) is getattr(torch.cuda, name, None)
     }
-    own: Replacements = {}
-    for name, stand_ins in cuda_modules.MODULES.items():
-        own |= _called_alike(_submodule(name), stand_ins)
+    own = _called_alike(_submodule("memory"), cuda_modules.MEMORY)
     return {**shared, **own, (_submodule("nvtx"), "_nvtx"): cuda_modules.NVTX}
 
 
@@ -301,7 +278,6 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
             (torch, "set_default_tensor_type"): legacy.set_default_tensor_type,
             **{(cuda, name): kind for name, kind in legacy.TYPES.items()},
             (torch.autograd.Variable, "_execution_engine"): backend.Engine(torch.autograd.Variable._execution_engine),
-            (torch, "compile"): _not_compiling(recorder),
             # Recurrent layers would move their weights into one buffer of cuDNN's, which it makes in C++.
             (torch.backends.cudnn, "is_acceptable"): lambda _tensor: False,
             (importlib.import_module("torch.nn.parallel.scatter_gather"), "Scatter"): _Scatter,
@@ -309,7 +285,7 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
             **stack.enter_context(_default_device()),
             **collectives.replacements(),
             **tensor.replacements(),
-            **scripted.replacements(),
+            **compilers.replacements(recorder),
             **lazy.replacements(),
             **program.labels(recorder),
             **program.batches(recorder),
