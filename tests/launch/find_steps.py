@@ -14,9 +14,9 @@ import forms  # noqa: E402 - once PyTorch is wrapped
 
 by_form = {}
 has_optimizer = hooks.finder.has_optimizer  # it was made when the forms were imported
-for form in ("gan", "accumulation", "many_batches", "lbfgs", "groups", "grad", "compiled", "by_hand", "in_backward"):
+for form in ("gan", "accumulation", "many_batches", "lbfgs", "groups", "grad", "by_hand", "in_backward"):
     steps: list[Step] = []
-    hooks.finder, hooks.compiled.stepped = StepFinder(steps.append), False
+    hooks.finder = StepFinder(steps.append)
     hooks.finder.has_optimizer = has_optimizer
     getattr(forms, form)()
     by_form[form] = [[step.backwards, step.skipped, len(step.losses)] for step in steps]

@@ -164,14 +164,6 @@ def marked():
         steptrace.step()
 
 
-def compiled():
-    step = torch.compile(optimizer.step, backend="eager")
-    for _ in range(STEPS):
-        loss_of().backward()
-        step()
-        optimizer.zero_grad()
-
-
 def swallow():
     try:
         plain()

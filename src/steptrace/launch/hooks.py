@@ -26,16 +26,6 @@ class _Loading(threading.local):
     size: int | None = None
 
 
-class CompiledOptimizer:
-    """Stands for the optimizers whose `step` runs inside code from torch.compile.
-
-    Compiled code makes no Python call, but repeats writes to an object's attributes: `stepped` is read at the next
-    backward pass or batch.
-    """
-
-    stepped = False
-
-
 class Hooks:
     """Reports the program's calls to `finder`. While `labels` is on, the parts of a step are labelled as in our loop.
 
@@ -51,7 +41,6 @@ class Hooks:
         self.before_update: Callable[[Any], None] | None = None
         #: Entered while a closure of the program's own runs inside an optimizer's step.
         self.in_closure: Callable[[], AbstractContextManager[Any]] | None = None
-        self.compiled = CompiledOptimizer()
         self._loading = _Loading()
 
     def install(self) -> None:
@@ -82,9 +71,7 @@ class Hooks:
         @functools.wraps(inner)
         def step(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling():
-                result = inner(optimizer, *args, **kwargs)
-                self.compiled.stepped = True
-                return result
+                return inner(optimizer, *args, **kwargs)
             finder = self.finder
             finder.optimizer_begins()
             try:
@@ -134,15 +121,8 @@ class Hooks:
         finally:
             label.__exit__(None, None, None)
 
-    def _see_compiled(self) -> None:
-        """Report a step that compiled code has made."""
-        self.compiled.stepped = False
-        self.finder.optimizer_stepped(self.compiled)
-
     def _around_backward(self, original: Wrapped) -> Wrapped:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            if self.compiled.stepped:
-                self._see_compiled()
             finder = self.finder
             outermost = not finder.in_backward
             finder.backward_begins(tensors.detach() if outermost and _is_loss(tensors) else None)
@@ -188,8 +168,6 @@ class Hooks:
             if loading.inside:  # a loader whose data set reads from another one
                 loading.size = loading.size or _batch_size(iterator)
                 return original(iterator)
-            if self.compiled.stepped:
-                self._see_compiled()
             loading.inside, loading.size = True, _batch_size(iterator)
             asked = time.perf_counter_ns()
             try:
