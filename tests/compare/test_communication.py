@@ -3,7 +3,7 @@
 import pytest
 
 from documents import compare
-from steptrace.documents.run import Bandwidth, Communication
+from steptrace.documents.run import Communication
 from steptrace.record import write_communication
 
 RECORD = Communication(
@@ -12,10 +12,6 @@ RECORD = Communication(
     parameters=1_000,
     parameter_bytes=4_000,
     bucket_bytes=(3_000, 1_000),
-    bandwidths=(
-        Bandwidth(bytes=1_000, median_ns=2_000_000, bus_bytes_per_s=0.75e6),
-        Bandwidth(bytes=4_000, median_ns=6_000_000, bus_bytes_per_s=1e6),
-    ),
     bus_bytes_per_s=1e6,
     expected_ns=6_000_000,
     simplified_ns=4_000_000,
@@ -61,7 +57,6 @@ def test_one_process_has_no_communication(compared):
 def test_what_ranks_tell_each_other_stands_beside_what_was_measured(compared):
     variant = compared(ranks(measured_ms=8), ranks(measured_ms=9), ranks(measured_ms=30))
     assert variant["communication"]["expected_ns"] == 6_000_000
-    assert [tried["bytes"] for tried in variant["communication"]["bandwidths"]] == [1_000, 4_000]
     traced = variant["ranks"]["all_reduce"]
     assert (traced["measured_ns_per_step"], traced["exposed_ns_per_step"]) == (9e6, 3e6)
     assert (traced["count_per_step"], traced["bytes_per_step"]) == (8, 16_000)

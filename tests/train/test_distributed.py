@@ -95,7 +95,7 @@ def test_two_ranks_leave_one_run_with_expected_and_measured_all_reduce(write_con
     assert measured.parameter_bytes == 4 * measured.parameters
     assert sum(measured.bucket_bytes) == measured.parameter_bytes
     assert len(measured.bucket_bytes) > 1
-    assert measured.expected_ns == pytest.approx(measured.bandwidths[-1].median_ns, rel=0.01)
+    assert measured.expected_ns == round(measured.parameter_bytes / measured.bus_bytes_per_s * 1e9)  # of two ranks
 
     # PyTorch 2.11 leaves the last collective of a window unfinished: without shapes, at times without a partner.
     cut_off = torch.__version__ < "2.12"

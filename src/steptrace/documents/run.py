@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from steptrace.documents.base import Document, File, field
-from steptrace.documents.column import column, key
+from steptrace.documents.column import column
 
 #: How a run can end.
 RunStatus = Literal["ok", "failed", "out of memory", "killed"]
@@ -85,18 +85,6 @@ class RunRecord(File, frozen=True, kw_only=True):
     batch_bytes: Annotated[dict[str, int] | None, field("One batch's `inputs` and `targets` on the device.")] = None
 
 
-class Bandwidth(Document, frozen=True):
-    """An all-reduce of one message alone.
-
-    Bus bandwidth is size / time x 2(n-1)/n for n ranks, as nccl-tests define it: the rate at which each rank must send
-    whatever the number of ranks, so that it can be held against the link's.
-    """
-
-    bytes: Annotated[int, key("Message", "Its size.")]
-    median_ns: Annotated[int, column("Time", "Median time on the slowest rank.")]
-    bus_bytes_per_s: Annotated[float, column("Bus bandwidth", "Bus bandwidth.")]
-
-
 class Communication(File, frozen=True, kw_only=True):
     """What the ranks of a run have to tell each other, and how fast they can (communication.json)."""
 
@@ -111,12 +99,12 @@ class Communication(File, frozen=True, kw_only=True):
             "PyTorch reduces gradients bucket by bucket: as many all-reduces a step, without accumulation.",
         ),
     ]
-    bandwidths: Annotated[tuple[Bandwidth, ...], field("Messages tried alone.")]
     bus_bytes_per_s: Annotated[
         float,
         column(
             "Bus bandwidth",
-            "Message size × 2(n−1)/n ÷ median time of the slowest rank, all-reduces alone, for all gradients' size.",
+            "Message size × 2(n−1)/n ÷ median time of the slowest rank, all-reduces alone, for all gradients' size: "
+            "the rate at which each rank must send, whatever their number.",
         ),
     ]
     expected_ns: Annotated[

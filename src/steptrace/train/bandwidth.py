@@ -1,4 +1,4 @@
-"""Measures the bandwidth between ranks: separate all-reduces of sizes around that of the gradients.
+"""Measures the bandwidth between ranks: separate all-reduces of as many bytes as the gradients have.
 
 Measured after the last step, outside the profiled window. The bus bandwidth gives the expected time of the gradients'
 all-reduce; a step with a longer one waits for something else.
@@ -13,12 +13,11 @@ import torch.distributed as dist
 from omegaconf import DictConfig
 from torch.nn.parallel import DistributedDataParallel
 
-from steptrace.documents.run import Bandwidth, Communication
+from steptrace.documents.run import Communication
 from steptrace.train.distributed import backend_of, barrier, from_every_rank
 from steptrace.train.loop import Training, synchronize
 
-#: Sizes tried, as shares of the gradients' size; and the most bytes of one message.
-_SHARES: Final = (1 / 16, 1 / 4, 1.0)
+#: The most bytes of one message.
 _MOST_BYTES: Final = 1 << 28
 _WARMUP: Final = 2
 _REPEATS: Final = 7
@@ -30,9 +29,7 @@ def communication(training: Training, config: DictConfig) -> Communication:
     """Measure the bandwidth between the ranks, and count the bytes to reduce. Every rank must call this."""
     reduced = [p for p in training.model.parameters() if p.requires_grad]
     parameters, parameter_bytes = sum(p.numel() for p in reduced), sum(p.nbytes for p in reduced)
-    sizes = sorted({max(4, min(round(parameter_bytes * share), _MOST_BYTES) // 4 * 4) for share in _SHARES})
-    bandwidths = tuple(_bandwidth(training, size) for size in sizes)
-    bus = bandwidths[-1].bus_bytes_per_s
+    bus = _bus_bytes_per_s(training, max(4, min(parameter_bytes, _MOST_BYTES) // 4 * 4))
     n = training.ranks.world_size
     return Communication(
         world_size=n,
@@ -40,7 +37,6 @@ def communication(training: Training, config: DictConfig) -> Communication:
         parameters=parameters,
         parameter_bytes=parameter_bytes,
         bucket_bytes=bucket_bytes(training.model),
-        bandwidths=bandwidths,
         bus_bytes_per_s=bus,
         expected_ns=round(parameter_bytes * ring_share(n) / bus * 1e9),
         simplified_ns=round(parameters * _SIMPLIFIED_BYTES / bus * 1e9),
@@ -64,7 +60,7 @@ def bucket_bytes(model: Any) -> tuple[int, ...] | None:
         return None
 
 
-def _bandwidth(training: Training, size: int) -> Bandwidth:
+def _bus_bytes_per_s(training: Training, size: int) -> float:
     """Reduce a message of `size` bytes (float32) several times, one at a time, from a common start."""
     ranks, device = training.ranks, training.device
     message = torch.zeros(size // 4, dtype=torch.float32, device=device)
@@ -78,5 +74,4 @@ def _bandwidth(training: Training, size: int) -> Bandwidth:
         times_ns.append(time.perf_counter_ns() - start_ns)
     by_rank = np.array(from_every_rank(times_ns[_WARMUP:], ranks))
     median_ns = max(1, round(float(np.median(by_rank.max(axis=0)))))
-    bus = size * ring_share(ranks.world_size) / median_ns * 1e9
-    return Bandwidth(bytes=size, median_ns=median_ns, bus_bytes_per_s=bus)
+    return size * ring_share(ranks.world_size) / median_ns * 1e9

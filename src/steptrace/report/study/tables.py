@@ -183,11 +183,7 @@ def communication(study: Comparison) -> Html | None:
         traced("Overlap", "overlap", "share"),
         traced("Waited", "wait_ns_per_step"),
         Figure("Straggler", {v.name: _straggler(v) for v in variants}),
-    ]
-    rates = {name: {tried.bytes: tried.bus_bytes_per_s for tried in of.bandwidths} for name, of in trained.items()}
-    sizes = sorted({size for of_variant in rates.values() for size in of_variant})
-    by_size = [
-        Figure(fmt.size_bytes(size), {name: of.get(size) for name, of in rates.items()}, "B/s") for size in sizes
+        Figure("Bus bandwidth", {name: of.bus_bytes_per_s for name, of in trained.items()}, "B/s"),
     ]
     alone = [variant.name for variant in study.measured if variant.name not in trained]
     lead = (
@@ -199,8 +195,7 @@ def communication(study: Comparison) -> Html | None:
         "Communication.expected_ns", "Communication.bus_bytes_per_s", "RankAllReduce.measured_ns_per_step",
         "RankAllReduce.wait_ns_per_step", "Communication.bucket_bytes", "Communication.world_size",
     ]  # fmt: skip
-    tables = [("All-reduces per profiled step", table(variants, figures))]
-    return _section(lead, [*tables, ("Bus bandwidth, by message size", table(variants, by_size))], terms)
+    return _section(lead, [("All-reduces per profiled step", table(variants, figures))], terms)
 
 
 def _straggler(variant: VariantResult) -> str:
