@@ -12,7 +12,7 @@ from steptrace.terminal import printable
     ("text", "shown"),
     [
         ("plain\ttext\nin lines, naïve 日本", "plain\ttext\nin lines, naïve 日本"),
-        ("\x1b[31mred\x1b[0m", "\x1b[31mred\x1b[0m"),
+        ("\x1b[31mred", "\\x1b[31mred"),
         ("\x1b[8mhidden", "\\x1b[8mhidden"),
         ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
         ("\x9b2J\x7f", "\\x9b2J\\x7f"),

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from typing import Final, TextIO
 
 from steptrace import __version__
-from steptrace.commands.output import coloured
 from steptrace.errors import SteptraceError
 from steptrace.terminal import printable
 
@@ -84,7 +83,7 @@ def _unclear(given: Sequence[str], arguments: argparse.Namespace, others: Sequen
 
 
 def _failed(text: str) -> int:
-    print(f"{coloured('steptrace: error:', 'red', sys.stderr)} {printable(text)}", file=sys.stderr)  # noqa: T201
+    print(f"steptrace: error: {printable(text)}", file=sys.stderr)  # noqa: T201
     return EXIT_ERROR
 
 

@@ -11,8 +11,7 @@ _HEAD = """# Commands
 Made of the commands themselves by `python -m steptrace.command_reference`; a test compares them.
 
 `steptrace COMMAND --help` says the same in a terminal. Every command takes `--json`: it then prints one JSON value on
-standard output and nothing else there. Warnings, errors and progress go to standard error; colours appear on a terminal
-only (`NO_COLOR` and `TERM=dumb` are respected).
+standard output and nothing else there. Warnings, errors and progress go to standard error.
 
 ## Exit codes
 

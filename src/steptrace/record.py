@@ -1,5 +1,5 @@
 """What one run leaves behind: run.json, steps.parquet and status.json in `results/<study>/<variant>/run<k>/`;
-memory.json, also of a run that ran out of it; where the study asks for it, sections.parquet too, and where several
+memory.json; where the study asks for it, sections.parquet too, and where several
 ranks trained, communication.json.
 
 `status.json` is written by the supervisor whatever happens; where it says that the run failed, the next call of the

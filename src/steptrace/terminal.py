@@ -3,10 +3,10 @@
 import re
 from typing import Final
 
-#: Colours, which hide nothing; then control characters but tab and line feed, and those that reverse text's direction.
-_COMMANDS: Final = re.compile("(\x1b\\[(?:0|1|31|32|33)m)|[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+#: Control characters but tab and line feed, and those that reverse text's direction.
+_COMMANDS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:
-    """The text with every character that commands a terminal written as its escape, such as `\\x1b`; colours stay."""
-    return _COMMANDS.sub(lambda match: match[1] or match[0].encode("unicode_escape").decode(), text)
+    """The text with every character that commands a terminal written as its escape, such as `\\x1b`."""
+    return _COMMANDS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)

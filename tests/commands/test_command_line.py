@@ -1,10 +1,6 @@
 """What all commands share: `--json`, exit codes, colours on a terminal only; the reference."""
 
 import json
-import os
-import pty
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,35 +51,6 @@ def test_exit_codes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     with pytest.raises(SystemExit) as ended:
         cli.main(["no-such-command"])
     assert ended.value.code == 2
-
-
-def _on_terminal(*arguments: str, **environment: str) -> bytes:
-    """What a command writes to stdout and stderr where both are one terminal."""
-    main, terminal = pty.openpty()
-    child = subprocess.Popen(
-        [sys.executable, "-m", "steptrace.cli", *arguments],
-        stdout=terminal, stderr=terminal, env={**os.environ, "TERM": "xterm", **environment},
-    )  # fmt: skip
-    os.close(terminal)
-    seen = b""
-    try:
-        while part := os.read(main, 4096):
-            seen += part
-    except OSError:  # the terminal is gone with the process
-        pass
-    child.wait()
-    os.close(main)
-    return seen
-
-
-def test_colours_on_a_terminal_only(tmp_path: Path) -> None:
-    missing = ["diff", str(tmp_path / "a.json"), str(tmp_path / "b.json"), "--out", str(tmp_path / "out")]
-    assert b"\x1b[31msteptrace: error:\x1b[0m" in _on_terminal(*missing)
-    assert b"\x1b[31m" not in _on_terminal(*missing, NO_COLOR="1")
-    assert b"\x1b" not in _on_terminal(*missing, TERM="dumb")
-    done = subprocess.run([sys.executable, "-m", "steptrace.cli", *missing], capture_output=True, check=False)
-    assert done.returncode == 2
-    assert b"\x1b" not in done.stdout + done.stderr
 
 
 def test_json_holds_paths_as_text(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,8 +1,9 @@
 """Whole training steps: the masked losses, box losses, resolved configs and functions, and the command line."""
 
 import json
+import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -61,6 +62,17 @@ def config(loss: str = "IgnoreIndexLoss", **data: Any) -> dict[str, Any]:
         "optimizer": {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.001, "momentum": 0.9},
         "precision": {"autocast": None, "tf32": False, "grad_scaler": False},
     }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _process_as_before() -> Iterator[None]:
+    """A prediction has a process of its own, but for these tests."""
+    path, products, convolutions = sys.path[:], torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    with torch.random.fork_rng(devices=[]):
+        yield
+    sys.path[:] = path
+    torch.set_float32_matmul_precision(products)
+    torch.backends.cudnn.allow_tf32 = convolutions
 
 
 @pytest.fixture
@@ -312,15 +324,11 @@ def test_lists_of_a_config_reach_a_class_as_python_s_own(write: Callable[[dict[s
     assert predict_config(write(config() | {"model": model})).total == 0
 
 
-def test_products_are_in_tf32_where_the_config_allows_it_and_as_before_afterwards(
-    write: Callable[[dict[str, Any]], Path],
-) -> None:
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+def test_products_are_in_tf32_where_the_config_allows_it(write: Callable[[dict[str, Any]], Path]) -> None:
     for tf32 in (True, False):
         value = config() | {"precision": {"autocast": None, "tf32": tf32, "grad_scaler": False}}
         prediction = predict_config(write(value))
         assert (prediction.tf32, prediction.tf32_convolutions) == (tf32, tf32)
-    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before
 
 
 def test_a_batch_that_a_data_set_of_ours_is_too_short_for_is_whole(write: Callable[[dict[str, Any]], Path]) -> None:

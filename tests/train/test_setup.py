@@ -101,12 +101,6 @@ def test_an_unreadable_config_is_named(tmp_path, text):
         load_config(path)
 
 
-def test_an_unknown_autocast_dtype_is_refused(make_config):
-    precision = make_config({"precision.autocast": "fp8"}).precision
-    with pytest.raises(ConfigError, match="fp8"):
-        Precision.from_config(precision, "cpu")
-
-
 @pytest.mark.parametrize("tf32", [True, False])
 def test_tf32_is_set_for_convolutions_and_products_alike(make_config, tf32):
     Precision.from_config(make_config({"precision.tf32": tf32}).precision, "cuda").apply()

@@ -13,13 +13,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from steptrace.commands.output import Colour, coloured, columns, show
+from steptrace.commands.output import columns, show
 from steptrace.config.gpus import torch_has_gpu_support, usable_gpus
 from steptrace.errors import SteptraceError
 
 EXIT_UNUSABLE: Final = 1
 State = Literal["ok", "note", "missing", "broken"]
-_COLOURS: Final[dict[State, Colour]] = {"ok": "green", "note": "yellow", "missing": "yellow", "broken": "red"}
 _GPU_CHECK_S: Final = 120.0
 _CPUINFO: Final = Path("/proc/cpuinfo")
 #: How x86 and Arm name units for bfloat16.
@@ -62,8 +61,7 @@ def _lines(checks: list[Check]) -> list[str]:
     width = max(len(check.name) for check in checks)
     lines = []
     for check in checks:
-        state = coloured(check.state.ljust(7), _COLOURS[check.state], sys.stdout)
-        lines.append(f"{state}  {check.name.ljust(width)}  {check.result}")
+        lines.append(f"{check.state.ljust(7)}  {check.name.ljust(width)}  {check.result}")
         lines.append(f"{' ' * (width + 11)}for: {check.allows}")
         lines += [f"{' ' * (width + 11)}next: {check.next_step}"] if check.next_step else []
     return lines

@@ -1,20 +1,15 @@
-"""What commands write: text and tables for a person, or JSON for a program; colours on a terminal only."""
+"""What commands write: text and tables for a person, or JSON for a program."""
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Literal, TextIO
+from typing import Any
 
 from steptrace.errors import SteptraceError
 from steptrace.terminal import printable
-
-Colour = Literal["red", "yellow", "green", "bold"]
-
-_CODES: Final[dict[Colour, str]] = {"red": "31", "yellow": "33", "green": "32", "bold": "1"}
 
 
 def show(arguments: argparse.Namespace, document: Any, text: str) -> None:
@@ -22,14 +17,9 @@ def show(arguments: argparse.Namespace, document: Any, text: str) -> None:
     print(json.dumps(document, indent=2, default=str) if arguments.json else printable(text), flush=True)  # noqa: T201
 
 
-def coloured(text: str, colour: Colour, stream: TextIO) -> str:
-    """`text` in a colour if `stream` is a terminal that shows colours."""
-    return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if _is_terminal(stream) and "NO_COLOR" not in os.environ else text
-
-
 def warn(text: str) -> None:
     """Print a warning on stderr."""
-    print(f"{coloured('steptrace: warning:', 'yellow', sys.stderr)} {printable(text)}", file=sys.stderr)  # noqa: T201
+    print(f"steptrace: warning: {printable(text)}", file=sys.stderr)  # noqa: T201
 
 
 @contextmanager
@@ -44,10 +34,6 @@ def writing_to(place: Path) -> Iterator[None]:
 def say(line: str) -> None:
     """A line on stderr on how far a program is that was started."""
     print(f"steptrace: {line}", file=sys.stderr, flush=True)  # noqa: T201
-
-
-def _is_terminal(stream: TextIO | None) -> bool:
-    return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

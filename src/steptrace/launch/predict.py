@@ -32,7 +32,7 @@ def predict(probe: Probe) -> Phases:
     atexit.register(_look_at_error, probe)
     by_step: list[int] = []
     warmup: list[int] = []
-    complete = syncs.snapshot()
+    complete = Prediction.of(syncs)
     try:
         left = probe.settings.warmup
         while left or len(by_step) < probe.settings.steps:
@@ -53,11 +53,10 @@ def predict(probe: Probe) -> Phases:
                 syncs.reset()
             else:
                 by_step.append(syncs.total - before)
-                complete = syncs.snapshot()
+                complete = Prediction.of(syncs)
         probe.progress("followed", len(by_step), probe.settings.steps)
     finally:  # an unfinished step at an early end does not count
-        prediction = Prediction.of(complete)
-        probe.record["prediction"] = prediction.to_json() | {"by_step": by_step, "warmup_by_step": warmup}
+        probe.record["prediction"] = complete.to_json() | {"by_step": by_step, "warmup_by_step": warmup}
 
 
 def _look_at_error(probe: Probe) -> None:

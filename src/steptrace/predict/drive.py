@@ -7,7 +7,6 @@ third one, so the fourth is predicted.
 """
 
 import gc
-import sys
 import traceback
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -35,7 +34,7 @@ _STEPS = 2
 
 
 def predict_config(path: Path, *, batch_size: int | None = None) -> Prediction:
-    """Predict a training step of a resolved config on CUDA, whatever device the config names.
+    """Predict a training step of a resolved config on CUDA, whatever device the config names; it has this process.
 
     A model or loss that calls operators of its own can say what they do on CUDA: `predict_rules`, an attribute or
     property with rows as mappings (`op`, `syncs` per call, `source`, `reason`, optionally `kind`).
@@ -48,13 +47,12 @@ def predict_config(path: Path, *, batch_size: int | None = None) -> Prediction:
         ConfigError: the config cannot be read.
         PredictError: its step cannot be run on the virtual device.
     """
-    with _process_unchanged():
-        config = load_config(path)
-        config.data.update(num_workers=0, shuffle=False, batch_size=batch_size or config.data.batch_size)
-        _fit_data(config)
-        with _of_group(config.distributed.world_size) as rank:
-            before = 1 if rank.alone else 3
-            prediction = _predict_step(lambda: _training_step(config, rank), before, where=str(path))
+    config = load_config(path)
+    config.data.update(num_workers=0, shuffle=False, batch_size=batch_size or config.data.batch_size)
+    _fit_data(config)
+    with _of_group(config.distributed.world_size) as rank:
+        before = 1 if rank.alone else 3
+        prediction = _predict_step(lambda: _training_step(config, rank), before, where=str(path))
     return replace(prediction, batch_size=config.data.batch_size)
 
 
@@ -108,19 +106,6 @@ def _raised_at(error: BaseException) -> str:
     """Where in the program an error arose: its innermost line that is neither PyTorch's nor the prediction's."""
     own = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((*LOOK_PAST, "<frozen "))]
     return f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
-
-
-@contextmanager
-def _process_unchanged() -> Generator[None]:
-    """Undo what a training sets process-wide: its folders of modules, its precision, PyTorch's seed."""
-    path, products, convolutions = sys.path[:], torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    try:
-        with torch.random.fork_rng(devices=[]):
-            yield
-    finally:
-        sys.path[:] = path  # in place: others may hold the list
-        torch.set_float32_matmul_precision(products)
-        torch.backends.cudnn.allow_tf32 = convolutions
 
 
 def _training_step(config: DictConfig, rank: DistInfo) -> Step:

@@ -1,6 +1,5 @@
 """One operator call on the virtual device: judge it by the rules, run it on the CPU, wrap what comes out."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,19 +18,14 @@ from steptrace.predict.substitutes import SUBSTITUTES
 from steptrace.predict.tensor import VirtualTensor, is_virtual, is_wrapper, map_tensors, refresh
 
 _PYTORCHS_OWN = {"aten", "prims", "prim", "profiler"}
-#: Operators that copy between devices, or only ask for shapes.
-_ANY_DEVICES = {
+#: Operators that copy from the host, ask for shapes, or take some tensor with dimensions from there, such as lengths.
+_TAKE_FROM_HOST = {
     "_to_copy", "copy_", "_foreach_copy", "_foreach_copy_", "as_strided_scatter", "diagonal_scatter", "select_scatter",
     "slice_scatter", "is_same_size", "is_set_to", "resize_as_", "_use_cudnn_ctc_loss",
-}  # fmt: skip
-#: Operators that take some tensor with dimensions from the host, such as lengths.
-_TAKE_FROM_HOST = {
     "_pack_padded_sequence", "_pad_packed_sequence", "_ctc_loss", "_cudnn_ctc_loss", "_cudnn_rnn",
     "_cudnn_rnn_backward", "tensor_split", "_segment_reduce_backward", "bernoulli", "bernoulli_",
     "_unsafe_masked_index", "_unsafe_masked_index_put_accumulate", "rrelu_with_noise_backward",
 }  # fmt: skip
-#: Operators that take a single value from another GPU; elsewhere it is refused as any other tensor of one is.
-_VALUE_OF_ANY_GPU = re.compile(r"where|fill_?|(masked|index)_fill_?|_?(unsafe_)?index_put(_impl)?_?")
 
 _PACK = torch.ops.aten._pack_padded_sequence.default
 _TO_COPY = torch.ops.aten._to_copy.default
@@ -113,8 +107,8 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
             return decomposed
     if func is _PACK and is_virtual(args[1]):
         raise RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got one on {args[1].device}")
-    if len(virtual) < len(tensors) or len({tensor.gpu for tensor in virtual}) > 1:
-        _refuse_devices(overload, args, tensors)
+    if len(virtual) < len(tensors):
+        _refuse_host(overload, args, tensors)
     node = torch._C._current_autograd_node()
     if Syncs.active is not None:
         _judge(Syncs.active, overload, (args, kwargs), tensors, node)
@@ -127,35 +121,14 @@ def _names_virtual(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     return target is not None and torch.device(target).type in _VIRTUAL
 
 
-def _refuse_devices(overload: Overload, args: Sequence[Any], tensors: Sequence[Tensor]) -> None:
-    """Raise as CUDA does for tensors of several devices; a single value may lie on the host."""
-    if overload.namespace != "aten" or len({tensor.device for tensor in tensors}) < 2:
+def _refuse_host(overload: Overload, args: Sequence[Any], tensors: Sequence[Tensor]) -> None:
+    """Raise as CUDA does for a tensor of the host among those of a GPU; a single value may lie there, and indices."""
+    if overload.namespace != "aten" or overload.packet in _TAKE_FROM_HOST:
         return
-    for together in _on_one_device(overload, args, tensors):
-        devices = {str(tensor.device) for tensor in together if is_virtual(tensor) or tensor.dim() > 0}
-        if len(devices) > 1:
-            message = "Expected all tensors to be on the same device, but found at least two devices, "
-            raise RuntimeError(f"{message}{' and '.join(sorted(devices, reverse=True))}! ({overload.func.name()})")
-
-
-def _on_one_device(overload: Overload, args: Sequence[Any], tensors: Sequence[Tensor]) -> list[Sequence[Tensor]]:
-    """The groups of an operator's tensors, each of which has to be on one device."""
-    packet = overload.packet
-    if packet in _ANY_DEVICES:
-        return []
-    if "_foreach_" in packet:  # the tensors of one place in all lists, with those that are for all places
-        lists = [value for value in args if isinstance(value, list | tuple)]
-        places = zip(*lists, strict=False)
-        return [[value for value in (*place, *args) if isinstance(value, Tensor)] for place in places]
-    together = tensors
-    if packet in _TAKE_FROM_HOST:
-        together = list(filter(is_virtual, together))
-    elif overload.is_index:
-        indices = set(map(id, args[1]))
-        together = [tensor for tensor in together if is_virtual(tensor) or id(tensor) not in indices]
-    if _VALUE_OF_ANY_GPU.fullmatch(packet):
-        together = [tensor for tensor in together if tensor.dim() > 0]
-    return [together]
+    may = set(map(id, args[1])) if overload.is_index else set()
+    if any(not is_virtual(tensor) and tensor.dim() > 0 and id(tensor) not in may for tensor in tensors):
+        message = "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
+        raise RuntimeError(f"{message} ({overload.func.name()})")
 
 
 def _run_on_host(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -185,8 +158,8 @@ def _judge(recorder: Syncs, overload: Overload, call: tuple[Any, Any], tensors: 
             if count is None:
                 recorder.cannot_judge(name, rule.reason)
             elif count:
-                pinned = _is_from_pinned(overload, args) if rule.kind == "h2d_copy" else None
-                recorder.sync(rule.kind, name, rule.reason, count, pinned=pinned)
+                is_pinned = _is_from_pinned(overload, args) if rule.kind == "h2d_copy" else None
+                recorder.sync(rule.kind, name, rule.reason, count, pinned=is_pinned)
     elif overload.namespace in collectives.NAMESPACES:
         collectives.judge(name, overload.bind(args, kwargs), recorder)
     elif overload.namespace not in _PYTORCHS_OWN:

@@ -66,12 +66,6 @@ class OperatorLog:
             arguments += (("is_coalesced", all(tensor.is_coalesced() for tensor in sparse)),)
         self._calls[overload, inputs, outputs, host, arguments, flop, phase, file, line] += 1
 
-    def snapshot(self) -> "OperatorLog":
-        """The calls so far, to which later ones are not added."""
-        taken = OperatorLog()
-        taken._calls = self._calls.copy()
-        return taken
-
     def clear(self) -> None:
         """Forget all calls."""
         self._calls.clear()

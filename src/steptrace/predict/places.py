@@ -6,9 +6,8 @@ that this takes a few microseconds, the kind of a frame's file is looked up by t
 computed once per instruction.
 """
 
-import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Final
 
@@ -16,8 +15,6 @@ from steptrace.engine.call_site import Site, calling_site, is_library
 
 #: As the interpreter calls its own files; a program may be a file without a name.
 _INTERPRETER: Final = "<frozen "
-#: A frame as `traceback.format_stack` writes it.
-_WRITTEN: Final = re.compile(r'\s*File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)')
 #: The function by which PyTorch starts a backward pass.
 _ENGINE: Final = "_engine_run_backward"
 #: What a frame's file is: PyTorch's or ours, that of the pipeline that started the program, a library's, the program's.
@@ -99,26 +96,10 @@ def running_line() -> Site | None:
 def _stacks_of(node: object, here: FrameType, owner: int) -> Iterator[Stack]:
     # A backward written in Python, a hook or a recomputation has frames of its own, inside the call of the engine.
     yield stack_of(here, until=_ENGINE)
-    stored = (getattr(node, "metadata", None) or {}).get("traceback_") or []
-    yield stored if isinstance(stored, Stack) else _written_stack(stored)
+    stored = (getattr(node, "metadata", None) or {}).get("traceback_")
+    if isinstance(stored, Stack):  # and no text, as of a node that the program made before, in its own anomaly mode
+        yield stored
     yield stack_of(sys._current_frames().get(owner))
-
-
-def _written_stack(lines: Iterable[str]) -> Stack:
-    """The frames that `traceback.format_stack` has written, from the outermost inwards."""
-    innermost = None
-    for match in map(_WRITTEN.match, reversed(list(lines))):
-        if match is None:
-            continue
-        site = Site(match["file"], int(match["line"]), match["function"])
-        kind = _kind(site)
-        if kind == _STARTED_BY:
-            return Stack(innermost, None, whole=False)
-        if kind != _LOOKED_PAST:
-            innermost = innermost or site
-            if kind == _PROGRAM:
-                return Stack(innermost, site, whole=True)
-    return Stack(innermost, None, whole=True)
 
 
 def _kind_of_running(frame: FrameType) -> int:

@@ -5,7 +5,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -90,8 +89,6 @@ class Syncs:
         if memory.allocator().live:
             gc.collect()  # or cycles of an earlier prediction would hold memory, and give it back within this one
         memory.allocator().reset_peak()
-        #: Of a snapshot.
-        self._peak_bytes: int | None = None
         self._operators: Counter[str] = Counter()
         #: The same over everything, labelled or not. A proxy for the number of kernel launches.
         self.operator_total = 0
@@ -138,7 +135,7 @@ class Syncs:
     @property
     def peak_memory_bytes(self) -> int:
         """The most bytes that the first virtual GPU's allocator has held since the last `reset`."""
-        return memory.allocator().peak if self._peak_bytes is None else self._peak_bytes
+        return memory.allocator().peak
 
     def estimate(self, gpu: str) -> Estimate:
         """Time, GPU busy and memory of what was followed, as one step, on a GPU by its name (`steptrace.estimate`).
@@ -239,15 +236,6 @@ class Syncs:
         self._labels = labels
         self._running = tuple(dict.fromkeys(labels))
         self._in_optimizer = any(label.startswith(_OPTIMIZER) for label in labels)
-
-    def snapshot(self) -> "Syncs":
-        """What has been counted so far, which later counts leave as it is; to be read only."""
-        taken = copy(self)
-        for name in ("_sites", "_unknown", "_assumed", "_operators", "_lasting"):
-            setattr(taken, name, getattr(self, name).copy())
-        taken._operator_log = self._operator_log.snapshot()
-        taken._peak_bytes = self.peak_memory_bytes
-        return taken
 
     def reset(self) -> None:
         """Forget all counts, as after a warm-up step."""

@@ -122,9 +122,7 @@ def _stacks_with_nodes() -> Iterator[Replacements]:
             (torch, "set_anomaly_enabled"): set_anomaly_enabled,
             (torch, "is_anomaly_enabled"): lambda: asked[0],
             (torch, "is_anomaly_check_nan_enabled"): lambda: asked[1],
-            (stacks, "format_stack"): lambda written=stacks.format_stack: (
-                written() if asked[0] else stack_of(sys._getframe(1))
-            ),
+            (stacks, "format_stack"): lambda: stack_of(sys._getframe(1)),
         }
     finally:
         put(*before)
