@@ -25,7 +25,7 @@ def environment(process: Mapping[str, Any], folder: Path | None = None) -> Envir
     commit, dirty = git_state(folder)
     return Environment(
         host=socket.gethostname(),
-        os=operating_system(),
+        os=platform.platform(),
         cpu=cpu_model(),
         cpu_count=cpu_count(),
         memory_bytes=psutil.virtual_memory().total,
@@ -40,14 +40,6 @@ def environment(process: Mapping[str, Any], folder: Path | None = None) -> Envir
         git_commit=commit,
         git_dirty=dirty,
     )
-
-
-def operating_system() -> str:
-    """Its name and kernel, such as `Debian GNU/Linux 12 (Linux 6.1)`."""
-    try:
-        return f"{platform.freedesktop_os_release()['PRETTY_NAME']} ({platform.system()} {platform.release()})"
-    except OSError:  # not a Linux with /etc/os-release
-        return platform.platform()
 
 
 def cpu_model() -> str:

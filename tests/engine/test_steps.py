@@ -98,9 +98,6 @@ def test_a_call_without_new_gradients_goes_on_with_the_step() -> None:
         for _ in range(3):
             program.update(optimizer)
     assert len(program.steps) == 2
-    program.finder.gradient_computed()
-    program.update(optimizer)
-    assert len(program.steps) == 3
 
 
 def test_optimizers_within_a_backward_pass_end_one_step_after_it() -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.profiler import record_function
 
 from steptrace.predict import Prediction, Rule, Site, predict_syncs
-from steptrace.predict.execution import extend_rules
+from steptrace.predict.execution import use_rules
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.rule import times
 
@@ -198,7 +198,7 @@ def test_rows_of_a_program_go_before_those_given_and_these_before_the_table_s() 
         assert counted() == 1
     with predict_syncs(rules=[waits("nonzero", 2)]):
         assert counted() == 2
-        extend_rules([waits("nonzero", 3)])
+        use_rules([waits("nonzero", 3)])
         assert counted() == 3
     with predict_syncs(rules=[waits("masked_fill_", 2)]) as syncs:
         assert counted() == 1  # all others are forgotten

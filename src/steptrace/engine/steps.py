@@ -129,10 +129,6 @@ class StepFinder:
         elif self._passes > _BY_HAND:
             self._end()
 
-    def gradient_computed(self) -> None:
-        """Gradients were computed without a backward pass (`torch.autograd.grad`)."""
-        self._gradients += 1
-
     def loss_scaled(self, loss: Any) -> None:
         """A gradient scaler multiplies this loss, and the product is what the backward pass begins from."""
         self._scaled = loss

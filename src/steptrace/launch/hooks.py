@@ -55,7 +55,6 @@ class Hooks:
 
         optimizer.profile_hook_step = staticmethod(profile_hook_step)  # type: ignore[assignment]
         _wrap(torch.autograd, "backward", self._around_backward)
-        _wrap(torch.autograd, "grad", self._around_grad)
         _wrap(scaler, "step", self._around_scaler_step)
         _wrap(scaler, "scale", self._around_scale)
         _wrap(dataloader._BaseDataLoaderIter, "__next__", self._around_load)
@@ -133,15 +132,6 @@ class Hooks:
                 finder.backward_ends()
 
         return backward
-
-    def _around_grad(self, original: Wrapped) -> Wrapped:
-        def grad(*args: Any, **kwargs: Any) -> Any:
-            result = original(*args, **kwargs)
-            if not self.finder.in_backward:
-                self.finder.gradient_computed()
-            return result
-
-        return grad
 
     def _around_scale(self, original: Wrapped) -> Wrapped:
         def scale(scaler: Any, outputs: Any) -> Any:

@@ -19,7 +19,7 @@ from torch import distributed as dist
 
 from steptrace.engine.call_site import LOOK_PAST
 from steptrace.errors import PredictError, SteptraceError
-from steptrace.predict.execution import extend_rules
+from steptrace.predict.execution import use_rules
 from steptrace.predict.fault import fault_report
 from steptrace.predict.prediction import Prediction
 from steptrace.predict.reroute import predict_syncs
@@ -115,5 +115,5 @@ def _training_step(config: DictConfig, rank: DistInfo) -> Step:
     """
     device = torch.device("cuda")
     training = assembled(config, device, config.seed, lambda: endless(build_loader(config, device, config.seed)), rank)
-    extend_rules([*declared_rules(training.model), *declared_rules(training.loss)])
+    use_rules([*declared_rules(training.model), *declared_rules(training.loss)])
     return lambda: train_step(training)

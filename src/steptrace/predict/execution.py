@@ -69,16 +69,9 @@ _rows: dict[Overload, list[Rule] | None] = {}
 
 
 def use_rules(extra: Sequence[Rule]) -> None:
-    """Judge by the table and by `extra`, of which a row replaces the table's rows of the same name."""
+    """From now on judge by the table and by `extra`, of which a row replaces the table's rows of the same name."""
     global _table
     _table = _TABLE | _by_op(extra)
-    _rows.clear()
-
-
-def extend_rules(extra: Sequence[Rule]) -> None:
-    """Judge by `extra` too from now on, until the prediction ends."""
-    global _table
-    _table = _table | _by_op(extra)
     _rows.clear()
 
 
