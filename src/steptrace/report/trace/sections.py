@@ -208,14 +208,14 @@ def communication(view: TraceView) -> Parts | None:
 
 
 def program(view: TraceView) -> Parts | None:
-    """GPU time by line, and host and GPU time by function."""
+    """GPU time by line; and host and GPU time by function, whose outermost callers come first, on demand."""
     of = view.trace.program
     if not of.by_line and not of.functions:
         return None
-    lines = any(row.code for row in of.by_line or ())
+    lines = "line" if any(row.code for row in of.by_line or ()) else "function"
     return [
-        *_folded(view, f"GPU time by {'line' if lines else 'function, at the line of its def'}", of.by_line or ()),
-        *(_listed(view, of.functions, "more function") if of.functions else []),
+        *(_listed(view, of.by_line, f"more {lines}") if of.by_line else []),
+        *_folded(view, "Host and GPU time by function and module, callers included", of.functions, most=50),
     ]
 
 
