@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from torch import Tensor, nn
 from torch import distributed as dist
-from torch import nn
 
 from steptrace.predict import collectives, predict_syncs
 from steptrace.predict.memory import allocator
@@ -147,4 +147,26 @@ def test_what_a_collective_gave_is_freed_once_it_was_waited_for() -> None:
         (reduced,) = works[1].get_future().wait()
         assert (works[0].is_completed(), works[0].wait(), reduced.sum().item()) == (True, True, 2e6)
         del reduced
+        dist.all_reduce(values)  # what was waited for by its future alone is held until the next collective
         assert allocator().live == before
+
+
+def test_what_a_hook_reduces_is_held_until_a_later_backward_pass_reduces() -> None:
+    """A hook takes the collective's future: nobody waits for the collective itself."""
+    reduced, megabyte = [], 2**20
+
+    def hook(gradient: Tensor) -> Tensor:
+        reduced.append(allocator().live)
+        future = dist.all_reduce(gradient.half(), async_op=True).get_future()
+        return future.wait()[0].float()
+
+    with job("nccl"):
+        weight = torch.ones(megabyte // 4, device="cuda", requires_grad=True)
+        weight.register_hook(hook)
+        before = allocator().live
+        weight.sum().backward()
+        assert allocator().live - before == 1.5 * megabyte  # the gradient, and the halves
+        weight.sum().backward()
+        assert reduced[1] - reduced[0] == 1.5 * megabyte
+        assert allocator().live - before == 1.5 * megabyte
+    assert collectives._held == []

@@ -3,7 +3,10 @@
     python tests/standin/launches.py predict|device [PROGRAM ...]
     python tests/standin/launches.py predict|device --idioms
 
-Writes one JSON object per program or idiom: `launches` by operator, and of a program `peak` in bytes.
+    python tests/standin/launches.py predict|device --idiom IDIOM
+
+Writes one JSON object per program or idiom: `launches` by operator, and of a program `peak` in bytes. A prediction adds
+`reads`, the values that the host reads, as FAKECUDA_COMPUTED_VALUES has them.
 """
 
 import json
@@ -13,8 +16,10 @@ import warnings
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -27,6 +32,32 @@ _CATEGORIES = ("cpu_op", "cuda_runtime", "cuda_driver")
 _COPIES = ("cudaMemcpyAsync", "cudaMemsetAsync", "cudaMemcpy", "cudaMemset")
 
 
+@contextmanager
+def host_reads() -> Iterator[list[str]]:
+    """What operators of a prediction give the host meanwhile, but for values that lie behind others in a tensor."""
+    from steptrace.predict.recorder import Syncs
+
+    reads: list[str] = []
+    ran = Syncs.ran
+
+    def noted(self: Syncs, overload: Any, call: Any, virtual: Any, result: Any, node: object) -> None:
+        ran(self, overload, call, virtual, result, node)
+        first = call[0][0] if call[0] else None
+        if overload.packet == "_local_scalar_dense" and not first._inner.storage_offset():
+            reads.append(_digits(torch.tensor(result, dtype=first.dtype)))
+        elif overload.packet == "masked_select":
+            reads.append(_digits(torch.tensor(len(result))))
+        elif overload.packet == "_grouped_mm" and len(virtual) > 2:
+            reads.append(_digits(virtual[2]._inner))
+
+    with mock.patch.object(Syncs, "ran", noted):
+        yield reads
+
+
+def _digits(values: torch.Tensor) -> str:
+    return values.numpy().tobytes().hex()
+
+
 def predict(name: str) -> dict[str, Any]:
     """As `steptrace predict` has it."""
     from steptrace.predict import predict_syncs
@@ -36,8 +67,9 @@ def predict(name: str) -> dict[str, Any]:
         step = programs.PROGRAMS[name].build()
         step()
         syncs.reset()
-        step()
-        return {"launches": estimated(syncs.operators), "peak": syncs.peak_memory_bytes}
+        with host_reads() as reads:
+            step()
+        return {"launches": estimated(syncs.operators), "peak": syncs.peak_memory_bytes, "reads": reads}
 
 
 def estimated(operators: Iterable[Any]) -> dict[str, int]:
@@ -77,8 +109,9 @@ def predict_idioms(codes: list[str]) -> Iterator[dict[str, Any]]:
         for code, run in idioms.steps(codes):
             run()
             syncs.reset()
-            error = run()
-            yield {"name": code, "launches": estimated(syncs.operators), "error": error}
+            with host_reads() as reads:
+                error = run()
+            yield {"name": code, "launches": estimated(syncs.operators), "error": error, "reads": reads}
 
 
 def measure_idioms(codes: list[str]) -> Iterator[dict[str, Any]]:
@@ -123,8 +156,8 @@ def by_operator(events: list[dict[str, Any]]) -> dict[str, int]:
 
 def main(mode: str, names: list[str]) -> None:
     """Write the idioms, or the programs of that name, or all whose library is there."""
-    if names == ["--idioms"]:
-        codes = [idiom.code for idiom in idioms.read_table()]
+    if names[:1] in (["--idioms"], ["--idiom"]):
+        codes = names[1:] or [idiom.code for idiom in idioms.read_table()]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for row in (predict_idioms if mode == "predict" else measure_idioms)(codes):

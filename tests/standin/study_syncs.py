@@ -29,12 +29,16 @@ from steptrace.workflow.rules import launcher
 
 WITHOUT_WORKSPACES = {"CUBLAS_WORKSPACE_CONFIG": ":0:0", "CUBLASLT_WORKSPACE_SIZE": "0"}
 
+#: A step of several ranks then takes 0.2 s or more. NCCL's watchdog looks every 0.1 s for collectives that are done,
+#: and holds their tensors until then: DistributedDataParallel's first buckets, too, which end with the warm-up steps.
+LONG_KERNEL_US = "1000"
+
 #: At most these sizes, where a study's configuration has the key.
 LARGEST = {
     "model": {"hidden": 32, "width": 64, "blocks": 2, "heads": 4, "layers": 3, "boxes": 16, "image_size": 64},
     "data.dataset": {"image_size": 64, "crop": 32, "length": 64, "max_boxes": 16},
     "data": {"batch_size": 4, "num_workers": 1, "pool": 2},
-    "scale": {"warmup_steps": 2, "timed_steps": 2, "section_steps": 0, "input_steps": 0},
+    "scale": {"warmup_steps": 6, "timed_steps": 2, "section_steps": 0, "input_steps": 0},
     "profile": {"warmup": 1, "active": 2},
 }
 
@@ -83,7 +87,7 @@ def train(configs: list[str]) -> int:
             codes.append(main(options))
         else:
             command = [sys.executable, *launcher(ranks).split(), "-m", "steptrace.train", *options]
-            devices = {"FAKECUDA_DEVICES": str(ranks)}
+            devices = {"FAKECUDA_DEVICES": str(ranks), "FAKECUDA_KERNEL_US": LONG_KERNEL_US}
             codes.append(subprocess.run(command, check=True, env={**os.environ, **devices}).returncode)
     return max(codes)
 

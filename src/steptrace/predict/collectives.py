@@ -27,6 +27,10 @@ _WorkBase: Any = dist.Work if _AVAILABLE else object
 _asked: dict[str, str] = {}
 #: The latest collectives: C++ holds no reference to what of them is Python's.
 _alive: "deque[_Work]" = deque(maxlen=4096)
+#: The tensors of collectives that nobody waited for, as DistributedDataParallel does not, with their backward pass.
+#: NCCL's process group frees them in a collective after its watchdog, which looks every 100 ms, saw them done: here in
+#: one of a later backward pass.
+_held: list[tuple[int, Any]] = []
 
 
 @dataclass
@@ -109,6 +113,8 @@ class _Work(_WorkBase):  # type: ignore[misc]
     def get_future(self) -> Any:
         """The results."""
         results, future = self._results, torch.futures.Future[Any]()
+        if self._work is not None:
+            _held.append((torch._C._current_graph_task_id(), results))
         self.wait()
         future.set_result(results)
         return future
@@ -118,9 +124,16 @@ def with_results(value: Any, results: Sequence[Any]) -> Any:
     """A value that an operator of c10d returns beside `results`: a `Work` gives them in place of the CPU's."""
     if not isinstance(value, torch.ScriptObject):
         return value
+    running = torch._C._current_graph_task_id()
+    _held[:] = [held for held in _held if held[0] == running >= 0]
     work = _Work(value, next(iter(results), []))
     _alive.append(work)
     return work.boxed()
+
+
+def release() -> None:
+    """Forget the tensors of collectives, at a prediction's end."""
+    _held.clear()
 
 
 def replacements() -> dict[tuple[Any, str], Any]:

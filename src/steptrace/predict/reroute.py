@@ -264,6 +264,7 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
             types.append(VirtualTensor)
             stack.callback(types.remove, VirtualTensor)
         stack.callback(PINNED.clear)
+        stack.callback(collectives.release)
         replacements: Replacements = {
             **_called_alike(cuda, cuda_api.CUDA),
             **_called_alike(accelerator, cuda_api.ACCELERATOR),
