@@ -88,6 +88,7 @@ def test_peak_memory_is_as_predicted(
         assert predicted[name]["peak"] < LEAST_PEAK
 
 
+@pytest.mark.timeout(1800)
 def test_idioms_launch_as_estimated() -> None:
     estimated = _run("predict", {}, "--idioms")
     runs = [_run("device", settings, "--idioms") for settings in (_SMALL, _FEW, _LARGE)]
