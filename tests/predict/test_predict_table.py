@@ -86,6 +86,7 @@ CASES = {
     "tensor of list": Case(lambda _: torch.tensor([1, 2], device="cuda"), 1, "csrc/utils/tensor_new.cpp"),
     "zeros": Case(lambda _: torch.zeros(3, device="cuda"), 0, "native/Fill.cpp"),
     "zeros_like": Case(lambda i: torch.zeros_like(i.x), 0, "native/Fill.cpp"),
+    "empty_like host": Case(lambda i: torch.empty_like(i.pageable, device="cuda"), 0, "native/TensorFactories"),
     "put indices number": Case(lambda i: put(i.x, i.ind, 0.0), 1, "csrc/autograd/python_variable_indexing.cpp"),
     "integer index": Case(lambda i: i.x[2], 0, "native/TensorShape.cpp select"),
     # Copies

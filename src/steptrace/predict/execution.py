@@ -100,7 +100,7 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
             return decomposed
     if func is _PACK and is_virtual(args[1]):
         raise RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got one on {args[1].device}")
-    if len(virtual) < len(tensors):
+    if 0 < len(virtual) < len(tensors):
         _refuse_host(overload, args, tensors)
     node = torch._C._current_autograd_node()
     if Syncs.active is not None:
