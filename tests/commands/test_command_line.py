@@ -1,4 +1,4 @@
-"""What all commands share: `--json`, exit codes, colours on a terminal only; the reference."""
+"""What all commands share: `--json`, exit codes; the reference."""
 
 import json
 from collections.abc import Callable

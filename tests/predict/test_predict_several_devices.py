@@ -1,4 +1,4 @@
-"""Tensors of two devices in one operator: refused where CUDA refuses them, in a prediction and on two devices."""
+"""Tensors of GPU and host in one operator: refused where CUDA refuses them. And a model on two GPUs."""
 
 from collections.abc import Callable
 
@@ -13,55 +13,19 @@ Case = Callable[[Tensor, Tensor], object]
 
 REFUSED: dict[str, Case] = {
     "add": lambda a, b: a + b,
-    "add_value": lambda a, b: a + b[0, 0],
     "in_place": lambda a, b: a.mul_(b),
     "out": lambda a, b: torch.add(a, a, out=b),
     "linear": F.linear,
     "cat": lambda a, b: torch.cat([a, b]),
     "where": lambda a, b: torch.where(b > 0, a, a),
-    "index": lambda a, b: a[b[:, 0].long()],
-    "mask": lambda a, b: a[b > 0],
-    "index_put": lambda a, b: a.__setitem__(torch.tensor([0], device=a.device), b[0]),
     "masked_fill": lambda a, b: a.masked_fill(b > 0, 1.0),
     "cross_entropy": lambda a, b: F.cross_entropy(a, b[:, 0].long()),
     "lists": lambda a, b: torch._foreach_add_([a, b], [b, b]),
     "lists_and_one": lambda a, b: torch._foreach_mul_([a, b], torch.tensor(2.0, device=a.device)),
     "batch_norm": lambda a, b: F.batch_norm(a, b[0], b[1]),
-}
-TAKEN: dict[str, Case] = {
-    "copy": lambda a, b: a.copy_(b),
-    "to": lambda a, b: a.to(b.device) + b,
-    "slice": lambda a, b: a.__setitem__(slice(0, 2), b[0:2]),
-    "value_of_host": lambda a, _: a + torch.tensor(1.0),
-    "index_of_host": lambda a, _: a[torch.tensor([0, 1])],
-    "where_value": lambda a, b: torch.where(a > 0, a, b[0, 0]),
-    "put_value": lambda a, b: a.__setitem__(torch.tensor([0], device=a.device), b[0, 0]),
-    "masked_fill_value": lambda a, b: a.masked_fill(a > 0, b[0, 0]),
-    "fill_value": lambda a, b: a.fill_(b[0, 0]),
-    "copies": lambda a, b: torch._foreach_copy_([a], [b]),
-    "shape": lambda a, b: a.expand_as(b),
-    "same_size": lambda a, b: a.is_same_size(b),
-    "set_to": lambda a, b: a.is_set_to(b),
-    "resize_as": lambda a, b: a.resize_as_(b),
-}
-
-
-#: What takes a tensor of the host, and what refuses one.
-OF_HOST: dict[str, Case] = {
-    "index": lambda a, b: a[b[:, 0].long()],
-    "mask": lambda a, b: a[b > 0],
-    "index_put": lambda a, b: a.__setitem__(b[:, 0].long(), a[0].clone()),
-    "add_value": lambda a, b: a + b[0, 0],
-    "lengths": lambda a, b: nn.utils.rnn.pack_padded_sequence(a[None], b[0, :1].long(), batch_first=True),
-    "split": lambda a, b: torch.tensor_split(a, b[0, :1].long()),
-    "ctc": lambda a, b: F.ctc_loss(
-        a[:, None].log_softmax(-1), b[:1, :2].long(), b[0, :1].long() + 3, b[0, 1:2].long() + 1
-    ),
-    "scatters": lambda a, b: torch.slice_scatter(a, b),
-    "probabilities": lambda a, b: a.bernoulli_(b.clamp(0, 1)),
-}
-REFUSED_OF_HOST = {name: case for name, case in REFUSED.items() if name not in OF_HOST} | {
     "put": lambda a, b: a.__setitem__(torch.tensor([0], device=a.device), b[0]),
+    "put_to_host": lambda a, b: b.__setitem__(torch.tensor([0]), a[0]),
+    "index_to_host": lambda a, b: b[a[:, 0].long()],
     "matmul": torch.mm,
     "embedding": lambda a, b: F.embedding(b.long(), a),
     "gather": lambda a, b: a.gather(0, b.long()),
@@ -75,40 +39,70 @@ REFUSED_OF_HOST = {name: case for name, case in REFUSED.items() if name not in O
     "memory": lambda a, b: a.set_(b),
     "clip": lambda a, b: torch.clamp(a, min=b),
 }
+TAKEN: dict[str, Case] = {
+    "copy": lambda a, b: a.copy_(b),
+    "to": lambda a, b: a.to(b.device) + b,
+    "slice": lambda a, b: a.__setitem__(slice(0, 2), b[0:2]),
+    "value": lambda a, _: a + torch.tensor(1.0),
+    "where_value": lambda a, b: torch.where(a > 0, a, b[0, 0]),
+    "put_value": lambda a, b: a.__setitem__(torch.tensor([0], device=a.device), b[0, 0]),
+    "put_value_to_host": lambda a, b: b.__setitem__(torch.tensor([0]), a[0, 0]),
+    "put_by_mask_to_host": lambda a, b: b.__setitem__(a > 0, a[0, 0]),
+    "masked_fill_value": lambda a, b: a.masked_fill(a > 0, b[0, 0]),
+    "fill_value": lambda a, b: a.fill_(b[0, 0]),
+    "fill_value_to_host": lambda a, b: b.fill_(a[0, 0]),
+    "lists_alike": lambda a, b: torch._foreach_add_([a, b], [a, b]),
+    "list_and_number": lambda a, b: torch._foreach_mul_([a, b], 2.0),
+    "copies": lambda a, b: torch._foreach_copy_([a], [b]),
+    "shape": lambda a, b: a.expand_as(b),
+    "same_size": lambda a, b: a.is_same_size(b),
+    "set_to": lambda a, b: a.is_set_to(b),
+    "resize_as": lambda a, b: a.resize_as_(b),
+    "index": lambda a, b: a[b[:, 0].long()],
+    "mask": lambda a, b: a[b > 0],
+    "index_put": lambda a, b: a.__setitem__(b[:, 0].long(), a[0].clone()),
+    "lengths": lambda a, b: nn.utils.rnn.pack_padded_sequence(a[None], b[0, :1].long(), batch_first=True),
+    "split": lambda a, b: torch.tensor_split(a, b[0, :1].long()),
+    "ctc": lambda a, b: F.ctc_loss(
+        a[:, None].log_softmax(-1), b[:1, :2].long(), b[0, :1].long() + 3, b[0, 1:2].long() + 1
+    ),
+    "scatters": lambda a, b: torch.slice_scatter(a, b),
+    "probabilities": lambda a, b: a.bernoulli_(b.clamp(0, 1)),
+}
 
 
-def devices(other: str) -> tuple[Tensor, Tensor]:
-    """A tensor on the first GPU, and one on the other device."""
-    return torch.eye(4, device="cuda:0") + 0.5, torch.eye(4, device=other) + 0.5
+def tensors() -> tuple[Tensor, Tensor]:
+    """A tensor on the GPU, and one on the host."""
+    return torch.eye(4, device="cuda:0") + 0.5, torch.eye(4) + 0.5
 
 
-def expect(case: Case, other: str, *, refused: bool) -> None:
+def expect(case: Case, *, refused: bool) -> None:
     if not refused:
-        case(*devices(other))
+        case(*tensors())
         return
     with pytest.raises(RuntimeError, match=r"same device|different device|get_device\(\)|should be the same|CPU int64"):
-        case(*devices(other))
+        case(*tensors())
 
 
 CASES = [
-    *(pytest.param(case, "cpu", True, id=f"{name}-host-refused") for name, case in REFUSED_OF_HOST.items()),
-    *(pytest.param(case, "cpu", False, id=f"{name}-host-taken") for name, case in (TAKEN | OF_HOST).items()),
+    *(pytest.param(case, True, id=f"{name}-refused") for name, case in REFUSED.items()),
+    *(pytest.param(case, False, id=f"{name}-taken") for name, case in TAKEN.items()),
 ]
 
 
-@pytest.mark.parametrize(("case", "other", "refused"), CASES)
-def test_a_prediction_refuses_what_cuda_refuses(case: Case, other: str, *, refused: bool) -> None:
+@pytest.mark.parametrize(("case", "refused"), CASES)
+def test_a_prediction_refuses_what_cuda_refuses(case: Case, *, refused: bool) -> None:
     with predict_syncs() as syncs:
-        expect(case, other, refused=refused)
+        expect(case, refused=refused)
     assert not refused or syncs.unknown == []
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("case", "other", "refused"), CASES)
-def test_cuda_refuses_it(case: Case, other: str, *, refused: bool) -> None:
+@pytest.mark.parametrize(("case", "refused"), CASES)
+def test_cuda_refuses_it(case: Case, *, refused: bool) -> None:
     if not torch.cuda.device_count():
         pytest.skip("needs a CUDA device")
-    expect(case, other, refused=refused)
+    expect(case, refused=refused)
 
 
 def test_a_model_in_two_parts_is_followed_across_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

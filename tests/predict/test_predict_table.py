@@ -88,6 +88,9 @@ CASES = {
     "zeros_like": Case(lambda i: torch.zeros_like(i.x), 0, "native/Fill.cpp"),
     "empty_like host": Case(lambda i: torch.empty_like(i.pageable, device="cuda"), 0, "native/TensorFactories"),
     "put indices number": Case(lambda i: put(i.x, i.ind, 0.0), 1, "csrc/autograd/python_variable_indexing.cpp"),
+    "put host, device scalar": Case(lambda i: put(i.pageable, i.ind_cpu, i.y), 1, "native/TensorAdvancedIndexing.cpp"),
+    "put host, device indices": Case(lambda i: put(i.pageable, i.ind, 0.0), 1, "native/TensorAdvancedIndexing.cpp"),
+    "fill host, device scalar": Case(lambda i: i.pageable.fill_(i.y), 1, "native/Fill.cpp: value.item()"),
     "integer index": Case(lambda i: i.x[2], 0, "native/TensorShape.cpp select"),
     # Copies
     "to device": Case(lambda i: i.pageable.cuda(), 1, "native/cuda/Copy.cu"),

@@ -26,6 +26,10 @@ _TAKE_FROM_HOST = {
     "_cudnn_rnn_backward", "tensor_split", "_segment_reduce_backward", "bernoulli", "bernoulli_",
     "_unsafe_masked_index", "_unsafe_masked_index_put_accumulate", "rrelu_with_noise_backward",
 }  # fmt: skip
+#: Operators of which a tensor of the host gets a single value of a GPU, which PyTorch copies there as it does indices.
+_ASSIGN = {
+    "fill", "fill_", "index_fill", "index_fill_", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put",
+}  # fmt: skip
 
 _PACK = torch.ops.aten._pack_padded_sequence.default
 _TO_COPY = torch.ops.aten._to_copy.default
@@ -101,11 +105,31 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if func is _PACK and is_virtual(args[1]):
         raise RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got one on {args[1].device}")
     if 0 < len(virtual) < len(tensors):
+        if overload.packet in _ASSIGN and not is_virtual(args[0]):
+            args = _copied_for_assignment(args)
+            if not any(map(is_virtual, tensors_of(args))):
+                return _run_on_host(overload, args, kwargs)
         _refuse_host(overload, args, tensors)
     node = torch._C._current_autograd_node()
     if Syncs.active is not None:
         _judge(Syncs.active, overload, (args, kwargs), tensors, node)
     return _run_on_device(overload, args, kwargs, tensors, virtual, node)
+
+
+def _copied_for_assignment(args: Sequence[Any]) -> list[Any]:
+    """The same arguments with single values and lists of indices on the host."""
+    return [
+        [_on_host(index) for index in value]
+        if isinstance(value, _NESTED)
+        else _on_host(value)
+        if isinstance(value, Tensor) and value.dim() == 0
+        else value
+        for value in args
+    ]
+
+
+def _on_host(value: Any) -> Any:
+    return _TO_COPY(value, device=torch.device("cpu")) if is_virtual(value) else value
 
 
 def _names_virtual(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -118,10 +142,18 @@ def _refuse_host(overload: Overload, args: Sequence[Any], tensors: Sequence[Tens
     """Raise as CUDA does for a tensor of the host among those of a GPU; a single value may lie there, and indices."""
     if overload.namespace != "aten" or overload.packet in _TAKE_FROM_HOST:
         return
-    may = set(map(id, args[1])) if overload.is_index else set()
-    if any(not is_virtual(tensor) and tensor.dim() > 0 and id(tensor) not in may for tensor in tensors):
-        message = "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
-        raise RuntimeError(f"{message} ({overload.func.name()})")
+    indices = set(map(id, args[1])) if overload.is_index else set()
+    for together in _by_place(args) if overload.packet.startswith("_foreach_") else (tensors,):
+        on_host = any(not is_virtual(one) and one.dim() > 0 and id(one) not in indices for one in together)
+        if on_host and any(map(is_virtual, together)):
+            message = "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!"
+            raise RuntimeError(f"{message} ({overload.func.name()})")
+
+
+def _by_place(args: Sequence[Any]) -> list[list[Tensor]]:
+    """The tensors of each place in an operator's lists, with those that are for all places: lists may hold both."""
+    lists = [value for value in args if isinstance(value, _NESTED)]
+    return [[one for one in (*place, *args) if isinstance(one, Tensor)] for place in zip(*lists, strict=False)]
 
 
 def _run_on_host(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -97,10 +97,6 @@ def _value_on_device(call: Call) -> int:
     return int(call.on_device("value"))
 
 
-def _device_value_for_host(call: Call) -> int:
-    return int(call.on_host("self") and call.on_device("value"))
-
-
 def _host_scalars_of_where(call: Call) -> int:
     return sum(call.on_host(name) for name in ("condition", "self", "other"))
 
@@ -228,8 +224,6 @@ RULES: tuple[Rule, ...] = (
     Rule("masked_fill_.Tensor", "d2h_copy", _value_on_device, "native/cuda/Indexing.cu", "value.item()"),
     Rule("index_fill.int_Tensor", "d2h_copy", _value_on_device, _INDEXING, "value.item()"),
     Rule("index_fill_.int_Tensor", "d2h_copy", _value_on_device, _INDEXING, "value.item()"),
-    Rule("fill.Tensor", "d2h_copy", _device_value_for_host, "native/Fill.cpp", "value.item()"),
-    Rule("fill_.Tensor", "d2h_copy", _device_value_for_host, "native/Fill.cpp", "value.item()"),
     Rule("where.self", "h2d_copy", _host_scalars_of_where, "native/TensorCompare.cpp", "CPU scalars are copied over"),
     # Copies
     Rule("_to_copy", "d2h_copy", _to_host, _COPY, "a blocking copy to the host"),
