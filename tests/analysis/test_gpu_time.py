@@ -9,7 +9,9 @@ from builders import AUTOGRAD, D2D, TraceBuilder, training_step
 from steptrace.analysis.common.gpu_time import gpu_time, step_times
 from steptrace.analysis.common.kernel_names import short_name, short_names
 from steptrace.analysis.common.labels import label_times
-from steptrace.analysis.kernels.measure import kernel_table
+from steptrace.analysis.common.launches import launches
+from steptrace.analysis.copies import copies
+from steptrace.analysis.kernels.measure import kernel_table, recorded_kernels
 from steptrace.analysis.overview import (
     busy_pct,
     kernels_per_step,
@@ -18,6 +20,7 @@ from steptrace.analysis.overview import (
     streams_per_step,
 )
 from steptrace.analysis.quality import quality_checks
+from steptrace.analysis.queues import queues
 from steptrace.trace.names import kernel_kind
 
 
@@ -149,6 +152,26 @@ def test_kernel_table() -> None:
     assert row["std_ns"] == pytest.approx(math.sqrt((400 + 100 + 900) / 2))
     assert row["share"] == 0.9
     assert math.isnan(table.iloc[1]["std_ns"])
+
+
+def test_work_left_over_from_earlier_steps_is_in_no_sum_that_a_page_divides_by_the_steps() -> None:
+    builder = TraceBuilder()
+    for name, start in (("gemm", 0), ("Memset (Device)", 50)):  # launched before the recording
+        builder.gpu(name, start, 40, correlation=9_999, bytes=64)
+    for index in range(2):
+        builder.step(index, 10 + index * 100, 100)
+        builder.kernel(20 + index * 100, 300 + 200 * index, 100)
+        builder.gpu("Memset (Device)", 450 + 200 * index, 10, builder.call("cudaMemsetAsync", 60 + index * 100, 5))
+    trace = builder.trace()
+    assert recorded_kernels(trace)[["name", "count", "sum_ns"]].to_numpy().tolist() == [
+        ["gemm", 2, 200],
+        ["Memset (Device)", 2, 20],
+    ]
+    assert copies(trace)[["count", "ns"]].to_numpy().tolist() == [[2, 20]]
+    assert queues(trace)["unlinked"].tolist() == [0]
+    of = launches(trace)
+    assert of is not None
+    assert (of.activities, of.unlinked) == (4, 0)
 
 
 _LOOPS = "void at::native::vectorized_elementwise_kernel<4, "

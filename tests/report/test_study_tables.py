@@ -174,12 +174,22 @@ def test_a_subject_that_only_columns_declare_has_a_table_of_all_variants(study_b
 
 
 def test_figures_that_are_no_list_are_a_row_of_each_variant(study_builder: Any) -> None:
-    of_gpu = {"trace": {"gpu": {"activities": 9, "busy_ns": 3 * MS, "span_ns": 4 * MS, "idle_ns": MS}}}
-    page = section(study_builder, "gpu", of_gpu, of_gpu)
-    assert rows(page)[1:] == [[name, "9", "4.00 ms", "3.00 ms", "1.00 ms"] for name in "ab"]
+    launched = {"trace": {"launches": {"count": 8, "activities": 12, "unlinked": 3}, "quality": {"steps": 2}}}
+    page = section(study_builder, "launches", launched, launched)
+    assert rows(page)[0][-1] == "Activities without launch"  # a fault of the trace, and no figure of a step
+    assert rows(page)[1:] == [[name, "4", "6", "3"] for name in "ab"]
 
 
-@pytest.mark.parametrize("name", ["gpu", "launches", "queues", "quality", "program", "timeline"])
+def test_subjects_that_the_page_says_elsewhere_or_of_one_run_alone_have_no_table() -> None:
+    assert {"syncs", "gpu", "sequences"}.isdisjoint(one.name for one in sections.subjects())
+
+
+def test_a_category_of_memory_that_holds_nothing_at_the_peak_is_measured(study_builder: Any) -> None:
+    held = with_memory(by_category={"parameters": MIB, "gradients": MIB}), with_memory(by_category={"parameters": MIB})
+    assert [row[-1] for row in rows(section(study_builder, "memory", *held), 1)] == ["Gradients", "1.00 MiB", "none"]
+
+
+@pytest.mark.parametrize("name", ["launches", "queues", "quality", "program", "timeline"])
 def test_a_subject_of_which_no_trace_says_anything_is_left_out(study_builder: Any, name: str) -> None:
     assert section(study_builder, name, {"trace": {"quality": {"launch_coverage": None}}}, {}) is None
 
@@ -207,6 +217,17 @@ def test_the_kernels_that_the_fastest_variant_does_without_are_named(study_build
         "Of the 3 kernels of <code>slow</code>, <code>fast</code> does not run 2, which take 4.00 ms of a profiled "
         "step: <code>mask</code> and <code>sort</code>."
     ) in text
+
+
+@pytest.mark.parametrize(("linked", "heads"), [(4, ["Calls per step", "Sum per step"]), (3, [])])
+def test_no_figure_per_step_counts_work_of_an_unknown_step(study_builder: Any, linked: int, heads: list[str]) -> None:
+    fields = with_kernels(2, conv=9 * MS, mask=6 * MS)
+    fields["trace"] |= {"launches": {"activities": 2 * linked}}  # of 8
+    fields["trace"]["kernels"][0]["mean_ns"] = MS
+    study_builder.comparison["baseline"] = "a"
+    page = section(study_builder, "kernels", fields, with_kernels(2, conv=9 * MS) | {"step_ms": None})
+    assert [head for head in rows(page)[0] if "per step" in head] == heads
+    assert ("its step is unknown" in page) != bool(heads)
 
 
 def test_a_study_without_communication_beside_one_with_it_is_named(study_builder: Any) -> None:

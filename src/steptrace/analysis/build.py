@@ -20,7 +20,7 @@ from steptrace.analysis.critical_path.measure import critical_path
 from steptrace.analysis.idle import host_gaps, idle
 from steptrace.analysis.input import input_wait
 from steptrace.analysis.kernels.formats import kernel_formats, precision_of
-from steptrace.analysis.kernels.measure import kernel_sequences, kernel_table, kernel_types, most_frequent
+from steptrace.analysis.kernels.measure import kernel_sequences, kernel_types, most_frequent, recorded_kernels
 from steptrace.analysis.memory.record import memory
 from steptrace.analysis.overview import overview, step_figures
 from steptrace.analysis.program import program
@@ -141,7 +141,7 @@ def summarize_trace(trace: Trace) -> TraceSummary:
         idle=idle(trace),
         host_gaps=None if device is None else host_gaps(trace),
         input=input_wait(trace),
-        kernels=rows(kernel_table(trace), KernelName),
+        kernels=rows(recorded_kernels(trace), KernelName),
         kernel_types=rows(kernel_types(trace), KernelType),
         syncs=syncs_of_steps,
         launches=launches(trace),

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
+from steptrace.analysis.common.busy import left_over
 from steptrace.analysis.common.series import quantiles, steps_of, time_held
 from steptrace.documents.copies import Copy, CopyRate
 from steptrace.documents.table import frame_of, validate
@@ -43,10 +44,14 @@ def copy_rates(trace: Trace) -> pd.DataFrame:
 
 @once
 def copies(trace: Trace) -> pd.DataFrame:
-    """The kinds of copies with their bytes, time and rates, the most time first (table `copies`)."""
+    """The kinds of copies with their bytes, time and rates, the most time first (table `copies`).
+
+    Those left over from steps before the recorded ones count in the rates alone.
+    """
     series = dict(iter(copy_rates(trace).groupby(["device", "kind"])))
+    every = _copies(trace)
     rows: list[dict[str, Any]] = []
-    for key, group in _copies(trace).groupby(["device", "kind"], sort=True):
+    for key, group in every[~every["left_over"]].groupby(["device", "kind"], sort=True):
         nbytes = group.loc[group["bytes"].notna(), "bytes"]
         row = {"device": key[0], "kind": key[1], "count": len(group), "unsized": int((~group["sized"]).sum())}
         # Times cover all copies, those without recorded bytes too.
@@ -73,7 +78,8 @@ def _rates(series: pd.DataFrame | None) -> dict[str, float | None]:
 def _copies(trace: Trace) -> pd.DataFrame:
     """The copies and sets by GPU and kind; all sets are one kind."""
     kernels = trace.kernels
-    rows = kernels[(kernels["kind"] == "memory").to_numpy()]
+    chosen = (kernels["kind"] == "memory").to_numpy()
+    rows = kernels[chosen]
     name = rows["name"].astype(object).to_numpy()
     is_set = (rows["category"] == "memset").to_numpy()
     return pd.DataFrame(
@@ -84,5 +90,6 @@ def _copies(trace: Trace) -> pd.DataFrame:
             "dur": rows["dur"].to_numpy(),
             "bytes": rows["bytes"].array,
             "sized": (rows["bytes"].notna() & (rows["dur"] > 0)).to_numpy(),
+            "left_over": left_over(trace)[chosen],
         }
     )

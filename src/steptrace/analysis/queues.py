@@ -9,6 +9,7 @@ launch; with a full one, none of it a graph's, the host's next launch blocks.
 import numpy as np
 import pandas as pd
 
+from steptrace.analysis.common.busy import left_over
 from steptrace.analysis.common.series import quantiles, time_held
 from steptrace.documents.queues import Queue, QueueLength
 from steptrace.documents.table import frame_of
@@ -50,7 +51,7 @@ def _length_columns(trace: Trace) -> dict[str, Ints] | tuple[()]:
 @once
 def queues(trace: Trace) -> pd.DataFrame:
     """The series of `queue_lengths` summarised by time, the busiest stream first (table `queues`)."""
-    lengths, kernels = queue_lengths(trace), trace.kernels
+    lengths, kernels = queue_lengths(trace), trace.kernels[~left_over(trace)]
     linked = kernels["launch"].notna().to_numpy()
     grouped = kernels.assign(linked=linked).groupby(["device", "stream"])["linked"]
     sizes, entered = grouped.size().to_dict(), grouped.sum().to_dict()

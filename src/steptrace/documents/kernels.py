@@ -10,7 +10,10 @@ from steptrace.documents.overview import Parts
 
 
 class KernelName(Document, frozen=True):
-    """The activities of one GPU of one name. Lengths are added over streams: work side by side counts on each."""
+    """The activities of one GPU of one name. Lengths are added over streams: work side by side counts on each.
+
+    Those left over from steps before the recorded ones are in the table `kernel_names` alone.
+    """
 
     name: Annotated[str, key("", "Name as recorded.")]
     short_name: Annotated[str, column("Kernel", "Short name, with what sets it apart from the others in the table.")]
@@ -33,7 +36,7 @@ class KernelType(Document, frozen=True):
     """How long exactly this set of classes ran on a GPU at once; the rows add up to its busy time exactly."""
 
     classes: Annotated[str, key("At once", "The classes, joined by ` + `: `compute`, `comm + memory`, and so on.")]
-    ns: Annotated[int, column("Time", "Time in which these ran and no others.", total=True)]
+    ns: Annotated[int, column("Time", "Time in which these ran and no others, over the whole trace.")]
     busy_share: Annotated[float, column("Share of busy time", "Of the GPU's busy time.", "share")]
 
 

@@ -55,7 +55,7 @@ class Launches(Document, frozen=True):
 
     count: Annotated[int, column("Launches", "Launching calls.", total=True)]
     activities: Annotated[int, column("GPU activities", "GPU activities with a known launch.", total=True)]
-    unlinked: Annotated[int, column("Activities without launch", "GPU activities without.", total=True)]
+    unlinked: Annotated[int, column("Activities without launch", "GPU activities without.")]
     short_kernels: _Short
     slow_launches: _Slow
     excess_delays: _Excess

@@ -23,6 +23,6 @@ class Quality(Document, frozen=True):
     """What a reader should know before trusting a trace's figures."""
 
     steps: Annotated[int, field("Steps counted.")]
-    launch_coverage: Annotated[float | None, column("GPU work with its launch", "Of GPU activities.")]
+    launch_coverage: Annotated[float | None, column("GPU work with its launch", "Of GPU activities.", "share")]
     warnings: Annotated[tuple[str, ...], field("The reader's notes and the checks that failed.")]
     checks: Annotated[tuple[QualityCheck, ...], field("Every check.")]

@@ -27,10 +27,8 @@ class Queue(Document, frozen=True):
     activities: Annotated[
         int, column("Activities", "Activities with a known launch: each enters and leaves the queue once.", total=True)
     ]
-    unlinked: Annotated[
-        int, column("Without launch", "Activities without a known launch: left out of the queue.", total=True)
-    ]
-    span_ns: Annotated[int, column("Span", "Length of the series.", total=True)]
+    unlinked: Annotated[int, column("Without launch", "Activities without a known launch: left out of the queue.")]
+    span_ns: Annotated[int, column("Span", "Length of the series.")]
     mean: Annotated[float | None, column("Mean", "Mean length over time; not measured for a series without length.")]
     median: Annotated[int | None, field("Length that the queue does not exceed half of the time.")]
     p95: Annotated[int | None, column("p95", "Length that the queue does not exceed 95 % of the time.")]

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
+from steptrace.analysis.common.busy import left_over
 from steptrace.analysis.common.rows import rows
 from steptrace.documents.base import Document, field
 from steptrace.documents.column import key
@@ -125,7 +126,7 @@ def launches(trace: Trace) -> Launches | None:
         return None
     times = launch_times(trace)
     times = times.assign(**flags(times))
-    linked = kernels.loc[(kernels["device"] == device).to_numpy(), "launch"].notna()
+    linked = kernels.loc[(kernels["device"] == device).to_numpy() & ~left_over(trace), "launch"].notna()
     figures: dict[str, Any] = {name: int(times[name].sum()) for name in FLAGS}
     figures |= {name: _distribution(times[name]) for name in TIMES}
     return Launches(

@@ -15,7 +15,7 @@ from steptrace.analysis.common.kernel_names import short_names
 from steptrace.analysis.common.rows import rows
 from steptrace.analysis.communication.collectives import MatchedCollective
 from steptrace.analysis.communication.rank_match import Clocks, align, all_collectives, match
-from steptrace.analysis.kernels.measure import kernel_table
+from steptrace.analysis.kernels.measure import recorded_kernels
 from steptrace.documents.ranks import (
     MatchedName,
     RankAllReduce,
@@ -128,7 +128,7 @@ def rank_kernels(traces: dict[int, Trace]) -> pd.DataFrame:
 
     Figures are over the ranks that ran the kernel; the others do not count as 0.
     """
-    parts = [kernel_table(t).assign(rank=rank) for rank, t in traces.items() if t.devices]
+    parts = [recorded_kernels(t).assign(rank=rank) for rank, t in traces.items() if t.devices]
     if not parts:
         return frame_of(RankKernel)
     every = pd.concat(parts, ignore_index=True)

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.busy import activity
+from steptrace.analysis.common.busy import activity, left_over
 from steptrace.analysis.common.call_tree import call_tree, inside_same, kernel_nodes
 from steptrace.analysis.common.kernel_names import short_name, short_names
 from steptrace.analysis.common.rows import records
@@ -34,7 +34,16 @@ _KEYS = ["name", "kind"]
 @once
 def kernel_table(trace: Trace) -> pd.DataFrame:
     """The activities of one GPU by name, the one with the most time first (table `kernel_names`)."""
-    kernels = trace.kernels[(trace.kernels["device"] == trace.device).to_numpy()]
+    return _by_name(trace.kernels[(trace.kernels["device"] == trace.device).to_numpy()])
+
+
+@once
+def recorded_kernels(trace: Trace) -> pd.DataFrame:
+    """The same without work left over from steps before the recorded ones: its sums are the steps' own."""
+    return _by_name(trace.kernels[(trace.kernels["device"] == trace.device).to_numpy() & ~left_over(trace)])
+
+
+def _by_name(kernels: pd.DataFrame) -> pd.DataFrame:
     # By category, since sorting the texts takes ten times as long.
     columns = {name: kernels[name].cat.reorder_categories(sorted(kernels[name].cat.categories)) for name in _KEYS}
     groups = kernels.assign(**columns).groupby(_KEYS, sort=True, observed=True)["dur"]

@@ -23,8 +23,10 @@ from steptrace.report.trace.sections import rows_of
 _MOST: Final = 40
 #: Names of kernels in a sentence.
 _MOST_NAMES: Final = 6
-#: The section "Syncs" says more of each.
-_ELSEWHERE: Final = ("syncs",)
+#: "Syncs" and "Overview" say more, the latter for a step; a sequence says little without its kernels.
+_ELSEWHERE: Final = ("syncs", "gpu", "sequences")
+#: Subjects that count GPU work without a known launch, too: nothing says whether the marked steps launched it.
+_WITHOUT_LAUNCH: Final = ("kernels", "copies")
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,8 @@ def _table(study: Comparison, one: Subject) -> Html | None:
     ]
     rows = _chosen(every, len(traces))
     columns = [column for column in columns_of_rows([of.row for of in rows])[0] if column.dtype] if rows else []
+    unlinked = of_steps and one.name in _WITHOUT_LAUNCH and any(map(_has_unlinked_work, traces.values()))
+    columns = [column for column in columns if not (unlinked and column.total)]
     if not any(column.is_number and not column.is_key for column in columns):
         return None
     figures = [
@@ -86,15 +90,20 @@ def _table(study: Comparison, one: Subject) -> Html | None:
     ]
     lead = [_kernels_saved(study)] if one.name == "kernels" else []
     if left_out := len({of.identity for of in every}) - len({of.identity for of in rows}):
-        lead.append(f"Below are those in which variants differ most; {left_out} more are in comparison.json.")
-    if of_steps and any(column.total for column in columns):
-        lead.append("Figures per step are the whole trace's over its steps: work launched before the first counts too.")
+        lead.append(f"The table has the rows in which variants differ most; {left_out} more are in comparison.json.")
+    if unlinked:
+        lead.append("No figures per step: some of the GPU work in these traces has no launch, so its step is unknown.")
     return render(
         "study/tables",
         lead=" ".join(lead),
         tables=[("", figures_table("Variant", {str(number): of.variant for number, of in enumerate(rows)}, figures))],
         meanings=meanings(one.kind, columns, columns[0].heading.lower()),
     )
+
+
+def _has_unlinked_work(trace: TraceSummary) -> bool:
+    """Whether the kernels of a trace hold work without a known launch."""
+    return trace.launches is not None and sum(row.count for row in trace.kernels) > trace.launches.activities
 
 
 def _chosen(every: Sequence[_Row], variants: int) -> list[_Row]:
@@ -125,9 +134,10 @@ def _kernels_saved(study: Comparison) -> str:
     if not saved:
         return ""
     ns = sum(row.sum_ns for row in saved) / (baseline.trace.quality.steps or 1)
+    take = "" if _has_unlinked_work(baseline.trace) else f", which take {fmt.duration_ns(ns)} of a profiled step"
     names = [f"`{row.short_name}`" for row in saved[:_MOST_NAMES]]
     more = [f"{len(saved) - _MOST_NAMES} more"] if len(saved) > _MOST_NAMES else []
     return (
         f"Of the {fmt.plural(len(baseline.trace.kernels), 'kernel')} of `{baseline.name}`, `{best.name}` does not run "
-        f"{len(saved)}, which take {fmt.duration_ns(ns)} of a profiled step: {fmt.enumeration([*names, *more])}."
+        f"{len(saved)}{take}: {fmt.enumeration([*names, *more])}."
     )

@@ -132,7 +132,12 @@ def memory(study: Comparison) -> Html | None:
         ),
     ]
     at_peak = [
-        Figure(word.capitalize(), {name: entry.by_category.get(key) or None for name, entry in entries.items()}, "B")
+        Figure(
+            word.capitalize(),
+            {name: entry.by_category.get(key) or None for name, entry in entries.items()},
+            "B",
+            absent="none",
+        )
         for key, (word, _) in MEMORY_CATEGORIES.items()
     ]
     traced = [v for v in variants if v.name in entries]
