@@ -254,3 +254,8 @@ def test_a_verdict_that_is_missing_is_explained_below_the_table(make_study: Any,
     assert "<code>odd</code>: no verdict: IQR/median is 40%, above 25%." in first_screen(
         load_study(study_builder.write())
     )
+
+
+def test_where_nothing_was_measured_there_is_no_column_of_intervals(study_builder: Any) -> None:
+    study_builder.fail("base", "failed", {"error": "no such file", "log_tail": []})
+    assert "Step time with" not in str(first_screen(load_study(study_builder.write())))

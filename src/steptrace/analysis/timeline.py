@@ -1,8 +1,8 @@
 """The picture of one step: what runs on the host, on the GPU and on its streams, one below the other.
 
 The step is the median one of the trace; without steps all of the trace is shown. It is cut into equal pieces, about as
-many as a picture has columns of pixels, and each lane says which share of a piece's time each of its parts takes. So
-the numbers are exact however short the events are. Host and GPU are cut from the division of time, as the overview is.
+many as a picture has columns of pixels, and each lane says which share of a piece's time each of its parts takes, in
+whole percent and rounded up: no event is too short. Host and GPU are cut from the division of time, as the overview is.
 """
 
 from collections.abc import Mapping

@@ -61,7 +61,10 @@ def _table(study: Comparison, gpu: str, batches: Sequence[int]) -> tuple[Html, l
     figures = [
         figure(f"Estimated step{batch}", lambda _, one: _step(one, batch), "time"),
         figure(
-            f"Estimated range, {words}", lambda v, one: "" if scale is None else _bar(v, one, scale), "drawn", foot=axis
+            f"Estimated range, {words}",
+            lambda v, one: None if scale is None else _bar(v, one, scale),
+            "drawn",
+            foot=axis,
         ),
         figure("GPU busy", lambda _, one: _busy(one), label="Busy"),
         figure("Limited by", lambda _, one: _limit(one), label="Limit"),

@@ -139,7 +139,7 @@ def _table(study: Comparison, shown: Sequence[VariantResult], parts: Mapping[str
             figure("Step time", lambda v: None if v.median_ms is None else fmt.duration_ms(v.median_ms), "time"),
             figure(
                 f"{interval}, {words}; line: the baseline" if words else interval,
-                lambda v: "" if scale is None else _drawn(v, scale, medians),
+                lambda v: None if scale is None else _drawn(v, scale, medians),
                 "drawn",
                 foot=axis,
             ),
