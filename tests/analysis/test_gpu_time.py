@@ -11,6 +11,7 @@ from steptrace.analysis.common.kernel_names import short_name, short_names
 from steptrace.analysis.common.labels import label_times
 from steptrace.analysis.common.launches import launches
 from steptrace.analysis.copies import copies
+from steptrace.analysis.idle import idle
 from steptrace.analysis.kernels.measure import kernel_table, recorded_kernels
 from steptrace.analysis.overview import (
     busy_pct,
@@ -172,6 +173,7 @@ def test_work_left_over_from_earlier_steps_is_in_no_sum_that_a_page_divides_by_t
     of = launches(trace)
     assert of is not None
     assert (of.activities, of.unlinked) == (4, 0)
+    assert sum(row.gaps for row in idle(trace).ended_by) == 4  # not the one between the first two
 
 
 _LOOPS = "void at::native::vectorized_elementwise_kernel<4, "

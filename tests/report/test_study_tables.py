@@ -208,6 +208,13 @@ def test_of_many_rows_those_are_shown_in_which_variants_differ_most(study_builde
     assert "32 more are in comparison.json" in page
 
 
+def test_a_variant_of_which_nothing_was_recorded_makes_no_row_differ(study_builder: Any) -> None:
+    same = {f"kernel_{n}": 1000 * MS - n for n in range(50)}
+    both = with_kernels(1, **same, slower=5 * MS), with_kernels(1, **same, slower=2 * MS)
+    page = section(study_builder, "kernels", *both, with_kernels(1))
+    assert [row[:2] for row in rows(page)[-2:]] == [["a", "slower"], ["b", "slower"]]
+
+
 def test_the_kernels_that_the_fastest_variant_does_without_are_named(study_builder: Any) -> None:
     study_builder.comparison["baseline"] = "slow"
     study_builder.add("slow", [20.0, 20.0], **with_kernels(2, conv=9 * MS, mask=6 * MS, sort=2 * MS))

@@ -188,7 +188,7 @@ def test_one_trace_tells_where_its_time_goes(tmp_path: Path) -> None:
     assert "after a sync aten::add loss 1 2.00 ms 3.00 ms" in words
     assert "for an unknown reason lost not measured none" in words
     assert "cudaGraphLaunch graph 20 20.5 4.50 µs" in words
-    assert "7 20 1 10.0 ms 1.5 4 9 2.50 ms" in words
+    assert "7 20 2 20.0 ms 1.5 4 9 2.50 ms" in words
     assert "Memset 1 1 not measured 2.00 µs not measured" in words
     assert "Device) 0.5 0 512 KiB 25.0 µs 21.0 GB/s" in words
     assert "GPU work linked 1 42 yes 1 of 42 lost" in words

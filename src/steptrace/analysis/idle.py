@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.busy import activity
+from steptrace.analysis.common.busy import activity, left_over
 from steptrace.analysis.common.division import first_work, gap_causes
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.common.labels import label_of_kernels
@@ -65,16 +65,20 @@ def gap_endings(gaps: pd.DataFrame) -> pd.DataFrame:
 
 
 def idle(trace: Trace) -> Idle:
-    """Idle time by stream and by the work after the gap, and the longest gaps; `overview` has it by cause."""
+    """Idle time by stream and by the work after the gap, and the longest gaps; `overview` has it by cause.
+
+    What ended gaps is of the steps: gaps before work left over from earlier ones are left out.
+    """
     device, by_stream = trace.device, rows(idle_by_stream(trace), StreamIdle)
     if device is None:
         return Idle(by_stream=by_stream, gaps=None, ended_by=(), longest=())
     gaps = idle_gaps(trace)
+    own = gaps[~left_over(trace)[gaps["kernel"].to_numpy()]]
     return Idle(
         by_stream=by_stream,
         # With a single activity there can be no gap.
         gaps=len(gaps) if (trace.kernels["device"] == device).sum() > 1 else None,
-        ended_by=rows(gap_endings(gaps).head(MOST), IdleEnding),
+        ended_by=rows(gap_endings(own).head(MOST), IdleEnding),
         longest=rows(gaps.sort_values(["dur", "ts"], ascending=[False, True]).head(MOST), IdleGap),
     )
 

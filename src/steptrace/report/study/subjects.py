@@ -73,7 +73,8 @@ def _table(study: Comparison, one: Subject) -> Html | None:
         for name, trace in traces.items()
         for row in rows_of(trace, one)
     ]
-    rows = _chosen(every, len(traces))
+    # A variant whose trace says nothing of the subject differs in no row.
+    rows = _chosen(every, len({of.variant for of in every}))
     columns = [column for column in columns_of_rows([of.row for of in rows])[0] if column.dtype] if rows else []
     unlinked = of_steps and one.name in _WITHOUT_LAUNCH and any(map(_has_unlinked_work, traces.values()))
     columns = [column for column in columns if not (unlinked and column.total)]
