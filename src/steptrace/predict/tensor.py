@@ -31,7 +31,6 @@ CUDA_TYPE_NAMES = {
 
 #: What programs do that ends a prediction.
 LIMIT = "steptrace predict cannot follow {}, which CUDA can: {}"
-NESTED = LIMIT.format("nested tensors of the strided layout", "pass layout=torch.jagged")
 #: What operators nest tensors in; called millions of times, a union of types would be made each time.
 _NESTED = (list, tuple)
 _MAKE_WRAPPER: Any = Tensor._make_wrapper_subclass
@@ -80,7 +79,7 @@ class VirtualTensor(Tensor):
     def __new__(cls, inner: Tensor, gpu: int = 0, *, is_view: bool = False) -> "VirtualTensor":
         """Wrap a CPU tensor; `gpu` is the index of its virtual GPU. The memory of a view counts as another's."""
         if inner.is_nested:
-            raise NotImplementedError(NESTED)
+            raise NotImplementedError(LIMIT.format("nested tensors of the strided layout", "pass layout=torch.jagged"))
         layout = inner.layout
         has_strides = layout is torch.strided or layout is torch.sparse_coo
         wrapper: VirtualTensor = _MAKE_WRAPPER(

@@ -45,7 +45,7 @@ def verdict_on(cases: Sequence[Case]) -> dict[str, Any]:
     errors = {held: case.errors[held] for held, case in worst.items()}
     return {
         "status": "same" if all(case.excess(held) <= 1 for held, case in worst.items()) else "differs",
-        **_told(errors),
+        **_relative_errors(errors),
         # NaN counts as larger than any number.
         "max_rel_err": _finite(max(errors["loss"], errors["gradient"], key=lambda e: math.inf if math.isnan(e) else e)),
         "tolerance": {held: case.tolerance[held] for held, case in worst.items() if held in case.tolerance},
@@ -54,7 +54,7 @@ def verdict_on(cases: Sequence[Case]) -> dict[str, Any]:
                 "name": case.name,
                 "loss": _finite(case.loss),
                 "reference_loss": _finite(case.reference_loss),
-                **_told(case.errors),
+                **_relative_errors(case.errors),
                 "tolerance": dict(case.tolerance),
                 "holds": all(case.excess(held) <= 1 for held in case.errors),
             }
@@ -63,7 +63,7 @@ def verdict_on(cases: Sequence[Case]) -> dict[str, Any]:
     }
 
 
-def _told(errors: Mapping[str, float]) -> dict[str, float | None]:
+def _relative_errors(errors: Mapping[str, float]) -> dict[str, float | None]:
     return {f"{held}_rel_err": _finite(error) for held, error in errors.items()}
 
 
