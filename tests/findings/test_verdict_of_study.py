@@ -189,12 +189,6 @@ def test_the_parts_by_which_a_variant_is_faster_are_named(parts: dict[str, float
     assert any("A profiled step saves" in text for text in verdict.details) == (words is not None)
 
 
-def test_traces_without_steps_give_no_reason() -> None:
-    whole = {"trace": {"overview": {"kind": "gpu", "steps": 0, "parts_ns": {"compute": 9}}}}
-    verdict = verdict_of(study(variants=[BASE | whole, variant("fast", 1.25, "faster", **whole)]))
-    assert not any("A profiled step saves" in text for text in verdict.details)
-
-
 def test_where_the_profile_names_no_part_fewer_launches_and_syncs_are_the_reason() -> None:
     base = BASE | {"kernels_per_step": 400, "syncs": {"measured_per_step": 3}}
     fast = variant("fast", 1.5, "faster", kernels_per_step=40, syncs={"measured_per_step": 0})

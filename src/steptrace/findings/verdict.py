@@ -111,9 +111,9 @@ def _why(study: Comparison, chosen: VariantResult | None) -> str:
 
 
 def _parts_ms(variant: VariantResult | None) -> dict[str, float]:
-    """The parts of a variant's mean profiled step; empty without any, and of a trace without steps."""
+    """The parts of a variant's mean profiled step; empty without any."""
     overview = None if variant is None else variant.overview
-    if overview is None or not overview.steps:
+    if overview is None:
         return {}
     return {part: ns / overview.steps / fmt.NS_PER_MS for part, ns in overview.parts_ns.items()}
 
