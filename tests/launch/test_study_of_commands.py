@@ -181,7 +181,7 @@ gates:
 
 
 @pytest.mark.workflow
-def test_a_branch_against_main(planned: Callable[..., Plan], folder: Path) -> None:
+def test_one_folder_against_another(planned: Callable[..., Plan], folder: Path) -> None:
     """Syncs 1 -> 0, the line named, the outputs the same, and a broken gate told after the page is written."""
     planned(python=str(forked_python.executable(folder / "python")))
     workflow = folder / "config" / "workflow.yaml"

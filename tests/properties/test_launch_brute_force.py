@@ -78,6 +78,13 @@ def _make(works: list[Work], step_lengths: list[int]) -> Made:
     return Made(builder.trace(), works, owner)
 
 
+def _left_over(made: Made) -> list[bool]:
+    """Of each activity, whether it was done for steps before the recorded ones: no launch, and before all with one."""
+    first = min((work.start for work, owner in zip(made.works, made.owner, strict=True) if owner), default=0)
+    recorded = len(made.trace.steps) > 0
+    return [recorded and owner is None and w.start < first for w, owner in zip(made.works, made.owner, strict=True)]
+
+
 def _points(works: list[Work]) -> set[int]:
     return {point for work in works for point in range(work.start, work.start + work.length)}
 
@@ -138,8 +145,9 @@ def _check_queues(works: list[Work], made: Made) -> None:
             assert value == len(waiting[t])
         first, last = min(e for e, _ in linked), max(s for _, s in linked)
         row = table.loc[stream]
+        of_stream = zip(works, made.owner, _left_over(made), strict=True)
         assert (row["activities"], row["unlinked"]) == (
-            len(linked), sum(w.stream == stream and o is None for w, o in zip(works, made.owner, strict=True)),
+            len(linked), sum(w.stream == stream and o is None and not earlier for w, o, earlier in of_stream),
         )  # fmt: skip
         assert row["span_ns"] == last - first
         counts = sorted(len(waiting[t]) for t in range(first, last))
@@ -155,15 +163,16 @@ def _check_copies(works: list[Work], made: Made) -> None:
     rates = measured_copies.copy_rates(made.trace)
     table = measured_copies.copies(made.trace)
     moved = [w for w in works if w.kind == "memory"]
-    assert len(table) == bool(moved)
-    if not moved:
+    own = [w for w, earlier in zip(works, _left_over(made), strict=True) if w.kind == "memory" and not earlier]
+    assert len(table) == bool(own)
+    if not own:
         return
     row = table.iloc[0]
     sized = [w for w in moved if w.size is not None and w.length]
-    assert (row["count"], row["unsized"]) == (len(moved), len(moved) - len(sized))
-    sizes = [w.size for w in moved if w.size is not None]
+    assert (row["count"], row["unsized"]) == (len(own), sum(w.size is None or not w.length for w in own))
+    sizes = [w.size for w in own if w.size is not None]
     assert (None if pd.isna(row["bytes"]) else row["bytes"]) == (sum(sizes) if sizes else None)
-    assert row["ns"] == len(_points(moved))
+    assert row["ns"] == len(_points(own))
     assert all(held.bytes_per_second == 0 for held in rates.itertuples() if held.running == 0)
     if sized:
         per_point = [
