@@ -101,6 +101,13 @@ def test_arguments_environment_scales_and_a_matrix(planned: Callable[..., Plan])
     assert more.overrides == ("A=1", "--more", "rate=0.2")
 
 
+def test_a_matrix_may_name_the_folder(planned: Callable[..., Plan]) -> None:
+    text = STUDY.replace("cwd: repository", 'cwd: "{{code}}"').replace("  faster: {{cwd: faster}}\n", "")
+    plan = planned(text + "matrix: {{code: [repository, faster]}}\n")
+    folders = [plan.variant("speed", name).config["program"]["cwd"] for _, name in plan.pairs]
+    assert folders == ["repository", "faster"]
+
+
 def test_an_edit_runs_a_program_again_if_it_executes_the_file(planned: Callable[..., Plan], folder: Path) -> None:
     repository, before = folder / "repository", digests(planned())
     for name, text in {

@@ -14,18 +14,16 @@ from torch import nn
 
 from steptrace.predict import cuda_api, cuda_modules, predict_syncs
 
-#: Of real devices alone: memory and handles of theirs, tuning, kernels from text.
-_OF_A_DEVICE = ("comm", "gds", "jiterator", "nccl", "tunable")
-#: The other public modules below `torch.cuda`.
+#: The public modules below `torch.cuda`.
 _BELOW = {
     name: importlib.import_module(f"torch.cuda.{name}")
     for _, name, _ in pkgutil.iter_modules(torch.cuda.__path__)
-    if not name.startswith("_") and name not in _OF_A_DEVICE
+    if not name.startswith("_")
 }
 _MODULES = (
     (torch.cuda, cuda_api.CUDA),
     (torch.accelerator, cuda_api.ACCELERATOR),
-    (torch.cuda.memory, cuda_modules.MEMORY),
+    *((_BELOW[name], stand_ins) for name, stand_ins in cuda_modules.MODULES.items()),
 )
 _FUNCTIONS = [
     pytest.param(module, name, id=f"{module.__name__}.{name}")
@@ -164,6 +162,13 @@ def test_what_a_program_asks_the_device_has_an_answer() -> None:
         if hasattr(torch.cuda, "caching_allocator_disabled"):  # not in PyTorch 2.11
             with torch.cuda.caching_allocator_disabled():
                 assert torch.ones(2, device="cuda").is_cuda
+
+
+def test_products_are_not_tuned() -> None:
+    with predict_syncs():
+        torch.cuda.tunable.enable()
+        torch.cuda.tunable.set_filename("tuned.csv", insert_device_ordinal=True)
+        assert not torch.cuda.tunable.is_enabled()
 
 
 def _layers() -> nn.Module:

@@ -24,7 +24,7 @@ from steptrace.train.main import run
 from steptrace.train.setup import load_config
 from steptrace.workflow.analyze_runs import summarize_run
 
-STUDY = "waterfall"
+STUDY = "step_parts"
 STEPS = 8
 #: How often the variants are recorded.
 RUNS = 2

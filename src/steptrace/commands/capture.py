@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from steptrace.commands.options import not_negative, positive
+from steptrace.commands.options import not_negative, positive, seconds
 from steptrace.commands.output import columns, show
 from steptrace.engine.recording import WITH_TRACE, Request, Settings
 from steptrace.errors import CaptureError
@@ -39,7 +39,7 @@ def add(command: argparse.ArgumentParser) -> None:
     command.add_argument("--out", type=Path, metavar="DIR", help="folder to write to; default: a new one, as printed")
     command.add_argument("--wait", action="store_true", help="wait for the trace, and print the result")
     command.add_argument(
-        "--timeout", type=float, default=_TIMEOUT_S, metavar="S", help=f"longest wait; default: {_TIMEOUT_S:g} s"
+        "--timeout", type=seconds, default=_TIMEOUT_S, metavar="S", help=f"longest wait; default: {_TIMEOUT_S:g} s"
     )
 
 

@@ -80,14 +80,16 @@ def filled(
     """
     command = [*words(program.command), *shared, *variant.arguments]
     environment = {name: str(value) for name, value in {**program.env, **variant.env}.items()}
+    cwd = variant.cwd or program.cwd
     for key, value in values.items():
-        if f"{{{key}}}" not in " ".join([*command, *environment.values()]):
+        if f"{{{key}}}" not in " ".join([cwd, *command, *environment.values()]):
             step = f"write {{{key}}} where its value goes, such as --{key}={{{key}}}"
             raise ConfigError(f"the command does not use the matrix's '{key}'", where=where, next_step=step)
         # Other braces, and `{seed}`, stay as they are.
+        cwd = cwd.replace(f"{{{key}}}", value)
         command = [word.replace(f"{{{key}}}", value) for word in command]
         environment = {name: text.replace(f"{{{key}}}", value) for name, text in environment.items()}
-    return msgspec.structs.replace(program, command=command, env=environment, cwd=variant.cwd or program.cwd)
+    return msgspec.structs.replace(program, command=command, env=environment, cwd=cwd)
 
 
 def compose_program(program: Program, code: Code, *, scale: str, workdir: Path, where: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from steptrace.documents.operators import OperatorCalls, TensorSpec
+from steptrace.estimate.channels import images_and_weight, is_backward
 from steptrace.estimate.layout import elements, item_bytes
 from steptrace.estimate.lists import is_of_lists, lists_of
 from steptrace.estimate.rules import LOOKED_UP, TENSOR_CORES, base_name, is_convolution
@@ -51,9 +52,8 @@ def converted_bytes(call: OperatorCalls, arithmetic: str) -> int:
     tensors = [one for one in (*call.inputs, *call.outputs) if len(one.shape) >= 4]
     if not (is_convolution(call) and arithmetic in TENSOR_CORES) or len(tensors) < 3 or tensors[0].strides[1] == 1:
         return 0
-    backward = "backward" in base_name(call.name)
-    images = call.inputs[backward]
-    if not backward:
+    images, _ = images_and_weight(call)
+    if not is_backward(call):
         return 2 * (_bytes(images) + _bytes(call.outputs[0]))
     of_images = [one for one in call.outputs if one.shape == images.shape]
     return 2 * (_bytes(images) + sum(map(_bytes, of_images)) + 2 * _bytes(call.inputs[0]))
@@ -61,7 +61,7 @@ def converted_bytes(call: OperatorCalls, arithmetic: str) -> int:
 
 def may_be_unconverted(call: OperatorCalls, arithmetic: str) -> bool:
     """Whether it may do without: kernels for TF32 may take other layouts, and those of size 1 are products."""
-    weight = call.inputs[("backward" in call.name) + 1]
+    _, weight = images_and_weight(call)
     return arithmetic == "tf32" or all(size == 1 for size in weight.shape[2:])
 
 

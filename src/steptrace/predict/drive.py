@@ -34,7 +34,9 @@ _STEPS = 2
 
 
 def predict_config(path: Path, *, batch_size: int | None = None) -> Prediction:
-    """Predict a training step of a resolved config on CUDA, whatever device the config names; it has this process.
+    """Predict a training step of a resolved config on CUDA, whatever device the config names.
+
+    For a process of its own: the config's seed, precision and folders of modules stay set in it.
 
     A model or loss that calls operators of its own can say what they do on CUDA: `predict_rules`, an attribute or
     property with rows as mappings (`op`, `syncs` per call, `source`, `reason`, optionally `kind`).

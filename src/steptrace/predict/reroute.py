@@ -191,7 +191,9 @@ def _of_submodules() -> Replacements:
         for name, stand_in in cuda_api.CUDA.items()
         if getattr(module, name, _MISSING) is getattr(torch.cuda, name, None)
     }
-    own = _called_alike(_submodule("memory"), cuda_modules.MEMORY)
+    own: Replacements = {}
+    for name, stand_ins in cuda_modules.MODULES.items():
+        own |= _called_alike(_submodule(name), stand_ins)
     return {**shared, **own, (_submodule("nvtx"), "_nvtx"): cuda_modules.NVTX}
 
 

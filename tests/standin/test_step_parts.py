@@ -44,7 +44,7 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     if done.returncode == TOO_BUSY:
         pytest.skip("other processes held up the host in every run: try it on an idle machine")
     assert done.returncode == 0, done.stderr[-2000:]
-    return compare(folder / "results" / "waterfall")
+    return compare(folder / "results" / "step_parts")
 
 
 def _parts_ms(comparison: Comparison, name: str) -> dict[str, float]:
