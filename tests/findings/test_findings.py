@@ -334,7 +334,9 @@ def test_a_counter_check_says_when_a_replacement_does_not_pay() -> None:
     assert ["Pinning" in counter_check(fill(PredictedSite, copy)) for copy in copies] == [False, True]
 
 
-def test_findings_are_ranked_by_severity_and_cost_and_errors_lead(traced: Callable[..., dict[str, Any]]) -> None:
+def test_findings_are_ranked_by_cost_whatever_their_severity_and_errors_lead(
+    traced: Callable[..., dict[str, Any]],
+) -> None:
     costs = [trace_finding("sync_bound", severity="high", cost_ns_per_step=ns) for ns in (MS, 3 * MS)]
     variant = traced(
         *costs,
@@ -345,12 +347,12 @@ def test_findings_are_ranked_by_severity_and_cost_and_errors_lead(traced: Callab
     findings = find(comparison(variant))
     assert [finding.rule for finding in findings] == [
         "differs",
+        "copy_bound",
         "sync_bound",
         "sync_bound",
         "profiler_overhead",
-        "copy_bound",
     ]
-    assert [finding.cost_ns_per_step for finding in findings][1:3] == [3 * MS, MS]
+    assert [finding.cost_ns_per_step for finding in findings][1:4] == [9 * MS, 3 * MS, MS]
 
 
 def test_predicted_syncs_come_before_what_a_cpu_s_step_waits_for(traced: Callable[..., dict[str, Any]]) -> None:
