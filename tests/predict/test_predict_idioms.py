@@ -25,9 +25,8 @@ def test_idioms_occur_once() -> None:
     assert len(set(codes)) == len(codes)
 
 
-@pytest.mark.parametrize("idiom", TABLE, ids=[idiom.code for idiom in TABLE])
-def test_lines_that_differ_have_a_reason(idiom: Idiom) -> None:
-    assert idiom.agrees or idiom.reason
+def test_lines_that_differ_have_a_reason() -> None:
+    assert [idiom.code for idiom in TABLE if not idiom.agrees and not idiom.reason] == []
 
 
 def test_a_line_is_read() -> None:

@@ -36,11 +36,11 @@ def computed(device: str, kind: str, *, packed: bool) -> list[Tensor]:
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
-@pytest.mark.parametrize("kind", LAYERS)
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "packed"),
+    [*((kind, False) for kind in LAYERS), ("lstm", True), ("projected, both ways", True), ("gru", True)],
+)
 def test_values_and_gradients_are_those_of_the_cpu(kind: str, *, packed: bool) -> None:
-    if packed and kind == "batch first":
-        pytest.skip("the packed sequence says itself how it lies")
     on_cpu = computed("cpu", kind, packed=packed)
     with predict_syncs() as syncs:
         on_gpu = computed("cuda", kind, packed=packed)
@@ -71,11 +71,9 @@ def test_launches_are_those_of_the_stand_in_device(kind: str, loss: Any, expecte
     ("kind", "dtype", "layers", "size", "length", "batch", "measured_us"),
     [
         (nn.LSTM, torch.float32, 1, 64, 8, 4, 52.1),
-        (nn.LSTM, torch.float32, 1, 512, 8, 64, 262.1),
         (nn.LSTM, torch.float32, 2, 512, 32, 64, 2156.6),
         (nn.LSTM, torch.float16, 1, 512, 32, 64, 476.1),
         (nn.GRU, torch.float32, 1, 512, 32, 64, 930.6),
-        (nn.GRU, torch.bfloat16, 2, 512, 32, 64, 1020.0),
         (nn.RNN, torch.float32, 1, 512, 32, 64, 584.0),
     ],
 )
@@ -98,8 +96,8 @@ def test_a_packed_sequence_takes_as_many_time_steps_as_its_longest() -> None:
     bands = []
     for packed in (False, True):
         with predict_syncs() as syncs:
-            layer, given = nn.LSTM(64, 64).cuda(), torch.randn(128, 16, 64, device="cuda")
-            sequence = pack_padded_sequence(given, torch.full((16,), 128)) if packed else given
+            layer, given = nn.LSTM(64, 64).cuda(), torch.randn(32, 4, 64, device="cuda")
+            sequence = pack_padded_sequence(given, torch.full((4,), 32)) if packed else given
             syncs.reset()
             layer(sequence)
             (one,) = [call for call in syncs.operators if "rnn" in call.name]

@@ -111,11 +111,14 @@ def _histc(call: Call) -> int:
     return 2 if call["min"] == call["max"] and call["self"].numel() > 0 else 0
 
 
-def _isin(call: Call) -> int:
+def _isin_sorts(call: Call) -> bool:
     if not (isinstance(call["elements"], Tensor) and isinstance(call["test_elements"], Tensor)):
-        return 0
-    few = call["test_elements"].numel() < int(10.0 * call["elements"].numel() ** 0.145)
-    return 0 if few or call["assume_unique"] else 2
+        return False
+    return call["test_elements"].numel() >= int(10.0 * call["elements"].numel() ** 0.145)
+
+
+def _isin(call: Call) -> int:
+    return 2 if _isin_sorts(call) and not call["assume_unique"] else 0
 
 
 def _sorter(call: Call) -> int:
@@ -200,6 +203,7 @@ RULES: tuple[Rule, ...] = (
     Rule("bincount", "d2h_copy", _bincount, "native/cuda/SummaryOps.cu", "reads the largest value, and the smallest"),
     Rule("histc", "d2h_copy", _histc, "native/cuda/SummaryOps.cu", "reads both bounds where none are given"),
     Rule("isin", "d2h_copy", _isin, "native/TensorCompare.cpp: isin_sorting", "unique of both arguments"),
+    Rule("isin", "h2d_copy", _isin_sorts, "native/TensorCompare.cpp: isin_sorting", "a number is put last"),
     # Checks of arguments
     Rule("searchsorted", "d2h_copy", _sorter, "native/BucketizationUtils.h", "reads the sorter's bounds"),
     Rule("normal", "d2h_copy", _std_tensor, "native/DistributionTemplates.h", "checks that std is not negative"),
