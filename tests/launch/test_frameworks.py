@@ -30,7 +30,7 @@ def test_frameworks_are_measured_unchanged(tmp_path: Path, name: str) -> None:
     package, batches = PROGRAMS[name]
     pytest.importorskip(package, reason=WHY)
     out = tmp_path / "out"
-    options = ["--steps", "4", "--warmup", "3", "--profile", "2", "--out", str(out), "--no-report", "--no-predict"]
+    options = ["--steps", "4", "--warmup", "3", "--profile", "2", "--out", str(out), "--no-predict"]
     program = [sys.executable, str(FRAMEWORKS), name, str(tmp_path / "program")]
     assert main(["run", *options, "--", *program]) == 0
     record, steps = read_run(out / "run0"), read_steps(out / "run0")

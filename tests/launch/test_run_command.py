@@ -95,7 +95,7 @@ def test_a_program_leaves_what_a_run_of_ours_leaves(tmp_path: Path, capfd) -> No
 def test_a_program_s_buffers_and_its_gradients_at_the_end_of_a_backward_pass_are_counted(tmp_path: Path) -> None:
     program, out = tmp_path / "train.py", tmp_path / "out"
     program.write_text(HOLDS_MEMORY)
-    options = ["--steps", "2", "--warmup", "1", "--profile", "1", "--no-predict", "--no-report", "--out", str(out)]
+    options = ["--steps", "2", "--warmup", "1", "--profile", "1", "--no-predict", "--out", str(out)]
     assert main(["run", *options, "--", sys.executable, str(program)]) == 0
     memory = read_memory(out / "run0")
     assert memory is not None
@@ -168,7 +168,7 @@ def test_an_estimate_on_an_unknown_gpu_runs_nothing(tmp_path: Path, capfd) -> No
 
 def test_workers_that_are_forked_while_steps_are_profiled_leave_that_to_the_program(tmp_path: Path, capfd) -> None:
     out = tmp_path / "out"
-    options = ["--steps", "2", "--warmup", "2", "--profile", "3", "--no-report", "--no-predict", "--out", str(out)]
+    options = ["--steps", "2", "--warmup", "2", "--profile", "3", "--no-predict", "--out", str(out)]
     assert main(["run", *options, "--", sys.executable, str(FORMS), "workers"]) == 0
     assert "capture " not in capfd.readouterr().err
     assert len(json.loads((out / "summary.json").read_text())["traces"][0]["steps"]) == 3
@@ -195,7 +195,7 @@ def test_a_second_call_replaces_what_was_there(tmp_path: Path, capfd) -> None:
 
 def test_a_program_that_ends_early_is_reported_with_what_was_timed(tmp_path: Path, capfd) -> None:
     out = tmp_path / "out"
-    options = ["--warmup", "2", "--steps", "10", "--out", str(out), "--no-report"]
+    options = ["--warmup", "2", "--steps", "10", "--out", str(out)]
     assert main(["run", *options, "--", sys.executable, str(FORMS), "raises"]) == 1
     assert "the program ended after 3 timed steps, with exit code 1" in capfd.readouterr().err
     assert main(["run", *options, "--", sys.executable, str(FORMS), "loader", "0"]) == 2
@@ -279,7 +279,7 @@ def test_a_kind_of_steps_has_its_syncs_and_times_on_one_line() -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_the_command_alone_ends_the_program_and_keeps_what_was_timed(tmp_path: Path, number: int) -> None:
     out = tmp_path / "out"
-    options = ["--warmup", "2", "--steps", "500", "--no-report", "--out", str(out)]
+    options = ["--warmup", "2", "--steps", "500", "--out", str(out)]
     command = [sys.executable, "-m", "steptrace.cli", "run", *options, "--", sys.executable, str(FORMS), "slow"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
@@ -294,7 +294,7 @@ def test_a_signal_to_the_command_alone_ends_the_program_and_keeps_what_was_timed
 
 def test_timed_steps_are_kept_whatever_ends_the_program(tmp_path: Path, capfd) -> None:
     out = tmp_path / "out"
-    options = ["--warmup", "2", "--steps", "500", "--no-report", "--out", str(out)]
+    options = ["--warmup", "2", "--steps", "500", "--out", str(out)]
     assert main(["run", *options, "--", sys.executable, str(FORMS), "killed"]) == 1
     assert (read_steps(out / "run0")["phase"] == "timed").sum() >= 5
     assert "with exit code -9" in capfd.readouterr().err

@@ -21,7 +21,7 @@ pytestmark = [
 def test_measured_syncs_are_those_predicted(tmp_path: Path, capfd: pytest.CaptureFixture[str], form: str) -> None:
     program = ["--", sys.executable, str(FORMS), form]
     out = tmp_path / "out"
-    options = ["--steps", "4", "--warmup", "3", "--profile", "2", "--no-report", "--out", str(out)]
+    options = ["--steps", "4", "--warmup", "3", "--profile", "2", "--out", str(out)]
     assert main(["run", *options, *program]) == 0
     capfd.readouterr()
     assert main(["predict", "--json", *program]) == 0
@@ -44,7 +44,7 @@ def test_measured_syncs_are_those_predicted(tmp_path: Path, capfd: pytest.Captur
 
 
 def test_workers_forked_in_any_phase_do_not_touch_the_gpu(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    options = ["--steps", "2", "--warmup", "2", "--profile", "2", "--no-report", "--out", str(tmp_path / "out")]
+    options = ["--steps", "2", "--warmup", "2", "--profile", "2", "--out", str(tmp_path / "out")]
     assert main(["run", *options, "--", sys.executable, str(FORMS), "workers"]) == 0
     assert "Exception ignored" not in capfd.readouterr().err
 
@@ -60,7 +60,7 @@ def test_two_ranks_wait_where_it_is_predicted(
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     program = ["--", *torchrun, str(FORMS.with_name("distributed.py")), form]
     # Its 10th and 20th steps DistributedDataParallel times itself, and waits for that.
-    options = ["--steps", "6", "--warmup", "5", "--profile", "2", "--no-report", "--out", str(tmp_path / "out")]
+    options = ["--steps", "6", "--warmup", "5", "--profile", "2", "--out", str(tmp_path / "out")]
     assert main(["run", *options, *program]) == 0
     capfd.readouterr()
     assert main(["predict", "--json", *program]) == 0

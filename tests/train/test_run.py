@@ -149,7 +149,7 @@ def test_a_config_that_cannot_be_read_is_a_message_and_exit_code_2(tmp_path, cap
 def test_as_anybody_s_program_it_is_measured_alike(write_config, tmp_path):
     """`steptrace run` finds the steps that the program tells of, and in each the loss that a run of its own has."""
     config, out = write_config(), tmp_path / "out"
-    options = ["--warmup", "2", "--steps", "4", "--profile", "0", "--no-report", "--no-predict", "--out", str(out)]
+    options = ["--warmup", "2", "--steps", "4", "--profile", "0", "--no-predict", "--out", str(out)]
     assert cli(["run", *options, "--", sys.executable, "-m", "steptrace.train", str(config)]) == 0
     assert run(config, tmp_path / "own") == 0
     assert losses(out / "run0") == losses(tmp_path / "own")[1:6]  # of a program's first step nobody knows the beginning

@@ -15,7 +15,7 @@ from steptrace.launch.start import Launched
 
 if TYPE_CHECKING:
     from steptrace.documents.run import RunRecord
-    from steptrace.documents.summary import Summary, TraceSummary
+    from steptrace.documents.summary import Summary
     from steptrace.documents.syncs import SyncSite
 
 #: Lines with a sync that the terminal shows.
@@ -116,38 +116,19 @@ def _kinds(one: Measured, syncs: Sequence[float | None]) -> list[str]:
 
 
 def of_traces(summary: "Summary", *, on_gpu: bool, command: Sequence[str]) -> list[str]:
-    """GPU busy, and the syncs with their lines."""
+    """The syncs by their lines."""
     if not on_gpu:
         next_step = f"steptrace predict -- {shlex.join(on_gpu_command(command))}"
         return [f"  syncs: not measured (no GPU); to predict them: {next_step}"]
     trace = summary.traces[0]
-    lines = [f"  GPU busy: {fmt.percent(trace.gpu_busy_pct)}"]
-    syncs = trace.syncs
-    lines.append(
-        f"  syncs: {fmt.count(syncs.per_step)} per step{_of_kinds(trace)}"
-        if syncs.per_step is not None
-        else "  syncs: not measured"
-    )
-    return lines + sync_lines(syncs.sites, max(len(trace.steps), 1))
+    lines = sync_lines(trace.syncs.sites, max(len(trace.steps), 1))
+    return ["  syncs per step:", *lines] if lines else []
 
 
 def on_gpu_command(command: Sequence[str]) -> list[str]:
     """The command with `cuda` in the place of `cpu`, and no flag for the CPU: a prediction follows a GPU's training."""
     words = (re.sub(r"^(--?[\w-]*device=)?cpu\Z", r"\1cuda", word) for word in command)
     return [word for word in words if not _ON_CPU.match(word)]
-
-
-def _of_kinds(trace: "TraceSummary") -> str:
-    """Where the profiled steps differ in their syncs: each one's, and the mean over steps as often as they come."""
-    counts = trace.syncs.by_step or ()
-    if len(set(counts)) < _SEVERAL:
-        return ""
-    text = f" on average over the {len(counts)} profiled steps ({', '.join(map(str, counts))})"
-    kinds = [(kind.syncs, kind.steps, kind.of) for kind in trace.step_kinds]
-    if not kinds or any(syncs is None for syncs, _, _ in kinds):
-        return text
-    total = sum((syncs or 0) * steps for syncs, steps, _ in kinds)
-    return f"{text}; {fmt.count(total / kinds[0][2])} per step as often as each kind comes"
 
 
 def sync_lines(sites: "Sequence[SyncSite]", steps: int) -> list[str]:

@@ -60,7 +60,6 @@ def add(command: argparse.ArgumentParser) -> None:
         "H100,L4; on a machine with a GPU the program is then started once more, too",
     )  # fmt: skip
     predicted.add_argument("--no-predict", action="store_true", help="do not start it once more to predict its syncs")
-    command.add_argument("--no-report", action="store_true", help="leave report.html out")
     command.add_argument("program", nargs="+", metavar="COMMAND", help="the program and its arguments, after --")
 
 
@@ -177,7 +176,7 @@ def _say(measured: Measured, out: Path, arguments: argparse.Namespace, predicted
         "step_ms": statistics.median(measured.steps_ms),
         "loader_wait_ms": wait_ms(measured),
         "summary": summary and out / "summary.json",
-        "report": None,
+        "report": summary and out / "report.html",
         "predicted": None if predicted is None else predicted.to_json(),
         "kinds": [asdict(kind) for kind in kinds_of_steps(measured)],
         "warnings": list(dict.fromkeys(measured.record.warnings)),
@@ -185,15 +184,12 @@ def _say(measured: Measured, out: Path, arguments: argparse.Namespace, predicted
     if summary is not None:
         # What is predicted has lines of its own.
         lines += [] if predicted and not on_gpu else of_traces(summary, on_gpu=on_gpu, command=arguments.program)
-        if not arguments.no_report:
-            from steptrace.report.trace import page as trace_page
-            from steptrace.report.trace.words import in_words
+        from steptrace.report.trace import page as trace_page
+        from steptrace.report.trace.words import in_words
 
-            of_gpu = None if predicted is None else (predicted.prediction, predicted.estimates)
-            trace_page.write(summary, out / "report.html", title=command, predicted=of_gpu)
-            document["report"] = out / "report.html"
-            lines += [f"  {line}" for line in in_words(summary, of_gpu).splitlines()]
-            lines.append(str(out / "report.html"))
+        of_gpu = None if predicted is None else (predicted.prediction, predicted.estimates)
+        trace_page.write(summary, out / "report.html", title=command, predicted=of_gpu)
+        lines += [*(f"  {line}" for line in in_words(summary, of_gpu).splitlines()), str(out / "report.html")]
     lines += [] if predicted is None else predicted.lines(command)
     for warning in document["warnings"]:
         warn(warning)
