@@ -224,7 +224,7 @@ def test_a_program_of_anybody_s_can_be_captured_while_it_runs(tmp_path: Path) ->
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as training:
         assert training.stdout is not None
         pid = training.stdout.readline().strip()
-        asked = [*steptrace, "capture", pid, "--steps", "2", "--wait", "--json"]
+        asked = [*steptrace, "capture", pid, "--steps", "2", "--json"]
         done = subprocess.run(asked, env=environment, capture_output=True, text=True, check=False, timeout=120)
         (tmp_path / "stop").touch()
         output = training.stdout.read()

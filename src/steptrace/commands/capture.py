@@ -10,24 +10,22 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from steptrace.commands.options import not_negative, positive, seconds
+from steptrace.commands.options import not_negative, positive
 from steptrace.commands.output import columns, show
 from steptrace.engine.recording import WITH_TRACE, Request, Settings
 from steptrace.errors import CaptureError
 from steptrace.launch.control_folder import Process, processes
 
-_TIMEOUT_S: Final = 300.0
 _POLL_S: Final = 0.05
-_SEE_LIST: Final = "`steptrace capture --list` shows what can be captured"
 
 
 def add(command: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     command.description = (
-        "Ask a training that `steptrace run --capture` has started to record its next steps. See docs/programs.md."
+        "Ask a training that `steptrace run --capture` has started to record its next steps, and wait for the trace; "
+        "without PID list the trainings that can be asked. See docs/programs.md."
     )
     command.add_argument("pid", nargs="?", type=positive, metavar="PID", help="the training's process")
-    command.add_argument("--list", action="store_true", help="show the processes that can be captured, and stop")
     command.add_argument("--steps", type=positive, metavar="N", help="steps to record")
     command.add_argument("--warmup", type=not_negative, metavar="N", help="steps under the profiler before them")
     for name, what in (
@@ -37,20 +35,14 @@ def add(command: argparse.ArgumentParser) -> None:
     ):
         command.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, help=f"record {what}")
     command.add_argument("--out", type=Path, metavar="DIR", help="folder to write to; default: a new one, as printed")
-    command.add_argument("--wait", action="store_true", help="wait for the trace, and print the result")
-    command.add_argument(
-        "--timeout", type=seconds, default=_TIMEOUT_S, metavar="S", help=f"longest wait; default: {_TIMEOUT_S:g} s"
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Ask, and return the exit code."""
-    if arguments.list:
+    """Ask, wait for the trace, and return the exit code."""
+    if arguments.pid is None:
         running = processes()
         show(arguments, [asdict(process) for process in running], _listed(running))
         return 0
-    if arguments.pid is None:
-        raise CaptureError("no process ID is given", expected="steptrace capture PID", next_step=_SEE_LIST)
     process = find(arguments.pid)
     if process.recording:
         raise CaptureError("a capture is already running", where=process.name, next_step="try again when it has ended")
@@ -61,22 +53,16 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.json:
         asked = f"asked {process.name}: {settings.steps} steps after {settings.warmup} of warm-up"
         print(f"{asked}\ninto {folder}", flush=True)  # noqa: T201
-    state, message = "open", ""
-    if arguments.wait:
-        state, message = wait(process, request, arguments.timeout)
-        if state not in WITH_TRACE:
-            raise CaptureError(
-                f"no trace: {message}",
-                where=process.name,
-                next_step='see "Capture from a live job" in docs/programs.md',
-            )
+    state, message = wait(process, request)
+    if state not in WITH_TRACE:
+        next_step = 'see "Capture from a live job" in docs/programs.md'
+        raise CaptureError(f"no trace: {message}", where=process.name, next_step=next_step)
     next_step = f"steptrace analyze {folder} --out {folder / 'analysis'}"
     document = {
         "folder": folder, "process": asdict(process), "settings": asdict(settings), "state": state, "message": message,
         "next": next_step,
     }  # fmt: skip
-    result = [f"{process.name}: {state}: {message}"] if arguments.wait else []
-    show(arguments, document, "\n".join([*result, f"next: {next_step}"]))
+    show(arguments, document, f"{process.name}: {state}: {message}\nnext: {next_step}")
     return 0
 
 
@@ -89,7 +75,7 @@ def find(pid: int) -> Process:
         "this process cannot be captured",
         where=f"process {pid}",
         expected="a training of your own that `steptrace run --capture` has started, after its first step",
-        next_step=_SEE_LIST,
+        next_step="`steptrace capture` lists what can be captured",
     )
 
 
@@ -104,22 +90,21 @@ def post(process: Process, folder: Path, settings: Settings) -> Request:
     return request
 
 
-def wait(process: Process, request: Request, timeout_s: float) -> tuple[str, str]:
-    """A request's state and a message; one that was not seen within `timeout_s` is withdrawn."""
-    until = time.monotonic() + timeout_s
-    while True:
-        alive = process.is_alive()  # asked first: the record is written before the end
-        for file in sorted(Path(request.folder).glob("*capture.json")):
-            record = json.loads(file.read_bytes())
-            if record.get("request") == request.id:
-                return record["state"], record["message"]
-        if not alive:
-            return "failed", "the process ended before the trace was written"
-        if time.monotonic() > until:
-            if process.take() is not None:
-                return "refused", f"no step ended within {timeout_s:g} s; the request was withdrawn"
-            return "open", f"not done after {timeout_s:g} s"
-        time.sleep(_POLL_S)
+def wait(process: Process, request: Request) -> tuple[str, str]:
+    """A request's final state and a message. An interrupt withdraws it."""
+    try:
+        while True:
+            alive = process.is_alive()  # asked first: the record is written before the end
+            for file in sorted(Path(request.folder).glob("*capture.json")):
+                record = json.loads(file.read_bytes())
+                if record.get("request") == request.id:
+                    return record["state"], record["message"]
+            if not alive:
+                return "failed", "the process ended before the trace was written"
+            time.sleep(_POLL_S)
+    except KeyboardInterrupt:
+        process.take()
+        raise
 
 
 def _folder(out: Path | None, process: Process) -> Path:

@@ -3,9 +3,6 @@
 import argparse
 import contextlib
 from functools import partial
-from typing import Final
-
-_MOST_SECONDS: Final = 1e9
 
 
 def _whole(text: str, least: int) -> int:
@@ -13,14 +10,6 @@ def _whole(text: str, least: int) -> int:
         if (value := int(text)) >= least:
             return value
     raise argparse.ArgumentTypeError(f"invalid number '{text}': expected a whole number >= {least}")
-
-
-def seconds(text: str) -> float:
-    """How long something is waited for."""
-    with contextlib.suppress(ValueError):
-        if 0 < (value := float(text)) < _MOST_SECONDS:
-            return value
-    raise argparse.ArgumentTypeError(f"invalid timeout '{text}': expected seconds > 0")
 
 
 positive = partial(_whole, least=1)
