@@ -41,14 +41,3 @@ def test_the_page_of_a_recorded_trace_is_short(visit: Any, tmp_path: Path) -> No
     trace_page.write(with_trace_findings(summary), tmp_path / "page.html")
     assert screens(visit, tmp_path / "page.html") <= SCREENS
     assert sheets(visit, tmp_path / "page.html") <= SHEETS
-
-
-def test_paper_has_no_fields(visit: Any, pages: dict[str, Path]) -> None:
-    tab, *_ = visit(pages["matrix"], 1280)
-    tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-    seen = "all => all.filter((one) => one.getBoundingClientRect().height).length"
-    assert tab.locator("input").evaluate_all(seen)
-    tab.emulate_media(media="print")
-    on_paper = tab.locator("input").evaluate_all(seen)
-    tab.emulate_media(media="screen")
-    assert on_paper == 0

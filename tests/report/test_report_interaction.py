@@ -35,17 +35,6 @@ VARIANTS = ":is(details:has(> #variants), section:has(> #variants))"
 UNFOLD = "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
 
 
-def test_rows_are_filtered(visit: Any, pages: dict[str, Path]) -> None:
-    tab, messages, _ = visit(pages["matrix"], 1440, "light")
-    tab.evaluate(UNFOLD)
-    tools = tab.locator(f"{VARIANTS} .scroll + .table-tools").first
-    tools.get_by_label("Filter the rows").fill("ignore_index")
-    assert tools.get_by_role("status").inner_text() == "3 of 12 rows"
-    assert not tab.locator(f"{VARIANTS} tbody > tr", has_text="sort-").first.is_visible()
-    assert tab.locator(f"{VARIANTS} tbody > tr", has_text="ignore_index").first.is_visible()
-    assert messages == []
-
-
 #: A cell of what a sync costs.
 COST = "td[data-label='Host blocked per step']"
 

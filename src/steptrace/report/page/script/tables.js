@@ -1,5 +1,4 @@
-// Tables: a click on a head sorts, and the rows of long ones can be filtered.
-const FILTER_FROM = 8; // rows
+// Tables: a click on a head sorts.
 const UNITS = {
   ns: 1, "µs": 1e3, ms: 1e6, s: 1e9, min: 6e10, h: 3.6e12, B: 1, kB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3,
 };
@@ -24,10 +23,8 @@ const makeSortable = (table, heads) => {
       const down = head.getAttribute("aria-sort") !== "descending";
       for (const other of heads) other.removeAttribute("aria-sort");
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
-      for (const body of table.tBodies) {
-        const rows = [...body.rows].filter((row) => row.cells.length === heads.length);
-        body.append(...rows.sort((a, b) => compare(sortKey(a.cells[at]), sortKey(b.cells[at]), down ? -1 : 1)));
-      }
+      const body = table.tBodies[0];
+      body.append(...[...body.rows].sort((a, b) => compare(sortKey(a.cells[at]), sortKey(b.cells[at]), down ? -1 : 1)));
     };
     head.classList.add("sort");
     head.tabIndex = 0;
@@ -40,38 +37,12 @@ const makeSortable = (table, heads) => {
   });
 };
 
-const shownRows = (table, heads) => {
-  const rows = [...table.tBodies].flatMap((body) => [...body.rows]);
-  return rows.filter((row) => row.cells.length === heads.length && !row.hidden && !row.classList.contains("filtered"));
-};
-
-const addFilter = (table, heads, count) => {
-  const tools = Object.assign(document.createElement("div"), { className: "table-tools" });
-  const status = document.createElement("span");
-  status.setAttribute("role", "status");
-  const filter = Object.assign(document.createElement("input"), { type: "search", placeholder: "Filter rows" });
-  filter.setAttribute("aria-label", "Filter the rows of this table");
-  filter.addEventListener("input", () => {
-    const wanted = filter.value.trim().toLowerCase();
-    for (const body of table.tBodies) for (const row of body.rows) {
-      row.classList.toggle("filtered", row.cells.length === heads.length && !row.innerText.toLowerCase().includes(wanted)
-        && !row.textContent.toLowerCase().includes(wanted));
-    }
-    status.textContent = wanted ? `${shownRows(table, heads).length} of ${count} rows` : "";
-  });
-  tools.append(filter, status);
-  (table.closest(".scroll") ?? table).after(tools);
-};
-
 // Tables that are wider than the page scroll, by keyboard, too.
 const reachable = (area) => { if (area.scrollWidth > area.clientWidth) area.tabIndex = 0; };
 
 for (const table of document.querySelectorAll("main table")) {
   if (table.closest(".scroll")) reachable(table.closest(".scroll"));
   if (!table.tHead) continue;
-  const heads = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
-  const count = shownRows(table, heads).length;
-  if (count < 2) continue;
-  makeSortable(table, heads);
-  if (count >= FILTER_FROM && !table.classList.contains("result")) addFilter(table, heads, count);
+  const heads = [...table.tHead.rows[0].cells];
+  if (table.tBodies[0].rows.length > 1) makeSortable(table, heads);
 }
