@@ -65,7 +65,7 @@ class Precision(Document, frozen=True):
     kernel_ns: Annotated[
         Parts,
         column(
-            "16-bit, 32-bit, unknown",
+            "Kernel time by number format",
             "Shares of compute kernels' time by the narrowest floating-point format in the kernel's name, else in its "
             "operator's inputs. TF32 is 32-bit.",
         ),
@@ -73,7 +73,10 @@ class Precision(Document, frozen=True):
     tf32_ns: Annotated[int, field("Of the 32-bit time, in TF32 products.")]
     tensor_core_ns: Annotated[
         int,
-        column("Tensor cores", "Of the time of matrix products, convolutions and attention: by name on tensor cores."),
+        column(
+            "Matrix products on tensor cores",
+            "Of the time of matrix products, convolutions and attention: by name on tensor cores.",
+        ),
     ]
     tensor_core_eligible_ns: Annotated[int, field("Matrix work that tensor cores could do.")]
     tensor_core_unknown_ns: Annotated[int, field("Of that, no name tells.")]

@@ -66,10 +66,10 @@ class DeviceMemory(Document, frozen=True):
     by_category: Annotated[
         dict[str, int],
         column(
-            "Category",
-            "Released in the part of the step that allocated it: temporary. Else by that part: data: inputs; forward, "
-            "loss: activations; backward: gradients; optimizer: its state. Held before the window: by the run's "
-            "count, else unknown.",
+            "Live at the peak",
+            "By category. Released in the part of the step that allocated it: temporary. Else by that part: data: "
+            "inputs; forward, loss: activations; backward: gradients; optimizer: its state. Held before the window: by "
+            "the run's count, else unknown.",
             "B",
         ),
     ]

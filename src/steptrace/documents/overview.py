@@ -17,17 +17,22 @@ IDLE_CAUSES: Final[Mapping[str, str]] = {
     "dependency": "for a stream or event dependency",
     "unknown": "for an unknown reason",
 }
-_OF_GPU: Final[Mapping[str, str]] = {
+_NAMES: Final[Mapping[str, str]] = {
     "compute": "compute",
     "exposed_comm": "exposed communication",
     "exposed_memory": "exposed copies and memsets",
     **{f"idle_{cause}": f"idle {why}" for cause, why in IDLE_CAUSES.items()},
+    "bits8": "8-bit or less",
+    "bits16": "16-bit",
+    "bits32": "32-bit",
+    "bits64": "64-bit",
+    "workspaces": "cuBLAS workspaces",
 }
 
 
 def part_name(part: str) -> str:
-    """What pages and messages call a part of a step: `idle_sync` is "idle after a sync"."""
-    return _OF_GPU.get(part, part.replace("_", " "))
+    """What pages and messages call a part of a whole, a step's time or a memory: `idle_sync` is "idle after a sync"."""
+    return _NAMES.get(part, part.replace("_", " "))
 
 
 class TopOperator(Document, frozen=True):
@@ -53,7 +58,7 @@ class Overview(Document, frozen=True):
     kind: Annotated[Literal["gpu", "host"], field("Whether the parts are the GPU's, or the loop's sections.")]
     steps: Annotated[int, field("Steps; 0: the GPU's span is the window.")]
     window_ns: Annotated[int, field("Length of the window.", runs="mean")]
-    step_ns: Annotated[float | None, field("Mean time of a step.", runs="mean")]
+    step_ns: Annotated[float | None, column("Profiled step", "Mean time of a profiled step.", runs="mean")]
     parts_ns: Annotated[
         Parts,
         column(
@@ -61,6 +66,7 @@ class Overview(Document, frozen=True):
             "All steps' window over their number, or the GPU's span. Each instant counts once: compute, else exposed "
             "communication or copies, else idle by cause. Without a GPU: host time between the loop's labels.",
             runs="mean",
+            total=True,
         ),
     ]
     operators: Annotated[

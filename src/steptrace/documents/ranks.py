@@ -12,8 +12,16 @@ from steptrace.documents.finding import Finding
 class Straggler(Document, frozen=True):
     """The rank that the others wait for most."""
 
-    rank: Annotated[int | None, field("Rank; null where the runs of a variant disagree.", runs="same")]
-    share: Annotated[float, field("Of all waiting, what it caused.")]
+    rank: Annotated[
+        int | None,
+        column(
+            "Straggler",
+            "The rank that causes clearly more waiting than an even share (3/4 of it with two ranks), beyond the "
+            "clocks' uncertainty; null where the runs of a variant disagree.",
+            runs="same",
+        ),
+    ]
+    share: Annotated[float, column("Waiting for it", "Of all waiting, what it caused.", "share")]
     caused_ns: Annotated[int, field("That waiting.")]
     delay_ns: Annotated[int, field("How much sooner its collectives could have begun.")]
 
@@ -46,18 +54,17 @@ class RankAllReduce(Document, frozen=True):
     """All-reduces per step, medians over the ranks, beside what they should take at the measured bandwidth."""
 
     source: Annotated[str, field("`gpu` or `host`.")]
-    count_per_step: Annotated[float | None, field("How many.")]
-    bytes_per_step: Annotated[float | None, field("Bytes.")]
+    count_per_step: Annotated[float | None, column("All-reduces", "How many.")]
+    bytes_per_step: Annotated[float | None, column("Bytes", "Bytes.")]
     measured_ns_per_step: Annotated[
         float | None,
         column(
-            "Measured, exposed, overlap",
-            "Time of a profiled step with an all-reduce under way, waiting included, median over the ranks; the part "
-            "that no computation hid; the hidden share.",
+            "Measured",
+            "Time of a profiled step with an all-reduce under way, waiting included, median over the ranks.",
         ),
     ]
-    exposed_ns_per_step: Annotated[float | None, field("Of that, not hidden by computation.")]
-    overlap: Annotated[float | None, field("Share that computation hid.")]
+    exposed_ns_per_step: Annotated[float | None, column("Exposed", "Of that, not hidden by computation.")]
+    overlap: Annotated[float | None, column("Overlap", "Share that computation hid.", "share")]
     wait_ns_per_step: Annotated[
         float | None,
         column(
@@ -65,13 +72,7 @@ class RankAllReduce(Document, frozen=True):
             "From a rank's arrival in an all-reduce to the last rank's, each instant once; mean over the ranks.",
         ),
     ]
-    expected_ns: Annotated[
-        int | None,
-        column(
-            "Expected all-reduce",
-            "Parameter bytes × 2(n−1)/n ÷ the run's measured bus bandwidth; simpler: parameters × 4 bytes ÷ bandwidth.",
-        ),
-    ]
+    expected_ns: Annotated[int | None, field("Parameter bytes × 2(n−1)/n ÷ the run's measured bus bandwidth.")]
     simplified_ns: Annotated[int | None, field("parameters x 4 / measured bandwidth.")]
     bus_bytes_per_s: Annotated[float | None, field("Measured bus bandwidth.")]
 
@@ -127,14 +128,7 @@ class Ranks(Document, frozen=True):
     """How the ranks of one job differ."""
 
     count: Annotated[int, field("Ranks.")]
-    straggler: Annotated[
-        Straggler | None,
-        column(
-            "Straggler",
-            "The rank that causes clearly more waiting than an even share (3/4 of it with two ranks), beyond the "
-            "clocks' uncertainty.",
-        ),
-    ]
+    straggler: Annotated[Straggler | None, field("The rank that the others wait for most; null if none stands out.")]
     waits: tuple[RankWait, ...]
     collectives: RankCollectives
     kernels: tuple[RankKernel, ...]

@@ -88,16 +88,13 @@ class RunRecord(File, frozen=True, kw_only=True):
 class Communication(File, frozen=True, kw_only=True):
     """What the ranks of a run have to tell each other, and how fast they can (communication.json)."""
 
-    world_size: Annotated[int, column("Step time of several ranks", "The slowest rank's, step by step.")]
-    backend: Annotated[str, field("Backend of torch.distributed.")]
-    parameters: Annotated[int, field("Parameters with a gradient.")]
-    parameter_bytes: Annotated[int, field("Their bytes.")]
+    world_size: Annotated[int, column("Ranks", "Ranks; their step time is the slowest one's, step by step.")]
+    backend: Annotated[str, column("Backend", "Backend of torch.distributed.")]
+    parameters: Annotated[int, column("Parameters", "Parameters with a gradient.")]
+    parameter_bytes: Annotated[int, column("Gradients", "Bytes of all gradients.")]
     bucket_bytes: Annotated[
         tuple[int, ...] | None,
-        column(
-            "Buckets, all-reduces",
-            "PyTorch reduces gradients bucket by bucket: as many all-reduces a step, without accumulation.",
-        ),
+        field("Of PyTorch's buckets of gradients: as many all-reduces a step, without accumulation."),
     ]
     bus_bytes_per_s: Annotated[
         float,
@@ -111,11 +108,10 @@ class Communication(File, frozen=True, kw_only=True):
         int,
         column(
             "Expected",
-            "One all-reduce of all gradients: parameter bytes × 2(n−1)/n ÷ bus bandwidth; simpler without the factor, "
-            "in float32.",
+            "One all-reduce of all gradients: parameter bytes × 2(n−1)/n ÷ bus bandwidth.",
         ),
     ]
-    simplified_ns: Annotated[int, field("The same as parameters x 4 / bandwidth.")]
+    simplified_ns: Annotated[int, column("Simpler formula", "The same as parameters × 4 ÷ bandwidth.")]
 
 
 class RunMemory(File, frozen=True, kw_only=True):

@@ -104,7 +104,7 @@ def of_slow_profile(item: Finding, slower: float | None) -> Finding:
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
     """A study's answer, errors (nothing should be concluded before them), then what costs most, whatever its severity.
 
-    Predicted syncs come before costs: they are there only where no GPU has measured, and a CPU says less of them.
+    Of the rest, whose cost is not known, predicted syncs come first.
     """
     return sorted(findings, key=_order)
 
@@ -112,7 +112,7 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
 def _order(item: Finding) -> tuple[float, ...]:
     error, priced = not item.is_priced and item.severity == "high", item.is_priced
     costs = -(item.cost_ns_per_step or 0), -(item.cost_share or 0), SEVERITIES.index(item.severity)
-    return item.rule != ANSWER, not error, item.rule != PREDICTED_SYNCS, not priced, *costs
+    return item.rule != ANSWER, not error, not priced, item.rule != PREDICTED_SYNCS, *costs
 
 
 def per_variant(check: Callable[[VariantResult], Iterator[Match]]) -> Callable[[Comparison], Iterator[Match]]:

@@ -96,11 +96,15 @@ class VariantResult(StepFigures, frozen=True):
         column(
             "Section, each by itself",
             "Median host time from sync to sync, in a pass of its own that is slower than a real step.",
+            "ms",
         ),
     ]
-    peak_allocated_bytes: Annotated[int | None, field("Highest of all runs, whole training.")]
+    peak_allocated_bytes: Annotated[
+        int | None, column("Peak of the run", "Most bytes allocated in all runs, over the whole training.")
+    ]
     batch_bytes: Annotated[
-        dict[str, int] | None, column("Inputs and targets copied", "Bytes of one batch's tensors as they are copied.")
+        dict[str, int] | None,
+        column("Inputs and targets copied", "Bytes of one batch's tensors as they are copied.", "B"),
     ]
     input: LoaderWait | None
     trace: Annotated[

@@ -100,19 +100,27 @@ class Noise(Document, frozen=True):
 
 
 class LoadingParts(Document, frozen=True):
-    """Loading one batch by itself, in ms."""
+    """Loading one batch by itself, in ms: medians of a pass of its own, timed in the process that does the work."""
 
-    fetch: Annotated[float | None, field("Fetch.")]
-    collate: Annotated[float | None, field("Collate.")]
-    pin: Annotated[float | None, field("Pin.")]
-    copy: Annotated[float | None, field("Copy to the device.")]
+    fetch: Annotated[
+        float | None,
+        column(
+            "Fetch, a batch",
+            "Time in the data set with its transforms, median of a separate pass. With workers all parts of loading "
+            "run beside the step and beside each other: only the wait costs.",
+            "ms",
+        ),
+    ]
+    collate: Annotated[float | None, column("Collate, a batch", "Making a batch of its samples.", "ms")]
+    pin: Annotated[float | None, column("Pin, a batch", "Copying it to pinned memory.", "ms")]
+    copy: Annotated[float | None, column("Copy, a batch", "Copying it to the device.", "ms")]
 
 
 class LoaderWait(Document, frozen=True):
     """Waiting for data in unprofiled steps."""
 
     workers: Annotated[int | None, field("Worker processes of the loader, by the configuration.")]
-    wait_ms: Annotated[float | None, field("Mean wait a step.")]
+    wait_ms: Annotated[float | None, column("Wait", "Mean wait of an unprofiled step.")]
     counted_ms: Annotated[
         float | None,
         column(
@@ -121,8 +129,10 @@ class LoaderWait(Document, frozen=True):
         ),
     ]
     step_ms: Annotated[float | None, field("Mean step time.")]
-    idle_part: Annotated[float | None, field("Share of the wait with the GPU idle.")]
-    share: Annotated[float | None, field("What counts, as a share of the step time.")]
+    idle_part: Annotated[
+        float | None, column("Of it with the GPU idle", "Share of the wait with the GPU idle.", "share")
+    ]
+    share: Annotated[float | None, column("Share of the step", "What counts, as a share of the step time.", "share")]
     verdict: Annotated[
         InputVerdict | None,
         column(
@@ -131,16 +141,7 @@ class LoaderWait(Document, frozen=True):
             f"more, highly from {setting(HIGH_SHARE)} on: the thresholds of the TensorFlow Profiler.",
         ),
     ]
-    breakdown_ms: Annotated[
-        LoadingParts | None,
-        column(
-            "Parts of loading",
-            "From a pass of its own over some batches, timed where the work is done; medians per batch. "
-            "Fetch is the time in the data set with its transforms, collate makes a batch of samples, "
-            "pin copies it to pinned memory, copy to the device. With workers they run beside the step "
-            "and beside each other: only the wait costs.",
-        ),
-    ]
+    breakdown_ms: Annotated[LoadingParts | None, field("What loading a batch is made of.")]
 
 
 class Tolerance(Document, frozen=True):

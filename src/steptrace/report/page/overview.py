@@ -5,14 +5,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from steptrace.documents.comparison import Comparison
-from steptrace.documents.kernels import Precision
 from steptrace.documents.overview import Overview
 from steptrace.documents.run import is_simulated
 from steptrace.findings.estimated import estimated_gpus, leads
 from steptrace.format import NS_PER_MS, enumeration
 from steptrace.report.draw.names import Part
-from steptrace.report.page.parts import Explained
-from steptrace.report.page.table import listing
 
 
 @dataclass(frozen=True)
@@ -47,38 +44,9 @@ def device_of_traces(gpus: Sequence[str | None], *, has_gpu: bool) -> DeviceNote
     return None if has_gpu else NO_GPU
 
 
-#: How many kernels and operators stand in an overview.
-MOST: Final = 6
-#: The number formats in the order of a table, and their names there.
-FORMAT_NAMES: Final = {
-    "bits8": "8-bit or less",
-    "bits16": "16-bit",
-    "bits32": "32-bit",
-    "bits64": "64-bit",
-    "integer": "integer",
-    "unknown": "unknown format",
-}
-#: A number format with less of the kernel time gets no column.
-_SMALLEST_SHARE: Final = 0.005
-
-
-def formats_shown(precisions: Sequence[Precision]) -> list[str]:
-    """The number formats that any of these has a share of."""
-    shares = [pair for item in precisions for pair in item.shares.items()]
-    used = {name for name, share in shares if share >= _SMALLEST_SHARE}
-    return [name for name in FORMAT_NAMES if name in used]
-
-
 def overview_parts(overview: Overview | None) -> tuple[Part, ...]:
     """The parts of a step, or of a trace without steps those of the whole trace."""
     if overview is None:
         return ()
     scale = (overview.steps or 1) * NS_PER_MS
     return tuple(Part(name, ns / scale) for name, ns in overview.parts_ns.items())
-
-
-def operator_table(overview: Overview) -> Explained:
-    """The operators with the most time; at least one."""
-    on_device = any(row.device_self_ns for row in overview.operators)
-    columns = ("name", "calls", *(["device_self_ns"] if on_device else []), "host_self_ns", "share")
-    return listing(overview.operators[:MOST], columns, steps=overview.steps)

@@ -156,7 +156,7 @@ def facts(of: Document, names: Sequence[str], *, steps: int = 0) -> Explained:
     by_name = {column.name: column for column in shown_columns(type(of))}
     columns = [per_step(by_name[name]) if steps else by_name[name] for name in names]
     html = named_facts([(column.heading, cell(of, column, steps=steps)["text"]) for column in columns])
-    return Explained(html, [_definition(column) for column in columns if len(column.meaning.split()) > _FEW_WORDS])
+    return Explained(html, definitions_of(columns))
 
 
 def named_facts(figures: Sequence[tuple[str, str]]) -> Html:
@@ -169,11 +169,13 @@ def meanings(kind: type[Document], columns: Sequence[Column], what: str) -> list
     """What a row is, and what its figures mean, but for words that only repeat a heading."""
     row = Definition(f"Each row ({what})", inline_code(" ".join((kind.__doc__ or "").split())))
     figures = [column for column in columns if column.is_number and not column.is_key]
-    return [row, *(_definition(column) for column in figures if len(column.meaning.split()) > _FEW_WORDS)]
+    return [row, *definitions_of(figures)]
 
 
-def _definition(column: Column) -> Definition:
-    return Definition(column.heading, inline_code(column.meaning))
+def definitions_of(columns: Sequence[Column]) -> list[Definition]:
+    """What figures mean, but for words that only repeat a heading."""
+    telling = [column for column in columns if len(column.meaning.split()) > _FEW_WORDS]
+    return [Definition(column.heading, inline_code(column.meaning)) for column in telling]
 
 
 def per_step(column: Column) -> Column:

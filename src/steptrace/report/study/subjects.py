@@ -1,22 +1,24 @@
 """The subjects of the variants' traces on a study's page, in the order of `TraceSummary`.
 
 A subject's table follows from its columns: a row for every variant, or of many rows those in which variants differ
-most, variant by variant. `tables.SECTIONS` has the subjects of which a study says more than traces do.
+most, variant by variant.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from steptrace import format as fmt
 from steptrace.documents.base import Document
-from steptrace.documents.column import Column, Key, Subject, by_key, columns_of, subjects_of
+from steptrace.documents.column import Key, Subject, by_key, columns_of, subjects_of
 from steptrace.documents.comparison import Comparison
+from steptrace.documents.overview import part_name
 from steptrace.documents.summary import TraceSummary
-from steptrace.report.page.markup import Html, render
-from steptrace.report.page.table import Figure, cell, columns_of_rows, figures_table, meanings, per_step
+from steptrace.report.page.definitions import definitions
+from steptrace.report.page.markup import Html
+from steptrace.report.page.table import Figure, columns_of_rows, figures_table, meanings, per_step
 from steptrace.report.study.model import variants_shown
-from steptrace.report.study.tables import SECTIONS
+from steptrace.report.study.tables import Part, of_tables, of_variants, value_of
 from steptrace.report.trace.sections import rows_of
 
 #: So many rows a subject's table has at most, of all variants together: a page of many variants stays small.
@@ -27,6 +29,20 @@ _MOST_NAMES: Final = 6
 _ELSEWHERE: Final = ("syncs", "gpu", "sequences")
 #: Subjects that count GPU work without a known launch, too: nothing says whether the marked steps launched it.
 _WITHOUT_LAUNCH: Final = ("kernels", "copies")
+
+
+_FORMATS: Final = ("Precision.kernel_ns", "Precision.tensor_core_ns")
+#: Documents of a variant beside its trace's, by the subject that they are shown with.
+_PARTS: Final[Mapping[str, tuple[Part, ...]]] = {
+    "overview": (Part(lambda v: v.overview),),
+    "input": (Part(lambda v: v.input), Part(lambda v: None if v.input is None else v.input.breakdown_ms)),
+    "collectives": (
+        Part(lambda v: v.communication),
+        Part(lambda v: None if v.ranks is None else v.ranks.all_reduce),
+        Part(lambda v: None if v.ranks is None else v.ranks.straggler),
+    ),
+    "memory": (Part(lambda v: v.device_memory), Part(lambda v: v, ("peak_allocated_bytes", "batch_bytes"))),
+}
 
 
 @dataclass(frozen=True)
@@ -41,18 +57,6 @@ class _Row:
     def identity(self) -> Key:
         return next(iter(by_key([self.row])))
 
-    def number(self, column: Column) -> float | None:
-        """A figure; of a sum that of a step."""
-        value: float | None = column.of(self.row)
-        return value / self.steps if value is not None and self.steps and column.total else value
-
-    def value(self, column: Column) -> float | str | None:
-        """A figure or words."""
-        if column.is_number:
-            return self.number(column)
-        words: str = cell(self.row, column)["text"]
-        return None if column.of(self.row) is None else words
-
 
 def subjects() -> Iterator[Subject]:
     """The subjects that have a section among the further ones of a study's page."""
@@ -60,9 +64,28 @@ def subjects() -> Iterator[Subject]:
 
 
 def subject(study: Comparison, name: str) -> Html | None:
-    """The section of a subject: what is written for it, else its table; None if no variant has anything to show."""
+    """The section of a subject; None if no variant has anything to show."""
     one = next(one for one in subjects() if one.name == name)
-    return SECTIONS[name](study) if name in SECTIONS else _table(study, one)
+    if name in _PARTS or not any(isinstance(getattr(v.trace, name, None), tuple) for v in study.variants):
+        html = of_variants(study, *_PARTS.get(name, (Part(lambda v: getattr(v.trace, name, None)),)))
+        return Html(html + _formats(study)) if html is not None and name == "overview" else html
+    return _table(study, one)
+
+
+def _formats(study: Comparison) -> Html:
+    """In which number formats the kernels' time is, and which part of matrix work is on tensor cores, as shares."""
+    every = {v.name: v.trace.precision for v in study.variants if v.trace is not None and v.trace.precision is not None}
+    formats = dict.fromkeys(name for of in every.values() for name, share in of.shares.items() if share)
+    figures = [
+        Figure(part_name(name).capitalize(), {v: of.shares.get(name) for v, of in every.items()}, "share")
+        for name in formats
+    ]
+    on_cores = {v: of.tensor_core_share for v, of in every.items()}
+    if not figures:
+        return Html("")
+    figures.append(Figure("Matrix products on tensor cores", on_cores, "share"))
+    table = figures_table("Variant", {v: v for v in every}, figures)
+    return of_tables([("Kernel time by number format", table)], definitions(_FORMATS))
 
 
 def _table(study: Comparison, one: Subject) -> Html | None:
@@ -83,7 +106,7 @@ def _table(study: Comparison, one: Subject) -> Html | None:
     figures = [
         Figure(
             per_step(column).heading if of_steps else column.heading,
-            {str(number): of.value(column) for number, of in enumerate(rows)},
+            {str(number): value_of(of.row, column, of.steps) for number, of in enumerate(rows)},
             column.unit,
             fmt.NOT_MEASURED if column.is_number else "none",
         )
@@ -94,12 +117,8 @@ def _table(study: Comparison, one: Subject) -> Html | None:
         lead.append(f"The table has the rows in which variants differ most; {left_out} more are in comparison.json.")
     if unlinked:
         lead.append("No figures per step: some of the GPU work in these traces has no launch, so its step is unknown.")
-    return render(
-        "study/tables",
-        lead=" ".join(lead),
-        tables=[("", figures_table("Variant", {str(number): of.variant for number, of in enumerate(rows)}, figures))],
-        meanings=meanings(one.kind, columns, columns[0].heading.lower()),
-    )
+    table = figures_table("Variant", {str(number): of.variant for number, of in enumerate(rows)}, figures)
+    return of_tables([("", table)], meanings(one.kind, columns, columns[0].heading.lower()), " ".join(lead))
 
 
 def _has_unlinked_work(trace: TraceSummary) -> bool:
@@ -120,7 +139,9 @@ def _chosen(every: Sequence[_Row], variants: int) -> list[_Row]:
 def _difference(rows: Sequence[_Row], variants: int) -> float:
     """How far apart the variants' times of a step are; where one lacks the row, its time is 0."""
     times = [column for column in columns_of(type(rows[0].row)) if column.total and column.unit == "ns"]
-    by_column = [[*(of.number(c) or 0.0 for of in rows), *[0.0] * (variants - len(rows))] for c in times]
+    by_column = [
+        [*(value_of(of.row, c, of.steps) or 0.0 for of in rows), *[0.0] * (variants - len(rows))] for c in times
+    ]
     return max((max(values) - min(values) for values in by_column), default=0.0)
 
 

@@ -1,14 +1,20 @@
 """The overview of a trace: in which number formats it computes and what takes the time."""
 
+from typing import Final
+
 from steptrace import format as fmt
+from steptrace.documents.overview import Overview, part_name
 from steptrace.documents.summary import TraceSummary
 from steptrace.report.page.definitions import definitions
-from steptrace.report.page.overview import FORMAT_NAMES, formats_shown, operator_table
 from steptrace.report.page.parts import Explained, Parts, subheading
-from steptrace.report.page.table import named_facts
+from steptrace.report.page.table import listing, named_facts
 
-_TERMS = ("Overview.parts_ns",)
-_OF_FORMATS = ("Precision.kernel_ns", "Precision.tensor_core_ns")
+_TERMS: Final = ("Overview.parts_ns",)
+_OF_FORMATS: Final = ("Precision.kernel_ns", "Precision.tensor_core_ns")
+#: How many operators stand in an overview.
+_MOST: Final = 6
+#: A number format with less of the kernel time is left out.
+_SMALLEST_SHARE: Final = 0.005
 
 
 def overview(trace: TraceSummary) -> Parts:
@@ -21,11 +27,19 @@ def overview(trace: TraceSummary) -> Parts:
     return parts
 
 
+def operator_table(overview: Overview) -> Explained:
+    """The operators with the most time; at least one."""
+    on_device = any(row.device_self_ns for row in overview.operators)
+    columns = ("name", "calls", *(["device_self_ns"] if on_device else []), "host_self_ns", "share")
+    return listing(overview.operators[:_MOST], columns, steps=overview.steps)
+
+
 def _precision(trace: TraceSummary) -> list[tuple[str, str]]:
     of = trace.precision
-    if of is None or not of.shares:
+    if of is None:
         return []
-    figures = [(f"Kernel time, {FORMAT_NAMES[name]}", fmt.share(of.shares.get(name))) for name in formats_shown([of])]
+    shown = {name: share for name, share in of.shares.items() if share >= _SMALLEST_SHARE}
+    figures = [(f"Kernel time, {part_name(name)}", fmt.share(share)) for name, share in shown.items()]
     if of.tf32_share:
         figures.append(("32-bit kernel time in TF32", fmt.share(of.tf32_share)))
     if of.tensor_core_share is None:

@@ -6,7 +6,7 @@ from steptrace.report.page.markup import render
 from steptrace.report.page.parts import Explained, Parts, note
 from steptrace.report.page.table import listing
 
-_TERMS = ("Ranks.straggler", "RankCollectives.matched", "RankAllReduce.expected_ns")
+_TERMS = ("Straggler.rank", "RankCollectives.matched", "Communication.expected_ns")
 
 
 def rank_sections(ranks: Ranks, steps: int) -> list[tuple[str, str, Parts]]:
