@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from documents import fill
 from steptrace.documents.finding import PREDICTED_SYNCS, Finding
-from steptrace.documents.summary import TraceSummary
 from steptrace.findings.estimated import estimated_winner
 from steptrace.findings.verdict import verdict_of
 from steptrace.report.page.overview import device_of_study
@@ -86,12 +85,7 @@ def test_with_a_gpu_its_measured_times_lead_and_the_estimate_stands_folded_besid
     study = replace(study, variants=tuple(
         replace(v, step_ms=None if v.step_ms is None else replace(v.step_ms, median=30.0)) for v in study.variants
     ))  # fmt: skip
-    figures = {
-        "gpu_busy_pct": 7.8,
-        "trace": fill(TraceSummary, {"launches": {"count": 450}, "quality": {"steps": 3}}),
-        "peak_allocated_bytes": 3 * 2**29,
-    }
-    screen = first_screen(replace(study, variants=tuple(replace(v, **figures) for v in study.variants)))
+    screen = first_screen(study)
     assert "CPU check" not in screen
     assert screen.index("Step time with") < screen.index("runs per variant") < screen.index("Estimate for H100")
     folded = screen[screen.index("Estimate for H100") :]
@@ -100,7 +94,7 @@ def test_with_a_gpu_its_measured_times_lead_and_the_estimate_stands_folded_besid
     )
     cells = [row.split("</tr>")[0] for row in folded.split('<th scope="row"')[1:]]
     for base_or_fast, ratio in zip(cells, ("1.00× to 1.50×", "3.33× to 6.00×"), strict=False):
-        for text in ("30.0 ms", ratio, "7.8 %", "80 to 100 %", ">150<", ">200<", "1.50 GiB", "1.00 GiB, fits"):
+        for text in ("30.0 ms", ratio, "80 to 100 %", ">200<", "1.00 GiB, fits"):
             assert text in base_or_fast
     assert "×" not in cells[2]
     assert "50 % of the GPU work is covered" in folded

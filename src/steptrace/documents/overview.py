@@ -58,7 +58,7 @@ class Overview(Document, frozen=True):
     kind: Annotated[Literal["gpu", "host"], field("Whether the parts are the GPU's, or the loop's sections.")]
     steps: Annotated[int, field("Steps; 0: the GPU's span is the window.")]
     window_ns: Annotated[int, field("Length of the window.", runs="mean")]
-    step_ns: Annotated[float | None, column("Profiled step", "Mean time of a profiled step.", runs="mean")]
+    step_ns: Annotated[float | None, field("Mean time of a step.", runs="mean")]
     parts_ns: Annotated[
         Parts,
         column(

@@ -151,10 +151,10 @@ def site_table(sites: Sequence[Site], *, steps: int = 0) -> Explained:
     return listing(ranked, ("file", "op", "kind", "label", "phase", *names), steps=steps)
 
 
-def facts(of: Document, names: Sequence[str], *, steps: int = 0) -> Explained:
-    """Single figures of a struct by the names of their columns; sums over so many steps are shown per step."""
-    by_name = {column.name: column for column in shown_columns(type(of))}
-    columns = [per_step(by_name[name]) if steps else by_name[name] for name in names]
+def facts(of: Document, *, steps: int = 0) -> Explained:
+    """The single figures of a struct that were measured; sums over so many steps are shown per step."""
+    measured = [column for column in shown_columns(type(of)) if column.dtype and column.of(of) is not None]
+    columns = [per_step(column) if steps else column for column in measured]
     html = named_facts([(column.heading, cell(of, column, steps=steps)["text"]) for column in columns])
     return Explained(html, definitions_of(columns))
 

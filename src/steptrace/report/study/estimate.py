@@ -4,7 +4,7 @@ On a machine without a GPU it leads the page, and says which variant is faster w
 was measured it stands folded below what to do, beside the measured figures and with the ratio to them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from steptrace import format as fmt
@@ -32,21 +32,41 @@ _NOTE: Final = Html('{}<span class="note">{}</span>')
 def estimate(study: Comparison) -> Html:
     """Estimated step time, GPU busy, limit, syncs and memory of every variant on each GPU; nothing without any."""
     gpu_measured = None if study.environment is None else study.environment.gpu
-    batches = sorted({one.batch for variant in study.variants for one in variant.estimates if one.batch is not None})
-    return render(
-        "study/estimate",
-        tables=[
-            (gpu, estimated_sentence(study, gpu), _alike(study, gpu), *_table(study, gpu, batches))
-            for gpu in estimated_gpus(study)
-            if not _same_gpu(gpu_measured, gpu)
-        ],
-        beside=[_beside(study, gpu) for gpu in estimated_gpus(study) if _same_gpu(gpu_measured, gpu)],
-        leads=leads(study),
-    )
+    tables = []
+    for gpu in estimated_gpus(study):
+        measured = _ratios(study, gpu) if _same_gpu(gpu_measured, gpu) else None
+        alike = "" if measured is not None else _alike(study, gpu)
+        title = "" if measured is None else _title(gpu, measured)
+        tables.append((gpu, title, estimated_sentence(study, gpu), alike, *_table(study, gpu, measured)))
+    return render("study/estimate", tables=tables, leads=leads(study))
 
 
-def _table(study: Comparison, gpu: str, batches: Sequence[int]) -> tuple[Html, list[str]]:
-    """The estimates of all variants on a GPU, each as a band on the scale of all, and why some have none."""
+#: Of each variant the step time that was measured over both ends of the estimated one.
+_Ratios = Mapping[str, tuple[float, float]]
+
+
+def _ratios(study: Comparison, gpu: str) -> _Ratios:
+    bands = {v.name: one.step_ms for v in study.variants if (one := estimate_of(v, gpu)) is not None}
+    return {
+        name: (ms / band[1], ms / band[0])
+        for name, ms in study.medians_ms.items()
+        if (band := bands.get(name)) is not None and band[0]
+    }
+
+
+def _title(gpu: str, ratios: _Ratios) -> str:
+    title = f"Estimate for {gpu} beside what was measured"
+    if not ratios:
+        return title
+    low, high = min(low for low, _ in ratios.values()), max(high for _, high in ratios.values())
+    return f"{title}: step times are {low:.2f} to {high:.2f} times the estimated ones"
+
+
+def _table(study: Comparison, gpu: str, measured: _Ratios | None) -> tuple[Html, list[str]]:
+    """The estimates of all variants on a GPU, each as a band on the scale of all, and why some have none.
+
+    Where that GPU was `measured` its step times stand beside them.
+    """
     estimates = {v.name: (v, one) for v in study.variants if (one := estimate_of(v, gpu)) is not None}
     ends = [end for _, one in estimates.values() for end in one.step_ms or () if end > 0]
     scale = Scale.of(ends) if ends else None
@@ -57,6 +77,7 @@ def _table(study: Comparison, gpu: str, batches: Sequence[int]) -> tuple[Html, l
     ) -> Figure:
         return Figure(heading, {name: of(*pair) for name, pair in estimates.items()}, look=look, absent="", **more)
 
+    batches = sorted({one.batch for variant in study.variants for one in variant.estimates if one.batch is not None})
     batch = f", batch {batches[0]}" if len(batches) == 1 else ""
     figures = [
         figure(f"Estimated step{batch}", lambda _, one: _step(one, batch), "time"),
@@ -72,6 +93,9 @@ def _table(study: Comparison, gpu: str, batches: Sequence[int]) -> tuple[Html, l
         figure("Launches", lambda _, one: one.launches, label="Launches"),
         figure("Peak memory", lambda _, one: memory_words(one) or None, label=""),
     ]
+    if measured is not None:
+        ratios = {name: " to ".join(map(fmt.ratio, ends)) for name, ends in measured.items()}
+        figures[:0] = [Figure("Step time", study.medians_ms, "ms"), Figure("Measured / estimated", ratios, absent="")]
     reasons = [f"`{v.name}`: {one.reason}" for v, one in estimates.values() if one.reason]
     return figures_table("Variant", {name: breakable(name) for name in estimates}, figures, look="result"), reasons
 
@@ -121,55 +145,6 @@ def _bar(variant: VariantResult, one: Estimate, scale: Scale) -> str:
     middle = (one.step_ms[0] * one.step_ms[1]) ** 0.5
     alt = f"{variant.name}: estimated {step_words(one)}"
     return interval_cell(scale, middle, one.step_ms, None, "estimated", alt)
-
-
-def _beside(study: Comparison, gpu: str) -> tuple[str, Html, list[str]]:
-    """The estimate of the GPU that was measured: a sentence, both side by side, and why some have none."""
-    estimates = {v.name: one for v in study.variants if (one := estimate_of(v, gpu)) is not None}
-    medians = study.medians_ms
-    ratios = {
-        name: (medians[name] / one.step_ms[1], medians[name] / one.step_ms[0])
-        for name, one in estimates.items()
-        if one.step_ms is not None and one.step_ms[0] and name in medians
-    }
-
-    def measured(name: str) -> dict[str, float | None]:
-        return {v.name: getattr(v, name) for v in study.variants}
-
-    def estimated(words: Callable[[Estimate], str]) -> dict[str, str]:
-        return {name: words(one) for name, one in estimates.items() if words(one)}
-
-    launches = {name: one.launches for name, one in estimates.items()}
-    figures = [
-        Figure("Step time", medians, "ms"),
-        Figure("Estimated step time", estimated(step_words), absent="not estimated"),
-        Figure(
-            "Measured / estimated",
-            {name: " to ".join(map(fmt.ratio, ends)) for name, ends in ratios.items()},
-            absent="",
-        ),
-        Figure("GPU busy", measured("gpu_busy_pct"), "%"),
-        Figure(
-            "Estimated GPU busy", estimated(lambda one: "" if one.gpu_busy_pct is None else busy_words(one)), absent=""
-        ),
-        Figure("Launches per step", {v.name: _launches(v) for v in study.variants}),
-        Figure("Estimated launches", launches, absent=""),
-        Figure("Peak memory", measured("peak_allocated_bytes"), "B"),
-        Figure("Estimated peak memory", estimated(memory_words), absent=""),
-    ]
-    title = f"Estimate for {gpu} beside what was measured"
-    if ratios:
-        low, high = min(low for low, _ in ratios.values()), max(high for _, high in ratios.values())
-        title += f": step times are {low:.2f} to {high:.2f} times the estimated ones"
-    variants = {v.name: breakable(v.name) for v in study.variants}
-    reasons = [f"`{name}`: {one.reason}" for name, one in estimates.items() if one.reason]
-    return title, figures_table("Variant", variants, figures), reasons
-
-
-def _launches(variant: VariantResult) -> float | None:
-    """Calls of a traced step that put work on the GPU, as the estimate counts them: kernels, copies and fills."""
-    launches = None if variant.trace is None else variant.trace.launches
-    return None if variant.trace is None or launches is None else launches.count / (variant.trace.quality.steps or 1)
 
 
 def _same_gpu(measured: str | None, estimated: str) -> bool:

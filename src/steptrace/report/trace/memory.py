@@ -30,11 +30,6 @@ def memory(view: TraceView) -> Parts | None:
 
 def _device_memory(entry: DeviceMemory) -> list[Explained]:
     name = "Host" if entry.device_type == "cpu" else f"GPU {entry.device or 0}"
-    figures = ["peak_allocated_bytes", "peak_reserved_bytes", "before_bytes", "capacity_bytes", "headroom_bytes"]
-    if not entry.complete:
-        figures.remove("before_bytes")
-    if entry.device_type != "cpu":
-        figures.append("fragmentation")
     notes = []
     if not entry.complete:
         notes.append(
@@ -57,7 +52,7 @@ def _device_memory(entry: DeviceMemory) -> list[Explained]:
     curve = memory_curve(entry, f"Memory of {name}")
     return [
         subheading(name),
-        facts(entry, [name for name in figures if getattr(entry, name) is not None]),
+        facts(entry),
         *notes,
         Explained(keyed_bar(held)),
         figure(curve, "Allocated over time", "Dashed: held since before the trace. Pale: reserved."),

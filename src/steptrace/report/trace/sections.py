@@ -86,10 +86,7 @@ def gpu(view: TraceView) -> Parts | None:
         return None
     if trace.steps:
         return [listing(trace.steps, most=60)]
-    names = ["span_ns", "activities", "compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns", "overlap_pct"]
-    if trace.gpu.activities == 1:  # idle time lies between activities
-        names.remove("idle_ns")
-    return [facts(trace.gpu, [name for name in names if getattr(trace.gpu, name) is not None])]
+    return [facts(trace.gpu)]
 
 
 def timeline(view: TraceView) -> Parts | None:
@@ -167,14 +164,9 @@ def waiting_for_data(view: TraceView) -> Parts | None:
     waits = view.trace.input
     if waits.wait_ns is None:
         return None
-    names = [
-        name
-        for name in ("verdict", "share", "waits", "wait_ns", "gpu_idle_wait_ns")
-        if getattr(waits, name) is not None
-    ]
     own = "The program uses no PyTorch DataLoader: these are the times of the loop's label `data`, without `copy data`."
     return [
-        facts(waits, names, steps=view.steps),
+        facts(waits, steps=view.steps),
         *([note(own)] if waits.source == "label" else []),
         *(_folded(view, "Step by step", waits.by_step, most=20) if len(waits.by_step) > 1 else []),
     ]
@@ -245,9 +237,8 @@ def launches(view: TraceView) -> Parts | None:
         Figure(column.heading, {name: column.of(row) for name, row in times.items()}, "ns")
         for column in shown_columns(Distribution)
     ]
-    names = ("count", "activities", "unlinked", "short_kernels", "slow_launches", "excess_delays")
     return [
-        facts(of, [name for name in names if getattr(of, name)], steps=view.steps),
+        facts(of, steps=view.steps),
         Explained(figures_table("Per launch", {name: name for name in times}, figures)),
         *_folded(view, "By call", of.by_call),
     ]
