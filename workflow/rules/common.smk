@@ -40,5 +40,5 @@ wildcard_constraints:
 
 onstart:
     before_the_first_job(RULES, gpus_here=GPUS_HERE)
-    if GPUS_HERE and RULES.on_cpu():
+    if GPUS_HERE:
         forked.start_server()

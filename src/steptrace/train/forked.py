@@ -1,4 +1,4 @@
-"""Trainings and checks on a CPU, forked from a process that has imported PyTorch: 0.1 s of processor time, not 3.5.
+"""Trainings and checks, forked from a process that has imported PyTorch: 0.1 s of processor time, not 3.5.
 
     python -IS forked.py MODULE ARGUMENTS...    as `python -m MODULE ARGUMENTS...`, by the server if there is one
 
@@ -48,6 +48,7 @@ def start_server() -> None:
 
 
 def _serve(listening: int) -> NoReturn:
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a process that has asked CUDA itself has no use of it in forks
     for module in ("torch._dynamo", "torch.profiler", "steptrace.workflow.checks", *PROGRAMS.values()):
         importlib.import_module(module)
     gc.freeze()  # or each fork's collections would look at, and so copy, what it shares

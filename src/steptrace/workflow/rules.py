@@ -114,14 +114,8 @@ class Rules:
     # How much of the machine.
     def lacks_gpu(self) -> bool:
         """Whether every variant trains on a GPU, and there is none here."""
-        return self._devices() == {"cuda"} and not visible_gpus()
-
-    def on_cpu(self) -> bool:
-        """Whether every variant trains on a CPU."""
-        return self._devices() == {"cpu"}
-
-    def _devices(self) -> set[str]:
-        return {self.plan.variant(*pair).config["device"] for pair in self.plan.pairs}
+        devices = {self.plan.variant(*pair).config["device"] for pair in self.plan.pairs}
+        return devices == {"cuda"} and not visible_gpus()
 
     def gpus(self, wildcards: Any) -> int:
         """GPUs of a training, one a rank; of a check of the answer as many as the study's baseline trains on."""
