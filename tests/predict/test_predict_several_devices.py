@@ -84,9 +84,14 @@ def expect(case: Case, *, refused: bool) -> None:
         case(*tensors())
 
 
+#: On a device that computes nothing the places that a mask selects are any.
+OF_VALUES = "put_by_mask_to_host"
 CASES = [
     *(pytest.param(case, True, id=f"{name}-refused") for name, case in REFUSED.items()),
-    *(pytest.param(case, False, id=f"{name}-taken") for name, case in TAKEN.items()),
+    *(
+        pytest.param(case, False, id=f"{name}-taken", marks=[pytest.mark.gpu_values] if name == OF_VALUES else [])
+        for name, case in TAKEN.items()
+    ),
 ]
 
 

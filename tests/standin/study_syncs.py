@@ -13,6 +13,7 @@ torch.compile are left out.
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,9 @@ WITHOUT_WORKSPACES = {"CUBLAS_WORKSPACE_CONFIG": ":0:0", "CUBLASLT_WORKSPACE_SIZ
 #: A step of several ranks then takes 0.2 s or more. NCCL's watchdog looks every 0.1 s for collectives that are done,
 #: and holds their tensors until then: DistributedDataParallel's first buckets, too, which end with the warm-up steps.
 LONG_KERNEL_US = "1000"
+
+#: Of what a rank sends to the others: no record is longer.
+OBJECT_BYTES = 2**20
 
 #: At most these sizes, where a study's configuration has the key.
 LARGEST = {
@@ -86,10 +90,29 @@ def train(configs: list[str]) -> int:
         if ranks == 1:
             codes.append(main(options))
         else:
-            command = [sys.executable, *launcher(ranks).split(), "-m", "steptrace.train", *options]
+            command = [sys.executable, *launcher(ranks).split(), __file__, "--rank", *options]
             devices = {"FAKECUDA_DEVICES": str(ranks), "FAKECUDA_KERNEL_US": LONG_KERNEL_US}
             codes.append(subprocess.run(command, check=True, env={**os.environ, **devices}).returncode)
     return max(codes)
+
+
+def train_rank(options: list[str]) -> int:
+    """Train as one of several ranks, which send each other objects of one size: the device cannot compare sizes."""
+    from torch import distributed as dist
+
+    from steptrace.train.main import main
+
+    gather = dist.all_gather_object
+
+    def gather_alike(values: list[Any], value: Any) -> None:
+        written = pickle.dumps(value)
+        assert len(written) <= OBJECT_BYTES
+        received: list[Any] = [None] * len(values)
+        gather(received, written.ljust(OBJECT_BYTES, b"\0"))
+        values[:] = map(pickle.loads, received)  # which ignores what follows an object
+
+    dist.all_gather_object = gather_alike
+    return main(options)
 
 
 def selected(prediction: Path) -> set[int]:
@@ -155,8 +178,9 @@ def summary(study: str, by_variant: dict[str, Figures]) -> str:
 
 
 def _main(names: list[str]) -> int:
-    if names[0] in ("--predict", "--train"):
-        return (predict if names[0] == "--predict" else train)(names[1:])
+    parts = {"--predict": predict, "--train": train, "--rank": train_rank}
+    if names[0] in parts:
+        return parts[names[0]](names[1:])
     if "--summary" in names:
         sys.stdout.write("| study | variants | launches within 2 % | farthest | peak within 5 % | farthest |\n")
         sys.stdout.write("|---|---|---|---|---|---|\n")
