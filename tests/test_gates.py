@@ -25,13 +25,15 @@ def site(line: int | None, count: int = 1, **changes: Any) -> dict[str, Any]:
 
 def comparison(variant: dict[str, Any] | None = None, *, scale: str = "cpu", **environment: Any) -> Comparison:
     """A study with one variant `a` of 10 ms, or with another one."""
-    entry = {"name": "a", "digest": "d", "step_ms": {"median": 10.0, "p95": 12.0}} | (variant or {})
+    entry = {"name": "a", "digest": "d", "step_ms": {"statistic": "median", "median": 10.0, "p95": 12.0}} | (
+        variant or {}
+    )
     facts = ENVIRONMENT | environment
     return fill(Comparison, {"study": "s", "scale": scale, "environment": facts, "variants": [entry]})
 
 
 def taking(median: float | None) -> dict[str, Any]:
-    return {"step_ms": None if median is None else {"median": median, "p95": 12.0}}
+    return {"step_ms": None if median is None else {"statistic": "median", "median": median, "p95": 12.0}}
 
 
 def measured(*sites: dict[str, Any]) -> dict[str, Any]:

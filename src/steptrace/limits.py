@@ -8,6 +8,8 @@ NOISE_FLOOR: Final = 0.01
 #: they show the profiler more than the program.
 PROFILER_OVERHEAD: Final = 1.10
 SLOW_PROFILE: Final = 2.0
+#: A mean step of more than this many medians: long steps come back. Then means are compared, and stand beside medians.
+LONG_STEPS: Final = 1.10
 #: Fewer profiled steps than this tell nothing of how steps differ.
 FEW_STEPS: Final = 3
 #: From these shares of the step time on, waiting for data is moderate or high (the TensorFlow Profiler's thresholds).

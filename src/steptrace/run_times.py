@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 _WARMUP_MADS: Final = 5.0
 _MIN_STEPS_FOR_WARMUP: Final = 8
+_COMES_BACK: Final = 0.05
 _OUTLIER_Z: Final = 3.5
 _DRIFT_STEPS: Final = 400
 #: Timers have a resolution: a spread below this share of the median is taken for this share.
@@ -35,6 +36,11 @@ class RunTimes:
         """Median of the counted steps."""
         return float(np.median(self.counted))
 
+    @property
+    def mean_ns(self) -> float:
+        """Mean of the counted steps."""
+        return float(np.mean(self.counted))
+
 
 def run_times(step_ns: Nanoseconds) -> RunTimes:
     """Describe a run by its timed steps, in the order they ran (at least one, each above 0 ns)."""
@@ -44,12 +50,17 @@ def run_times(step_ns: Nanoseconds) -> RunTimes:
 
 
 def leading_warmup(step_ns: Nanoseconds) -> int:
-    """Number of leading steps above median + 5 MAD of all steps: at most half, and none among fewer than 8."""
+    """Number of leading steps above median + 5 MAD of all steps: at most half, and none among fewer than 8.
+
+    None either where over 5 % of the later steps are as long: what comes back, as at the beginning of each epoch, is no
+    warm-up.
+    """
     if len(step_ns) < _MIN_STEPS_FOR_WARMUP:
         return 0
     median, mad = _median_and_mad(step_ns)
-    settled = np.flatnonzero(step_ns <= median + _WARMUP_MADS * mad)
-    return min(int(settled[0]), len(step_ns) // 2)
+    is_long = step_ns > median + _WARMUP_MADS * mad
+    leading = min(int(np.flatnonzero(~is_long)[0]), len(step_ns) // 2)
+    return 0 if is_long[leading:].mean() > _COMES_BACK else leading
 
 
 def outlier_mask(step_ns: Nanoseconds) -> npt.NDArray[np.bool_]:
@@ -71,12 +82,12 @@ def drift(step_ns: Nanoseconds) -> float:
     return float(np.median(slopes)) * (len(step_ns) - 1) / float(np.median(step_ns))
 
 
-def iqr_over_median(runs: Sequence[RunTimes]) -> float:
-    """Interquartile range of the counted steps as a share of their median, within runs (at least one).
+def iqr_over_median(runs: Sequence[Nanoseconds]) -> float:
+    """Interquartile range of the steps as a share of their median, within runs (at least one).
 
     Each step is taken relative to its run's median: what lies between runs is in the interval already.
     """
-    low, high = np.quantile(np.concatenate([run.counted / run.median_ns for run in runs]), [0.25, 0.75])
+    low, high = np.quantile(np.concatenate([steps / np.median(steps) for steps in runs]), [0.25, 0.75])
     return float(high - low)
 
 

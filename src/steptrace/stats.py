@@ -1,9 +1,9 @@
 """Ratios of step times with their intervals, verdicts, and how noisy a run was.
 
 The unit of comparison is the run: steps of one run share its luck (placement, clocks, neighbours), so each run gives
-one number, the logarithm of its median step time, and the variance between runs carries that within them. Resampling
-is no way out: a percentile bootstrap over three runs covers the truth in about 89 % of cases. What is used instead was
-chosen by its coverage in bench/stats_coverage.py:
+one number, the logarithm of its step time (median or mean), and the variance between runs carries that within them.
+Resampling is no way out: a percentile bootstrap over three runs covers the truth in about 89 % of cases. What is used
+instead was chosen by its coverage in bench/stats_coverage.py:
 
 - **Interval** (`INTERVAL`): two-sample t interval for the difference of mean logs, each variant with its own variance,
   degrees of freedom by Welch (Biometrika 34, 1947; Satterthwaite's formula with unbiased fourth moments), at most
@@ -28,7 +28,7 @@ import numpy.typing as npt
 CONFIDENCE: Final = 0.95
 #: The interval's name and reason, in one sentence, for comparison.json and the report.
 INTERVAL: Final = (
-    "Welch t interval on the logarithms of the runs' median step times (paired by round where rounds differ): runs, "
+    "Welch t interval on the logarithms of the runs' step times (paired by round where rounds differ): runs, "
     "not steps, are the sample, and it covers the truth in 93-97 % of simulated studies at 3, 5 and 10 runs"
 )
 #: No variants are called the same where the noise floor is above this (our own limit: that of the warning below).
@@ -60,7 +60,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Ratio(Estimate):
-    """Median of the baseline over median of a variant: above 1 is faster.
+    """Step time of the baseline over that of a variant: above 1 is faster.
 
     `p_value` is that of the decision, not corrected for the number of candidates; None with one run. `paired` says
     whether the rounds were taken out.
@@ -83,12 +83,12 @@ class Ratio(Estimate):
         return not 1 / (1 + floor) <= self.value <= 1 + floor
 
 
-def typical(medians: Sequence[float]) -> Estimate:
-    """A variant's step time from its runs' medians, any unit: their geometric mean, with a t interval on the logs.
+def typical(times: Sequence[float]) -> Estimate:
+    """A variant's step time from its runs', any unit: their geometric mean, with a t interval on the logs.
 
     The geometric mean makes the ratio of two such figures the centre of the ratio's interval.
     """
-    logs = np.log(medians)
+    logs = np.log(times)
     centre = float(logs.mean())
     if len(logs) < 2:
         return Estimate(float(np.exp(centre)), None, None)
@@ -96,15 +96,15 @@ def typical(medians: Sequence[float]) -> Estimate:
     return Estimate(float(np.exp(centre)), low, high)
 
 
-def ratios(medians: Mapping[str, Mapping[int, float]], baseline: str) -> dict[str, Ratio]:
+def ratios(times: Mapping[str, Mapping[int, float]], baseline: str) -> dict[str, Ratio]:
     """The ratio of `baseline` to every other variant of its group.
 
     Args:
-        medians: variant -> repeat -> median step time of that run, any unit, above 0. A variant has at least one run;
+        times: variant -> repeat -> step time of that run, any unit, above 0. A variant has at least one run;
             runs of different variants with the same repeat belong to the same round.
         baseline: the variant that the others are compared with.
     """
-    logs = {name: {repeat: float(np.log(value)) for repeat, value in runs.items()} for name, runs in medians.items()}
+    logs = {name: {repeat: float(np.log(value)) for repeat, value in runs.items()} for name, runs in times.items()}
     table, spread = _round_table(logs), _spread(logs)
     rows = {} if table is None or not _rounds_differ(table) else dict(zip(spread.names, table, strict=True))
     return {

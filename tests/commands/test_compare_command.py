@@ -21,7 +21,7 @@ ENVIRONMENT = {"host": "one", "cpu": "A CPU", "torch": "2.13.0", "python": "3.11
 
 def variant(name: str, ms: float, spread: tuple[float, ...] = STEADY, **changes: Any) -> dict[str, Any]:
     runs = [{"repeat": k, "status": "ok", "median_ms": ms * factor} for k, factor in enumerate(spread)]
-    times = {"median": ms, "low": ms * 0.99, "high": ms * 1.01, "runs": len(runs)}
+    times = {"statistic": "median", "median": ms, "low": ms * 0.99, "high": ms * 1.01, "runs": len(runs)}
     entry = {"name": name, "status": "ok", "digest": "d", "baseline": "plain", "runs": runs, "step_ms": times}
     return {**entry, "syncs": {"predicted_per_step": 0}, "equivalence": {"status": "same"}, **changes}
 
@@ -50,6 +50,19 @@ def test_which_step_times_changed_and_how_sure_that_is() -> None:
     assert once is not None
     assert (once.value, once.low, once.high) == (pytest.approx(2.0), None, None)
     assert headline(compared).startswith("Faster now: `quick` (2.00×, ")
+
+
+def test_means_are_compared_where_one_side_has_them() -> None:
+    uneven = variant("v", 10)
+    uneven["step_ms"] |= {"statistic": "mean", "mean": 20.0}
+    for run in uneven["runs"]:
+        run["mean_ms"] = 2 * run["median_ms"]
+    even = variant("v", 10)
+    for run in even["runs"]:
+        run["mean_ms"] = run["median_ms"]
+    (changed,) = change(study(uneven), study(even)).variants
+    assert changed.ratio is not None
+    assert changed.ratio.value == pytest.approx(2.0)
 
 
 def test_the_same_runs_again_are_the_same() -> None:

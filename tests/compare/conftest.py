@@ -73,6 +73,9 @@ class StudyFolder:
         write_status(run_dir, make_status(**{k: changes.pop(k) for k in ("started_at", "wall_s") if k in changes}))
         write_run(run_dir, self._record(variant, repeat, changes))
         all_ms = [50.0, *step_ms, *profiled_ms]
+        waits_ms = np.full(len(all_ms), wait_ms if np.isscalar(wait_ms) else 0.0)
+        if not np.isscalar(wait_ms):
+            waits_ms[1 : 1 + len(step_ms)] = wait_ms
         write_steps(
             run_dir,
             pd.DataFrame(
@@ -80,7 +83,7 @@ class StudyFolder:
                     "phase": ["warmup"] + ["timed"] * len(step_ms) + ["profiled"] * len(profiled_ms),
                     "step": range(len(all_ms)),
                     "step_ns": np.rint(np.array(all_ms) * MS).astype(np.int64),
-                    "loader_wait_ns": np.full(len(all_ms), round(wait_ms * MS)),
+                    "loader_wait_ns": np.rint(waits_ms * MS).astype(np.int64),
                     "loss": np.ones(len(all_ms)),
                 }
             ),

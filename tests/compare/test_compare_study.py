@@ -163,6 +163,44 @@ def test_uneven_steps_warn_and_then_refuse_a_verdict(folder: Any, noisy: str) ->
     assert any("steps are uneven" in warning for warning in even["warnings"])
 
 
+def test_the_mean_is_the_step_time_where_long_steps_come_back(folder: Any) -> None:
+    """A loader of eight workers that falls behind: seven batches are there, the eighth comes late."""
+    folder.make_study([{"name": "base"}, {"name": "workers"}])
+    folder.add_runs("base", [100.0, 101.0, 99.0])
+    for repeat in range(3):
+        folder.add_run("workers", repeat, np.tile([225.0 + repeat, *[25.0] * 7], 6))
+    comparison = compare(folder.path)
+    base, workers = by_name(comparison).values()
+    assert workers["step_ms"]["statistic"] == "mean"
+    assert workers["step_ms"]["median"] == pytest.approx(25.0)
+    assert workers["step_ms"]["mean"] == pytest.approx(50.0, rel=0.01)
+    assert workers["step_ms"]["low"] < 50.1 < workers["step_ms"]["high"]
+    assert base["step_ms"]["statistic"] == "mean"  # one figure for all
+    assert workers["ratio"]["value"] == pytest.approx(2.0, rel=0.01)
+    assert workers["ratio"]["verdict"] == "faster"
+    assert [run["mean_ms"] for run in workers["runs"]] == pytest.approx([50.0, 50.125, 50.25])
+    assert [run["warmup_left_out"] for run in workers["runs"]] == [0, 0, 0]
+
+
+def test_one_long_step_in_one_run_leaves_the_median(folder: Any) -> None:
+    folder.make_study([{"name": "base"}])
+    folder.add_runs("base", [10.0, 10.1])
+    folder.add_run("base", 2, [10.0] * 10 + [100.0] + [10.0] * 9)
+    assert by_name(compare(folder.path))["base"]["step_ms"]["statistic"] == "median"
+
+
+def test_steps_that_waits_for_data_make_uneven_are_judged(folder: Any) -> None:
+    folder.make_study([{"name": "base"}, {"name": "workers"}])
+    for repeat in range(3):
+        folder.add_run("base", repeat, [200.0] * 20, wait_ms=160.0)
+        wait_ms = np.tile([100.0, 0.0], 10)
+        folder.add_run("workers", repeat, wait_ms + 40.0, wait_ms=wait_ms)
+    workers = by_name(compare(folder.path))["workers"]
+    assert workers["noise"]["iqr_over_median"] == 0
+    assert workers["ratio"]["value"] == pytest.approx(200 / 90)
+    assert workers["ratio"]["verdict"] == "faster"
+
+
 def test_runs_that_differ_warn_but_may_be_judged(folder: Any) -> None:
     folder.make_study([{"name": "base"}, {"name": "a"}])
     folder.add_runs("base", [10.0, 15.0, 20.0])

@@ -141,6 +141,8 @@ class StudyBuilder:
         measured: Json = {
             "step_ms": {
                 "median": float(np.median(medians_ms)),
+                "mean": float(np.median(medians_ms)),
+                "statistic": "median",
                 "p95": float(max(run["p95_ms"] for run in runs)),
                 "low": low,
                 "high": high,
@@ -168,7 +170,7 @@ class StudyBuilder:
                 "status": status,
                 "seed": repeat,
                 "path": f"results/{self.comparison['study']}/{name}/run{repeat}",
-                **dict.fromkeys(("median_ms", "p95_ms", "steps", "warmup_left_out")),
+                **dict.fromkeys(("median_ms", "mean_ms", "p95_ms", "steps", "warmup_left_out")),
                 "error": {"status": status, "exit_code": 1, "signal": None, **error},
             }
             for repeat in range(repeats)
@@ -220,6 +222,7 @@ class StudyBuilder:
             "seed": repeat,
             "path": f"results/{self.comparison['study']}/{name}/run{repeat}",
             "median_ms": float(np.median(timed)),
+            "mean_ms": float(np.mean(timed)),
             "p95_ms": float(np.percentile(timed, 95)),
             "steps": steps,
             "warmup_left_out": 0,
@@ -413,7 +416,9 @@ def broken_study(results: Path) -> Path:
     )
     half = build.add("ignore_index", [10.5, 10.6, 10.4], ratio=ratio(1.18, 1.02, 1.36, "faster"))
     killed = {"status": "killed", "exit_code": None, "signal": 9, "error": None, "log_tail": []}
-    half["runs"][2].update(status="killed", median_ms=None, p95_ms=None, steps=None, warmup_left_out=None, error=killed)
+    half["runs"][2].update(
+        status="killed", median_ms=None, mean_ms=None, p95_ms=None, steps=None, warmup_left_out=None, error=killed
+    )
     build.fail("never", "not run", {}, repeats=0)
     return build.write()
 

@@ -92,12 +92,13 @@ def change(before: Comparison, now: Comparison) -> Change:
 def _ratios(sides: dict[str, tuple[VariantResult, VariantResult]]) -> dict[str, stats.Ratio]:
     ratios = {}
     for name, (a, b) in sides.items():
-        medians = {
-            "a": {run.repeat: run.median_ms for run in a.runs if run.median_ms},
-            "b": {_OTHER_ROUNDS + run.repeat: run.median_ms for run in b.runs if run.median_ms},
+        mean = any(side.step_ms is not None and side.step_ms.statistic == "mean" for side in (a, b))
+        times = {
+            key: {first + run.repeat: ms for run in side.runs if (ms := run.mean_ms if mean else run.median_ms)}
+            for key, side, first in (("a", a, 0), ("b", b, _OTHER_ROUNDS))
         }
-        if medians["a"] and medians["b"]:
-            ratios[name] = stats.ratios(medians, "a")["b"]
+        if times["a"] and times["b"]:
+            ratios[name] = stats.ratios(times, "a")["b"]
     return ratios
 
 

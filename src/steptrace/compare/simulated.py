@@ -30,7 +30,7 @@ def _unmeasured(variant: VariantResult) -> VariantResult:
         variant,
         **dict.fromkeys(_MEASURED),
         noise=Noise(iqr_over_median=None, drift=None, uneven=(), warnings=()),
-        runs=tuple(replace(run, median_ms=None, p95_ms=None) for run in variant.runs),
+        runs=tuple(replace(run, median_ms=None, mean_ms=None, p95_ms=None) for run in variant.runs),
         syncs=replace(variant.syncs, measured_per_step=None),
         sync_diff=None if diff is None or diff.basis == "measured" else diff,
         equivalence=_NOTHING_COMPUTED,

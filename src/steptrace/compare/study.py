@@ -20,7 +20,7 @@ from steptrace.compare.explain import (
 )
 from steptrace.compare.input import input_figures
 from steptrace.compare.load import Run, Study, Variant, first_measured, load_study
-from steptrace.compare.timing import Timing, compare_times, run_medians
+from steptrace.compare.timing import Timing, compare_times, statistic_of, times_of_runs
 from steptrace.documents.comparison import Comparison, RunResult, VariantResult
 from steptrace.documents.summary import TraceSummary
 from steptrace.estimate.gpus import gpu_named
@@ -152,6 +152,7 @@ def _run(run: Run) -> RunResult:
         seed=None if run.measured is None else run.measured.record.seed,
         path=run.path.as_posix(),
         median_ms=None if times is None else times.median_ns / NS_PER_MS,
+        mean_ms=None if times is None else times.mean_ns / NS_PER_MS,
         p95_ms=None if times is None else float(np.quantile(times.counted, 0.95)) / NS_PER_MS,
         steps=None if times is None else len(times.counted),
         warmup_left_out=None if times is None else times.warmup_left_out,
@@ -168,8 +169,9 @@ def alike(study: Study, comparison: Comparison) -> tuple[str, ...]:
     if best is None or not best.can_be_used:
         return ()
     rivals = [v for v in comparison.variants if v.verdict == "faster" and v.can_be_used and v.baseline == best.baseline]
-    medians = {v.name: run_medians(v.runs) for v in study.variants if v.name in {rival.name for rival in rivals}}
-    against = ratios(medians, best.name)
+    names, statistic = {rival.name for rival in rivals}, statistic_of(study)
+    times = {v.name: times_of_runs(v.runs, statistic) for v in study.variants if v.name in names}
+    against = ratios(times, best.name)
     adjusted = holm({name: ratio.p_value for name, ratio in against.items() if ratio.p_value is not None})
     floor = comparison.method.noise_floor
     close = {n for n, ratio in against.items() if verdict(ratio, adjusted.get(n), floor) in ("same", "undecided")}

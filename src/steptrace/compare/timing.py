@@ -1,4 +1,4 @@
-"""Step times of a study's variants: medians with intervals, ratios to the baseline, verdicts, and noise.
+"""Step times of a study's variants with intervals, ratios to the baseline, verdicts, and noise.
 
 Every figure comes from unprofiled steps. Milliseconds are floats made of integer nanoseconds, unrounded.
 """
@@ -11,10 +11,10 @@ from itertools import groupby
 import numpy as np
 
 from steptrace import stats
-from steptrace.compare.load import Run, Study, Variant
-from steptrace.documents.comparison import Method, Noise, RatioToBaseline, StepTimes
+from steptrace.compare.load import Measured, Run, Study, Variant
+from steptrace.documents.comparison import Method, Noise, RatioToBaseline, Statistic, StepTimes
 from steptrace.format import NS_PER_MS, plural, rough_duration, setting, share
-from steptrace.limits import NOISE_FLOOR
+from steptrace.limits import LONG_STEPS, NOISE_FLOOR
 from steptrace.run_times import iqr_over_median
 
 #: Share of outlying steps above which they are worth a warning; below it their number stands in the table.
@@ -37,7 +37,8 @@ def compare_times(study: Study) -> tuple[Method, dict[str, Timing]]:
     baseline are A/A pairs: they set the noise floor and are no candidates. Holm's correction counts all candidates of
     the study.
     """
-    by_variant = _ratios(study)
+    statistic = statistic_of(study)
+    by_variant = _ratios(study, statistic)
     digests = {variant.name: variant.plan.digest for variant in study.variants}
     identical = {
         variant.name
@@ -77,34 +78,55 @@ def compare_times(study: Study) -> tuple[Method, dict[str, Timing]]:
         elif variant.measured:
             warnings.append(f"no ratio: the baseline {variant.baseline} has no measured run")
         noise = _noise(variant, spreads[name], uneven, warnings)
-        timings[name] = Timing(_step_ms(variant), ratio, noise)
+        timings[name] = Timing(_step_ms(variant, statistic), ratio, noise)
     return method, timings
 
 
-def _ratios(study: Study) -> dict[str, stats.Ratio]:
+def statistic_of(study: Study) -> Statistic:
+    """What a run's step time is in a study: the median of its steps, or their mean where long steps come back.
+
+    That is where the mean lies over `LONG_STEPS` times above the median in half of the runs of some variant: a loader
+    that falls behind makes one step in eight wait, which is most of the time and no part of the median.
+    """
+    over = (
+        np.median([run.times.mean_ns / run.times.median_ns for run in v.measured]) for v in study.variants if v.measured
+    )
+    return "mean" if max(over, default=1.0) > LONG_STEPS else "median"
+
+
+def _ratios(study: Study, statistic: Statistic) -> dict[str, stats.Ratio]:
     """The ratios of all variants whose baseline was measured too, by name."""
     by_variant: dict[str, stats.Ratio] = {}
     ordered = sorted(study.variants, key=lambda variant: variant.baseline)
     for baseline, group in groupby(ordered, key=lambda variant: variant.baseline):
-        medians = {variant.name: run_medians(variant.runs) for variant in group}
-        measured = {name: runs for name, runs in medians.items() if runs}
+        times = {variant.name: times_of_runs(variant.runs, statistic) for variant in group}
+        measured = {name: runs for name, runs in times.items() if runs}
         if baseline in measured:
             by_variant |= stats.ratios(measured, baseline)
     return by_variant
 
 
-def run_medians(runs: Sequence[Run]) -> dict[int, float]:
-    """The median step time of each measured run, in ns, by repeat."""
-    return {run.repeat: run.measured.times.median_ns for run in runs if run.measured is not None}
+def times_of_runs(runs: Sequence[Run], statistic: Statistic) -> dict[int, float]:
+    """The step time of each measured run, in ns, by repeat."""
+    return {run.repeat: _typical_ns(run.measured, statistic) for run in runs if run.measured is not None}
 
 
-def _step_ms(variant: Variant) -> StepTimes | None:
+def _typical_ns(run: Measured, statistic: Statistic) -> float:
+    return run.times.mean_ns if statistic == "mean" else run.times.median_ns
+
+
+def _step_ms(variant: Variant, statistic: Statistic) -> StepTimes | None:
     if not variant.measured:
         return None
-    centre = stats.typical([run.times.median_ns for run in variant.measured])
+    of: dict[Statistic, stats.Estimate] = {
+        each: stats.typical([_typical_ns(run, each) for run in variant.measured]) for each in ("median", "mean")
+    }
+    centre = of[statistic]
     steps = np.concatenate([run.times.counted for run in variant.measured])
     return StepTimes(
-        median=centre.value / NS_PER_MS,
+        median=of["median"].value / NS_PER_MS,
+        mean=of["mean"].value / NS_PER_MS,
+        statistic=statistic,
         p95=float(np.quantile(steps, 0.95)) / NS_PER_MS,
         low=None if centre.low is None else centre.low / NS_PER_MS,
         high=None if centre.high is None else centre.high / NS_PER_MS,
@@ -161,8 +183,19 @@ def _gap(first: Sequence[tuple[datetime, datetime]], then: Sequence[tuple[dateti
 
 
 def _spread(variant: Variant) -> float | None:
-    """IQR/median of the counted steps within the variant's runs; None without a measured run."""
-    return iqr_over_median([run.times for run in variant.measured]) if variant.measured else None
+    """IQR/median of the counted steps within the variant's runs; None without a measured run.
+
+    Without what waits for data add to the shortest wait, where that is the smaller: such steps are uneven for a reason
+    that the page names. Waits that the GPU's work hides add nothing.
+    """
+    if not variant.measured:
+        return None
+    steps = iqr_over_median([run.times.counted for run in variant.measured])
+    waits = [run.loader_wait_ns for run in variant.measured if run.loader_wait_ns is not None]
+    if len(waits) < len(variant.measured):
+        return steps
+    extra = zip(variant.measured, waits, strict=True)
+    return min(steps, iqr_over_median([run.times.counted - (wait - wait.min()) for run, wait in extra]))
 
 
 def _refusal(variant: Variant, spreads: Mapping[str, float | None]) -> str | None:
@@ -185,7 +218,7 @@ def _noise(variant: Variant, spread: float | None, uneven: Sequence[str], warnin
 
 def _between_runs(variant: Variant) -> float | None:
     """Standard deviation of the logarithms of the runs' medians; None with one run."""
-    medians = list(run_medians(variant.runs).values())
+    medians = list(times_of_runs(variant.runs, "median").values())
     return float(np.std(np.log(medians), ddof=1)) if len(medians) > 1 else None
 
 

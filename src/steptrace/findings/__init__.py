@@ -79,9 +79,9 @@ def _of_traces(study: Comparison) -> Iterator[Finding]:
     for variant in study.variants:
         if variant.trace is None:
             continue
-        median_ns = None if variant.median_ms is None else round(variant.median_ms * NS_PER_MS)
+        step_ns = None if variant.step_time_ms is None else round(variant.step_time_ms * NS_PER_MS)
         # That of all runs, as the page has it, not of the profiled ones.
-        trace = replace(variant.trace, unprofiled_step_ns=median_ns or variant.trace.unprofiled_step_ns)
+        trace = replace(variant.trace, unprofiled_step_ns=step_ns or variant.trace.unprofiled_step_ns)
         findings = find_in_trace(trace)
         if variant.ranks is not None:
             findings += find_in_ranks(Summary(warnings=(), traces=(trace,), ranks=variant.ranks))

@@ -44,17 +44,17 @@ def speeds(study: Comparison, chosen: VariantResult | None) -> list[str]:
 
 def _unconfirmed(study: Comparison, apart: Sequence[VariantResult]) -> list[str]:
     """The variants that measured apart from their baselines without a verdict, with their step times, and why."""
-    sentences, medians = [], study.medians_ms
+    sentences, of_variants = [], study.step_times_ms
     for word in ("faster", "slower"):
         group = [v for v in apart if (times_as_fast(v) > 1) == (word == "faster")]
-        ratios, times = sorted(map(times_as_fast, group)), sorted(medians[v.name] for v in group)
+        ratios, times = sorted(map(times_as_fast, group)), sorted(of_variants[v.name] for v in group)
         baselines = sorted({v.baseline for v in group})
         names = names_of(group, ratios=True)
         if len(group) > MOST_NAMED:
             names += f" ({fmt.ratio(ratios[0])} to {fmt.ratio(ratios[-1])})"
         if len(baselines) == 1:
             span = " to ".join(dict.fromkeys(map(fmt.duration_ms, (times[0], times[-1]))))
-            before = fmt.duration_ms(medians.get(baselines[0]))
+            before = fmt.duration_ms(of_variants.get(baselines[0]))
             sentences.append(f"{names} measured {word} than `{baselines[0]}`: {span} per step instead of {before}.")
         elif group:
             sentences.append(f"{names} measured {word} than their baselines.")
@@ -69,7 +69,7 @@ def _unconfirmed(study: Comparison, apart: Sequence[VariantResult]) -> list[str]
 
 
 def _faster(study: Comparison, variant: VariantResult) -> str:
-    ratio, times = variant.ratio, study.medians_ms
+    ratio, times = variant.ratio, study.step_times_ms
     assert ratio is not None  # there is a verdict
     wrong = {"differs": ", but computes something else", "failed": ", but the check of its answer failed"}
     now, before = times[variant.name], times.get(variant.baseline)
@@ -100,10 +100,10 @@ def _no_verdict(study: Comparison, others: Sequence[VariantResult]) -> str:
         reason = "Too noisy to compare"
     else:
         reason = "No verdict"
-    times = sorted((ms, name) for name, ms in study.medians_ms.items())
+    times = sorted((ms, name) for name, ms in study.step_times_ms.items())
     if len(times) > MOST_NAMED:
         times = [times[0], times[-1]]
-        reason += f"; shortest and longest of {len(study.medians_ms)} median step times"
+        reason += f"; shortest and longest of {len(study.step_times_ms)} step times"
     return f"{reason}: {', '.join(f'`{name}` {fmt.duration_ms(ms)}' for ms, name in times)}."
 
 

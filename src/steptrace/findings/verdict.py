@@ -98,7 +98,7 @@ def _why(study: Comparison, chosen: VariantResult | None) -> str:
     before, after = _parts_ms(baseline), _parts_ms(chosen)
     if chosen is None or baseline is None or not before.keys() & after.keys():
         return ""
-    saved_ms = (baseline.median_ms or 0.0) - (chosen.median_ms or 0.0)
+    saved_ms = (baseline.step_time_ms or 0.0) - (chosen.step_time_ms or 0.0)
     less = {part: before.get(part, 0.0) - after.get(part, 0.0) for part in {**before, **after}}
     saved = sorted((part for part in less if less[part] >= _LEAST_PART * saved_ms), key=lambda part: -less[part])
     # What the parts leave over is the profiler's.

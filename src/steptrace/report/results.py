@@ -74,7 +74,7 @@ def _steps(compared: ComparedResults, names: Sequence[str]) -> Table:
         row = [name]
         for number, result in enumerate(compared.results):
             times = result.step_ms.get(name)
-            row.append(fmt.duration_ms(None if times is None else times.median))
+            row.append(fmt.duration_ms(None if times is None else times.value))
             if number:
                 row += _ratio(next((v for v in compared.changes[number - 1].variants if v.name == name), None))
         rows.append(row)

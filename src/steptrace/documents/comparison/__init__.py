@@ -12,6 +12,7 @@ from steptrace.documents.comparison.runs import (
     Noise,
     RatioToBaseline,
     RunResult,
+    Statistic,
     StepTimes,
     VariantStatus,
     Verdict,
@@ -128,14 +129,14 @@ class VariantResult(StepFigures, frozen=True):
         return None if self.ratio is None else self.ratio.verdict
 
     @property
-    def median_ms(self) -> float | None:
+    def step_time_ms(self) -> float | None:
         """Its step time in ms; None where it was not measured."""
-        return None if self.step_ms is None else self.step_ms.median
+        return None if self.step_ms is None else self.step_ms.value
 
     @property
     def samples_per_s(self) -> float | None:
-        """Samples per second at the median step time."""
-        return self.samples_per_step / self.median_ms * 1000 if self.samples_per_step and self.median_ms else None
+        """Samples per second at its step time."""
+        return self.samples_per_step / self.step_time_ms * 1000 if self.samples_per_step and self.step_time_ms else None
 
     @property
     def runs_ok(self) -> int:
@@ -182,7 +183,7 @@ class GateOutcome(Document, frozen=True):
 class Comparison(StudyFile, frozen=True, kw_only=True):
     """The content of comparison.json."""
 
-    schema_version: Annotated[int, field("Version of this document.")] = 13
+    schema_version: Annotated[int, field("Version of this document.")] = 14
     study: Annotated[str, field("Name of the study.")]
     environment: Annotated[Environment | None, field("Of the first measured run.")]
     environments_differ: Annotated[
@@ -210,9 +211,9 @@ class Comparison(StudyFile, frozen=True, kw_only=True):
         return tuple(variant for variant in self.variants if variant.step_ms is not None)
 
     @property
-    def medians_ms(self) -> dict[str, float]:
+    def step_times_ms(self) -> dict[str, float]:
         """Their step times in ms, by name."""
-        return {variant.name: variant.step_ms.median for variant in self.variants if variant.step_ms is not None}
+        return {variant.name: variant.step_ms.value for variant in self.variants if variant.step_ms is not None}
 
     def variant(self, name: str) -> VariantResult | None:
         """The variant of this name."""

@@ -6,10 +6,11 @@ from steptrace.documents.base import Document, field
 from steptrace.documents.column import column
 from steptrace.documents.run import RunStatus
 from steptrace.format import setting
-from steptrace.limits import HIGH_SHARE, MODERATE_SHARE
+from steptrace.limits import HIGH_SHARE, LONG_STEPS, MODERATE_SHARE
 
 Verdict = Literal["baseline", "faster", "slower", "same", "undecided"]
 VariantStatus = Literal[RunStatus, "not run"]
+Statistic = Literal["median", "mean"]
 InputVerdict = Literal["none", "moderate", "high"]
 
 
@@ -38,6 +39,7 @@ class RunResult(Document, frozen=True):
     seed: Annotated[int | None, field("Its seed.")]
     path: Annotated[str, field("Its folder.")]
     median_ms: Annotated[float | None, field("Median step time.")]
+    mean_ms: Annotated[float | None, field("Mean step time.")]
     p95_ms: Annotated[float | None, field("95th percentile of the step time.")]
     steps: Annotated[int | None, field("Steps that count.")]
     warmup_left_out: Annotated[int | None, field("Leading timed steps that count as warm-up.")]
@@ -51,15 +53,24 @@ class StepTimes(Document, frozen=True):
         float,
         column(
             "Step time",
-            "Median over unprofiled steps, the only source of a claim about speed; 95 % of steps stay under p95.",
+            "Median over unprofiled steps, the only source of a claim about speed; 95 % of steps stay under p95. In a "
+            f"study of which some variant's mean is over {LONG_STEPS:.2f} times its median, the mean: long steps come "
+            "back, as where a loader falls behind, and a median leaves them out.",
             "ms",
         ),
     ]
+    mean: Annotated[float, field("Mean over the same steps.")]
+    statistic: Annotated[Statistic, field("Which of them is the step time: the same in all variants of a study.")]
     p95: Annotated[float, field("95th percentile of all steps.")]
-    low: Annotated[float | None, field("Lower end of the interval; null with one run.")]
+    low: Annotated[float | None, field("Lower end of the step time's interval; null with one run.")]
     high: Annotated[float | None, field("Upper end of the interval.")]
     runs: Annotated[int, field("Measured runs.")]
     steps: Annotated[int, field("Steps of all runs.")]
+
+    @property
+    def value(self) -> float:
+        """The step time, in ms."""
+        return self.mean if self.statistic == "mean" else self.median
 
 
 class RatioToBaseline(Document, frozen=True):
@@ -69,7 +80,7 @@ class RatioToBaseline(Document, frozen=True):
         float,
         column(
             "Ratio",
-            "Baseline's median over the variant's: above 1 is faster. The interval carries variance between runs.",
+            "Baseline's step time over the variant's: above 1 is faster. The interval carries variance between runs.",
         ),
     ]
     low: Annotated[float | None, field("Lower end of the interval.")]
@@ -93,7 +104,9 @@ class RatioToBaseline(Document, frozen=True):
 class Noise(Document, frozen=True):
     """How uneven steps and runs are."""
 
-    iqr_over_median: Annotated[float | None, field("Interquartile range over median of the steps.")]
+    iqr_over_median: Annotated[
+        float | None, field("Interquartile range over median of the steps, as far as waits for data do not explain it.")
+    ]
     drift: Annotated[float | None, field("Change of the step time over a run, median of the runs.")]
     uneven: Annotated[tuple[str, ...], field("In what ways noise is above its limits.")]
     warnings: Annotated[tuple[str, ...], field("What to read with care.")]

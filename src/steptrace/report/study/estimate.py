@@ -21,6 +21,7 @@ from steptrace.findings.estimated import (
     memory_words,
     step_words,
 )
+from steptrace.limits import MODERATE_SHARE
 from steptrace.report.draw.cells import Scale, interval_cell, time_axis
 from steptrace.report.page.markup import Html, breakable, render
 from steptrace.report.page.table import Figure, figures_table
@@ -47,11 +48,20 @@ _Ratios = Mapping[str, tuple[float, float]]
 
 def _ratios(study: Comparison, gpu: str) -> _Ratios:
     bands = {v.name: one.step_ms for v in study.variants if (one := estimate_of(v, gpu)) is not None}
+    waiting = {v.name for v in study.measured if _waits_for_data(v)}  # which is in no estimate
     return {
         name: (ms / band[1], ms / band[0])
-        for name, ms in study.medians_ms.items()
-        if (band := bands.get(name)) is not None and band[0]
+        for name, ms in study.step_times_ms.items()
+        if (band := bands.get(name)) is not None and band[0] and name not in waiting
     }
+
+
+def _waits_for_data(variant: VariantResult) -> bool:
+    """Whether its steps wait for data: by what the GPU is idle meanwhile or, where no trace says that, by all of it."""
+    wait = variant.input
+    if wait is None or wait.wait_ms is None or wait.step_ms is None:
+        return False
+    return (wait.wait_ms / wait.step_ms if wait.share is None else wait.share) >= MODERATE_SHARE
 
 
 def _title(gpu: str, ratios: _Ratios) -> str:
@@ -95,7 +105,7 @@ def _table(study: Comparison, gpu: str, measured: _Ratios | None) -> tuple[Html,
     ]
     if measured is not None:
         ratios = {name: " to ".join(map(fmt.ratio, ends)) for name, ends in measured.items()}
-        figures[:0] = [Figure("Step time", study.medians_ms, "ms"), Figure("Measured / estimated", ratios, absent="")]
+        figures[:0] = [Figure("Step time", study.step_times_ms, "ms"), Figure("Measured / estimated", ratios, absent="")]
     reasons = [f"`{v.name}`: {one.reason}" for v, one in estimates.values() if one.reason]
     return figures_table("Variant", {name: breakable(name) for name in estimates}, figures, look="result"), reasons
 

@@ -10,7 +10,7 @@ from steptrace.documents.finding import ANSWER, Finding
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.findings.estimated import leads
 from steptrace.findings.verdict import verdict_of
-from steptrace.limits import SLOW_PROFILE
+from steptrace.limits import LONG_STEPS, SLOW_PROFILE
 from steptrace.report.draw.cells import Scale, interval_cell, parts_cell, time_axis
 from steptrace.report.draw.names import Part
 from steptrace.report.page.findings import ABOUT_THE_METHOD, findings, first_steps
@@ -96,23 +96,23 @@ def all_findings(study: Comparison) -> Html:
     return Html(beyond + folded(title, Explained(findings(on_cpu))).html)
 
 
-def _scale(shown: Sequence[VariantResult], medians: Mapping[str, float]) -> Scale | None:
+def _scale(shown: Sequence[VariantResult], step_times: Mapping[str, float]) -> Scale | None:
     """The scale of the step times shown; intervals too wide to say anything do not stretch it."""
     values = []
     for variant in shown:
         times = variant.step_ms
-        if times is not None and times.median > 0:
-            ends = against_baseline(variant, medians)
-            values += [times.median, *(() if ends is None or fmt.is_too_wide(*ends) else ends)]
+        if times is not None and times.value > 0:
+            ends = against_baseline(variant, step_times)
+            values += [times.value, *(() if ends is None or fmt.is_too_wide(*ends) else ends)]
     return Scale.of(values) if values else None
 
 
-def against_baseline(variant: VariantResult, medians: Mapping[str, float]) -> tuple[float, float] | None:
+def against_baseline(variant: VariantResult, step_times: Mapping[str, float]) -> tuple[float, float] | None:
     """The interval of a variant's step time by that of its ratio, in ms: it excludes the baseline where a claim holds.
 
     The interval of the step time alone also holds what differs from run to run for all variants alike.
     """
-    ratio, baseline = variant.ratio, medians.get(variant.baseline)
+    ratio, baseline = variant.ratio, step_times.get(variant.baseline)
     if variant.is_baseline or ratio is None or baseline is None or not ratio.low or not ratio.high:
         return None
     return baseline / ratio.high, baseline / ratio.low
@@ -120,12 +120,13 @@ def against_baseline(variant: VariantResult, medians: Mapping[str, float]) -> tu
 
 def _table(study: Comparison, shown: Sequence[VariantResult], parts: Mapping[str, Sequence[Part]]) -> Html:
     """Each variant's step time, on the scale of all, its verdict, its syncs, and where its profiled step goes."""
-    medians = study.medians_ms
-    scale = _scale(shown, medians)
+    step_times = study.step_times_ms
+    scale = _scale(shown, step_times)
     axis, words = ("", "") if scale is None else time_axis(scale)
     traced = study.sync_counts[0] == "measured"
     of_gpu = any(variant.kernels_per_step is not None for variant in study.variants)
     launched = next(f for f in STEP_FIGURES if f.name == ("kernels_per_step" if of_gpu else "operators_per_step"))
+    of_means = any(variant.step_ms is not None and variant.step_ms.statistic == "mean" for variant in shown)
     interval = f"Step time with {fmt.setting(study.method.confidence)} interval"
 
     def figure(heading: str, of: Callable[[VariantResult], str | float | None], look: str, **more: str) -> Figure:
@@ -136,10 +137,10 @@ def _table(study: Comparison, shown: Sequence[VariantResult], parts: Mapping[str
         "Variant",
         {v.name: _LINK.format(anchor(v), breakable(v.name)) for v in shown},
         [
-            figure("Step time", lambda v: None if v.median_ms is None else fmt.duration_ms(v.median_ms), "time"),
+            figure("Mean step time" if of_means else "Step time", _step_time, "time", label="Step time"),
             figure(
                 f"{interval}, {words}; line: the baseline" if words else interval,
-                lambda v: None if scale is None else _drawn(v, scale, medians),
+                lambda v: None if scale is None else _drawn(v, scale, step_times),
                 "drawn",
                 foot=axis,
             ),
@@ -163,14 +164,24 @@ def _table(study: Comparison, shown: Sequence[VariantResult], parts: Mapping[str
     )
 
 
-def _drawn(variant: VariantResult, scale: Scale, medians: Mapping[str, float]) -> str:
-    if variant.median_ms is None:
+def _step_time(variant: VariantResult) -> str | None:
+    """Its step time; where that is a mean of steps of which some are long, the median as well."""
+    times = variant.step_ms
+    if times is None:
+        return None
+    is_far = times.statistic == "mean" and times.mean > LONG_STEPS * times.median
+    note = _NOTE.format(f"median {fmt.duration_ms(times.median)}", "") if is_far else ""
+    return Html(fmt.duration_ms(times.value)) + note
+
+
+def _drawn(variant: VariantResult, scale: Scale, step_times: Mapping[str, float]) -> str:
+    if variant.step_time_ms is None:
         return ""
     look = "base" if variant.is_baseline else variant.verdict or "none"
     words = "the baseline" if look == "base" else verdict_words(variant)
-    alt = f"{variant.name}: {fmt.duration_ms(variant.median_ms)}, {words}"
-    ends = against_baseline(variant, medians)
-    return interval_cell(scale, variant.median_ms, ends, medians.get(variant.baseline), look, alt)
+    alt = f"{variant.name}: {fmt.duration_ms(variant.step_time_ms)}, {words}"
+    ends = against_baseline(variant, step_times)
+    return interval_cell(scale, variant.step_time_ms, ends, step_times.get(variant.baseline), look, alt)
 
 
 def _verdict(variant: VariantResult) -> str | None:

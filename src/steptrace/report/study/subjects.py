@@ -148,7 +148,7 @@ def _difference(rows: Sequence[_Row], variants: int) -> float:
 def _kernels_saved(study: Comparison) -> str:
     """Which of the baseline's kernels the variant with the least step time does not run; empty without any."""
     baseline = study.variant(study.baseline)
-    best = min(study.measured, key=lambda variant: study.medians_ms[variant.name], default=None)
+    best = min(study.measured, key=lambda variant: study.step_times_ms[variant.name], default=None)
     if baseline is None or best is None or baseline.trace is None or best.trace is None:
         return ""
     others = by_key(best.trace.kernels)

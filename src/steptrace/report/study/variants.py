@@ -73,7 +73,7 @@ def _figures(study: Comparison) -> list[Figure]:
     several = len({v.baseline for v in study.variants}) > 1
     return [
         figure("Baseline", lambda v: v.baseline if several else None),
-        Figure("Step time", {name: of.median for name, of in times.items()}, "ms"),
+        Figure("Step time", {name: of.value for name, of in times.items()}, "ms"),
         Figure(interval, {name: fmt.step_time(of.median, of.low, of.high)[1] for name, of in times.items()}),
         Figure("p95", {name: of.p95 for name, of in times.items()}, "ms"),
         figure("Samples", lambda v: v.samples_per_step if samples_differ else None),
