@@ -38,4 +38,5 @@ rule all:
         "reports/index.html",
         expand("results/traces/{trace}/summary.json", trace=TRACES),
         "results/verdict.json",
+        "results/summary.md",
         "results/.cache/passed",

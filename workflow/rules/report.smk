@@ -82,7 +82,8 @@ rule verdict:
         traces=expand("results/traces/{trace}/summary.json", trace=TRACES),
         baselines=BASELINES,
     output:
-        "results/verdict.json",
+        verdict="results/verdict.json",
+        summary="results/summary.md",  # for a pull request's comment
     log:
         "results/verdict.log",
     params:
@@ -91,7 +92,7 @@ rule verdict:
     shell:
         """
         "$STEPTRACE_PYTHON" -m steptrace.workflow.verdict write {input.comparisons} \
-            --gates {params.gates:q} --out {output} 2>&1 | tee {log}
+            --gates {params.gates:q} --out {output.verdict} --summary {output.summary} 2>&1 | tee {log}
         """
 
 
