@@ -56,6 +56,20 @@ for _ in range(5):
         steptrace.step()
 """
 
+#: It breaks steptrace's hooks at its sixth step.
+BREAKS_STEPTRACE = """
+import torch
+import steptrace.launch.hooks
+weight = torch.zeros(3, requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for step in range(50):
+    if step == 6:
+        steptrace.launch.hooks._is_loss = None
+    optimizer.zero_grad()
+    weight.square().sum().backward()
+    optimizer.step()
+"""
+
 
 def test_a_program_leaves_what_a_run_of_ours_leaves(tmp_path: Path, capfd) -> None:
     out = tmp_path / "out"
@@ -200,6 +214,18 @@ def test_a_program_that_ends_early_is_reported_with_what_was_timed(tmp_path: Pat
     assert "the program ended after 3 timed steps, with exit code 1" in capfd.readouterr().err
     assert main(["run", *options, "--", sys.executable, str(FORMS), "loader", "0"]) == 2
     assert "no training step was seen" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("options", "exit_code"), [(["--warmup", "2"], 1), (["--warmup", "9"], 2), (["--capture"], 1)])
+def test_a_fault_of_steptrace_that_ends_a_program_is_reported_as_one(
+    tmp_path: Path, capfd, options: list[str], exit_code: int
+) -> None:
+    (tmp_path / "train.py").write_text(BREAKS_STEPTRACE)
+    out = ["--out", str(tmp_path / "out")]
+    assert main(["run", *options, *out, "--", sys.executable, str(tmp_path / "train.py")]) == exit_code
+    errors = capfd.readouterr().err
+    assert "this is a fault of steptrace, not of the program; please report: steptrace " in errors
+    assert re.search(r"TypeError: 'NoneType' object is not callable, at .*train\.py:10, hooks\.py:\d+$", errors, re.M)
 
 
 def test_a_folder_of_somebody_else_is_not_emptied(tmp_path: Path, capfd) -> None:

@@ -95,6 +95,40 @@ def test_a_gradient_taken_by_hand_is_of_the_backward_pass_as_in_a_trace():
     assert (phases["aten::sum"], phases["aten::expand"]) == (None, "backward")
 
 
+def test_operators_have_the_same_names_in_inference_mode():
+    layers = torch.nn.ModuleList([torch.nn.Linear(3, 4), torch.nn.LSTM(4, 5)])
+
+    def watched(*, inference):
+        with torch.no_grad(), torch.inference_mode(inference), OpLineRecorder() as recorder:
+            x = torch.ones(2, 3)
+            for layer in layers:
+                x = layer(x)
+            x[0].mean().to(torch.float64).item()
+            torch.ops.aten.silu_backward(torch.ones(2), torch.ones(2))  # composite, with a kernel of its own
+        detaching = "aten::detach"  # autograd's own
+        return [(row["op"], row["line"]) for row in recorder.rows() if row["op"] != detaching]
+
+    plain = watched(inference=False)
+    assert {"aten::_local_scalar_dense", "aten::_to_copy", "aten::silu_backward"} < {op for op, _ in plain}
+    assert watched(inference=True) == plain
+
+
+def test_a_tensor_of_a_subclass_gets_the_operator_that_is_called():
+    called = []
+
+    class Logged(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            called.append(func._schema.name)
+            return super().__torch_dispatch__(func, types, args, kwargs)
+
+    with torch.inference_mode():
+        x = torch.ones(2).as_subclass(Logged)
+        with OpLineRecorder():
+            x.to(torch.float64)
+    assert "aten::to" in called
+
+
 def test_operators_of_the_pipeline_and_of_pytorch_alone_have_no_line(recorded):
     lines, _, _ = recorded
     assert lines[lines.phase == "optimizer"].file.isna().all()

@@ -26,7 +26,7 @@ from steptrace.documents.estimate import Estimate
 from steptrace.errors import LaunchError, SteptraceError
 from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.launch.settings import LaunchSettings
-from steptrace.launch.start import Streams, launch, require_steps
+from steptrace.launch.start import Launched, Streams, ended, fault, launch, require_steps
 
 #: The program ended by itself before all of its steps were measured.
 EXIT_ENDED_EARLY: Final = 1
@@ -80,6 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     _remove_earlier(out)
     run_dir = out / "run0"
     measured = Measured(launched, write_results(launched, run_dir, Named(), program), run_dir)
+    _warn_of_fault(launched)
     shutil.rmtree(settings.out)
     on_gpu = measured.record.device == "cuda"
     wanted = (bool(gpus) or not (on_gpu or arguments.no_predict)) and not launched.failed
@@ -112,9 +113,15 @@ def _run_capturable(arguments: argparse.Namespace) -> int:
         launched = launch(arguments.program, settings)
         try:
             require_steps(launched)
+            _warn_of_fault(launched)
         except LaunchError as error:
             warn(f"the program could not be captured: {error}")
     return launched.exit_code if launched.exit_code >= 0 else 128 - launched.exit_code
+
+
+def _warn_of_fault(launched: Launched) -> None:
+    if (report := fault(launched)) is not None:
+        warn(f"{ended(launched)}: {report}")
 
 
 @dataclass(frozen=True)

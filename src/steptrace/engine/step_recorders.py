@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, partial, wraps
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -25,6 +25,9 @@ from steptrace.engine.call_site import Site, calling_site, frames_from, program_
 COMPILED = "operators in code from torch.compile, and those after it, have no source line"
 #: PyTorch's name of the function that runs a backward pass.
 _ENGINE = "_engine_run_backward"
+#: The dispatch key of operators that are made of others, and those of kernels for a device.
+_COMPOSITE: Final = torch._C.DispatchKey.CompositeImplicitAutograd
+_OF_A_DEVICE: Final = ("CPU", "CUDA")
 #: Calls that wait and are no operators: owner, name, and what a trace calls them.
 _WAITS: Final = (
     (torch.cuda, "synchronize", "cudaDeviceSynchronize"),
@@ -98,6 +101,10 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._labels.append(args[0])
         elif name.startswith("profiler::_record_function_exit"):
             self._labels.pop()
+        elif not types and _arrives_whole(func):  # a tensor's subclass may expect the whole one
+            with _Insides(self):
+                # Not `decompose`: of some it takes an implementation in Python that makes them of others.
+                return func._op_dk(_COMPOSITE, *args, **(kwargs or {}))
         else:
             labels = self._labels
             phase = "backward" if torch._C._current_autograd_node() is not None else labels[0] if labels else None
@@ -148,8 +155,30 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return sites
 
 
+class _Insides(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Shows a recorder the operators that another one is made of."""
+
+    def __init__(self, recorder: OpLineRecorder) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._recorder = recorder
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._recorder.__torch_dispatch__(func, types, args, kwargs)
+
+
+@cache
+def _arrives_whole(func: Any) -> bool:
+    """Whether a mode sees the operator in inference mode only, and otherwise those that it is made of.
+
+    One function may ask for a value of an inference tensor and for one of another (`aten::item`, or what lies within):
+    recorded under two names, they could not be matched with a trace, which has both operators of both.
+    """
+    has_kernel = partial(torch._C._dispatch_has_kernel_for_dispatch_key, func.name())
+    return has_kernel(_COMPOSITE) and not any(map(has_kernel, _OF_A_DEVICE))
+
+
 def _sites(frames: Iterable[Site]) -> _Sites:
-    stack = list(frames)
+    stack = [frame for frame in frames if frame.file != __file__]  # `_Insides` stands between operators
     site = calling_site(stack)
     return site, program_site(stack, site)
 

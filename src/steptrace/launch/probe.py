@@ -18,11 +18,12 @@ from typing import Any, Final
 
 import steptrace
 from steptrace.engine.device import process_record
+from steptrace.engine.fault import hook_fault
 from steptrace.engine.measure import Phases
 from steptrace.engine.steps import Step, StepFinder
 from steptrace.files import write_bytes
 from steptrace.launch.hooks import Hooks
-from steptrace.launch.settings import PROGRESS, LaunchSettings, rank_file
+from steptrace.launch.settings import FAULT, PROGRESS, LaunchSettings, rank_file
 from steptrace.rank import this_rank
 
 #: Seconds between two updates of the progress.
@@ -62,6 +63,7 @@ class Probe:
         self._phases = self._make_phases(self)
         next(self._phases)
         atexit.register(self._program_ends)
+        atexit.register(self._look_at_error)
         os.register_at_fork(after_in_child=self._forked)
         steptrace.on_step = self.finder.step_marked
 
@@ -139,6 +141,12 @@ class Probe:
         with suppress(OSError):
             write_bytes(Path(self.settings.out) / PROGRESS, line.encode())
         return True
+
+    def _look_at_error(self) -> None:
+        """Tell the launcher of an error of steptrace's own that has ended the program."""
+        error: BaseException | None = getattr(sys, "last_value", None)
+        if error is not None and (report := hook_fault(error)) is not None:
+            self.mark(FAULT, report)
 
     def mark(self, what: str, text: str = "") -> None:
         """Write a file of this name for the launcher."""

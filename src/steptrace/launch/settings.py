@@ -10,7 +10,7 @@ VARIABLE: Final = "STEPTRACE_LAUNCH"
 OVER: Final = "over"
 #: The file with the program's progress: `warm-up 10/10, timed 12/30`.
 PROGRESS: Final = "progress"
-#: The file with the report of a bug in the prediction that made a program fail.
+#: The file with the report of a bug in steptrace that made a program fail.
 FAULT: Final = "fault"
 
 Mode = Literal["measure", "predict", "outputs", "capture"]

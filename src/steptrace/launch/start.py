@@ -167,10 +167,14 @@ def require_steps(launched: Launched) -> None:
 
 
 def why(launched: Launched) -> str:
-    """Where to look for the cause of a failure; for a bug in the prediction, what to report."""
-    if files := sorted(launched.out.glob(f"{FAULT}.*")):
-        return files[0].read_text(encoding="utf-8")
-    return _ITS_OUTPUT + (_ON_CPU if launched.predicted else "")
+    """Where to look for the cause of a failure; for a bug in steptrace, what to report."""
+    return fault(launched) or (_ITS_OUTPUT + (_ON_CPU if launched.predicted else ""))
+
+
+def fault(launched: Launched) -> str | None:
+    """What to report where steptrace has made the program fail; None where it has not."""
+    files = sorted(launched.out.glob(f"{FAULT}.*"))
+    return files[0].read_text(encoding="utf-8") if files else None
 
 
 def ended(launched: Launched) -> str:

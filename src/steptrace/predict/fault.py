@@ -2,9 +2,8 @@
 
 import inspect
 import linecache
-import sysconfig
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -13,14 +12,10 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from steptrace import __version__
+from steptrace.engine.fault import outside_pytorch, report
 from steptrace.predict.tensor import VirtualTensor
 
 _OURS: Final = f"{Path(__file__).parent}/"
-_TORCH: Final = f"{Path(torch.__file__).parent}/"
-_PYTHON: Final = f"{sysconfig.get_path('stdlib')}/"
-#: Frames of a report.
-_FRAMES: Final = 4
 #: Functions that call one of PyTorch's for the program, with `func` (or its `overload`), `args` and `kwargs`
 #: among their variables.
 _CALLS: Final = ("run", "__torch_function__")
@@ -32,7 +27,7 @@ def fault_report(error: BaseException) -> str | None:
     It is steptrace's fault if its frame is the innermost one outside of PyTorch, unless it raises there what CUDA would
     raise, or calls for the program what fails on plain CPU tensors as well.
     """
-    frames = _outside_pytorch(error)
+    frames = outside_pytorch(error)
     if not frames or not _file(frames[-1][0]).startswith(_OURS):
         return None
     *_, (last, _) = traceback.walk_tb(error.__traceback__)
@@ -45,21 +40,7 @@ def fault_report(error: BaseException) -> str | None:
     if call is not None and _fails_on_cpu(call["func"], call["args"], call["kwargs"], type(error)):
         return None
     operator = "" if call is None else f", operator {getattr(call['func'], '__name__', call['func'])}"
-    last_ones = ", ".join(f"{Path(_file(frame)).name}:{number}" for frame, number in frames[-_FRAMES:])
-    return (
-        f"this is a fault of steptrace, not of the program; please report: steptrace {__version__}, torch "
-        f"{torch.__version__}{operator}, {type(error).__name__}: {error}, at {last_ones}"
-    )
-
-
-def _outside_pytorch(error: BaseException) -> Sequence[tuple[FrameType, int]]:
-    """An error's frames that are neither PyTorch's nor Python's own, with their lines: who has called those decides."""
-    stack = traceback.walk_tb(error.__traceback__)
-    return [(frame, line) for frame, line in stack if not _looked_past(_file(frame))]
-
-
-def _looked_past(file: str) -> bool:
-    return file.startswith((_TORCH, "<frozen ")) or (file.startswith(_PYTHON) and "/site-packages/" not in file)
+    return report(error, frames, operator)
 
 
 def _file(frame: FrameType) -> str:
