@@ -1,6 +1,7 @@
 """Usual and long steps before a trace, with their share of the time and their syncs."""
 
 import pytest
+from msgspec import structs
 
 from steptrace.analysis.step_kinds import mean_ns, step_kinds
 from steptrace.documents.run import Unprofiled
@@ -18,9 +19,29 @@ def test_long_steps_have_their_period_share_and_syncs() -> None:
     kinds = step_kinds(unprofiled, [12 * MS, 80 * MS, 11 * MS], [3, 9, 3])
     assert kinds == (
         StepKind("usual", steps=6, of=8, median_ns=10 * MS, share=0.3, comes="mostly", syncs=3.0),
-        StepKind("long", steps=2, of=8, median_ns=70 * MS, share=0.7, comes="every 4 steps", syncs=9.0),
+        StepKind("other", steps=2, of=8, median_ns=70 * MS, share=0.7, comes="every 4 steps", syncs=9.0),
     )
     assert mean_ns(unprofiled) == 25 * MS
+
+
+def test_kinds_by_operators_take_the_syncs_of_steps_at_their_distance() -> None:
+    unprofiled = structs.replace(timed(*[10] * 6), operators=(21, 21, 37, 21, 21, 37), until_recorded=4)
+    kinds = step_kinds(unprofiled, [12 * MS, 12 * MS, 12 * MS], [0, 1, 0])
+    assert [(kind.kind, kind.comes, kind.syncs) for kind in kinds] == [
+        ("usual", "mostly", 0.0),
+        ("other", "every 3 steps", 1.0),
+    ]
+
+
+def test_each_of_three_kinds_takes_the_syncs_of_its_steps() -> None:
+    ran = [900 if number % 12 == 0 else 90 if number % 4 == 0 else 9 for number in range(24)]
+    unprofiled = structs.replace(timed(*[10] * 16), operators=tuple(ran), until_recorded=4)  # the steps 44 to 48
+    kinds = step_kinds(unprofiled, [10 * MS] * 5, [1, 0, 0, 0, 7])
+    assert [(kind.kind, kind.comes, kind.steps, kind.syncs) for kind in kinds] == [
+        ("usual", "mostly", 12, 0.0),
+        ("other", "every 4 steps", 2, 1.0),
+        ("other 2", "every 12 steps", 2, 7.0),
+    ]
 
 
 def test_a_kind_that_no_profiled_step_is_of_has_no_count() -> None:

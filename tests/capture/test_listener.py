@@ -248,10 +248,10 @@ def test_a_recording_needs_torch_and_the_standard_library_only(tmp_path):
     script = (
         "import sys\n"
         "for name in ('msgspec', 'psutil', 'pandas', 'pyarrow', 'hydra'): sys.modules[name] = None\n"
-        "from steptrace.engine.recording import Recording, Request, Settings\n"
+        "from steptrace.engine.recording import Before, Recording, Request, Settings\n"
         "assert 'torch' not in sys.modules\n"
         f"request = Request('1', {str(tmp_path)!r}, Settings(steps=2, warmup=1))\n"
-        "recording = Recording(request, lambda: [5, 7, 6])\n"
+        "recording = Recording(request, lambda: Before([5, 7, 6]))\n"
         "import torch\n"
         "for number in range(4):\n"
         "    recording.step(number)\n"

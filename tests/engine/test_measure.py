@@ -102,11 +102,26 @@ def test_the_profiled_window_takes_one_of_the_long_steps_that_come_regularly(tmp
 
     window = Settings(steps=2, warmup=1, stacks=False, shapes=False, memory=False)
     made = measurement(tmp_path, 4, 12, window, progress=lambda phase, *_: skipped.append(phase == "skipped"))
-    assert go_through(made, make_step) == 4 + 12 + 1 + 3 + 5  # with one step to wait, and five watched
+    assert go_through(made, make_step) == 4 + 12 + 1 + 3 + 5
     assert any(skipped)
     assert [row["step_ns"] for row in made.record["rows"] if row["phase"] == "profiled"] == [20, 600]
     ops = [(row["step"], row["op"]) for row in json.loads((tmp_path / "op_lines.json").read_bytes())]
     assert [(0, "aten::cos") in ops, (1, "aten::sin") in ops, {step for step, _ in ops}] == [True, True, {0, 1}]
+
+
+def test_operators_of_a_program_s_warm_up_are_counted_but_those_of_its_first_steps(tmp_path):
+    def make_step(number):
+        return Step(1, losses=[torch.ones(2).add(1).sum() if number % 2 else torch.ones(2).sum()])
+
+    made = measurement(tmp_path, 8, 3)
+    go_through(made, make_step)
+    few, more = sorted(set(made.record["operators"]))
+    assert made.record["operators"] == [few, more, few, more, few]
+    assert not torch.autograd._profiler_enabled()
+    made = measurement(tmp_path, 8, 3)
+    with torch.profiler.profile():  # the program's own
+        go_through(made, make_step)
+    assert made.record["operators"] == []
 
 
 @pytest.mark.parametrize(("graphs", "warning"), [(0, []), (1, ["1 graph"]), (2, ["2 graphs"])])

@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -267,10 +268,10 @@ def test_a_program_of_anybody_s_can_be_captured_while_it_runs(tmp_path: Path) ->
     assert not list((tmp_path / "user" / "capture").iterdir())
 
 
-def measured(*steps_ns: int) -> Measured:
+def measured(*steps_ns: int, operators: Sequence[int] = ()) -> Measured:
     row = {"phase": "timed", "wait_ns": 0, "batches": 0, "backwards": 1, "samples": 0}
     rows = [row | {"step_ns": ns} for ns in steps_ns]
-    rank = {"state": "complete", "optimizers": [("SGD", 12)], "rows": rows}
+    rank = {"state": "complete", "optimizers": [("SGD", 12)], "rows": rows, "operators": list(operators)}
     launched = Launched(0, None, (rank,), Path("probe"), started=1, failures=())
     return Measured(launched, fill(RunRecord, {"world_size": 1}), Path("run0"))
 
@@ -287,18 +288,22 @@ def test_long_steps_are_printed_with_their_period_and_their_share_of_the_time() 
     assert timing(measured(*irregular))[3] == "    the long steps come irregularly"
 
 
-def test_steps_that_are_alike_say_how_many_would_show_more() -> None:
-    assert timing(measured(*[20_000_000] * 10))[1] == (
-        "    none of 10 steps stands out; --steps 40 shows what comes less often"
-    )
+def test_a_step_of_the_warm_up_that_was_seen_once_asks_for_a_longer_warm_up() -> None:
+    lines = timing(measured(*[20_000_000] * 10, operators=[40, 40, 40, 1200, 40, 40]))
+    once = "one of the last 6 warm-up steps runs 1,200 operators instead of 40"
+    assert f"    {once}: --warmup 24 shows how often that comes" in lines
+    alike = timing(measured(*[20_000_000] * 10, operators=[40] * 6))
+    assert not [line for line in alike if "--warmup" in line]
+    assert "    none of 10 steps stands out; --steps 40 shows what comes less often" in alike
 
 
-def test_a_kind_of_steps_has_its_syncs_and_times_on_one_line() -> None:
-    kinds = [{"kind": "usual", "syncs": 11}, {"kind": "long", "syncs": 786}]
+def test_a_kind_of_steps_has_its_syncs_operators_and_times_on_one_line() -> None:
+    one = measured(*[20_000_000] * 10, operators=[40, 1200] * 3)
+    kinds = [{"kind": "usual", "syncs": 11}, {"kind": "other", "syncs": 786}]
     summary = fill(Summary, {"traces": [{"step_kinds": kinds}]})
-    assert timing(measured(*([20_000_000] * 4 + [600_000_000]) * 2), summary)[1:3] == [
-        "    8 of 10 steps: 11 syncs, median 20.0 ms, 12 % of the time",
-        "    2 of 10 steps (one every 5): 786 syncs, median 600 ms, 88 % of the time",
+    assert timing(one, summary)[1:3] == [
+        "    5 of 10 steps: 11 syncs, 40 operators, median 20.0 ms, 50 % of the time",
+        "    5 of 10 steps (one every 2): 786 syncs, 1,200 operators, median 20.0 ms, 50 % of the time",
     ]
 
 

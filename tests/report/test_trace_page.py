@@ -145,7 +145,7 @@ def test_kinds_of_steps_stand_on_the_page_with_mean_and_median(tmp_path: Path) -
         "syncs": 11,
     }
     long = {
-        "kind": "long",
+        "kind": "other",
         "steps": 1,
         "of": 16,
         "median_ns": 710_000_000,
@@ -157,7 +157,7 @@ def test_kinds_of_steps_stand_on_the_page_with_mean_and_median(tmp_path: Path) -
     words = text_of(written(tmp_path, trace(step_kinds=[usual, long], **times)))
     assert "Unprofiled step, median 12.0 ms Unprofiled step, mean 55.6 ms" in words
     assert "usual 15 16 12.0 ms 20 % mostly 11" in words
-    assert "long 1 16 710 ms 80 % once not measured" in words
+    assert "other 1 16 710 ms 80 % once not measured" in words
     assert "Unprofiled step, mean" not in text_of(written(tmp_path, trace(**times)))
 
 

@@ -2,37 +2,40 @@
 
 import statistics
 from collections.abc import Sequence
-from typing import Final
 
 from steptrace.documents.run import Unprofiled
 from steptrace.documents.step_kinds import StepKind
-from steptrace.engine.kinds import Kind, kinds_of, nearest
-
-_NAMES: Final = ("usual", "long")
+from steptrace.engine.kinds import Kind, kind_after, kinds_of, nearest, per_step
 
 
 def step_kinds(
     unprofiled: Unprofiled | None, profiled_ns: Sequence[int], syncs: Sequence[int] | None
 ) -> tuple[StepKind, ...]:
-    """Usual and long steps; none where all are alike.
+    """Usual and other steps; none where all are alike.
 
     Args:
         unprofiled: the times of the steps before the trace, None where none were timed.
         profiled_ns: the times of the steps in it.
-        syncs: how many each of these made; None where that was not measured. A kind has the median of its steps.
+        syncs: how many each of these made; None where that was not measured.
     """
-    kinds = () if unprofiled is None else kinds_of(unprofiled.step_ns)
-    if len(kinds) < len(_NAMES):
+    kinds = () if unprofiled is None else kinds_of(unprofiled.step_ns, unprofiled.operators)
+    if unprofiled is None or not kinds[1:]:
         return ()
     counts: tuple[float | None, ...] = (None,) * len(kinds)
     if syncs is not None:
+        passed = unprofiled.until_recorded
         of_kind = nearest(kinds, profiled_ns)
-        by_kind = [[n for n, k in zip(syncs, of_kind, strict=True) if k == kind] for kind in range(len(kinds))]
-        counts = tuple(float(statistics.median(own)) if own else None for own in by_kind)
+        if passed is not None and all(kind.every is not None for kind in kinds[1:]):
+            of_kind = [kind_after(kinds, passed + number) for number in range(len(profiled_ns))]
+        counts = per_step(kinds, of_kind, syncs)
     return tuple(
         StepKind(name, kind.steps, kind.of, round(kind.typical), kind.share, _comes(kind), count)
-        for name, kind, count in zip(_NAMES, kinds, counts, strict=True)
+        for name, kind, count in zip(_names(len(kinds)), kinds, counts, strict=True)
     )
+
+
+def _names(kinds: int) -> list[str]:
+    return ["usual", "other", *(f"other {number}" for number in range(2, kinds))][:kinds]
 
 
 def _comes(kind: Kind) -> str:

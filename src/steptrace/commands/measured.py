@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from steptrace import format as fmt
-from steptrace.engine.kinds import DIFFERENT, Kind, kinds_of, to_show_period
+from steptrace.engine.kinds import DIFFERENT, Kind, kinds_of, to_show_period, unusual
 from steptrace.launch.start import Launched
 
 if TYPE_CHECKING:
@@ -92,19 +92,20 @@ def timing(measured: Measured, summary: "Summary | None" = None) -> list[str]:
 
 def kinds_of_steps(one: Measured) -> tuple[Kind, ...]:
     """The kinds of the first rank's timed steps."""
-    return kinds_of([row["step_ns"] for row in one.launched.ranks[0]["rows"] if row["phase"] == "timed"])
+    rank = one.launched.ranks[0]
+    return kinds_of([row["step_ns"] for row in rank["rows"] if row["phase"] == "timed"], rank.get("operators") or ())
 
 
 def _kinds(one: Measured, syncs: Sequence[float | None]) -> list[str]:
     """A line for each kind of steps, and how to see more of them; `syncs`: each kind's, where they were measured."""
-    kinds = kinds_of_steps(one)
+    kinds, operators = kinds_of_steps(one), one.launched.ranks[0].get("operators") or []
     if len(kinds) < _SEVERAL:
-        of = kinds[0].of
-        return [f"    none of {of} steps stands out; --steps {to_show_period(of)} shows what comes less often"]
+        return [f"    {_alike(kinds[0].of, operators)}"]
     of_kinds = syncs if len(syncs) == len(kinds) else [None] * len(kinds)
     lines = [
         f"    {kind.steps} of {kind.of} steps{'' if kind.every is None else f' (one every {kind.every})'}: "
         + ("" if count is None else f"{fmt.plural(count, 'sync')}, ")
+        + ("" if kind.operators is None else f"{fmt.plural(round(kind.operators), 'operator')}, ")
         + f"median {fmt.duration_ns(kind.typical)}, {fmt.share(kind.share)} of the time"
         for kind, count in zip(kinds, of_kinds, strict=True)
     ]
@@ -113,6 +114,16 @@ def _kinds(one: Measured, syncs: Sequence[float | None]) -> list[str]:
         once = f"    only one long step was seen: --steps {to_show_period(kinds[-1].of)} shows how often it comes"
         lines.append(once if kinds[-1].steps == 1 else irregular)
     return lines
+
+
+def _alike(steps: int, operators: Sequence[int]) -> str:
+    """What more steps would show where those that were timed are alike, by them and by operators before them."""
+    others = [operators[number] for number in unusual(operators)]
+    if len(others) == 1:
+        usual = fmt.count(statistics.mode(operators))
+        once = f"one of the last {len(operators)} warm-up steps runs {others[0]:,} operators instead of {usual}"
+        return f"{once}: --warmup {to_show_period(len(operators))} shows how often that comes"
+    return f"none of {steps} steps stands out; --steps {to_show_period(steps)} shows what comes less often"
 
 
 def of_traces(summary: "Summary", *, on_gpu: bool, command: Sequence[str]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from steptrace import format as fmt
 from steptrace.commands.output import columns
 from steptrace.documents.syncs import predicted_site
-from steptrace.engine.kinds import counts_in_words, to_show_period, unusual
+from steptrace.engine.kinds import counts_in_words, groups_by_count, to_show_period
 
 #: A warm-up step with so many times the syncs of the others does something else.
 _MANY_TIMES: Final = 10
@@ -54,7 +54,7 @@ def kind_lines(steps: Sequence[int], warmup: Sequence[int]) -> list[str]:
         return []
     words, more = counts_in_words(steps), to_show_period(len(warmup) + len(steps))
     lines = [f"  {words}"] if words else []
-    if len(unusual(steps)) == 1:
+    if words and min(map(len, groups_by_count(steps))) == 1:
         lines.append(f"  only one such step was seen: --steps {to_show_period(len(steps))} shows how often it comes")
     if warmup and max(warmup) > _MANY_TIMES * max(1, *steps):  # else it is what a start costs
         often = f"--steps {more} shows whether that comes back"

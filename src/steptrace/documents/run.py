@@ -140,12 +140,18 @@ _END: Final = ".json.gz"
 
 
 class Unprofiled(msgspec.Struct, frozen=True):
-    """The unprofiled steps before a trace, in ns, and the machine's load average with its number of CPUs."""
+    """The unprofiled steps before a trace, in ns, and the machine's load average with its number of CPUs.
+
+    `operators` are those of each of the steps just before them, where they were counted; `until_recorded` is how many
+    steps lie between them and the first recorded one.
+    """
 
     median_ns: int
     step_ns: list[int]
     load_average: float
     cpus: int
+    operators: tuple[int, ...] = ()
+    until_recorded: int | None = None
 
 
 class Capture(msgspec.Struct, frozen=True):

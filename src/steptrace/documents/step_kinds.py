@@ -13,7 +13,8 @@ class StepKind(Document, frozen=True):
         str,
         key(
             "Kind of step",
-            "`long`: at least twice the median time, where such steps lift the mean by over a tenth.",
+            "`other`, `other 2`: more or fewer operators, every so many steps; else at least twice the median time, if "
+            "such steps lift the mean by over a tenth.",
         ),
     ]
     steps: Annotated[int, column("Steps", "How many of the timed steps are of this kind.")]

@@ -1,4 +1,6 @@
-"""Usual steps and long ones: a validation, a rollout or a checkpoint makes some take several times as long as most.
+"""Steps grouped by what they do: a validation, a log or a rollout every n-th step makes steps of another kind.
+
+They are told apart by their operators, counted during the warm-up, and by their times.
 
 Needs nothing but the standard library: the engine groups steps while the program runs, the commands for their words.
 """
@@ -7,12 +9,14 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Final
 
 from steptrace import format as fmt
 
-#: A step that takes less than this many times the median is not long.
+#: The first steps of a program do more than others: what is compiled, tuned and allocated for good.
+FIRST_STEPS: Final = 3
+#: A step that takes less than this many times the median is no other kind.
 _FACTOR: Final = 2.0
 #: Mean and median that lie further apart stand side by side, and the kinds of steps with them.
 DIFFERENT: Final = 1.1
@@ -20,8 +24,12 @@ DIFFERENT: Final = 1.1
 _LEAST_TO_REPEAT: Final = 2
 #: Long steps that lie further apart than this part of all steps may be the machine's doing.
 _CHANCE: Final = 2 / 3
+#: Means that differ by less are the same figure.
+_ROUNDED: Final = 0.01
 #: How many times as many steps show how often something comes back that was seen once, or not at all.
 _MORE: Final = 4
+#: How many times the steps asked for are profiled at most.
+_MOST_PROFILED: Final = 2
 
 
 @dataclass(frozen=True)
@@ -31,10 +39,11 @@ class Kind:
     Attributes:
         steps: their number.
         of: of how many.
-        typical: the median of their times in nanoseconds.
-        share: their part of the time of all steps, 0 to 1.
+        typical: the median of their values: nanoseconds, or syncs.
+        share: their part of the sum of all values, 0 to 1.
         every: each how many-th step is one of them; None: not regularly, seen too rarely to say, or most steps are.
         next_in: how many steps come before the next one of a kind that comes regularly.
+        operators: how many operators they run; None where that is not known.
     """
 
     steps: int
@@ -43,28 +52,70 @@ class Kind:
     share: float
     every: int | None = None
     next_in: int | None = None
+    operators: float | None = None
 
 
-def kinds_of(steps_ns: Sequence[int]) -> tuple[Kind, ...]:
-    """The usual steps, then the long ones, which take over a tenth of the time; one kind alone where all are alike."""
-    long, of = long_steps(steps_ns), len(steps_ns)
+def kinds_of(steps_ns: Sequence[int], operators: Sequence[int] = ()) -> tuple[Kind, ...]:
+    """The usual steps, and the others of each kind; one kind alone where all are alike, none without steps.
+
+    Steps of one kind run as many operators, every so many steps. Those that are long among their like, and take over a
+    tenth of the time, are the last kind.
+
+    Args:
+        steps_ns: the times of the steps.
+        operators: how many operators each of the steps just before them ran; what comes back at one distance there goes
+            on so.
+    """
+    rhythms, of = _rhythms(operators), len(steps_ns)
+    by_rhythm = _by_rhythm(rhythms, range(len(operators), len(operators) + of))
+    long = [numbers[n] for numbers in by_rhythm.values() for n in long_steps([steps_ns[number] for number in numbers])]
     if sum(steps_ns[number] for number in long) <= (DIFFERENT - 1) * sum(steps_ns):
         long = []
-    every = period(long, of)
-    every = None if every is None or every > _CHANCE * of else every
+    ran = _by_rhythm(rhythms, range(len(operators)))
     kinds = []
-    if usual := [number for number in range(of) if number not in long]:
-        kinds.append(_kind(steps_ns, usual))
+    for rhythm, numbers in by_rhythm.items():
+        own = [number for number in numbers if number not in long]
+        every, at = rhythm or (None, 0)
+        next_in = None if every is None else (at - len(operators) - of) % every
+        count = statistics.median(operators[number] for number in ran[rhythm]) if rhythms and ran[rhythm] else None
+        kinds += [_kind(steps_ns, own, every, next_in, count)] if own else []
     if long:
-        kinds.append(_kind(steps_ns, long, every, None if every is None else long[-1] + every - of))
+        every = period(sorted(long), of)
+        every = None if every is None or every > _CHANCE * of else every
+        kinds.append(_kind(steps_ns, long, every, None if every is None else max(long) + every - of))
     return tuple(kinds)
 
 
-def _kind(
-    steps_ns: Sequence[int], numbers: Sequence[int], every: int | None = None, next_in: int | None = None
-) -> Kind:
-    own = [steps_ns[number] for number in numbers]
-    return Kind(len(own), len(steps_ns), statistics.median(own), sum(own) / sum(steps_ns), every, next_in)
+def _rhythms(operators: Sequence[int]) -> list[tuple[int, int]]:
+    """At which distances other numbers of operators than the usual come back, and with which step; longest first."""
+    others, of = unusual(operators), len(operators)
+    periods = [(period(numbers, of), numbers) for numbers in (others, *_alike(others, operators))]
+    return sorted({(every, numbers[-1] % every) for every, numbers in periods if every is not None}, reverse=True)
+
+
+def _alike(numbers: Sequence[int], counts: Sequence[int]) -> list[list[int]]:
+    """These steps by their counts, in groups; what differs by less than `DIFFERENT` times is the same."""
+    groups: list[list[int]] = []
+    for number in sorted(numbers, key=counts.__getitem__):
+        if groups and counts[number] <= DIFFERENT * counts[groups[-1][-1]]:
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+    return [sorted(group) for group in groups]
+
+
+def _by_rhythm(rhythms: Sequence[tuple[int, int]], steps: range) -> dict[tuple[int, int] | None, list[int]]:
+    """The steps that each rhythm falls on, counted from their first; None, which comes first: those of none."""
+    groups: dict[tuple[int, int] | None, list[int]] = {rhythm: [] for rhythm in (None, *reversed(rhythms))}
+    for number, step in enumerate(steps):
+        groups[next(((every, at) for every, at in rhythms if (step - at) % every == 0), None)].append(number)
+    return groups
+
+
+def unusual(counts: Sequence[int]) -> list[int]:
+    """The indices of the steps whose count is not the most frequent one; of equals the lower is that."""
+    usual = min(statistics.multimode(counts), default=None)
+    return [number for number, count in enumerate(counts) if count != usual]
 
 
 def long_steps(steps_ns: Sequence[int]) -> list[int]:
@@ -82,10 +133,104 @@ def long_steps(steps_ns: Sequence[int]) -> list[int]:
     return [number for number, step_ns in enumerate(steps_ns) if step_ns > least]
 
 
-def next_long(kinds: Sequence[Kind], passed: int) -> int | None:
-    """How many steps come before the next long one, once so many have passed; None where they come irregularly."""
-    regular = next((kind for kind in kinds if kind.every is not None), None)
-    return None if regular is None else ((regular.next_in or 0) - passed) % (regular.every or 1)
+def groups_by_count(counts: Sequence[int]) -> list[list[int]]:
+    """The indices of the steps with the usual count, and of the others by what is nearly the same, most first."""
+    others = unusual(counts)
+    usual = [number for number in range(len(counts)) if number not in others]
+    return [group for group in (usual, *sorted(_alike(others, counts), key=len, reverse=True)) if group]
+
+
+def counts_in_words(counts: Sequence[int]) -> str:
+    """How many steps make how many syncs; empty where all make the same, and without any."""
+    groups, of = groups_by_count(counts), len(counts)
+    if len(groups) < 2:
+        return ""
+    # The others are what a group is rare among.
+    periods = [period(group, of) if 2 * len(group) <= of else None for group in groups]
+    own = [[counts[number] for number in group] for group in groups]
+    words = (
+        f"{len(group)} of {of} steps{'' if every is None else f' (one every {every})'}: {_range_in_words(group)}"
+        for group, every in zip(own, periods, strict=True)
+    )
+    often = _as_often_as_they_come(own, periods)
+    apart = often is not None and abs(often - statistics.mean(counts)) > _ROUNDED * often
+    return "; ".join(words) + (f"; as often as they come, {fmt.count(often)} per step" if often and apart else "")
+
+
+def _range_in_words(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
+    return f"{'' if low == high else f'{low:,} to '}{fmt.plural(high, 'sync')}"
+
+
+def _as_often_as_they_come(counts: Sequence[Sequence[int]], periods: Sequence[int | None]) -> float | None:
+    """The mean count where all but the usual steps are periodic: these may be more or fewer of those that were seen."""
+    usual, *others = (statistics.fmean(one) for one in counts)
+    every = [one for one in periods[1:] if one is not None]
+    if len(every) < len(others):
+        return None
+    return usual + sum((other - usual) / distance for other, distance in zip(others, every, strict=True))
+
+
+def _kind(
+    values: Sequence[float],
+    numbers: Sequence[int],
+    every: int | None,
+    next_in: int | None = None,
+    operators: float | None = None,
+) -> Kind:
+    own = [values[number] for number in numbers]
+    total = sum(values)
+    share = sum(own) / total if total else 0.0
+    return Kind(len(own), len(values), statistics.median(own), share, every, next_in, operators)
+
+
+def kind_after(kinds: Sequence[Kind], steps: int) -> int:
+    """The index of the kind of the step that comes after so many more, by the kinds that come regularly."""
+    regular = ((kind.every, kind.next_in or 0, number) for number, kind in enumerate(kinds) if kind.every is not None)
+    ranked = sorted(regular, reverse=True)
+    return next((number for every, next_in, number in ranked if (steps - next_in) % every == 0), 0)
+
+
+def first_of_each(kinds: Sequence[Kind], passed: int) -> list[int]:
+    """After how many steps more the first one of each kind that comes regularly comes; `passed` have been already."""
+    first: dict[int, int] = {}
+    for steps in range(max((kind.every for kind in kinds if kind.every is not None), default=1)):
+        first.setdefault(kind_after(kinds, passed + steps), steps)
+    return sorted(first.values())
+
+
+def window_of_each(kinds: Sequence[Kind], warmup: int, steps: int) -> tuple[int, int]:
+    """How many steps to let pass, and how many to profile, so that one of each kind is among these.
+
+    Args:
+        kinds: of the steps before.
+        warmup: the profiler's own steps before those that it records.
+        steps: the least to profile; twice as many are the most.
+    """
+    distances = [kind.every for kind in kinds if kind.every is not None]
+    if not distances:
+        return 0, steps
+
+    def missing(wait: int, count: int) -> int:
+        return len(kinds) - len({kind_after(kinds, wait + warmup + number) for number in range(count)})
+
+    choices = product(range(max(distances)), range(steps, _MOST_PROFILED * steps + 1))
+    return min(choices, key=lambda choice: (missing(*choice), choice[1], choice[0]))
+
+
+def per_step(kinds: Sequence[Kind], of_kind: Sequence[int], counts: Sequence[int]) -> tuple[float | None, ...]:
+    """The median count of each kind, of steps that were counted elsewhere, such as those in a trace.
+
+    Args:
+        kinds: as `kinds_of` gives them.
+        of_kind: the index of the kind of each counted step.
+        counts: what was counted in each.
+
+    Returns:
+        One number a kind; None where no counted step is of that kind.
+    """
+    by_kind = [[n for n, k in zip(counts, of_kind, strict=True) if k == kind] for kind in range(len(kinds))]
+    return tuple(float(statistics.median(own)) if own else None for own in by_kind)
 
 
 def nearest(kinds: Sequence[Kind], steps_ns: Sequence[int]) -> list[int]:
@@ -105,27 +250,6 @@ def period(numbers: Sequence[int], of: int) -> int | None:
         return None
     (every,) = distances
     return every if numbers[0] < every and of - numbers[-1] <= every else None
-
-
-def unusual(counts: Sequence[int]) -> list[int]:
-    """The indices of the steps whose count is not the most frequent one; of equals the lower is that."""
-    usual = min(statistics.multimode(counts), default=None)
-    return [number for number, count in enumerate(counts) if count != usual]
-
-
-def counts_in_words(counts: Sequence[int]) -> str:
-    """How many steps make how many syncs; empty where all make the same, and without any."""
-    others, of = unusual(counts), len(counts)
-    if not others:
-        return ""
-    usual = next(count for number, count in enumerate(counts) if number not in others)
-    every = period(others, of)
-    low, high = min(counts[number] for number in others), max(counts[number] for number in others)
-    return (
-        f"{of - len(others)} of {of} steps: {fmt.plural(usual, 'sync')}; {len(others)} of {of} steps"
-        f"{'' if every is None else f' (one every {every})'}: {'' if low == high else f'{low:,} to '}"
-        f"{fmt.plural(high, 'sync')}"
-    )
 
 
 def to_show_period(steps: int) -> int:

@@ -20,8 +20,9 @@ import torch
 
 from steptrace.engine.compilations import compilations, has_compiled, recompiled
 from steptrace.engine.device import Clock, current_clock, gpu, peaks
-from steptrace.engine.kinds import kinds_of, next_long
-from steptrace.engine.recording import WITH_TRACE, Recording, Request, Settings
+from steptrace.engine.kinds import FIRST_STEPS, first_of_each, kinds_of, window_of_each
+from steptrace.engine.profilers import OperatorCounter
+from steptrace.engine.recording import WITH_TRACE, Before, Recording, Request, Settings
 from steptrace.engine.step_recorders import COMPILED, OpLineRecorder, SyncWatcher, summary, why_incomplete
 from steptrace.engine.steps import Step
 from steptrace.files import write_bytes
@@ -30,8 +31,6 @@ from steptrace.rank import from_rank_0, ranks_can_talk, this_rank
 #: Resumed at the end of each step, with the step. Closed if the program ends early.
 Phases = Generator[None, Step, None]
 
-#: The first steps of a program do more than others: what is compiled, tuned and allocated for good.
-FIRST_STEPS: Final = 3
 #: Fewest timed steps, however long they take.
 LEAST_TIMED: Final = 5
 #: Steps watched for PyTorch's own warnings; a number that varies between them would be worth knowing.
@@ -88,6 +87,12 @@ class Measurement:
         self._settings, self._label, self._between, self._progress = settings, label, between, progress
         self._rows: list[_Row] = []
         self._over = 0
+        #: How many operators each of the last steps of the warm-up ran.
+        self._operators: list[int] = []
+        #: Which of the steps after the profiled ones are watched: a bit each, the next one's first.
+        self._to_watch = 1
+        #: Steps between the timed ones and the profiler's start.
+        self._left_out = 0
 
     def phases(self) -> Phases:
         """Warm-up, timed steps, profiled steps, watched steps."""
@@ -102,12 +107,11 @@ class Measurement:
             self.record |= peaks()
             self._between("timed")
             if self._settings.window is not None:
-                window = self._settings.window
-                wait, long_in = self._long_steps(window)
-                trace = Recording(Request("launch", str(self._settings.out), window), self._timed_ns)
-                yield from self._profiled(trace, window, wait)
+                window = self._window(self._settings.window)
+                trace = Recording(Request("launch", str(self._settings.out), window, asked_by="launch"), self._before)
+                yield from self._profiled(trace, window)
                 if trace.state in WITH_TRACE:
-                    yield from self._watched(long_in)
+                    yield from self._watched()
         finally:
             if os.getpid() == process:  # not in a forked child: profiler and GPU are not its own
                 if trace is not None:
@@ -125,7 +129,8 @@ class Measurement:
         self.record |= self._of_rows(self._rows)
 
     def _of_rows(self, rows: Sequence[_Row]) -> dict[str, Any]:
-        return {"rows": _rows(rows), "gpu": gpu(), "clock": current_clock().name}
+        plain = _rows(rows)
+        return {"rows": plain, "operators": self._operators, "gpu": gpu(), "clock": current_clock().name}
 
     def _next(self, phase: str, done: int, total: int) -> Generator[None, Step, Step]:
         """Wait for the end of a phase's next step; `done` have ended so far."""
@@ -137,25 +142,38 @@ class Measurement:
         return step
 
     def _warmed_up(self) -> Phases:
-        """The warm-up; outside our own training the start of its first step is unknown.
+        """The warm-up; outside our own training the start of its first step is unknown, and operators are counted.
 
         No step is timed across the moment when the program initialises CUDA.
         """
         clock, left, done, ends_at = current_clock(), self._settings.warmup, 0, self._ends_at()
         start = clock.now() if self._settings.ours else None
-        while left:
-            step = yield from self._next("warm-up", done, done + left)
-            left, done = (self._settings.warmup - 1, 1) if step.new_leader else (left - 1, done + 1)
-            if done >= FIRST_STEPS and time.monotonic() > ends_at:
-                left = 0
-            if done == FIRST_STEPS and self._several:
-                left = min(left, max(self._that_fit() - done, 0))
-            if not clock.on_gpu and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-                clock, start = current_clock(), None
-            end = clock.now()
-            if start is not None:
-                self._rows.append(("warmup", clock, start, end, step))
-            start = end
+        counter: OperatorCounter | None = None
+        try:
+            while left:
+                step = yield from self._next("warm-up", done, done + left)
+                left, done = (self._settings.warmup - 1, 1) if step.new_leader else (left - 1, done + 1)
+                if done >= FIRST_STEPS and time.monotonic() > ends_at:
+                    left = 0
+                if done == FIRST_STEPS and self._several:
+                    left = min(left, max(self._that_fit() - done, 0))
+                if not clock.on_gpu and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+                    clock, start = current_clock(), None
+                end = clock.now()
+                if start is not None:
+                    self._rows.append(("warmup", clock, start, end, step))
+                start = end
+                if counter is not None:
+                    counter.end()
+                    if step.new_leader:
+                        counter.counts.clear()
+                if left and done >= FIRST_STEPS and not self._settings.ours:
+                    counter = counter or OperatorCounter(left)
+                    counter.begin()
+        finally:
+            if counter is not None:
+                counter.end(count=False)
+                self._operators = counter.counts
 
     def _timed(self) -> Generator[None, Step, bool]:
         """Timed steps; False if another optimizer ends the steps from now on."""
@@ -182,9 +200,9 @@ class Measurement:
         self.record["warnings"] += (*(sampler.warnings if sampler else ()), *recompiled(compilations() - graphs))
         return True
 
-    def _profiled(self, trace: Recording, window: Settings, wait: int) -> Phases:
-        for number in range(wait):
-            yield from self._next("skipped", number, wait)
+    def _profiled(self, trace: Recording, window: Settings) -> Phases:
+        for number in range(self._left_out):
+            yield from self._next("skipped", number, self._left_out)
         clock, recorded, done = current_clock(), 0, 0
         self._label(True)
         trace.step(self._over)
@@ -200,19 +218,19 @@ class Measurement:
             start = clock.now()
         self._label(False)
 
-    def _long_steps(self, window: Settings) -> tuple[int, int]:
-        """How many steps to skip so that the window holds a long one, and how many come between it and the next one.
-
-        Both are 0 where long steps do not come regularly.
-        """
-        kinds = () if self._settings.ours else kinds_of(self._timed_ns())  # a study runs its passes in between
-        wait = max((next_long(kinds, window.warmup) or 0) - window.steps + 1, 0)
-        long_in = next_long(kinds, wait + window.warmup + window.steps) or 0
+    def _window(self, asked: Settings) -> Settings:
+        """The window, lengthened and after steps to skip where it so holds a step of each kind that comes regularly."""
+        if self._settings.ours:  # a study runs its passes in between
+            return asked
+        kinds = kinds_of(self._timed_ns(), self._operators)
+        wait, steps = window_of_each(kinds, asked.warmup, asked.steps)
+        watched = first_of_each(kinds, wait + asked.warmup + steps)
         # Ranks may differ in their kinds, and must not in their steps.
-        return from_rank_0(wait), from_rank_0(long_in)
+        self._left_out, self._to_watch = from_rank_0(wait), from_rank_0(sum(1 << number for number in watched))
+        return replace(asked, steps=from_rank_0(steps))
 
-    def _watched(self, long_in: int) -> Phases:
-        """The next step and the next long one under `OpLineRecorder`, and on a GPU some under `SyncWatcher`.
+    def _watched(self) -> Phases:
+        """One step of each kind that comes regularly under `OpLineRecorder`, and on a GPU some under `SyncWatcher`.
 
         Rank 0 alone leaves their lines.
         """
@@ -223,11 +241,11 @@ class Measurement:
         self._label(True)
         recorders: list[OpLineRecorder] = []
         try:
-            for number in range(long_in + 1):
-                is_watched = number in (0, long_in)
+            for number in range(steps := self._to_watch.bit_length()):
+                is_watched = self._to_watch >> number & 1
                 recorders += [OpLineRecorder()] * is_watched
                 with recorders[-1] if is_watched else nullcontext():
-                    yield from self._next("watched", number, long_in + 1)
+                    yield from self._next("watched", number, steps)
         except Exception as error:
             # Of any kind: not everything works under a dispatch mode, and a run's timings must not depend on it.
             self.warn(why_incomplete(error))
@@ -262,6 +280,9 @@ class Measurement:
     def warn(self, text: str) -> None:
         """Record a warning about something that could not be measured."""
         self.record["warnings"].append(text)
+
+    def _before(self) -> Before:
+        return Before(self._timed_ns(), self._operators, self._left_out)
 
     def _timed_ns(self) -> list[int]:
         """The step times, once the timed steps are over."""

@@ -66,11 +66,27 @@ class Request:
     id: str
     folder: str
     settings: Settings
+    asked_by: str = "command"
 
     def files(self, rank: Rank) -> tuple[Path, Path]:
         """The trace and the record of a process; their names hold the rank in a job of several ranks."""
         prefix = f"rank{rank.rank}." if (rank.world_size or 1) > 1 else ""
         return Path(self.folder) / f"{prefix}trace.json.gz", Path(self.folder) / f"{prefix}capture.json"
+
+
+@dataclass(frozen=True)
+class Before:
+    """The unprofiled steps before a recording.
+
+    Attributes:
+        step_ns: the times of the latest.
+        operators: how many operators each of the steps just before those ran, where they were counted.
+        left_out: steps after them, before the recording's warm-up.
+    """
+
+    step_ns: Sequence[int] = ()
+    operators: Sequence[int] = ()
+    left_out: int = 0
 
 
 class Recording:
@@ -80,7 +96,7 @@ class Recording:
 
     Args:
         request: what to record.
-        before: gives the times of the unprofiled steps before the warm-up in ns, for the record.
+        before: gives the steps before the warm-up, for the record.
 
     Example:
         recording = Recording(Request("1", "captures/one", Settings(steps=3, warmup=2)))
@@ -91,7 +107,7 @@ class Recording:
             train_step(batch)
     """
 
-    def __init__(self, request: Request, before: Callable[[], Sequence[int]] = tuple) -> None:
+    def __init__(self, request: Request, before: Callable[[], Before] = Before) -> None:
         self._rank = this_rank()
         self.trace, self._record_file = request.files(self._rank)
         self._request, self._before, self._asked_at = request, before, _now()
@@ -161,9 +177,13 @@ class Recording:
             raise CaptureError("a trace exists already", where=self.trace, next_step="name another folder")
         refuse_other_profilers(settings.warmup + settings.steps)
         self.trace.parent.mkdir(parents=True, exist_ok=True)
-        if times := list(self._before()):
+        before = self._before()
+        if times := list(before.step_ns):
             median, load = round(statistics.median(times)), os.getloadavg()[0]
-            self._unprofiled = {"median_ns": median, "step_ns": times, "load_average": load, "cpus": os.cpu_count()}
+            self._unprofiled = {
+                "median_ns": median, "step_ns": times, "load_average": load, "cpus": os.cpu_count(),
+                "operators": list(before.operators), "until_recorded": before.left_out + settings.warmup,
+            }  # fmt: skip
         # Profiling must not initialise CUDA in a job that does not use its GPU.
         gpu = [ProfilerActivity.CUDA] if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
         self._profiler = profile(
@@ -219,7 +239,7 @@ class Recording:
             "schema_version": 1, "state": self.state, "message": self.message, "request": self._request.id,
             "trace": self.trace.name if count else None, "trace_bytes": self.trace.stat().st_size if count else None,
             "steps": {"first": first, "last": last, "count": count}, "unprofiled": self._unprofiled,
-            "asked": asdict(self._request.settings),
+            "asked": asdict(self._request.settings), "asked_by": self._request.asked_by,
             "started_at": self._asked_at, "ended_at": _now(),
             "pid": os.getpid(), "host": socket.gethostname(), "command": sys.orig_argv,
             "rank": self._rank.rank, "world_size": self._rank.world_size,

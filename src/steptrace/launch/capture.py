@@ -17,7 +17,7 @@ from time import perf_counter_ns
 from typing import Final
 
 from steptrace.engine.measure import Phases
-from steptrace.engine.recording import Recording, Request
+from steptrace.engine.recording import Before, Recording, Request
 from steptrace.errors import SteptraceError
 from steptrace.launch.control_folder import Process, start_of
 from steptrace.launch.probe import Probe
@@ -91,7 +91,7 @@ class Listener:
             self._look_at += _RETRY_NS
 
     def _accept(self, request: Request) -> None:
-        recording = Recording(request, lambda: [end - start for start, end in pairwise(self._ends)])
+        recording = Recording(request, lambda: Before([end - start for start, end in pairwise(self._ends)]))
         if self._recording is not None:
             recording.close("a capture is under way in this process")
             return
