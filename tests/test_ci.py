@@ -20,7 +20,7 @@ def variant(name: str, **changes: Any) -> dict[str, Any]:
         "status": "ok",
         "baseline": "plain",
         "runs": [{"repeat": 0, "status": "ok"}],
-        "step_ms": {"median": 2.0, "low": 1.9, "high": 2.1, "runs": 3},
+        "step_ms": {"statistic": "median", "median": 2.0, "low": 1.9, "high": 2.1, "runs": 3},
         "ratio": {"value": 2.0, "low": 1.8, "high": 2.2, "verdict": "faster"},
         "syncs": {"predicted_per_step": 0},
         "equivalence": {"status": "same"},

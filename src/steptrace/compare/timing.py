@@ -15,7 +15,7 @@ from steptrace.compare.load import Measured, Run, Study, Variant
 from steptrace.documents.comparison import Method, Noise, RatioToBaseline, Statistic, StepTimes
 from steptrace.format import NS_PER_MS, plural, rough_duration, setting, share
 from steptrace.limits import LONG_STEPS, NOISE_FLOOR
-from steptrace.run_times import iqr_over_median
+from steptrace.run_times import Nanoseconds, iqr_over_median
 
 #: Share of outlying steps above which they are worth a warning; below it their number stands in the table.
 _OUTLIERS_WARNING = 0.05
@@ -185,17 +185,25 @@ def _gap(first: Sequence[tuple[datetime, datetime]], then: Sequence[tuple[dateti
 def _spread(variant: Variant) -> float | None:
     """IQR/median of the counted steps within the variant's runs; None without a measured run.
 
-    Without what waits for data add to the shortest wait, where that is the smaller: such steps are uneven for a reason
-    that the page names. Waits that the GPU's work hides add nothing.
+    As far as waits for data do not explain it, which the page names by themselves.
     """
     if not variant.measured:
         return None
-    steps = iqr_over_median([run.times.counted for run in variant.measured])
-    waits = [run.loader_wait_ns for run in variant.measured if run.loader_wait_ns is not None]
-    if len(waits) < len(variant.measured):
+    return iqr_over_median([_without_waits(run.times.counted, run.loader_wait_ns) for run in variant.measured])
+
+
+def _without_waits(steps: Nanoseconds, waits: Nanoseconds | None) -> Nanoseconds:
+    """The steps as they might be if each waited for data as little as the one that waits least.
+
+    A GPU's work may hide a part of the wait, so a step is between all of the rest shorter and as long as it is: the
+    nearest to the median of the half that waits least.
+    """
+    if waits is None:
         return steps
-    extra = zip(variant.measured, waits, strict=True)
-    return min(steps, iqr_over_median([run.times.counted - (wait - wait.min()) for run, wait in extra]))
+    extra = waits - waits.min()
+    typical = np.median(steps[extra <= np.median(extra)])
+    even: Nanoseconds = np.clip(typical, steps - extra, steps).astype(np.int64)
+    return even
 
 
 def _refusal(variant: Variant, spreads: Mapping[str, float | None]) -> str | None:

@@ -55,7 +55,7 @@ def _row(variant: VariantResult, *, traced: bool) -> list[str | None]:
     compared = ratio is not None and not variant.is_baseline
     return [
         f"`{variant.name}`",
-        None if step is None else fmt.step_time(step.median, step.low, step.high)[0],
+        None if step is None else fmt.step_time(step.value, step.low, step.high)[0],
         fmt.ratio(ratio.value, *ends) if ratio is not None and compared else "-",
         fmt.ratio_interval(*ends) if compared else "-",
         variant.status if variant.status != "ok" else (None if ratio is None else ratio.verdict) or "no verdict",
