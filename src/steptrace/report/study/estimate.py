@@ -105,7 +105,10 @@ def _table(study: Comparison, gpu: str, measured: _Ratios | None) -> tuple[Html,
     ]
     if measured is not None:
         ratios = {name: " to ".join(map(fmt.ratio, ends)) for name, ends in measured.items()}
-        figures[:0] = [Figure("Step time", study.step_times_ms, "ms"), Figure("Measured / estimated", ratios, absent="")]
+        figures[:0] = [
+            Figure("Step time", study.step_times_ms, "ms"),
+            Figure("Measured / estimated", ratios, absent=""),
+        ]
     reasons = [f"`{v.name}`: {one.reason}" for v, one in estimates.values() if one.reason]
     return figures_table("Variant", {name: breakable(name) for name in estimates}, figures, look="result"), reasons
 
