@@ -96,7 +96,7 @@ def test_a_sync_without_a_line_counts_against_the_budget_whatever_is_allowed() -
     compared = comparison(measured(site(None, file=None, function=None, code=None, label="data")))
     outcome = judged(compared, "syncs.per_step", at_most=0, allow=["losses.py", "forward"])
     assert outcome.outcome == "broken"
-    assert "no line of the program, label 'data': 1 d2h copy" in outcome.text
+    assert "a place labelled 'data': 1 d2h copy" in outcome.text
 
 
 @pytest.mark.parametrize(

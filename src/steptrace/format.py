@@ -5,7 +5,7 @@ rule is changed here and nowhere else. What can be unmeasured takes None.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 NOT_MEASURED = "not measured"
 
@@ -267,6 +267,12 @@ def clipped(text: str, length: int) -> str:
     """`text` in at most `length` characters; what is cut is its middle, since ends tell names apart."""
     end = (length - 1) // 2
     return text if len(text) <= length else f"{text[: length - 1 - end]}…{text[-end:]}"
+
+
+def names(of: Sequence[str], most: int = 5) -> str:
+    """Names of variants as a sentence holds them: "`a`, `b` and 3 more"."""
+    more = [f"{len(of) - most} more"] if len(of) > most else []
+    return enumeration([*(f"`{name}`" for name in of[:most]), *more])
 
 
 def enumeration(names: list[str]) -> str:

@@ -144,12 +144,11 @@ def on_gpu_command(command: Sequence[str]) -> list[str]:
 
 def sync_lines(sites: "Sequence[SyncSite]", steps: int) -> list[str]:
     """The lines of a program with the most syncs in a step, one each; the page also has operators and phases."""
+    from steptrace.documents.syncs import place_of  # a call without syncs needs no documents
+
     counts: Counter[str] = Counter()
     for site in sites:
-        place = "no line of the program" if site.file is None else fmt.place(site.file, site.line, site.function)
-        if site.program is not None:
-            place = f"{fmt.place(*site.program)} (in {place})"
-        counts[f"{site.kind} at {place}  {site.code or ''}".rstrip()] += site.count
+        counts[f"{site.kind} at {place_of(site)}  {site.code or ''}".rstrip()] += site.count
     shown = counts.most_common(_MOST_LINES)
     lines = [f"    {fmt.count(count / steps)} x {place}" for place, count in shown]
     if more := len(counts) - len(shown):

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from steptrace import format as fmt
 from steptrace.commands.output import columns
-from steptrace.documents.syncs import predicted_site
+from steptrace.documents.syncs import place_of, predicted_site
 from steptrace.engine.kinds import counts_in_words, groups_by_count, to_show_period
 
 #: A warm-up step with so many times the syncs of the others does something else.
@@ -80,10 +80,9 @@ def instead(sites: Sequence[dict[str, Any]]) -> list[str]:
         return []
     # Imports pandas and pyarrow, which takes a second that `--help` has no use for.
     from steptrace.findings.replacements import by_replacement
-    from steptrace.findings.waiting import place
 
     groups = by_replacement(predicted_site(site) for site in _most_first(sites))
-    lines = [f"    {', '.join(dict.fromkeys(map(place, of)))}: {advice}" for advice, of in groups.items()]
+    lines = [f"    {', '.join(dict.fromkeys(map(place_of, of)))}: {advice}" for advice, of in groups.items()]
     return ["  instead:", *lines] if lines else []
 
 

@@ -18,11 +18,10 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from steptrace import format as fmt
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison, GateOutcome, VariantResult
 from steptrace.documents.figures import EVERY_VARIANT, value_at
-from steptrace.documents.syncs import BATCH_COPY, Site, is_batch_copy
+from steptrace.documents.syncs import Site, place_of
 from steptrace.errors import ConfigError, RecordError
 
 #: study -> variant (`*`: every one) -> dotted key of the variant in comparison.json -> limits.
@@ -84,18 +83,10 @@ def over_budget(sites: Iterable[Site], allow: Sequence[str]) -> list[Site]:
 
 def described(site: Site) -> str:
     """A site in one line: `losses.py:38 in forward, torch.unique(target): 1 d2h copy in backward`."""
-    if is_batch_copy(site.file, site.label, site.kind):
-        place = BATCH_COPY
-    elif site.file is None:
-        place = f"no line of the program, label '{site.label}'" if site.label else "no line of the program"
-    else:
-        place = fmt.place(site.file, site.line, site.function)
-        if site.program is not None:
-            place = f"{fmt.place(*site.program)} (in {place})"
     function = f" in {site.function}" if site.function else ""
     code = f", `{site.code}`" if site.code else ""
     phase = " in backward" if site.phase == "backward" else ""
-    return f"{place}{function}{code}: {site.count_per_step or 0:g} {str(site.kind).replace('_', ' ')}{phase}"
+    return f"{place_of(site)}{function}{code}: {site.count_per_step or 0:g} {str(site.kind).replace('_', ' ')}{phase}"
 
 
 def _allows(entry: str, site: Site) -> bool:

@@ -43,16 +43,12 @@ def compare_results(results: Sequence[tuple[str, Comparison]]) -> ComparedResult
 
 def _result(file: str, comparison: Comparison) -> Result:
     step_ms = {variant.name: variant.step_ms for variant in comparison.variants}
-    return Result(file=file, measured_at=comparison.measured_at, machine=_machine(comparison), step_ms=step_ms)
-
-
-def _machine(comparison: Comparison) -> str:
-    environment = comparison.environment
-    if environment is None:
-        return f"unknown machine, {comparison.scale}"
-    gpus = f"{environment.gpu_count} x " if environment.gpu_count > 1 else ""
-    words = [environment.gpu and gpus + environment.gpu, environment.cpu, fmt.plural(environment.cpu_count, "core")]
-    return ", ".join(filter(None, [*words, f"scale {comparison.scale}"]))
+    return Result(
+        file=file,
+        measured_at=comparison.measured_at,
+        machine=f"{comparison.machine or 'unknown machine'}, scale {comparison.scale}",
+        step_ms=step_ms,
+    )
 
 
 def change(before: Comparison, now: Comparison) -> Change:
@@ -170,11 +166,6 @@ def _place(finding: Finding) -> tuple[object, ...]:
     return finding.rule, finding.variant, *((source.file, source.line) if source is not None else ())
 
 
-def _names(names: list[str]) -> str:
-    more = [f"{len(names) - 5} more"] if len(names) > 5 else []
-    return fmt.enumeration([*(f"`{name}`" for name in names[:5]), *more])
-
-
 def _notes(a: Comparison, b: Comparison, reconfigured: list[str], uneven: list[str]) -> Iterator[str]:
     if a == b:
         yield "both are the same result, so nothing can differ"
@@ -182,7 +173,7 @@ def _notes(a: Comparison, b: Comparison, reconfigured: list[str], uneven: list[s
     if a.scale != b.scale:
         yield "the scales differ, so step times cannot be compared"
     if reconfigured:
-        yield f"another configuration than before: {_names(reconfigured)}"
+        yield f"another configuration than before: {fmt.names(reconfigured)}"
     if uneven:
-        yield f"no verdict, IQR/median of the steps is above {fmt.setting(stats.IQR_REFUSED)}: {_names(uneven)}"
+        yield f"no verdict, IQR/median of the steps is above {fmt.setting(stats.IQR_REFUSED)}: {fmt.names(uneven)}"
     yield "the runs did not alternate, so other changes of the machine are part of the difference"

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final
 
 from steptrace.documents.base import Document, field
 from steptrace.documents.column import column, key
+from steptrace.format import place
 
 
 class Place(Document, frozen=True):
@@ -91,6 +92,17 @@ _LABELS: Final = ("data", "copy data")
 def is_batch_copy(file: str | None, label: str | None, kind: str | None) -> bool:
     """Whether a sync is that copy: a copy to the device under the loop's label, without a line of the program."""
     return file is None and label in _LABELS and kind == "h2d_copy"
+
+
+def place_of(site: Site) -> str:
+    """A site's line, of one in a library the program's; its label without a line."""
+    if site.program is not None:
+        return f"{place(*site.program)} (in {site.file}:{site.line})"
+    if site.file is not None:
+        return place(site.file, site.line, site.function)
+    if is_batch_copy(site.file, site.label, site.kind):
+        return BATCH_COPY
+    return f"a place labelled '{site.label}'" if site.label else "a place without a source line"
 
 
 class Syncs(Document, frozen=True):

@@ -11,13 +11,13 @@ from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, LoaderWait, RunResult, VariantResult
 from steptrace.documents.comparison.runs import ProcessError
 from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS, Finding
-from steptrace.documents.syncs import PredictedSite
+from steptrace.documents.syncs import PredictedSite, place_of
 from steptrace.findings.data import INPUT_BOUND, Waiting, input_bound
 from steptrace.findings.estimated import waits_at_most
 from steptrace.findings.model import Match, Rule, per_variant, rule
 from steptrace.findings.replacements import by_replacement, counter_check, replacement
 from steptrace.findings.verdict import verdict_of
-from steptrace.findings.waiting import place, source_of
+from steptrace.findings.waiting import source_of
 from steptrace.format import plural
 from steptrace.format import share as percent
 from steptrace.limits import PROFILER_OVERHEAD
@@ -134,7 +134,7 @@ def _predicted_syncs(variant: VariantResult) -> Iterator[Match]:
     on_lines, cost = f" on {lines} lines" if lines > 1 else "", waits_at_most(variant)
     yield Match(
         severity="warning",
-        claim=f"{plural(count, 'sync')} per step predicted{on_lines}, first in a step at {place(sites[0])}",
+        claim=f"{plural(count, 'sync')} per step predicted{on_lines}, first in a step at {place_of(sites[0])}",
         evidence=(
             f"all syncs of `{variant.name}` together cost {cost}" if cost else "cost not measured",
             _predicted(sites[0]),
@@ -149,7 +149,7 @@ def predicted_findings(sites: Iterable[PredictedSite]) -> Iterable[Finding]:
     """A finding for each replacement, with its lines; their cost is not known without a GPU."""
     for text, group in by_replacement(sites).items():
         count = sum(site.count_per_step or 0 for site in group)
-        lines = ", ".join(dict.fromkeys(map(place, group)))
+        lines = ", ".join(dict.fromkeys(map(place_of, group)))
         yield Finding(
             rule=PREDICTED_SYNCS, severity="warning", claim=f"{plural(count, 'sync')} per step predicted, at {lines}",
             cost_ns_per_step=None, source=source_of(group[0]), evidence=(), advice=text,

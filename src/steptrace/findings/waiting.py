@@ -6,12 +6,11 @@ from typing import Final
 from steptrace.documents.finding import Source
 from steptrace.documents.idle import HostGap, HostGaps
 from steptrace.documents.launches import Launches
-from steptrace.documents.syncs import BATCH_COPY, Site, is_batch_copy
+from steptrace.documents.syncs import Site, place_of
 from steptrace.findings.model import WORDS, Match, Rule, Thresholds, rule
 from steptrace.findings.replacements import counter_check, replacement
 from steptrace.findings.window import Window
 from steptrace.format import duration, plural
-from steptrace.format import place as code_place
 from steptrace.format import share as percent
 from steptrace.limits import MODERATE_SHARE, NOISE_FLOOR, OVERHEAD_HIGH, OVERHEAD_MODERATE
 
@@ -31,7 +30,7 @@ def _sync_sites(window: Window) -> Iterator[Match]:
         most_ns, idle_ns = window.per_step(site.ceiling_ns or 0), window.per_step(site.exposed_idle_ns or 0)
         yield Match(
             severity="high" if window.share(most_ns) >= MODERATE_SHARE else "warning",
-            claim=f"{place(site)} makes the host wait for the GPU ({site.op or site.kind})"
+            claim=f"{place_of(site)} makes the host wait for the GPU ({site.op or site.kind})"
             + (f", and the GPU is then idle for {duration(idle_ns)} {per}" if idle_ns else ""),
             evidence=(
                 f"{plural(round(window.per_step(site.count), 2), 'sync')} {per}",
@@ -44,17 +43,6 @@ def _sync_sites(window: Window) -> Iterator[Match]:
             advice=replacement(site),
             counter_check=counter_check(site),
         )
-
-
-def place(site: Site) -> str:
-    """A site's line, or its label without a line."""
-    if site.program is not None:
-        return f"{code_place(*site.program)} (in {site.file}:{site.line})"
-    if site.file is not None:
-        return code_place(site.file, site.line, site.function)
-    if is_batch_copy(site.file, site.label, site.kind):
-        return BATCH_COPY
-    return f"a place labelled '{site.label}'" if site.label else "a place without a source line"
 
 
 def source_of(site: Site) -> Source | None:
@@ -75,7 +63,7 @@ def _syncs_together(window: Window) -> Iterator[Match]:
     if most_ns < _TOGETHER * alone_ns:
         return
     longest = sorted(sites, key=lambda site: -site.blocked_ns)[:_NAMED]
-    names = list(dict.fromkeys(map(place, sorted(sites, key=lambda site: -site.blocked_ns))))
+    names = list(dict.fromkeys(map(place_of, sorted(sites, key=lambda site: -site.blocked_ns))))
     yield Match(
         severity="high" if window.share(most_ns) >= MODERATE_SHARE else "warning",
         claim=f"{len(sites)} sites sync one after another, and removing only one moves the wait to the next: "
@@ -83,7 +71,7 @@ def _syncs_together(window: Window) -> Iterator[Match]:
         evidence=(
             f"removing all of them saves {duration(most_ns)} of {duration(window.step_ns)} {per} at most",
             f"removing one at a time saves {duration(alone_ns)} in all at most",
-            *(f"{place(s)}: host blocked {duration(window.per_step(s.blocked_ns))} {per}" for s in longest),
+            *(f"{place_of(s)}: host blocked {duration(window.per_step(s.blocked_ns))} {per}" for s in longest),
         ),
         cost_ns_per_step=most_ns,
         source=source_of(longest[0]),

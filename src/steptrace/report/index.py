@@ -13,7 +13,7 @@ from steptrace.findings.verdict import broken_gates, verdict_of
 from steptrace.report.page import overview
 from steptrace.report.page.markup import Html, render
 from steptrace.report.page.overview import DeviceNote
-from steptrace.report.study.model import load_study, machine
+from steptrace.report.study.model import load_study
 from steptrace.report.trace.words import headline_of_all
 
 
@@ -47,7 +47,7 @@ def _study_entry(study: Comparison) -> IndexEntry:
         headline=" ".join([verdict.sentence, *verdict.details]),
         href=f"{study.study}.html",
         scale=study.scale,
-        machine=machine(study),
+        machine=study.machine,
         problems=_problems(study),
         device=overview.device_of_study(study),
         detail=f"{fmt.plural(len(study.variants), 'variant')}, {ok} of {fmt.plural(runs, 'run')} ok"

@@ -206,6 +206,14 @@ class Comparison(StudyFile, frozen=True, kw_only=True):
         return {"scale": self.scale, **({} if self.environment is None else asdict(self.environment))}
 
     @property
+    def machine(self) -> str | None:
+        """The GPU, or the CPU where there is none."""
+        of = self.environment
+        if of is None or of.gpu is None:
+            return None if of is None else f"{of.cpu}, no GPU"
+        return f"{of.gpu_count} × {of.gpu}" if of.gpu_count > 1 else of.gpu
+
+    @property
     def measured(self) -> tuple[VariantResult, ...]:
         """The variants that have a step time."""
         return tuple(variant for variant in self.variants if variant.step_ms is not None)

@@ -14,18 +14,17 @@ from steptrace.limits import LONG_STEPS, SLOW_PROFILE
 from steptrace.report.draw.cells import Scale, interval_cell, parts_cell, time_axis
 from steptrace.report.draw.names import Part
 from steptrace.report.page.findings import ABOUT_THE_METHOD, findings, first_steps
-from steptrace.report.page.markup import Html, anchor, badge, breakable, render
+from steptrace.report.page.markup import Html, anchor, breakable, render
 from steptrace.report.page.overview import device_of_study, overview_parts
 from steptrace.report.page.parts import Explained, folded
 from steptrace.report.page.table import NOT_MEASURED, Figure, figures_table
 from steptrace.report.study.estimate import estimate
 from steptrace.report.study.model import (
-    machine,
     samples_per_step,
     variants_shown,
     verdict_words,
 )
-from steptrace.report.study.variants import verdict_badge
+from steptrace.report.study.variants import status_badge, verdict_badge
 from steptrace.stats import IQR_REFUSED
 
 _LINK: Final = Html('<a class="variant" href="#{}">{}</a>')
@@ -78,8 +77,8 @@ def _no_verdict(study: Comparison) -> list[str]:
         if variant.verdict is None and not variant.is_baseline:
             texts = [text.rstrip(".") for text in variant.noise.warnings if "no verdict" in text.lower()]
             for text in texts or [_NEEDED]:
-                reasons.setdefault(text, []).append(f"`{variant.name}`")
-    return [f"{fmt.enumeration(names)}: {text}." for text, names in reasons.items()]
+                reasons.setdefault(text, []).append(variant.name)
+    return [f"{fmt.names(names)}: {text}." for text, names in reasons.items()]
 
 
 def all_findings(study: Comparison) -> Html:
@@ -186,8 +185,7 @@ def _drawn(variant: VariantResult, scale: Scale, step_times: Mapping[str, float]
 
 def _verdict(variant: VariantResult) -> str | None:
     """How its runs ended if not well, else its verdict; with the ratio."""
-    tone = "not-run" if variant.status == "not run" else "bad"
-    html = verdict_badge(variant) if variant.status == "ok" else badge(variant.status, tone)
+    html = verdict_badge(variant) if variant.status == "ok" else status_badge(variant)
     ratio = variant.ratio
     if html is None or ratio is None or variant.is_baseline:
         return html
@@ -239,7 +237,7 @@ def _facts(study: Comparison) -> list[str]:
     steps = [variant.step_ms.steps for variant in study.measured if variant.step_ms is not None]
     environment = study.environment
     facts = [
-        machine(study),
+        study.machine,
         f"scale {study.scale}",
         f"runs per variant: {_span(runs)}" if runs else None,
         f"timed steps per variant: {_span(steps)}{_left_out(study, sum(steps))}" if steps else None,

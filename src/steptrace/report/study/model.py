@@ -35,17 +35,6 @@ def verdict_words(variant: VariantResult) -> str:
     return f"{words}, but differs" if variant.equivalence.status == "differs" else words
 
 
-def machine(study: Comparison) -> str | None:
-    """The GPU, or the CPU where there is none."""
-    environment = study.environment
-    if environment is None:
-        return None
-    if environment.gpu:
-        count, name = environment.gpu_count, environment.gpu
-        return f"{count} × {name}" if count > 1 else name
-    return f"{environment.cpu}, no GPU"
-
-
 def variants_shown(study: Comparison, most: int = MOST_ROWS) -> list[VariantResult]:
     """All variants in the study's order; of many the baselines and those whose verdict and ratio say the most."""
     if len(study.variants) <= most:

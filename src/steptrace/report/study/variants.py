@@ -103,10 +103,12 @@ def _ends_of(ratios: Mapping[str, RatioToBaseline]) -> dict[str, str | None]:
 def _named(variant: VariantResult) -> Html:
     """The name, and how its runs ended if not well."""
     html = Html('<span class="variant">{}</span>').format(breakable(variant.name))
-    if variant.status != "ok":
-        tone = "not-run" if variant.status == "not run" else "bad"
-        html += Html(" ") + badge(variant.status, tone)
-    return html
+    return html if variant.status == "ok" else html + Html(" ") + status_badge(variant)
+
+
+def status_badge(variant: VariantResult) -> Html:
+    """How its runs ended."""
+    return badge(variant.status, "not-run" if variant.status == "not run" else "bad")
 
 
 def verdict_badge(variant: VariantResult) -> Html | None:
@@ -218,5 +220,4 @@ def _timed_steps(variants: Sequence[VariantResult]) -> str:
 
 def _who(names: Sequence[str], study: Comparison) -> str:
     """The variants that a warning concerns, by name."""
-    everyone = len(names) == len(study.variants) > 1
-    return "all variants" if everyone else fmt.enumeration([f"`{name}`" for name in names])
+    return "all variants" if len(names) == len(study.variants) > 1 else fmt.names(names)
