@@ -237,7 +237,7 @@ def test_what_the_prediction_does_not_cover_is_listed(study_builder: Any) -> Non
     page = text_of(sections.syncs(study).replace("<wbr>", ""))
     assert "(a batch of 16)" in page
     assert "torch.compile at own.py:3 : runs uncompiled here" in page
-    assert "0 per step predicted, 1 operation not covered" in page  # also where the block is folded
+    assert "Per step: 0 predicted, 1 operation not covered" in page  # also where the block is folded
 
 
 def test_measured_sites_carry_their_cost(make_study: MakeStudy) -> None:
@@ -260,15 +260,7 @@ def test_findings_carry_evidence_advice_and_counter_check(make_study: MakeStudy)
 def test_provenance_gives_the_command_of_the_study_with_its_repeats(make_study: MakeStudy) -> None:
     path = make_study("single")
     page = text_of(sections.provenance(load_study(path), path))
-    command = (
-        "snakemake --snakefile STEPTRACE/Snakefile --cores all --config &#39;studies=[single]&#39; scale=cpu repeats=1"
-    )
-    assert command in page
-    assert "in the folder that contains results/" in page
-    (path.parents[2] / "Snakefile").touch()
-    page = text_of(sections.provenance(load_study(path), path))
     assert "snakemake --cores all --config &#39;studies=[single]&#39; scale=cpu repeats=1" in page
-    assert "in the repository's root" in page
     assert str(path.parents[2]) not in page
 
 

@@ -7,8 +7,8 @@ from msgspec.structs import asdict
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, RunResult
-from steptrace.report.page.markup import Html, breakable, render
-from steptrace.report.page.table import text_table
+from steptrace.report.page.markup import Html, badge, breakable, render
+from steptrace.report.page.table import named_facts, text_table
 
 _ENVIRONMENT_NAMES = {
     "cpu": "CPU",
@@ -35,14 +35,12 @@ def provenance(study: Comparison, comparison: Path | str) -> Html:
     facts = {} if study.environment is None else asdict(study.environment)
     environment = [
         (
-            environment_name(key),
-            [_environment_value(key, one) for one in study.environments_differ.get(key, (value,))],
-            key in study.environments_differ,
+            _named(study, key),
+            Html(" or ").join(_value(key, one) for one in study.environments_differ.get(key, (value,))),
         )
         for key, value in facts.items()
         if facts["gpu"] is not None or key not in _OF_A_GPU
     ]
-    in_checkout = _in_checkout(Path(comparison))
     rows = [
         (breakable(variant.name), *_run(run))
         for number, variant in enumerate(study.variants)
@@ -52,11 +50,10 @@ def provenance(study: Comparison, comparison: Path | str) -> Html:
     return render(
         "study/provenance",
         study=study,
-        environment=environment,
+        environment=named_facts(environment) if environment else "",
         runs=text_table(_RUN, rows),
         left_out=sum(len(variant.runs) for variant in study.variants) - len(rows),
-        in_checkout=in_checkout,
-        study_command=study_command(study, in_checkout=in_checkout),
+        study_command=study_command(study),
         settings=text_table(
             ("Variant", "Overrides", "Digest"),
             [
@@ -77,31 +74,26 @@ def _run(run: RunResult) -> tuple[str, ...]:
     return str(run.repeat), run.status, seed, *times, fmt.count(run.steps), fmt.count(run.warmup_left_out)
 
 
-def _environment_value(key: str, value: object) -> str | None:
+def _named(study: Comparison, key: str) -> Html:
+    """A key of the environment, and whether runs differ in it."""
+    name = Html("{}").format(environment_name(key))
+    return name + Html(" ") + badge("differs between runs", "bad") if key in study.environments_differ else name
+
+
+def _value(key: str, value: object) -> str:
+    if value is None:
+        return Html('<span class="null">{}</span>').format("none" if key == "gpu" else "unknown")
     if key.endswith("_bytes") and isinstance(value, int | float):
         return fmt.size_bytes(value)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return None if value is None else str(value)
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
-def study_command(study: Comparison, *, in_checkout: bool) -> str:
-    """The command that makes the study again, with as many repeats as it had.
-
-    Where results lie outside of a checkout, as with --directory, the Snakefile has to be named: by a word, since where
-    things lie on this machine is nobody's business.
-    """
-    snakefile = "" if in_checkout else " --snakefile STEPTRACE/Snakefile"
+def study_command(study: Comparison) -> str:
+    """The command that makes the study again, with as many repeats as it had."""
     config = [f"'studies=[{study.study}]'", f"scale={study.scale}"]
     if repeats := max((len(variant.runs) for variant in study.variants), default=0):
         config.append(f"repeats={repeats}")
-    return f"snakemake{snakefile} --cores all --config {' '.join(config)}"
-
-
-def _in_checkout(comparison: Path) -> bool:
-    """Whether results/ lies in a checkout, as far as the comparison's place shows."""
-    parents = comparison.resolve().parents
-    return len(parents) <= 2 or (parents[2] / "Snakefile").is_file()
+    return f"snakemake --cores all --config {' '.join(config)}"
 
 
 def run_command(study: Comparison, comparison: Path) -> str:

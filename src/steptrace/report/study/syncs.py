@@ -24,7 +24,7 @@ def syncs(study: Comparison) -> Html:
     for variant in every:
         if variant not in without:
             alike.setdefault((variant.syncs, _sites(variant), variant.predicted_unknown), []).append(variant)
-    tables = [(group, _table(group[0])) for group in alike.values()]
+    tables = [(group, _counts(group[0]), _table(group[0])) for group in alike.values()]
     return render(
         "study/syncs",
         study=study,
@@ -34,7 +34,7 @@ def syncs(study: Comparison) -> Html:
             (v, v.sync_diff.basis, text) for v in every if v.sync_diff is not None and (text := changed(v.sync_diff))
         ],
         left_out=len(study.variants) - len(every),
-        meanings=max((table.meanings for _, table in tables), key=len, default=()),
+        meanings=max((table.meanings for *_, table in tables), key=len, default=()),
         many=len(study.variants) > MANY,
     )
 
@@ -45,6 +45,18 @@ def _has_none(variant: VariantResult) -> bool:
     if measured is None:
         return predicted == 0 and not variant.predicted_unknown
     return measured == 0 and not predicted
+
+
+def _counts(variant: VariantResult) -> Html:
+    """Its syncs per step by all that looked: the trace, the prediction, PyTorch's own check."""
+    of, unknown = variant.syncs, variant.predicted_unknown
+    sources = ((of.measured_per_step, "measured"), (of.predicted_per_step, "predicted"))
+    counts = [Html("<b>{}</b> {}").format(fmt.count(count), word) for count, word in sources if count is not None]
+    if of.warned_per_step is not None and of.measured_per_step is not None:
+        counts.append(Html("<b>{}</b> seen by PyTorch's own check").format(fmt.count(of.warned_per_step)))
+    missing = [Html("{} not covered").format(fmt.plural(len(unknown), "operation"))] if unknown else []
+    per_step = Html("Per step: ") if counts else Html("neither measured nor predicted")
+    return per_step + Html(", ").join([*counts, *missing])
 
 
 def _table(variant: VariantResult) -> Explained:
