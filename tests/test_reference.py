@@ -9,6 +9,7 @@ import pytest
 from steptrace.analysis import load_trace, summarize_trace
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison
+from steptrace.limits import MODERATE_SHARE
 
 ROOT: Final = Path(__file__).parents[1] / "reports" / "reference"
 #: In the recorded window of masked_loss.
@@ -21,41 +22,66 @@ def test_a_gpu_made_the_syncs_that_were_predicted_and_the_memory_peak_is_near_th
     comparison = read(file, Comparison)
     assert comparison.environment is not None
     assert comparison.environment.gpu is not None
-    for variant in comparison.variants:
+    assert comparison.measured
+    for variant in comparison.measured:
         syncs = variant.syncs
         assert syncs.predicted_per_step is not None
-        assert syncs.predicted_per_step == syncs.measured_per_step == syncs.warned_per_step, variant.name
-        assert variant.equivalence is not None
-        assert variant.equivalence.status == "same", variant.name
+        assert syncs.predicted_per_step == syncs.warned_per_step, variant.name
         (estimate,) = variant.estimates
+        assert estimate.peak_memory_bytes is not None
+        assert variant.peak_allocated_bytes is not None
+        if comparison.study == "input_pipeline":  # not checked there; the peak is with a workspace of cuDNN's
+            assert syncs.measured_per_step in (None, syncs.predicted_per_step), variant.name
+            assert estimate.peak_memory_bytes < variant.peak_allocated_bytes < 1.4 * estimate.peak_memory_bytes
+            continue
+        assert syncs.predicted_per_step == syncs.measured_per_step, variant.name
+        assert variant.equivalence.status == "same", variant.name
         assert estimate.peak_memory_bytes == pytest.approx(variant.peak_allocated_bytes, rel=0.05), variant.name
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parts[-3]}-{file.parts[-2]}")
 def test_measured_steps_lie_within_their_estimated_bands(file: Path) -> None:
     comparison = read(file, Comparison)
-    for variant in comparison.variants:
+    ready = [
+        v
+        for v in comparison.measured
+        if v.input is not None and (1 if v.input.share is None else v.input.share) < MODERATE_SHARE
+    ]
+    assert ready
+    for variant in ready:  # not those that wait for data, or may
         (estimate,) = variant.estimates
-        assert variant.step_ms is not None
         if variant.name == "compiled":  # a compiled step has no estimate
             assert estimate.step_ms is None
             continue
         assert estimate.step_ms is not None
         low, high = estimate.step_ms
-        assert low <= variant.step_ms.median <= high, variant.name
+        assert variant.step_ms is not None
+        assert low <= variant.step_ms.value <= high, variant.name
+
+
+def test_launches_of_a_gpu_are_near_the_estimate_where_no_library_computes_a_call_by_many_kernels() -> None:
+    variants = {v.name: v for v in read(ROOT / "h100" / "giou" / "comparison.json", Comparison).variants}
+    for name in ("loop", "concat"):
+        variant = variants[name]
+        assert variant.trace is not None
+        assert variant.trace.launches is not None
+        measured = variant.trace.launches.count / variant.trace.quality.steps
+        assert variant.estimates[0].launches == pytest.approx(measured, rel=0.03), name
 
 
 def test_there_are_results_of_a_gpu() -> None:
-    assert [file.parts[-3:-1] for file in FILES] == [("h100", "giou"), ("h100", "masked_loss")]
+    assert [file.parts[-3:-1] for file in FILES] == [
+        ("h100", name) for name in ("giou", "input_pipeline", "masked_loss")
+    ]
 
 
 def test_a_trace_of_a_gpu_has_its_syncs_at_the_predicted_lines_and_its_window_is_divided_without_rest() -> None:
     folder = ROOT / "h100" / "masked_loss"
-    summary = summarize_trace(load_trace(folder / "boolean_mask" / "trace.json.gz"))
-    variant = read(folder / "comparison.json", Comparison).variants[0]
-    assert variant.name == "boolean_mask"
+    summary = summarize_trace(load_trace(folder / "where" / "trace.json.gz"))
+    variant = read(folder / "comparison.json", Comparison).variants[1]
+    assert variant.name == "where"
     assert summary.syncs is not None
-    assert summary.syncs.per_step == variant.syncs.measured_per_step == 6
+    assert summary.syncs.per_step == variant.syncs.measured_per_step == 4
     of_trace: Counter[tuple[str | None, int | None]] = Counter()
     predicted: Counter[tuple[str | None, int | None]] = Counter()
     for site in summary.syncs.sites:

@@ -251,6 +251,7 @@ _SPECIAL: Final[Mapping[str, Callable[[OperatorCalls], int]]] = {
     "native_batch_norm": cudnn.batch_norm,
     "native_batch_norm_backward": cudnn.batch_norm_backward,
     "native_layer_norm_backward": _layer_norm_backward,
+    "slice_backward": lambda call: 1 + bool(elements(call.inputs[0])),  # zeros, and what is copied to their slice
     "nonzero": lambda call: _nonzero(call.inputs[0]),
     "masked_select": lambda call: 1 + _nonzero(call.inputs[-1]),
     "index": _indexed,

@@ -87,6 +87,14 @@ def _table(study: Comparison, gpu: str, measured: _Ratios | None) -> tuple[Html,
     ) -> Figure:
         return Figure(heading, {name: of(*pair) for name, pair in estimates.items()}, look=look, absent="", **more)
 
+    def beside(estimated: str | float | None, value: float | None, words: Callable[[float], str]) -> str | float | None:
+        """What was measured below what was estimated."""
+        if measured is None or estimated is None or value is None:
+            return estimated
+        return _NOTE.format(
+            estimated if isinstance(estimated, str) else fmt.count(estimated), f"measured: {words(value)}"
+        )
+
     batches = sorted({one.batch for variant in study.variants for one in variant.estimates if one.batch is not None})
     batch = f", batch {batches[0]}" if len(batches) == 1 else ""
     figures = [
@@ -97,11 +105,15 @@ def _table(study: Comparison, gpu: str, measured: _Ratios | None) -> tuple[Html,
             "drawn",
             foot=axis,
         ),
-        figure("GPU busy", lambda _, one: _busy(one), label="Busy"),
+        figure("GPU busy", lambda v, one: beside(_busy(one), v.gpu_busy_pct, fmt.percent), label="Busy"),
         figure("Limited by", lambda _, one: _limit(one), label="Limit"),
         figure("Syncs per step", _syncs, "num", label="Syncs"),
-        figure("Launches", lambda _, one: one.launches, label="Launches"),
-        figure("Peak memory", lambda _, one: memory_words(one) or None, label=""),
+        figure("Launches", lambda v, one: beside(one.launches, _launches(v), fmt.count), label="Launches"),
+        figure(
+            "Peak memory",
+            lambda v, one: beside(memory_words(one) or None, v.peak_allocated_bytes, fmt.size_bytes),
+            label="",
+        ),
     ]
     if measured is not None:
         ratios = {name: " to ".join(map(fmt.ratio, ends)) for name, ends in measured.items()}
@@ -111,6 +123,12 @@ def _table(study: Comparison, gpu: str, measured: _Ratios | None) -> tuple[Html,
         ]
     reasons = [f"`{v.name}`: {one.reason}" for v, one in estimates.values() if one.reason]
     return figures_table("Variant", {name: breakable(name) for name in estimates}, figures, look="result"), reasons
+
+
+def _launches(variant: VariantResult) -> float | None:
+    """Calls of a traced step that put work on the GPU, as the estimate counts them: kernels, copies and fills."""
+    launches = None if variant.trace is None else variant.trace.launches
+    return None if variant.trace is None or launches is None else launches.count / (variant.trace.quality.steps or 1)
 
 
 def _alike(study: Comparison, gpu: str) -> str:
