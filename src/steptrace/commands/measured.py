@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from steptrace import format as fmt
-from steptrace.engine.kinds import DIFFERENT, Kind, kinds_of, to_show_period, unusual
+from steptrace.engine.kinds import Kind, kinds_of, to_show_period, unusual
 from steptrace.launch.start import Launched
+from steptrace.limits import LONG_STEPS
 
 if TYPE_CHECKING:
     from steptrace.documents.run import RunRecord
@@ -67,7 +68,7 @@ def timing(measured: Measured, summary: "Summary | None" = None) -> list[str]:
     where = measured.record.environment.gpu or "CPU"
     ranks = measured.record.world_size
     median, mean = statistics.median(steps), statistics.mean(steps)
-    apart = f" (median; mean {fmt.duration_ms(mean)})" if max(mean, median) > DIFFERENT * min(mean, median) else ""
+    apart = f" (median; mean {fmt.duration_ms(mean)})" if max(mean, median) > LONG_STEPS * min(mean, median) else ""
     range_ms = f"{fmt.duration_ms(low)} to {fmt.duration_ms(high)}"
     head = f"  step {fmt.duration_ms(median)}{apart}, 5 % to 95 %: {range_ms}"
     lines = [f"{head} ({len(steps)} timed steps, {where}{f', {ranks} ranks' if ranks > 1 else ''})"]

@@ -13,13 +13,12 @@ from itertools import pairwise, product
 from typing import Final
 
 from steptrace import format as fmt
+from steptrace.limits import LONG_STEPS
 
 #: The first steps of a program do more than others: what is compiled, tuned and allocated for good.
 FIRST_STEPS: Final = 3
 #: A step that takes less than this many times the median is no other kind.
 _FACTOR: Final = 2.0
-#: Mean and median that lie further apart stand side by side, and the kinds of steps with them.
-DIFFERENT: Final = 1.1
 #: With two steps a period is one distance; it may be chance.
 _LEAST_TO_REPEAT: Final = 2
 #: Long steps that lie further apart than this part of all steps may be the machine's doing.
@@ -69,7 +68,7 @@ def kinds_of(steps_ns: Sequence[int], operators: Sequence[int] = ()) -> tuple[Ki
     rhythms, of = _rhythms(operators), len(steps_ns)
     by_rhythm = _by_rhythm(rhythms, range(len(operators), len(operators) + of))
     long = [numbers[n] for numbers in by_rhythm.values() for n in long_steps([steps_ns[number] for number in numbers])]
-    if sum(steps_ns[number] for number in long) <= (DIFFERENT - 1) * sum(steps_ns):
+    if sum(steps_ns[number] for number in long) <= (LONG_STEPS - 1) * sum(steps_ns):
         long = []
     ran = _by_rhythm(rhythms, range(len(operators)))
     kinds = []
@@ -94,10 +93,10 @@ def _rhythms(operators: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _alike(numbers: Sequence[int], counts: Sequence[int]) -> list[list[int]]:
-    """These steps by their counts, in groups; what differs by less than `DIFFERENT` times is the same."""
+    """These steps by their counts, in groups; what differs by less than `LONG_STEPS` times is the same."""
     groups: list[list[int]] = []
     for number in sorted(numbers, key=counts.__getitem__):
-        if groups and counts[number] <= DIFFERENT * counts[groups[-1][-1]]:
+        if groups and counts[number] <= LONG_STEPS * counts[groups[-1][-1]]:
             groups[-1].append(number)
         else:
             groups.append([number])
@@ -119,7 +118,7 @@ def unusual(counts: Sequence[int]) -> list[int]:
 
 
 def long_steps(steps_ns: Sequence[int]) -> list[int]:
-    """The indices of the steps that lift the mean beyond `DIFFERENT` times the median.
+    """The indices of the steps that lift the mean beyond `LONG_STEPS` times the median.
 
     They take `_FACTOR` times the median, and are nearer to the longest than to the median, as ratios: where steps are
     short, the machine makes some several times as long.
@@ -127,7 +126,7 @@ def long_steps(steps_ns: Sequence[int]) -> list[int]:
     if not steps_ns:
         return []
     median = statistics.median(steps_ns)
-    if statistics.mean(steps_ns) <= DIFFERENT * median:
+    if statistics.mean(steps_ns) <= LONG_STEPS * median:
         return []
     least = max(_FACTOR * median, math.sqrt(median * max(steps_ns)))
     return [number for number, step_ns in enumerate(steps_ns) if step_ns > least]
