@@ -92,7 +92,7 @@ def estimated_sentence(study: Comparison, gpu: str) -> str:
         if all_alike(study, gpu):
             return (
                 f"All variants have the same estimate for {gpu}. "
-                "Data loading and communication between ranks are not included."
+                "Data loading, communication between ranks and workspaces of libraries are not included."
             )
         return f"The estimate for {gpu} cannot tell the variants apart: their bands overlap."
     may_be = [variant for variant in estimated_fastest(study, gpu) if variant is not best]

@@ -154,7 +154,7 @@ def _predicted(prediction: Mapping[str, Any], estimates: Sequence[Estimate]) -> 
     )
     sites = [predicted_site(site) for site in prediction["sites"]]
     computed = "Estimates are computed from the step's operators and the GPU's data sheet."
-    about = f"{computed} Data loading and communication between ranks are not included."
+    about = f"{computed} Data loading, communication between ranks and workspaces of libraries are not included."
     return [
         Explained(badge),
         *([Explained(table)] if estimates else []),
