@@ -202,7 +202,9 @@ def test_where_all_estimates_are_alike_the_measured_times_lead(estimated: Any) -
     assert "CPU check" not in screen
     assert (
         "All variants have the same estimate for H100. "
-        "Data loading, communication between ranks and workspaces of libraries are not included. "
-        "A step takes 5.7 ms to 14 ms at batch 8, GPU busy 80 to 100 %, limited by memory bandwidth; peak memory 1.00 GiB, fits."
+        "Data loading, communication between ranks and workspaces "
+        "of libraries are not included. "
+        "A step takes 5.7 ms to 14 ms at batch 8, GPU busy 80 to 100 %, limited by memory bandwidth; "
+        "peak memory 1.00 GiB, fits."
     ) in screen
     assert verdict_of(study).sentence == "No measurable difference."
