@@ -13,7 +13,6 @@ from steptrace.documents.base import write
 from steptrace.documents.summary import Summary
 from steptrace.errors import RecordError
 from steptrace.report.index import index, load_imported, load_index
-from steptrace.report.page.overview import overview_parts
 from steptrace.report.study.model import load_study
 from steptrace.report.study.step_times import load_steps, step_times
 
@@ -85,7 +84,7 @@ def test_a_steps_file_without_a_column_is_one_clear_error(make_study: MakeStudy)
 
 def test_the_parts_of_a_step_are_the_gpus_where_there_is_one(make_study: MakeStudy) -> None:
     gpu, cpu = load_study(make_study("gpu")), load_study(make_study("cpu"))
-    labels = [[part.label for part in overview_parts(s.variants[0].overview)] for s in (gpu, cpu)]
+    labels = [[*s.variants[0].overview.parts_ns] for s in (gpu, cpu)]
     assert labels[0] == ["compute", "exposed_comm", "exposed_memory", "idle"]
     assert labels[1] == ["data", "forward", "loss", "backward", "optimizer"]
 

@@ -358,7 +358,6 @@ def test_findings_stand_behind_the_overview_and_what_has_nothing_to_show_in_one_
     assert "Labels (the trace holds no label)" in words[words.index("Not shown:") :]
     assert "All 10 checks passed" in words
     assert "1 B 25.0 µs" in words
-    assert "Not measured: Mean and Highest." in words
     assert "1 sync outside the steps is in no figure per step." in words
 
 

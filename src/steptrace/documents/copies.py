@@ -19,8 +19,8 @@ class CopyRate(Document, frozen=True):
 class Copy(Document, frozen=True):
     """The copies (or sets) of one kind on one GPU; rates are weighted by time while any of them runs.
 
-    A copy's rate is its bytes over its length; what runs at once adds up. A page leaves out the rates of copies of less
-    than 64 KiB on average: such a copy mostly takes the time to start.
+    A copy's rate is its bytes over its length; what runs at once adds up. Copies of less than 64 KiB mostly take the
+    time to start: their rate says nothing of the link.
     """
 
     device: Annotated[int, key("GPU", "GPU.", local=True)]

@@ -72,3 +72,8 @@ class Overview(Document, frozen=True):
     operators: Annotated[
         tuple[TopOperator, ...], field("The operators with the most time of their own.", runs="none")
     ] = ()
+
+    @property
+    def of_step(self) -> dict[str, float]:
+        """The parts of a mean step in ns; of a trace without steps those of the whole trace."""
+        return {name: ns / (self.steps or 1) for name, ns in self.parts_ns.items()}

@@ -95,27 +95,19 @@ def _reason(study: Comparison, chosen: VariantResult | None, *, estimated: bool 
 def _why(study: Comparison, chosen: VariantResult | None) -> str:
     """The parts of a step by which the chosen variant is faster; empty where the profile does not say."""
     baseline = None if chosen is None else study.variant(chosen.baseline)
-    before, after = _parts_ms(baseline), _parts_ms(chosen)
+    before, after = ({} if v is None or v.overview is None else v.overview.of_step for v in (baseline, chosen))
     if chosen is None or baseline is None or not before.keys() & after.keys():
         return ""
-    saved_ms = (baseline.step_time_ms or 0.0) - (chosen.step_time_ms or 0.0)
+    saved_ns = ((baseline.step_time_ms or 0.0) - (chosen.step_time_ms or 0.0)) * fmt.NS_PER_MS
     less = {part: before.get(part, 0.0) - after.get(part, 0.0) for part in {**before, **after}}
-    saved = sorted((part for part in less if less[part] >= _LEAST_PART * saved_ms), key=lambda part: -less[part])
+    saved = sorted((part for part in less if less[part] >= _LEAST_PART * saved_ns), key=lambda part: -less[part])
     # What the parts leave over is the profiler's.
-    if saved_ms <= 0 or not saved or abs(saved_ms - sum(less.values())) >= saved_ms:
+    if saved_ns <= 0 or not saved or abs(saved_ns - sum(less.values())) >= saved_ns:
         return ""
-    shorter = ", ".join(f"{part_name(part)} {fmt.duration_ms(less[part])}" for part in saved[:MOST_NAMED])
-    longer = [part for part in less if -less[part] >= _LEAST_PART * saved_ms]
-    more = ", ".join(f"{part_name(part)} {fmt.duration_ms(-less[part])}" for part in longer)
+    shorter = ", ".join(f"{part_name(part)} {fmt.duration_ns(less[part])}" for part in saved[:MOST_NAMED])
+    longer = [part for part in less if -less[part] >= _LEAST_PART * saved_ns]
+    more = ", ".join(f"{part_name(part)} {fmt.duration_ns(-less[part])}" for part in longer)
     return f"A profiled step saves: {shorter}." + (f" It takes longer for: {more}." if more else "")
-
-
-def _parts_ms(variant: VariantResult | None) -> dict[str, float]:
-    """The parts of a variant's mean profiled step; empty without any."""
-    overview = None if variant is None else variant.overview
-    if overview is None:
-        return {}
-    return {part: ns / overview.steps / fmt.NS_PER_MS for part, ns in overview.parts_ns.items()}
 
 
 def _fewer(study: Comparison, chosen: VariantResult | None, *, estimated: bool = False) -> str:

@@ -116,5 +116,5 @@ def window_of(entry: TraceSummary) -> Window:
     divided = entry.overview
     if divided is None:
         return Window(entry, 0, float(entry.window_ns), {})
-    parts_ns, per = divided.parts_ns if divided.kind == "gpu" else {}, divided.steps or 1
-    return Window(entry, divided.steps, divided.window_ns / per, {name: ns / per for name, ns in parts_ns.items()})
+    parts = divided.of_step if divided.kind == "gpu" else {}
+    return Window(entry, divided.steps, divided.window_ns / (divided.steps or 1), parts)

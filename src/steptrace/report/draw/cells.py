@@ -1,12 +1,13 @@
 """Pictures in the cells of a table, one a row on a scale that all rows share; they are as wide as their column."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from steptrace import format as fmt
+from steptrace.documents.overview import part_name
 from steptrace.report.draw.drawing import ticks
-from steptrace.report.draw.names import Part
+from steptrace.report.draw.names import colour_of
 from steptrace.report.draw.svg import InlineSvg, element, image, text, title
 
 #: Values that lie further apart than this need a logarithmic axis.
@@ -97,6 +98,6 @@ def bar_cell(pieces: Sequence[Piece], longest: float) -> InlineSvg:
     return image("parts", f'width="100%" height="{_BAR}"', drawn, words)
 
 
-def parts_cell(parts: Sequence[Part], longest: float) -> InlineSvg:
-    """The same of a step's parts."""
-    return bar_cell([Piece(part.ms, part.colour, part.words) for part in parts], longest)
+def pieces_of(parts_ns: Mapping[str, float]) -> list[Piece]:
+    """The parts of a step as pieces."""
+    return [Piece(ns, colour_of(name), f"{part_name(name)} {fmt.duration_ns(ns)}") for name, ns in parts_ns.items()]

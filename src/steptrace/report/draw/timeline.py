@@ -4,10 +4,11 @@ from itertools import groupby
 
 from markupsafe import Markup
 
+from steptrace.documents.overview import part_name
 from steptrace.documents.timeline import Lane, Timeline
 from steptrace.format import NS_PER_MS
 from steptrace.report.draw.cells import Scale, time_axis
-from steptrace.report.draw.names import Part
+from steptrace.report.draw.names import colour_of
 from steptrace.report.draw.svg import element, image
 
 #: Units of a lane's height. What runs for less than this of a piece is drawn as high, so that it is seen.
@@ -22,16 +23,17 @@ def timeline_figure(timeline: Timeline) -> Markup:
 
 
 def _lane(lane: Lane) -> Markup:
-    parts, pieces = [Part(name, 0.0) for name in lane.parts], max(map(len, lane.parts.values()))
+    names, pieces = {part: part_name(part) for part in lane.parts}, max(map(len, lane.parts.values()))
     below, drawn = [0] * pieces, ""
-    for part, heights in zip(parts, lane.parts.values(), strict=True):
+    for part, heights in lane.parts.items():
         seen = [max(height, _LEAST) if height else 0 for height in heights]
         tops = [min(low + height, _HEIGHT) for low, height in zip(below, seen, strict=True)]
-        drawn += element("path", f'fill="var(--{part.colour})" d="{_outline(below, tops)}"')
+        drawn += element("path", f'fill="var(--{colour_of(part)})" d="{_outline(below, tops)}"')
         below = tops
     frame = f'width="100%" height="20" viewBox="0 0 {pieces} {_HEIGHT}" preserveAspectRatio="none"'
-    words = f"{lane.name}: {', '.join(part.name for part in parts)}"
-    keys = Markup("").join(Markup('<span class="key {}">{}</span>').format(part.colour, part.name) for part in parts)
+    words = f"{lane.name}: {', '.join(names.values())}"
+    key = Markup('<span class="key {}">{}</span>')
+    keys = Markup("").join(key.format(colour_of(part), name) for part, name in names.items())
     return Markup('<div class="goes"><b>{}</b> {}{}</div>').format(lane.name, keys, image("lane", frame, drawn, words))
 
 

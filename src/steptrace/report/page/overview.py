@@ -1,15 +1,13 @@
-"""What the overviews of a study and of a trace have in common, and the badge where times are not those of a GPU."""
+"""The badge beside a title where times are not those of a GPU."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from steptrace.documents.comparison import Comparison
-from steptrace.documents.overview import Overview
 from steptrace.documents.run import is_simulated
 from steptrace.findings.estimated import estimated_gpus, leads
-from steptrace.format import NS_PER_MS, enumeration
-from steptrace.report.draw.names import Part
+from steptrace.format import enumeration
 
 
 @dataclass(frozen=True)
@@ -42,11 +40,3 @@ def device_of_traces(gpus: Sequence[str | None], *, has_gpu: bool) -> DeviceNote
     if any(map(is_simulated, gpus)):
         return SIMULATED
     return None if has_gpu else NO_GPU
-
-
-def overview_parts(overview: Overview | None) -> tuple[Part, ...]:
-    """The parts of a step, or of a trace without steps those of the whole trace."""
-    if overview is None:
-        return ()
-    scale = (overview.steps or 1) * NS_PER_MS
-    return tuple(Part(name, ns / scale) for name, ns in overview.parts_ns.items())

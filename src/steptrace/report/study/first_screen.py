@@ -7,15 +7,16 @@ from typing import Final
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.documents.finding import ANSWER, Finding
+from steptrace.documents.overview import part_name
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.findings.estimated import leads
 from steptrace.findings.verdict import verdict_of
 from steptrace.limits import LONG_STEPS, SLOW_PROFILE
-from steptrace.report.draw.cells import Scale, interval_cell, parts_cell, time_axis
-from steptrace.report.draw.names import Part
+from steptrace.report.draw.cells import Scale, bar_cell, interval_cell, pieces_of, time_axis
+from steptrace.report.draw.names import colour_of
 from steptrace.report.page.findings import ABOUT_THE_METHOD, findings, first_steps
 from steptrace.report.page.markup import Html, anchor, breakable, render
-from steptrace.report.page.overview import device_of_study, overview_parts
+from steptrace.report.page.overview import device_of_study
 from steptrace.report.page.parts import Explained, folded
 from steptrace.report.page.table import NOT_MEASURED, Figure, figures_table
 from steptrace.report.study.estimate import estimate
@@ -40,10 +41,10 @@ _NEEDED: Final = (
 def first_screen(study: Comparison) -> Html:
     """Title, question and verdict; each variant's step time, syncs and parts; what to do first."""
     shown = variants_shown(study)
-    parts = {variant.name: overview_parts(variant.overview) for variant in shown}
+    parts = {v.name: {} if v.overview is None else v.overview.of_step for v in shown}
     items = first_steps(study)
     lead = "findings" if any(item.rule != ANSWER for item in _of_gpu(study)) else None
-    labels = list(dict.fromkeys(part.label for of_step in parts.values() for part in of_step if part.ms))
+    drawn = dict.fromkeys(name for of_step in parts.values() for name, ns in of_step.items() if ns)
     return render(
         "study/first_screen",
         study=study,
@@ -52,7 +53,7 @@ def first_screen(study: Comparison) -> Html:
         facts=_facts(study),
         table=_table(study, shown, parts),
         left_out=len(study.variants) - len(shown),
-        legend=[Part(label, 0.0) for label in labels],
+        legend=[(colour_of(name), part_name(name)) for name in drawn],
         first=render("page/first", items=items, more=len(_of_gpu(study)) - len(items), anchor=lead, nothing=""),
         device=device_of_study(study),
         estimated=estimate(study),
@@ -117,7 +118,7 @@ def against_baseline(variant: VariantResult, step_times: Mapping[str, float]) ->
     return baseline / ratio.high, baseline / ratio.low
 
 
-def _table(study: Comparison, shown: Sequence[VariantResult], parts: Mapping[str, Sequence[Part]]) -> Html:
+def _table(study: Comparison, shown: Sequence[VariantResult], parts: Mapping[str, Mapping[str, float]]) -> Html:
     """Each variant's step time, on the scale of all, its verdict, its syncs, and where its profiled step goes."""
     step_times = study.step_times_ms
     scale = _scale(shown, step_times)
@@ -206,23 +207,23 @@ def _syncs(variant: VariantResult, *, traced: bool) -> str | None:
     return html
 
 
-def _longest(shown: Sequence[VariantResult], parts: Mapping[str, Sequence[Part]]) -> float:
+def _longest(shown: Sequence[VariantResult], parts: Mapping[str, Mapping[str, float]]) -> float:
     """The longest profiled step, for the bars.
 
     One that is mostly the profiler's would make the others too short to read: it is as long as theirs, and marked.
     """
-    lengths = {variant.name: sum(part.ms for part in parts[variant.name]) for variant in shown}
+    lengths = {variant.name: sum(parts[variant.name].values()) for variant in shown}
     return max((lengths[v.name] for v in shown if _slower(v) is None), default=max(lengths.values(), default=0.0))
 
 
-def _goes(variant: VariantResult, parts: Sequence[Part], longest: float) -> str | None:
-    total, slower = sum(part.ms for part in parts), _slower(variant)
+def _goes(variant: VariantResult, parts: Mapping[str, float], longest: float) -> str | None:
+    total, slower = sum(parts.values()), _slower(variant)
     if not total:
         return None
-    words: str = fmt.duration_ms(total)
+    words: str = fmt.duration_ns(total)
     if slower is not None:
         words = Html('<b class="warn">profiled: {} times as long</b>').format(fmt.significant(slower, 2))
-    return parts_cell(parts, max(longest, total)) + _NOTE.format(words, "")
+    return bar_cell(pieces_of(parts), max(longest, total)) + _NOTE.format(words, "")
 
 
 def _slower(variant: VariantResult) -> float | None:

@@ -4,10 +4,11 @@ from typing import Final
 
 from steptrace import format as fmt
 from steptrace.documents.memory import DeviceMemory
+from steptrace.documents.overview import part_name
 from steptrace.limits import COUNTER_AGREES
 from steptrace.report.draw.cells import Piece
 from steptrace.report.draw.memory_curve import memory_curve
-from steptrace.report.draw.names import MEMORY_CATEGORIES
+from steptrace.report.draw.names import MEMORY_COLOURS
 from steptrace.report.page.definitions import definitions
 from steptrace.report.page.parts import Explained, Parts, figure, folded, keyed_bar, note, subheading
 from steptrace.report.page.table import facts, listing
@@ -43,11 +44,11 @@ def _device_memory(entry: DeviceMemory) -> list[Explained]:
             )
         )
     held = [
-        Piece(size, colour, f"{word} {fmt.size_bytes(size)}")
-        for category, (word, colour) in MEMORY_CATEGORIES.items()
+        Piece(size, colour, f"{part_name(category)} {fmt.size_bytes(size)}")
+        for category, colour in MEMORY_COLOURS.items()
         if (size := entry.by_category.get(category))
     ]
-    words = {category: word for category, (word, _) in MEMORY_CATEGORIES.items()}
+    words = {category: part_name(category) for category in MEMORY_COLOURS}
     origins = listing(entry.at_peak, most=15, words=words) if entry.at_peak else Explained("")
     curve = memory_curve(entry, f"Memory of {name}")
     return [

@@ -10,6 +10,7 @@ from steptrace import format as fmt
 from steptrace.documents.column import subjects_of
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.finding import PREDICTED_SYNCS
+from steptrace.documents.overview import part_name
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import Summary, TraceSummary
@@ -18,10 +19,11 @@ from steptrace.engine.kinds import counts_in_words
 from steptrace.files import write_text
 from steptrace.findings.estimated import busy_words, memory_words, step_words
 from steptrace.report.draw.cells import Piece
+from steptrace.report.draw.names import colour_of
 from steptrace.report.page.definitions import definitions
 from steptrace.report.page.findings import findings
 from steptrace.report.page.markup import Html, breakable, page, render
-from steptrace.report.page.overview import device_of_traces, overview_parts
+from steptrace.report.page.overview import device_of_traces
 from steptrace.report.page.parts import Explained, Parts, keyed_bar, note, section
 from steptrace.report.page.table import Figure, figures_table, site_table
 from steptrace.report.trace.model import TraceView, build
@@ -226,13 +228,12 @@ def _facts(view: TraceView) -> list[tuple[str, str | None]]:
 
 def _where_it_goes(trace: TraceSummary) -> Html:
     """A bar of the step's parts, and each part with its share; nothing where they are not known."""
-    parts = overview_parts(trace.overview)
-    total = sum(part.ms for part in parts)
-    shares = [(part, part.ms / total) for part in parts if part.ms]
+    parts = {} if trace.overview is None else trace.overview.parts_ns
+    shares = {name: ns / sum(parts.values()) for name, ns in parts.items() if ns}
     return keyed_bar(
         [
-            Piece(part.ms, part.colour, f"{part.name} {fmt.share(share)}{removable(trace, part.label, share)}")
-            for part, share in shares
+            Piece(share, colour_of(name), f"{part_name(name)} {fmt.share(share)}{removable(trace, name, share)}")
+            for name, share in shares.items()
         ]
     )
 

@@ -7,12 +7,9 @@ of the trace that gives the parts of the section, or None if there is nothing to
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from msgspec.structs import replace
-
 from steptrace import format as fmt
 from steptrace.documents.base import Document
 from steptrace.documents.column import Subject, shown_columns
-from steptrace.documents.copies import Copy
 from steptrace.documents.launches import Distribution
 from steptrace.documents.overview import IDLE_CAUSES
 from steptrace.documents.summary import NO_GPU, TraceSummary
@@ -29,8 +26,6 @@ from steptrace.report.trace.overview import overview
 
 #: So many rows of a long table stand open; the others fold.
 _OPEN: Final = 5
-#: A copy of fewer bytes on average takes the time to begin it: its rate says nothing of the link.
-_WORTH_A_RATE: Final = 2**16
 
 
 def parts_of(view: TraceView, subject: Subject) -> Parts | None:
@@ -44,8 +39,7 @@ def parts_of(view: TraceView, subject: Subject) -> Parts | None:
 def rows_of(trace: TraceSummary, subject: Subject) -> Sequence[Document]:
     """The rows of a subject as a page shows them; figures that are no list are one row."""
     value = getattr(trace, subject.name)
-    rows: tuple[Document, ...] = value if isinstance(value, tuple) else () if value is None else (value,)
-    return [_with_worthy_rate(row) if isinstance(row, Copy) else row for row in rows]
+    return value if isinstance(value, tuple) else () if value is None else (value,)
 
 
 def why_absent(view: TraceView, subject: Subject) -> str:
@@ -242,14 +236,6 @@ def launches(view: TraceView) -> Parts | None:
         Explained(figures_table("Per launch", {name: name for name in times}, figures)),
         *_folded(view, "By call", of.by_call),
     ]
-
-
-def _with_worthy_rate(row: Copy) -> Copy:
-    """Copies with their rate only where they are so large on average that it says something of the link."""
-    if row.bytes is None or row.bytes >= _WORTH_A_RATE * (row.count - row.unsized):
-        return row
-    rates = ("mean_bytes_per_second", "median_bytes_per_second", "max_bytes_per_second")
-    return replace(row, **dict.fromkeys(rates))
 
 
 def quality(view: TraceView) -> Parts | None:

@@ -19,7 +19,6 @@ from steptrace.findings.window import window_of
 from steptrace.limits import FEW_STEPS, NOISE_FLOOR, PROFILER_OVERHEAD, SLOW_PROFILE
 from steptrace.report.page.findings import MOST_FINDINGS, recommended
 from steptrace.report.page.markup import gain, sentence
-from steptrace.report.page.overview import overview_parts
 from steptrace.report.trace.model import TraceView, build
 
 #: A prediction as prediction.json has it, and its estimates.
@@ -40,7 +39,7 @@ def headline(view: TraceView, predicted: Predicted | None = None) -> str:
             )
         return measured if predicted is None else f"{measured} {_in_a_sentence(*predicted)}"
     over = "the profiled step" if trace.steps else "the GPU's span"
-    parts = {part.label: part.ms for part in overview_parts(trace.overview)}
+    parts = {} if trace.overview is None else trace.overview.parts_ns
     idle = {cause: parts.get(f"idle_{cause}", 0.0) for cause in IDLE_CAUSES}
     busy = trace.gpu_busy_pct
     clauses = ["GPU busy: not measured" if busy is None else f"GPU busy {fmt.percent(busy)} of {over}"]
