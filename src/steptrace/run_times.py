@@ -52,15 +52,18 @@ def run_times(step_ns: Nanoseconds) -> RunTimes:
 def leading_warmup(step_ns: Nanoseconds) -> int:
     """Number of leading steps above median + 5 MAD of all steps: at most half, and none among fewer than 8.
 
-    None either where over 5 % of the later steps are as long: what comes back, as at the beginning of each epoch, is no
-    warm-up.
+    None either where over 5 % of the later steps, and more than one, are at least about as long: what comes back, as at
+    the beginning of each epoch, is no warm-up.
     """
     if len(step_ns) < _MIN_STEPS_FOR_WARMUP:
         return 0
     median, mad = _median_and_mad(step_ns)
     is_long = step_ns > median + _WARMUP_MADS * mad
     leading = min(int(np.flatnonzero(~is_long)[0]), len(step_ns) // 2)
-    return 0 if is_long[leading:].mean() > _COMES_BACK else leading
+    if not leading:
+        return 0
+    later, halfway = step_ns[leading:], (median + float(np.median(step_ns[:leading]))) / 2
+    return 0 if (later > halfway).sum() > max(_COMES_BACK * len(later), 1) else leading
 
 
 def outlier_mask(step_ns: Nanoseconds) -> npt.NDArray[np.bool_]:

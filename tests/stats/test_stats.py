@@ -221,6 +221,13 @@ def test_long_steps_that_come_back_are_no_warm_up() -> None:
     assert leading_warmup(np.concatenate([epochs[:8], np.full(40, 100)])) == 1
 
 
+@pytest.mark.parametrize("later", [[110, 110, 110], [290]])
+def test_a_little_noise_or_one_long_step_keeps_no_warm_up(later: list[int]) -> None:
+    """A short training on a busy machine: steps are steady but for some that a neighbour made longer."""
+    steps = np.array([400, *np.tile([100, 101, 99], 6), *later])
+    assert leading_warmup(steps) == 1
+
+
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=30))
 def test_never_more_than_half_is_left_out(values: list[int]) -> None:
     assert 0 <= leading_warmup(np.array(values)) <= len(values) // 2
