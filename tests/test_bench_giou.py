@@ -62,9 +62,9 @@ for kernel, more in (
 
 # The benchmark with more implementations, and a cache of the size that is asked for.
 WITH_MORE = """
-import os, sys
+import sys
 sys.path.insert(0, sys.argv.pop(1))
-cache, size = (int(sys.argv.pop(1)) for _ in range(2))
+cache = int(sys.argv.pop(1))
 import giou
 from giou_parts import losses
 calls = 0
@@ -76,11 +76,7 @@ def later(batch):
     return losses.MADE["fused"](batch)
 def first(batch):
     raise RuntimeError("no such kernel")
-def cut(batch):
-    if len(batch.rows) == size:
-        os._exit(9)
-    return losses.MADE["fused"](batch)
-more = {"later": later, "first": first, "wrong": lambda b: losses.MADE["fused"](b) + 1, "cut": cut}
+more = {"later": later, "first": first, "wrong": lambda b: losses.MADE["fused"](b) + 1}
 def made(names, device):
     losses.MADE = losses.implementations(["fused"], device)
     return losses.MADE | {name: more[name] for name in names if name != "fused"}
@@ -127,7 +123,7 @@ def test_every_figure_of_a_small_run_is_there(tmp_path: Path) -> None:
 def test_what_fails_is_named_and_the_others_are_measured(tmp_path: Path) -> None:
     file = tmp_path / "giou.json"
     done = started(
-        *("-c", WITH_MORE, str(BENCH), "0", "0", *QUICK, "--sizes", "2x8", "--json", str(file)),
+        *("-c", WITH_MORE, str(BENCH), "0", *QUICK, "--sizes", "2x8", "--json", str(file)),
         *("--only", "fused", "later", "first", "wrong"),
     )
     assert done.returncode == 1
@@ -144,39 +140,10 @@ def test_what_fails_is_named_and_the_others_are_measured(tmp_path: Path) -> None
 
 
 @needs_compiler
-def test_a_run_that_is_cut_off_leaves_the_sizes_before(tmp_path: Path) -> None:
-    file = tmp_path / "giou.json"
-    done = started(
-        *("-c", WITH_MORE, str(BENCH), "0", "3", *QUICK, "--sizes", "2x8", "3x8", "--json", str(file)),
-        *("--only", "fused", "cut"),
-    )
-    assert done.returncode == 9
-    document = json.loads(file.read_text())
-    assert not document["complete"]
-    assert [(row["batch"], row["mode"]) for row in document["rows"]] == [
-        *[(2, "forward")] * 2,
-        *[(2, "forward+backward")] * 2,
-    ]
-
-
-@needs_compiler
 def test_cold_means_that_more_than_the_cache_moves_between_two_uses_of_a_batch(tmp_path: Path) -> None:
     file = tmp_path / "giou.json"
-    run(
-        "-c",
-        WITH_MORE,
-        str(BENCH),
-        "1000",
-        "0",
-        *QUICK,
-        "--cold",
-        "--sizes",
-        "2x8",
-        "--json",
-        str(file),
-        "--only",
-        "fused",
-    )
+    how = (*QUICK, "--cold", "--sizes", "2x8", "--json", str(file), "--only", "fused")
+    run("-c", WITH_MORE, str(BENCH), "1000", *how)
     for row in json.loads(file.read_text())["rows"]:
         assert row["cold"]
         assert (row["batches"] - 1) * row["bytes_moved"] > 2000

@@ -67,16 +67,6 @@ def test_what_a_closure_does_is_not_the_optimizers(capfd) -> None:
     assert 0 < prediction["operators_per_section"]["Optimizer.step#SGD.step"] < prediction["operators"] / 2
 
 
-def test_a_budget_is_held(capfd) -> None:
-    command = ["--", sys.executable, str(FORMS), "loader"]
-    assert main(["predict", "--budget", "2", *command]) == 1
-    written = capfd.readouterr()
-    assert "3 syncs per step predicted" in written.out
-    assert "3 syncs per step, at most 2" in written.err
-    assert "loss.item()" in written.err
-    assert main(["predict", "--budget", "2", "--allow", "forms.py", *command]) == 0
-
-
 def test_a_program_that_trains_for_fewer_steps_than_asked_for_is_no_failure(capfd) -> None:
     command = ["--", sys.executable, str(FORMS), "gan", "4"]
     assert main(["predict", "--budget", "0", *command]) == 0
@@ -97,23 +87,8 @@ def test_a_program_that_cannot_be_followed(capfd, form: str, message: str) -> No
 
 def test_a_program_that_fails_partway_is_reported_with_the_steps_that_were_followed(capfd) -> None:
     """What it has begun when it ends is no step: its fifth one raises after the update."""
-    assert (
-        main(
-            [
-                "predict",
-                "--json",
-                "--steps",
-                "20",
-                "--warmup",
-                "1",
-                "--",
-                sys.executable,
-                str(FORMS),
-                "reads_and_raises",
-            ]
-        )
-        == 1
-    )
+    options = ["--json", "--steps", "20", "--warmup", "1"]
+    assert main(["predict", *options, "--", sys.executable, str(FORMS), "reads_and_raises"]) == 1
     written = capfd.readouterr()
     prediction = json.loads(written.out)
     assert (prediction["total"], prediction["by_step"]) == (1, [1, 1, 1])

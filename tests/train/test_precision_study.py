@@ -20,8 +20,8 @@ def study(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "name", ["fp32", "tf32", "bf16", "fp16", "channels_last", "compiled", "foreach", "fused", "all"]
-)
+    "name", ["fp32", "bf16", "fp16", "channels_last", "foreach", "fused", "all"]
+)  # others: as fp32
 def test_a_variant_gives_the_same_answer(study, name):
     variant = next(variant for variant in study.variants if variant.name == name)
     config, reference = OmegaConf.create(variant.config), OmegaConf.create(study.references["reference.yaml"].config)

@@ -1,15 +1,8 @@
 """What a person can get wrong ends in one message and a non-zero exit, and the Snakefile is in good order."""
 
-import shutil
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 pytestmark = pytest.mark.workflow
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_a_misspelt_name_ends_with_one_message(fresh):
@@ -51,18 +44,3 @@ def test_lint_has_only_the_remark_about_conda(fresh):
     result = fresh.run("--lint")  # Snakemake 9.27 prints text even for `--lint json`
     remarks = {line.strip() for line in result.stdout.splitlines() if line.startswith("    * ")}
     assert remarks == {"* Specify a conda environment or container for each rule.:"}
-
-
-def test_snakefiles_are_formatted():
-    if shutil.which("snakefmt", path=Path(sys.executable).parent) is None:
-        pytest.skip("snakefmt is not installed")
-    environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
-    result = subprocess.run(
-        [sys.executable, "-m", "snakefmt", "--check", "Snakefile", "workflow"],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
