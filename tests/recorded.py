@@ -1,10 +1,14 @@
 """Real GPU traces, which are no part of this repository: a folder beside the checkout, or $STEPTRACE_TRACES."""
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 import pytest
+
+from steptrace.analysis import load_trace
+from steptrace.trace.model import Trace
 
 TRACES: Final = Path(os.environ.get("STEPTRACE_TRACES") or Path(__file__).parents[2] / "shared" / "traces")
 NAMES: Final = sorted(path.name for path in TRACES.glob("*.json.gz"))
@@ -20,3 +24,9 @@ def recorded(name: str) -> Path:
     if not path.is_file():
         pytest.skip(f"no {path.name} in {TRACES}: set STEPTRACE_TRACES to the folder of recorded traces")
     return path
+
+
+@cache
+def trace_of(name: str) -> Trace:
+    """A recorded trace, read once for all tests of a process, which leave it as it is."""
+    return load_trace(recorded(name.removesuffix(".json.gz")))

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from documents import fill
-from recorded import TRACES, needs_traces
-from steptrace.analysis import load_trace, summarize_trace
+from recorded import needs_traces, trace_of
+from steptrace.analysis import summarize_trace
 from steptrace.documents.column import by_key, columns_of, keys_of, over_runs, shown_columns, subjects_of
 from steptrace.documents.join import Side, join
 from steptrace.documents.queues import Queue
@@ -68,7 +68,7 @@ def test_fields_that_are_no_figure_are_the_first_runs_or_null() -> None:
 @needs_traces
 @pytest.mark.parametrize("name", ["alexnet_cuda_sync.json.gz", "cpu_only.json.gz", "h100_vit.json.gz"])
 def test_equal_runs_give_back_every_field(name: str) -> None:
-    summary = summarize_trace(load_trace(TRACES / name))
+    summary = summarize_trace(trace_of(name))
     assert over_runs([summary] * 3) == summary
 
 

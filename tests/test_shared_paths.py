@@ -3,11 +3,10 @@
 import pandas as pd
 import pytest
 
-from recorded import NAMES, TRACES, needs_traces
+from recorded import NAMES, needs_traces, trace_of
 from steptrace.analysis.common.call_tree import call_tree
 from steptrace.analysis.critical_path.measure import critical_paths
 from steptrace.analysis.kernels.measure import kernel_sequences
-from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace
 
 pytestmark = needs_traces
@@ -15,7 +14,7 @@ pytestmark = needs_traces
 
 @pytest.fixture(scope="module", params=NAMES or ["none"])
 def trace(request: pytest.FixtureRequest) -> Trace:
-    return read_trace(TRACES / request.param)
+    return trace_of(request.param)
 
 
 def test_the_tree_accounts_for_all_host_and_gpu_time(trace: Trace) -> None:
@@ -51,7 +50,7 @@ def test_sequences_hold_what_their_calls_launched(trace: Trace) -> None:
 
 
 def _shares(name: str) -> "pd.Series[float]":
-    sums = critical_paths(read_trace(TRACES / name)).groupby("class", observed=False)["dur"].sum()
+    sums = critical_paths(trace_of(name)).groupby("class", observed=False)["dur"].sum()
     return sums / sums.sum()
 
 

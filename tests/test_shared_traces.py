@@ -21,13 +21,12 @@ from typing import Any
 import pytest
 
 from documents import plain
-from recorded import TRACES, needs_traces
-from steptrace.analysis import load_trace, queues, summarize_trace
+from recorded import TRACES, needs_traces, trace_of
+from steptrace.analysis import queues, summarize_trace
 from steptrace.analysis.common import launches
 from steptrace.analysis.kernels.measure import kernel_table
 from steptrace.limits import EXCESS_DELAY_NS, SLOW_LAUNCH_NS
 from steptrace.trace.columns import row_numbers
-from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace, launched_at
 
 EXPECTED: dict[str, Any] = (
@@ -61,7 +60,7 @@ def _differences(expected: dict[str, Any], actual: dict[str, Any], prefix: str) 
 @pytest.fixture(scope="module", params=sorted(EXPECTED) or ["none"])
 def case(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any], dict[str, Any]]:
     name = request.param
-    return name, EXPECTED[name], plain(summarize_trace(load_trace(TRACES / name)))
+    return name, EXPECTED[name], plain(summarize_trace(trace_of(name)))
 
 
 def test_gpu_time_equals_expected(case: tuple[str, dict[str, Any], dict[str, Any]]) -> None:
@@ -90,7 +89,7 @@ def test_per_step_parts_add_up(case: tuple[str, dict[str, Any], dict[str, Any]])
 
 def test_agrees_with_hta(case: tuple[str, dict[str, Any], dict[str, Any]]) -> None:
     name, expected, actual = case
-    whole = read_trace(TRACES / name)
+    whole = trace_of(name)
     hta = expected.get("hta_0_5_0_ns")
     if hta is None:
         pytest.skip("HTA gives no right answer for this trace")
@@ -139,7 +138,7 @@ def _seen_by_hta(name: str, trace: Trace, calls: set[str]) -> Trace:
 @pytest.mark.parametrize("name", sorted(name for name in EXPECTED if "hta_0_5_0_ns" in EXPECTED[name]))
 def test_launches_queues_and_kernels_agree_with_hta(name: str) -> None:
     hta = EXPECTED[name]["hta_0_5_0_ns"]
-    whole = read_trace(TRACES / name)
+    whole = trace_of(name)
     lines = []
 
     times = launches.launch_times(_seen_by_hta(name, whole, _LAUNCHES_OF_HTA))

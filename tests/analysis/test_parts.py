@@ -8,14 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import PINNED_D2H, TraceBuilder
-from recorded import NAMES, TRACES, needs_traces, recorded
+from recorded import NAMES, needs_traces, trace_of
 from steptrace import intervals
 from steptrace.analysis.common.division import CAUSES, divide, gpu_division, gpu_window
 from steptrace.analysis.common.steps import HOST_PARTS
 from steptrace.analysis.kernels.formats import kernel_formats, precision_of
 from steptrace.analysis.overview import busy_pct, kernels_per_step, overview
 from steptrace.analysis.quality import quality
-from steptrace.trace.link import read_trace
 
 
 def test_a_window_of_overlapping_steps_holds_every_instant_once() -> None:
@@ -136,16 +135,6 @@ def test_the_parts_of_any_trace_add_up(kernels: list[Any], syncs: list[Any]) -> 
     assert busy_pct(trace) == pytest.approx(100 * (1 - idle_ns / shown.window_ns))
 
 
-@needs_traces
-@pytest.mark.parametrize("name", ["diff_control", "nccl", "two_ranks_0", "h100_qwen", "cpu_only"])
-def test_the_parts_of_real_traces_add_up(name: str) -> None:
-    trace = read_trace(recorded(name))
-    shown = overview(trace)
-    assert shown is not None
-    assert min(shown.parts_ns.values()) >= 0
-    assert sum(shown.parts_ns.values()) == shown.window_ns
-
-
 @pytest.mark.parametrize("loader", ["DataLoader)#_SingleProcessDataLoaderIter.__next__", "DataPipe)#Mapper"])
 def test_the_parts_of_any_program_follow_from_pytorchs_own_labels(loader: str) -> None:
     builder = TraceBuilder()
@@ -189,8 +178,11 @@ def test_each_instant_goes_to_the_first_that_claims_it(window: Any, claims: list
 
 @needs_traces
 @pytest.mark.parametrize("name", NAMES)
-def test_the_division_of_a_real_trace_has_neither_gaps_nor_overlaps(name: str) -> None:
-    trace = read_trace(TRACES / name)
+def test_the_parts_of_a_real_trace_add_up_and_have_neither_gaps_nor_overlaps(name: str) -> None:
+    trace = trace_of(name)
+    shown = overview(trace)
+    assert shown is None or min(shown.parts_ns.values()) >= 0
+    assert shown is None or sum(shown.parts_ns.values()) == shown.window_ns
     if trace.devices:
         spans = gpu_division(trace).spans
         assert (spans[1:, 0] == spans[:-1, 1]).all()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from builders import TraceBuilder
-from recorded import TRACES, needs_traces
+from recorded import needs_traces, trace_of
 from steptrace.analysis import load_trace, summarize_trace
 from steptrace.documents.summary import TraceSummary
 from steptrace.estimate.gpus import gpu_of_driver
@@ -75,6 +75,6 @@ def test_gpus_by_their_drivers_names(name: str | None, sheet: str | None) -> Non
 @needs_traces
 @pytest.mark.parametrize(("name", "least"), [("h100_qwen", 0.5), ("h100_vit", 0.7), ("h100_bert_small", 0.7)])
 def test_recorded_operators_lie_below_the_data_sheet(name: str, least: float) -> None:
-    summary = summarize_trace(load_trace(TRACES / f"{name}.json.gz"))
+    summary = summarize_trace(trace_of(name))
     assert sum(row.ns for row in summary.roofline) >= least * (summary.gpu.compute_ns or 0)
     assert all(row.roofline_pct <= 100 for row in summary.roofline)

@@ -5,8 +5,7 @@ from collections import Counter
 import pytest
 
 from builders import TraceBuilder
-from recorded import TRACES, needs_traces
-from steptrace.analysis import load_trace
+from recorded import needs_traces, trace_of
 from steptrace.analysis.common.division import gpu_window
 from steptrace.analysis.overview import overview
 from steptrace.analysis.streams import streams, streams_at_once
@@ -42,7 +41,7 @@ def _walk(trace: Trace) -> tuple[Counter[int], Counter[int], Counter[int]]:
     "name", ["alexnet_cuda_sync", "diff_control", "diff_test", "event_sync_multi_stream", "nccl", "two_ranks_1"]
 )
 def test_streams_at_once_are_those_of_a_walk_over_the_events(name: str) -> None:
-    trace = load_trace(TRACES / f"{name}.json.gz")
+    trace = trace_of(name)
     by_number, busy, alone = _walk(trace)
     at_once, by_stream = streams_at_once(trace), streams(trace)
     assert {row.streams: row.ns for row in at_once.itertuples() if row.ns} == by_number

@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import PAGEABLE_D2H, TraceBuilder
-from recorded import needs_traces, recorded
+from recorded import needs_traces, trace_of
 from simulated import simulate, time_of, without
 from steptrace.analysis.syncs import ceiling_ns, sync_costs, sync_sites
-from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace
 
 US = 1_000
@@ -94,7 +93,7 @@ def test_only_a_wait_for_all_streams_bounds_what_an_earlier_one_can_save(second:
 @needs_traces
 @pytest.mark.parametrize("name", ["diff_control", "diff_test", "alexnet_cuda_sync", "nccl", "h100_qwen"])
 def test_all_syncs_of_a_real_trace_save_no_more_than_they_block(name: str) -> None:
-    trace = read_trace(recorded(name))
+    trace = trace_of(name)
     sites = sites_of(trace)
     assert (sites["ceiling_ns"] <= sites["blocked_ns"]).all()
 

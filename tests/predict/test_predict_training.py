@@ -12,9 +12,9 @@ from steptrace.predict import predict_syncs
 
 
 @pytest.mark.parametrize(
-    ("pin_memory", "non_blocking", "expected"), [(True, True, 0), (True, False, 2), (False, False, 2), (False, True, 0)]
+    ("num_workers", "pin_memory", "non_blocking", "expected"),
+    [(0, True, True, 0), (1, True, True, 0), (0, True, False, 2), (0, False, False, 2), (1, False, True, 0)],
 )
-@pytest.mark.parametrize("num_workers", [0, 1])
 def test_loader_batches(num_workers: int, pin_memory: bool, non_blocking: bool, expected: int) -> None:  # noqa: FBT001
     data = TensorDataset(torch.rand(2, 3), torch.arange(2))
     with predict_syncs() as syncs:
