@@ -84,7 +84,14 @@ def test_a_changed_source_or_torch_is_another_library(
 
 
 def test_build_from_nothing_then_not_again(ops: ModuleType, tmp_path: Path) -> None:
-    first = python("-m", "steptrace_giou.build", "--out", str(tmp_path / "new"), "--cuda", "off")
+    """By a compiler that has the library ready: the fixture has had the real one make it."""
+    compiler = tmp_path / "quick-cxx"
+    find_output = 'while [ "$1" != -o ]; do shift; done'
+    compiler.write_text(f'#!/bin/sh\n{find_output}\ncp "{ops.IMPLEMENTATION.path}" "$2"\n')
+    compiler.chmod(0o755)
+    first = python(
+        "-m", "steptrace_giou.build", "--out", str(tmp_path / "new"), "--cuda", "off", CXX=str(compiler)
+    )  # fmt: skip
     assert first.returncode == 0, first.stderr
     record = json.loads((tmp_path / "new" / "build.json").read_text())
     library = tmp_path / "new" / record["library"]
@@ -95,6 +102,8 @@ def test_build_from_nothing_then_not_again(ops: ModuleType, tmp_path: Path) -> N
     written = library.stat().st_mtime_ns
     second = python("-m", "steptrace_giou.build", "--out", str(library.parent), "--cuda", "off")
     assert "was there already" in second.stdout
+    loaded = python("-c", LOSS, STEPTRACE_GIOU_LIBRARY=str(library))
+    assert loaded.stdout.split() == ["library", "1.0"], loaded.stderr
     assert library.stat().st_mtime_ns == written
     assert ops.IMPLEMENTATION.path != library
 

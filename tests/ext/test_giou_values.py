@@ -130,7 +130,7 @@ COORDINATES = st.one_of(
 BOXES = st.lists(st.lists(COORDINATES, min_size=8, max_size=8), min_size=1, max_size=12)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(rows=BOXES)
 def test_agrees_on_any_boxes(
     ops: ModuleType,

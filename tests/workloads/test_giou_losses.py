@@ -88,7 +88,7 @@ corners = st.integers(-400, 1600).map(lambda quarters: quarters / 4)
 
 
 @built
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     boxes=st.lists(boxes_of_an_image(), min_size=1, max_size=3),
     numbers=st.lists(corners, min_size=3 * BOXES * 4, max_size=3 * BOXES * 4),

@@ -70,7 +70,7 @@ def test_variants_agree_with_the_reference_in_loss_and_gradient(variant, target,
 
 
 @every_variant
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_variants_agree_for_any_shape_and_labels(variant, data):
     n, h, w = (data.draw(st.integers(1, 4)) for _ in range(3))
