@@ -54,7 +54,7 @@ def test_steps_of_one_number_of_samples_need_no_such_note(study_builder: Any) ->
 
 def all_parts(path: Path) -> str:
     study = load_study(path)
-    of_study = ("first_screen", "variants", "section_times", "syncs", "method")
+    of_study = ("first_screen", "variants", "syncs", "method")
     parts = [getattr(sections, name)(study) for name in of_study]
     parts += [sections.subject(study, one.name) for one in sections.subjects()]
     parts += [sections.step_times(study, path), sections.provenance(study, path), sections.findings(study.findings)]

@@ -27,7 +27,7 @@ def section(builder: Any, name: str, *variants: Json) -> Any:
     for letter, fields in zip("abc", variants, strict=False):
         builder.add(letter, [20.0, 20.0], **fields)
     study = load_study(builder.write())
-    return sections.section_times(study) if name == "section_times" else sections.subject(study, name)
+    return sections.subject(study, name)
 
 
 def with_input(share: float | None, **changes: Any) -> Json:
@@ -97,7 +97,7 @@ def test_a_variant_whose_trace_records_no_memory_has_the_peak_of_its_run(study_b
         ("collectives", [COMMUNICATION], ["Ranks", "Backend", "Parameters", "Gradients", "Bus bandwidth", "Expected",
          "Simpler formula", "All-reduces", "Measured", "Overlap"],
          ["2", "gloo", "1,000,000", "3.81 MiB", "1.00 GB/s", "4.00 ms", "4.00 ms", "4", "5.00 ms", "80 %"]),
-        ("section_times", [{"synced_sections_ms": SECTIONS}], ["Copy data", "Calc loss"], ["50.0 µs", "6.20 ms"]),
+        ("overview", [{"synced_sections_ms": SECTIONS}], ["Copy data", "Calc loss"], ["50.0 µs", "6.20 ms"]),
     ],
 )  # fmt: skip
 def test_the_figures_of_a_variant_stand_in_a_row_and_columns_without_any_are_left_out(
@@ -118,7 +118,6 @@ def test_the_figures_of_a_variant_stand_in_a_row_and_columns_without_any_are_lef
         ("input", {}),
         ("memory", {}),
         ("collectives", {}),
-        ("section_times", {}),
     ],
 )
 def test_a_section_without_figures_is_left_out(study_builder: Any, name: str, fields: Json) -> None:

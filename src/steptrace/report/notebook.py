@@ -46,7 +46,6 @@ _VARIANTS: Final = _of_study("Variants", sections.variants)
 #: The rest, folded.
 MORE: Final = (
     *map(_of_subject, sections.subjects()),
-    _of_study("Time of each section", sections.section_times),
     _of_study("Method", sections.method),
 )
 _READ: Final = """\

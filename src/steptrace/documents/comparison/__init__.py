@@ -45,18 +45,19 @@ def is_measuring(override: str) -> bool:
 class Method(Document, frozen=True):
     """How intervals and verdicts were made."""
 
-    interval: Annotated[str, field("The interval's method.")]
-    confidence: Annotated[float, field("Its confidence.")]
+    interval: Annotated[str, column("Interval", "The interval's method.")]
+    confidence: Annotated[float, column("Confidence", "Its confidence.", "share")]
     noise_floor: Annotated[
         float,
         column(
             "Noise floor",
             f"The smallest effect that counts: {setting(NOISE_FLOOR)}, or, where a study runs its baseline twice, the "
             "far end of the interval of that pair's ratio.",
+            "share",
         ),
     ]
-    noise_floor_source: Annotated[str, field("`default`, or `A/A pair`.")]
-    correction: Annotated[str, field("For the number of variants.")]
+    noise_floor_source: Annotated[str, column("Noise floor from", "`default`, or `A/A pair`.")]
+    correction: Annotated[str, column("Correction for several candidates", "For the number of variants.")]
 
 
 class VariantResult(StepFigures, frozen=True):

@@ -8,5 +8,5 @@ from steptrace.report.study.provenance import provenance
 from steptrace.report.study.step_times import step_times
 from steptrace.report.study.subjects import subject, subjects
 from steptrace.report.study.syncs import syncs
-from steptrace.report.study.tables import method, section_times
+from steptrace.report.study.tables import method
 from steptrace.report.study.variants import needs_a_look, variants

@@ -34,7 +34,7 @@ _WITHOUT_LAUNCH: Final = ("kernels", "copies")
 _FORMATS: Final = ("Precision.kernel_ns", "Precision.tensor_core_ns")
 #: Documents of a variant beside its trace's, by the subject that they are shown with.
 _PARTS: Final[Mapping[str, tuple[Part, ...]]] = {
-    "overview": (Part(lambda v: v.overview),),
+    "overview": (Part(lambda v: v.overview), Part(lambda v: v, ("synced_sections_ms",))),
     "input": (Part(lambda v: v.input), Part(lambda v: None if v.input is None else v.input.breakdown_ms)),
     "collectives": (
         Part(lambda v: v.communication),

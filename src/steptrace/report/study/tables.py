@@ -7,19 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from steptrace import format as fmt
 from steptrace.documents.base import Document
 from steptrace.documents.column import Column, shown_columns
 from steptrace.documents.comparison import Comparison, VariantResult
 from steptrace.documents.overview import part_name
-from steptrace.report.page.definitions import Definition, definitions
+from steptrace.report.page.definitions import Definition
 from steptrace.report.page.markup import Html, breakable, render
 from steptrace.report.page.table import (
     Figure,
     cell,
     definitions_of,
+    facts,
     figures_table,
-    named_facts,
     per_step,
 )
 
@@ -83,18 +82,7 @@ def _table(figures: Sequence[Figure]) -> Html:
     return figures_table("Variant", {name: breakable(name) for name in rows}, figures)
 
 
-def section_times(study: Comparison) -> Html | None:
-    """The labelled sections of a step, timed with a sync around each; None where no pass timed them."""
-    return of_variants(study, Part(lambda v: v, ("synced_sections_ms",)))
-
-
 def method(study: Comparison) -> Html:
     """How the comparison was made."""
-    of = study.method
-    facts = [
-        ("Interval", of.interval),
-        ("Confidence", fmt.setting(of.confidence)),
-        ("Noise floor", f"{fmt.setting(of.noise_floor)} ({of.noise_floor_source.replace('default', 'the default')})"),
-        ("Correction for several candidates", of.correction or "no correction stated"),
-    ]
-    return Html(named_facts(facts) + of_tables([], definitions(["Method.noise_floor"])))
+    of = facts(study.method)
+    return Html(of.html + of_tables([], of.meanings))
