@@ -96,7 +96,7 @@ def is_too_wide(low: float, high: float) -> bool:
 
 
 def ratio(value: float | None, low: float | None = None, high: float | None = None) -> str:
-    """A ratio of medians, "1.18×"; the digits follow the width of its interval where there is one."""
+    """A ratio of step times, "1.18×"; the digits follow the width of its interval where there is one."""
     if value is None or math.isnan(value):
         return NOT_MEASURED
     return f"{_fixed(value, _ratio_decimals(low, high))}×"
@@ -118,19 +118,19 @@ def _ratio_decimals(low: float | None, high: float | None) -> int:
     return decimals_for_width(high - low, least=2, most=4)
 
 
-def step_time(median: float | None, low: float | None, high: float | None) -> tuple[str, str | None]:
-    """A median step time in milliseconds and its interval, in one unit: ("12.34 ms", "12.30 to 12.41 ms").
+def step_time(value: float | None, low: float | None, high: float | None) -> tuple[str, str | None]:
+    """A step time in milliseconds and its interval, in one unit: ("12.34 ms", "12.30 to 12.41 ms").
 
     The second is None where there is no interval (one run).
     """
-    if median is None or math.isnan(median):
+    if value is None or math.isnan(value):
         return NOT_MEASURED, None
     if low is None or high is None or math.isnan(high - low):
-        return duration_ms(median, 4), None
+        return duration_ms(value, 4), None
     if is_too_wide(low, high):
-        return duration_ms(median), TOO_WIDE
-    unit, size = unit_of_ms(median)
-    values = [value / size for value in (median, low, high)]
+        return duration_ms(value), TOO_WIDE
+    unit, size = unit_of_ms(value)
+    values = [ms / size for ms in (value, low, high)]
     of_width = decimals_for_width(values[2] - values[1], most=_decimals_for(values[0], 5))
     # A wide interval deserves few digits, yet a bound of "0 ms" would say what was not measured.
     parts = [_fixed(v, max(of_width, _decimals_for(v, 3))) for v in values]

@@ -52,17 +52,24 @@ def test_which_step_times_changed_and_how_sure_that_is() -> None:
     assert headline(compared).startswith("Faster now: `quick` (2.00×, ")
 
 
-def test_means_are_compared_where_one_side_has_them() -> None:
-    uneven = variant("v", 10)
-    uneven["step_ms"] |= {"statistic": "mean", "mean": 20.0}
-    for run in uneven["runs"]:
-        run["mean_ms"] = 2 * run["median_ms"]
-    even = variant("v", 10)
-    for run in even["runs"]:
-        run["mean_ms"] = run["median_ms"]
-    (changed,) = change(study(uneven), study(even)).variants
-    assert changed.ratio is not None
-    assert changed.ratio.value == pytest.approx(2.0)
+def test_means_are_compared_where_one_result_has_them() -> None:
+    """In all of a series, and the step times shown are those of the ratios."""
+    uneven, even = variant("v", 10), variant("v", 12)
+    for entry, times in (uneven, 2.0), (even, 1.1):
+        entry["step_ms"]["mean"] = times * entry["step_ms"]["median"]
+        for run in entry["runs"]:
+            run["mean_ms"] = times * run["median_ms"]
+    uneven["step_ms"]["statistic"] = "mean"
+    compared = compare_results([("a", study(even)), ("b", study(even)), ("c", study(uneven))])
+    of = [result.step_ms["v"] for result in compared.results]
+    assert [one and one.value for one in of] == pytest.approx([13.2, 13.2, 20.0])
+    assert of[0] is not None
+    assert of[0].low is not None
+    assert of[0].low > 12.5
+    assert [one.variants[0].ratio and one.variants[0].ratio.value for one in compared.changes] == pytest.approx(
+        [1.0, 0.66], abs=0.01
+    )
+    assert any("means" in note for note in compared.changes[1].notes)
 
 
 def test_the_same_runs_again_are_the_same() -> None:

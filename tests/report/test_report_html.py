@@ -52,6 +52,21 @@ def test_steps_of_one_number_of_samples_need_no_such_note(study_builder: Any) ->
     assert "Samples" not in text_of(sections.variants(load_study(study_builder.write())))
 
 
+def test_means_stand_where_means_are_compared(study_builder: Any) -> None:
+    times = {"statistic": "mean", "median": 0.9, "mean": 40.0, "low": 39.0, "high": 41.0, "p95": 90.0, "steps": 40}
+    variant = study_builder.add("one", [0.9, 0.9], step_ms=times)
+    for run in variant["runs"]:
+        run["mean_ms"] = 39.5
+    path = study_builder.write()
+    study = load_study(path)
+    cells = row(sections.variants(study), "one")
+    assert (cells["Step time"], cells["95 % interval"]) == ("40.0 ms", "39.0 to 41.0 ms")
+    of_runs = sections.provenance(study, path)
+    assert "<th>Mean</th>" in re.sub(r"<th [^>]*>", "<th>", of_runs)
+    assert "39.5 ms" in of_runs
+    assert "Median" not in of_runs
+
+
 def all_parts(path: Path) -> str:
     study = load_study(path)
     of_study = ("first_screen", "variants", "syncs", "method")

@@ -1,16 +1,19 @@
 """Several results of one study, from machines, versions or dates: each held against the one before it.
 
-Step times have an interval, over whole runs: Welch's t interval on the logarithms of the runs' medians, as within a
-study. Runs of two sessions are never paired. Verdicts are corrected over the study's variants (Holm); the noise floor
-is the larger one of both sessions. Where steps are as uneven as a study's page allows no verdict for, and where the
-scales differ, there is none here. Counts and words differ where they are not equal. What has neither, such as a share
-of time, is listed where it moves by a tenth or more: no claim, but where to look.
+Step times have an interval, over whole runs: Welch's t interval on the logarithms of the runs' step times, as within a
+study; where one result compares means, all do. Runs of two sessions are never paired. Verdicts are corrected over the
+study's variants (Holm); the noise floor is the larger one of both sessions. Where steps are as uneven as a study's page
+allows no verdict for, and where the scales differ, there is none here. Counts and words differ where they are not
+equal. What has neither, such as a share of time, is listed where it moves by a tenth or more: no claim, but where to
+look.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from operator import ne
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from steptrace import format as fmt
 from steptrace import stats
@@ -32,13 +35,24 @@ def compare_results(results: Sequence[tuple[str, Comparison]]) -> ComparedResult
     Raises:
         RecordError: they are of different studies, or two that follow each other share no variant.
     """
-    last = results[-1][1]
+    last, comparisons = results[-1][1], [comparison for _, comparison in results]
+    if any(one.statistic == "mean" for one in comparisons):
+        comparisons = [replace(one, variants=tuple(map(_with_mean, one.variants))) for one in comparisons]
     return ComparedResults(
         study=last.study,
         title=last.title,
-        results=tuple(_result(file, comparison) for file, comparison in results),
-        changes=tuple(change(before, now) for before, now in pairwise(comparison for _, comparison in results)),
+        results=tuple(_result(file, one) for (file, _), one in zip(results, comparisons, strict=True)),
+        changes=tuple(change(before, now) for before, now in pairwise(comparisons)),
     )
+
+
+def _with_mean(variant: VariantResult) -> VariantResult:
+    """The variant with the mean as its step time."""
+    times = variant.step_ms
+    if times is None or times.statistic == "mean":
+        return variant
+    of = stats.typical([run.mean_ms for run in variant.runs if run.mean_ms])
+    return replace(variant, step_ms=replace(times, statistic="mean", low=of.low, high=of.high))
 
 
 def _result(file: str, comparison: Comparison) -> Result:
@@ -67,7 +81,8 @@ def change(before: Comparison, now: Comparison) -> Change:
     shared = [name for name in left if name in right]
     if not shared:
         raise RecordError("no variant is in both", where=now.study, expected="results with variants of the same names")
-    ratios = _ratios({name: (left[name], right[name]) for name in shared})
+    of_means = "mean" in (before.statistic, now.statistic)
+    ratios = _ratios({name: (left[name], right[name]) for name in shared}, of_means=of_means)
     adjusted = stats.holm({name: r.p_value for name, r in ratios.items() if r.p_value is not None})
     floor = max(before.method.noise_floor, now.method.noise_floor)
     uneven = [name for name in ratios if _is_uneven(left[name]) or _is_uneven(right[name])]
@@ -85,12 +100,11 @@ def change(before: Comparison, now: Comparison) -> Change:
     )
 
 
-def _ratios(sides: dict[str, tuple[VariantResult, VariantResult]]) -> dict[str, stats.Ratio]:
+def _ratios(sides: dict[str, tuple[VariantResult, VariantResult]], *, of_means: bool) -> dict[str, stats.Ratio]:
     ratios = {}
     for name, (a, b) in sides.items():
-        mean = any(side.step_ms is not None and side.step_ms.statistic == "mean" for side in (a, b))
         times = {
-            key: {first + run.repeat: ms for run in side.runs if (ms := run.mean_ms if mean else run.median_ms)}
+            key: {first + run.repeat: ms for run in side.runs if (ms := run.mean_ms if of_means else run.median_ms)}
             for key, side, first in (("a", a, 0), ("b", b, _OTHER_ROUNDS))
         }
         if times["a"] and times["b"]:
@@ -172,6 +186,8 @@ def _notes(a: Comparison, b: Comparison, reconfigured: list[str], uneven: list[s
         return
     if a.scale != b.scale:
         yield "the scales differ, so step times cannot be compared"
+    if "mean" in (a.statistic, b.statistic):
+        yield "step times are means, since long steps come back in some of them"
     if reconfigured:
         yield f"another configuration than before: {fmt.names(reconfigured)}"
     if uneven:

@@ -220,6 +220,11 @@ class Comparison(StudyFile, frozen=True, kw_only=True):
         return tuple(variant for variant in self.variants if variant.step_ms is not None)
 
     @property
+    def statistic(self) -> Statistic:
+        """What is the step time of its variants: the median of the steps, or their mean."""
+        return next((v.step_ms.statistic for v in self.variants if v.step_ms is not None), "median")
+
+    @property
     def step_times_ms(self) -> dict[str, float]:
         """Their step times in ms, by name."""
         return {variant.name: variant.step_ms.value for variant in self.variants if variant.step_ms is not None}

@@ -126,7 +126,7 @@ def _table(study: Comparison, shown: Sequence[VariantResult], parts: Mapping[str
     traced = study.sync_counts[0] == "measured"
     of_gpu = any(variant.kernels_per_step is not None for variant in study.variants)
     launched = next(f for f in STEP_FIGURES if f.name == ("kernels_per_step" if of_gpu else "operators_per_step"))
-    of_means = any(variant.step_ms is not None and variant.step_ms.statistic == "mean" for variant in shown)
+    step_time = "Mean step time" if study.statistic == "mean" else "Step time"
     interval = f"Step time with {fmt.setting(study.method.confidence)} interval"
 
     def figure(heading: str, of: Callable[[VariantResult], str | float | None], look: str, **more: str) -> Figure:
@@ -137,7 +137,7 @@ def _table(study: Comparison, shown: Sequence[VariantResult], parts: Mapping[str
         "Variant",
         {v.name: _LINK.format(anchor(v), breakable(v.name)) for v in shown},
         [
-            figure("Mean step time" if of_means else "Step time", _step_time, "time", label="Step time"),
+            figure(step_time, _step_time, "time", label="Step time"),
             figure(
                 f"{interval}, {words}; line: the baseline" if words else interval,
                 lambda v: None if scale is None else _drawn(v, scale, step_times),

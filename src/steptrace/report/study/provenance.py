@@ -6,7 +6,7 @@ from typing import Final
 from msgspec.structs import asdict
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, RunResult
+from steptrace.documents.comparison import Comparison, RunResult, Statistic
 from steptrace.report.page.markup import Html, badge, breakable, render
 from steptrace.report.page.table import named_facts, text_table
 
@@ -42,7 +42,7 @@ def provenance(study: Comparison, comparison: Path | str) -> Html:
         if facts["gpu"] is not None or key not in _OF_A_GPU
     ]
     rows = [
-        (breakable(variant.name), *_run(run))
+        (breakable(variant.name), *_run(run, study.statistic))
         for number, variant in enumerate(study.variants)
         for run in variant.runs
         if number < MOST_LISTED or run.status != "ok"
@@ -51,7 +51,7 @@ def provenance(study: Comparison, comparison: Path | str) -> Html:
         "study/provenance",
         study=study,
         environment=named_facts(environment) if environment else "",
-        runs=text_table(_RUN, rows),
+        runs=text_table((*_RUN, study.statistic.capitalize(), *_STEPS), rows),
         left_out=sum(len(variant.runs) for variant in study.variants) - len(rows),
         study_command=study_command(study),
         settings=text_table(
@@ -65,12 +65,13 @@ def provenance(study: Comparison, comparison: Path | str) -> Html:
     )
 
 
-_RUN: Final = ("Variant", "Run", "Status", "Seed", "Median", "p95", "Steps", "Timed steps left out as warm-up")
+_RUN: Final = ("Variant", "Run", "Status", "Seed")
+_STEPS: Final = ("p95", "Steps", "Timed steps left out as warm-up")
 
 
-def _run(run: RunResult) -> tuple[str, ...]:
+def _run(run: RunResult, statistic: Statistic) -> tuple[str, ...]:
     seed = "unknown" if run.seed is None else str(run.seed)
-    times = fmt.duration_ms(run.median_ms), fmt.duration_ms(run.p95_ms)
+    times = fmt.duration_ms(run.mean_ms if statistic == "mean" else run.median_ms), fmt.duration_ms(run.p95_ms)
     return str(run.repeat), run.status, seed, *times, fmt.count(run.steps), fmt.count(run.warmup_left_out)
 
 

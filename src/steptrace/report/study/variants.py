@@ -74,7 +74,7 @@ def _figures(study: Comparison) -> list[Figure]:
     return [
         figure("Baseline", lambda v: v.baseline if several else None),
         Figure("Step time", {name: of.value for name, of in times.items()}, "ms"),
-        Figure(interval, {name: fmt.step_time(of.median, of.low, of.high)[1] for name, of in times.items()}),
+        Figure(interval, {name: fmt.step_time(of.value, of.low, of.high)[1] for name, of in times.items()}),
         Figure("p95", {name: of.p95 for name, of in times.items()}, "ms"),
         figure("Samples", lambda v: v.samples_per_step if samples_differ else None),
         figure("Samples a second", lambda v: v.samples_per_s if samples_differ else None, _whole),
