@@ -31,19 +31,6 @@ def test_it_measures_every_way_on_a_trace_given(tmp_path: Path) -> None:
     assert "the same events in 0 and 0 MB" in output
 
 
-def test_another_checkout_stands_beside_this_one() -> None:
-    script = (
-        "import sys\n"
-        f"sys.path.insert(0, {str(BENCH.parent)!r})\n"
-        "from pathlib import Path\n"
-        "import trace_load\n"
-        "trace_load.COMMANDS = {'--help': trace_load.COMMANDS['--help']}\n"
-        f"trace_load._commands(Path(), Path(), Path({str(BENCH.parents[1] / 'src')!r}))\n"
-    )
-    output = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
-    assert re.search(r"\n--help +[\d.]+ +\d+ +[\d.]+ +\d+ +[\d.]+x\n", output)
-
-
 def test_repeating_keeps_copies_apart(tmp_path: Path) -> None:
     """Ids, correlations and step numbers are of one copy only, so that links and steps stay what they were."""
     script = (

@@ -44,9 +44,13 @@ def both(tmp_path: Path) -> Callable[..., list[Ending]]:
     return run
 
 
-@pytest.mark.parametrize("form", ["file", "module", "code", "unbuffered"])
 @pytest.mark.parametrize(
-    "end", ["", "sys.exit(3)", "sys.exit('no more')", "1 / 0", "os.kill(os.getpid(), 9)", "os._exit(5)"]
+    ("form", "end"),
+    [
+        *((form, "") for form in ("file", "module", "code", "unbuffered")),
+        *(("file", end) for end in ("sys.exit(3)", "sys.exit('no more')", "os.kill(os.getpid(), 9)", "os._exit(5)")),
+        *((form, "1 / 0") for form in ("file", "module", "code")),
+    ],
 )
 def test_a_fork_is_as_a_process_of_its_own(both, tmp_path: Path, form: str, end: str) -> None:
     (tmp_path / "program.py").write_text(SAYS.format(end=end))
