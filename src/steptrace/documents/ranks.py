@@ -22,8 +22,8 @@ class Straggler(Document, frozen=True):
         ),
     ]
     share: Annotated[float, column("Waiting for it", "Of all waiting, what it caused.", "share")]
-    caused_ns: Annotated[int, field("That waiting.")]
-    delay_ns: Annotated[int, field("How much sooner its collectives could have begun.")]
+    caused_ns: Annotated[int, column("Made others wait", "That waiting, added up over the ranks.")]
+    delay_ns: Annotated[int, column("Delay", "How much sooner the collectives could have begun without its delays.")]
 
 
 class MatchedName(Document, frozen=True):
@@ -72,9 +72,11 @@ class RankAllReduce(Document, frozen=True):
             "From a rank's arrival in an all-reduce to the last rank's, each instant once; mean over the ranks.",
         ),
     ]
-    expected_ns: Annotated[int | None, field("Parameter bytes × 2(n−1)/n ÷ the run's measured bus bandwidth.")]
-    simplified_ns: Annotated[int | None, field("parameters x 4 / measured bandwidth.")]
-    bus_bytes_per_s: Annotated[float | None, field("Measured bus bandwidth.")]
+    expected_ns: Annotated[
+        int | None, column("Expected", "Parameter bytes × 2(n−1)/n ÷ the run's measured bus bandwidth.")
+    ]
+    simplified_ns: Annotated[int | None, column("Simpler formula", "Parameters × 4 bytes ÷ that bandwidth.")]
+    bus_bytes_per_s: Annotated[float | None, column("Bus bandwidth", "Measured bus bandwidth.")]
 
 
 class RankWait(Document, frozen=True):

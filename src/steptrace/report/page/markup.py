@@ -107,18 +107,13 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        anchor=anchor,
-        bandwidth=fmt.bandwidth,
         code=inline_code,
-        count=fmt.count,
         first_sentence=first_sentence,
         gain=gain,
         ns=fmt.duration_ns,
         place=place,
         name=breakable,
         sentence=sentence,
-        setting=fmt.setting,
-        share=fmt.share,
     )
     environment.globals.update(page_globals())
     environment.globals.update(definitions=definitions, fmt=fmt, badge=badge)

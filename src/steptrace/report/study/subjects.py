@@ -32,13 +32,16 @@ _WITHOUT_LAUNCH: Final = ("kernels", "copies")
 
 
 _FORMATS: Final = ("Precision.kernel_ns", "Precision.tensor_core_ns")
+#: What ranks say beside a run's record of its communication.
+_ALL_REDUCES: Final = ("count_per_step", "bytes_per_step", "measured_ns_per_step", "exposed_ns_per_step", "overlap",
+                       "wait_ns_per_step")  # fmt: skip
 #: Documents of a variant beside its trace's, by the subject that they are shown with.
 _PARTS: Final[Mapping[str, tuple[Part, ...]]] = {
     "overview": (Part(lambda v: v.overview), Part(lambda v: v, ("synced_sections_ms",))),
     "input": (Part(lambda v: v.input), Part(lambda v: None if v.input is None else v.input.breakdown_ms)),
     "collectives": (
         Part(lambda v: v.communication),
-        Part(lambda v: None if v.ranks is None else v.ranks.all_reduce),
+        Part(lambda v: None if v.ranks is None else v.ranks.all_reduce, _ALL_REDUCES),
         Part(lambda v: None if v.ranks is None else v.ranks.straggler),
     ),
     "memory": (Part(lambda v: v.device_memory), Part(lambda v: v, ("peak_allocated_bytes", "batch_bytes"))),

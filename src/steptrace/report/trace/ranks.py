@@ -2,11 +2,8 @@
 
 from steptrace.documents.summary import Ranks
 from steptrace.report.page.definitions import definitions
-from steptrace.report.page.markup import render
-from steptrace.report.page.parts import Explained, Parts, note
-from steptrace.report.page.table import listing
-
-_TERMS = ("Straggler.rank", "RankCollectives.matched", "Communication.expected_ns")
+from steptrace.report.page.parts import Explained, Parts, note, subheading
+from steptrace.report.page.table import facts, listing
 
 
 def rank_sections(ranks: Ranks, steps: int) -> list[tuple[str, str, Parts]]:
@@ -20,10 +17,11 @@ def rank_sections(ranks: Ranks, steps: int) -> list[tuple[str, str, Parts]]:
 
 
 def _waits(ranks: Ranks, steps: int) -> list[Explained]:
-    of = ranks.collectives
-    parts = [Explained(render("trace/waits", s=ranks.straggler, matched=of.matched, reduced=ranks.all_reduce))]
+    of, reduced = ranks.collectives, ranks.all_reduce
+    all_reduces = [] if reduced is None else [subheading("All-reduces per step, median over the ranks"), facts(reduced)]
     if not of.matched:
-        return parts
+        return [note("Not measured: no collective ran on more than one of these traces."), *all_reduces]
+    none = note("No straggler: no rank causes clearly more than its share of the waiting.")
     how = {
         "order": "by size and order, since the host's have no numbers",
         "time": "by time, since the traces do not number them",
@@ -31,9 +29,10 @@ def _waits(ranks: Ranks, steps: int) -> list[Explained]:
     by = "".join(f", {count} of them {how[name]}" for name, count in of.matched_by.items() if count and name in how)
     counted = f"{of.matched} of {of.total} collectives were matched across ranks{by}; the others are left out."
     return [
-        *parts,
+        none if ranks.straggler is None else facts(ranks.straggler),
         listing(ranks.waits, steps=steps),
         Explained(listing(of.by_name, steps=steps).html),
         note(counted),
-        Explained("", definitions(_TERMS)),
+        Explained("", definitions(["RankCollectives.matched"])),
+        *all_reduces,
     ]
