@@ -116,7 +116,9 @@ def test_the_figures_of_a_variant_stand_in_a_row_and_columns_without_any_are_lef
     [
         ("overview", {}),
         ("input", {}),
+        ("input", with_input(0.01, breakdown_ms=None)),
         ("memory", {}),
+        ("memory", with_memory(device_type="cpu", peak_allocated_bytes=MIB) | {"batch_bytes": {"inputs": 2**18}}),
         ("collectives", {}),
     ],
 )
@@ -127,6 +129,12 @@ def test_a_section_without_figures_is_left_out(study_builder: Any, name: str, fi
 def test_a_variant_without_a_figure_says_so_beside_one_that_has_it(study_builder: Any) -> None:
     _, _, other = rows(section(study_builder, "memory", with_memory(), with_memory(headroom_bytes=None)))
     assert other == ["b", "180 MiB", "200 MiB", "1000 MiB", "not measured", "25 %"]
+
+
+def test_a_straggler_may_be_rank_0(study_builder: Any) -> None:
+    ranks = COMMUNICATION["ranks"] | {"straggler": {"rank": 0, "share": 0.9}}
+    head, first = rows(section(study_builder, "collectives", COMMUNICATION | {"ranks": ranks}))
+    assert dict(zip(head, first, strict=True))["Straggler"] == "0"
 
 
 def test_what_one_batch_copies_is_a_table_of_its_own(study_builder: Any) -> None:

@@ -12,6 +12,7 @@ from steptrace import format as fmt
 from steptrace.documents.base import Document
 from steptrace.documents.column import Key, Subject, by_key, columns_of, subjects_of
 from steptrace.documents.comparison import Comparison
+from steptrace.documents.memory import DeviceMemory
 from steptrace.documents.overview import part_name
 from steptrace.documents.summary import TraceSummary
 from steptrace.report.page.definitions import definitions
@@ -23,6 +24,8 @@ from steptrace.report.trace.sections import rows_of
 
 #: So many rows a subject's table has at most, of all variants together: a page of many variants stays small.
 _MOST: Final = 40
+#: A host's memory of which less is used decides nothing between variants.
+_SMALL_PART: Final = 0.05
 #: Names of kernels in a sentence.
 _MOST_NAMES: Final = 6
 #: "Syncs" and "Overview" say more, the latter for a step; a sequence says little without its kernels.
@@ -69,10 +72,26 @@ def subjects() -> Iterator[Subject]:
 def subject(study: Comparison, name: str) -> Html | None:
     """The section of a subject; None if no variant has anything to show."""
     one = next(one for one in subjects() if one.name == name)
+    if _decides_nothing(study, name):
+        return None
     if name in _PARTS or not any(isinstance(getattr(v.trace, name, None), tuple) for v in study.variants):
         html = of_variants(study, *_PARTS.get(name, (Part(lambda v: getattr(v.trace, name, None)),)))
         return Html(html + _formats(study)) if html is not None and name == "overview" else html
     return _table(study, one)
+
+
+def _decides_nothing(study: Comparison, name: str) -> bool:
+    """Whether there is nothing to compare: a small part of a host's memory, no wait for data worth a word."""
+    if name == "memory":
+        traced = [v.device_memory for v in study.variants if v.device_memory is not None]
+        return all(map(_is_small, traced)) and all(v.peak_allocated_bytes is None for v in study.variants)
+    waits = [v.input for v in study.variants if v.input is not None]
+    return name == "input" and all(of.verdict in ("none", None) and of.breakdown_ms is None for of in waits)
+
+
+def _is_small(memory: DeviceMemory) -> bool:
+    of_host = memory.device_type == "cpu" and memory.capacity_bytes is not None
+    return of_host and memory.peak_allocated_bytes < _SMALL_PART * (memory.capacity_bytes or 0)
 
 
 def _formats(study: Comparison) -> Html:

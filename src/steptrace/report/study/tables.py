@@ -44,13 +44,18 @@ def of_variants(study: Comparison, *parts: Part) -> Html | None:
             by_name = _by_name({name: value for name, value in values.items() if isinstance(value, dict)}, column)
             if by_name:
                 tables.append((column.heading, _table(by_name)))
-            elif column.dtype and any(values.values()):
+            elif column.dtype and any(map(_says_something(column), values.values())):
                 figures.append(Figure(per_step(column).heading, values, column.unit))
             else:
                 continue
             meanings += definitions_of([column])
     tables = ([("", _table(figures))] if figures else []) + tables
     return of_tables(tables, meanings) if tables else None
+
+
+def _says_something(column: Column) -> Callable[[Any], bool]:
+    """Whether a figure deserves a column: no sum, size or time of 0, but a number of 0, such as a rank's."""
+    return lambda value: value is not None and bool(value or not (column.total or column.unit))
 
 
 def of_tables(tables: Sequence[tuple[str, Html]], meanings: Sequence[Definition], lead: str = "") -> Html:
