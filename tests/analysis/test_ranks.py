@@ -11,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import TraceBuilder
+from documents import fill
 from recorded import needs_traces, recorded
 from steptrace.analysis.communication import ranks
 from steptrace.analysis.communication.collectives import MatchedCollective
 from steptrace.cli import main
-from steptrace.documents.ranks import RankKernel, RankWait
+from steptrace.documents.ranks import RankKernel, Ranks, RankWait
 from steptrace.documents.table import validate
+from steptrace.report.trace.ranks import rank_sections
 from steptrace.trace.model import Trace
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
@@ -217,3 +219,13 @@ def test_where_collectives_overlap_a_rank_waits_only_once() -> None:
     assert waits["wait_ns"].tolist() == [600_000, 0]
     assert waits["caused_ns"].tolist() == [0, 600_000]
     assert waits["delay_ns"].tolist() == [0, 600_000]
+
+
+def test_the_page_says_of_a_straggler_what_a_step_loses() -> None:
+    straggler = {"rank": 1, "share": 0.9, "caused_ns": 32_000_000, "delay_ns": 8_000_000}
+    waits = [{"rank": rank, "collectives": 4, "matched": 4} for rank in (0, 1)]
+    ranks = fill(Ranks, {"straggler": straggler, "waits": waits, "collectives": {"total": 8, "matched": 8,
+                         "by_name": [{"collective": "all_reduce", "count": 4}]}})  # fmt: skip
+    (_, _, parts), *_ = rank_sections(ranks, 2)
+    assert "<dt>Made others wait per step</dt><dd>16.0 ms</dd>" in parts[0].html
+    assert "<dt>Delay per step</dt><dd>4.00 ms</dd>" in parts[0].html

@@ -22,8 +22,10 @@ class Straggler(Document, frozen=True):
         ),
     ]
     share: Annotated[float, column("Waiting for it", "Of all waiting, what it caused.", "share")]
-    caused_ns: Annotated[int, column("Made others wait", "That waiting, added up over the ranks.")]
-    delay_ns: Annotated[int, column("Delay", "How much sooner the collectives could have begun without its delays.")]
+    caused_ns: Annotated[int, column("Made others wait", "That waiting, added up over the ranks.", total=True)]
+    delay_ns: Annotated[
+        int, column("Delay", "How much sooner the collectives could have begun without its delays.", total=True)
+    ]
 
 
 class MatchedName(Document, frozen=True):

@@ -29,7 +29,7 @@ def _waits(ranks: Ranks, steps: int) -> list[Explained]:
     by = "".join(f", {count} of them {how[name]}" for name, count in of.matched_by.items() if count and name in how)
     counted = f"{of.matched} of {of.total} collectives were matched across ranks{by}; the others are left out."
     return [
-        none if ranks.straggler is None else facts(ranks.straggler),
+        none if ranks.straggler is None else facts(ranks.straggler, steps=steps),
         listing(ranks.waits, steps=steps),
         Explained(listing(of.by_name, steps=steps).html),
         note(counted),
