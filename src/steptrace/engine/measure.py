@@ -8,6 +8,7 @@ lines, and on a GPU two are checked for PyTorch's own warnings of syncs. Needs P
 import json
 import math
 import os
+import statistics
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -23,7 +24,7 @@ from steptrace.engine.device import Clock, current_clock, gpu, peaks
 from steptrace.engine.kinds import FIRST_STEPS, first_of_each, kinds_of, window_of_each
 from steptrace.engine.profilers import OperatorCounter
 from steptrace.engine.recording import WITH_TRACE, Before, Recording, Request, Settings
-from steptrace.engine.step_recorders import COMPILED, OpLineRecorder, SyncWatcher, summary, why_incomplete
+from steptrace.engine.step_recorders import COMPILED, OpLineRecorder, counted_warnings, why_incomplete
 from steptrace.engine.steps import Step
 from steptrace.files import write_bytes
 from steptrace.rank import from_rank_0, ranks_can_talk, this_rank
@@ -230,7 +231,7 @@ class Measurement:
         return replace(asked, steps=from_rank_0(steps))
 
     def _watched(self) -> Phases:
-        """One step of each kind that comes regularly under `OpLineRecorder`, and on a GPU some under `SyncWatcher`.
+        """One step of each kind that comes regularly under `OpLineRecorder`; on a GPU two more with PyTorch's warnings.
 
         Rank 0 alone leaves their lines.
         """
@@ -254,21 +255,22 @@ class Measurement:
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             yield from self._warned(recorders, first_rank=first_rank)
 
-    def _warned(self, recorders: Sequence[OpLineRecorder], *, first_rank: bool) -> Phases:
-        watchers = [SyncWatcher() for _ in range(_WARNED_STEPS)]
+    def _warned(self, recorders: list[OpLineRecorder], *, first_rank: bool) -> Phases:
+        counts: list[int] = []
         torch.cuda.synchronize()
         try:
-            for number, watcher in enumerate(watchers):
-                with watcher.step():
+            for number in range(_WARNED_STEPS):
+                recorders.append(OpLineRecorder())
+                with recorders[-1], counted_warnings(counts):
                     yield from self._next("watched for syncs", number, _WARNED_STEPS)
         except Exception as error:  # as above
             reason = next(iter(str(error).splitlines()), "")
             self.warn(f"PyTorch's own check for syncs was left out: {type(error).__name__}: {reason}")
             return
         if first_rank:
-            by_step = [step for watcher in watchers for step in watcher.by_step]
-            write_bytes(self._settings.out / "warned_syncs.json", json.dumps(summary(by_step)).encode())
-            self._write_lines([*recorders, *watchers])
+            warned = {"by_step": counts, "per_step": statistics.median(counts)}
+            write_bytes(self._settings.out / "warned_syncs.json", json.dumps(warned).encode())
+            self._write_lines(recorders)
 
     def _write_lines(self, recorders: Sequence[OpLineRecorder]) -> None:
         """The lines of the watched steps: one that logs or evaluates calls from others than the next one."""

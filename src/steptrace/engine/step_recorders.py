@@ -7,13 +7,11 @@ autograd's sequence numbers. The mode and the warning filters are process-wide, 
 
 import sys
 import warnings
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial, wraps
 from pathlib import Path
-from statistics import median
 from typing import Any, Final
 
 import torch
@@ -109,12 +107,7 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             labels = self._labels
             phase = "backward" if torch._C._current_autograd_node() is not None else labels[0] if labels else None
             self.lines.append(OpLine(name, labels[-1] if labels else None, phase, *self._called_from()))
-            return self.run(lambda: func(*args, **(kwargs or {})))
         return func(*args, **(kwargs or {}))
-
-    def run(self, operator: Callable[[], Any]) -> Any:
-        """Run the operator whose line was recorded last."""
-        return operator()
 
     def rows(self, step: int = 0) -> list[dict[str, Any]]:
         """The rows of `OpLine` of one step, with file names as in a trace."""
@@ -197,83 +190,27 @@ MESSAGE: Final = "called a synchronizing CUDA operation"
 _INCOMPLETE: Final = "Synchronization debug mode is a prototype feature"
 
 
-class SyncWatcher(OpLineRecorder):  # type: ignore[no-untyped-call]
-    """Records the operator and the line of every warning that contains `message`, one list a step."""
+@contextmanager
+def counted_warnings(counts: list[int], text: str = MESSAGE) -> Generator[None]:
+    """Add to `counts` how many warnings contain `text`; PyTorch's are on meanwhile if the process uses CUDA."""
+    cuda: Any = torch.cuda
+    before = cuda.get_sync_debug_mode() if cuda.is_initialized() else None
+    counts.append(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        shown = warnings.showwarning
 
-    def __init__(self, message: str = MESSAGE) -> None:
-        super().__init__()
-        self.by_step: list[list[OpLine]] = []
-        self._message = message
-        self._running: OpLine | None = None
+        def note(message: Any, *details: Any, **more: Any) -> None:
+            if text in str(message):
+                counts[-1] += 1
+            elif _INCOMPLETE not in str(message):
+                shown(message, *details, **more)
 
-    @contextmanager
-    def step(self) -> Generator[None]:
-        """Watch one step; PyTorch's warnings are on meanwhile if the process uses CUDA."""
-        self.by_step.append([])
-        cuda: Any = torch.cuda
-        before = cuda.get_sync_debug_mode() if cuda.is_initialized() else None
-        with warnings.catch_warnings():
-            warnings.simplefilter("always")
-            shown = warnings.showwarning
-
-            def note(message: Any, *details: Any, **more: Any) -> None:
-                if self._message in str(message):
-                    self.by_step[-1].append(self._running or OpLine("", None, None, _site_of_warning()))
-                elif _INCOMPLETE not in str(message):
-                    shown(message, *details, **more)
-
-            warnings.showwarning = note
-            try:
-                with self:
-                    if before is not None:
-                        cuda.set_sync_debug_mode("warn")
-                    yield
-            finally:
-                if before is not None and not cuda._is_in_bad_fork():  # as a loader's worker is, forked meanwhile
-                    cuda.set_sync_debug_mode(before)
-
-    def run(self, operator: Callable[[], Any]) -> Any:
-        """Run one operator so that its warnings are raised here, whoever called it."""
-        self._running = self.lines[-1]
-        results: list[Any] = []
-
-        # C++ holds a warning back until the function that Python called returns; in the backward pass that is
-        # `.backward()` itself. apply_ is such a function, and one that calls back, so warnings come out when it ends.
-        def call(value: float) -> float:
-            results.append(operator())
-            return value
-
-        torch.zeros(1, device="cpu").apply_(call)
-        self._running = None
-        return results[0]
-
-
-def _site_of_warning() -> Site | None:
-    """The program's running line, without the frames of the warnings machinery."""
-    machinery = (__file__, warnings.__file__)
-    return calling_site(site for site in frames_from(sys._getframe(1)) if site.file not in machinery)
-
-
-def summary(by_step: list[list[OpLine]]) -> dict[str, Any]:
-    """The content of warned_syncs.json.
-
-    Returns:
-        `steps`, `count` over all of them, `per_step` (median), `by_step`, and `sites` with `file, line, function, code,
-        op, label, phase` (null if unknown) and `count` over all steps, in the order of their first warning.
-    """
-    counts = [len(lines) for lines in by_step]
-    by_line = Counter(line for lines in by_step for line in lines)
-    return {
-        "steps": len(by_step),
-        "count": sum(counts),
-        "per_step": median(counts),
-        "by_step": counts,
-        "sites": [_site(line) | {"count": count} for line, count in by_line.items()],
-    }
-
-
-def _site(line: OpLine) -> dict[str, Any]:
-    place: dict[str, Any] = dict.fromkeys(("file", "line", "function", "code"))
-    if line.site is not None:
-        place = {**line.site._asdict(), "file": trace_file_name(line.site.file), "code": line.site.code}
-    return {**place, "op": line.op or None, "label": line.label, "phase": line.phase}
+        warnings.showwarning = note
+        try:
+            if before is not None:
+                cuda.set_sync_debug_mode("warn")
+            yield
+        finally:
+            if before is not None and not cuda._is_in_bad_fork():  # as a loader's worker is, forked meanwhile
+                cuda.set_sync_debug_mode(before)
