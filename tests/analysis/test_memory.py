@@ -263,7 +263,6 @@ def test_the_summary_takes_capacity_from_the_run_s_memory_record(tmp_path):
     page = (tmp_path / "report.html").read_text()
     section = page[page.index('id="memory"') :].split("</section>")[0]
     assert section.count("<svg") == 2
-    assert "75 %" in section
     assert "aten" not in section  # no operator is around the block
 
 
