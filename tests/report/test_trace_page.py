@@ -161,6 +161,18 @@ def test_kinds_of_steps_stand_on_the_page_with_mean_and_median(tmp_path: Path) -
     assert "Unprofiled step, mean" not in text_of(written(tmp_path, trace(**times)))
 
 
+def test_syncs_are_counted_as_often_as_each_kind_of_step_comes() -> None:
+    """Of the steps profiled one is of each kind: their mean is not that of the program's steps."""
+    kind = {"of": 16, "median_ns": 12_000_000, "share": 0.5, "comes": "mostly"}
+    kinds = [{**kind, "kind": "usual", "steps": 15, "syncs": 11}, {**kind, "kind": "other", "steps": 1, "syncs": 787}]
+    raw = trace(step_kinds=kinds)
+    raw["syncs"] |= {"per_step": 399.0, "by_step": [11, 787]}
+    (view,) = build(summary_of(raw))
+    assert "59.5 syncs per step on average (11 and 787 in the profiled steps)" in headline(view)
+    (view,) = build(summary_of(raw | {"step_kinds": []}))
+    assert "399 syncs per step on average" in headline(view)
+
+
 def test_a_prediction_whose_steps_differ_says_so_on_the_page(tmp_path: Path) -> None:
     prediction = {"total": 3.5, "sites": [], "unknown": [], "by_step": [2, 2, 2, 8]}
     trace_page.write(summary_of(trace()), tmp_path / "report.html", predicted=(prediction, []))

@@ -134,7 +134,8 @@ def of_traces(summary: "Summary", *, on_gpu: bool, command: Sequence[str]) -> li
         return [f"  syncs: not measured (no GPU); to predict them: {next_step}"]
     trace = summary.traces[0]
     lines = sync_lines(trace.syncs.sites, max(len(trace.steps), 1))
-    return ["  syncs per step:", *lines] if lines else []
+    differ = len(set(trace.syncs.by_step or ())) >= _SEVERAL
+    return [f"  syncs per {'profiled step, mean' if differ else 'step'}:", *lines] if lines else []
 
 
 def on_gpu_command(command: Sequence[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -23,6 +23,9 @@ from steptrace.report.trace.model import TraceView, build
 
 #: A prediction as prediction.json has it, and its estimates.
 Predicted = tuple[Mapping[str, Any], Sequence[Estimate]]
+_SEVERAL: Final = 2
+#: Counts of single steps in a sentence.
+_MOST_COUNTS: Final = 6
 
 
 def headline(view: TraceView, predicted: Predicted | None = None) -> str:
@@ -48,10 +51,22 @@ def headline(view: TraceView, predicted: Predicted | None = None) -> str:
         share = idle[cause] / sum(parts.values())
         clauses.append(f"idle {fmt.share(share)} {IDLE_CAUSES[cause]}{removable(trace, f'idle_{cause}', share)}")
     if trace.syncs.per_step is not None:
-        clauses.append(f"{fmt.plural(trace.syncs.per_step, 'sync')} per step{_cheap(trace)}")
+        clauses.append(f"{_syncs(trace, trace.syncs.per_step)}{_cheap(trace)}")
     elif view.sync_count is not None:
         clauses.append(f"{fmt.plural(view.sync_count, 'sync')} in the whole trace")
     return "; ".join(clauses) + "."
+
+
+def _syncs(trace: TraceSummary, per_step: float) -> str:
+    """Syncs per step; where profiled steps differ the mean over steps as often as each kind comes, and theirs."""
+    counts, kinds = trace.syncs.by_step or (), trace.step_kinds
+    of_kinds = [kind.syncs * kind.steps for kind in kinds if kind.syncs is not None]
+    if len(set(counts)) < _SEVERAL:
+        return f"{fmt.plural(per_step, 'sync')} per step"
+    are_known = bool(kinds) and len(of_kinds) == len(kinds)
+    mean = sum(of_kinds) / kinds[0].of if are_known else per_step
+    each = f"{min(counts)} to {max(counts)}" if len(counts) > _MOST_COUNTS else fmt.enumeration([*map(str, counts)])
+    return f"{fmt.plural(round(mean, 2), 'sync')} per step on average ({each} in the profiled steps)"
 
 
 def _others(trace: TraceSummary) -> str:
