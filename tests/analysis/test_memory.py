@@ -239,7 +239,7 @@ def test_the_share_of_events_that_the_counter_agrees_with(lost):
     assert peak.agrees == (pytest.approx(2 / 3) if lost else 1.0)
 
 
-def test_the_summary_takes_capacity_from_the_run_s_memory_record(tmp_path):
+def test_the_summary_takes_capacity_and_fragmentation_from_the_run_s_memory_record(tmp_path):
     builder = Memory(before=1000)
     builder.metadata["deviceProperties"] = [{"id": 0, "name": "GPU", "totalGlobalMem": 9000}]
     step(builder)
@@ -248,14 +248,15 @@ def test_the_summary_takes_capacity_from_the_run_s_memory_record(tmp_path):
     (entry,) = summarize_trace(load_trace(path)).memory
     assert (entry.device_type, entry.device, entry.peak_allocated_bytes) == ("cuda", 0, 1500)
     assert (entry.capacity_bytes, entry.capacity_source, entry.headroom_bytes) == (9000, "device", 8000)
+    assert entry.fragmentation is None
     assert entry.by_category["unknown"] == 1000
     assert entry.curve[-1] == (30, 1500, 1000)
     held = {"parameters": 900, "gradients": 0, "optimizer_state": 0}
     had = {"device": "cuda", "capacity_bytes": 5000, "capacity_source": "limit"}
-    memory_record = fill(RunMemory, {**had, "held": held})
+    memory_record = fill(RunMemory, {**had, "held": held, "free_bytes": 40, "largest_free_bytes": 10})
     write_memory(tmp_path, memory_record)
     (entry,) = summarize_trace(load_trace(path)).memory
-    assert (entry.capacity_bytes, entry.headroom_bytes) == (5000, 4000)
+    assert (entry.capacity_bytes, entry.headroom_bytes, entry.fragmentation) == (5000, 4000, 0.75)
     assert (entry.by_category["parameters"], entry.by_category["unknown"]) == (900, 100)
     assert sum(entry.by_category.values()) == entry.peak_allocated_bytes
     summary, _ = summarize([path])
@@ -263,6 +264,7 @@ def test_the_summary_takes_capacity_from_the_run_s_memory_record(tmp_path):
     page = (tmp_path / "report.html").read_text()
     section = page[page.index('id="memory"') :].split("</section>")[0]
     assert section.count("<svg") == 2
+    assert "75 %" in section
     assert "aten" not in section  # no operator is around the block
 
 

@@ -368,11 +368,14 @@ def test_the_command_line_itself_does_without_torch() -> None:
     assert "where: 2 syncs per step predicted" in done.stdout
 
 
-def test_steps_that_differ_are_listed_by_kind_with_how_many_would_show_more() -> None:
-    assert kind_lines([2, 2, 2, 3, 2, 2, 2, 3]) == ["  6 of 8 steps: 2 syncs; 2 of 8 steps (one every 4): 3 syncs"]
-    once = "  only one such step was seen: --steps 16 shows how often it comes"
-    assert kind_lines([2, 2, 2, 3]) == ["  3 of 4 steps: 2 syncs; 1 of 4 steps: 3 syncs", once]
-    assert kind_lines([2, 2, 2, 2]) == ["  as many in each of 4 steps; --steps 16 shows what comes less often"]
+def test_steps_that_differ_are_listed_by_kind_and_a_start_is_no_kind_of_its_own() -> None:
+    assert kind_lines([2, 2, 2, 3, 2, 2, 2, 3], [6, 2]) == [
+        "  6 of 8 steps: 2 syncs; 2 of 8 steps (one every 4): 3 syncs"
+    ]
+    alike = "  as many in each of 4 steps; --steps 24 shows what comes less often"
+    assert kind_lines([2, 2, 2, 2], [6, 2]) == [alike]
+    (line,) = kind_lines([11, 11, 11, 11], [786, 11])
+    assert line == "  a warm-up step makes 786 syncs: --steps 24 shows whether that comes back"
 
 
 def test_what_was_assumed_is_named_with_its_line() -> None:

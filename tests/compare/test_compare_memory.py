@@ -25,6 +25,7 @@ def entry(peak: int, **changes: Any) -> dict[str, Any]:
         "capacity_bytes": 1000 * MIB,
         "capacity_source": "limit",
         "headroom_bytes": 1000 * MIB - peak,
+        "fragmentation": None,
         "by_category": {"parameters": 10 * MIB, "activations": peak - 10 * MIB},
         "at_peak": [],
         "curve": [[ms * 1_000_000, ms * MIB, None] for ms in range(0, 40, 3)],
@@ -49,7 +50,7 @@ def add(folder, trace_of):
             memory = [entry(peak * MIB, **of_entry), entry(16, device_type="cuda", device=0)]
             made = trace_of(memory=memory, steps=STEPS)
             run_dir = folder.add_run(name, repeat, [10.0] * 20, summary=made, config=config(batch, **(changes or {})))
-            write_memory(run_dir, run_memory(batch))
+            write_memory(run_dir, run_memory(batch, gradient_bytes=7))
 
     return add
 
@@ -67,7 +68,7 @@ def test_figures_are_medians_of_the_device_that_trained(folder, add):
     traced, memory = variant.device_memory, variant.memory
     assert traced.peak_allocated_bytes == 110 * MIB
     assert traced.by_category == {"parameters": 10 * MIB, "activations": 100 * MIB}
-    assert (traced.device_type, memory.batch_size) == ("cpu", 8)
+    assert (traced.device_type, memory.batch_size, memory.gradient_bytes) == ("cpu", 8, 7)
     assert (memory.capacity_bytes, traced.headroom_bytes) == (1000 * MIB, 890 * MIB)
 
 

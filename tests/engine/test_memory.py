@@ -1,19 +1,37 @@
-"""What a training holds, and by which modules."""
+"""What a look at a training's memory tells, and that it never stops the training."""
 
 from types import SimpleNamespace
 
 import torch
 from torch import nn
 
-from steptrace.engine.memory import held_bytes, modules_of, workspace_bytes
+from steptrace.engine.memory import MemoryLook, modules_of
 
 
-def test_what_is_held_counts_by_category() -> None:
+def test_gradients_are_those_at_the_end_of_the_last_backward_pass() -> None:
     model = nn.Linear(3, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    model(torch.ones(2, 3)).sum().backward()
-    assert held_bytes([model], [optimizer]) == {"parameters": 64, "gradients": 64, "optimizer_state": 0}
-    assert workspace_bytes() == {}  # there are none on a CPU
+    look = MemoryLook([model], [optimizer])
+    with look("optimizer"):
+        assert look.record == {}
+    with look("backward"):
+        model(torch.ones(2, 3)).sum().backward()
+    optimizer.zero_grad()
+    look.note_held()
+    look.note_workspaces()  # there are none on a CPU
+    assert look.record == {
+        "gradient_bytes": 64,
+        "held": {"parameters": 64, "gradients": 0, "optimizer_state": 0},
+    }
+
+
+def test_what_cannot_be_counted_stops_no_backward_pass() -> None:
+    look = MemoryLook([], [SimpleNamespace(param_groups=[{"params": ["none"]}])])
+    passed = False
+    with look("backward"):
+        passed = True
+    assert passed
+    assert look.record == {}
 
 
 def test_the_modules_are_those_with_a_trained_parameter_and_all_around_them() -> None:

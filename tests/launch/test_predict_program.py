@@ -28,6 +28,7 @@ def places(prediction: dict[str, object]) -> dict[str, float]:
 def test_each_sync_of_an_unchanged_program_has_its_line(capfd) -> None:
     prediction = predicted(capfd, str(FORMS), "loader")
     assert (prediction["total"], prediction["by_step"], prediction["unknown"]) == (3, [3, 3, 3, 3], [])
+    assert max(prediction["warmup_by_step"]) <= 3  # without the copies of the weights before the first step
     assert prediction["exit_code"] is None
     copies = "inputs, targets = inputs.to(device), targets.to(device)"
     assert places(prediction) == {copies: 2, "loss.item()": 1}

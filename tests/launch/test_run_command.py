@@ -116,7 +116,7 @@ def test_a_program_s_buffers_and_its_gradients_at_the_end_of_a_backward_pass_are
     assert memory is not None
     moments, counts = 2 * 64, 2 * 4
     assert memory.held == {"parameters": 64 + 40, "gradients": 0, "optimizer_state": moments + counts}
-    assert memory.batch_size == 2
+    assert (memory.gradient_bytes, memory.batch_size) == (64, 2)
 
 
 def test_a_call_that_measures_nothing_keeps_an_earlier_one_s_results_and_one_that_does_replaces_them(

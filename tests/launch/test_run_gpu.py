@@ -34,6 +34,7 @@ def test_measured_syncs_are_those_predicted(tmp_path: Path, capfd: pytest.Captur
         memory = read_memory(out / "run0")
         assert memory is not None
         assert "workspaces" in memory.held
+        assert memory.free_bytes is not None
     (trace,) = json.loads((out / "summary.json").read_text())["traces"]
     assert trace["syncs"]["per_step"] == predicted["total"]
     measured = {(site["code"], site["count"] / len(trace["steps"])) for site in trace["syncs"]["sites"]}

@@ -41,7 +41,7 @@ def with_input(share: float | None, **changes: Any) -> Json:
 def with_memory(**changes: Any) -> Json:
     entry = {
         "device_type": "cuda", "peak_allocated_bytes": 180 * MIB, "peak_reserved_bytes": 200 * MIB, "complete": True,
-        "capacity_bytes": 1000 * MIB, "headroom_bytes": 800 * MIB,
+        "capacity_bytes": 1000 * MIB, "headroom_bytes": 800 * MIB, "fragmentation": 0.25,
         "by_category": {"parameters": 10 * MIB, "activations": 170 * MIB, "unknown": 0},
     } | changes  # fmt: skip
     record = {"device": entry["device_type"], "batch_size": 16, "capacity_bytes": 1000 * MIB}
@@ -92,8 +92,8 @@ def test_a_variant_whose_trace_records_no_memory_has_the_peak_of_its_run(study_b
         ("input", [with_input(0.1, idle_part=0.25, breakdown_ms=None)], ["Wait", "Waiting for data",
          "Of it with the GPU idle", "Share of the step", "Input-bound"],
          ["4.00 ms", "4.00 ms", "25 %", "10 %", "moderate"]),
-        ("memory", [with_memory()], ["Peak allocated", "Peak reserved", "Capacity", "Headroom"],
-         ["180 MiB", "200 MiB", "1000 MiB", "800 MiB"]),
+        ("memory", [with_memory()], ["Peak allocated", "Peak reserved", "Capacity", "Headroom",
+         "Fragmentation"], ["180 MiB", "200 MiB", "1000 MiB", "800 MiB", "25 %"]),
         ("collectives", [COMMUNICATION], ["Ranks", "Backend", "Parameters", "Gradients", "Bus bandwidth", "Expected",
          "Simpler formula", "All-reduces", "Measured", "Overlap"],
          ["2", "gloo", "1,000,000", "3.81 MiB", "1.00 GB/s", "4.00 ms", "4.00 ms", "4", "5.00 ms", "80 %"]),
@@ -128,7 +128,7 @@ def test_a_section_without_figures_is_left_out(study_builder: Any, name: str, fi
 
 def test_a_variant_without_a_figure_says_so_beside_one_that_has_it(study_builder: Any) -> None:
     _, _, other = rows(section(study_builder, "memory", with_memory(), with_memory(headroom_bytes=None)))
-    assert other == ["b", "180 MiB", "200 MiB", "1000 MiB", "not measured"]
+    assert other == ["b", "180 MiB", "200 MiB", "1000 MiB", "not measured", "25 %"]
 
 
 def test_a_straggler_may_be_rank_0(study_builder: Any) -> None:

@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 
-from steptrace.engine.memory import workspace_bytes
+from steptrace.engine.memory import MemoryLook
 from steptrace.record import read_run, read_steps
 from steptrace.train.loop import train_step
 from steptrace.train.main import main
@@ -67,6 +67,9 @@ def test_a_gpu_run_records_events_memory_and_the_gpu(write_config, tmp_path):
 
 def test_cublas_workspaces_are_counted_and_given_back():
     torch.ones(64, 64, device="cuda") @ torch.ones(64, 64, device="cuda")
-    first, second = workspace_bytes(), workspace_bytes()
-    assert first["workspaces"] > 0
-    assert second["workspaces"] == 0
+    looks = [MemoryLook((), ()), MemoryLook((), ())]
+    for look in looks:
+        look.note_held()
+        look.note_workspaces()
+    assert looks[0].record["held"]["workspaces"] > 0
+    assert looks[1].record["held"]["workspaces"] == 0

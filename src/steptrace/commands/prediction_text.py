@@ -2,12 +2,15 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from steptrace import format as fmt
 from steptrace.commands.output import columns
 from steptrace.documents.syncs import place_of, predicted_site
 from steptrace.engine.kinds import counts_in_words, groups_by_count, to_show_period
+
+#: A warm-up step with so many times the syncs of the others does something else.
+_MANY_TIMES: Final = 10
 
 
 def text_of(name: str, prediction: dict[str, Any]) -> list[str]:
@@ -18,7 +21,7 @@ def text_of(name: str, prediction: dict[str, Any]) -> list[str]:
     steps = prediction.get("by_step") or ()
     of_steps = f" (mean of {len(steps)} steps)" if len(set(steps)) > 1 else ""
     lines = [head + (f" (batch of {batch})" if batch is not None else of_steps)]
-    lines += kind_lines(steps)
+    lines += kind_lines(steps, prediction.get("warmup_by_step") or ())
     if prediction["sites"]:
         rows = [
             (f"{s['count']:g}", s["kind"], s["op"], s["phase"], s["label"] or "-", _place(s), s["code"] or "")
@@ -45,16 +48,21 @@ def text_of(name: str, prediction: dict[str, Any]) -> list[str]:
     return lines
 
 
-def kind_lines(steps: Sequence[int]) -> list[str]:
-    """Which steps make how many syncs where they differ, and how to see more."""
+def kind_lines(steps: Sequence[int], warmup: Sequence[int]) -> list[str]:
+    """Which steps make how many syncs where they differ, what the warm-up showed alone, and how to see more."""
     if not steps:
         return []
-    more = f"--steps {to_show_period(len(steps))} shows"
-    if words := counts_in_words(steps):
-        once = min(map(len, groups_by_count(steps))) == 1
-        return [f"  {words}", *([f"  only one such step was seen: {more} how often it comes"] if once else [])]
-    seen = f"as many in each of {len(steps)} steps" if len(steps) > 1 else "one step was followed"
-    return [f"  {seen}; {more} what comes less often"]
+    words, more = counts_in_words(steps), to_show_period(len(warmup) + len(steps))
+    lines = [f"  {words}"] if words else []
+    if words and min(map(len, groups_by_count(steps))) == 1:
+        lines.append(f"  only one such step was seen: --steps {to_show_period(len(steps))} shows how often it comes")
+    if warmup and max(warmup) > _MANY_TIMES * max(1, *steps):  # else it is what a start costs
+        often = f"--steps {more} shows whether that comes back"
+        lines.append(f"  a warm-up step makes {fmt.plural(max(warmup), 'sync')}: {often}")
+    if not lines:
+        seen = f"as many in each of {len(steps)} steps" if len(steps) > 1 else "one step was followed"
+        lines.append(f"  {seen}; --steps {more} shows what comes less often")
+    return lines
 
 
 def _most_first(sites: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -55,6 +55,14 @@ class DeviceMemory(Document, frozen=True):
             "Capacity (of the device, the machine or scale.memory_limit_mb) less the peak, reserved where cached.",
         ),
     ]
+    fragmentation: Annotated[
+        float | None,
+        column(
+            "Fragmentation",
+            "1 - largest free block / free bytes of the caching allocator, after a forward pass; none on a CPU.",
+            "share",
+        ),
+    ]
     by_category: Annotated[
         dict[str, int],
         column(

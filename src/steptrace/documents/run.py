@@ -122,6 +122,18 @@ class RunMemory(File, frozen=True, kw_only=True):
     capacity_bytes: Annotated[int, field("Memory of the device, or the limit that was set.")]
     capacity_source: Annotated[str, field("`limit` (scale.memory_limit_mb), `device` or `machine`.")]
     held: Annotated[dict[str, int], field("Bytes of tensors between two steps, by category.")]
+    gradient_bytes: Annotated[int | None, field("Gradients of the parameters at the end of a backward pass.")] = None
+    free_bytes: Annotated[
+        int | None, field("Free in the caching allocator at the end of the forward pass; a CPU has none.")
+    ] = None
+    largest_free_bytes: Annotated[int | None, field("The largest free block then.")] = None
+
+    @property
+    def fragmentation(self) -> float | None:
+        """1 - largest free block / free bytes of the caching allocator; None without one, or with nothing free."""
+        if not self.free_bytes or self.largest_free_bytes is None:
+            return None
+        return 1 - self.largest_free_bytes / self.free_bytes
 
 
 _END: Final = ".json.gz"

@@ -109,7 +109,7 @@ def write_files(
     """Write run.json, steps.parquet, traces, memory.json and the operators' lines into `run_dir`, made if missing.
 
     Args:
-        ranks: the ranks' records: `Measurement.record` with `process_record`, and in `memory` what is `held`.
+        ranks: the ranks' records: `Measurement.record` with `process_record`, and `MemoryLook.record` as `memory`.
         left: folder of the first rank's files.
         run_dir: the run's folder.
         labels: the fields of its record that are not measured; `warnings` are added to those of the first rank.

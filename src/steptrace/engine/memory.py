@@ -1,11 +1,11 @@
-"""What a training holds on its device between two steps.
+"""What a training holds on its device, and how much its allocator has free.
 
 Needs PyTorch and the standard library only.
 """
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -14,32 +14,54 @@ from torch import Tensor, nn
 from steptrace.engine.device import current_clock
 
 
-def held_bytes(modules: Iterable[nn.Module], optimizers: Sequence[Any]) -> dict[str, int]:
-    """Bytes of the tensors that outlast a step, by category, each storage once.
+class MemoryLook:
+    """Counts what a training holds; as the `section` of a step, in place of `record_function`, it looks within that.
+
+    `record` has what it has counted, by the names of `RunMemory`.
 
     Args:
         modules: the trained modules, those within them left out or not.
         optimizers: their optimizers.
     """
-    modules = list(modules)
-    parameters = [parameter for module in modules for parameter in module.parameters()]
-    for optimizer in optimizers:
-        parameters += [one for group in getattr(optimizer, "param_groups", ()) for one in group["params"]]
-    tensors = {
-        "parameters": [*parameters, *(buffer for module in modules for buffer in module.buffers())],
-        "gradients": [parameter.grad for parameter in parameters if parameter.grad is not None],
-        "optimizer_state": tensors_of([getattr(optimizer, "state", {}) for optimizer in optimizers]),
-    }
-    return _storage_bytes(tensors)
 
+    def __init__(self, modules: Sequence[nn.Module], optimizers: Sequence[Any]) -> None:
+        self.record: dict[str, Any] = {}
+        self._modules, self._optimizers = modules, optimizers
 
-def workspace_bytes() -> dict[str, int]:
-    """cuBLAS's workspaces, which are freed to count them: to be called after the last step; empty on a CPU."""
-    if not current_clock().on_gpu:
-        return {}
-    before = torch.cuda.memory_allocated()
-    torch._C._cuda_clearCublasWorkspaces()
-    return {"workspaces": before - torch.cuda.memory_allocated()}
+    @contextmanager
+    def __call__(self, label: str) -> Generator[None]:
+        """At both ends of a backward pass: free blocks, then gradients. A program never fails for want of a figure."""
+        if label != "backward":
+            yield
+            return
+        with suppress(Exception):
+            self.record |= free_blocks()
+        yield
+        with suppress(Exception):
+            self.record["gradient_bytes"] = self.held()["gradients"]
+
+    def held(self) -> dict[str, int]:
+        """Bytes of the tensors that outlast a step, by category, each storage once."""
+        parameters = [parameter for module in self._modules for parameter in module.parameters()]
+        for optimizer in self._optimizers:
+            parameters += [one for group in getattr(optimizer, "param_groups", ()) for one in group["params"]]
+        tensors = {
+            "parameters": [*parameters, *(buffer for module in self._modules for buffer in module.buffers())],
+            "gradients": [parameter.grad for parameter in parameters if parameter.grad is not None],
+            "optimizer_state": tensors_of([getattr(optimizer, "state", {}) for optimizer in self._optimizers]),
+        }
+        return _storage_bytes(tensors)
+
+    def note_held(self) -> None:
+        """Count it into the record."""
+        self.record["held"] = self.held()
+
+    def note_workspaces(self) -> None:
+        """Add cuBLAS's workspaces, which are freed to count them: to be called after the last step."""
+        if current_clock().on_gpu:
+            before = torch.cuda.memory_allocated()
+            torch._C._cuda_clearCublasWorkspaces()
+            self.record["held"]["workspaces"] = before - torch.cuda.memory_allocated()
 
 
 def modules_of(optimizers: Iterable[Any]) -> list[nn.Module]:
@@ -53,6 +75,21 @@ def modules_of(optimizers: Iterable[Any]) -> list[nn.Module]:
             if issubclass(type(one), nn.Module) and any(id(parameter) in trained for parameter in one.parameters()):
                 modules.append(one)
     return modules
+
+
+def free_blocks() -> dict[str, int]:
+    """Free bytes in the CUDA caching allocator's segments on the GPU in use, and the largest block; empty on a CPU."""
+    if not current_clock().on_gpu:
+        return {}
+    index = torch.cuda.current_device()
+    sizes = [
+        block["size"]
+        for segment in torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
+        if segment["device"] == index
+        for block in segment["blocks"]
+        if block["state"] == "inactive"
+    ]
+    return {"free_bytes": sum(sizes), "largest_free_bytes": max(sizes, default=0)}
 
 
 def _storage_bytes(tensors: Mapping[str, Iterable[Tensor]]) -> dict[str, int]:

@@ -35,6 +35,8 @@ class Hooks:
     def __init__(self, finder: StepFinder) -> None:
         self.finder = finder
         self.labels = False
+        #: Opens the parts of a step instead of labels.
+        self.look: Callable[[str], AbstractContextManager[Any]] | None = None
         #: Called with an optimizer just before it uses its gradients.
         self.before_update: Callable[[Any], None] | None = None
         #: Entered while a closure of the program's own runs inside an optimizer's step.
@@ -58,6 +60,8 @@ class Hooks:
         _wrap(dataloader._BaseDataLoaderIter, "__next__", self._around_load)
 
     def _label(self, name: str) -> AbstractContextManager[Any]:
+        if self.look is not None:
+            return self.look(name)
         return torch.profiler.record_function(name) if self.labels else _NOTHING
 
     def _around_optimizer(self, inner: Wrapped) -> Wrapped:

@@ -31,6 +31,7 @@ def predict(probe: Probe) -> Phases:
     atexit.register(manager.__exit__, None, None, None)  # after all that the program itself registers
     atexit.register(_look_at_error, probe)
     by_step: list[int] = []
+    warmup: list[int] = []
     complete = Prediction.of(syncs)
     try:
         left = probe.settings.warmup
@@ -43,15 +44,19 @@ def predict(probe: Probe) -> Phases:
             if step.new_leader:  # from now on another optimizer ends the steps: start again
                 left = probe.settings.warmup
                 by_step.clear()
+                warmup.clear()
             if left:
                 left -= 1
+                # The first step has the set-up before it: weights are copied to the device then.
+                set_up = 0 if warmup else sum(site.count for site in syncs.sites if site.phase == "data")
+                warmup.append(syncs.total - before - set_up)
                 syncs.reset()
             else:
                 by_step.append(syncs.total - before)
                 complete = Prediction.of(syncs)
         probe.progress("followed", len(by_step), probe.settings.steps)
     finally:  # an unfinished step at an early end does not count
-        probe.record["prediction"] = complete.to_json() | {"by_step": by_step}
+        probe.record["prediction"] = complete.to_json() | {"by_step": by_step, "warmup_by_step": warmup}
 
 
 def _look_at_error(probe: Probe) -> None:

@@ -2,7 +2,7 @@
 
 It trains and calls `steptrace.step()` after each step. Without `--out` it does so until it is stopped from outside, as
 by `steptrace run -- python -m steptrace.train CONFIG.yaml`. With `--out` the same engine (`steptrace.engine.measure`)
-hears of the steps in this process, and a study's extra passes (sections and input) come between the timed and
+hears of the steps in this process, and a study's extra passes (sections, input and memory) come between the timed and
 the profiled ones. It writes run.json, steps.parquet, sections.parquet, input.parquet, trace.json.gz, op_lines.parquet,
 sources.json, warned_syncs.json and memory.json to RUNDIR. Repeat K uses seed + K.
 
@@ -23,12 +23,13 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from omegaconf import DictConfig, OmegaConf
+from torch import nn
 
 import steptrace
 from steptrace.engine.device import process_record
 from steptrace.engine.files import trace_fault, write_files
 from steptrace.engine.measure import Measurement, MeasureSettings, Phases
-from steptrace.engine.memory import workspace_bytes
+from steptrace.engine.memory import MemoryLook
 from steptrace.engine.recording import Settings
 from steptrace.engine.steps import Step
 from steptrace.errors import SteptraceError, TrainError
@@ -117,8 +118,8 @@ def _run(config: DictConfig, out: Path, repeat: int, ranks: DistInfo) -> None:
             left, passes = measure(parts, config, Path(measured), explained=explained)
             if (fault := trace_fault(left)) is not None:
                 raise TrainError(fault, where=out)
-            held = passes.held | workspace_bytes()
-            every = from_every_rank({**left, **process_record(), "memory": {"held": held}}, ranks)
+            passes.memory.note_workspaces()
+            every = from_every_rank({**left, **process_record(), "memory": passes.memory.record}, ranks)
             between_ranks = None if ranks.alone else communication(parts, config)
         if ranks.rank == 0:
             if between_ranks is not None:
@@ -136,13 +137,14 @@ def _run(config: DictConfig, out: Path, repeat: int, ranks: DistInfo) -> None:
 def measure(
     parts: Training, config: DictConfig, folder: Path, *, explained: bool
 ) -> tuple[dict[str, Any], StudyPasses]:
-    """Train through the engine's phases; without `explained` only the timed ones.
+    """Train through the engine's phases; without `explained` only the timed ones and the memory pass.
 
     Returns:
         The engine's record (`Measurement.record`; its files are in `folder`), and the passes of the study.
     """
     scale, window = config.scale, config.profile
-    passes = StudyPasses(parts, config, explained=explained)
+    modules = [module for module in (parts.model, parts.loss) if isinstance(module, nn.Module)]
+    passes = StudyPasses(parts, config, MemoryLook(modules, [parts.optimizer]), explained=explained)
     profiled = Settings(window.active, window.warmup, window.with_stack, window.record_shapes, window.profile_memory)
     settings = MeasureSettings(
         folder,

@@ -19,14 +19,13 @@ from typing import Any, Final
 import pandas as pd
 import torch
 from omegaconf import DictConfig
-from torch import nn
 from torch.utils.data import DataLoader
 
 from steptrace.documents.base import Document
 from steptrace.documents.column import columns_of
 from steptrace.documents.run_tables import InputOfRun, SectionOfRun
 from steptrace.documents.table import names_of
-from steptrace.engine.memory import held_bytes, tensors_of
+from steptrace.engine.memory import MemoryLook, tensors_of
 from steptrace.record import write_rows
 from steptrace.train.distributed import barrier
 from steptrace.train.loop import Batch, Training, synchronize, train_step
@@ -131,12 +130,13 @@ class StudyPasses:
     Args:
         parts: the training, which continues in them.
         config: the variant's.
-        explained: whether to run all passes; else only what is held is counted, into `held`.
+        memory: counts what the training holds.
+        explained: whether to run all passes; else only the memory's.
     """
 
-    def __init__(self, parts: Training, config: DictConfig, *, explained: bool) -> None:
+    def __init__(self, parts: Training, config: DictConfig, memory: MemoryLook, *, explained: bool) -> None:
         self.batch_bytes: dict[str, int] | None = None
-        self.held: dict[str, int] = {}
+        self.memory = memory
         self._parts, self._config, self._explained = parts, config, explained
         self._tables: list[tuple[type[Document], pd.DataFrame]] = []
 
@@ -159,8 +159,8 @@ class StudyPasses:
         if self._explained and scale.input_steps:
             loader = build_loader(self._config, parts.device, self._config.seed, parts.ranks)
             self._tables.append((InputOfRun, measure_input(parts, loader, scale.input_steps)))
-        modules = (module for module in (parts.model, parts.loss) if isinstance(module, nn.Module))
-        self.held = held_bytes(modules, [parts.optimizer])
+        train_step(parts, self.memory)
+        self.memory.note_held()
 
     def write(self, folder: Path) -> None:
         """Write sections.parquet and input.parquet, if measured."""

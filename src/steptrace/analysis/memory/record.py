@@ -58,6 +58,7 @@ def _device(trace: Trace, peak: Peak, held: Mapping[int, Held]) -> DeviceMemory:
         capacity_bytes=capacity,
         capacity_source=source,
         headroom_bytes=capacity - taken if capacity is not None and peak.complete else None,
+        fragmentation=None if of_run is None else of_run.fragmentation,
         by_category={name: int(sums.get(name, 0)) for name in CATEGORIES},
         at_peak=_origins(at_peak),
         curve=_curve(peak.curve),
