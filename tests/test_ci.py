@@ -66,6 +66,15 @@ def test_a_table_and_three_findings() -> None:
     assert "_Scale cpu, A CPU, PyTorch 2.13.0, Python 3.11.7._" in lines
 
 
+def test_a_table_of_means_says_so() -> None:
+    times = {"statistic": "mean", "median": 2.0, "mean": 5.0, "low": 4.9, "high": 5.1, "runs": 3}
+    whole = study(variant("quick", step_ms=times))
+    whole = replace(whole, variants=whole.variants[1:])
+    lines = ci.summary([whole], judge([whole], {})).splitlines()
+    assert any(line.startswith("| variant | mean step |") for line in lines)
+    assert "| `quick` | 5.00 ms | 2.00× | 1.80 to 2.20 | faster | 0 | same |" in lines
+
+
 def test_a_place_is_named_once() -> None:
     named = finding(1, claim="it waits at losses.py:14", source={"file": "losses.py", "line": 14})
     text = ci.summary([study(variant("quick"), findings=[named])], judge([study(variant("quick"))], {}))

@@ -1,5 +1,6 @@
 """`steptrace capture`: what it shows, whom it asks, and what it says when it cannot."""
 
+import signal
 import subprocess
 import sys
 import time
@@ -85,15 +86,12 @@ def test_a_control_folder_of_others_is_not_trusted(control: Path, capsys: pytest
     assert "folder is not private" in refused([], capsys)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_withdraws_the_request(
-    sleeper: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sleeper: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     process = published(sleeper.pid)
-
-    def interrupt(_: float) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(time, "sleep", interrupt)
+    monkeypatch.setattr(time, "sleep", lambda _: signal.raise_signal(number))
     assert main(["capture", str(sleeper.pid), "--out", str(tmp_path / "out")]) == 130
     assert process.take() is None
 

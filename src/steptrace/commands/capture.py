@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -91,7 +92,8 @@ def post(process: Process, folder: Path, settings: Settings) -> Request:
 
 
 def wait(process: Process, request: Request) -> tuple[str, str]:
-    """A request's final state and a message. An interrupt withdraws it."""
+    """A request's final state and a message. Interrupt and SIGTERM (`timeout 60 steptrace capture`) withdraw it."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         while True:
             alive = process.is_alive()  # asked first: the record is written before the end
@@ -105,6 +107,8 @@ def wait(process: Process, request: Request) -> tuple[str, str]:
     except KeyboardInterrupt:
         process.take()
         raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _folder(out: Path | None, process: Process) -> Path:

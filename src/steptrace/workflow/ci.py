@@ -40,7 +40,8 @@ def _study(study: Comparison) -> Iterator[str]:
     traced = source == "measured"
     verdict = verdict_of(study)
     yield from (f"### {clean(study.title)}", "", " ".join([verdict.sentence, *verdict.details]), "")
-    head = ("variant", "step", "times as fast", "95 % interval", "verdict", f"syncs ({source})", "answer")
+    step = "mean step" if study.statistic == "mean" else "step"
+    head = ("variant", step, "times as fast", "95 % interval", "verdict", f"syncs ({source})", "answer")
     yield table(head, [_row(variant, traced=traced) for variant in study.variants[:MOST_ROWS]])
     if (more := len(study.variants) - MOST_ROWS) > 0:
         yield f"{fmt.plural(more, 'more variant')} in `reports/{study.study}.html`.\n"
