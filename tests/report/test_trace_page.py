@@ -161,6 +161,14 @@ def test_kinds_of_steps_stand_on_the_page_with_mean_and_median(tmp_path: Path) -
     assert "Unprofiled step, mean" not in text_of(written(tmp_path, trace(**times)))
 
 
+@pytest.mark.parametrize("complete", [True, False])
+def test_what_was_held_before_a_trace_is_a_figure_where_it_is_known(tmp_path: Path, *, complete: bool) -> None:
+    entry = {"device_type": "cuda", "device": 0, "peak_allocated_bytes": 2**30, "before_bytes": 0}
+    page = written(tmp_path, trace(memory=[{**entry, "complete": complete, "by_category": {"unknown": 2**30}}]))
+    assert ("Before the trace 0 B" in text_of(page)) == complete
+    assert ("the peak is without it" in text_of(page)) != complete
+
+
 def test_syncs_are_counted_as_often_as_each_kind_of_step_comes() -> None:
     """Of the steps profiled one is of each kind: their mean is not that of the program's steps."""
     kind = {"of": 16, "median_ns": 12_000_000, "share": 0.5, "comes": "mostly"}

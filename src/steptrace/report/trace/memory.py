@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from steptrace import format as fmt
 from steptrace.documents.memory import DeviceMemory
 from steptrace.documents.overview import part_name
@@ -53,7 +55,7 @@ def _device_memory(entry: DeviceMemory) -> list[Explained]:
     curve = memory_curve(entry, f"Memory of {name}")
     return [
         subheading(name),
-        facts(entry),
+        facts(entry if entry.complete else replace(entry, before_bytes=None)),
         *notes,
         Explained(keyed_bar(held)),
         figure(curve, "Allocated over time", "Dashed: held since before the trace. Pale: reserved."),
