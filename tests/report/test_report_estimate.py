@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from documents import fill
 from steptrace.documents.finding import PREDICTED_SYNCS, Finding
+from steptrace.documents.summary import TraceSummary
 from steptrace.findings.estimated import estimated_winner
 from steptrace.findings.verdict import verdict_of
 from steptrace.report.page.overview import device_of_study
@@ -85,7 +86,12 @@ def test_with_a_gpu_its_measured_times_lead_and_the_estimate_stands_folded_besid
     study = replace(study, variants=tuple(
         replace(v, step_ms=None if v.step_ms is None else replace(v.step_ms, median=30.0)) for v in study.variants
     ))  # fmt: skip
-    screen = first_screen(study)
+    figures = {
+        "gpu_busy_pct": 7.8,
+        "trace": fill(TraceSummary, {"launches": {"count": 450}, "quality": {"steps": 3}}),
+        "peak_allocated_bytes": 3 * 2**29,
+    }
+    screen = first_screen(replace(study, variants=tuple(replace(v, **figures) for v in study.variants)))
     assert "CPU check" not in screen
     assert screen.index("Step time with") < screen.index("runs per variant") < screen.index("Estimate for H100")
     folded = screen[screen.index("Estimate for H100") :]
@@ -96,6 +102,8 @@ def test_with_a_gpu_its_measured_times_lead_and_the_estimate_stands_folded_besid
     for base_or_fast, ratio in zip(cells, ("1.00× to 1.50×", "3.33× to 6.00×"), strict=False):
         for text in ("30.0 ms", ratio, "80 to 100 %", ">200<", "1.00 GiB, fits"):
             assert text in base_or_fast
+        for text in ("7.8 %", "150", "1.50 GiB"):
+            assert f"measured: {text}<" in base_or_fast
     assert "×" not in cells[2]
     assert "50 % of the GPU work is covered" in folded
     for name in ("NVIDIA L4", "NVIDIA H100 PCIe"):  # which is another card than the H100
