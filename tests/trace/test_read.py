@@ -117,6 +117,7 @@ _BROKEN = {
     "not JSON at all": (b"{hello}", "invalid JSON"),
     "other JSON": (b'{"metrics": [1, 2, 3]}', "no list of traceEvents"),
     "numbers": (b"[1, 2, 3]", "an event that cannot be read: 1, 2, 3"),
+    "lines": (b"[1,\n\t2]\n", r"an event that cannot be read: 1, 2\]"),
     "events no array": (b'{"traceEvents": {"a": 1}}', "no list of traceEvents"),
     "no events": (b'{"traceEvents": []}', "without any operator"),
     "nothing of use": (b'{"traceEvents": [{"ph": "M", "name": "process_name"}]}', "without any operator"),
@@ -139,6 +140,7 @@ def test_broken_files_say_what_is_wrong(tmp_path: Path, name: str) -> None:
     with pytest.raises(TraceError, match=message) as error:
         read_raw(path)
     assert error.value.where == str(path)
+    assert "\n" not in error.value.what
 
 
 def test_the_error_for_an_export_after_the_schedule_began_anew_says_how_to_export(tmp_path: Path) -> None:

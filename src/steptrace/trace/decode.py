@@ -102,4 +102,5 @@ def why_no_event(text: bytes) -> str | None:
     text = repair(text.lstrip().removeprefix(b",")).lstrip()
     if not text or is_truncated(text):
         return None
-    return f"an event that cannot be read: {plain_text(text[:_SHOWN].decode(errors='replace'))}"
+    in_one_line = " ".join(text[:_SHOWN].decode(errors="replace").split())
+    return f"an event that cannot be read: {plain_text(in_one_line)}"
