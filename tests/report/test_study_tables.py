@@ -134,7 +134,7 @@ def test_a_variant_without_a_figure_says_so_beside_one_that_has_it(study_builder
 def test_a_straggler_may_be_rank_0(study_builder: Any) -> None:
     ranks = COMMUNICATION["ranks"] | {"straggler": {"rank": 0, "share": 0.9}}
     head, first = rows(section(study_builder, "collectives", COMMUNICATION | {"ranks": ranks}))
-    assert dict(zip(head, first, strict=True))["Straggler"] == "0"
+    assert dict(zip(head, first, strict=True))["Rank of the straggler"] == "0"
 
 
 def test_what_one_batch_copies_is_a_table_of_its_own(study_builder: Any) -> None:

@@ -15,7 +15,7 @@ class Straggler(Document, frozen=True):
     rank: Annotated[
         int | None,
         column(
-            "Straggler",
+            "Rank of the straggler",
             "The rank that causes clearly more waiting than an even share (3/4 of it with two ranks), beyond the "
             "clocks' uncertainty; null where the runs of a variant disagree.",
             runs="same",
