@@ -182,10 +182,12 @@ def test_the_mean_is_the_step_time_where_long_steps_come_back(folder: Any) -> No
     assert [run["warmup_left_out"] for run in workers["runs"]] == [0, 0, 0]
 
 
-def test_one_long_step_in_one_run_leaves_the_median(folder: Any) -> None:
+def test_long_steps_that_one_run_has_not_leave_the_median(folder: Any) -> None:
+    """They are another program's doing."""
     folder.make_study([{"name": "base"}])
-    folder.add_runs("base", [10.0, 10.1])
-    folder.add_run("base", 2, [10.0] * 10 + [100.0] + [10.0] * 9)
+    folder.add_runs("base", [10.0])
+    for repeat in (1, 2):
+        folder.add_run("base", repeat, [10.0] * 10 + [100.0] + [10.0] * 9)
     assert by_name(compare(folder.path))["base"]["step_ms"]["statistic"] == "median"
 
 
