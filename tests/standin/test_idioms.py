@@ -52,7 +52,8 @@ def predicted() -> dict[str, Counts]:
 def test_the_device_does_what_a_line_says(idiom: Idiom, measured: list[dict[str, Counts]]) -> None:
     runs = [run[idiom.code] for run in measured]
     through = [run for run in runs if not run.error]
-    assert idiom.reason or (idiom.agrees and through), runs[0].error
+    is_odd = not idiom.agrees or len(through) < len(runs)  # on a device of one size or the other
+    assert is_odd if idiom.reason else idiom.agrees and through, runs[0].error
     expected = (idiom.expected.warned, idiom.expected.traced)
     assert expected in [(run.warned, run.traced) for run in through or runs]
 
