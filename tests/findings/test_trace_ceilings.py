@@ -38,6 +38,13 @@ def test_upper_bounds_of_what_the_gpu_does() -> None:
     ]
 
 
+def test_severity_comes_before_the_ceiling() -> None:
+    raw = entry()
+    raw |= {"input": {"share": 0.21, "wait_ns": 6 * MS, "counted_ns": 6 * MS, "waits": 3}}
+    assert [item.rule for item in findings_in(raw)] == ["input_bound", "fp32_where_bf16_fits", "exposed_communication"]
+    assert figures_of(raw)[0][1] == "high"
+
+
 def test_a_wait_whose_end_lets_the_host_run_ahead_costs_no_less_than_its_removal_saves(tmp_path: Path) -> None:
     program = [("python", 500_000), ("kernel", 2 * MS), ("kernel", 20_000), ("item", 10)]
     really = (time_of(program) - time_of(without(program, 10))) // 3

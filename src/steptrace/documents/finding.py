@@ -36,7 +36,7 @@ class Finding(Document, frozen=True):
         column(
             "Saves at most",
             "Upper bound of what a perfect remedy saves. Bounds do not add up: one instant can have several causes. "
-            "A share is of the step, or of a trace without steps.",
+            "Sorted by severity, then by bound. A share is of the step, or of a trace without steps.",
         ),
     ]
     source: Annotated[Source | None, field("Line of code, or rank.")]
@@ -50,8 +50,3 @@ class Finding(Document, frozen=True):
     basis: Annotated[str | None, field("Where the rule's thresholds come from.")] = None
     study: Annotated[str | None, field("The study that demonstrates it.")] = None
     condition: Annotated[str | None, field("When the rule fires.")] = None
-
-    @property
-    def is_priced(self) -> bool:
-        """Whether it is known what it costs."""
-        return self.cost_ns_per_step is not None or self.cost_share is not None

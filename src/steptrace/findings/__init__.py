@@ -46,7 +46,7 @@ def with_trace_findings(summary: Summary) -> Summary:
 
 
 def find_in_trace(entry: TraceSummary) -> list[Finding]:
-    """All findings of one trace: what costs most first."""
+    """All findings of one trace: the severest first, of these the most expensive."""
     window, slower = window_of(entry), _slower(entry)
     return ranked(of_slow_profile(finding, slower) for rule in TRACE_RULES for finding in window.find(rule))
 
@@ -70,7 +70,7 @@ def with_findings(study: Comparison) -> Comparison:
 
 
 def find(study: Comparison) -> list[Finding]:
-    """All findings of a study: its answer, errors, then what costs most."""
+    """All findings of a study: its answer, then by severity and cost."""
     own = [to_finding(rule, match) for rule in STUDY_RULES for match in rule.find(study)]
     return ranked((*own, *_of_traces(study)))
 

@@ -10,7 +10,7 @@ from steptrace.findings.model import Match, Rule, Thresholds, rule
 from steptrace.findings.window import Window
 from steptrace.format import bandwidth, count, duration
 from steptrace.format import share as percent
-from steptrace.limits import HIGH_SHARE, MODERATE_SHARE
+from steptrace.limits import HIGH_SHARE, MODERATE_SHARE, NOISE_FLOOR
 
 
 @dataclass(frozen=True)
@@ -66,22 +66,18 @@ _INSIDE: Final = (
     "Most of it stays on the GPU: write results where they are needed instead of copying them there (preallocate, "
     "views instead of cat and contiguous, set_to_none instead of zeros)."
 )
-_PAGEABLE: Final = (
-    "Pin the host's side, `DataLoader(pin_memory=True)` and `.to(device, non_blocking=True)`: the driver stages copies "
-    "of pageable memory on the host. With small batches check that the loader's wait does not grow by more than the "
-    "copy saves."
-)
 _HOST: Final = re.compile(r"HtoD|DtoH|HtoH|Pinned|Pageable|Host")
 
 
 def _copy_bound(window: Window) -> Iterator[Match]:
     exposed_ns = window.parts.get("exposed_memory")
     copies = _copies(window)
-    if exposed_ns is None or window.share(exposed_ns) < MODERATE_SHARE:
+    pageable_ns = window.per_step(sum(row.ns for row in copies if _is_pageable(row)))
+    # Pageable copies are a finding of their own.
+    if exposed_ns is None or window.share(exposed_ns) < MODERATE_SHARE or pageable_ns >= exposed_ns / 2:
         return
-    most = sum(row.ns for row in copies) / 2
     inside = sum(row.ns for row in copies if not _HOST.search(row.kind))
-    pageable = sum(row.ns for row in copies if "Pageable" in row.kind)
+    mostly_inside = inside > sum(row.ns for row in copies) / 2
     yield Match(
         severity="high" if window.share(exposed_ns) >= HIGH_SHARE else "warning",
         claim=f"for {percent(window.share(exposed_ns))} of the time the GPU does nothing but copy or set memory",
@@ -90,8 +86,26 @@ def _copy_bound(window: Window) -> Iterator[Match]:
             *(_in_words(row, window) for row in copies[:3]),
         ),
         cost_ns_per_step=exposed_ns,
-        advice=_INSIDE if inside > most else _PAGEABLE if pageable > most else None,
+        advice=_INSIDE if mostly_inside else None,
     )
+
+
+def _pageable(window: Window) -> Iterator[Match]:
+    rows = [row for row in _copies(window) if _is_pageable(row)]
+    ns = window.per_step(sum(row.ns for row in rows))
+    if not rows:
+        return
+    exposed_ns = window.parts.get("exposed_memory")
+    yield Match(
+        severity="warning" if window.share(ns) >= MODERATE_SHARE else "info",
+        claim=f"copies go through pageable memory, which the driver stages on the host: {duration(ns)} {window.per}",
+        evidence=tuple(_in_words(row, window) for row in rows[:3]),
+        cost_ns_per_step=ns if exposed_ns is None else min(ns, exposed_ns),
+    )
+
+
+def _is_pageable(row: Copy) -> bool:
+    return "Pageable" in row.kind
 
 
 def _copies(window: Window) -> list[Copy]:
@@ -107,4 +121,7 @@ def _in_words(row: Copy, window: Window) -> str:
     )
 
 
-COPY_RULES: Final[tuple[Rule[Window], ...]] = (rule("copy_bound", _copy_bound, {"least": MODERATE_SHARE}),)
+COPY_RULES: Final[tuple[Rule[Window], ...]] = (
+    rule("copy_bound", _copy_bound, {"least": MODERATE_SHARE}),
+    rule("pageable_copies", _pageable, {"least": NOISE_FLOOR}),
+)

@@ -102,17 +102,20 @@ def of_slow_profile(item: Finding, slower: float | None) -> Finding:
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
-    """A study's answer, errors (nothing should be concluded before them), then what costs most, whatever its severity.
+    """A study's answer, then the findings by severity and cost.
 
-    Of the rest, whose cost is not known, predicted syncs come first.
+    Of those of high severity the ones without a cost come first: errors, which nothing should be concluded before. So
+    do predicted syncs among warnings.
     """
     return sorted(findings, key=_order)
 
 
 def _order(item: Finding) -> tuple[float, ...]:
-    error, priced = not item.is_priced and item.severity == "high", item.is_priced
-    costs = -(item.cost_ns_per_step or 0), -(item.cost_share or 0), SEVERITIES.index(item.severity)
-    return item.rule != ANSWER, not error, not priced, item.rule != PREDICTED_SYNCS, *costs
+    unpriced = item.cost_ns_per_step is None and item.cost_share is None
+    # A prediction is there only where no GPU has measured: what a CPU's step waits for says less of a GPU's.
+    first = unpriced and (item.severity == "high" or item.rule == PREDICTED_SYNCS)
+    costs = -(item.cost_ns_per_step or 0), -(item.cost_share or 0)
+    return item.rule != ANSWER, SEVERITIES.index(item.severity), not first, *costs
 
 
 def per_variant(check: Callable[[VariantResult], Iterator[Match]]) -> Callable[[Comparison], Iterator[Match]]:

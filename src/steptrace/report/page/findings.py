@@ -6,7 +6,6 @@ from typing import Final
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS, SEVERITIES, Finding
 from steptrace.findings.estimated import leads
-from steptrace.findings.model import ranked
 from steptrace.report.page.markup import Html, render
 
 #: How many recommendations stand at the top; the section `Findings` has all.
@@ -50,6 +49,10 @@ def _alike(group: Sequence[Finding]) -> list[tuple[Finding, list[str]]]:
     return list(alike.values())
 
 
+def _unpriced(item: Finding) -> bool:
+    return item.cost_ns_per_step is None and item.cost_share is None and item.rule != ANSWER
+
+
 def recommended(findings: Sequence[Finding]) -> list[Finding]:
     """What to do first, one finding of each rule.
 
@@ -62,9 +65,9 @@ def recommended(findings: Sequence[Finding]) -> list[Finding]:
     candidates = [item for item in findings if item.rule not in ABOUT_THE_METHOD]
     # What only the profiler's own options change is no advice on the program.
     candidates = candidates or [item for item in findings if item.rule != "profiler_overhead"]
-    telling = [item for item in candidates if item.severity != "info" or item.is_priced or item.rule == ANSWER]
+    candidates = [item for item in candidates if item.severity != "info" or not _unpriced(item)] or candidates
     by_rule: dict[str, Finding] = {}
-    for item in ranked(telling or candidates):
+    for item in _in_order(candidates):
         by_rule.setdefault(item.rule, item)
     return list(by_rule.values())[:MOST_FINDINGS]
 
@@ -73,3 +76,16 @@ def first_steps(study: Comparison) -> list[Finding]:
     """What to do first by a study; what a CPU's step would save says nothing of a GPU that is estimated."""
     on_cpu = leads(study)
     return recommended([item for item in study.findings if item.cost_ns_per_step is None or not on_cpu])
+
+
+def _in_order(findings: Sequence[Finding]) -> list[Finding]:
+    """The answer and errors, then what costs most; predicted syncs follow the high costs, and the rest is last."""
+    answers = [item for item in findings if item.rule == ANSWER]
+    unpriced = [item for item in findings if _unpriced(item)]
+    priced = [item for item in findings if item not in unpriced and item not in answers]
+    priced.sort(key=lambda item: -(item.cost_ns_per_step or item.cost_share or 0))
+    high = max((at for at, item in enumerate(priced, start=1) if item.severity == "high"), default=0)
+    errors = [item for item in unpriced if item.severity == "high"]
+    predicted = [item for item in unpriced if item.rule == PREDICTED_SYNCS and item not in errors]
+    others = [item for item in unpriced if item not in errors and item not in predicted]
+    return [*answers, *errors, *priced[:high], *predicted, *priced[high:], *others]

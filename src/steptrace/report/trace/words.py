@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from steptrace import format as fmt
 from steptrace.documents.estimate import Estimate
-from steptrace.documents.finding import PREDICTED_SYNCS, Finding
+from steptrace.documents.finding import PREDICTED_SYNCS, SEVERITIES, Finding
 from steptrace.documents.overview import IDLE_CAUSES
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.summary import Summary, TraceSummary
@@ -167,9 +167,10 @@ def first_of_one(view: TraceView, predicted: Predicted | None = None) -> list[Fi
 
 
 def first_of_all(traces: Sequence[TraceView], together: Sequence[Finding]) -> dict[str, Any]:
-    """What to do first on several traces: each rule once, where it costs most, and whose it is."""
+    """What to do first on several traces: each rule once, where it is severest and dearest, and whose it is."""
     every = [*together, *(replace(item, variant=view.title) for view in traces for item in view.trace.findings)]
-    chosen = recommended(every)
+    ranked = sorted(every, key=lambda item: (SEVERITIES.index(item.severity), -(item.cost_ns_per_step or 0)))
+    chosen = recommended(ranked)
     places = {view.title: f"trace-{i}-findings" for i, view in enumerate(traces)}
     anchor = places.get(chosen[0].variant, "findings") if chosen and chosen[0].variant else "findings"
     return {"items": chosen, "more": len(every) - len(chosen), "anchor": anchor}
