@@ -361,8 +361,8 @@ def test_findings_are_ranked_by_severity_and_cost_and_errors_lead(traced: Callab
     assert [finding.cost_ns_per_step for finding in findings][1:3] == [3 * MS, MS]
 
 
-def test_what_was_measured_comes_before_predicted_syncs(traced: Callable[..., dict[str, Any]]) -> None:
+def test_predicted_syncs_come_before_what_a_cpu_s_step_waits_for(traced: Callable[..., dict[str, Any]]) -> None:
     waits = {"rule": "input_bound", "severity": "warning", "cost_ns_per_step": 5_000_000}
     syncs = {"syncs": {"measured_per_step": None, "predicted_per_step": 1}, "predicted_sites": [predicted()]}
     rules = [item.rule for item in find(comparison(traced(waits, input=None, **syncs)))]
-    assert rules == ["input_bound", "predicted_syncs"]
+    assert rules == ["predicted_syncs", "input_bound"]
