@@ -19,6 +19,8 @@ from steptrace.limits import LONG_STEPS
 FIRST_STEPS: Final = 3
 #: A step that takes less than this many times the median is no other kind.
 _FACTOR: Final = 2.0
+#: Numbers of operators that lie no further apart, as ratios, are of steps that do the same.
+_SAME_COUNT: Final = 1.1
 #: With two steps a period is one distance; it may be chance.
 _LEAST_TO_REPEAT: Final = 2
 #: Long steps that lie further apart than this part of all steps may be the machine's doing.
@@ -93,10 +95,10 @@ def _rhythms(operators: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _alike(numbers: Sequence[int], counts: Sequence[int]) -> list[list[int]]:
-    """These steps by their counts, in groups; what differs by less than `LONG_STEPS` times is the same."""
+    """These steps by their counts, in groups; what differs by less than `_SAME_COUNT` times is the same."""
     groups: list[list[int]] = []
     for number in sorted(numbers, key=counts.__getitem__):
-        if groups and counts[number] <= LONG_STEPS * counts[groups[-1][-1]]:
+        if groups and counts[number] <= _SAME_COUNT * counts[groups[-1][-1]]:
             groups[-1].append(number)
         else:
             groups.append([number])

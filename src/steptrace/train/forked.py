@@ -48,7 +48,7 @@ def start_server() -> None:
 
 
 def _serve(listening: int) -> NoReturn:
-    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a process that has asked CUDA itself has no use of it in forks
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a fork cannot use CUDA after its parent has
     for module in ("torch._dynamo", "torch.profiler", "steptrace.workflow.checks", *PROGRAMS.values()):
         importlib.import_module(module)
     gc.freeze()  # or each fork's collections would look at, and so copy, what it shares
