@@ -217,14 +217,25 @@ def estimated(name: str, step_ms: list[float], limited_by: str, launches: dict[i
     return variant(name, 1.0, "same", estimates=[an_estimate(*step_ms) | {"limited_by": limited_by, "lines": lines}])
 
 
-def test_where_launches_limit_the_baseline_the_line_that_launches_is_named_with_what_the_variant_saves() -> None:
-    slow = estimated("base", [490, 1500], "launches", {5: 24_000, 9: 60, 7: 40})
+@pytest.mark.parametrize(("limit", "gpu_ms"), [("launches", [180, 480]), ("undecided", [180, 495])])
+def test_where_launches_may_limit_the_baseline_the_line_that_launches_is_named_with_what_the_variant_saves(
+    limit: str, gpu_ms: list[float]
+) -> None:
+    slow = estimated("base", [490, 1500], limit, {5: 24_000, 9: 60, 7: 40})
+    slow["estimates"][0] |= {"gpu_ms": gpu_ms, "host_ms": [490, 1500]}
     fast = estimated("fast", [38, 75], "arithmetic", {5: 24, 9: 60})
     advice = verdict_of(study(variants=[slow, fast], gpu={"gpu": None})).advice
     words = "`loss.py:5` (24 launches per step instead of 24,000, 120 ms to 360 ms less for the host)"
     assert f"The 2 lines that save most launches are {words} and " in advice
     assert "`loss.py:7`" in advice  # the second of two
     assert "`loss.py:9`" not in advice  # as many as before
+
+
+def test_no_launches_are_named_where_the_gpu_surely_takes_longer() -> None:
+    slow = estimated("base", [490, 1500], "undecided", {5: 24_000})
+    slow["estimates"][0] |= {"gpu_ms": [490, 1500], "host_ms": [100, 600]}
+    fast = estimated("fast", [38, 75], "arithmetic", {5: 24})
+    assert "launches" not in verdict_of(study(variants=[slow, fast], gpu={"gpu": None})).advice
 
 
 def test_lines_that_no_longer_sync_are_named_with_the_most_that_they_can_save() -> None:

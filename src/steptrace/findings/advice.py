@@ -10,7 +10,7 @@ from typing import Final
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison, VariantResult
-from steptrace.documents.estimate import LineLaunches
+from steptrace.documents.estimate import Estimate, LineLaunches
 from steptrace.findings.estimated import waits_at_most
 
 #: Lines that are named, and the share of its launches that a variant must save at one.
@@ -139,18 +139,25 @@ def _codes(texts: Sequence[str]) -> str:
 
 
 def _lines_of(study: Comparison, variant: VariantResult) -> str:
-    """Lines at which the variant syncs or, where launches limit its baseline, launches less, and what that saves."""
+    """Lines at which the variant syncs or, where launches may limit its baseline, launches less; what that saves."""
     baseline = study.variant(variant.baseline)
     before = None if baseline is None else next(iter(baseline.estimates), None)
     after = next(iter(variant.estimates), None)
     if baseline is None or before is None or after is None:
         return _lines_without_sync(variant)
-    if before.limited_by == "launches" and after.lines:
+    if _may_be_limited_by_launches(before) and after.lines:
         return _fewer_launches(before.lines, after.lines)
     without, counts = _lines_without_sync(variant), study.sync_counts[1]
     if counts.get(variant.name, 0) < counts.get(baseline.name, 0) and (cost := waits_at_most(baseline)):
         without += f" All syncs of `{baseline.name}` together cost {cost}."
     return without
+
+
+def _may_be_limited_by_launches(one: Estimate) -> bool:
+    """Whether its step is limited by launches, or is undecided with a host that may well take longer than the GPU."""
+    if one.limited_by != "undecided" or one.host_ms is None or one.gpu_ms is None:
+        return one.limited_by == "launches"
+    return one.host_ms[1] > one.gpu_ms[1]
 
 
 def _fewer_launches(before: Sequence[LineLaunches], after: Sequence[LineLaunches]) -> str:
