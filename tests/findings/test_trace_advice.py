@@ -203,6 +203,14 @@ def test_what_saves_less_than_a_hundredth_of_a_step_is_no_finding(ceiling_ns: in
     assert bool(findings) == listed
 
 
+def test_nothing_saves_more_than_an_unprofiled_step_takes() -> None:
+    site = {"file": "a.py", "line": 1, "count": 1, "blocked_ns": 9 * MS, "ceiling_ns": 9 * MS}
+    overview = {"kind": "gpu", "steps": 1, "window_ns": 10 * MS, "parts_ns": {"compute": 10 * MS, "exposed_comm": 0}}
+    entry = fill(TraceSummary, {"syncs": {"sites": [site]}, "overview": overview, "step_kinds": []})
+    assert [item.cost_ns_per_step for item in by_rule(entry, "sync_bound")] == [9 * MS]
+    assert [f.cost_ns_per_step for f in by_rule(replace(entry, unprofiled_step_ns=7 * MS), "sync_bound")] == [7 * MS]
+
+
 def test_a_trace_of_one_step_has_a_caution_and_no_finding(tmp_path: Path) -> None:
     """`--profile 1` leaves a trace of one step, which is a caution and nothing to change in the program."""
     builder = TraceBuilder()

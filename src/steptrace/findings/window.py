@@ -53,13 +53,18 @@ class Window:
         """A step's time as a share of the step; 0 for a trace without length."""
         return ns / self.step_ns if self.step_ns else 0.0
 
+    @property
+    def unprofiled_ns(self) -> float | None:
+        """The length of an unprofiled step, on average where steps differ; None if unknown."""
+        return self.entry.unprofiled_mean_ns if self.entry.step_kinds else self.entry.unprofiled_step_ns
+
     def without_profiler(self, idle_ns: float) -> tuple[float, float]:
         """Idle time of the GPU in an unprofiled step, and that step's length; as profiled without such a step.
 
         It is at most what that step leaves beside the GPU's work: the rest of the profiled idle time is the profiler's,
         which slows the host.
         """
-        step_ns = self.entry.unprofiled_mean_ns if self.entry.step_kinds else self.entry.unprofiled_step_ns
+        step_ns = self.unprofiled_ns
         if self.idle_ns is None or not self.steps or not step_ns or not step_ns < self.step_ns < SLOW_PROFILE * step_ns:
             return idle_ns, self.step_ns
         return min(idle_ns, max(step_ns - (self.step_ns - self.idle_ns), 0.0)), float(step_ns)
@@ -90,6 +95,7 @@ class Window:
     def find(self, rule: "Rule[Window]") -> Iterator[Finding]:
         """A rule's findings that save something; their costs get their share, and are for one step where there are any.
 
+        Nothing saves more than the unprofiled step, though the profiled one, whose costs they are, may be longer.
         None on GPU work where the host bounds the step and Python stacks may be the reason: its cost is not known then.
         """
         if rule.gpu_work and self.host_bound and self.host_may_be_slowed:
@@ -99,6 +105,8 @@ class Window:
             cost, share = match.cost_ns_per_step, match.cost_share
             if share is None and cost is not None:
                 share = min(self.share(cost), 1.0)
+            if cost is not None and self.unprofiled_ns is not None:
+                cost = min(cost, self.unprofiled_ns)
             if share is None or share >= NOISE_FLOOR:
                 yield to_finding(rule, replace(match, cost_ns_per_step=cost if self.steps else None, cost_share=share))
 
