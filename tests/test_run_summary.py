@@ -10,7 +10,7 @@ from builders import TraceBuilder, training_step
 from documents import fill
 from steptrace.documents.run import Status
 from steptrace.record import write_status
-from steptrace.workflow.analyze_runs import summarize_run
+from steptrace.workflow.run_summary import summarize_run
 
 
 @pytest.fixture

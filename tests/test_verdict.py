@@ -14,7 +14,7 @@ from steptrace.documents.base import read, write
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.verdict import Differing, Failure, Verdict
 
-JOB = (sys.executable, "-m", "steptrace.workflow.verdict")
+JOB = (sys.executable, str(Path(__file__).parents[1] / "workflow" / "scripts" / "verdict.py"))
 
 
 def run(repeat: int, status: str = "ok", error: str | None = None) -> dict[str, Any]:

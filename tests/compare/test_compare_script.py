@@ -1,4 +1,4 @@
-"""The workflow's job that compares, as its rule calls it."""
+"""The workflow's script that compares, as its rule calls it."""
 
 import subprocess
 import sys
@@ -7,9 +7,11 @@ from typing import Any
 
 from steptrace.files import read_json
 
+SCRIPT = Path(__file__).parents[2] / "workflow" / "scripts" / "compare.py"
+
 
 def call(folder: Path, out: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "steptrace.workflow.compare", str(folder), "--out", str(out)]
+    command = [sys.executable, str(SCRIPT), str(folder), "--out", str(out)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 

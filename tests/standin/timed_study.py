@@ -22,7 +22,7 @@ from steptrace.documents.run import Status
 from steptrace.record import read_steps, write_status
 from steptrace.train.main import run
 from steptrace.train.setup import load_config
-from steptrace.workflow.analyze_runs import summarize_run
+from steptrace.workflow.run_summary import summarize_run
 
 STUDY = "step_parts"
 STEPS = 8

@@ -126,7 +126,7 @@ def _write_project(folder: Path) -> None:
     (package / "predict" / "__init__.py").write_text("")  # it imports torch
     shutil.copy(FAKES / "fake_losses.py", package / "workloads")
     for name in ("analyze_runs", "compare", "report"):
-        shutil.copy(FAKES / "job.py", package / "workflow" / f"{name}.py")
+        shutil.copy(FAKES / "job.py", folder / "workflow" / "scripts" / f"{name}.py")
     project = Project(folder)
     project.write("config/loss/fake.yaml", "_target_: steptrace.workloads.fake_losses.Loss\nmode: ok\n")
     project.write("config/study/tiny.yaml", STUDY)

@@ -83,7 +83,7 @@ def test_an_edit_plans_the_trainings_that_it_concerns(project, planned):
         assert jobs["compare"] == 1
         return {name: count for name, count in jobs.items() if name.startswith("train_")}
 
-    project.edit("src/steptrace/workflow/compare.py", '"by": name', '"by": name, "more": 1')
+    project.edit("workflow/scripts/compare.py", '"by": name', '"by": name, "more": 1')
     assert trainings() == {}
     assert trainings("--config", "repeats=3") == {"train_tiny_run2": 2}
     project.edit("config/study/tiny.yaml", "seed=1", "seed=7")

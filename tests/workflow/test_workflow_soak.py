@@ -35,8 +35,8 @@ VICTIMS = {
     "checks": (b"-m", b"steptrace.workflow.checks"),
     "check": (b"-m", b"steptrace.train.equivalence"),
     "prediction": (b"-m", b"steptrace.predict.main"),
-    "analysis": (b"-m", b"steptrace.workflow.analyze_runs"),
-    "comparison": (b"-m", b"steptrace.workflow.compare"),
+    "analysis": (b"/analyze_runs.py",),
+    "comparison": (b"/compare.py",),
 }
 #: They live as long as the whole, so that any moment of it will do.
 LONG = ("snakemake",)
@@ -60,7 +60,8 @@ def processes(folder: Path) -> dict[int, list[bytes]]:
 def victims(folder: Path, kind: str) -> list[int]:
     """Processes of a kind."""
     start = VICTIMS[kind]
-    return [pid for pid, line in processes(folder).items() if tuple(line[1 : 1 + len(start)]) == start]
+    lines = ((pid, line[1 : 1 + len(start)]) for pid, line in processes(folder).items())
+    return [pid for pid, line in lines if len(line) == len(start) and all(map(bytes.endswith, line, start))]
 
 
 def finished(folder: Path) -> dict[Path, Status]:

@@ -18,11 +18,11 @@ for study in STUDIES:
         priority: RULES.priority(study, CHECKS + 1)
         localrule: True
         params:
-            code=PLAN.code("steptrace.workflow.analyze_runs"),
+            code=PLAN.script("analyze_runs"),
             runs=RULES.runs_of_variant(""),
         shell:
             """
-            "$STEPTRACE_PYTHON" -m steptrace.workflow.analyze_runs {params.runs} 2>&1 | tee {log}
+            "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/analyze_runs.py" {params.runs} 2>&1 | tee {log}
             """
 
 

@@ -25,6 +25,7 @@ if GPUS_HERE:
 os.environ |= {
     "STEPTRACE_PYTHON": sys.executable,
     "STEPTRACE_FORKED": f"{sys.executable} -IS {forked.__file__}",
+    "STEPTRACE_SCRIPTS": str(ROOT / "workflow" / "scripts"),
     "STEPTRACE_EXTENSION": str(ROOT / "ext" / "giou"),
     "STEPTRACE_TIMEOUT_S": str((PLAN.settings.timeout_minutes or 0) * 60),
     "STEPTRACE_GIOU_LIBRARY": os.environ.get("STEPTRACE_GIOU_LIBRARY")

@@ -7,7 +7,7 @@ from pathlib import Path
 from steptrace.compare.gates import baselines_of
 
 # The sections of a page are named in one tuple, so the whole package counts.
-REPORT_CODE = PLAN.code("steptrace.workflow.report", "steptrace.report.*")
+REPORT_CODE = PLAN.script("report", "steptrace.report.*")
 
 # One that a gate names and that is not there breaks the gate; it does not stop the workflow.
 BASELINES = [file for file in baselines_of(PLAN.settings.gates) if Path(file).is_file()]
@@ -26,14 +26,14 @@ rule compare:
         "results/{study}/compare.log",
     priority: ENDING
     params:
-        code=PLAN.code("steptrace.workflow.compare"),
+        code=PLAN.script("compare"),
         study=RULES.study,
         gates=RULES.gates,
         gpus=RULES.estimate_gpus,
         own_gpus=[Path("gpus.toml").read_text() if Path("gpus.toml").is_file() else ""],
     shell:
         """
-        "$STEPTRACE_PYTHON" -m steptrace.workflow.compare results/{wildcards.study} --gates {params.gates:q} \
+        "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/compare.py" results/{wildcards.study} --gates {params.gates:q} \
             {params.gpus} --out {output} 2>&1 | tee {log}
         """
 
@@ -52,7 +52,7 @@ rule report:
         code=REPORT_CODE,
     shell:
         """
-        "$STEPTRACE_PYTHON" -m steptrace.workflow.report study results/{wildcards.study} --out {output.page} 2>&1 | tee {log}
+        "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/report.py" study results/{wildcards.study} --out {output.page} 2>&1 | tee {log}
         """
 
 
@@ -69,7 +69,7 @@ rule index:
         others=RULES.other_studies(),
     shell:
         """
-        "$STEPTRACE_PYTHON" -m steptrace.workflow.report index {input.comparisons} {params.others} \
+        "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/report.py" index {input.comparisons} {params.others} \
             --traces {input.traces} --out {output} 2>&1 | tee {log}
         """
 
@@ -87,11 +87,11 @@ rule verdict:
     log:
         "results/verdict.log",
     params:
-        code=PLAN.code("steptrace.workflow.verdict"),
+        code=PLAN.script("verdict"),
         gates=json.dumps(PLAN.settings.gates),
     shell:
         """
-        "$STEPTRACE_PYTHON" -m steptrace.workflow.verdict write {input.comparisons} \
+        "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/verdict.py" write {input.comparisons} \
             --gates {params.gates:q} --out {output.verdict} --summary {output.summary} 2>&1 | tee {log}
         """
 
@@ -106,5 +106,5 @@ rule enforce:
         "results/enforce.log",
     shell:
         """
-        "$STEPTRACE_PYTHON" -m steptrace.workflow.verdict enforce {input} 2>&1 | tee {log}
+        "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/verdict.py" enforce {input} 2>&1 | tee {log}
         """

@@ -88,6 +88,11 @@ class Plan:
             self._keys[modules] = self._code.digest(modules)[:_SHORT]
         return self._keys[modules]
 
+    def script(self, name: str, *modules: str) -> str:
+        """The digest of a script in workflow/scripts, with all that it imports from steptrace, and of more modules."""
+        path = self.project.root / "workflow" / "scripts" / f"{name}.py"
+        return self._code.digest(modules, scripts=[path])[:_SHORT]
+
     @cached_property
     def snapshots(self) -> dict[Path, str]:
         """Each study's study.json, configurations and references: path -> text."""

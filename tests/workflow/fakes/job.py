@@ -1,4 +1,4 @@
-"""Stands in for analyze_runs.py, compare.py and report.py of steptrace.workflow."""
+"""Stands in for analyze_runs.py, compare.py and report.py in workflow/scripts."""
 
 import json
 import sys

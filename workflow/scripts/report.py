@@ -1,7 +1,7 @@
 """The pages of the workflow.
 
-python -m steptrace.workflow.report study STUDY_DIR --out PAGE
-python -m steptrace.workflow.report index COMPARISON... [--traces SUMMARY...] --out PAGE
+report.py study STUDY_DIR --out PAGE
+report.py index COMPARISON... [--traces SUMMARY...] --out PAGE
 """
 
 import argparse

@@ -1,6 +1,5 @@
-"""`python -m steptrace.workflow.analyze_runs RUN_DIR...`: each run's summary.json, of its traces, with findings."""
+"""A run's summary.json, of its traces, with findings."""
 
-import argparse
 import logging
 import shutil
 from pathlib import Path
@@ -10,20 +9,11 @@ from msgspec.structs import replace
 from steptrace.analysis import summarize
 from steptrace.documents.base import write
 from steptrace.documents.summary import Summary
-from steptrace.errors import SteptraceError, exit_with
+from steptrace.errors import SteptraceError
 from steptrace.findings import with_trace_findings
 from steptrace.record import read_status
 
 TABLES = "tables"
-
-
-def main() -> int:
-    """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("run_dirs", type=Path, nargs="+")
-    for run_dir in parser.parse_args().run_dirs:
-        summarize_run(run_dir, run_dir / "summary.json")
-    return 0
 
 
 def summarize_run(run_dir: Path, out: Path) -> None:
@@ -57,7 +47,3 @@ def _traces(run_dir: Path) -> list[Path]:
     """The traces of a run that ended well."""
     traces = sorted(run_dir.glob("trace*.json.gz"))
     return traces if traces and read_status(run_dir).status == "ok" else []
-
-
-if __name__ == "__main__":
-    exit_with(main)

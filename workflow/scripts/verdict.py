@@ -1,7 +1,7 @@
 """Whether all runs ended well and all gates hold, in a file and as an exit code.
 
-python -m steptrace.workflow.verdict write COMPARISON... --gates JSON --out FILE --summary MARKDOWN
-python -m steptrace.workflow.verdict enforce FILE
+verdict.py write COMPARISON... --gates JSON --out FILE --summary MARKDOWN
+verdict.py enforce FILE
 """
 
 import argparse

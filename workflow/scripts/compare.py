@@ -1,4 +1,4 @@
-"""A study's comparison.json: `python -m steptrace.workflow.compare STUDY_DIR --out FILE [--gates JSON] [--gpu NAME]`.
+"""A study's comparison.json: `compare.py STUDY_DIR --out FILE [--gates JSON] [--gpu NAME]`.
 
 With findings, the outcome of the study's gates, and estimates for the GPUs that are named.
 """
