@@ -8,6 +8,7 @@ import pytest
 
 from builders import TraceBuilder, training_step
 from recorded import TRACES, needs_traces
+from steptrace.analysis.build import MOST_LABELS
 from steptrace.cli import main
 from steptrace.diff import diff, read_sides
 from steptrace.documents.base import read
@@ -100,6 +101,36 @@ def test_tables_of_other_subjects_are_joined_by_their_keys(compared: Compared) -
     assert (row.name, row.figures["busy_ns"]) == ("9", Pair(a=2_000, b=3_000))
     assert "2.00 µs → 3.00 µs" in page_html(document)
     assert "streams, per step" not in in_words(document)  # a terminal has the topics of every diff alone
+
+
+def test_labels_are_compared_on_a_cpu_too(compared: Compared) -> None:
+    sides = TraceBuilder(), TraceBuilder()
+    for builder, length in zip(sides, (100_000, 200_000), strict=True):
+        for index in range(2):
+            builder.step(index, index * 1_000_000, 900_000)
+            builder.label("loss", index * 1_000_000 + 5_000, length)
+            for number in range(MOST_LABELS):  # longer ones, which alone stand in summary.json
+                builder.label(f"part {number}", index * 1_000_000 + 300_000 + number, 500_000 - 2 * number)
+    document = compared(*sides)
+    (row,) = document.tables["labels"]
+    assert (row.name, row.in_a, row.in_b) == ("loss", True, True)
+    assert row.figures["host_ns"] == Pair(a=100_000, b=200_000)
+    assert "100 µs → 200 µs (2.00×)" in page_html(document)
+
+
+def test_lines_of_traces_without_python_frames_are_not_measured(compared: Compared) -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 900_000)
+    builder.kernel(10_000, 20_000, 30_000)
+    without = compared(builder, _steps(_STEADY))
+    assert without.not_measured == ("lines",)
+    assert "lines: not measured (needs GPU work with its lines or Python frames on both sides)" in in_words(without)
+    assert compared(_steps(_STEADY), _steps(_STEADY)).not_measured == ()
+
+
+def test_the_terminal_names_the_figures_of_its_rows(compared: Compared) -> None:
+    words = in_words(compared(_steps(_STEADY), _steps([t + 50 for t in _STEADY])))
+    assert "kernels, per step: 1 change (calls, sum)\n" in words
 
 
 def test_of_syncs_without_a_line_the_label_tells_which(compared: Compared) -> None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from steptrace import format as fmt
 from steptrace.analysis import load_trace, summarize_trace
+from steptrace.analysis.common.labels import label_times
 from steptrace.analysis.common.rows import rows
 from steptrace.analysis.overview import top_operators
 from steptrace.analysis.tables import OF_SUBJECTS
@@ -16,6 +17,7 @@ from steptrace.diff.names import KERNEL_LEVELS, OPERATOR_LEVELS, Level, pair
 from steptrace.documents.diff import Diff, DiffSide, Pair, RowChange
 from steptrace.documents.join import Change, join
 from steptrace.documents.join import Side as Rows
+from steptrace.documents.labels import Label
 from steptrace.documents.overview import TopOperator, part_name
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import TraceSummary
@@ -45,6 +47,11 @@ class Side:
         """Whether every trace holds GPU work."""
         return all(trace.gpu.activities for trace in self.traces)
 
+    @property
+    def has_lines(self) -> bool:
+        """Whether every trace knows which lines of the program its work comes from."""
+        return all(trace.program.stacks or trace.program.by_line for trace in self.traces)
+
 
 def read_sides(a: Sequence[str | Path], b: Sequence[str | Path]) -> tuple[Side, Side]:
     """Read the traces behind two lists of files or folders.
@@ -58,8 +65,10 @@ def read_sides(a: Sequence[str | Path], b: Sequence[str | Path]) -> tuple[Side, 
 
 
 def _read(path: Path) -> tuple[TraceSummary, tuple[TopOperator, ...]]:
+    """Its summary, with all of its labels, and its operators."""
     trace = load_trace(path)
-    return summarize_trace(trace), rows(top_operators(trace), TopOperator)
+    summary = replace(summarize_trace(trace), labels=rows(label_times(trace), Label))
+    return summary, rows(top_operators(trace), TopOperator)
 
 
 def _side(done: Sequence[tuple[TraceSummary, tuple[TopOperator, ...]]]) -> Side:
@@ -72,8 +81,9 @@ def diff(a: Side, b: Side) -> Diff:
     kernels = _changes(_rows(a, "kernels"), _rows(b, "kernels"), KERNEL_LEVELS) if gpu else ()
     operators = _changes(Rows(a.operators, a.steps), Rows(b.operators, b.steps), OPERATOR_LEVELS)
     syncs = _changes(_rows(a, "syncs.sites"), _rows(b, "syncs.sites")) if gpu else ()
-    lines = _changes(_rows(a, "program.by_line"), _rows(b, "program.by_line")) if gpu else ()
-    tables = {name: _by_keys(_rows(a, name), _rows(b, name)) for name in OF_SUBJECTS} if gpu else {}
+    has_lines = gpu and a.has_lines and b.has_lines
+    lines = _changes(_rows(a, "program.by_line"), _rows(b, "program.by_line")) if has_lines else ()
+    tables = {name: _by_keys(_rows(a, name), _rows(b, name)) for name in ("labels", *(OF_SUBJECTS if gpu else ()))}
     step, parts = _step(a, b)
     rows = {"idle_sync": syncs, "": kernels if gpu else operators}
     figures = {f.name: Pair(a=_mean(a, f.name), b=_mean(b, f.name)) for f in STEP_FIGURES}
@@ -85,7 +95,7 @@ def diff(a: Side, b: Side) -> Diff:
         step_ns=step,
         parts_ns=parts,
         figures=figures,
-        not_measured=() if gpu else ("kernels", "syncs", "lines"),
+        not_measured=(*(() if gpu else ("kernels", "syncs")), *(() if has_lines else ("lines",))),
         kernels=kernels,
         operators=operators,
         syncs=syncs,

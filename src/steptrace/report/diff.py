@@ -79,13 +79,23 @@ def in_words(diff: Diff) -> str:
     lines = [f"A: {_side(diff.a)}", f"B: {_side(diff.b)}", diff.cause, *(f"note: {note}" for note in diff.notes)]
     width = max(len(name) for name, _ in totals(diff))
     lines += [f"  {name:{width}}  {words}" for name, words in totals(diff)]
-    for topic, heading, _, rows in topics(diff)[: len(TOPICS)]:
+    for topic, heading, head, rows in topics(diff)[: len(TOPICS)]:
         if topic in diff.not_measured:
-            lines.append(f"{heading.lower()}: not measured (needs GPU work on both sides)")
+            lines.append(f"{heading.lower()}: not measured (needs {_needs(topic)} on both sides)")
         else:
-            lines.append(f"{heading.lower()}, per {_unit(diff)}: {fmt.plural(len(rows), 'change')}")
+            figures = f" ({', '.join(map(_inside, head))})" if head else ""
+            lines.append(f"{heading.lower()}, per {_unit(diff)}: {fmt.plural(len(rows), 'change')}{figures}")
             lines += [f"  {'; '.join(filter(None, _named(row)))}: {', '.join(c)}" for row, c in rows[:_MOST_LINES]]
     return "\n".join(lines)
+
+
+def _inside(heading: str) -> str:
+    """A heading within a sentence: "calls", "GPU time"."""
+    return heading if heading[:2].isupper() else f"{heading[:1].lower()}{heading[1:]}"
+
+
+def _needs(topic: str) -> str:
+    return "GPU work with its lines or Python frames" if topic == "lines" else "GPU work"
 
 
 def _side(side: DiffSide) -> str:
@@ -116,7 +126,7 @@ def _topic(
     diff: Diff, topic: str, heading: str, head: Sequence[str], rows: Sequence[tuple[RowChange, list[str]]]
 ) -> list[Explained]:
     if topic in diff.not_measured:
-        return [note("Not measured: needs GPU work on both sides.")]
+        return [note(f"Not measured: needs {_needs(topic)} on both sides.")]
     if not rows:
         return [note("No change.")]
     heads = (f"{heading}, per {_unit(diff)}", *(f"{words}, A → B" for words in head))
