@@ -139,3 +139,15 @@ def test_a_time_in_a_sentence_has_no_needless_zeros(ns: float, text: str) -> Non
 @pytest.mark.parametrize(("low", "high", "text"), [(11.6, 34.2, "12 to 34 %"), (97.6, 98.4, "98 %")])
 def test_a_band_of_shares_is_one_figure_where_its_ends_look_alike(low: float, high: float, text: str) -> None:
     assert fmt.band_percent(low, high) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(1, "1 kernel"), (1429.0, "1,429 kernels"), (1_332_060.0, "1,332,060 kernels"), (0.5, "0.5 kernels")],
+)
+def test_a_number_with_its_noun_is_written_as_a_count(number: float, text: str) -> None:
+    assert fmt.plural(number, "kernel") == text
+
+
+def test_no_part_at_all_is_no_rounded_percentage() -> None:
+    assert (fmt.percent(0.0), fmt.percent(0.01), fmt.share(0.0)) == ("0 %", "under 0.1 %", "0 %")

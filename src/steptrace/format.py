@@ -154,6 +154,8 @@ def percent(value: float | None) -> str:
     """A percentage given as 0 to 100, without decimals from 10 on."""
     if value is None or math.isnan(value):
         return NOT_MEASURED
+    if value == 0:
+        return "0 %"
     if 0 < value < 0.05:  # not to be taken for none
         return "under 0.1 %"
     return f"{_fixed(value, 0 if abs(value) >= 9.95 else 1)} %"
@@ -238,8 +240,8 @@ def relative_error(value: float | None) -> str:
 
 
 def plural(number: float, noun: str) -> str:
-    """A number with its noun: "1 run", "3 runs", "0.5 syncs"."""
-    return f"{number:{',' if isinstance(number, int) else 'g'}} {noun if number == 1 else noun + 's'}"
+    """A number with its noun: "1 run", "1,429 kernels", "0.5 syncs"."""
+    return f"{count(number)} {noun if number == 1 else noun + 's'}"
 
 
 def duration(ns: float) -> str:

@@ -25,6 +25,9 @@ OVERHEAD_HIGH: Final = 0.15
 SLOW_LAUNCH_NS: Final = 50_000
 EXCESS_DELAY_NS: Final = 100_000
 KERNEL_WAIT_BELOW_NS: Final = 30_000
+#: A launch with all that leads to it, operator and Python, takes the host less: a longer call, gap, or time per launch
+#: has another cause.
+LONG_CALL_NS: Final = 250_000
 #: Launches that CUDA lets queue up in a stream.
 QUEUE_CAPACITY: Final = 1024
 #: Below this share of the events at which the allocator's counter fits the recorded blocks, allocations are missing.

@@ -54,7 +54,7 @@ def test_samples_become_a_mean_and_warnings(fake_gpu):
     sampler = sample(fake_gpu)
     assert sampler.warnings == [
         "another process used the GPU meanwhile: step times may be longer for it",
-        "the GPU lowered its clocks (power or heat) in 33% of the samples: step times may be longer",
+        "the GPU lowered its clocks (power or heat) in 33 % of the samples: step times may be longer",
     ]
     assert sampler.summary() == {"utilisation_pct": 80}
     assert fake_gpu.asked_for == "GPU-1234"

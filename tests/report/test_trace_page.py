@@ -10,12 +10,13 @@ from documents import fill
 from recorded import recorded
 from report.test_report_estimate import an_estimate
 from steptrace.analysis import summarize
-from steptrace.documents.column import subjects_of
+from steptrace.documents.column import columns_of, subjects_of
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.program import LineTime
+from steptrace.documents.quality import QualityCheck
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.errors import RecordError
-from steptrace.report.page.table import listing
+from steptrace.report.page.table import cell, listing
 from steptrace.report.trace import page as trace_page
 from steptrace.report.trace.model import build
 from steptrace.report.trace.words import headline, in_words
@@ -502,3 +503,13 @@ def test_the_idle_time_after_syncs_and_what_they_cost_stand_in_one_sentence(tmp_
         "2 syncs per step block the host for 600 µs; without them a step is at most 500 µs (5.0 %) shorter. "
         "The GPU is idle for 2.00 ms (20 %) after them: the rest is the time that the host needs to launch"
     ) in words
+
+
+def test_a_sentence_in_a_table_is_whole_and_a_long_name_is_not() -> None:
+    columns = {column.name: column for column in columns_of(QualityCheck)}
+    sentence = (
+        "1 of 2 steps begin while GPU work of the one before runs: a step is the window over their number, 401 ms"
+    )
+    row = QualityCheck(check="k" * 200, wrong=1, of=2, warns=False, says=sentence)
+    assert sentence in cell(row, columns["says"])["text"]
+    assert "…" in cell(row, columns["check"])["text"]

@@ -100,7 +100,7 @@ def test_an_edit_of_the_analysis_analyses_a_trace_again_and_trains_nothing(proje
     result = project.run()
     assert result.returncode == 0, result.stdout
     assert "Nothing to be done" in project.run("--dry-run").stdout
-    project.edit("src/steptrace/analysis/idle.py", "LONG_CALL_NS: Final = 250_000", "LONG_CALL_NS: Final = 300_000")
+    project.edit("src/steptrace/analysis/idle.py", "MOST_GAPS, MOST_CALLS = 5, 3", "MOST_GAPS, MOST_CALLS = 6, 3")
     jobs = planned(project.run("--dry-run"))
     assert jobs["analyze_trace"] == 1
     assert not [name for name in jobs if name.startswith(("train", "equivalence", "prediction"))]

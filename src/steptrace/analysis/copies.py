@@ -1,6 +1,6 @@
-"""Copy rates as series in time, and the series that the page draws for copies and queues.
+"""Copies by kind, with their bytes, time and rates, and the rates as series in time.
 
-Copies are grouped by kind: the direction, and whether the host's memory was pinned or pageable.
+A kind is the direction, and whether the host's memory was pinned or pageable.
 """
 
 from typing import Any

@@ -6,7 +6,7 @@ one's end, as in `steptrace.analysis.common.division`; without, it reaches from 
 is listed but not counted as idle.
 """
 
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ from steptrace.analysis.common.rows import plain, rows
 from steptrace.documents.idle import HostCall, HostGap, HostGaps, Idle, IdleEnding, IdleGap, StreamIdle
 from steptrace.documents.table import frame_of, validate
 from steptrace.intervals import Ints, Spans
-from steptrace.limits import KERNEL_WAIT_BELOW_NS
+from steptrace.limits import KERNEL_WAIT_BELOW_NS, LONG_CALL_NS
 from steptrace.trace import columns
 from steptrace.trace.events import MISSING
 from steptrace.trace.model import Trace, launched_at, launching_op, on_training, once
@@ -99,8 +99,6 @@ def _endings(trace: Trace, row: Ints, start: Ints) -> dict[str, Any]:
     }
 
 
-#: A call of at least this length is more than a launch, which takes less with all that leads to it.
-LONG_CALL_NS: Final = 250_000
 #: Most gaps listed, and most calls of each.
 MOST_GAPS, MOST_CALLS = 5, 3
 

@@ -32,7 +32,7 @@ MOST_OPERATORS: Final = 10
 def overview(trace: Trace) -> Overview | None:
     """The parts of a trace's step time; None for a trace with neither steps nor GPU work.
 
-    They are the GPU's, or without one the loop's sections; of a trace without steps those of the GPU's span.
+    They are the GPU's, or without one the loop's labels; of a trace without steps those of the GPU's span.
     """
     device = trace.device
     steps = len(trace.steps)

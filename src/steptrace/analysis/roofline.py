@@ -76,7 +76,7 @@ def _row(group: Any, gpu: Gpu) -> dict[str, object] | None:
         if of_16_bits and misaligned(call)
         else "strided inputs"
         if work.rule is STRIDED
-        else "too little work a call"
+        else "too little work per call"
         if ideal < KERNEL_FLOOR[1]
         else ""
     )

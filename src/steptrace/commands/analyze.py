@@ -16,6 +16,7 @@ import msgspec
 from steptrace.commands.output import show, warn, writing_to
 from steptrace.errors import SteptraceError
 from steptrace.files import replace_atomically
+from steptrace.format import plural, size_bytes
 
 if TYPE_CHECKING:
     from steptrace.documents.summary import Summary
@@ -81,7 +82,7 @@ def _write_excerpt(arguments: argparse.Namespace) -> "Excerpt":
 
 
 def _excerpt_in_words(excerpt: "Excerpt") -> str:
-    return f"{excerpt.path}: step {excerpt.step}, {excerpt.events:,} events, {excerpt.size:,} bytes"
+    return f"{excerpt.path}: step {excerpt.step}, {plural(excerpt.events, 'event')}, {size_bytes(excerpt.size)}"
 
 
 def write_analysis(

@@ -70,7 +70,7 @@ def table(listed: Sequence[Estimate], *, ranks: int = 1) -> list[str]:
     for one in listed[:1]:
         missing = [call for call in one.not_estimated if call.name != COMPILED]
         lines += [
-            f"    not covered: {call.name}, {call.calls:g}x per step, "
+            f"    not covered: {call.name}, {fmt.count(call.calls)}x per step, "
             f"{fmt.percent(call.share_pct)} of the GPU work{_place(call.file, call.line)}: {call.reason}"
             for call in missing[:_LISTED]
         ]
@@ -94,7 +94,7 @@ def _row(one: Estimate) -> tuple[str, ...]:
         _NONE if one.gpu_ms is None else fmt.band_ms(*one.gpu_ms),
         busy_words(one),
         one.limited_by or _NONE,
-        _NONE if one.launches is None else f"{one.launches:g}",
+        _NONE if one.launches is None else fmt.count(one.launches),
         memory_words(one),
         _NONE if one.largest_batch is None else str(one.largest_batch),
     )

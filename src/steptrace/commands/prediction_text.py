@@ -24,27 +24,31 @@ def text_of(name: str, prediction: dict[str, Any]) -> list[str]:
     lines += kind_lines(steps, prediction.get("warmup_by_step") or ())
     if prediction["sites"]:
         rows = [
-            (f"{s['count']:g}", s["kind"], s["op"], s["phase"], s["label"] or "-", _place(s), s["code"] or "")
+            (fmt.count(s["count"]), s["kind"], s["op"], s["phase"], s["label"] or "-", _place(s), s["code"] or "")
             for s in _most_first(prediction["sites"])
         ]
         lines += columns(("count", "kind", "operator", "phase", "label", "line", "code"), rows)
     if prediction["unknown"]:
         lines.append("  not covered, so there may be more:")
         lines += [
-            f"    {u['op']} at {_place(u)} ({round(u['count'], 2):g} per step): {u['reason']}"
+            f"    {u['op']} at {_place(u)} ({fmt.count(u['count'])} per step): {u['reason']}"
             for u in prediction["unknown"]
         ]
     if prediction.get("assumed"):
         lines.append("  assumed, not computed: counts after these lines may differ:")
         lines += [
-            f"    {a['op']} at {_place(a)} ({round(a['count'], 2):g} per step): {a['reason']}"
+            f"    {a['op']} at {_place(a)} ({fmt.count(a['count'])} per step): {a['reason']}"
             for a in prediction["assumed"]
         ]
     ranks = prediction.get("by_rank") or ()
     if len(set(ranks)) > 1:
-        lines.append(f"  of rank 0; syncs of all ranks: {', '.join(f'{count:g}' for count in ranks)}")
-    sections = ", ".join(f"{count:g} in {label}" for label, count in prediction["operators_per_section"].items())
-    lines.append(f"  operators per step: {prediction['operators']:g}" + (f", of these {sections}" if sections else ""))
+        lines.append(f"  of rank 0; syncs of all ranks: {', '.join(map(fmt.count, ranks))}")
+    sections = ", ".join(
+        f"{fmt.count(count)} in {label}" for label, count in prediction["operators_per_section"].items()
+    )
+    lines.append(
+        f"  operators per step: {fmt.count(prediction['operators'])}" + (f", of these {sections}" if sections else "")
+    )
     return lines
 
 

@@ -31,8 +31,9 @@ class VariantChange(Document, frozen=True):
     ratio: Annotated[
         RatioToBaseline | None,
         column(
-            "A / B",
-            "Unprofiled step time in A over that in B: above 1, B is faster. Judged as within a study, unpaired.",
+            "Before / now",
+            "Unprofiled step time of a result over that of the next: above 1, the next is faster. Judged as within a "
+            "study, unpaired.",
         ),
     ]
     differing: Annotated[

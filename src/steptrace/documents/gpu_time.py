@@ -20,8 +20,10 @@ class GpuTime(Document, frozen=True):
     exposed_memory_ns: Annotated[
         int | None, column("Exposed copies and memsets", "Copies and sets that no kernel hides.")
     ]
-    comm_compute_overlap_ns: Annotated[int | None, column("Communication hidden", "Communication and compute at once.")]
-    overlap_pct: Annotated[float | None, column("Overlap", "Overlap as a share of communication.")]
+    comm_compute_overlap_ns: Annotated[int | None, column("Communication and compute", "Time with both at once.")]
+    overlap_pct: Annotated[
+        float | None, column("Communication hidden", "Share of communication that runs while compute does.")
+    ]
 
 
 class StepTime(Document, frozen=True):

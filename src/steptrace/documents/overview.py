@@ -55,7 +55,7 @@ class TopOperator(Document, frozen=True):
 class Overview(Document, frozen=True):
     """How long a step takes, where that time goes, and what takes it; the parts add up to the window."""
 
-    kind: Annotated[Literal["gpu", "host"], field("Whether the parts are the GPU's, or the loop's sections.")]
+    kind: Annotated[Literal["gpu", "host"], field("Whether the parts are the GPU's, or the loop's labels.")]
     steps: Annotated[int, field("Steps; 0: the GPU's span is the window.")]
     window_ns: Annotated[int, field("Length of the window.", runs="mean")]
     step_ns: Annotated[float | None, field("Mean time of a step.", runs="mean")]

@@ -66,7 +66,7 @@ class RankAllReduce(Document, frozen=True):
         ),
     ]
     exposed_ns_per_step: Annotated[float | None, column("Exposed", "Of that, not hidden by computation.")]
-    overlap: Annotated[float | None, column("Overlap", "Share that computation hid.", "share")]
+    overlap: Annotated[float | None, column("Hidden", "Share that computation hid.", "share")]
     wait_ns_per_step: Annotated[
         float | None,
         column(

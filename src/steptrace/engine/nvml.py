@@ -13,6 +13,8 @@ from typing import Any, Final
 import pynvml
 import torch
 
+from steptrace import format as fmt
+
 _PERIOD_S: Final = 0.1
 #: Why a GPU lowers its clocks although it has work.
 _THROTTLED: Final = (
@@ -59,7 +61,7 @@ class NvmlSampler:
             who = "another process" if others == 1 else f"{others} other processes"
             self.warnings.append(f"{who} used the GPU meanwhile: step times may be longer for it")
         if (throttled := fmean(self._samples.get("throttled", [0]))) >= _OFTEN:
-            share = f"{throttled:.0%} of the samples"
+            share = f"{fmt.share(throttled)} of the samples"
             self.warnings.append(f"the GPU lowered its clocks (power or heat) in {share}: step times may be longer")
 
     def summary(self) -> dict[str, float] | None:

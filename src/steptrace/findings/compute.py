@@ -91,7 +91,7 @@ _CAUSES: Final[Mapping[str, tuple[str, str]]] = {
         "inputs have gaps or are broadcast: more bytes are moved than are used",
         "Make the input contiguous once where it is made, or change the order of its dimensions.",
     ),
-    "too little work a call": (
+    "too little work per call": (
         "a call has less work than the start of a kernel takes",
         "Let one kernel do the work of many: a larger batch, a fused operator, or torch.compile.",
     ),
@@ -109,8 +109,8 @@ def _slow_kernels(window: Window) -> Iterator[Match]:
     causes = [_CAUSES[cause] for cause in dict.fromkeys(row.because for row in slow[:_MOST]) if cause in _CAUSES]
     yield Match(
         severity="info",
-        claim=f"{worst.name} runs at {count(worst.roofline_pct)} % of the speed in the GPU's data sheet, and takes "
-        f"{duration(window.per_step(worst.ns))} {window.per}",
+        claim=f"{worst.name} runs at {percent(worst.roofline_pct / 100)} of the speed in the GPU's data sheet, "
+        f"and takes {duration(window.per_step(worst.ns))} {window.per}",
         evidence=(
             *(
                 f"{row.name} of {row.inputs}: {count(window.per_step(row.count))} calls {window.per} take "

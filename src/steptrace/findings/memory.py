@@ -9,7 +9,7 @@ from steptrace.findings.window import Window
 from steptrace.format import share as percent
 from steptrace.format import size_bytes
 
-#: Below this share of a device's memory at its peak half of it is unused.
+#: A device whose peak takes less than this share of its memory leaves room for a larger batch.
 UNUSED_SHARE: Final = 0.50
 #: Busy share of a step below which a GPU counts as idle (Nsight Systems' gpu_time_util, PyTorch's TensorBoard plugin).
 BUSY_PCT: Final = 50.0

@@ -12,12 +12,10 @@ from steptrace.findings.replacements import counter_check, replacement
 from steptrace.findings.window import Window
 from steptrace.format import duration, plural
 from steptrace.format import share as percent
-from steptrace.limits import MODERATE_SHARE, NOISE_FLOOR, OVERHEAD_HIGH, OVERHEAD_MODERATE
+from steptrace.limits import LONG_CALL_NS, MODERATE_SHARE, NOISE_FLOOR, OVERHEAD_HIGH, OVERHEAD_MODERATE
 
 #: Kernels shorter than this can end before the host has launched the next: a launch costs it 3-10 microseconds.
 SHORT_KERNEL_NS: Final = 10_000
-#: A launch with all that leads to it, operator and Python; a host that takes longer on average does something else.
-LAUNCH_NS: Final = 250_000
 _OPS: Final = "in operators"
 #: The upper bound of all syncs together must be so many times the sum of the bounds one by one.
 _TOGETHER: Final = 1.5
@@ -136,11 +134,11 @@ def _host_advice(window: Window, launches: Launches, idle_ns: float, spent: Sequ
     gaps = window.entry.host_gaps
     if gaps is not None and gaps.gap_ns and gaps.long_call_ns >= _MOSTLY * gaps.gap_ns:
         return _FIRST_CALL
-    long_ns = 0 if gaps is None else sum(gap.dur for gap in gaps.gaps if gap.dur >= LAUNCH_NS)
+    long_ns = 0 if gaps is None else sum(gap.dur for gap in gaps.gaps if gap.dur >= LONG_CALL_NS)
     work_ns = 0.0 if launches.device_ns is None else launches.device_ns.median
     advice = _LOOK_AT_GAPS
     few = gaps is not None and long_ns >= _MOSTLY * gaps.gap_ns
-    if not few and work_ns < SHORT_KERNEL_NS and idle_ns / max(window.per_step(launches.count), 1) < LAUNCH_NS:
+    if not few and work_ns < SHORT_KERNEL_NS and idle_ns / max(window.per_step(launches.count), 1) < LONG_CALL_NS:
         quick_ns = 0 if gaps is None or gaps.call_ns is None else gaps.call_ns - gaps.long_call_ns
         in_ops = bool(spent) and spent[0][0] == _OPS
         advice = _OPERATORS if in_ops else _PYTHON_CODE

@@ -96,7 +96,7 @@ class VariantResult(StepFigures, frozen=True):
     synced_sections_ms: Annotated[
         dict[str, float] | None,
         column(
-            "Section, each by itself",
+            "Each label, from sync to sync",
             "Median host time from sync to sync, in a pass of its own that is slower than a real step.",
             "ms",
         ),

@@ -118,15 +118,15 @@ class LoadingParts(Document, frozen=True):
     fetch: Annotated[
         float | None,
         column(
-            "Fetch, a batch",
+            "Fetch per batch",
             "Time in the data set with its transforms, median of a separate pass. With workers all parts of loading "
             "run beside the step and beside each other: only the wait costs.",
             "ms",
         ),
     ]
-    collate: Annotated[float | None, column("Collate, a batch", "Making a batch of its samples.", "ms")]
-    pin: Annotated[float | None, column("Pin, a batch", "Copying it to pinned memory.", "ms")]
-    copy: Annotated[float | None, column("Copy, a batch", "Copying it to the device.", "ms")]
+    collate: Annotated[float | None, column("Collate per batch", "Making a batch of its samples.", "ms")]
+    pin: Annotated[float | None, column("Pin per batch", "Copying it to pinned memory.", "ms")]
+    copy: Annotated[float | None, column("Copy per batch", "Copying it to the device.", "ms")]
 
 
 class LoaderWait(Document, frozen=True):

@@ -19,8 +19,9 @@ NOT_MEASURED: Final = Html('<span class="null">{}</span>').format(fmt.NOT_MEASUR
 _FEW_WORDS: Final = 3
 #: Items of a list in a cell.
 _MOST_ITEMS: Final = 8
-#: Letters of a name in a table; a tooltip has all.
-_LONGEST: Final = 70
+#: Letters of a name that tells rows apart, and of other words, such as a sentence; a tooltip has all.
+_LONGEST_KEY: Final = 70
+_LONGEST: Final = 300
 
 
 Value = float | str | None
@@ -236,10 +237,10 @@ def _text(row: Document, column: Column, value: object) -> str | Markup:
         return fmt.with_unit(value, column.unit)
     if isinstance(value, tuple):
         return ", ".join(map(str, value[:_MOST_ITEMS])) + (", …" if len(value) > _MOST_ITEMS else "")
-    name = str(value)
-    if len(name) <= _LONGEST:
+    name, most = str(value), _LONGEST_KEY if column.is_key else _LONGEST
+    if len(name) <= most:
         return breakable(name)
-    return Markup('<span title="{}">{}</span>').format(name, breakable(fmt.clipped(name, _LONGEST)))
+    return Markup('<span title="{}">{}</span>').format(name, breakable(fmt.clipped(name, most)))
 
 
 def _place_cell(row: Any) -> Html:

@@ -108,7 +108,7 @@ def idle(view: TraceView) -> Parts | None:
         return [note("The GPU has no idle gaps."), causes]
     streams = sorted(trace.idle.by_stream, key=lambda row: -row.host_wait_ns)
     return [
-        *_listed(view, trace.idle.ended_by, "more operator", words=IDLE_CAUSES),
+        *_listed(view, trace.idle.ended_by, "more row", words=IDLE_CAUSES),
         *_folded(view, "The longest gaps between GPU work", trace.idle.longest, words=IDLE_CAUSES),
         *_folded(view, "By stream, from the first to the last GPU work", streams),
         causes,

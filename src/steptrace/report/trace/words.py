@@ -8,12 +8,13 @@ from msgspec.structs import replace
 
 from steptrace import format as fmt
 from steptrace.documents.estimate import Estimate
-from steptrace.documents.finding import PREDICTED_SYNCS, SEVERITIES, Finding
+from steptrace.documents.finding import PREDICTED_SYNCS, Finding
 from steptrace.documents.overview import IDLE_CAUSES
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.documents.syncs import predicted_site
 from steptrace.findings.estimated import step_words
+from steptrace.findings.model import ranked
 from steptrace.findings.study import predicted_findings
 from steptrace.findings.window import window_of
 from steptrace.limits import FEW_STEPS, NOISE_FLOOR, PROFILER_OVERHEAD, SLOW_PROFILE
@@ -167,10 +168,9 @@ def first_of_one(view: TraceView, predicted: Predicted | None = None) -> list[Fi
 
 
 def first_of_all(traces: Sequence[TraceView], together: Sequence[Finding]) -> dict[str, Any]:
-    """What to do first on several traces: each rule once, where it is severest and dearest, and whose it is."""
+    """What to do first on several traces: each rule once, where it costs most, and whose it is."""
     every = [*together, *(replace(item, variant=view.title) for view in traces for item in view.trace.findings)]
-    ranked = sorted(every, key=lambda item: (SEVERITIES.index(item.severity), -(item.cost_ns_per_step or 0)))
-    chosen = recommended(ranked)
+    chosen = recommended(ranked(every))
     places = {view.title: f"trace-{i}-findings" for i, view in enumerate(traces)}
     anchor = places.get(chosen[0].variant, "findings") if chosen and chosen[0].variant else "findings"
     return {"items": chosen, "more": len(every) - len(chosen), "anchor": anchor}
