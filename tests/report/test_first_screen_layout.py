@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from report.conftest import StudyBuilder, traced
+from report.test_report_estimate import an_estimate
 from steptrace.report.notebook import render_study
 
 pytestmark = pytest.mark.browser
@@ -107,6 +108,42 @@ def test_all_rows_are_drawn_on_the_scale_of_the_axis_and_nothing_runs_over(
     )
     assert over == []
     assert tab.evaluate("document.documentElement.scrollWidth") == size[0]
+
+
+def test_on_a_phone_an_estimate_beside_what_was_measured_is_readable(visit: Any, tmp_path: Path) -> None:
+    """Also where nothing was estimated, or no trace was recorded."""
+    builder = StudyBuilder(tmp_path / "results", baseline="base")
+    builder.comparison["environment"] = {**builder.comparison["environment"], "gpu": "NVIDIA H100 80GB HBM3"}
+    busy = {"launches": {"count": 450}, "quality": {"steps": 3}}
+    for name, band, more in (("base", (38, 100), busy), ("fast", (380, 2900), busy), ("compiled", (None, None), None)):
+        ratio = {"value": 1.0, "verdict": "baseline" if name == "base" else "same"}
+        counts = {"kernels_per_step": 395.0} if more else {}
+        trace = {**traced(30.0), **more} if more else None
+        builder.add(
+            name,
+            [30.0] * 3,
+            ratio=ratio,
+            estimates=[an_estimate(*band)],
+            trace=trace,
+            peak_allocated_bytes=2**31,
+            **counts,
+        )
+    render_study(builder.write(), tmp_path / "page.html")
+    tab = opened(visit, tmp_path / "page.html", PHONE)
+    tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    wide = "all => all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.innerText.slice(0, 80))"
+    assert tab.locator(".scroll:has(table)").evaluate_all(wide) == []
+    overlapping = """rows => rows.flatMap((row) => {
+        const cells = [...row.children].map((cell) => {
+            const text = document.createRange();
+            text.selectNodeContents(cell);
+            return [cell.innerText, text.getBoundingClientRect()];
+        }).filter(([words, at]) => words && at.width);
+        return cells.flatMap(([one, a], n) => cells.slice(n + 1).filter(([, b]) =>
+            a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 4 && b.top < a.bottom - 4
+        ).map(([other]) => `${one} over ${other}`));
+    })"""
+    assert tab.locator("details tbody tr, .result > tbody > tr").evaluate_all(overlapping) == []
 
 
 def test_on_a_phone_advice_is_a_line_each_until_it_is_opened(visit: Any, study_of: Callable[[int], Path]) -> None:

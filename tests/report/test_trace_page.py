@@ -513,3 +513,17 @@ def test_a_sentence_in_a_table_is_whole_and_a_long_name_is_not() -> None:
     row = QualityCheck(check="k" * 200, wrong=1, of=2, warns=False, says=sentence)
     assert sentence in cell(row, columns["says"])["text"]
     assert "…" in cell(row, columns["check"])["text"]
+
+
+@pytest.mark.parametrize(
+    ("exposed_ns", "words"), [(None, "1 all-reduce per step, 4.00 KiB: 3.00 ms under way."),
+                              (2_000_000, "3.00 ms under way, 1.00 ms of it exposed.")],
+)  # fmt: skip
+def test_time_of_communication_that_was_not_measured_is_not_in_the_sentence_on_it(
+    tmp_path: Path, exposed_ns: int | None, words: str
+) -> None:
+    by_name = {"collective": "all_reduce", "group": None, "count": 2, "sum_ns": 6_000_000, "median_ns": 3e6,
+               "max_ns": 3_000_000, "exposed_ns": exposed_ns, "bytes": 8192, "hidden_pct": None}  # fmt: skip
+    reduced = {"source": "gpu", "count": 2, "bytes": 8192, "measured_ns": 6_000_000, "exposed_ns": exposed_ns}
+    raw = trace(collectives={"count": 2, "by_name": [by_name]}, all_reduce={**reduced, "overlap": None})
+    assert words in text_of(written(tmp_path, raw))

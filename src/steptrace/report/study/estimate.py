@@ -73,9 +73,9 @@ def _title(gpu: str, ratios: _Ratios) -> str:
 
 
 def _table(study: Comparison, gpu: str, measured: _Ratios | None) -> tuple[Html, list[str]]:
-    """The estimates of all variants on a GPU, each as a band on the scale of all, and why some have none.
+    """The estimates of all variants on a GPU, and why some have none.
 
-    Where that GPU was `measured` its step times stand beside them.
+    Each is drawn as a band on the scale of all; where that GPU was `measured` its step times stand beside them instead.
     """
     estimates = {v.name: (v, one) for v in study.variants if (one := estimate_of(v, gpu)) is not None}
     ends = [end for _, one in estimates.values() for end in one.step_ms or () if end > 0]
@@ -99,12 +99,6 @@ def _table(study: Comparison, gpu: str, measured: _Ratios | None) -> tuple[Html,
     batch = f", batch {batches[0]}" if len(batches) == 1 else ""
     figures = [
         figure(f"Estimated step{batch}", lambda _, one: _step(one, batch), "time"),
-        figure(
-            f"Estimated range, {words}",
-            lambda v, one: None if scale is None else _bar(v, one, scale),
-            "drawn",
-            foot=axis,
-        ),
         figure("GPU busy", lambda v, one: beside(_busy(one), v.gpu_busy_pct, fmt.percent), label="Busy"),
         figure("Limited by", lambda _, one: _limit(one), label="Limit"),
         figure("Syncs per step", _syncs, "num", label="Syncs"),
@@ -112,17 +106,26 @@ def _table(study: Comparison, gpu: str, measured: _Ratios | None) -> tuple[Html,
         figure(
             "Peak memory",
             lambda v, one: beside(memory_words(one) or None, v.peak_allocated_bytes, fmt.size_bytes),
-            label="",
+            label="" if measured is None else "Peak memory",
         ),
     ]
-    if measured is not None:
+    if measured is None:
+        drawn = figure(
+            f"Estimated range, {words}",
+            lambda v, one: None if scale is None else _bar(v, one, scale),
+            "drawn",
+            foot=axis,
+        )
+        figures.insert(1, drawn)
+    else:
         ratios = {name: " to ".join(map(fmt.ratio, ends)) for name, ends in measured.items()}
         figures[:0] = [
             Figure("Step time", study.step_times_ms, "ms"),
             Figure("Measured / estimated", ratios, absent=""),
         ]
     reasons = [f"`{v.name}`: {one.reason}" for v, one in estimates.values() if one.reason]
-    return figures_table("Variant", {name: breakable(name) for name in estimates}, figures, look="result"), reasons
+    rows = {name: breakable(name) for name in estimates}
+    return figures_table("Variant", rows, figures, look="result" if measured is None else ""), reasons
 
 
 def _launches(variant: VariantResult) -> float | None:

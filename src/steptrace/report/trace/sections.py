@@ -186,10 +186,12 @@ def communication(view: TraceView) -> Parts | None:
     if reduced is not None and view.steps:
         where = " by the host" if reduced.source == "host" else ""
         size = "" if reduced.bytes is None else f", {fmt.size_bytes(reduced.bytes / view.steps)}"
-        times = (reduced.measured_ns, reduced.exposed_ns)
-        measured, exposed = (fmt.duration_ns(None if ns is None else ns / view.steps) for ns in times)
+        exposed = (
+            "" if reduced.exposed_ns is None else f", {fmt.duration_ns(reduced.exposed_ns / view.steps)} of it exposed"
+        )
         count = fmt.plural(round(reduced.count / view.steps, 2), "all-reduce")
-        notes = [note(f"{count}{where} per step{size}: {measured} under way, {exposed} exposed.")]
+        under_way = fmt.duration_ns(reduced.measured_ns / view.steps)
+        notes = [note(f"{count}{where} per step{size}: {under_way} under way{exposed}.")]
     return [*notes, listing(rows.by_name, steps=view.steps)]
 
 
