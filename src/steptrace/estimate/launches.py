@@ -101,7 +101,9 @@ def _indexed(call: OperatorCalls) -> int:
         return 2 if name == "index" else 3
     if name != "index" and masks and len(call.inputs) == 2:  # a value of the host is filled in under the mask
         return 1
-    searched = 1 + sum(map(_nonzero, masks)) + (name == "index_put" and call.phase != "backward")
+    # An index of the host is copied first, as is a value, which the last tensor is not then.
+    copied = name != "index" and (len(call.inputs) == 2 or call.inputs[-1].dtype != call.inputs[0].dtype)
+    searched = 1 + copied + sum(map(_nonzero, masks)) + (name == "index_put" and call.phase != "backward")
     if not call.arguments.get("accumulate"):
         return searched
     whole, values = call.inputs[0], call.inputs[-1]
@@ -155,6 +157,25 @@ def _multinomial(call: OperatorCalls) -> int:
     """One draw is the same with replacement as without."""
     rows, several = len(call.inputs[0].shape) > 1, call.outputs[0].shape[-1] > 1
     return 6 - rows if call.arguments.get("replacement") and several else 12 + rows + several
+
+
+def isin_sorts(asked: int, among: int) -> bool:
+    """Whether `torch.isin` sorts so many elements, see ATen/native/TensorCompare.cpp; it compares few one by one."""
+    return among >= int(10 * asked**0.145)
+
+
+def _isin(call: OperatorCalls) -> int:
+    """What is sorted has been made unique before, unless it is already."""
+    if len(call.inputs) < 2:  # the other is a number
+        return 1 if call.name.endswith(".Tensor_Scalar") else 4
+    asked, among = call.inputs
+    if not isin_sorts(elements(asked), elements(among)):
+        return 4
+    both = elements(asked) + elements(among)
+    count = 6 + (_OF_SORTED_ROWS if both <= _SORTED_ROW else 2 + radix_sort(both, 8 * item_bytes(asked)))
+    if not call.arguments.get("assume_unique"):
+        count += 12 + sum(radix_sort(elements(one), 8 * item_bytes(one)) for one in call.inputs)
+    return count
 
 
 def _segment_reduce(call: OperatorCalls) -> int:
@@ -232,6 +253,8 @@ def _copy(call: OperatorCalls) -> int:
     host = call.host
     if host is None:
         return 1
+    if not elements(host):
+        return 0
     there = call.outputs[0] if call.outputs else call.inputs[0]
     same_type, same_shape = host.dtype == there.dtype, host.shape == there.shape
     if same_type and same_shape and host.strides == there.strides and not has_gaps(host):
@@ -274,6 +297,9 @@ _SPECIAL: Final[Mapping[str, Callable[[OperatorCalls], int]]] = {
     "clone": _clone,
     "_grouped_mm": _grouped_product,
     "_fft_r2c": lambda call: 1 + (call.outputs[0].shape == call.inputs[0].shape),
+    "bincount": lambda call: 5 - (call.inputs[0].dtype == "uint8"),  # which is never negative
+    "isin": _isin,
+    "repeat_interleave": lambda call: 7 if call.arguments.get("output_size") is None else 3,
     "multinomial": _multinomial,
     "_embedding_bag_backward": _bag_backward,
     "embedding_dense_backward": _embedding_backward,

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from steptrace.estimate.launches import isin_sorts
 from steptrace.predict.marks import PINNED
 from steptrace.predict.rule import Call, Rule, cannot_tell, if_not_empty, never, once, times
 from steptrace.predict.rules_libraries import FSDP, LINALG, SPARSE, TORCHVISION
@@ -114,7 +115,7 @@ def _histc(call: Call) -> int:
 def _isin_sorts(call: Call) -> bool:
     if not (isinstance(call["elements"], Tensor) and isinstance(call["test_elements"], Tensor)):
         return False
-    return call["test_elements"].numel() >= int(10.0 * call["elements"].numel() ** 0.145)
+    return isin_sorts(call["elements"].numel(), call["test_elements"].numel())
 
 
 def _isin(call: Call) -> int:
