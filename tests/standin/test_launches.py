@@ -23,7 +23,7 @@ _SMALL = {"FAKECUDA_COMPUTED_SIZE": "0", "FAKECUDA_COMPUTED_BOOL": "0"}
 _FEW = {"FAKECUDA_COMPUTED_SIZE": "3", "FAKECUDA_COMPUTED_BOOL": "1"}
 _MIXED = {"FAKECUDA_COMPUTED_SIZE": "8", "FAKECUDA_COMPUTED_BOOL": "0"}
 _LARGE = {"FAKECUDA_COMPUTED_SIZE": "8", "FAKECUDA_COMPUTED_BOOL": "1"}
-#: Launches that need a sum which the device reads as 0, as it lies behind others in a tensor: nothing is selected there.
+#: Launches that need a sum which the device reads as 0, as it lies behind others in a tensor: nothing is selected.
 _NOT_ON_DEVICE = {"x.repeat_interleave(i)": 1}
 NAMES = [name for name, program in programs.PROGRAMS.items() if programs.available(program.needs)]
 #: A step that holds less is a matter of some blocks of 512 bytes.
