@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from documents import fill
 from report.test_report_estimate import an_estimate
@@ -40,6 +41,12 @@ def variant(name: str, ratio: float, verdict: str, **changes: Any) -> dict[str, 
 BASE = variant("base", 1.0, "baseline", overrides=["loss=base", "data.form=list", "profile=light"])
 
 
+def with_samples(comparison: Comparison, of_baseline: int) -> Comparison:
+    """The comparison, whose baseline's step takes so many samples."""
+    base, *others = comparison.variants
+    return replace(comparison, variants=(replace(base, samples_per_step=of_baseline), *others))
+
+
 def finds(monkeypatch: pytest.MonkeyPatch, item: dict[str, Any]) -> None:
     """Let every trace have this finding."""
     monkeypatch.setattr(findings, "find_in_trace", lambda _: [fill(Finding, item)])
@@ -50,6 +57,15 @@ def study(*others: dict[str, Any], gpu: dict[str, Any] = GPU, **changes: Any) ->
     return fill(
         Comparison, {"variants": [BASE, *others], "baseline": "base", "method": method, "environment": gpu, **changes}
     )
+
+
+@pytest.mark.parametrize(
+    ("own", "words"), [(1, "20.0 ms of 1 sample instead of 32"), (None, "20.0 ms"), (32, "20.0 ms")]
+)
+def test_numbers_of_samples_are_named_where_both_are_known_and_differ(own: int | None, words: str) -> None:
+    fast = variant("fast", 2.0, "faster", samples_per_step=own)
+    verdict = verdict_of(with_samples(study(fast), 32))
+    assert verdict.sentence.endswith(f"per step instead of {words}.")
 
 
 def test_the_fastest_variant_is_named_with_its_interval_and_its_change() -> None:

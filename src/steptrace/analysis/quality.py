@@ -69,10 +69,14 @@ def quality(trace: Trace) -> Quality:
     )
 
 
+def _part(count: int, of: int) -> str:
+    return f"{fmt.count(count)} of {fmt.count(of)}"
+
+
 def _steps_marked(trace: Trace) -> QualityCheck:
     steps = len(trace.steps)
     says = "no step label (ProfilerStep#N): figures cover the whole trace, per-step figures are missing"
-    return QualityCheck("steps marked", int(steps == 0), 1, steps == 0, f"{steps} steps" if steps else says)
+    return QualityCheck("steps marked", int(steps == 0), 1, steps == 0, fmt.plural(steps, "step") if steps else says)
 
 
 def _gpu_work(trace: Trace) -> QualityCheck:
@@ -80,14 +84,14 @@ def _gpu_work(trace: Trace) -> QualityCheck:
     says = {
         0: "no GPU activity: GPU figures were not measured",
         1: "one GPU activity only: gaps were not measured",
-    }.get(count, f"{count} GPU activities")
+    }.get(count, f"{fmt.count(count)} GPU activities")
     return QualityCheck("GPU work recorded", int(count < 2), 1, count < 2, says)
 
 
 def _linked(trace: Trace) -> QualityCheck:
     own = trace.kernels["launch"][~left_over(trace)]
     missing, of = int(own.isna().sum()), len(own)
-    says = f"{missing} of {of} GPU activities have no launch in the trace"
+    says = f"{_part(missing, of)} GPU activities have no launch in the trace"
     return QualityCheck("GPU work linked to its launch", missing, of, 1 - missing / of < LAUNCH_COVERAGE, says)
 
 
@@ -103,8 +107,9 @@ def _lost(trace: Trace) -> QualityCheck:
     at_end = len(lost) - int(np.flatnonzero(~lost)[-1]) - 1 if (~lost).any() else len(lost)
     count, of = int(lost.sum()), len(order)
     warns = count > LOST_SHARE * of or at_end >= LOST_AT_END
-    tail = f", the last {at_end} launches among them: the GPU's record ends too early" if at_end >= LOST_AT_END else ""
-    says = f"{count} of {of} kernel launches have no GPU activity in the trace{tail}"
+    last = f", the last {fmt.count(at_end)} launches among them: the GPU's record ends too early"
+    tail = last if at_end >= LOST_AT_END else ""
+    says = f"{_part(count, of)} kernel launches have no GPU activity in the trace{tail}"
     return QualityCheck("launches with their GPU work", count, of, warns, says)
 
 
@@ -121,7 +126,7 @@ def _clocks(trace: Trace) -> QualityCheck:
     wrong = early > CLOCK_TOLERANCE_NS
     count, of = int(wrong.sum()), int(linked.sum())
     worst = f", by up to {fmt.duration(int(early.max()))}" if count else ""
-    says = f"{count} of {of} GPU activities start before the call that launched them{worst}: the clocks disagree"
+    says = f"{_part(count, of)} GPU activities start before the call that launched them{worst}: the clocks disagree"
     return QualityCheck("GPU work after its launch", count, of, count > 0, says)
 
 
@@ -129,7 +134,7 @@ def _overlaps(trace: Trace) -> QualityCheck:
     """Work of one stream runs in sequence; overlaps mean wrong lengths or starts."""
     over = ended_before(trace.kernels, ["device", "stream"]) - trace.kernels["ts"].to_numpy()
     count, of = int((over > CLOCK_TOLERANCE_NS).sum()), len(over)
-    says = f"{count} of {of} GPU activities start while an earlier one of their stream still runs"
+    says = f"{_part(count, of)} GPU activities start while an earlier one of their stream still runs"
     return QualityCheck("one activity of a stream at a time", count, of, count > LOST_SHARE * of, says)
 
 
@@ -144,7 +149,7 @@ def _numbering(trace: Trace) -> QualityCheck:
     jumps = int((np.diff(index) != 1).sum())
     says = f"steps are not numbered one after the other: {', '.join(map(str, index))}"
     return QualityCheck(
-        "steps numbered without a gap", jumps, len(index), jumps > 0, says if jumps else f"{len(index)} steps"
+        "steps numbered without a gap", jumps, len(index), jumps > 0, says if jumps else fmt.plural(len(index), "step")
     )
 
 

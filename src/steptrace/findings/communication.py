@@ -13,7 +13,7 @@ from steptrace.documents.finding import Severity, Source
 from steptrace.documents.summary import Summary
 from steptrace.findings.model import WORDS, Match, Rule, rule
 from steptrace.findings.window import Window, window_of
-from steptrace.format import count, duration, size_bytes
+from steptrace.format import count, duration, plural, size_bytes
 from steptrace.format import share as percent
 from steptrace.limits import MODERATE_SHARE, NOISE_FLOOR, OVERHEAD_HIGH, OVERHEAD_MODERATE
 
@@ -84,7 +84,7 @@ def _severity(window: Window, ns: float) -> Severity:
 def _measured(reduces: AllReduce, window: Window) -> str:
     size = f", {size_bytes(window.per_step(reduces.bytes))}" if reduces.bytes else ""
     each, measured_ns = window.per_step(reduces.count), window.per_step(reduces.measured_ns)
-    return f"{count(each)} all-reduces {window.per}{size}, {duration(measured_ns)}"
+    return f"{plural(round(each, 2), 'all-reduce')} {window.per}{size}, {duration(measured_ns)}"
 
 
 def _by_name(row: CollectiveName, window: Window) -> str:

@@ -6,7 +6,7 @@ from typing import Final
 from steptrace.documents.kernels import Precision
 from steptrace.findings.model import Match, Rule, rule
 from steptrace.findings.window import Window
-from steptrace.format import count, duration
+from steptrace.format import duration, plural
 from steptrace.format import share as percent
 from steptrace.limits import MODERATE_SHARE, NOISE_FLOOR
 
@@ -113,7 +113,7 @@ def _slow_kernels(window: Window) -> Iterator[Match]:
         f"and takes {duration(window.per_step(worst.ns))} {window.per}",
         evidence=(
             *(
-                f"{row.name} of {row.inputs}: {count(window.per_step(row.count))} calls {window.per} take "
+                f"{row.name} of {row.inputs}: {plural(round(window.per_step(row.count), 2), 'call')} {window.per}, "
                 f"{duration(window.per_step(row.ns))}; expected at most {duration(window.per_step(row.slowest_ns))}"
                 for row in slow[:_MOST]
             ),

@@ -76,8 +76,9 @@ def _faster(study: Comparison, variant: VariantResult) -> str:
     instead = "" if before is None else f": {fmt.duration_ms(now)} per step instead of {fmt.duration_ms(before)}"
     by = f"{fmt.ratio(ratio.value, ratio.low, ratio.high)} faster than `{variant.baseline}`{_interval(study, ratio)}"
     samples = {v.name: v.samples_per_step for v in study.variants}
-    unlike = samples[variant.name] != samples.get(variant.baseline)
-    of = f" of {samples[variant.name]} samples instead of {samples.get(variant.baseline)}" if unlike else ""
+    own, others = samples[variant.name], samples.get(variant.baseline)
+    differ = own is not None and others is not None and own != others
+    of = f" of {fmt.plural(own or 0, 'sample')} instead of {others}" if differ else ""
     return f"`{variant.name}` is {by}{instead}{of}{wrong.get(variant.equivalence.status, '')}."
 
 
