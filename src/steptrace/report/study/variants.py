@@ -5,6 +5,7 @@ from operator import attrgetter
 from typing import Final
 
 from steptrace import format as fmt
+from steptrace.documents.column import columns_of
 from steptrace.documents.comparison import (
     Comparison,
     Equivalence,
@@ -48,7 +49,7 @@ def variants(study: Comparison) -> Html:
     )
 
 
-_NVML: Final = "NVML utilisation"
+_NVML: Final = next(one.heading for one in columns_of(VariantResult) if one.name == "nvml_util_pct")
 
 
 def _figures(study: Comparison) -> list[Figure]:
@@ -181,8 +182,8 @@ def care(study: Comparison) -> list[str]:
     return sentences + _measured_differently(study) + _warnings(study)
 
 
-#: Parts of warnings that the first screen says.
-_SAID_ABOVE: Final = ("no verdict", "correction for several candidates")
+#: Parts of the warnings that the first screen shows.
+_ON_FIRST_SCREEN: Final = ("no verdict", "correction for several candidates")
 
 
 def _warnings(study: Comparison) -> list[str]:
@@ -192,7 +193,7 @@ def _warnings(study: Comparison) -> list[str]:
         noise = variant.noise
         in_finding = noise.uneven if (noise.iqr_over_median or 0.0) > IQR_WARNING else ()
         for text in noise.warnings:
-            if text not in in_finding and not any(said in text for said in _SAID_ABOVE):
+            if text not in in_finding and not any(part in text for part in _ON_FIRST_SCREEN):
                 names.setdefault(text.rstrip("."), []).append(variant.name)
     return [f"{sentence(text)}: {_who(variants, study)}." for text, variants in names.items()]
 

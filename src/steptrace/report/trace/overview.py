@@ -13,7 +13,7 @@ _TERMS: Final = ("Overview.parts_ns",)
 _OF_FORMATS: Final = ("Precision.kernel_ns", "Precision.tensor_core_ns")
 #: How many operators stand in an overview.
 _MOST: Final = 6
-#: A number format with less of the kernel time is left out.
+#: A number format with less of the kernel time is left out, and so is what is unknown of the matrix products.
 _SMALLEST_SHARE: Final = 0.005
 
 
@@ -45,5 +45,5 @@ def _precision(trace: TraceSummary) -> list[tuple[str, str]]:
     if of.tensor_core_share is None:
         return figures
     unknown = of.tensor_core_unknown_share or 0
-    note = f", {fmt.share(unknown)} unknown" if unknown >= 0.005 else ""
+    note = f", {fmt.share(unknown)} unknown" if unknown >= _SMALLEST_SHARE else ""
     return [*figures, ("Matrix products on tensor cores", f"{fmt.share(of.tensor_core_share)}{note}")]
