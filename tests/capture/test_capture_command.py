@@ -49,7 +49,7 @@ def test_the_list_shows_what_can_be_captured(
     sleeper: subprocess.Popen[bytes], control: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["capture"]) == 0
-    assert capsys.readouterr().out == "no process can be captured\n"
+    assert capsys.readouterr().out.startswith("no process can be captured: `steptrace run --capture")
     published(sleeper.pid, rank=1, world_size=4, steps=7, recording=True)
     assert main(["capture"]) == 0
     head, row = (line.split() for line in capsys.readouterr().out.splitlines())
@@ -70,6 +70,7 @@ def test_a_number_that_was_given_again_is_another_process(sleeper: subprocess.Po
 def test_a_process_that_cannot_be_captured_is_refused_with_the_reason(
     sleeper: subprocess.Popen[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert "options are given, but no process\n  next: steptrace capture PID" in refused(["--steps", "2"], capsys)
     pid = str(sleeper.pid)
     message = refused([pid], capsys)
     assert f"process {pid}: this process cannot be captured" in message

@@ -18,6 +18,7 @@ from steptrace.errors import CaptureError
 from steptrace.launch.control_folder import Process, processes
 
 _POLL_S: Final = 0.05
+_NONE: Final = "no process can be captured: `steptrace run --capture -- COMMAND` starts one"
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -40,7 +41,12 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask, wait for the trace, and return the exit code."""
+    options = {name: getattr(arguments, name) for name in ("steps", "warmup", "stacks", "shapes", "memory")}
+    chosen = {name: value for name, value in options.items() if value is not None}
     if arguments.pid is None:
+        if chosen or arguments.out is not None:
+            next_step = "steptrace capture PID ...; `steptrace capture` lists what can be captured"
+            raise CaptureError("options are given, but no process", next_step=next_step)
         running = processes()
         show(arguments, [asdict(process) for process in running], _listed(running))
         return 0
@@ -48,8 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     if process.recording:
         raise CaptureError("a capture is already running", where=process.name, next_step="try again when it has ended")
     folder = _folder(arguments.out, process)
-    options = {name: getattr(arguments, name) for name in ("steps", "warmup", "stacks", "shapes", "memory")}
-    settings = Settings(**{name: value for name, value in options.items() if value is not None})
+    settings = Settings(**chosen)
     request = post(process, folder, settings)
     if not arguments.json:
         asked = f"asked {process.name}: {settings.steps} steps after {settings.warmup} of warm-up"
@@ -127,4 +132,4 @@ def _listed(running: Sequence[Process]) -> str:
         script = process.script if len(process.script) <= 80 else f"{process.script[:77]}..."
         minutes, left = divmod(int(max(time.time() - process.since, 0)), 60)
         rows.append([str(process.pid), rank, str(process.steps), f"{minutes}m{left:02}s", state, script])
-    return "\n".join(columns(rows[0], rows[1:])) if running else "no process can be captured"
+    return "\n".join(columns(rows[0], rows[1:])) if running else _NONE
