@@ -221,6 +221,13 @@ def test_a_fault_of_steptrace_that_ends_a_program_is_reported_as_one(
     assert re.search(r"TypeError: 'NoneType' object is not callable, at .*train\.py:10, hooks\.py:\d+$", errors, re.M)
 
 
+def test_a_program_that_could_be_captured_until_a_signal_ended_it_is_no_fault(tmp_path: Path, capfd) -> None:
+    ended = "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n"
+    (tmp_path / "train.py").write_text(ON_THE_CPU + ended)
+    assert main(["run", "--capture", "--", sys.executable, str(tmp_path / "train.py")]) == 128 + signal.SIGTERM
+    assert "warning" not in capfd.readouterr().err
+
+
 def test_a_folder_of_somebody_else_is_not_emptied(tmp_path: Path, capfd) -> None:
     (tmp_path / "mine").write_text("")
     assert main(["run", "--out", str(tmp_path), "--", "true"]) == 2

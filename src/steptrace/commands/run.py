@@ -111,8 +111,10 @@ def _run_capturable(arguments: argparse.Namespace) -> int:
         captures = (arguments.out or Path("captures")).absolute()
         settings = LaunchSettings(scratch, "capture", captures=str(captures))
         launched = launch(arguments.program, settings)
+        is_stepping = any(launched.out.glob("stepped.*"))  # one that a signal ends leaves nothing else
         try:
-            require_steps(launched)
+            if launched.ranks or not is_stepping:
+                require_steps(launched)
             _warn_of_fault(launched)
         except LaunchError as error:
             warn(f"the program could not be captured: {error}")
