@@ -20,6 +20,7 @@ from steptrace.config.study import Study
 from steptrace.errors import PredictError
 from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.step import FollowedStep, estimate_step
+from steptrace.root import ROOT
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
@@ -84,6 +85,18 @@ PREDICTION = {
     "operators": 9,
     "batch_size": 4,
 }
+
+
+def test_a_study_that_is_not_there_names_every_folder_it_was_looked_for_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config" / "study").mkdir(parents=True)
+    (tmp_path / "config" / "study" / "mine.yaml").touch()
+    monkeypatch.chdir(tmp_path)
+    assert main(["predict", "mines"]) == 2
+    message = capsys.readouterr().err
+    assert f"{ROOT / 'config' / 'study'}, {tmp_path / 'config' / 'study'}: there is no study 'mines'" in message
+    assert "did you mean 'mine'?" in message
 
 
 def test_a_site_in_a_library_is_shown_and_allowed_by_the_program_s_line() -> None:

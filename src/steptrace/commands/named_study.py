@@ -42,7 +42,7 @@ def named_study(name: str, folder: Path, *, expected: str, changes: Mapping[str,
     if name not in project.study_files:
         raise ConfigError(
             f"there is no study '{name}'",
-            where=project.root / "config" / "study",
+            where=", ".join(dict.fromkeys(str(file.parent) for file in project.study_files.values())),
             expected=expected,
             next_step=near(name, project.study_files),
         )
