@@ -218,7 +218,8 @@ def test_keys_of_figures_are_accepted(key: str) -> None:
     [
         ("ratoi.low", "ratio"),
         ("ratio.lo", "low"),
-        ("sync.per_step", "syncs"),
+        ("sync.per_step", "syncs.per_step"),
+        ("syncs.per_stp", "syncs.per_step"),
     ],
 )
 def test_misspelt_key_is_refused_and_the_nearest_suggested(key: str, meant: str) -> None:

@@ -12,10 +12,14 @@ _LONGEST = 120
 def near(name: str, options: Iterable[str]) -> str:
     """Return "did you mean 'x'?" if one of `options` is close to `name`, else the list of options."""
     names = sorted(options)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean '{close[0]}'?"
-    return f"choose one of: {', '.join(names)}" if names else "none is defined"
+    every = f"choose one of: {', '.join(names)}" if names else "none is defined"
+    return meant(name, names, likeness=0.6) or every
+
+
+def meant(name: str, options: Iterable[str], *, likeness: float = 0.8) -> str | None:
+    """Return "did you mean 'x'?" if one of `options` is close to `name`: by `difflib`, from 0 to 1 for the same."""
+    close = difflib.get_close_matches(name, sorted(options), n=1, cutoff=likeness)
+    return f"did you mean '{close[0]}'?" if close else None
 
 
 def file_safe(text: str) -> str:

@@ -28,9 +28,12 @@ def error_of(composed, *overrides, allow=()):
 @pytest.mark.parametrize(
     ("override", "parts"),
     [
-        ("loss=wher", ["variant 'v'", "Could not find 'loss/wher'", "Available options in 'loss'", "\twhere\n"]),
-        ("los=where", ["Could not override 'los'", "use +los=where"]),
-        ("data.batchsize=8", ["Could not override 'data.batchsize'", "use +data.batchsize=8"]),
+        (
+            "loss=wher",
+            ["variant 'v'", "Could not find 'loss/wher'", "Available options in 'loss'", "did you mean 'loss/where'?"],
+        ),
+        ("los=where", ["Could not override 'los'", "did you mean 'loss'?"]),
+        ("data.batchsize=8", ["Could not override 'data.batchsize'", "next: did you mean 'data.batch_size'?"]),
         ("+data.batchsize=8", ["unknown field `batchsize` - at `data`", "did you mean 'batch_size'?"]),
         ("+typo=1", ["unknown field `typo`"]),
         ("data.batch_size=four", ["Expected `int`, got `str` - at `data.batch_size`"]),
@@ -57,6 +60,10 @@ def test_one_wrong_override(composed, override, parts):
     message = error_of(composed, override)
     for part in parts:
         assert part in message
+
+
+def test_no_name_is_suggested_that_is_not_near(composed):
+    assert "did you mean" not in error_of(composed, "model.widht=3")
 
 
 def test_a_target_must_begin_with_a_whole_name(composed):

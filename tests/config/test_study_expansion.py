@@ -143,9 +143,10 @@ def test_very_long_names_are_shortened_and_stay_distinct():
         (("  other:", "  ot/her:"), ["matching regex", "in `variants`"]),
         (("  other:", '  "other\\n":'), ["matching regex", "in `variants`"]),
         (("  other:", "  Plain:"), ["'Plain' and 'plain' would share one folder"]),
-        (("  other:", "  plain:"), ["duplicate key 'plain'"]),
+        (("  other:", "  plain:"), ["duplicate key 'plain'\n  next: keep one of them"]),
+        (("[loss=boolean_mask]", "boolean_mask"), ["variants.plain: is neither a list", "[] for none, or a mapping"]),
         (("  other:", "  no:"), ["Expected `str`, got `bool`", "in `variants`"]),
-        (("  plain: [loss", "  plain: [los"), ["tiny.yaml, variant 'plain'", "Could not override 'los'"]),
+        (("  plain: [loss", "  plain: [los"), ["tiny.yaml, variant 'plain'", "next: did you mean 'loss'?"]),
         (("loss=masked_reference", "loss=masked_referense"), ["tiny.yaml, reference", "\tmasked_reference\n"]),
         (("title: Tiny", "title: [Tiny"), ["is not valid YAML"]),
         (

@@ -161,6 +161,7 @@ def test_a_command_without_python_code_depends_on_its_whole_folder(planned: Call
         ("variants:", "reference: [loss=where]\nvariants:", "a study of commands has no reference"),
         ("steps: 4", "steps: 1", "at `program.steps`"),
         ("steps: 4", "ranks: 0", "at `program.ranks`"),
+        ("compared_steps", "comparedsteps", "did you mean 'compared_steps'?"),
     ],
 )
 def test_mistakes_are_errors(planned: Callable[..., Plan], old: str, new: str, message: str) -> None:

@@ -1,6 +1,7 @@
 """Composing one resolved configuration from the YAML groups and a list of Hydra overrides."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,12 +17,15 @@ from omegaconf.errors import OmegaConfBaseException
 from steptrace.config.documents import convert, not_yaml
 from steptrace.config.schema import RootConfig, defaults
 from steptrace.errors import ConfigError
+from steptrace.names import meant
 
 #: Hydra's own settings of how a program runs, which composing needs none of: a quarter of its time.
 _LEFT_OUT: Final = [
     f"~hydra/{group}"
     for group in ("launcher", "sweeper", "output", "help", "hydra_help", "hydra_logging", "job_logging", "env")
 ]
+#: How Hydra begins to say that there is no such key, group or option.
+_UNKNOWN: Final = re.compile(r"Could not (?:override|find) '(?P<name>[^']+)'")
 
 
 def compose(folders: Sequence[Path], overrides: Sequence[str], *, where: str) -> dict[str, Any]:
@@ -47,5 +51,19 @@ def compose(folders: Sequence[Path], overrides: Sequence[str], *, where: str) ->
         mark = getattr(error, "problem_mark", None)
         raise not_yaml(error, f"{where}, {mark.name if mark else 'a group'}") from error
     except (HydraException, OmegaConfBaseException, ValueError) as error:  # ValueError: `loss=4`
-        raise ConfigError(str(error).strip(), where=where) from error
+        match = _UNKNOWN.search(str(error))
+        next_step = meant(match["name"], _names(folders)) if match else None
+        raise ConfigError(str(error).strip(), where=where, next_step=next_step) from error
     return dict(msgspec.to_builtins(convert(resolved, RootConfig, where=where)))
+
+
+def _names(folders: Sequence[Path]) -> set[str]:
+    """What an override may name: `loss`, `data.batch_size`, and what Hydra makes of `loss=where`: `loss/where`."""
+    files = [path.relative_to(folder).with_suffix("") for folder in folders for path in folder.glob("*/*.yaml")]
+    return {*_dotted(defaults()), *(file.as_posix() for file in files)}
+
+
+def _dotted(keys: Mapping[str, Any], section: str = "") -> Iterator[str]:
+    for name, value in keys.items():
+        yield f"{section}{name}"
+        yield from _dotted(value, f"{section}{name}.") if isinstance(value, dict) else ()

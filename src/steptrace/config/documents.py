@@ -17,6 +17,8 @@ _WRONG_NAME: Final = re.compile(
     r"(?:Object contains unknown field `(?P<key>.*?)`|Invalid enum value '(?P<value>.*?)')(?: - at `\$\.(?P<at>.*)`)?"
 )
 
+_TWICE: Final = "duplicate key"
+
 
 class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
     """A safe loader that refuses duplicate keys, of which YAML keeps the last."""
@@ -26,7 +28,7 @@ class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoa
         keys = [key.value for key, _ in node.value]
         for number, (key, _) in enumerate(node.value):
             if key.value in keys[:number]:
-                raise yaml.constructor.ConstructorError(None, None, f"duplicate key '{key.value}'", key.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, f"{_TWICE} '{key.value}'", key.start_mark)
         return mapping
 
 
@@ -51,10 +53,13 @@ def not_yaml(error: yaml.YAMLError, where: object) -> ConfigError:
     """Return an error that says in one line what PyYAML refused, and where."""
     mark = getattr(error, "problem_mark", None)
     problem = str(getattr(error, "problem", None) or error).splitlines()[0]
+    twice = problem.startswith(_TWICE)
     return ConfigError(
         f"is not valid YAML: {problem}",
         where=f"{where}, line {mark.line + 1}" if mark else str(where),
-        next_step="quote a text, such as an override, that contains [ { or :",
+        next_step="keep one of them"
+        if twice
+        else "quote a text, such as an override, that contains [ { : or @, and indent with spaces",
     )
 
 
@@ -88,14 +93,21 @@ def _hint(message: str, kind: Any) -> str | None:
     match = _WRONG_NAME.fullmatch(message)
     if match is None:
         return None
-    declared = msgspec.inspect.type_info(kind)
-    for part in (match["at"] or "").split(".") if match["at"] else ():
+    declared = _without_null(msgspec.inspect.type_info(kind))
+    for part in match["at"].split(".") if match["at"] else ():
         fields = declared.fields if isinstance(declared, msgspec.inspect.StructType) else ()
-        declared = next((field.type for field in fields if field.name == part), declared)
-        while isinstance(declared, msgspec.inspect.Metadata):
-            declared = declared.type
+        declared = next((_without_null(field.type) for field in fields if field.name == part), declared)
     if isinstance(declared, msgspec.inspect.StructType):
         return near(match["key"], [field.encode_name for field in declared.fields])
-    options = declared.types if isinstance(declared, msgspec.inspect.UnionType) else (declared,)
-    literals = [option for option in options if isinstance(option, msgspec.inspect.LiteralType)]
-    return f"choose {' or '.join(str(value) for literal in literals for value in literal.values)}"
+    values = declared.values if isinstance(declared, msgspec.inspect.LiteralType) else ()
+    return f"choose {' or '.join(map(str, values))}" if values else None
+
+
+def _without_null(declared: msgspec.inspect.Type) -> msgspec.inspect.Type:
+    """A type without its description, and without null if it is one type else."""
+    while isinstance(declared, msgspec.inspect.Metadata):
+        declared = declared.type
+    if isinstance(declared, msgspec.inspect.UnionType):
+        others = [one for one in declared.types if not isinstance(one, msgspec.inspect.NoneType)]
+        return _without_null(others[0]) if len(others) == 1 else declared
+    return declared

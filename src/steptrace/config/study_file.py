@@ -62,12 +62,13 @@ def read_study(path: Path, project: Project, scale: str) -> tuple[StudyFile, dic
     entries: dict[str, Entry] = {}
     for name, content in file.variants.items():
         where = f"{path}, variants.{name}"
-        if file.program is None:
-            written = {"overrides": content} if isinstance(content, list) else content
-            entries[name] = convert(written, TrainingVariant, where=where)
-        else:
-            written = {"arguments": content} if isinstance(content, list) else content
-            entries[name] = convert(written, ProgramVariant, where=where)
+        kind: type[Entry] = TrainingVariant if file.program is None else ProgramVariant
+        changes = "overrides" if file.program is None else "arguments"
+        if not isinstance(content, list | dict):
+            expected = f"a list of {changes}, [] for none, or a mapping with the key `{changes}`"
+            raise ConfigError("is neither a list nor a mapping", where=where, expected=expected)
+        written = {changes: content} if isinstance(content, list) else content
+        entries[name] = convert(written, kind, where=where)
         for each in entries[name].scales or ():
             project.check_scale(each, where)
     for each in file.scales:

@@ -13,10 +13,12 @@ from steptrace.documents.base import Document
 from steptrace.documents.column import by_key, keys_of
 from steptrace.documents.comparison import VariantResult
 from steptrace.errors import ConfigError
-from steptrace.names import near
+from steptrace.names import meant, near
 
 #: The variant that stands for all.
 EVERY_VARIANT: Final = "*"
+#: What a gate holds and no document has under this name: the measured syncs, else the predicted ones.
+_SYNCS: Final = "syncs.per_step"
 
 
 def check_key(key: str) -> None:
@@ -25,10 +27,11 @@ def check_key(key: str) -> None:
     Raises:
         ConfigError: naming those that are near.
     """
-    hint = None if key == "syncs.per_step" else _misfit(inspect.type_info(VariantResult), key)
+    hint = None if key == _SYNCS else _misfit(inspect.type_info(VariantResult), key)
     if hint is not None:
-        expected = "a key of a variant in comparison.json, such as ratio.low or syncs.per_step"
-        raise ConfigError(f"a variant has no figure '{key}'", expected=expected, next_step=hint)
+        expected = f"a key of a variant in comparison.json, such as ratio.low or {_SYNCS}"
+        next_step = meant(key, [_SYNCS]) or hint
+        raise ConfigError(f"a variant has no figure '{key}'", expected=expected, next_step=next_step)
 
 
 def _misfit(kind: inspect.Type, key: str) -> str | None:
