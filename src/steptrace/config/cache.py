@@ -1,4 +1,4 @@
-"""What an earlier call has worked out, since Snakemake reads the plan again in every process that it starts."""
+"""Results of earlier calls, kept in a file: Snakemake reads the plan again in every process that it starts."""
 
 import hashlib
 from collections.abc import Callable

@@ -42,7 +42,7 @@ class Kind:
         of: of how many.
         typical: the median of their values: nanoseconds, or syncs.
         share: their part of the sum of all values, 0 to 1.
-        every: each how many-th step is one of them; None: not regularly, seen too rarely to say, or most steps are.
+        every: steps from one of them to the next; None: not regularly, seen too rarely to say, or most steps are.
         next_in: how many steps come before the next one of a kind that comes regularly.
         operators: how many operators they run; None where that is not known.
     """
@@ -88,7 +88,7 @@ def kinds_of(steps_ns: Sequence[int], operators: Sequence[int] = ()) -> tuple[Ki
 
 
 def _rhythms(operators: Sequence[int]) -> list[tuple[int, int]]:
-    """At which distances other numbers of operators than the usual come back, and with which step; longest first."""
+    """Where an unusual number of operators comes regularly: (steps from one to the next, phase), longest first."""
     others, of = unusual(operators), len(operators)
     periods = [(period(numbers, of), numbers) for numbers in (others, *_alike(others, operators))]
     return sorted({(every, numbers[-1] % every) for every, numbers in periods if every is not None}, reverse=True)
@@ -106,7 +106,7 @@ def _alike(numbers: Sequence[int], counts: Sequence[int]) -> list[list[int]]:
 
 
 def _by_rhythm(rhythms: Sequence[tuple[int, int]], steps: range) -> dict[tuple[int, int] | None, list[int]]:
-    """The steps that each rhythm falls on, counted from their first; None, which comes first: those of none."""
+    """The indices of the steps by the rhythm that they belong to; first, by None, those of none."""
     groups: dict[tuple[int, int] | None, list[int]] = {rhythm: [] for rhythm in (None, *reversed(rhythms))}
     for number, step in enumerate(steps):
         groups[next(((every, at) for every, at in rhythms if (step - at) % every == 0), None)].append(number)

@@ -15,12 +15,12 @@ from steptrace.engine.device import current_clock
 
 
 class MemoryLook:
-    """Counts what a training holds; as the `section` of a step, in place of `record_function`, it looks within that.
+    """Counts the bytes that a training holds, into `record`, by the names of `RunMemory`.
 
-    `record` has what it has counted, by the names of `RunMemory`.
+    As the `section` of a step (in place of `record_function`) it also counts at both ends of the backward pass.
 
     Args:
-        modules: the trained modules, those within them left out or not.
+        modules: the trained modules; sub-modules may be listed, too.
         optimizers: their optimizers.
     """
 

@@ -25,7 +25,7 @@ _WorkBase: Any = dist.Work if _AVAILABLE else object
 
 #: The backend that CUDA tensors of a process group are meant for, by the group's name.
 _asked: dict[str, str] = {}
-#: The latest collectives: C++ holds no reference to what of them is Python's.
+#: The latest collectives, kept alive: C++ holds no reference to a collective's Python object.
 _alive: "deque[_Work]" = deque(maxlen=4096)
 #: The tensors of collectives that nobody waited for, as DistributedDataParallel does not, with their backward pass.
 #: NCCL's process group frees them in a collective after its watchdog, which looks every 100 ms, saw them done: here in

@@ -1,4 +1,4 @@
-"""What the modules below `torch.cuda` offer during a prediction, but for what `torch.cuda` has of theirs."""
+"""What the modules below `torch.cuda` offer during a prediction, besides what they share with `torch.cuda` itself."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -29,7 +29,7 @@ _TUNABLE: Final[dict[str, Callable[..., Any]]] = {
 }
 #: By the name of the module and of the function or class.
 MODULES: Final[dict[str, dict[str, Callable[..., Any]]]] = {
-    # What records allocations for a picture of them.
+    # Memory snapshots: there is nothing to record.
     "memory": {
         "_record_memory_history": lambda *_: None,
         "_dump_snapshot": lambda *_: None,
@@ -50,7 +50,7 @@ MODULES: Final[dict[str, dict[str, Callable[..., Any]]]] = {
     "gds": {name: refused(f"gds.{name}") for name in ("gds_register_buffer", "gds_deregister_buffer", "GdsFile")},
     "jiterator": {name: refused(f"jiterator.{name}") for name in ("_create_jit_fn", "_create_multi_output_jit_fn")},
 }
-#: Modules that have some of their functions from `torch.cuda`, or the other way round.
+#: Modules that share functions with `torch.cuda`.
 SHARING: Final = ("memory", "random", "streams", "profiler", "graphs", "green_contexts")
 #: Marks for NVIDIA's profilers.
 NVTX: Final = SimpleNamespace(

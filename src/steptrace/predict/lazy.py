@@ -1,6 +1,6 @@
-"""Lazy modules (`nn.LazyLinear`): their parameters have a device before they have a shape, and get both at once here.
+"""Lazy modules (`nn.LazyLinear`), whose parameters have a device before they have a shape.
 
-Until then they are CPU tensors with a note of their device: no tensor of the virtual device is of a class of PyTorch's.
+Until they have one they stay CPU tensors with a note of their device, since they must be of PyTorch's own classes.
 """
 
 import inspect

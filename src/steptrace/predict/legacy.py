@@ -12,7 +12,7 @@ _SET_DEFAULT = torch.set_default_tensor_type
 
 
 class _LegacyType(type):
-    """The type of these types, which are asked for a tensor's type and have its properties."""
+    """Metaclass of these types: it answers `isinstance`, and a type has the properties of its tensors."""
 
     dtype: torch.dtype
     is_cuda = True

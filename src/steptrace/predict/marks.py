@@ -1,4 +1,4 @@
-"""What is known of memory beside its values: which counts as pinned, and which has values that are assumed."""
+"""Marks on memory of the CPU: it counts as pinned, or its values are assumed."""
 
 from typing import Final
 

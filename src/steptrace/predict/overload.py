@@ -1,4 +1,4 @@
-"""What does not change from call to call of an operator: read from its schema once, asked for at every call."""
+"""What all calls of an operator have in common, read from its schema once."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

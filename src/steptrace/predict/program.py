@@ -14,13 +14,13 @@ from steptrace.predict.places import running_line
 from steptrace.predict.recorder import Syncs
 
 _OURS = f"{Path(__file__).parent}/"
-#: What a CUDA build says of a machine without a GPU, and PyTorch of a program that does compile its attention.
+#: Warnings about a missing GPU, and about attention that is not compiled: neither holds for the program itself.
 _NOT_SO_ON_CUDA = re.compile(
     r"^CUDA initialization: |GetDeviceCount\(?\)? failed|Can't initialize NVML|^flex_attention called without"
 )
 #: The label of a step in a program that profiles itself: one of its own for each step, which says nothing of a place.
 _PROFILER_STEP = "ProfilerStep#"
-#: What of PyTorch is another one meanwhile, by owner and name.
+#: What replaces functions of PyTorch during a prediction, by owner and name.
 Replacements = dict[tuple[Any, str], Any]
 
 

@@ -1,4 +1,4 @@
-"""The library's way in: `with predict_syncs() as syncs: step()`.
+"""The entry point: `with predict_syncs() as syncs: step()`.
 
 It makes "cuda" name the virtual device while a prediction is active, and puts everything back afterwards.
 """

@@ -1,6 +1,7 @@
-"""Tensors of the virtual device: each wraps a CPU tensor with its values, or a meta tensor without. And their storages.
+"""Tensors and storages of the virtual device.
 
-By storages `torch.save` and `torch.load` tell what lay on a GPU, and put it there.
+A tensor wraps a CPU tensor that holds its values, or a meta tensor, which has none. A storage says that it is on a GPU:
+`torch.save` and `torch.load` ask storages, not tensors.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -278,11 +279,11 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
     def make_wrapper(*args: Any, **named: Any) -> Any:
         """A subclass around tensors, such as a nested tensor, on the device that C++ can find."""
 
-        def found_by_cpp(value: Any) -> Any:
+        def for_cpp(value: Any) -> Any:
             on_cuda = isinstance(value, torch.device) and value.type == "cuda"
             return backend.device(index_of(value)) if on_cuda else value
 
-        return _MAKE_WRAPPER(*map(found_by_cpp, args), **{name: found_by_cpp(value) for name, value in named.items()})
+        return _MAKE_WRAPPER(*map(for_cpp, args), **{name: for_cpp(value) for name, value in named.items()})
 
     def moved(self: Any, *, device: Any, non_blocking: bool = False) -> Any:
         """Copy a storage to another device, as `torch.load` does with each that it has read."""

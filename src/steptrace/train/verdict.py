@@ -24,9 +24,9 @@ class Case:
     errors: Mapping[str, float]
     tolerance: Mapping[str, float]
 
-    def excess(self, held: str) -> float:
+    def excess(self, quantity: str) -> float:
         """The error as a multiple of its tolerance; infinite for NaN."""
-        error, allowed = self.errors[held], self.tolerance.get(held)
+        error, allowed = self.errors[quantity], self.tolerance.get(quantity)
         if allowed is None:
             return 0.0
         if math.isnan(error):
@@ -40,15 +40,19 @@ def verdict_on(cases: Sequence[Case]) -> dict[str, Any]:
     The figures of `loss`, `gradient` and so on are each those of the case with the largest error relative to its
     tolerance. `max_rel_err` is the larger one of these two; non-finite figures are null.
     """
-    every = dict.fromkeys(held for case in cases for held in case.errors)
-    worst = {held: max((c for c in cases if held in c.errors), key=lambda case: case.excess(held)) for held in every}
-    errors = {held: case.errors[held] for held, case in worst.items()}
+    worst: dict[str, Case] = {}
+    for case in cases:
+        for quantity in case.errors:
+            if quantity not in worst or case.excess(quantity) > worst[quantity].excess(quantity):
+                worst[quantity] = case
+    errors = {quantity: case.errors[quantity] for quantity, case in worst.items()}
+    tolerances = {quantity: case.tolerance.get(quantity) for quantity, case in worst.items()}
     return {
-        "status": "same" if all(case.excess(held) <= 1 for held, case in worst.items()) else "differs",
+        "status": "same" if all(case.excess(quantity) <= 1 for quantity, case in worst.items()) else "differs",
         **_relative_errors(errors),
         # NaN counts as larger than any number.
         "max_rel_err": _finite(max(errors["loss"], errors["gradient"], key=lambda e: math.inf if math.isnan(e) else e)),
-        "tolerance": {held: case.tolerance[held] for held, case in worst.items() if held in case.tolerance},
+        "tolerance": {quantity: allowed for quantity, allowed in tolerances.items() if allowed is not None},
         "cases": [
             {
                 "name": case.name,
@@ -56,7 +60,7 @@ def verdict_on(cases: Sequence[Case]) -> dict[str, Any]:
                 "reference_loss": _finite(case.reference_loss),
                 **_relative_errors(case.errors),
                 "tolerance": dict(case.tolerance),
-                "holds": all(case.excess(held) <= 1 for held in case.errors),
+                "holds": all(case.excess(quantity) <= 1 for quantity in case.errors),
             }
             for case in cases
         ],
@@ -64,7 +68,7 @@ def verdict_on(cases: Sequence[Case]) -> dict[str, Any]:
 
 
 def _relative_errors(errors: Mapping[str, float]) -> dict[str, float | None]:
-    return {f"{held}_rel_err": _finite(error) for held, error in errors.items()}
+    return {f"{quantity}_rel_err": _finite(error) for quantity, error in errors.items()}
 
 
 def _finite(value: float) -> float | None:

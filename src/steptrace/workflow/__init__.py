@@ -1,1 +1,1 @@
-"""What the workflow's rules and scripts ask, and what is done before its first job and after its last."""
+"""What the workflow's rules and scripts ask, and what is done before the first job."""

@@ -162,7 +162,7 @@ def key_of_try(folder: Path, key: str, result: str = STATUS_FILE, of_all: Path |
         of_all: what Snakemake knows of, if not the status: there after the tries of all variants.
     """
     if not (folder / STATUS_FILE).exists():
-        return key if of_all is None or not of_all.exists() else f"{key}{_AFTER}it was removed"
+        return key if of_all is None or not of_all.exists() else f"{key}{_AFTER}no try"
     try:
         status = read_status(folder)
     except SteptraceError:  # of another version, or damaged

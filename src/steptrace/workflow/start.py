@@ -1,4 +1,4 @@
-"""What is done besides the jobs: the plan while the Snakefile is read, and the lock before them."""
+"""What is done before the first job: the plan is made while the Snakefile is read; then the lock is taken."""
 
 import atexit
 import os
