@@ -150,6 +150,22 @@ def test_a_step_that_the_optimizer_has_ended_before_the_program_says_so_is_one_s
     assert [len(s.losses) for s in program.steps] == [1, 1, 1]
 
 
+def test_optimizers_are_counted_where_the_program_says_its_steps_too() -> None:
+    program, critic, generator = Program(), Optimizer(), Optimizer()
+    for number in range(4):
+        program.backward()
+        program.update(critic)
+        if number:
+            program.update(generator)
+        program.finder.step_marked()
+    program.backward()
+    program.finder.optimizer_stepped(critic, skipped=True)
+    program.finder.step_marked()
+    assert [count for _, count in program.finder.optimizers] == [5, 3]
+    assert program.finder.live_optimizers == [critic, generator]
+    assert [step.skipped for step in program.steps] == [False] * 4 + [True]
+
+
 def test_a_program_that_makes_a_new_optimizer_each_step_is_no_endless_beginning() -> None:
     program, optimizers = Program(), [Optimizer() for _ in range(50)]
     for optimizer in optimizers:

@@ -144,7 +144,7 @@ class StepFinder:
     def optimizer_stepped(self, optimizer: Any, *, skipped: bool = False) -> None:
         """An optimizer has taken a step, or its gradient scaler has skipped it."""
         self.optimizer_calls += 1
-        if self._explicit or self._optimizer_depth:
+        if self._optimizer_depth:
             return
         if self._backward_depth:
             self._pending = optimizer
@@ -160,6 +160,8 @@ class StepFinder:
         seen.steps += 1
         if skipped:
             self._step.skipped = True
+        if self._explicit:  # the program says itself where a step ends
+            return
         if not self._settled and (self._leader is not seen or len(self._seen) > 1):
             leader = self._rarest()
             if leader is not self._leader:
