@@ -1,8 +1,7 @@
 """Predictions of resolved configs, each in a process of its own (`steptrace.predict.main`).
 
-The configs of a study of commands are those of `steptrace.launch.main`, which starts the program.
-
-Its virtual device asks for that, and this process does not import torch.
+The configs of a study of commands are those of `steptrace.launch.main`, which starts the program. This process does
+not import torch, and the virtual device cannot be unregistered from one that does.
 """
 
 import os
@@ -42,10 +41,10 @@ def follow(kind: str, programs: Mapping[str, str], scratch: Path, options: Seque
     """Follow one program or several, each in a process of its own.
 
     Args:
-        kind: what the programs are: `config` for files of resolved configs, `command` for those of a study of commands,
-        programs: by name.
-        scratch: a folder for what is left meanwhile.
-        options: more of the arguments of `steptrace.predict.main`.
+        kind: `config` for a study of our own trainings, `command` for a study of commands.
+        programs: the file of each one's resolved config, by name.
+        scratch: a folder for predictions and logs.
+        options: further arguments of `steptrace.predict.main`.
     """
     at_once = min(len(programs), os.cpu_count() or 1, _AT_ONCE)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // at_once)))
