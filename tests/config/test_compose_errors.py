@@ -64,6 +64,7 @@ def test_one_wrong_override(composed, override, parts):
 
 def test_no_name_is_suggested_that_is_not_near(composed):
     assert "did you mean" not in error_of(composed, "model.widht=3")
+    assert "did you mean" not in error_of(composed, "optimizer.lrr=0.1")
 
 
 def test_a_target_must_begin_with_a_whole_name(composed):

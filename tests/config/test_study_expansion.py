@@ -149,6 +149,7 @@ def test_very_long_names_are_shortened_and_stay_distinct():
         (("  plain: [loss", "  plain: [los"), ["tiny.yaml, variant 'plain'", "next: did you mean 'loss'?"]),
         (("loss=masked_reference", "loss=masked_referense"), ["tiny.yaml, reference", "\tmasked_reference\n"]),
         (("title: Tiny", "title: [Tiny"), ["is not valid YAML"]),
+        (("[loss=where]", "['python_path=[mien]']"), ["variant 'other': python_path: there is no folder 'mien'"]),
         (
             ("[loss=where]", "[python_path=[plugins]]"),
             ["line 8: is not", "next: quote a text, such as an override, that contains ["],

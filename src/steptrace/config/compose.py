@@ -52,15 +52,16 @@ def compose(folders: Sequence[Path], overrides: Sequence[str], *, where: str) ->
         raise not_yaml(error, f"{where}, {mark.name if mark else 'a group'}") from error
     except (HydraException, OmegaConfBaseException, ValueError) as error:  # ValueError: `loss=4`
         match = _UNKNOWN.search(str(error))
-        next_step = meant(match["name"], _names(folders)) if match else None
+        next_step = _near(match["name"], folders) if match else None
         raise ConfigError(str(error).strip(), where=where, next_step=next_step) from error
     return dict(msgspec.to_builtins(convert(resolved, RootConfig, where=where)))
 
 
-def _names(folders: Sequence[Path]) -> set[str]:
-    """What an override may name: `loss`, `data.batch_size`, and what Hydra makes of `loss=where`: `loss/where`."""
+def _near(name: str, folders: Sequence[Path]) -> str | None:
+    """The key that an override may mean (`loss`, `data.batch_size`), or the option: of `loss=where` `loss/where`."""
     files = [path.relative_to(folder).with_suffix("") for folder in folders for path in folder.glob("*/*.yaml")]
-    return {*_dotted(defaults()), *(file.as_posix() for file in files)}
+    options = {*_dotted(defaults()), *(file.as_posix() for file in files)}
+    return meant(name, (option for option in options if option.count(".") == name.count(".")))
 
 
 def _dotted(keys: Mapping[str, Any], section: str = "") -> Iterator[str]:

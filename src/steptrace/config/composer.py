@@ -20,6 +20,7 @@ from steptrace.config.programs import ProgramVariant, compose_program, filled
 from steptrace.config.settings import Project
 from steptrace.config.study_file import Entry, StudyFile
 from steptrace.config.targets import check_allowed
+from steptrace.errors import ConfigError
 
 #: An environment variable in an interpolation, `${oc.env:NAME}` or `${oc.env:NAME,default}`.
 _VARIABLE: Final = re.compile(rb"\$\{\s*oc\.env:\s*(\w+)")
@@ -108,4 +109,8 @@ class Composer:
         made_of = self._yaml + "\n".join([scale, *overrides]).encode()
         result = msgspec.convert(self.cache.get(made_of, composed), Composed)
         check_allowed(result.config, allow=self.allow, where=where)
+        for folder in result.config["python_path"]:
+            if not (self.project.workdir / folder).is_dir():
+                expected = f"a folder in {self.project.workdir.absolute()}"
+                raise ConfigError(f"python_path: there is no folder '{folder}'", where=where, expected=expected)
         return result
