@@ -9,6 +9,7 @@ import pytest
 from builders import TraceBuilder, training_step
 from recorded import TRACES, needs_traces
 from steptrace.analysis.build import MOST_LABELS
+from steptrace.analysis.program import MOST_LINES
 from steptrace.cli import main
 from steptrace.diff import diff, read_sides
 from steptrace.documents.base import read
@@ -116,6 +117,21 @@ def test_labels_are_compared_on_a_cpu_too(compared: Compared) -> None:
     assert (row.name, row.in_a, row.in_b) == ("loss", True, True)
     assert row.figures["host_ns"] == Pair(a=100_000, b=200_000)
     assert "100 µs → 200 µs (2.00×)" in page_html(document)
+
+
+def test_a_line_is_compared_however_many_take_longer(compared: Compared) -> None:
+    """summary.json lists `MOST_LINES` alone: a line that drops behind them is still on both sides."""
+    sides = TraceBuilder(), TraceBuilder()
+    for builder, length in zip(sides, (9_000, 1_000), strict=True):
+        builder.step(0, 0, 900_000)
+        for number in range(MOST_LINES + 1):
+            ts = 20_000 * number
+            builder.frame(f"model_{number}.py({number + 1}): part_{number}", ts, 10_000)
+            builder.op("aten::mm", ts + 1_000, 5_000)
+            builder.kernel(ts + 2_000, ts + 8_000, 5_000 if number else length)
+    (row,) = compared(*sides).lines
+    assert (row.place, row.in_a, row.in_b) == ("model_0.py: part_0", True, True)
+    assert row.figures["device_ns"] == Pair(a=9_000, b=1_000)
 
 
 def test_lines_of_traces_without_python_frames_are_not_measured(compared: Compared) -> None:

@@ -21,13 +21,18 @@ def program(trace: Trace) -> Program:
     """GPU time by source line (None without a GPU), and the functions with the most host time."""
     by_line = None
     if trace.devices:
-        by_line = rows(device_time_by(trace, _LINE).dropna(subset="file").head(MOST_LINES), LineTime)
+        by_line = rows(line_times(trace).head(MOST_LINES), LineTime)
     of_functions = function_times(trace)
     return Program(
         by_line=by_line,
         functions=rows(of_functions.head(MOST_FUNCTIONS), FunctionTime),
         stacks=len(of_functions) > 0,
     )
+
+
+def line_times(trace: Trace) -> pd.DataFrame:
+    """GPU time by source line, the most first; work without a line is left out."""
+    return device_time_by(trace, _LINE).dropna(subset="file")
 
 
 @once

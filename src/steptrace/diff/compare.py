@@ -12,6 +12,7 @@ from steptrace.analysis import load_trace, summarize_trace
 from steptrace.analysis.common.labels import label_times
 from steptrace.analysis.common.rows import rows
 from steptrace.analysis.overview import top_operators
+from steptrace.analysis.program import line_times
 from steptrace.analysis.tables import OF_SUBJECTS
 from steptrace.diff.names import KERNEL_LEVELS, OPERATOR_LEVELS, Level, pair
 from steptrace.documents.diff import Diff, DiffSide, Pair, RowChange
@@ -19,6 +20,7 @@ from steptrace.documents.join import Change, join
 from steptrace.documents.join import Side as Rows
 from steptrace.documents.labels import Label
 from steptrace.documents.overview import TopOperator, part_name
+from steptrace.documents.program import LineTime
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import TraceSummary
 from steptrace.limits import NOISE_FLOOR, PROFILER_OVERHEAD
@@ -65,9 +67,12 @@ def read_sides(a: Sequence[str | Path], b: Sequence[str | Path]) -> tuple[Side, 
 
 
 def _read(path: Path) -> tuple[TraceSummary, tuple[TopOperator, ...]]:
-    """Its summary, with all of its labels, and its operators."""
+    """Its summary, with all of its labels and lines, and its operators."""
     trace = load_trace(path)
     summary = replace(summarize_trace(trace), labels=rows(label_times(trace), Label))
+    if summary.program.by_line is not None:
+        program = replace(summary.program, by_line=rows(line_times(trace), LineTime))
+        summary = replace(summary, program=program)
     return summary, rows(top_operators(trace), TopOperator)
 
 
