@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 
 from steptrace import format as fmt
-from steptrace.report.draw.svg import InlineSvg, element, image, text, title
+from steptrace.report.draw.svg import InlineSvg, element, image, text
 
 #: Natural width of a chart in CSS pixels: legible at 400 px, and two fit beside each other on a laptop.
 WIDTH = 440.0
@@ -26,21 +26,20 @@ class Drawing:
         self.height = height
         self._parts: list[str] = []
 
-    def rect(self, corner: Point, size: Point, colour: str, *, opacity: float = 1.0, tip: str = "") -> None:
-        """A box with its upper left corner at a place, and a tooltip if `tip` says something."""
+    def rect(self, corner: Point, size: Point, colour: str) -> None:
+        """A box with its upper left corner at a place."""
         (x, y), (width, height) = corner, size
         place = f'x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(height)}"'
-        self._add("rect", f'{place} fill="{_colour(colour)}"{_opacity(opacity)}', tip)
+        self._add("rect", f'{place} fill="{_colour(colour)}"')
 
-    def line(self, start: Point, end: Point, colour: str = "rule", *, width: float = 1.0, dash: str = "") -> None:
+    def line(self, start: Point, end: Point, colour: str = "rule", *, dash: str = "") -> None:
         """A straight line; `dash` as SVG's stroke-dasharray has it."""
         ends = f'x1="{_n(start[0])}" y1="{_n(start[1])}" x2="{_n(end[0])}" y2="{_n(end[1])}"'
-        look = f'stroke="{_colour(colour)}"' + (f' stroke-width="{_n(width)}"' if width != 1 else "")
-        self._add("line", f"{ends} {look}" + (f' stroke-dasharray="{dash}"' if dash else ""))
+        self._add("line", f'{ends} stroke="{_colour(colour)}"' + (f' stroke-dasharray="{dash}"' if dash else ""))
 
-    def dot(self, centre: Point, colour: str, *, radius: float = 3.5, tip: str = "") -> None:
+    def dot(self, centre: Point, colour: str) -> None:
         """A filled circle."""
-        self._add("circle", f'cx="{_n(centre[0])}" cy="{_n(centre[1])}" r="{_n(radius)}" fill="{_colour(colour)}"', tip)
+        self._add("circle", f'cx="{_n(centre[0])}" cy="{_n(centre[1])}" r="3.5" fill="{_colour(colour)}"')
 
     def area(self, points: Sequence[Point], floor: float, colour: str, *, opacity: float = 1.0) -> None:
         """The area between `floor` and steps that each hold their value until the next point."""
@@ -69,8 +68,8 @@ class Drawing:
         """The drawing, with what it shows in words."""
         return image("chart drawn", f'viewBox="0 0 {_n(WIDTH)} {_n(self.height)}"', "".join(self._parts), alt)
 
-    def _add(self, name: str, attributes: str, tip: str = "") -> None:
-        self._parts.append(element(name, attributes, title(tip) if tip else ""))
+    def _add(self, name: str, attributes: str) -> None:
+        self._parts.append(element(name, attributes))
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:
