@@ -10,8 +10,8 @@ from documents import fill
 from steptrace.compare.gates import outcomes, over_budget
 from steptrace.compare.judge import judge
 from steptrace.documents.base import write
-from steptrace.documents.comparison import Comparison, GateOutcome
-from steptrace.documents.figures import check_key
+from steptrace.documents.comparison import Comparison, GateOutcome, VariantResult
+from steptrace.documents.figures import check_key, value_at
 from steptrace.documents.syncs import PredictedSite
 from steptrace.errors import ConfigError
 
@@ -207,10 +207,29 @@ def test_baseline_of_another_version_is_compared() -> None:
         "syncs.per_step",
         "gpu_busy_pct",
         "trace.labels.calc loss.host_ns",
+        "trace.queues.7.empty_ns",
+        "trace.copies.Memcpy HtoD (Pinned -> Device).ns",
+        "trace.collectives.by_name.all_reduce, default_pg.sum_ns",
     ],
 )
 def test_keys_of_figures_are_accepted(key: str) -> None:
     check_key(key)
+
+
+def test_a_row_is_named_by_its_keys_without_the_gpu_s_number() -> None:
+    queue = {"activities": 4, "unlinked": 0, "span_ns": 9, "max": 1, "full_ns": 0}
+    queues = [{**queue, "device": 3, "stream": stream, "empty_ns": 10 * stream} for stream in (7, 9)]
+    names = [{"collective": "all_reduce", "group": group, "sum_ns": ns} for group, ns in (("pg", 5), (None, 6))]
+    variant = fill(VariantResult, {"trace": {"queues": queues, "collectives": {"by_name": names}}})
+    assert value_at(variant, "trace.queues.7.empty_ns") == 70
+    assert value_at(variant, "trace.queues.8.empty_ns") is None
+    assert value_at(variant, "trace.collectives.by_name.all_reduce, pg.sum_ns") == 5
+    assert value_at(variant, "trace.collectives.by_name.all_reduce.sum_ns") == 6
+    other = {"device": 4, "stream": 7, "empty_ns": 1}
+    variant = fill(VariantResult, {"trace": {"queues": [*queues, {**queue, **other}]}})
+    with pytest.raises(ConfigError, match="'7' is the name of 2 rows"):
+        value_at(variant, "trace.queues.7.empty_ns")
+    assert value_at(variant, "trace.queues.9.empty_ns") == 90
 
 
 @pytest.mark.parametrize(

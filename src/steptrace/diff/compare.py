@@ -15,6 +15,7 @@ from steptrace.analysis.overview import top_operators
 from steptrace.analysis.program import line_times
 from steptrace.analysis.tables import OF_SUBJECTS
 from steptrace.diff.names import KERNEL_LEVELS, OPERATOR_LEVELS, Level, pair
+from steptrace.documents.column import name_of
 from steptrace.documents.diff import Diff, DiffSide, Pair, RowChange
 from steptrace.documents.join import Change, join
 from steptrace.documents.join import Side as Rows
@@ -132,7 +133,7 @@ def _changes(a: Rows[Any], b: Rows[Any], levels: Sequence[Level] = ()) -> tuple[
 
 def _by_keys(a: Rows[Any], b: Rows[Any]) -> tuple[RowChange, ...]:
     """The rows of any table that differ, named by their keys."""
-    return tuple(_row(change, ", ".join(map(str, change.key))) for change in _differing(a, b))
+    return tuple(_row(change, name_of(change.row)) for change in _differing(a, b))
 
 
 def _differing(a: Rows[Any], b: Rows[Any]) -> Iterator[Change[Any]]:
@@ -140,12 +141,12 @@ def _differing(a: Rows[Any], b: Rows[Any]) -> Iterator[Change[Any]]:
 
 
 def _name(change: Change[Any]) -> str:
-    names = (getattr(change.b or change.a, key, None) for key in ("name", "op", "function", "kind"))
+    names = (getattr(change.row, key, None) for key in ("name", "op", "function", "kind"))
     return next((str(name) for name in names if name), "")
 
 
 def _row(change: Change[Any], name: str, renamed: Mapping[str, tuple[str, ...]] | None = None) -> RowChange:
-    row = change.b or change.a
+    row = change.row
     file, function = getattr(row, "file", None), getattr(row, "function", None)
     return RowChange(
         name=name,

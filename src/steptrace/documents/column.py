@@ -115,6 +115,11 @@ def by_key(rows: Sequence[_Row]) -> dict[Key, _Row]:
     return {tuple(column.of(row) for column in keys_of(type(row))): row for row in rows}
 
 
+def name_of(row: Document) -> str:
+    """What tells a row from others of its kind, beyond its trace too: its keys that are not local, nulls left out."""
+    return ", ".join(str(value) for key in keys_of(type(row)) if not key.local and (value := key.of(row)) is not None)
+
+
 def over_runs(runs: Sequence[_Row]) -> _Row:
     """One document for those of several runs, such as a variant's `TraceSummary`: each field as its column says.
 

@@ -1,8 +1,10 @@
 """The figures of a variant by name, which gates hold against limits.
 
-A name is a path: of an object the field, of rows the key that tells one from another (`trace.labels.loss`).
+A name is a path: of an object the field, of rows the keys that tell one from another (`trace.labels.loss`,
+`trace.queues.7`; of several keys `trace.collectives.by_name.all_reduce, default_pg`).
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -10,7 +12,7 @@ import msgspec
 from msgspec import inspect
 
 from steptrace.documents.base import Document
-from steptrace.documents.column import by_key, keys_of
+from steptrace.documents.column import keys_of, name_of
 from steptrace.documents.comparison import VariantResult
 from steptrace.errors import ConfigError
 from steptrace.names import meant, near
@@ -40,7 +42,7 @@ def _misfit(kind: inspect.Type, key: str) -> str | None:
     row = _bare(kind.item_type) if isinstance(kind, inspect.VarTupleType) else kind
     if isinstance(kind, inspect.DictType):  # the program gives the names
         return None
-    if not isinstance(row, inspect.StructType) or (row is not kind and len(keys_of(row.cls)) != 1):
+    if not isinstance(row, inspect.StructType) or (row is not kind and all(key.local for key in keys_of(row.cls))):
         return f"leave out '.{key}'" if key else None
     fields = {field.encode_name: field.type for field in row.fields}
     if row is not kind:  # the program gives the row's key, which may hold dots
@@ -62,12 +64,16 @@ def value_at(node: Any, key: str) -> Any:
     """The value at a dotted key, as JSON has it; None where a group or a row was not measured.
 
     Raises:
-        ConfigError: an object has no such field.
+        ConfigError: an object has no such field, or several rows have the same name.
     """
     if isinstance(node, Document):
         names = dict(zip(node.__struct_encode_fields__, msgspec.structs.astuple(node), strict=True))
     elif isinstance(node, tuple):
-        names = {str(key): row for (key, *_), row in by_key(node).items()}
+        rows = [(name_of(row), row) for row in node if isinstance(row, Document)]
+        names = dict(rows)
+        for name, count in Counter(name for name, _ in rows).items():
+            if count > 1 and key.startswith(f"{name}."):
+                raise ConfigError(f"'{name}' is the name of {count} rows", expected="rows of one GPU")
     elif isinstance(node, Mapping):
         names = dict(node)
     else:

@@ -38,6 +38,13 @@ class Change(Generic[_Row]):
     figures: Mapping[str, tuple[float, float]]
 
     @property
+    def row(self) -> _Row:
+        """B's row, or A's where B has none."""
+        row = self.b or self.a
+        assert row is not None
+        return row
+
+    @property
     def differs(self) -> bool:
         """Whether any figure does, by more than noise."""
         return any(abs(b - a) > NOISE_FLOOR * max(abs(a), abs(b)) for a, b in self.figures.values())
