@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from builders import TraceBuilder
 from documents import fill
@@ -12,6 +13,7 @@ from report.test_report_estimate import an_estimate
 from steptrace.analysis import summarize
 from steptrace.documents.column import columns_of, subjects_of
 from steptrace.documents.estimate import Estimate
+from steptrace.documents.kernels import Sequence, SequenceEntry
 from steptrace.documents.program import LineTime
 from steptrace.documents.quality import QualityCheck
 from steptrace.documents.summary import Summary, TraceSummary
@@ -440,7 +442,7 @@ def test_a_real_trace_makes_a_page(tmp_path: Path) -> None:
     assert build(summary)[0].has_gpu
     trace_page.write(summary, tmp_path / "report.html")
     assert (tmp_path / "report.html").stat().st_size < 1_000_000
-    assert "ncclKernel_AllReduce" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "ncclKernel_AllReduce" in (tmp_path / "report.html").read_text(encoding="utf-8").replace("<wbr>", "")
 
 
 def test_a_column_without_any_value_is_left_out(tmp_path: Path) -> None:
@@ -527,3 +529,12 @@ def test_time_of_communication_that_was_not_measured_is_not_in_the_sentence_on_i
     reduced = {"source": "gpu", "count": 2, "bytes": 8192, "measured_ns": 6_000_000, "exposed_ns": exposed_ns}
     raw = trace(collectives={"count": 2, "by_name": [by_name]}, all_reduce={**reduced, "overlap": None})
     assert words in text_of(written(tmp_path, raw))
+
+
+def test_names_in_a_list_break_on_a_phone() -> None:
+    column = next(column for column in columns_of(Sequence) if column.name == "kernels")
+    entries = tuple(SequenceEntry(name=f"fused_{number}_of_all_elementwise_kernels", times=1) for number in range(9))
+    row = fill(Sequence, {"kind": "op", "name": "aten::mm", "kernels": []})
+    text = cell(replace(row, kernels=entries), column)["text"]
+    assert text.count("fused_<wbr>") == 8
+    assert text.endswith(", …")

@@ -26,13 +26,11 @@ class Change(Generic[_Row]):
     """The rows of both sides that have the same keys.
 
     Attributes:
-        key: values of the keys that are not local.
         a, b: a row of each side, None if it has none; of rows that differ in a local key alone the first.
         figures: by column name its value per step in A and in B, 0 where the side has no row. A column that some row
             has null in is left out.
     """
 
-    key: Key
     a: _Row | None
     b: _Row | None
     figures: Mapping[str, tuple[float, float]]
@@ -100,8 +98,7 @@ def _change(pair: Pair[tuple[Key, list[_Row]]], steps: tuple[int, int], totals: 
         values = [[column.of(row) for row in rows] for rows in sides]
         if not any(value is None for side in values for value in side):
             figures[column.name] = (sum(values[0]) / steps[0], sum(values[1]) / steps[1])
-    key = next(side[0] for side in pair if side is not None)
-    return Change(key, rows_a[0] if rows_a else None, rows_b[0] if rows_b else None, figures)
+    return Change(rows_a[0] if rows_a else None, rows_b[0] if rows_b else None, figures)
 
 
 def _difference(pair: tuple[float, float]) -> float:

@@ -236,7 +236,7 @@ def _text(row: Document, column: Column, value: object) -> str | Markup:
     if isinstance(value, int | float):
         return fmt.with_unit(value, column.unit)
     if isinstance(value, tuple):
-        return ", ".join(map(str, value[:_MOST_ITEMS])) + (", …" if len(value) > _MOST_ITEMS else "")
+        return breakable(", ".join(map(str, value[:_MOST_ITEMS])) + (", …" if len(value) > _MOST_ITEMS else ""))
     name, most = str(value), _LONGEST_KEY if column.is_key else _LONGEST
     if len(name) <= most:
         return breakable(name)
