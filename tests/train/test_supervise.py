@@ -85,6 +85,23 @@ def test_the_status_of_runs_that_failed_were_killed_or_left_no_result(out, code,
     assert (status.status, status.exit_code, status.signal, status.error) == expected
 
 
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        ("os.kill(os.getpid(), 9)", "rank 1 ended with SIGKILL (out of host memory?)"),
+        ("os._exit(3)", "rank 1 ended with exit code 3"),
+        ("sys.exit('error: no such file')", "no such file"),
+    ],
+)
+def test_the_error_of_ranks_is_that_of_the_first_to_end(out, tmp_path, end, expected):
+    program = tmp_path / "train.py"
+    program.write_text(f"import os, sys, time\nif os.environ['RANK'] == '1':\n    {end}\ntime.sleep(60)\n")
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"]
+    subprocess.run([*MODULE, "--out", str(out), "--", sys.executable, *torchrun, str(program)], check=True, timeout=120)
+    status = read_status(out)
+    assert (status.status, status.error) == ("failed", expected)
+
+
 def test_a_command_that_does_not_exist(out):
     subprocess.run([*MODULE, "--out", str(out), "--", "/no/such/program"], check=True)
     status = read_status(out)

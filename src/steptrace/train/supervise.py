@@ -40,6 +40,8 @@ _LONGEST: Final = 500
 _EXCEPTION: Final = re.compile(
     r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Timeout|Missing)\b(: .*)?\Z|error: |\S+:\d+:\d+: (fatal )?error: "
 )
+#: torchrun's report of the rank that failed first: one that was killed leaves no error in its file.
+_FIRST_RANK: Final = re.compile(r"Root Cause .*?rank +: (\d+).*?exitcode +: (-?\d+)", re.DOTALL)
 #: Signals of a program's own crash; others come from outside.
 _CRASHES: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
@@ -174,8 +176,11 @@ class _Run:
             return str(message if isinstance(message, str) else message["message"]).strip().splitlines()[0]
         if code is not None and code < 0:
             return f"ended with {in_words(code)}"
-        last = next((line for line in reversed(lines) if _EXCEPTION.match(line)), lines[-1] if lines else None)
-        return (last or f"exit code {code}").removeprefix("error: ")
+        exception = next((line for line in reversed(lines) if _EXCEPTION.match(line)), None)
+        rank = _FIRST_RANK.search("\n".join(lines))
+        if rank is not None and (exception is None or int(rank[2]) < 0):  # else another rank's error would be named
+            return f"rank {rank[1]} ended with {in_words(int(rank[2]))}"
+        return (exception or (lines[-1] if lines else f"exit code {code}")).removeprefix("error: ")
 
 
 def _tail(path: Path) -> list[str]:
