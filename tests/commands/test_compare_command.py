@@ -163,6 +163,7 @@ def test_text_markdown_json_and_page_say_the_same(
     assert "| v | 10.0 ms | 5.00 ms | 2.00× |" in markdown
     assert "| v | syncs per step, predicted | 0 | not measured |" in markdown
     page = (out / "compare.html").read_text()
+    assert "<dt>Before / now</dt>" in page  # the heading of a column is the term that is explained
     for words in ("Step times", "syncs per step, predicted", "5.00 ms", "faster"):
         assert words in page
 

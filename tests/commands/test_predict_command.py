@@ -404,3 +404,9 @@ def test_an_estimate_of_several_ranks_is_of_one() -> None:
     estimate = estimate_step(FollowedStep([]), gpu_named("H100"))
     assert "    rank 0 of 2; collectives are not estimated" in table([estimate], ranks=2)
     assert not [line for line in table([estimate]) if "ranks" in line]
+
+
+def test_a_large_count_of_operators_has_no_exponent() -> None:
+    prediction = {"total": 0, "sites": (), "unknown": (), "operators": 1_332_060.0}
+    lines = text_of("train.py", {**prediction, "operators_per_section": {"forward": 1429.0}})
+    assert lines[-1] == "  operators per step: 1,332,060, of these 1,429 in forward"

@@ -198,6 +198,8 @@ def test_the_advice_on_communication_follows_its_cause(step: Step, advice: str, 
     (finding,) = find_in_trace(entry_of(made(step, faulty=True, **GPU), tmp_path))
     assert finding.rule == "exposed_communication"
     assert finding.advice.startswith(advice)
+    count = "8 all-reduces" if step is communicates_in_bits else "1 all-reduce"
+    assert any(text.startswith(f"{count} per step, ") for text in finding.evidence)
 
 
 def test_products_beside_the_tensor_cores_are_a_warning(tmp_path: Path) -> None:
