@@ -30,6 +30,14 @@ def test_functions_and_modules_have_all_that_they_call_pytorchs_own_frames_aside
     }
 
 
+def test_frames_around_a_study_s_loop_started_it_and_are_left_out() -> None:
+    builder = _two_layers()
+    before = times(builder.trace())
+    builder.frame("psutil/__init__.py(1432): __init__", 0, 90_000)
+    builder.frame("steptrace/train/loop.py(49): train_step", 1_000, 80_000)
+    assert times(builder.trace()) == before
+
+
 def test_a_call_within_another_of_the_same_function_counts_once() -> None:
     builder = TraceBuilder()
     for ts, dur in ((0, 9_000), (1_000, 7_000), (2_000, 500), (20_000, 3_000)):

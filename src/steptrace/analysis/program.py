@@ -7,8 +7,9 @@ from steptrace.analysis.common.call_tree import call_tree, device_time_by, insid
 from steptrace.analysis.common.rows import rows
 from steptrace.documents.program import FunctionTime, LineTime, Program
 from steptrace.documents.table import frame_of
-from steptrace.trace.columns import map_names
-from steptrace.trace.frames import USER, frame_role, parse_frame
+from steptrace.intervals import Ints
+from steptrace.trace.columns import Mask, map_names
+from steptrace.trace.frames import USER, frame_role, is_own_loop, parse_frame
 from steptrace.trace.model import Trace, on_training, once
 
 #: How many source lines, and how many functions, summary.json holds.
@@ -39,12 +40,13 @@ def line_times(trace: Trace) -> pd.DataFrame:
 def function_times(trace: Trace) -> pd.DataFrame:
     """The program's functions and modules (table `function_times`), the most host time first.
 
-    Frames of PyTorch, steptrace, the standard library and built-ins are left out, except modules. A call within another
-    of the same function is part of that.
+    Frames of PyTorch, steptrace, the standard library and built-ins are left out, except modules, and so are those
+    around steptrace's own loop, which started it. A call within another of the same function is part of that.
     """
     tree = call_tree(trace)
     shown = map_names(tree["name"], lambda name: name.startswith("nn.Module") or frame_role(name) == USER)
     shown &= (tree["kind"] == "frame").to_numpy() & on_training(trace, tree)
+    shown &= ~_around(map_names(tree["name"], is_own_loop), tree["size"].to_numpy())
     key = np.where(shown, tree["name"].cat.codes.to_numpy().astype(np.int32) + 1, 0)
     calls = tree[shown & ~inside_same(key, tree["size"].to_numpy())]
     groups = calls.groupby(calls["name"].astype(str), sort=True)
@@ -54,6 +56,13 @@ def function_times(trace: Trace) -> pd.DataFrame:
     table = table.sort_values("host_ns", ascending=False, kind="stable").reset_index(names="function")
     table["function"] = table["function"].map(_named)
     return frame_of(FunctionTime, table)
+
+
+def _around(inside: Mask, size: Ints) -> Mask:
+    """Which events of a tree have one of `inside` in their subtree, themselves left out."""
+    before = np.concatenate([[0], np.cumsum(inside)])
+    row = np.arange(len(size))
+    return np.asarray(before[row + size] > before[row + 1])
 
 
 def _named(frame: str) -> str:

@@ -19,6 +19,8 @@ _FRAME = re.compile(r"^(?P<file>[^<].*?)\((?P<line>\d{1,9})\): (?P<function>.+)\
 _TORCH = re.compile(r"^(?:.*/)?(?:torch|functorch|torchgen)/")
 #: steptrace's own code, but not its workloads, which are the code under study.
 _PIPELINE = re.compile(r"^(?:.*/(?:src|site-packages)/)?steptrace/(?!workloads/)")
+#: The loop of a study's own trainings.
+_LOOP: Final = re.compile(rf"{_PIPELINE.pattern}train/loop")
 #: The probe, whose frames are between the program and PyTorch.
 _PROBE = re.compile(r"^(?:.*/(?:src|site-packages)/)?steptrace/launch/")
 _STDLIB_FOLDER = re.compile(r"/lib/python3\.\d+/(?!site-packages/|dist-packages/)")
@@ -64,6 +66,11 @@ def frame_role(name: str) -> int:
     if _STDLIB_FOLDER.search(frame.file) or first in _STDLIB:
         return STDLIB
     return USER
+
+
+def is_own_loop(name: str) -> bool:
+    """Whether a frame is of the loop that trains a study's variants."""
+    return _LOOP.match(name) is not None
 
 
 def site_frames(trace: Trace, innermost: Ints) -> Ints:
