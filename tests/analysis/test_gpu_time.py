@@ -20,7 +20,7 @@ from steptrace.analysis.overview import (
     sm_weighted_pct,
     streams_per_step,
 )
-from steptrace.analysis.quality import quality_checks
+from steptrace.analysis.quality import quality, quality_checks
 from steptrace.analysis.queues import queues
 from steptrace.trace.names import kernel_kind
 
@@ -308,6 +308,24 @@ def test_utilisation_weighted_by_multiprocessors() -> None:
     assert busy_pct(trace) == 100 * (150 + 200) / 400
     builder.gpu("unknown", 350, 10, None)
     assert sm_weighted_pct(builder.trace()) is None
+
+
+@pytest.mark.parametrize(("outside", "warns"), [(1, False), (2, True)])
+def test_many_operators_outside_the_steps_are_a_warning(outside: int, *, warns: bool) -> None:
+    builder = TraceBuilder()
+    builder.step(0, 0, 1_000_000)
+    for number in range(100 - outside):
+        builder.op("aten::add", 1_000 * number, 500)
+    for number in range(outside):
+        builder.op("aten::add", 2_000_000 + 1_000 * number, 500)
+    result = quality(builder.trace())
+    row = next(one for one in result.checks if one.check == "operators within the steps")
+    assert (row.wrong, row.of, row.warns) == (outside, 100, warns)
+    warning = (
+        f"{outside} of 100 operators are called outside the steps; "
+        "operators, labels, functions and collectives per step include those outside"
+    )
+    assert (warning in result.warnings) == warns
 
 
 def test_steps_that_overlap_on_the_gpu_are_noted() -> None:

@@ -37,6 +37,7 @@ _REMEDIES = {
     "launches with their GPU work": "call torch.cuda.synchronize() before the profiler stops, or record fewer steps",
     "GPU work after its launch": "figures that depend on the order of host and GPU work are doubtful",
     "one activity of a stream at a time": "figures that depend on the order of GPU work are doubtful",
+    "operators within the steps": "operators, labels, functions and collectives per step include those outside",
     "steps with GPU work": "means per step include them; a step() call after the last step begins such a one",
 }
 
@@ -48,7 +49,7 @@ def quality_checks(trace: Trace) -> pd.DataFrame:
     if len(trace.kernels):
         checks += [_linked(trace), _lost(trace), _clocks(trace), _overlaps(trace), _devices(trace)]
     if len(trace.steps):
-        checks += [_numbering(trace), _follow(trace)]
+        checks += [_numbering(trace), _follow(trace), _operators_within(trace)]
         if len(trace.kernels):
             checks.append(_steps_with_work(trace))
     return frame_of(QualityCheck, [asdict(check) for check in checks])
@@ -165,6 +166,12 @@ def _follow(trace: Trace) -> QualityCheck:
         f"twice; the rate is the window over their number, {fmt.duration(window / len(start))} a step"
     )
     return QualityCheck("steps one after the other", early, len(start), warns=False, says=says if early else "they do")
+
+
+def _operators_within(trace: Trace) -> QualityCheck:
+    outside, of = int(trace.ops["step"].isna().sum()), len(trace.ops)
+    says = f"{_part(outside, of)} operators are called outside the steps"
+    return QualityCheck("operators within the steps", outside, of, outside > LOST_SHARE * of, says)
 
 
 def _steps_with_work(trace: Trace) -> QualityCheck:
