@@ -180,3 +180,26 @@ def test_what_was_parsed_is_kept_for_another_call_and_another_folder(tmp_path, m
     monkeypatch.undo()
     (folder / "loss.py").write_text("SCALE = 2\n")  # as long as before
     assert Code(Cache(tmp_path / "plan.json")).digest(folders=[folder]) != first
+
+
+STUDY = "title: Tiny\nbaseline: plain\nreference: [loss=masked_reference]\nvariants:\n  plain: [loss=boolean_mask]\n"
+
+
+def test_an_edit_of_a_script_of_the_workflow_concerns_that_script_alone(copy, root, plan_of, monkeypatch):
+    scripts = Path(shutil.copytree(root / "workflow" / "scripts", copy / "workflow" / "scripts"))
+    files = {path.stem: path for path in scripts.glob("*.py")}
+
+    def digests(plan):
+        return {name: plan.script(name) for name in files}
+
+    plan = plan_of(STUDY)
+    before = digests(plan)
+    assert len(set(before.values())) == len(files) > 1
+    for path in files.values():
+        path.write_text(f"# a comment\n{path.read_text()}")
+    assert digests(plan_of(STUDY)) == before
+    files["verdict"].write_text(f"{files['verdict'].read_text()}\nmore = 1\n")
+    after = digests(plan_of(STUDY))
+    assert [name for name in files if after[name] != before[name]] == ["verdict"]
+    monkeypatch.setattr(Code, "digest", lambda *_, **__: pytest.fail("made again"))  # each study asks for it
+    assert digests(plan) == before

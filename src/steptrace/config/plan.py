@@ -90,8 +90,10 @@ class Plan:
 
     def script(self, name: str, *modules: str) -> str:
         """The digest of a script in workflow/scripts, with all that it imports from steptrace, and of more modules."""
-        path = self.project.root / "workflow" / "scripts" / f"{name}.py"
-        return self._code.digest(modules, scripts=[path])[:_SHORT]
+        if (name, *modules) not in self._keys:
+            path = self.project.root / "workflow" / "scripts" / f"{name}.py"
+            self._keys[name, *modules] = self._code.digest(modules, scripts=[path])[:_SHORT]
+        return self._keys[name, *modules]
 
     @cached_property
     def snapshots(self) -> dict[Path, str]:
