@@ -207,8 +207,10 @@ def test_nothing_saves_more_than_an_unprofiled_step_takes() -> None:
     site = {"file": "a.py", "line": 1, "count": 1, "blocked_ns": 9 * MS, "ceiling_ns": 9 * MS}
     overview = {"kind": "gpu", "steps": 1, "window_ns": 10 * MS, "parts_ns": {"compute": 10 * MS, "exposed_comm": 0}}
     entry = fill(TraceSummary, {"syncs": {"sites": [site]}, "overview": overview, "step_kinds": []})
-    assert [item.cost_ns_per_step for item in by_rule(entry, "sync_bound")] == [9 * MS]
-    assert [f.cost_ns_per_step for f in by_rule(replace(entry, unprofiled_step_ns=7 * MS), "sync_bound")] == [7 * MS]
+    (profiled,) = by_rule(entry, "sync_bound")
+    assert (profiled.cost_ns_per_step, profiled.cost_share) == (9 * MS, 0.9)
+    (bounded,) = by_rule(replace(entry, unprofiled_step_ns=7 * MS), "sync_bound")
+    assert (bounded.cost_ns_per_step, bounded.cost_share) == (7 * MS, 1.0)
 
 
 def test_a_trace_of_one_step_has_a_caution_and_no_finding(tmp_path: Path) -> None:

@@ -251,6 +251,12 @@ def test_a_straggler_is_a_finding_on_the_ranks_together(tmp_path: Path) -> None:
     (unpriced,) = find_in_ranks(replace(late, traces=traces))
     assert (unpriced.cost_ns_per_step, unpriced.severity) == (None, "info")
     assert "in a profile that takes 10.0 times as long as the step itself" in unpriced.claim
+    assert late.ranks is not None
+    assert late.ranks.straggler is not None
+    later = replace(late.ranks, straggler=replace(late.ranks.straggler, delay_ns=3 * 900 * US))
+    traces = tuple(replace(entry, unprofiled_step_ns=600 * US, step_kinds=()) for entry in late.traces)
+    (bounded,) = find_in_ranks(replace(late, ranks=later, traces=traces))
+    assert (bounded.cost_ns_per_step, bounded.cost_share) == (600 * US, 1.0)
     filled = with_trace_findings(late)
     assert filled.ranks is not None
     assert [item.rule for item in filled.ranks.findings] == ["straggler"]

@@ -114,6 +114,8 @@ def _straggler(summary: Summary) -> Iterator[Match]:
     if delay_ns < NOISE_FLOOR * step_ns:
         return
     stepped = all(window.steps for window in windows)
+    # Steps of two ranks can overlap by more than one step.
+    cost_ns, share = windows[0].bounded(min(delay_ns, step_ns), min(delay_ns / step_ns, 1.0))
     match = Match(
         severity="warning" if delay_ns >= MODERATE_SHARE * step_ns else "info",
         claim=f"the other ranks wait for rank {straggler.rank}: it comes last by {duration(delay_ns)} "
@@ -126,10 +128,10 @@ def _straggler(summary: Summary) -> Iterator[Match]:
                 if row.wait_ns and row.rank != straggler.rank
             ),
         ),
-        cost_ns_per_step=min(delay_ns, step_ns),  # steps of two ranks can overlap by more than one step
+        cost_ns_per_step=cost_ns,
         source=Source(rank=straggler.rank),
         advice=WORDS["straggler"]["advice"].replace("that rank's", f"rank {straggler.rank}'s"),
-        cost_share=min(delay_ns / step_ns, 1.0),
+        cost_share=share,
     )
     yield match if stepped else replace(match, cost_ns_per_step=None)
 

@@ -69,6 +69,13 @@ class Window:
             return idle_ns, self.step_ns
         return min(idle_ns, max(step_ns - (self.step_ns - self.idle_ns), 0.0)), float(step_ns)
 
+    def bounded(self, cost_ns: float | None, share: float | None) -> tuple[float | None, float | None]:
+        """A cost and its share of the step, at most an unprofiled step and all of it: a profiled one may be longer."""
+        most_ns = self.unprofiled_ns if self.steps else None
+        if cost_ns is None or most_ns is None or cost_ns <= most_ns:
+            return cost_ns, share
+        return most_ns, 1.0
+
     @property
     def host_may_be_slowed(self) -> bool:
         """Whether Python stacks were recorded, which slows the host, and no unprofiled step says by how much."""
@@ -95,7 +102,6 @@ class Window:
     def find(self, rule: "Rule[Window]") -> Iterator[Finding]:
         """A rule's findings that save something; their costs get their share, and are for one step where there are any.
 
-        Nothing saves more than the unprofiled step, though the profiled one, whose costs they are, may be longer.
         None on GPU work where the host bounds the step and Python stacks may be the reason: its cost is not known then.
         """
         if rule.gpu_work and self.host_bound and self.host_may_be_slowed:
@@ -105,8 +111,7 @@ class Window:
             cost, share = match.cost_ns_per_step, match.cost_share
             if share is None and cost is not None:
                 share = min(self.share(cost), 1.0)
-            if cost is not None and self.unprofiled_ns is not None:
-                cost = min(cost, self.unprofiled_ns)
+            cost, share = self.bounded(cost, share)
             if share is None or share >= NOISE_FLOOR:
                 yield to_finding(rule, replace(match, cost_ns_per_step=cost if self.steps else None, cost_share=share))
 
