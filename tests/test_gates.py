@@ -232,6 +232,13 @@ def test_a_row_is_named_by_its_keys_without_the_gpu_s_number() -> None:
     assert value_at(variant, "trace.queues.9.empty_ns") == 90
 
 
+def test_of_names_that_begin_alike_the_longer_one_is_meant() -> None:
+    labels = [{"label": name, "host_ns": ns} for name, ns in (("model", 9), ("model.head", 4))]
+    variant = fill(VariantResult, {"trace": {"labels": labels}})
+    assert value_at(variant, "trace.labels.model.host_ns") == 9
+    assert value_at(variant, "trace.labels.model.head.host_ns") == 4
+
+
 @pytest.mark.parametrize(
     ("key", "meant"),
     [

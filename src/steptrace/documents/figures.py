@@ -4,7 +4,6 @@ A name is a path: of an object the field, of rows the keys that tell one from an
 `trace.queues.7`; of several keys `trace.collectives.by_name.all_reduce, default_pg`).
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -69,20 +68,18 @@ def value_at(node: Any, key: str) -> Any:
     if isinstance(node, Document):
         names = dict(zip(node.__struct_encode_fields__, msgspec.structs.astuple(node), strict=True))
     elif isinstance(node, tuple):
-        rows = [(name_of(row), row) for row in node if isinstance(row, Document)]
-        names = dict(rows)
-        for name, count in Counter(name for name, _ in rows).items():
-            if count > 1 and key.startswith(f"{name}."):
-                raise ConfigError(f"'{name}' is the name of {count} rows", expected="rows of one GPU")
+        names = {name_of(row): row for row in node if isinstance(row, Document)}
     elif isinstance(node, Mapping):
         names = dict(node)
     else:
         return None
-    for name, value in names.items():  # names that a program gives may hold dots
-        if key == name:
-            return msgspec.to_builtins(value)
-        if key.startswith(f"{name}."):
-            return value_at(value, key.removeprefix(f"{name}."))
-    if isinstance(node, Document):
+    # Names that a program gives may hold dots: of the labels `model` and `model.head` the longer one is meant.
+    name = max((name for name in names if f"{key}.".startswith(f"{name}.")), key=len, default=None)
+    if name is None and isinstance(node, Document):
         raise ConfigError(f"there is no '{key}' in comparison.json", expected=f"one of {', '.join(names)}")
-    return None
+    if name is None:
+        return None
+    alike = [row for row in node if name_of(row) == name] if isinstance(node, tuple) else []
+    if len(alike) > 1:
+        raise ConfigError(f"'{name}' is the name of {len(alike)} rows", expected="rows of one GPU")
+    return msgspec.to_builtins(names[name]) if key == name else value_at(names[name], key.removeprefix(f"{name}."))
