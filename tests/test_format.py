@@ -143,7 +143,13 @@ def test_a_band_of_shares_is_one_figure_where_its_ends_look_alike(low: float, hi
 
 @pytest.mark.parametrize(
     ("number", "text"),
-    [(1, "1 kernel"), (1429.0, "1,429 kernels"), (1_332_060.0, "1,332,060 kernels"), (0.5, "0.5 kernels")],
+    [
+        (1, "1 kernel"),
+        (1.001, "1 kernel"),
+        (1429.0, "1,429 kernels"),
+        (1_332_060.0, "1,332,060 kernels"),
+        (0.5, "0.5 kernels"),
+    ],
 )
 def test_a_number_with_its_noun_is_written_as_a_count(number: float, text: str) -> None:
     assert fmt.plural(number, "kernel") == text

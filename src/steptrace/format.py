@@ -241,7 +241,8 @@ def relative_error(value: float | None) -> str:
 
 def plural(number: float, noun: str) -> str:
     """A number with its noun: "1 run", "1,429 kernels", "0.5 syncs"."""
-    return f"{count(number)} {noun if number == 1 else noun + 's'}"
+    text = count(number)
+    return f"{text} {noun if text == '1' else noun + 's'}"
 
 
 def duration(ns: float) -> str:
