@@ -58,6 +58,15 @@ def followed(code: str) -> tuple[OperatorCalls, ...]:
         ("y[i] = 0.0", 2),
         ("y[i.cpu()] = x", 3),  # with the copy of i
         ("m[i[:4], i[:4]] = 0.0", 2),
+        ("m[torch.arange(4), i[:4]]", 2),
+        ("m[torch.arange(4), torch.arange(4)]", 3),
+        ("m[torch.arange(4), i[:4]] = x[:4]", 2),
+        ("m[i[:4].int()]", 3),  # with what makes the index
+        ("z = i.clone(); z[i] = 0", 3),
+        ("z = i.int(); z[i] = i.int()", 3),
+        ("y.index_put_((torch.arange(8),), x, accumulate=True)", 5),
+        ("m.index_put_((torch.arange(4), i[:4]), x[:4], accumulate=True)", 13),
+        ("y.index_put_((b,), torch.tensor(1.0), accumulate=True)", 17),
         ("x[:0].cpu()", 0),
         ("torch.bincount(i)", 5),
         ("torch.bincount(i.to(torch.uint8))", 5),

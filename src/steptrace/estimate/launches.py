@@ -26,6 +26,8 @@ _OF_ONE_LAYOUT: Final = frozenset(OPERATORS["of_one_layout"]["names"])
 _SUMS: Final = ("sum", "nansum", "prod")
 #: Sums of these types are of a wider type, to which the elements are cast first.
 _WHOLE: Final = ("bool", "int32", "int16", "int8", "uint8")
+#: Operators that read or set elements by indices.
+INDEXING: Final = ("index", "index_put", "index_put_", "_index_put_impl_")
 #: Operators with a rule of their own that may have no tensor on the GPU.
 _WITHOUT_INPUTS: Final = ("randperm", "_to_copy")
 #: CUB sorts up to so many items in one kernel. By kernels of its own, ATen sorts rows of up to so many elements
@@ -91,29 +93,31 @@ def _nonzero(flags: TensorSpec) -> int:
 def _indexed(call: OperatorCalls) -> int:
     """See ATen/native/cuda/Indexing.cu. A mask is searched first; to add up, indices are checked and sorted.
 
-    A backward pass adds to zeros of its own, in place and without checks.
+    Indices and a value that lie on the host are copied first; 32-bit indices are cast. A backward pass adds to zeros of
+    its own, in place and without checks.
     """
-    name = base_name(call.name)
-    masks = [tensor for tensor in call.inputs[1:] if tensor.dtype in ("bool", "uint8")]
-    of_numbers = [tensor for tensor in call.inputs[1:] if tensor.dtype in ("int64", "int32")]
+    name, accumulate = base_name(call.name), bool(call.arguments.get("accumulate"))
+    of_host, value_of_host = int(call.arguments.get("host_indices", 0)), bool(call.arguments.get("host_value"))
+    given = call.inputs[1:] if name == "index" or value_of_host else call.inputs[1:-1]
+    masks = [tensor for tensor in given if tensor.dtype in ("bool", "uint8")]
+    of_numbers = [tensor for tensor in given if tensor.dtype in ("int64", "int32")]
     indices = len(of_numbers) + sum(len(mask.shape) for mask in masks)
-    if len(call.inputs) == 1:  # the index lies on the host, as does a value that is put there
-        return 2 if name == "index" else 3
-    if name != "index" and masks and len(call.inputs) == 2:  # a value of the host is filled in under the mask
+    if masks and value_of_host and len(given) == 1 and not accumulate:  # the value is filled in under the mask
         return 1
-    # An index of the host is copied first, as is a value, which the last tensor is not then.
-    copied = name != "index" and (len(call.inputs) == 2 or call.inputs[-1].dtype != call.inputs[0].dtype)
+    copied = of_host + value_of_host + sum(tensor.dtype == "int32" for tensor in of_numbers)
     searched = 1 + copied + sum(map(_nonzero, masks)) + (name == "index_put" and call.phase != "backward")
-    if not call.arguments.get("accumulate"):
+    if not accumulate:
         return searched
     whole, values = call.inputs[0], call.inputs[-1]
     count = max(map(elements, of_numbers), default=elements(values))
     rows = elements(whole)
-    for size in whole.shape[max(1, indices) :]:
+    for size in whole.shape[max(1, indices + of_host) :]:
         rows //= max(1, size)
-    adding = (3 if call.phase == "backward" else 8) * indices + 1 + radix_sort(count, rows.bit_length())
-    is_repeated = elements(values) * rows < count * elements(whole)
-    return searched + adding + (is_repeated or not is_contiguous(values))
+    # Indices of the host are made one there, to which the others are added.
+    adding = (2 if call.phase == "backward" else 7) * indices + max(0, indices - (not of_host))
+    sorting = 2 + radix_sort(count, rows.bit_length())
+    is_repeated = value_of_host or elements(values) * rows < count * elements(whole)
+    return searched + adding + sorting + (is_repeated or not is_contiguous(values))
 
 
 def _product(call: OperatorCalls) -> int:
@@ -277,10 +281,7 @@ _SPECIAL: Final[Mapping[str, Callable[[OperatorCalls], int]]] = {
     "slice_backward": lambda call: 1 + bool(elements(call.inputs[0])),  # zeros, and what is copied to their slice
     "nonzero": lambda call: _nonzero(call.inputs[0]),
     "masked_select": lambda call: 1 + _nonzero(call.inputs[-1]),
-    "index": _indexed,
-    "index_put": _indexed,
-    "index_put_": _indexed,
-    "_index_put_impl_": _indexed,
+    **dict.fromkeys(INDEXING, _indexed),
     "addmm": _product,
     "baddbmm": _product,
     "addmv": _product,

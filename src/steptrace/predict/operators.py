@@ -9,6 +9,7 @@ from torch import Tensor
 
 from steptrace.documents.operators import OperatorCalls, TensorSpec
 from steptrace.engine.call_site import Site, trace_file_name
+from steptrace.estimate.launches import INDEXING
 from steptrace.estimate.lists import is_of_lists
 from steptrace.predict.overload import SPARSE_PARTS, Overload, tensors_of
 
@@ -64,6 +65,8 @@ class OperatorLog:
             arguments = tuple((name, _argument(bound[name])) for name in overload.recorded)
         if len(inputs) > len(virtual) and (sparse := [tensor._inner for tensor in virtual if _is_coordinates(tensor)]):
             arguments += (("is_coalesced", all(tensor.is_coalesced() for tensor in sparse)),)
+        if overload.packet in INDEXING:
+            arguments += _of_host(args)
         self._calls[overload, inputs, outputs, host, arguments, flop, phase, file, line] += 1
 
     def clear(self) -> None:
@@ -98,6 +101,13 @@ class OperatorLog:
 
 def _is_coordinates(tensor: Any) -> bool:
     return tensor._inner.layout is torch.sparse_coo
+
+
+def _of_host(args: Sequence[Any]) -> _Arguments:
+    """How many of an indexing operator's indices lie on the host, and whether its value does."""
+    indices = sum(isinstance(one, Tensor) and not hasattr(one, "_inner") for one in args[1])
+    value = len(args) > 2 and not hasattr(args[2], "_inner")
+    return (("host_indices", indices), ("host_value", value))
 
 
 def _has_arguments_of_4_kb() -> bool:
