@@ -38,6 +38,18 @@ def test_a_machine_without_a_gpu_can_run_studies(capsys: pytest.CaptureFixture[s
     assert sum("next:" in line for line in lines) == sum(check["next_step"] is not None for check in checks.values())
 
 
+def test_a_folder_without_a_workflow_needs_one_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = "snakemake --cores all --config 'studies=[STUDY]'"
+    assert main(["doctor"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"run one: steptrace init DIR && cd DIR && {run}"
+    (tmp_path / "Snakefile").touch()
+    assert main(["doctor"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"run one: {run}"
+
+
 @pytest.mark.parametrize(
     ("flags", "state", "result"),
     [

@@ -162,6 +162,8 @@ def test_without_a_gpu_a_program_is_started_once_more_and_its_syncs_are_predicte
     assert "the program is started once more, on a virtual GPU: " in shown.err
     assert f"{shlex.join(program)}: 3 syncs per step predicted" in shown.out
     assert "Predicted for a GPU: 3 syncs per step." in shown.out
+    # `--steps` of this command are measured steps.
+    assert "  as many in each of 4 steps; steptrace predict --steps 24 shows what comes less often" in shown.out
     assert re.search(r"First: \d syncs? per step predicted, at .*forms.py:\d+", shown.out)
     assert "estimated" not in shown.out
     page = (out / "report.html").read_text()

@@ -13,15 +13,15 @@ from steptrace.engine.kinds import counts_in_words, groups_by_count, to_show_per
 _MANY_TIMES: Final = 10
 
 
-def text_of(name: str, prediction: dict[str, Any]) -> list[str]:
-    """The lines that say what was predicted."""
+def text_of(name: str, prediction: dict[str, Any], more_steps: str = "--steps") -> list[str]:
+    """The lines that say what was predicted; `more_steps` comes before the number of steps that would show more."""
     batch = prediction.get("batch_size")
     total = prediction["total"]
     head = f"{name}: {fmt.plural(total, 'sync')} per step predicted"
     steps = prediction.get("by_step") or ()
     of_steps = f" (mean of {len(steps)} steps)" if len(set(steps)) > 1 else ""
     lines = [head + (f" (batch of {batch})" if batch is not None else of_steps)]
-    lines += kind_lines(steps, prediction.get("warmup_by_step") or ())
+    lines += kind_lines(steps, prediction.get("warmup_by_step") or (), more_steps)
     if prediction["sites"]:
         rows = [
             (fmt.count(s["count"]), s["kind"], s["op"], s["phase"], s["label"] or "-", _place(s), s["code"] or "")
@@ -52,20 +52,21 @@ def text_of(name: str, prediction: dict[str, Any]) -> list[str]:
     return lines
 
 
-def kind_lines(steps: Sequence[int], warmup: Sequence[int]) -> list[str]:
+def kind_lines(steps: Sequence[int], warmup: Sequence[int], more_steps: str = "--steps") -> list[str]:
     """Which steps make how many syncs where they differ, what the warm-up showed alone, and how to see more."""
     if not steps:
         return []
     words, more = counts_in_words(steps), to_show_period(len(warmup) + len(steps))
     lines = [f"  {words}"] if words else []
     if words and min(map(len, groups_by_count(steps))) == 1:
-        lines.append(f"  only one such step was seen: --steps {to_show_period(len(steps))} shows how often it comes")
+        often = f"{more_steps} {to_show_period(len(steps))} shows how often it comes"
+        lines.append(f"  only one such step was seen: {often}")
     if warmup and max(warmup) > _MANY_TIMES * max(1, *steps):  # else it is what a start costs
-        often = f"--steps {more} shows whether that comes back"
+        often = f"{more_steps} {more} shows whether that comes back"
         lines.append(f"  a warm-up step makes {fmt.plural(max(warmup), 'sync')}: {often}")
     if not lines:
         seen = f"as many in each of {len(steps)} steps" if len(steps) > 1 else "one step was followed"
-        lines.append(f"  {seen}; --steps {more} shows what comes less often")
+        lines.append(f"  {seen}; {more_steps} {more} shows what comes less often")
     return lines
 
 

@@ -139,7 +139,8 @@ class _Predicted:
 
         ranks = len(self.prediction.get("by_rank") or ())
         estimated = table(self.estimates, ranks=ranks) if self.estimates else []
-        return [*text_of(command, self.prediction), *estimated]
+        # `--steps` of `run` is of measured steps: more predicted ones need the other command.
+        return [*text_of(command, self.prediction, "steptrace predict --steps"), *estimated]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for `--json`, as `steptrace predict --json` has it."""
