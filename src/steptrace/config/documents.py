@@ -16,6 +16,8 @@ _T = TypeVar("_T")
 _WRONG_NAME: Final = re.compile(
     r"(?:Object contains unknown field `(?P<key>.*?)`|Invalid enum value '(?P<value>.*?)')(?: - at `\$\.(?P<at>.*)`)?"
 )
+#: What it says of a value in place of keys with values.
+_NO_KEYS: Final = re.compile(r"Expected `object`, got `\w+`")
 
 _TWICE: Final = "duplicate key"
 
@@ -89,11 +91,13 @@ def convert(document: Any, kind: type[_T], *, where: str | Path) -> _T:
 
 
 def _hint(message: str, kind: Any) -> str | None:
-    """For a name that is none of those declared: the nearest of them; for a value: those there are."""
+    """For a name that is none of those declared: the nearest of them; for a value, or none: those there are."""
+    declared = _without_null(msgspec.inspect.type_info(kind))
+    if _NO_KEYS.fullmatch(message) and isinstance(declared, msgspec.inspect.StructType):
+        return f"write {{key: value}}, with keys from {', '.join(field.encode_name for field in declared.fields)}"
     match = _WRONG_NAME.fullmatch(message)
     if match is None:
         return None
-    declared = _without_null(msgspec.inspect.type_info(kind))
     for part in match["at"].split(".") if match["at"] else ():
         fields = declared.fields if isinstance(declared, msgspec.inspect.StructType) else ()
         declared = next((_without_null(field.type) for field in fields if field.name == part), declared)
