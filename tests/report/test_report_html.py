@@ -232,6 +232,20 @@ def test_a_predicted_sync_in_a_library_names_the_program_s_line(study_builder: A
     assert "train.py:31 (in accelerate/utils/operations.py:160)" in page
 
 
+@pytest.mark.parametrize(
+    ("batch", "steps"),
+    [
+        (64, "Each variant's second training step was"),
+        (None, "A few steps at the start of each variant's program were"),
+    ],
+)
+def test_a_prediction_names_the_steps_that_were_followed(study_builder: Any, batch: int | None, steps: str) -> None:
+    """A program may make a sync every 50 steps: a reader of its zero has to know that few were followed."""
+    syncs = {"measured_per_step": None, "predicted_per_step": 0, "predicted_batch_size": batch}
+    study_builder.add("boolean_mask", [1.0], syncs=syncs, predicted_sites=[])
+    assert f"{steps} followed in software" in text_of(sections.syncs(load_study(study_builder.write())))
+
+
 def test_the_copy_of_the_batch_is_called_so(study_builder: Any) -> None:
     syncs = {"measured_per_step": None, "predicted_per_step": 2}
     copy = {"file": None, "line": None, "op": "aten::_to_copy", "label": "data", "kind": "h2d_copy", "phase": "forward"}

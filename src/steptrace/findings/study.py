@@ -169,15 +169,18 @@ def _input_bound(study: Comparison) -> Iterator[Match]:
     for variant in study.variants:
         if variant.input is not None:
             advice = _NO_CORES if _cores_taken(study, variant) else None
-            for match in input_bound(_waiting_in(variant.input, advice)):
+            runs = 1 if variant.step_ms is None else variant.step_ms.runs
+            for match in input_bound(_waiting_in(variant.input, advice, runs)):
                 yield replace(match, variant=variant.name)
 
 
-def _waiting_in(waits: LoaderWait, advice: str | None) -> Waiting:
+def _waiting_in(waits: LoaderWait, advice: str | None, runs: int) -> Waiting:
     times = (waits.wait_ms, waits.counted_ms, waits.step_ms)
     wait_ns, counted_ns, step_ns = (None if ms is None else ms * fmt.NS_PER_MS for ms in times)
     on_gpu = waits.idle_part is not None
-    return Waiting(wait_ns, counted_ns, waits.share, step_ns, on_gpu=on_gpu, per="per unprofiled step", advice=advice)
+    # The table's step time averages the runs in another way, so where they differ its figure does, too.
+    per = "per unprofiled step" + (" (medians of the runs)" if runs > 1 else "")
+    return Waiting(wait_ns, counted_ns, waits.share, step_ns, on_gpu=on_gpu, per=per, advice=advice)
 
 
 def _cores_taken(study: Comparison, variant: VariantResult) -> bool:
