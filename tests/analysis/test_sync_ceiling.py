@@ -52,6 +52,18 @@ def test_where_the_gpu_is_busy_throughout_nothing_is_saved() -> None:
     assert sites_of(trace)[["blocked_ns", "ceiling_ns"]].to_numpy().tolist() == [[2_990 * US, 0]]
 
 
+def test_gaps_in_work_from_before_the_recording_close_by_no_sync_of_theirs() -> None:
+    builder = TraceBuilder()
+    builder.step(0, 10 * US, 3_000 * US)
+    builder.op("aten::mm", 20 * US, 100 * US)
+    builder.gpu("gemm", 5 * US, 500 * US, None)
+    builder.gpu("gemm", 1_000 * US, 1_000 * US, None)  # 495 us of idle time between the two
+    builder.call("cudaDeviceSynchronize", 30 * US, 1_980 * US)
+    builder.kernel(2_100 * US, 2_110 * US, 500 * US)
+    trace = builder.trace()
+    assert sites_of(trace)["ceiling_ns"].tolist() == [510 * US]
+
+
 def test_a_wait_that_moves_to_the_next_saves_little_alone_but_both_do() -> None:
     program = [("kernel", 2_000 * US), ("item", 10), ("item", 20), ("python", 800 * US), ("kernel", 1_000 * US)]
     trace = simulate(program).trace()

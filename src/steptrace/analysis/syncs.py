@@ -16,6 +16,7 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.busy import activity
+from steptrace.analysis.common.division import gpu_window
 from steptrace.analysis.common.rows import rows
 from steptrace.documents.syncs import Syncs, SyncSite
 from steptrace.intervals import Ints, Spans
@@ -134,7 +135,9 @@ def ceiling_ns(trace: Trace, costs: pd.DataFrame, gone: AbstractSet[int]) -> int
     fence = np.sort(end[~removed & _waits_for_all(trace, costs, start, end)])
     place = np.searchsorted(fence, end[removed], side="left")
     until = np.append(fence, trace.steps_span[1])[place]
-    windows = intervals.union(intervals.spans(start[removed], until))
+    # Gaps in work launched before the recording are not the steps' idle time, and close by no sync of theirs.
+    begin = gpu_window(trace)[0] if len(trace.steps) else 0
+    windows = intervals.union(np.maximum(intervals.spans(start[removed], until), begin))
     closing = windows[:, 1] - windows[:, 0]
     for _, work in trace.kernels.groupby(["device", "stream"]):
         busy = intervals.union(spans_of(work))
