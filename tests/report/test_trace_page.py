@@ -413,6 +413,30 @@ def test_the_terminal_tells_profiled_from_unprofiled_steps(tmp_path: Path) -> No
     assert "Unprofiled step, median" in written(tmp_path, raw)
 
 
+def test_where_the_host_runs_ahead_a_step_takes_its_share_of_the_time_and_not_until_its_work_is_done(
+    tmp_path: Path,
+) -> None:
+    """Two steps of 20 ms of time end 16 ms after their start each; unprofiled ones take 10 ms, so nothing is slower."""
+    steps = [{**step, "dur_ns": 16_000_000} for step in trace()["steps"]]
+    raw = trace(steps=steps, unprofiled_step_ns=10_000_000)
+    assert "Profiled step, mean 10.0 ms" in text_of(written(tmp_path, raw))
+    assert "the time of an unprofiled one" not in in_words(summary_of(raw))
+    slow = in_words(summary_of({**raw, "unprofiled_step_ns": 5_000_000}))
+    assert "A profiled step took 2.00× the time of an unprofiled one" in slow
+
+
+def test_exposed_communication_of_several_traces_is_that_of_their_steps(tmp_path: Path) -> None:
+    """As their findings have it: the GPU's span is not the time of the steps."""
+    made = trace()
+    parts = {**made["overview"]["parts_ns"], "idle_host": 0, "exposed_comm": 2_000_000}
+    gpu = {**made["gpu"], "exposed_comm_ns": 2_000_000, "span_ns": 15_000_000}
+    raw = {**made, "gpu": gpu, "overview": {**made["overview"], "parts_ns": parts}}
+    words = text_of(written(tmp_path, raw, {**raw, "rank": 1}))
+    table = words[words.index("All traces") :][:2000]
+    assert "10 %" in table
+    assert "13 %" not in table
+
+
 def test_traces_that_repeat_a_rank_go_by_their_files(tmp_path: Path) -> None:
     raw = [trace(path=f"{folder}/one.json.gz") for folder in ("a", "b")]
     assert [view.title for view in build(summary_of(*raw))] == ["a/one.json.gz", "b/one.json.gz"]

@@ -31,7 +31,13 @@ class StepTime(Document, frozen=True):
 
     index: Annotated[int, key("ProfilerStep", "The profiler's number of the step.")]
     start_ns: Annotated[int, field("Start.")]
-    dur_ns: Annotated[int, column("Length", "Length, up to the end of the last work launched in it.")]
+    dur_ns: Annotated[
+        int,
+        column(
+            "Length",
+            "Length, up to the end of the last work launched in it: where the host runs ahead, steps overlap.",
+        ),
+    ]
     host_dur_ns: Annotated[int, column("On the host", "Length on the host.")]
     busy_ns: Annotated[int | None, column("Busy", "Union of all GPU work in it.")]
     compute_ns: Annotated[int | None, column("Compute", "Union of compute kernels in it.")]

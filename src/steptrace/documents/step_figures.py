@@ -19,8 +19,9 @@ class StepFigures(Document, frozen=True):
         float | None,
         column(
             "GPU busy",
-            "Share of the profiled time, from the first step's start to the end of the last step's work, with a "
-            "kernel, copy or memset running. Without steps: of the GPU's span.",
+            "Share of the profiled time, from the first step's start, or the end of work launched before the "
+            "recording, to the end of the last step's work, with a kernel, copy or memset running. Without steps: of "
+            "the GPU's span.",
         ),
     ]
     sm_weighted_pct: Annotated[

@@ -29,8 +29,15 @@ class TraceView:
 
     @property
     def step_ms(self) -> float | None:
-        """Median duration of the profiled steps."""
-        return median(step.dur_ns / fmt.NS_PER_MS for step in self.trace.steps) if self.trace.steps else None
+        """Duration of a profiled step: the mean on a GPU, else the median.
+
+        Each step lasts until its GPU work is done, so steps overlap where the host runs ahead, and their lengths add up
+        to more than their time.
+        """
+        trace = self.trace
+        if trace.overview is not None and trace.overview.kind == "gpu":
+            return None if trace.overview.step_ns is None else trace.overview.step_ns / fmt.NS_PER_MS
+        return median(step.dur_ns / fmt.NS_PER_MS for step in trace.steps) if trace.steps else None
 
     @property
     def sync_count(self) -> int | None:

@@ -126,9 +126,12 @@ def _side_by_side(traces: Sequence[TraceView]) -> Explained:
 
 
 def _exposed(view: TraceView) -> float | None:
-    """Of the GPU's span, communication that no computation hides."""
-    gpu = view.trace.gpu
-    return gpu.exposed_comm_ns / gpu.span_ns if gpu.exposed_comm_ns is not None and gpu.span_ns else None
+    """Of the steps, or without any of the GPU's span, communication that no computation hides."""
+    overview = view.trace.overview
+    exposed_ns = None if overview is None else overview.parts_ns.get("exposed_comm")
+    if overview is None or exposed_ns is None or view.trace.gpu.exposed_comm_ns is None or not overview.window_ns:
+        return None
+    return exposed_ns / overview.window_ns
 
 
 def _predicted(prediction: Mapping[str, Any], estimates: Sequence[Estimate]) -> Parts:
@@ -213,7 +216,8 @@ def _intro(
 def _facts(view: TraceView) -> list[tuple[str, str | None]]:
     """What one trace is a record of, and how long its steps take; None is left out."""
     trace, coverage = view.trace, view.trace.quality.launch_coverage
-    profiled = "Profiled step" if len(trace.steps) == 1 else "Profiled step, median"
+    average = "mean" if view.has_gpu else "median"
+    profiled = "Profiled step" if len(trace.steps) == 1 else f"Profiled step, {average}"
     return [
         ("Device", view.trace.device_name or (None if trace.device is None else f"GPU {trace.device}")),
         ("Rank", None if trace.rank is None else str(trace.rank)),

@@ -145,7 +145,9 @@ def _slower(trace: TraceSummary) -> float | None:
     """How many times as long as an unprofiled step a profiled one took, where that is more than usual."""
     if not trace.unprofiled_step_ns or not trace.steps:
         return None
-    slower = statistics.mean(step.dur_ns for step in trace.steps) / trace.unprofiled_step_ns
+    on_gpu = trace.overview is not None and trace.overview.kind == "gpu"  # where steps may overlap
+    profiled_ns = window_of(trace).step_ns if on_gpu else statistics.mean(step.dur_ns for step in trace.steps)
+    slower = profiled_ns / trace.unprofiled_step_ns
     return slower if slower > PROFILER_OVERHEAD else None
 
 
