@@ -25,6 +25,13 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812 - the name everyone knows it by
 
 TABLE = Path(__file__).with_suffix(".txt")
+#: From PyTorch 2.14 on the host waits for none of these.
+_NO_WAIT_SINCE_2_14 = {
+    "torch.combinations(x[:3])",
+    "torch.normal(x, q)",
+    "torch.normal(0.0, q)",
+    "torch.normal(x, q, out=torch.empty(8, device=d))",
+}
 _LINE = re.compile(r"(?P<counts>[\d/?]+)  (?P<code>.+?)(?:  # (?P<reason>.+))?")
 
 
@@ -53,8 +60,10 @@ class Idiom(NamedTuple):
 
 
 def read_table(path: Path = TABLE) -> list[Idiom]:
-    """The lines of the table."""
-    return [parse(line) for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    """The lines of the table, as the installed PyTorch answers them."""
+    lines = [parse(line) for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    changed = _NO_WAIT_SINCE_2_14 if torch.__version__ >= "2.14" else ()
+    return [line._replace(expected=Counts(0, 0, 0)) if line.code in changed else line for line in lines]
 
 
 def parse(line: str) -> Idiom:

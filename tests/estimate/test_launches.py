@@ -146,3 +146,12 @@ def test_lists_are_launched_in_the_parts_of_the_pytorch_that_was_followed(
     }  # fmt: skip
     read = estimate_prediction(json.loads(json.dumps(saved)), gpu_named("H100"))
     assert read.launches == expected
+
+
+@pytest.mark.parametrize(("version", "expected"), [("2.13.0+cpu", 1), ("2.14.1+cu130", 3)])
+def test_attention_is_launched_as_by_the_pytorch_that_was_followed(
+    version: str, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "__version__", TorchVersion(version))
+    calls = followed("torch.nn.functional.scaled_dot_product_attention(*[x.expand(1, 2, 8, 8)] * 3)")
+    assert sum(launches(call) * call.calls for call in calls if "efficient_attention" in call.name) == expected

@@ -39,8 +39,9 @@ class OperatorCalls:
         line: its line.
         host: the tensor of the host that a copy is from or to, None of any other operator.
         arguments: of an operator whose launches depend on them; a tensor among them reads as True. Beside them stand
-            `is_coalesced` of sparse tensors, of lists whether a launch's arguments take 4 KB (`arguments_of_4_kb`), and
-            of indexing how many indices lie on the host (`host_indices`) and whether the value does (`host_value`).
+            `is_coalesced` of sparse tensors, of lists whether a launch's arguments take 4 KB (`arguments_of_4_kb`),
+            of attention whether PyTorch 2.14 or later was followed (`since_2_14`), and of indexing how many indices lie
+            on the host (`host_indices`) and whether the value does (`host_value`).
     """
 
     name: str

@@ -45,6 +45,11 @@ _MANY_ROWS: Final = 65536
 _SHORT_ROW: Final = 2112
 
 
+#: An operator whose launches PyTorch 2.14 has changed, and the argument of calls that were followed with it.
+EFFICIENT_ATTENTION: Final = "_scaled_dot_product_efficient_attention"
+SINCE_2_14: Final = "since_2_14"
+
+
 def launches(call: OperatorCalls) -> int:
     """Launches of one call; 0 of one that makes views or only reserves memory."""
     name = base_name(call.name)
@@ -244,6 +249,11 @@ def _along_dimension(call: OperatorCalls) -> int:
     return 1 + (len(given.shape) == 1) + (given.dtype in _WHOLE)
 
 
+def _attention(call: OperatorCalls) -> int:
+    """Since PyTorch 2.14 two of its results, which hold the state of random numbers, are filled with zeros."""
+    return 3 if call.arguments.get(SINCE_2_14) else 1
+
+
 def _added(call: OperatorCalls) -> int:
     """A copy and the sum; a backward pass adds to a tensor that it made itself."""
     return 1 if call.phase == "backward" else 2
@@ -311,7 +321,8 @@ _SPECIAL: Final[Mapping[str, Callable[[OperatorCalls], int]]] = {
     "randperm": lambda call: 4 + radix_sort(elements(call.outputs[0]), _RANDOM_BITS),
     "block_diag": lambda call: 1 + len(call.inputs),
     "im2col": lambda call: 1 + call.inputs[0].shape[0],
-    "_scaled_dot_product_efficient_attention_backward": _attention_backward,
+    EFFICIENT_ATTENTION: _attention,
+    f"{EFFICIENT_ATTENTION}_backward": _attention_backward,
     "scatter_add": _added,
     "index_add": _added,
     "constant_pad_nd": lambda call: 1 + (elements(call.outputs[0]) > elements(call.inputs[0])),

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from steptrace.documents.operators import OperatorCalls, TensorSpec
 from steptrace.engine.call_site import Site, trace_file_name
-from steptrace.estimate.launches import INDEXING
+from steptrace.estimate.launches import EFFICIENT_ATTENTION, INDEXING, SINCE_2_14
 from steptrace.estimate.lists import is_of_lists
 from steptrace.predict.overload import SPARSE_PARTS, Overload, tensors_of
 
@@ -76,7 +76,6 @@ class OperatorLog:
     def calls(self) -> tuple[OperatorCalls, ...]:
         """All calls so far, in the order of their first occurrence; files as traces name them."""
         names: dict[str | None, str | None] = {None: None}
-        of_4_kb = _has_arguments_of_4_kb()
         calls = []
         for (overload, inputs, outputs, host, arguments, flop, phase, file, line), count in self._calls.items():
             if file is not None and file not in names:
@@ -93,7 +92,7 @@ class OperatorLog:
                     file=names[file],
                     line=line,
                     host=host and _written(host),
-                    arguments=dict(arguments) | ({_OF_4_KB: True} if of_4_kb and is_of_lists(overload.packet) else {}),
+                    arguments=dict(arguments) | _of_version(overload.packet),
                 )
             )
         return tuple(calls)
@@ -108,6 +107,13 @@ def _of_host(args: Sequence[Any]) -> _Arguments:
     indices = sum(isinstance(one, Tensor) and not hasattr(one, "_inner") for one in args[1])
     value = len(args) > 2 and not hasattr(args[2], "_inner")
     return (("host_indices", indices), ("host_value", value))
+
+
+def _of_version(operator: str) -> dict[str, bool]:
+    """What the launches of an operator depend on in the PyTorch that is followed."""
+    if is_of_lists(operator) and _has_arguments_of_4_kb():
+        return {_OF_4_KB: True}
+    return {SINCE_2_14: True} if operator == EFFICIENT_ATTENTION and torch.__version__ >= "2.14" else {}
 
 
 def _has_arguments_of_4_kb() -> bool:

@@ -136,8 +136,8 @@ def _repeats_without_size(call: Call) -> int:
 
 
 def _std_tensor(call: Call) -> int:
-    """Checked once when the result is made, and once when it is filled."""
-    if not isinstance(call["std"], Tensor) or call["std"].numel() == 0:
+    """Checked once when the result is made, and once when it is filled; since PyTorch 2.14 the host does not wait."""
+    if not isinstance(call["std"], Tensor) or call["std"].numel() == 0 or torch.__version__ >= "2.14":
         return 0
     return 1 if isinstance(call["out"], Tensor) else 2
 
