@@ -148,10 +148,14 @@ def test_lists_are_launched_in_the_parts_of_the_pytorch_that_was_followed(
     assert read.launches == expected
 
 
-@pytest.mark.parametrize(("version", "expected"), [("2.13.0+cpu", 1), ("2.14.1+cu130", 3)])
+@pytest.mark.parametrize(
+    ("version", "dropout", "expected"), [("2.13.0+cpu", 0, 1), ("2.14.1+cu130", 0, 3), ("2.14.1+cu130", 0.1, 1)]
+)
 def test_attention_is_launched_as_by_the_pytorch_that_was_followed(
-    version: str, expected: int, monkeypatch: pytest.MonkeyPatch
+    version: str, dropout: float, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "__version__", TorchVersion(version))
-    calls = followed("torch.nn.functional.scaled_dot_product_attention(*[x.expand(1, 2, 8, 8)] * 3)")
+    calls = followed(
+        f"torch.nn.functional.scaled_dot_product_attention(*[x.expand(1, 2, 8, 8)] * 3, dropout_p={dropout})"
+    )
     assert sum(launches(call) * call.calls for call in calls if "efficient_attention" in call.name) == expected

@@ -250,8 +250,8 @@ def _along_dimension(call: OperatorCalls) -> int:
 
 
 def _attention(call: OperatorCalls) -> int:
-    """Since PyTorch 2.14 two of its results, which hold the state of random numbers, are filled with zeros."""
-    return 3 if call.arguments.get(SINCE_2_14) else 1
+    """Since PyTorch 2.14 the state of random numbers, two results, is filled with zeros where nothing is dropped."""
+    return 3 if call.arguments.get(SINCE_2_14) and not call.arguments.get("dropout_p") else 1
 
 
 def _added(call: OperatorCalls) -> int:
