@@ -48,7 +48,7 @@ def test_a_run_leaves_records_that_validate(write_config, tmp_path, capsys):
     assert steps["loss"].notna().all()
     lines = validate(pd.read_parquet(out / "op_lines.parquet"), OpLine)
     assert set(lines.file.dropna()) == set(json.loads((out / "sources.json").read_text())["files"])
-    assert capsys.readouterr().out.splitlines() == ["warm-up 2/2", "timed 4/4", "profiled 3/3", "watched 1/1"]
+    assert capsys.readouterr().out.splitlines() == ["warm-up 2/2", "timed 4/4", "under the profiler 3/3", "watched 1/1"]
 
 
 def test_a_run_whose_time_is_over_says_how_many_steps_it_timed(write_config, tmp_path):

@@ -3,9 +3,9 @@
 Step times have an interval, over whole runs: Welch's t interval on the logarithms of the runs' step times, as within a
 study; where one result compares means, all do. Runs of two sessions are never paired. Verdicts are corrected over the
 study's variants (Holm); the noise floor is the larger one of both sessions. Where steps are as uneven as a study's page
-allows no verdict for, and where the scales differ, there is none here. Counts and words differ where they are not
-equal. What has neither, such as a share of time, is listed where it moves by a tenth or more: no claim, but where to
-look.
+allows no verdict for, there is none here; where the scales differ, no ratio either. Counts and words differ where they
+are not equal. What has neither, such as a share of time, is listed where it moves by a tenth or more: no claim, but
+where to look.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -82,11 +82,12 @@ def change(before: Comparison, now: Comparison) -> Change:
     if not shared:
         raise RecordError("no variant is in both", where=now.study, expected="results with variants of the same names")
     of_means = "mean" in (before.statistic, now.statistic)
-    ratios = _ratios({name: (left[name], right[name]) for name in shared}, of_means=of_means)
+    sides = {name: (left[name], right[name]) for name in shared if before.scale == now.scale}
+    ratios = _ratios(sides, of_means=of_means)
     adjusted = stats.holm({name: r.p_value for name, r in ratios.items() if r.p_value is not None})
     floor = max(before.method.noise_floor, now.method.noise_floor)
     uneven = [name for name in ratios if _is_uneven(left[name]) or _is_uneven(right[name])]
-    judged = [name for name in ratios if name not in uneven and before.scale == now.scale]
+    judged = [name for name in ratios if name not in uneven]
     verdicts = {name: stats.verdict(ratios[name], adjusted.get(name), floor) for name in judged}
     reconfigured = [name for name in shared if left[name].digest != right[name].digest]
     return Change(

@@ -209,7 +209,7 @@ class Measurement:
         trace.step(self._over)
         start = clock.now()
         while not trace.done:
-            step = yield from self._next("profiled", done, window.warmup + window.steps)
+            step = yield from self._next("under the profiler", done, window.warmup + window.steps)
             end = clock.now()
             done += 1
             trace.step(self._over)

@@ -1,6 +1,7 @@
 """The page, the Markdown and the text of `steptrace compare`: several results of one study."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 
 from steptrace import format as fmt
 from steptrace.documents.compared import Change, ComparedResults, VariantChange
@@ -48,15 +49,16 @@ def _more(variants: Sequence[VariantChange]) -> list[str]:
 
 def sections(compared: ComparedResults) -> list[tuple[str, list[str], list[Table]]]:
     """The parts of the page: a heading, sentences, tables. The first has all step times, then one a change."""
-    files = [result.file for result in compared.results]
+    names_of = short_names([result.file for result in compared.results])
     rows = [
         (r.file, fmt.NOT_MEASURED if r.measured_at is None else r.measured_at[:10], r.machine) for r in compared.results
     ]
     names = dict.fromkeys(name for result in compared.results for name in result.step_ms)
     machines: Table = ("", ("Result", "Measured", "Machine"), rows)
-    parts: list[tuple[str, list[str], list[Table]]] = [("Results", [], [machines, _steps(compared, list(names))])]
+    times = _steps(compared, names_of, list(names))
+    parts: list[tuple[str, list[str], list[Table]]] = [("Results", [], [machines, times])]
     for number, change in enumerate(compared.changes):
-        title = f"From {files[number]} to {files[number + 1]}"
+        title = f"From {names_of[number]} to {names_of[number + 1]}"
         notes = [headline(change), *(f"{note[0].upper()}{note[1:]}." for note in change.notes)]
         for where, only in (("the first", change.only_before), ("the second", change.only_now)):
             notes += [f"Only in {where}: {fmt.enumeration([f'`{name}`' for name in only])}."] if only else []
@@ -64,11 +66,26 @@ def sections(compared: ComparedResults) -> list[tuple[str, list[str], list[Table
     return parts
 
 
-def _steps(compared: ComparedResults, names: Sequence[str]) -> Table:
+def short_names(files: Sequence[str]) -> list[str]:
+    """The files without the folders and the name that all share, such as `old` of `kept/old/giou/comparison.json`."""
+    paths = [PurePath(file).parts for file in files]
+    begin = _alike(paths)
+    end = _alike([path[::-1] for path in paths])
+    own = [path[begin : len(path) - end] for path in paths]
+    return [str(PurePath(*parts)) for parts in own] if all(own) else list(files)
+
+
+def _alike(paths: Sequence[Sequence[str]]) -> int:
+    """How many parts all begin with; none where one path has no others."""
+    differ = [len(set(parts)) > 1 for parts in zip(*paths, strict=False)]
+    return differ.index(True) if True in differ else 0
+
+
+def _steps(compared: ComparedResults, files: Sequence[str], names: Sequence[str]) -> Table:
     """Step times, a variant a row and a result a column, each with its ratio to the one before."""
-    head = ["Variant", f"Step, {compared.results[0].file}"]
-    for result in compared.results[1:]:
-        head += [f"Step, {result.file}", "Before / now", "95 % interval", "Now"]
+    head = ["Variant", f"Step, {files[0]}"]
+    for file in files[1:]:
+        head += [f"Step, {file}", "Before / now", "95 % interval", "Now"]
     rows = []
     for name in names:
         row = [name]
