@@ -10,7 +10,7 @@
 //
 // A NaN in a box makes its GIoU NaN: the comparisons below are written so that no clamp swallows it.
 // Where the definition has a kink the gradient is PyTorch's: a tie of max or min gives each side half, a clamp passes the
-// gradient at its bound.
+// gradient at its bound, or, as from PyTorch 2.14 on (GIOU_CLAMP_STOPS_AT_BOUND), does not.
 #pragma once
 
 #if defined(__CUDACC__)
@@ -60,7 +60,11 @@ GIOU_INLINE M picks_larger(M a, M b) {
 
 template <typename M>
 GIOU_INLINE M passes(M value, M bound) {
+#if defined(GIOU_CLAMP_STOPS_AT_BOUND)
+  return value > bound ? M(1) : M(0);
+#else
   return value >= bound ? M(1) : M(0);
+#endif
 }
 
 // A box counts as one when the last coordinate of its target is positive; padding is all zeros.

@@ -28,7 +28,9 @@ import torch
 from steptrace_giou.library import DEFAULT_FOLDER, SOURCES, Kind, digest, file_name
 
 STABLE_ABI = "-DTORCH_TARGET_VERSION=0x020b000000000000"  # torch 2.11, the oldest that may load the library
-COMMON = ("-std=c++17", "-O3")
+# The gradient of a clamp at its bound is the installed torch's; a library is built for one version of it.
+CLAMP = ("-DGIOU_CLAMP_STOPS_AT_BOUND",) if torch.__version__ >= "2.14" else ()
+COMMON = ("-std=c++17", "-O3", *CLAMP)
 # No contraction to fused multiply-adds: any x86-64 then gives the same bits. Comparisons of NaN raise no trap that
 # anyone looks at, and saying so lets the compiler vectorise the clamps.
 HOST = (*COMMON, "-ffp-contract=off", "-fno-trapping-math", "-fno-math-errno", "-fPIC", "-fvisibility=hidden")
