@@ -69,6 +69,7 @@ def test_second_derivative_is_refused(ops: ModuleType, make_boxes: MakeBoxes) ->
         gradient.sum().backward()
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # of opcheck, in PyTorch 2.14
 @pytest.mark.parametrize(
     "dtypes",
     [(torch.float32, torch.float32), (torch.float32, torch.uint8), (torch.bfloat16, torch.uint8), F64],
@@ -86,6 +87,7 @@ def test_opcheck_loss(ops: ModuleType, dtypes: tuple[torch.dtype, torch.dtype], 
     assert set(results.values()) == {"SUCCESS"}
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # of opcheck, in PyTorch 2.14
 @pytest.mark.parametrize(("shape", "conditional"), [((0,), False), ((3, 5), False), ((3, 5), True)])
 def test_opcheck_box(ops: ModuleType, make_boxes: MakeBoxes, shape: tuple[int, ...], *, conditional: bool) -> None:
     assert ops.IMPLEMENTATION.name == "library"

@@ -37,7 +37,7 @@ def _checkpointed(model: nn.Module, values: Tensor) -> Tensor:
     return gradient
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 @pytest.mark.parametrize(
     "form",
     [
