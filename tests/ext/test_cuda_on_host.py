@@ -98,7 +98,16 @@ def compiled(build: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Emu
     include = [f"-I{path}" for path in (folder, HERE, build.SOURCES)]
     # A GPU faults on a wide access to an address that is not a multiple of its width; the sanitizer reports it.
     # Without optimisation: that takes longer than all that is run here.
-    flags = ["-std=c++20", *build.CLAMP, "-O0", "-ffp-contract=off", "-fsanitize=alignment", "-fPIC", "-shared", *include]
+    flags = [
+        "-std=c++20",
+        *build.CLAMP,
+        "-O0",
+        "-ffp-contract=off",
+        "-fsanitize=alignment",
+        "-fPIC",
+        "-shared",
+        *include,
+    ]
     sources = [str(HERE / "harness.cpp"), "-x", "c++", str(build.SOURCES / "giou_workspace.cu")]
     build.run(["g++", *flags, *sources, "-o", str(output)])
     return Emulator(ctypes.CDLL(str(output)))

@@ -53,7 +53,7 @@ def test_what_lay_on_the_cpu_stays_there_unless_it_is_moved() -> None:
         assert again(torch.ones(3), map_location="cuda").device.type == "cuda"
 
 
-@pytest.mark.filterwarnings("ignore:Sparse:UserWarning", "ignore:Validating sparse tensor invariants:UserWarning")
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning", "ignore:Validating sparse:UserWarning")
 @pytest.mark.parametrize("location", [None, "cuda", "cpu"])
 @pytest.mark.parametrize(
     ("layout", "blocks"),
