@@ -267,7 +267,7 @@ def test_lines_that_no_longer_sync_are_named_with_the_most_that_they_can_save() 
     (finding,) = (
         item for item in find(study(variants=[base | {"predicted_sites": [site]}])) if item.rule == PREDICTED_SYNCS
     )
-    assert finding.evidence[0] == f"all syncs of `base` together cost {cost}"
+    assert finding.evidence[0] == f"all syncs of a step together cost {cost}"
     assert "The estimates do not decide" in advice
 
 

@@ -136,7 +136,7 @@ def _predicted_syncs(variant: VariantResult) -> Iterator[Match]:
         severity="warning",
         claim=f"{plural(count, 'sync')} per step predicted{on_lines}, first in a step at {place_of(sites[0])}",
         evidence=(
-            f"all syncs of `{variant.name}` together cost {cost}" if cost else "cost not measured",
+            f"all syncs of a step together cost {cost}" if cost else "cost not measured",
             _predicted(sites[0]),
         ),
         source=source_of(sites[0]),
