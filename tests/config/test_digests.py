@@ -190,7 +190,7 @@ def test_an_edit_of_a_script_of_the_workflow_concerns_that_script_alone(copy, ro
     files = {path.stem: path for path in scripts.glob("*.py")}
 
     def digests(plan):
-        return {name: plan.script(name) for name in files}
+        return {name: plan.code(script=name) for name in files}
 
     plan = plan_of(STUDY)
     before = digests(plan)

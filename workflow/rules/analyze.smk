@@ -18,7 +18,7 @@ for study in STUDIES:
         priority: RULES.priority(study, CHECKS + 1)
         localrule: True
         params:
-            code=PLAN.script("analyze_runs"),
+            code=PLAN.code(script="analyze_runs"),
             runs=RULES.runs_of_variant(""),
         shell:
             """

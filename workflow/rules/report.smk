@@ -7,7 +7,7 @@ from pathlib import Path
 from steptrace.compare.gates import baselines_of
 
 # The sections of a page are named in one tuple, so the whole package counts.
-REPORT_CODE = PLAN.script("report", "steptrace.report.*")
+REPORT_CODE = PLAN.code("steptrace.report.*", script="report")
 
 # One that a gate names and that is not there breaks the gate; it does not stop the workflow.
 BASELINES = [file for file in baselines_of(PLAN.settings.gates) if Path(file).is_file()]
@@ -26,7 +26,7 @@ rule compare:
         "results/{study}/compare.log",
     priority: ENDING
     params:
-        code=PLAN.script("compare"),
+        code=PLAN.code(script="compare"),
         study=RULES.study,
         gates=RULES.gates,
         gpus=RULES.estimate_gpus,
@@ -87,7 +87,7 @@ rule verdict:
     log:
         "results/verdict.log",
     params:
-        code=PLAN.script("verdict"),
+        code=PLAN.code(script="verdict"),
         gates=json.dumps(PLAN.settings.gates),
     shell:
         """

@@ -82,18 +82,13 @@ class Plan:
             self._keys[parts] = f"{digests} {self._code_of(modules, composed)}"
         return self._keys[parts]
 
-    def code(self, *modules: str) -> str:
-        """The digest of these modules of steptrace, with all they import from it: what a rule runs."""
-        if modules not in self._keys:
-            self._keys[modules] = self._code.digest(modules)[:_SHORT]
-        return self._keys[modules]
-
-    def script(self, name: str, *modules: str) -> str:
-        """The digest of a script in workflow/scripts, with all that it imports from steptrace, and of more modules."""
-        if (name, *modules) not in self._keys:
-            path = self.project.root / "workflow" / "scripts" / f"{name}.py"
-            self._keys[name, *modules] = self._code.digest(modules, scripts=[path])[:_SHORT]
-        return self._keys[name, *modules]
+    def code(self, *modules: str, script: str = "") -> str:
+        """The digest of what a rule runs: modules of steptrace, a script of workflow/scripts, and what they import."""
+        key = (*modules, script)
+        if key not in self._keys:
+            scripts = [self.project.root / "workflow" / "scripts" / f"{script}.py"] if script else []
+            self._keys[key] = self._code.digest(modules, scripts=scripts)[:_SHORT]
+        return self._keys[key]
 
     @cached_property
     def snapshots(self) -> dict[Path, str]:

@@ -28,6 +28,9 @@ _SUMS: Final = ("sum", "nansum", "prod")
 _WHOLE: Final = ("bool", "int32", "int16", "int8", "uint8")
 #: Operators that read or set elements by indices.
 INDEXING: Final = ("index", "index_put", "index_put_", "_index_put_impl_")
+#: An operator whose launches PyTorch 2.14 has changed, and the argument of calls that were followed with it.
+EFFICIENT_ATTENTION: Final = "_scaled_dot_product_efficient_attention"
+SINCE_2_14: Final = "since_2_14"
 #: Operators with a rule of their own that may have no tensor on the GPU.
 _WITHOUT_INPUTS: Final = ("randperm", "_to_copy")
 #: CUB sorts up to so many items in one kernel. By kernels of its own, ATen sorts rows of up to so many elements
@@ -43,11 +46,6 @@ _TILE: Final = 4096
 _HEADS_INSIDE: Final = (0, 2, 1, 3)
 _MANY_ROWS: Final = 65536
 _SHORT_ROW: Final = 2112
-
-
-#: An operator whose launches PyTorch 2.14 has changed, and the argument of calls that were followed with it.
-EFFICIENT_ATTENTION: Final = "_scaled_dot_product_efficient_attention"
-SINCE_2_14: Final = "since_2_14"
 
 
 def launches(call: OperatorCalls) -> int:
