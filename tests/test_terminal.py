@@ -4,8 +4,8 @@ import argparse
 
 import pytest
 
-from steptrace.commands.output import show, warn
-from steptrace.terminal import printable
+from steptrace.commands.console import show, warn
+from steptrace.format import printable
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from steptrace.errors import SteptraceError
-from steptrace.format import rough_duration
-from steptrace.terminal import printable
+from steptrace.format import printable, rough_duration
 
 #: Of Snakemake's messages below a warning, by how they begin.
 _SHOWN: Final = ("Nothing to be done", "Unlocking", "Will exit", "Trying to restart")

@@ -18,7 +18,7 @@ from typing import Final, TextIO
 
 from steptrace import __version__
 from steptrace.errors import SteptraceError
-from steptrace.terminal import printable
+from steptrace.format import printable
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130  # as a shell says it of a process that SIGINT has ended

@@ -5,9 +5,15 @@ rule is changed here and nowhere else. What can be unmeasured takes None.
 """
 
 import math
+import re
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 NOT_MEASURED = "not measured"
+
+#: Characters by which text from others (a trace, a log, a file's name) could command a terminal: control characters but
+#: tab and line feed, and those that reverse text's direction.
+_COMMANDS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 #: Units of time with their length in nanoseconds, longest first.
 _TIME_UNITS: tuple[tuple[str, float], ...] = (("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0))
@@ -264,6 +270,11 @@ def lines_of(places: Iterable[tuple[str, int]]) -> list[str]:
     for file, line in places:
         lines.setdefault(file, {})[line] = None
     return [f"`{file}:{first}`" + "".join(f", `:{line}`" for line in more) for file, (first, *more) in lines.items()]
+
+
+def printable(text: str) -> str:
+    """The text with every character that commands a terminal written as its escape, such as `\\x1b`."""
+    return _COMMANDS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def clipped(text: str, length: int) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from steptrace import cli, command_reference
 from steptrace.command_reference import commands
-from steptrace.commands import doctor, output
+from steptrace.commands import console, doctor
 from steptrace.errors import SteptraceError
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +55,7 @@ def test_exit_codes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
 
 def test_json_holds_paths_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = cli.parser(["doctor", "--json"]).parse_args(["doctor", "--json"])
-    output.show(arguments, {"file": Path("a") / "b"}, "text")
+    console.show(arguments, {"file": Path("a") / "b"}, "text")
     assert json.loads(capsys.readouterr().out) == {"file": "a/b"}
 
 

@@ -12,10 +12,8 @@ import pytest
 
 from steptrace.cli import main
 from steptrace.commands import predict
-from steptrace.commands.estimated import table
-from steptrace.commands.named_study import named_study
-from steptrace.commands.predicted import Followed, follow
-from steptrace.commands.prediction_text import kind_lines, text_of
+from steptrace.commands.predict import Followed, follow, named_study
+from steptrace.commands.prediction_text import kind_lines, table, text_of
 from steptrace.config.study import Study
 from steptrace.errors import PredictError
 from steptrace.estimate.gpus import gpu_named
@@ -144,7 +142,7 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[dict[s
 def _planned(study: str) -> Study:
     """What many tests ask for alike, planned once."""
     with TemporaryDirectory() as folder:
-        return named_study(study, Path(folder), expected="a study's name")
+        return named_study(study, Path(folder))
 
 
 TRAIN = """

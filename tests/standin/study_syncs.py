@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from omegaconf import OmegaConf
 
 from steptrace.analysis.build import summarize
-from steptrace.commands.named_study import named_study
+from steptrace.commands.predict import named_study
 from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.prediction import estimate_prediction
 from steptrace.workflow.rules import launcher
@@ -61,7 +61,7 @@ def small(config: dict[str, Any]) -> dict[str, Any]:
 def configs_of(study: str, folder: Path) -> list[Path]:
     """A small configuration of each variant that needs no compiler."""
     written = []
-    for variant in named_study(study, folder / "cache", expected="a study", changes={"scale": "gpu"}).variants:
+    for variant in named_study(study, folder / "cache", {"scale": "gpu"}).variants:
         config = variant.composed.config
         compiled = config["step"]["compile"] or "compiled" in variant.name
         if not compiled:

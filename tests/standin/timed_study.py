@@ -17,7 +17,7 @@ import torch
 import yaml
 from torch import Tensor, nn
 
-from steptrace.commands.named_study import named_study
+from steptrace.commands.predict import named_study
 from steptrace.documents.run import Status
 from steptrace.record import read_steps, write_status
 from steptrace.train.main import run
@@ -120,9 +120,7 @@ def main(folder: Path) -> int:
     """Train every variant `RUNS` times in turns, again where the host was held up."""
     write_config(folder)
     os.chdir(folder)
-    study = named_study(
-        STUDY, folder / "cache", expected="", changes={"scale": "gpu", "allow_targets": ["timed_study"]}
-    )
+    study = named_study(STUDY, folder / "cache", {"scale": "gpu", "allow_targets": ["timed_study"]})
     results = folder / "results" / STUDY
     for name, text in replace(study, repeats=RUNS).files().items():
         (results / name).parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from steptrace.commands.output import show, warn, writing_to
+from steptrace.commands.console import show, warn, writing_to
 from steptrace.errors import SteptraceError
 from steptrace.files import replace_atomically
 from steptrace.format import plural, size_bytes

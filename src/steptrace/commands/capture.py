@@ -11,8 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from steptrace.commands.options import not_negative, positive
-from steptrace.commands.output import columns, show
+from steptrace.commands.console import columns, not_negative, positive, show
 from steptrace.engine.recording import WITH_TRACE, Request, Settings
 from steptrace.errors import CaptureError
 from steptrace.launch.control_folder import Process, processes

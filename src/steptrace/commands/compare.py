@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from steptrace.commands.output import columns, show, writing_to
+from steptrace.commands.console import columns, show, writing_to
 from steptrace.errors import ConfigError, RecordError
 
 if TYPE_CHECKING:

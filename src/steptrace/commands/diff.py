@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from steptrace.commands.output import show, writing_to
+from steptrace.commands.console import show, writing_to
 
 
 def add(command: argparse.ArgumentParser) -> None:

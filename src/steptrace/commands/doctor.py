@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from steptrace.commands.output import columns, show
+from steptrace.commands.console import columns, show
 from steptrace.config.gpus import torch_has_gpu_support, usable_gpus
 from steptrace.errors import SteptraceError
 
@@ -71,11 +71,10 @@ def _lines(checks: list[Check]) -> list[str]:
 
 def _studies() -> list[dict[str, Any]]:
     """The studies that can be named in this folder: own ones and those that come with steptrace."""
-    from steptrace.commands.named_study import project_here
     from steptrace.config.documents import read_yaml
-    from steptrace.config.settings import read_settings
+    from steptrace.config.settings import Project, read_settings
 
-    project, default = project_here(), list[str]()
+    project, default = Project.here(), list[str]()
     with contextlib.suppress(SteptraceError):  # the workflow reports what is wrong with its settings
         default = read_settings(project, {}).studies
     studies = []

@@ -1,30 +1,36 @@
 """`steptrace predict`: the syncs that a training step would make on CUDA, predicted without a GPU.
 
-This process does not import torch: see `steptrace.commands.predicted`.
+Each program is followed in a process of its own: `steptrace.predict.main` for a config of our own trainings, and for a
+study of commands `steptrace.launch.main`, which starts the program. This process does not import torch, and the virtual
+device cannot be unregistered from one that does.
 """
 
 import argparse
+import os
 import shlex
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from steptrace import format as fmt
-from steptrace.commands.estimated import as_json, check_batches, estimates, table, with_batch
-from steptrace.commands.named_study import named_study
-from steptrace.commands.options import batches, gpu_names, not_negative, positive
-from steptrace.commands.output import say, show, warn
-from steptrace.commands.predicted import Followed, follow
-from steptrace.commands.prediction_text import instead, text_of
+from steptrace.commands.console import batches, gpu_names, not_negative, positive, say, show, warn
+from steptrace.commands.prediction_text import as_json, estimates, instead, text_of
 from steptrace.compare.gates import described, over_budget
 from steptrace.documents.estimate import Estimate
+from steptrace.documents.run import Status
 from steptrace.documents.syncs import predicted_site
-from steptrace.errors import ConfigError
+from steptrace.errors import ConfigError, PredictError, SteptraceError
 from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.launch.settings import LaunchSettings
 from steptrace.launch.start import Streams, ended, launch, require_steps, why
+from steptrace.record import read_prediction
+from steptrace.train.supervise import Job, supervise
+
+if TYPE_CHECKING:
+    from steptrace.config.study import Study
 
 #: A budget is exceeded, or a program has failed partway.
 EXIT_BROKEN: Final = 1
@@ -33,6 +39,26 @@ STEPS: Final = 4
 WARMUP: Final = 2
 #: The options that only a program takes, with their defaults.
 _OF_PROGRAMS: Final[dict[str, Any]] = {"steps": STEPS, "warmup": WARMUP, "devices": None}
+#: What Python runs, by what is followed.
+_PARTS: Final = {
+    "config": ("steptrace.predict.main", "--config"),
+    "command": ("steptrace.launch.main", "predict", "--config"),
+}
+_LOG: Final = "predict.log"
+#: Where a command has its batch size.
+_BATCH: Final = "{batch}"
+#: Each takes some hundred MB.
+_AT_ONCE: Final = 4
+
+
+@dataclass(frozen=True)
+class Followed:
+    """One program and its prediction; without one the error says why. `failed`: it ended by an error partway."""
+
+    name: str
+    prediction: dict[str, Any] | None
+    error: SteptraceError | None = None
+    failed: bool = False
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -92,10 +118,10 @@ def run(arguments: argparse.Namespace) -> int:
     if "--" not in arguments.given and len(arguments.target) == 1:
         study = arguments.target[0]
         return _report(_follow_study(study, arguments), gpus, arguments, study)
-    check_batches(arguments.target, arguments.batch)
+    _check_batches(arguments.target, arguments.batch)
     counts = {"warmup": arguments.warmup, "steps": arguments.steps, "devices": arguments.devices}
     by_batch = {
-        batch: [follow_command(with_batch(arguments.target, batch), **counts)] for batch in arguments.batch or (None,)
+        batch: [follow_command(_with_batch(arguments.target, batch), **counts)] for batch in arguments.batch or (None,)
     }
     return _report(by_batch, gpus, arguments, shlex.join(arguments.target))
 
@@ -120,6 +146,26 @@ def _follow_study(study: str, arguments: argparse.Namespace) -> dict[int | None,
     return by_batch
 
 
+def _check_batches(command: Sequence[str], batches: Sequence[int]) -> None:
+    """Raise `ConfigError` where `--batch` and `{batch}` in a command do not go together."""
+    holds = any(_BATCH in word for word in command)
+    if batches and not holds:
+        raise ConfigError(
+            f"--batch without {_BATCH} in the command changes nothing",
+            where=shlex.join(command),
+            next_step=f"write {_BATCH} where the command has its batch size: --batch-size {_BATCH}",
+        )
+    if holds and not batches:
+        raise ConfigError(
+            f"{_BATCH} in the command is not replaced", where=shlex.join(command), next_step="add --batch N[,N]"
+        )
+
+
+def _with_batch(command: Sequence[str], batch: int | None) -> list[str]:
+    """The command with a batch in its place."""
+    return [word if batch is None else word.replace(_BATCH, str(batch)) for word in command]
+
+
 def _report(
     by_batch: Mapping[int | None, Sequence[Followed]], gpus: Sequence[Gpu], arguments: argparse.Namespace, target: str
 ) -> int:
@@ -132,11 +178,16 @@ def _report(
     texts = []
     for entry in followed:
         if entry.prediction and ran_on_gpu(entry.prediction):
-            lines = text_of(given or entry.name, entry.prediction)
-            if of_gpus.get(entry.name):
-                lines += table(of_gpus[entry.name], ranks=len(entry.prediction.get("by_rank") or ()))
+            lines = text_of(given or entry.name, entry.prediction, of_gpus.get(entry.name, ()))
             texts.append("\n".join([*lines, *(instead(entry.prediction["sites"]) if single else ())]))
-    variants = [_as_json(entry, of_gpus.get(entry.name)) for entry in followed]
+    variants = [
+        {
+            "name": entry.name,
+            "error": None if entry.error is None else str(entry.error),
+            "prediction": entry.prediction and as_json(entry.prediction, of_gpus.get(entry.name)),
+        }
+        for entry in followed
+    ]
     document = variants[0]["prediction"] if single else {"study": target, "variants": variants}
     show(arguments, document, "\n\n".join(texts))
     idle = [
@@ -167,19 +218,24 @@ def _estimates(by_batch: Mapping[int | None, Sequence[Followed]], name: str, gpu
     return estimates(predictions, gpus)
 
 
-def _as_json(entry: Followed, of_gpus: Sequence[Estimate] | None) -> dict[str, Any]:
-    """A prediction as prediction.json has it, null with an error where there is none; with its estimates."""
-    prediction = entry.prediction
-    if prediction is not None:
-        prediction = {name: value for name, value in prediction.items() if name != "operator_calls"}
-        if of_gpus is not None:
-            prediction["estimate"] = as_json(of_gpus)
-    return {"name": entry.name, "error": None if entry.error is None else str(entry.error), "prediction": prediction}
-
-
 def ran_on_gpu(prediction: dict[str, Any]) -> bool:
     """Whether anything of the program ran on the virtual GPU."""
     return any(prediction[key] for key in ("operators", "total", "unknown"))
+
+
+def _over(followed: Sequence[Followed], budget: int, allow: Sequence[str], given: str | None) -> list[str]:
+    """One line for each program that makes more syncs than it may, naming the places; `given` is what was asked for."""
+    lines = []
+    for entry in followed:
+        sites = over_budget(map(predicted_site, entry.prediction["sites"] if entry.prediction else ()), allow)
+        total = sum(site.count_per_step or 0 for site in sites)
+        if total > budget:
+            beyond = " beyond those allowed" if allow else ""
+            places = "".join(f"\n  {described(site)}" for site in sites)
+            lines.append(
+                f"{given or entry.name}: {fmt.plural(total, 'sync')} per step{beyond}, at most {budget}{places}"
+            )
+    return lines
 
 
 def follow_command(command: Sequence[str], *, warmup: int, steps: int, devices: int | None = None) -> Followed:
@@ -199,9 +255,45 @@ def follow_command(command: Sequence[str], *, warmup: int, steps: int, devices: 
         return Followed("command", prediction, failed=launched.failed)
 
 
+def follow(kind: str, programs: Mapping[str, str], scratch: Path, options: Sequence[str]) -> list[Followed]:
+    """Follow one program or several, each in a process of its own.
+
+    Args:
+        kind: `config` for a study of our own trainings, `command` for a study of commands.
+        programs: the file of each one's resolved config, by name.
+        scratch: a folder for predictions and logs.
+        options: further arguments of `steptrace.predict.main`.
+    """
+    at_once = min(len(programs), os.cpu_count() or 1, _AT_ONCE)
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // at_once)))
+    folders = {scratch / str(number): name for number, name in enumerate(programs)}
+    commands = [
+        [sys.executable, "-m", *_PARTS[kind], programs[name], *options, "--out", str(folder)]
+        for folder, name in folders.items()
+    ]
+    jobs = [Job(folder, command, log=_LOG) for folder, command in zip(folders, commands, strict=True)]
+    ended = {}
+    for job, status in supervise(jobs, at_once=at_once):
+        name = folders[job.out]
+        ended[name] = _read(name, job.out, status, of_program=kind == "command")
+        say(f"{len(ended)} of {len(jobs)} followed: {name}")
+    return [ended[name] for name in programs]
+
+
+def _read(name: str, folder: Path, status: Status, *, of_program: bool) -> Followed:
+    """A prediction, or why there is none: what the process has printed."""
+    if status.exit_code == 0:
+        return Followed(name, read_prediction(folder))
+    before, _, reason = (folder / _LOG).read_text(encoding="utf-8", errors="replace").rpartition("error: ")
+    last = next((line for line in reversed(before.splitlines()) if line.strip()), None)
+    # Of a program of the user's, whose output nobody else shows.
+    output = "" if last is None or not of_program else f"\n  its last line: {last.strip()}"
+    return Followed(name, None, PredictError((reason.strip() or str(status.error)) + output))
+
+
 def study_programs(study: str, folder: Path) -> tuple[str, dict[str, str]]:
     """Every variant of a study as a GPU would train it: their kind, and the file of each one's config in `folder`."""
-    loaded = named_study(study, folder, expected="a study's name, or `--` and a command that trains")
+    loaded = named_study(study, folder)
     files = {variant.name: folder / f"{variant.name}.yaml" for variant in loaded.variants}
     for variant in loaded.variants:
         text = variant.on_gpu.snapshot(study=study, variant=variant.name)
@@ -210,16 +302,30 @@ def study_programs(study: str, folder: Path) -> tuple[str, dict[str, str]]:
     return kind, {name: str(file) for name, file in files.items()}
 
 
-def _over(followed: Sequence[Followed], budget: int, allow: Sequence[str], given: str | None) -> list[str]:
-    """One line for each program that makes more syncs than it may, naming the places; `given` is what was asked for."""
-    lines = []
-    for entry in followed:
-        sites = over_budget(map(predicted_site, entry.prediction["sites"] if entry.prediction else ()), allow)
-        total = sum(site.count_per_step or 0 for site in sites)
-        if total > budget:
-            beyond = " beyond those allowed" if allow else ""
-            places = "".join(f"\n  {described(site)}" for site in sites)
-            lines.append(
-                f"{given or entry.name}: {fmt.plural(total, 'sync')} per step{beyond}, at most {budget}{places}"
-            )
-    return lines
+def named_study(name: str, folder: Path, changes: Mapping[str, Any] | None = None) -> "Study":
+    """The study of this project, or else of those that come with steptrace, with every variant resolved.
+
+    Args:
+        name: the study's.
+        folder: where composed configurations may be kept meanwhile.
+        changes: settings that differ from the defaults, such as `scale`.
+
+    Raises:
+        ConfigError: there is no such study, or it cannot be resolved.
+    """
+    from steptrace.config.cache import Cache
+    from steptrace.config.composer import Composer
+    from steptrace.config.settings import Project, read_settings
+    from steptrace.config.study import load_study
+    from steptrace.names import near
+
+    project = Project.here()
+    if name not in project.study_files:
+        raise ConfigError(
+            f"there is no study '{name}'",
+            where=", ".join(dict.fromkeys(str(file.parent) for file in project.study_files.values())),
+            expected="a study's name, or `--` and a command that trains",
+            next_step=near(name, project.study_files),
+        )
+    settings = read_settings(project, {"studies": [name], **(changes or {})})
+    return load_study(name, project, settings, Composer(project, settings.allow_targets, Cache(folder / "plan.json")))

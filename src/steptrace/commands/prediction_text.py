@@ -1,20 +1,31 @@
-"""The lines that say what was predicted."""
+"""What is said of a prediction: its syncs and their places, kinds of steps, and estimates on named GPUs."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from steptrace import format as fmt
-from steptrace.commands.output import columns
+from steptrace.commands.console import columns
+from steptrace.documents.estimate import Estimate
+from steptrace.documents.operators import COMPILED
 from steptrace.documents.syncs import place_of, predicted_site
 from steptrace.engine.kinds import counts_in_words, groups_by_count, to_show_period
+from steptrace.estimate.gpus import Gpu
+from steptrace.estimate.prediction import estimate_prediction
 
 #: A warm-up step with so many times the syncs of the others does something else.
 _MANY_TIMES: Final = 10
 
 
-def text_of(name: str, prediction: dict[str, Any], more_steps: str = "--steps") -> list[str]:
-    """The lines that say what was predicted; `more_steps` comes before the number of steps that would show more."""
+def text_of(
+    name: str, prediction: dict[str, Any], of_gpus: Sequence[Estimate] = (), more_steps: str = "--steps"
+) -> list[str]:
+    """The lines that say what was predicted, with its estimates.
+
+    `more_steps` comes before the number of steps that would show more.
+    """
     batch = prediction.get("batch_size")
     total = prediction["total"]
     head = f"{name}: {fmt.plural(total, 'sync')} per step predicted"
@@ -49,7 +60,7 @@ def text_of(name: str, prediction: dict[str, Any], more_steps: str = "--steps") 
     lines.append(
         f"  operators per step: {fmt.count(prediction['operators'])}" + (f", of these {sections}" if sections else "")
     )
-    return lines
+    return lines + (table(of_gpus, ranks=len(ranks)) if of_gpus else [])
 
 
 def kind_lines(steps: Sequence[int], warmup: Sequence[int], more_steps: str = "--steps") -> list[str]:
@@ -97,3 +108,69 @@ def _place(place: dict[str, Any]) -> str:
     line = f"{place['file']}:{place['line']}"
     program = place.get("program_file")
     return line if program is None else f"{program}:{place['program_line']} (in {line})"
+
+
+_HEAD: Final = ("GPU", "batch", "step", "GPU work", "GPU busy", "limited by", "launches", "memory", "largest batch")
+_NONE: Final = "-"
+#: So many operators without a rule are listed.
+_LISTED: Final = 5
+
+
+def estimates(predictions: Mapping[int | None, Mapping[str, Any]], gpus: Sequence[Gpu]) -> list[Estimate]:
+    """The estimate of each batch on each GPU; `predictions` by batch, None where it is not known."""
+    peaks = {
+        batch: prediction["peak_memory_bytes"]
+        for batch, prediction in predictions.items()
+        if batch is not None and prediction.get("peak_memory_bytes") is not None
+    }
+    return [
+        estimate_prediction({**prediction, "batch_size": batch}, gpu, peaks=peaks)
+        for gpu in gpus
+        for batch, prediction in predictions.items()
+    ]
+
+
+def as_json(prediction: Mapping[str, Any], of_gpus: Sequence[Estimate] | None) -> dict[str, Any]:
+    """A prediction for `--json`, as prediction.json has it, with its estimates where some were asked for."""
+    estimate = {} if of_gpus is None else {"estimate": msgspec.to_builtins(of_gpus)}
+    return {**{name: value for name, value in prediction.items() if name != "operator_calls"}, **estimate}
+
+
+def table(listed: Sequence[Estimate], *, ranks: int = 1) -> list[str]:
+    """The lines of the table, and under it why a row has no figure and what no rule covers; `ranks` of the program."""
+    lines = ["  estimated, not measured:", *columns(_HEAD, [_row(one) for one in listed])]
+    lines += [f"    {_name(one)}: not estimated: {one.reason}" for one in listed if one.reason is not None]
+    if ranks > 1:
+        lines.append(f"    rank 0 of {ranks}; collectives are not estimated")
+    for one in listed[:1]:
+        missing = [call for call in one.not_estimated if call.name != COMPILED]
+        for call in missing[:_LISTED]:
+            place = "" if call.file is None else f", {call.file}:{call.line}"
+            share = f"{fmt.count(call.calls)}x per step, {fmt.percent(call.share_pct)} of the GPU work"
+            lines.append(f"    not covered: {call.name}, {share}{place}: {call.reason}")
+        if len(missing) > _LISTED:
+            lines.append(f"    and {len(missing) - _LISTED} more in --json")
+        if one.assumed:
+            share = f"{fmt.percent(sum(copy.share_pct for copy in one.assumed))} of the GPU work"
+            lines.append(f"    assumed: copies with the host, {share}, {one.assumed[0].reason}")
+    return lines
+
+
+def _row(one: Estimate) -> tuple[str, ...]:
+    from steptrace.findings.estimated import busy_words, memory_words, step_words  # imports numpy, as `--help` need not
+
+    return (
+        one.gpu,
+        _NONE if one.batch is None else str(one.batch),
+        step_words(one),
+        _NONE if one.gpu_ms is None else fmt.band_ms(*one.gpu_ms),
+        busy_words(one),
+        one.limited_by or _NONE,
+        _NONE if one.launches is None else fmt.count(one.launches),
+        memory_words(one),
+        _NONE if one.largest_batch is None else str(one.largest_batch),
+    )
+
+
+def _name(one: Estimate) -> str:
+    return one.gpu if one.batch is None else f"{one.gpu}, batch {one.batch}"

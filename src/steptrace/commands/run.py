@@ -7,11 +7,11 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from steptrace.commands.estimated import as_json, estimates, table
+from steptrace.commands.console import gpu_names, not_negative, positive, say, show, warn
 from steptrace.commands.measured import (
     Measured,
     kinds_of_steps,
@@ -20,8 +20,7 @@ from steptrace.commands.measured import (
     timing,
     wait_ms,
 )
-from steptrace.commands.options import gpu_names, not_negative, positive
-from steptrace.commands.output import say, show, warn
+from steptrace.commands.prediction_text import as_json, estimates, text_of
 from steptrace.documents.estimate import Estimate
 from steptrace.errors import LaunchError, SteptraceError
 from steptrace.estimate.gpus import Gpu, gpu_named
@@ -30,6 +29,8 @@ from steptrace.launch.start import Launched, Streams, ended, fault, launch, requ
 
 #: The program ended by itself before all of its steps were measured.
 EXIT_ENDED_EARLY: Final = 1
+#: The program on a virtual GPU: a prediction, and its estimates.
+_Predicted = tuple[dict[str, Any], list[Estimate]]
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -88,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if launched.complete else EXIT_ENDED_EARLY
 
 
-def _predicted(arguments: argparse.Namespace, gpus: Sequence[Gpu], *, on_gpu: bool) -> "_Predicted | None":
+def _predicted(arguments: argparse.Namespace, gpus: Sequence[Gpu], *, on_gpu: bool) -> _Predicted | None:
     """What starting the program once more, on a virtual GPU, predicts; None, with a warning, where that fails."""
     from steptrace.commands.predict import STEPS, WARMUP, follow_command, ran_on_gpu
 
@@ -102,7 +103,7 @@ def _predicted(arguments: argparse.Namespace, gpus: Sequence[Gpu], *, on_gpu: bo
     if prediction is None or problem:
         warn(f"no syncs are predicted: {problem}; to see more: steptrace predict -- {shlex.join(command)}")
         return None
-    return _Predicted(prediction, estimates({None: prediction}, gpus))
+    return prediction, estimates({None: prediction}, gpus)
 
 
 def _run_capturable(arguments: argparse.Namespace) -> int:
@@ -124,28 +125,6 @@ def _run_capturable(arguments: argparse.Namespace) -> int:
 def _warn_of_fault(launched: Launched) -> None:
     if (report := fault(launched)) is not None:
         warn(f"{ended(launched)}: {report}")
-
-
-@dataclass(frozen=True)
-class _Predicted:
-    """The program on a virtual GPU: a prediction, and its estimates."""
-
-    prediction: dict[str, Any]
-    estimates: list[Estimate]
-
-    def lines(self, command: str) -> list[str]:
-        """It as lines of text."""
-        from steptrace.commands.prediction_text import text_of
-
-        ranks = len(self.prediction.get("by_rank") or ())
-        estimated = table(self.estimates, ranks=ranks) if self.estimates else []
-        # `--steps` of `run` is of measured steps: more predicted ones need the other command.
-        return [*text_of(command, self.prediction, "steptrace predict --steps"), *estimated]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data for `--json`, as `steptrace predict --json` has it."""
-        prediction = {name: value for name, value in self.prediction.items() if name != "operator_calls"}
-        return {**prediction, "estimate": as_json(self.estimates)}
 
 
 def _prepared(out: Path) -> Path:
@@ -187,7 +166,7 @@ def _say(measured: Measured, out: Path, arguments: argparse.Namespace, predicted
         "loader_wait_ms": wait_ms(measured),
         "summary": summary and out / "summary.json",
         "report": summary and out / "report.html",
-        "predicted": None if predicted is None else predicted.to_json(),
+        "predicted": predicted and as_json(*predicted),
         "kinds": [asdict(kind) for kind in kinds_of_steps(measured)],
         "warnings": list(dict.fromkeys(measured.record.warnings)),
     }
@@ -197,10 +176,11 @@ def _say(measured: Measured, out: Path, arguments: argparse.Namespace, predicted
         from steptrace.report.trace import page as trace_page
         from steptrace.report.trace.words import in_words
 
-        of_gpu = None if predicted is None else (predicted.prediction, predicted.estimates)
-        trace_page.write(summary, out / "report.html", title=command, predicted=of_gpu)
-        lines += [*(f"  {line}" for line in in_words(summary, of_gpu).splitlines()), str(out / "report.html")]
-    lines += [] if predicted is None else predicted.lines(command)
+        trace_page.write(summary, out / "report.html", title=command, predicted=predicted)
+        lines += [*(f"  {line}" for line in in_words(summary, predicted).splitlines()), str(out / "report.html")]
+    if predicted is not None:
+        # `--steps` of `run` is of measured steps: more predicted ones need the other command.
+        lines += text_of(command, *predicted, more_steps="steptrace predict --steps")
     for warning in document["warnings"]:
         warn(warning)
     show(arguments, document, "\n".join([*lines, str(document["run"])]))

@@ -8,7 +8,7 @@ from steptrace.compare.gates import Gates, not_run, outcomes
 from steptrace.documents.comparison import Comparison, GateOutcome
 from steptrace.documents.run import LOG_FILE
 from steptrace.documents.verdict import Differing, Failure, Verdict
-from steptrace.terminal import printable
+from steptrace.format import printable
 
 
 def judge(comparisons: Iterable[Comparison], gates: Gates) -> Verdict:

@@ -15,6 +15,7 @@ from steptrace.config.gpus import resolve_scale
 from steptrace.errors import ConfigError
 from steptrace.estimate.gpus import gpu_named
 from steptrace.names import near
+from steptrace.root import ROOT
 
 #: Reserved names: other folders of results/, and the page that lists the studies.
 RESERVED = ("traces", "extension", "index")
@@ -61,6 +62,12 @@ class Project:
 
     root: Path
     workdir: Path
+
+    @classmethod
+    def here(cls) -> "Project":
+        """The project of the current folder: a checkout's own workflow, else the one that belongs to this steptrace."""
+        here = Path.cwd()
+        return cls(root=here if (here / "workflow" / "rules").is_dir() else ROOT, workdir=here)
 
     @property
     def config_folders(self) -> list[Path]:

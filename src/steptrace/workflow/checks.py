@@ -19,9 +19,9 @@ import yaml
 from steptrace.config.study import GPU_CONFIG
 from steptrace.errors import SteptraceError
 from steptrace.files import write_json
+from steptrace.format import printable
 from steptrace.launch.main import SHARED_VARIABLE
 from steptrace.record import read_status, would_end_alike
-from steptrace.terminal import printable
 from steptrace.train.supervise import Job, supervise
 
 _REFERENCE: Final = "reference.yaml"

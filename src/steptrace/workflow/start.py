@@ -11,8 +11,8 @@ from filelock import FileLock, Timeout
 
 from steptrace.config.plan import RESULTS, make_plan
 from steptrace.errors import SteptraceError
+from steptrace.format import printable
 from steptrace.root import ROOT
-from steptrace.terminal import printable
 from steptrace.workflow.rules import Rules
 
 #: Held as long as this process lives, so that there is nothing to unlock after a crash.

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from steptrace.commands.output import show, writing_to
+from steptrace.commands.console import show, writing_to
 from steptrace.errors import ConfigError
 from steptrace.root import ROOT
 

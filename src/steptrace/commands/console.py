@@ -1,15 +1,41 @@
-"""What commands write: text and tables for a person, or JSON for a program."""
+"""What the commands take and print: numbers of options; text and tables for a person, or JSON for a program."""
 
 import argparse
+import contextlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from steptrace.errors import SteptraceError
-from steptrace.terminal import printable
+from steptrace.format import printable
+
+
+def _whole(text: str, least: int) -> int:
+    with contextlib.suppress(ValueError):
+        if (value := int(text)) >= least:
+            return value
+    raise argparse.ArgumentTypeError(f"invalid number '{text}': expected a whole number >= {least}")
+
+
+positive = partial(_whole, least=1)
+not_negative = partial(_whole, least=0)
+
+
+def gpu_names(text: str) -> tuple[str, ...]:
+    """The value of `--gpu`."""
+    names = tuple(filter(None, (name.strip() for name in text.split(","))))
+    if not names:
+        raise argparse.ArgumentTypeError(f"invalid value '{text}': expected names of GPUs, such as H100,L4")
+    return names
+
+
+def batches(text: str) -> tuple[int, ...]:
+    """The value of `--batch`, ascending: the last is the largest."""
+    return tuple(sorted({positive(number.strip()) for number in text.split(",")}))
 
 
 def show(arguments: argparse.Namespace, document: Any, text: str) -> None:
