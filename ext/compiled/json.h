@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* As MISSING of steptrace.trace.events. */
+/* As MISSING of steptrace.trace.decode. */
 #define MISSING INT64_MIN
 /* Brackets within brackets; PyTorch writes four. */
 #define DEEPEST 64

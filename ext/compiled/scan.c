@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As LATEST_NS, LARGEST and MOST of steptrace.trace.bounds. */
+/* As LATEST_NS, LARGEST and MOST of steptrace.trace.decode. */
 #define LATEST_NS ((int64_t)1 << 62)
 #define LARGEST 1125899906842624.0
 #define MOST 2147483648ll

@@ -24,8 +24,8 @@ from steptrace.compiled import compiled
 from steptrace.errors import TraceError
 from steptrace.trace import columns
 from steptrace.trace.decode import repair
-from steptrace.trace.kinds import KINDS
 from steptrace.trace.read import RawTrace, read_raw
+from steptrace.trace.scan import KINDS
 
 
 def _content(raw: RawTrace) -> dict[str, Any]:

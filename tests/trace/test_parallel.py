@@ -8,9 +8,9 @@ import pytest
 
 from builders import TraceBuilder, training_step
 from steptrace.errors import TruncatedTraceError
-from steptrace.trace import parallel
+from steptrace.trace import read
 from steptrace.trace.link import read_trace
-from steptrace.trace.parallel import read_each
+from steptrace.trace.read import read_each
 
 
 def test_processes_give_the_same_in_the_same_order(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_an_error_keeps_its_words(tmp_path: Path) -> None:
 
 
 def test_as_many_processes_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "cpu_count", lambda: 8)
+    monkeypatch.setattr(read, "cpu_count", lambda: 8)
     for free, wanted in ((64 << 30, 8), (1 << 30, 2), (1 << 20, 1)):
         monkeypatch.setattr(psutil, "virtual_memory", lambda free=free: SimpleNamespace(available=free))
-        assert parallel._workers(200 << 20) == wanted
+        assert read._workers(200 << 20) == wanted

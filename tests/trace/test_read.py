@@ -9,7 +9,7 @@ import pytest
 from builders import TraceBuilder, training_step
 from steptrace.analysis import load_trace, summarize_trace
 from steptrace.errors import TraceError, TruncatedTraceError
-from steptrace.trace.find import find_traces
+from steptrace.trace.files import find_traces
 from steptrace.trace.link import read_trace
 from steptrace.trace.read import read_raw
 

@@ -10,8 +10,8 @@ from builders import AUTOGRAD, TraceBuilder
 from steptrace.errors import TraceError
 from steptrace.record import write_sources
 from steptrace.trace.executing import same_file
-from steptrace.trace.frames import PIPELINE, SKIP, STDLIB, USER, Frame, frame_role, parse_frame
 from steptrace.trace.model import Trace
+from steptrace.trace.names import PIPELINE, SKIP, STDLIB, USER, Frame, frame_role, parse_frame
 from steptrace.trace.source import SourceLines, load_source_lines, sites_of
 
 

@@ -35,11 +35,11 @@ from steptrace.documents.kernels import KernelName, KernelType
 from steptrace.documents.labels import Label
 from steptrace.documents.run import capture_of
 from steptrace.documents.summary import Summary, TraceSummary
-from steptrace.trace.bounds import path_text
-from steptrace.trace.find import find_traces
+from steptrace.trace.decode import path_text
+from steptrace.trace.files import find_traces
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace
-from steptrace.trace.parallel import read_each
+from steptrace.trace.read import read_each
 from steptrace.trace.source import with_records
 
 #: Tables that neither `write_counters` nor the comparison of ranks reads.

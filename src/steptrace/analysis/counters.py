@@ -16,9 +16,9 @@ from isal import igzip
 from steptrace.analysis.copies import copy_rates
 from steptrace.analysis.queues import queue_lengths
 from steptrace.files import replace_atomically
-from steptrace.trace.events import ns_to_us
+from steptrace.trace.decode import ns_to_us
+from steptrace.trace.files import EventStream
 from steptrace.trace.model import Trace
-from steptrace.trace.stream import EventStream
 
 _BYTES_PER_GB = 1e9
 

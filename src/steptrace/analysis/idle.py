@@ -22,7 +22,7 @@ from steptrace.documents.table import frame_of, validate
 from steptrace.intervals import Ints, Spans
 from steptrace.limits import KERNEL_WAIT_BELOW_NS, LONG_CALL_NS
 from steptrace.trace import columns
-from steptrace.trace.events import MISSING
+from steptrace.trace.decode import MISSING
 from steptrace.trace.model import Trace, launched_at, launching_op, on_training, once
 
 #: Most gaps, and most entries by the ending operator, in summary.json; the table `idle_gaps` has all.

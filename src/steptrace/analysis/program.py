@@ -9,8 +9,8 @@ from steptrace.documents.program import FunctionTime, LineTime, Program
 from steptrace.documents.table import frame_of
 from steptrace.intervals import Ints
 from steptrace.trace.columns import Mask, map_names
-from steptrace.trace.frames import USER, frame_role, is_own_loop, parse_frame
 from steptrace.trace.model import Trace, on_training, once
+from steptrace.trace.names import USER, frame_role, is_own_loop, parse_frame
 
 #: How many source lines, and how many functions, summary.json holds.
 MOST_LINES, MOST_FUNCTIONS = 25, 50

@@ -1,6 +1,6 @@
 """Host syncs: their number, the time they block the host, and the GPU's idle time they cause.
 
-`steptrace.trace.syncs` defines a sync. Here are its cost, its place in the program, and an upper bound of
+`steptrace.trace.tables` defines a sync. Here are its cost, its place in the program, and an upper bound of
 the saving from removing it. Without the wait everything after it moves forward, by at most the time the host was
 blocked, and by at most the idle time that can close up: the busiest stream's, from the sync's start to the end of the
 next sync, of another site, that ends with all launched work done. From there on only the clock differs. Exposed idle is

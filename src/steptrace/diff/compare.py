@@ -25,8 +25,8 @@ from steptrace.documents.program import LineTime
 from steptrace.documents.step_figures import STEP_FIGURES
 from steptrace.documents.summary import TraceSummary
 from steptrace.limits import NOISE_FLOOR, PROFILER_OVERHEAD
-from steptrace.trace.find import find_traces
-from steptrace.trace.parallel import read_each
+from steptrace.trace.files import find_traces
+from steptrace.trace.read import read_each
 
 #: Below this share of kernels by time with a namesake on the other side, the programs are taken for different ones.
 LEAST_ALIKE: Final = 0.25

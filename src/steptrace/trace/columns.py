@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from steptrace import intervals
 from steptrace.compiled import compiled
-from steptrace.trace.events import MISSING
+from steptrace.trace.decode import MISSING
 from steptrace.trace.names import step_index
 from steptrace.trace.read import RawTrace
 

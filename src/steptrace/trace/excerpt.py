@@ -18,11 +18,10 @@ from steptrace.errors import ConfigError, TraceError
 from steptrace.files import replace_atomically
 from steptrace.trace import names as naming
 from steptrace.trace.columns import start_end
-from steptrace.trace.decode import Event, decode_event, repair
-from steptrace.trace.events import ns_to_us, to_ns
+from steptrace.trace.decode import Event, decode_event, ns_to_us, repair, to_ns
+from steptrace.trace.files import EventStream
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace, launched_at, median_step
-from steptrace.trace.stream import EventStream
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 

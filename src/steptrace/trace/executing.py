@@ -16,8 +16,8 @@ import pandas as pd
 
 from steptrace.intervals import Ints
 from steptrace.trace.columns import has_ancestor, map_names, nearest, row_numbers, take, texts
-from steptrace.trace.frames import Frame, parse_frame
 from steptrace.trace.model import Trace
+from steptrace.trace.names import Frame, parse_frame
 
 #: The last operator in creating a tensor from Python values. Earlier ones, such as the copy to the GPU, run outside any
 #: dispatch mode.

@@ -29,11 +29,10 @@ from steptrace.trace.columns import (
     take,
     text,
 )
-from steptrace.trace.events import MISSING, input_bytes
-from steptrace.trace.kinds import LISTS
+from steptrace.trace.decode import MISSING, input_bytes
 from steptrace.trace.model import Trace, check
 from steptrace.trace.read import RawTrace, read_raw
-from steptrace.trace.syncs import find_syncs
+from steptrace.trace.scan import LISTS
 
 
 def read_trace(path: str | Path) -> Trace:
@@ -100,7 +99,7 @@ def link(raw: RawTrace) -> Trace:
         collectives=tables.collectives_table(
             raw.collectives, kernels, gpu["collective"], {**ops, "parent": op_parent}, (call_op, names)
         ),
-        syncs=find_syncs(launches, calls["kind"], kernels, steps, threads),
+        syncs=tables.find_syncs(launches, calls["kind"], kernels, steps, threads),
         frames=tables.host_table("frames", frames, names, parent=references(parents(frames))),
         labels=tables.host_table(
             "labels",

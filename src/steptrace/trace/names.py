@@ -1,6 +1,9 @@
-"""Classifies the names in a trace: kinds of GPU activities and of calls into the runtime."""
+"""Classifies the names in a trace: kinds of GPU activities, of calls into the runtime, and of Python frames."""
 
 import re
+import sys
+from dataclasses import dataclass
+from typing import Final
 
 #: Kineto's categories of GPU activities, old spellings included.
 GPU_CATEGORIES = {
@@ -132,3 +135,63 @@ def step_index(name: str) -> int | None:
     """The N of `ProfilerStep#N`, None for any other label."""
     match = _STEP.match(name)
     return int(match[1]) if match else None
+
+
+# Kineto names a frame `file(line): function`, where the line is that of the function's `def`, and files lie relative to
+# the entries of `sys.path`. Built-ins, `nn.Module` and frozen modules appear as pseudo-frames.
+_FRAME = re.compile(r"^(?P<file>[^<].*?)\((?P<line>\d{1,9})\): (?P<function>.+)\Z", re.DOTALL)
+_TORCH = re.compile(r"^(?:.*/)?(?:torch|functorch|torchgen)/")
+#: steptrace's own code, but not its workloads, which are the code under study.
+_PIPELINE = re.compile(r"^(?:.*/(?:src|site-packages)/)?steptrace/(?!workloads/)")
+#: The loop of a study's own trainings.
+_LOOP: Final = re.compile(rf"{_PIPELINE.pattern}train/loop")
+#: The probe, whose frames are between the program and PyTorch.
+_PROBE = re.compile(r"^(?:.*/(?:src|site-packages)/)?steptrace/launch/")
+_STDLIB_FOLDER = re.compile(r"/lib/python3\.\d+/(?!site-packages/|dist-packages/)")
+_STDLIB = sys.stdlib_module_names
+
+#: The function of a frame that runs a file's own code. A trace has no line of it but the file's first.
+MODULE: Final = "<module>"
+
+#: A frame's role in the search for a site.
+USER, PIPELINE, STDLIB, SKIP = range(4)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One Python function of a trace.
+
+    `line` is that of its `def`; of the line that executed an operator, that line; None if no line is known. `program`
+    is the program's file and line that lead to a recorded line in a library.
+    """
+
+    file: str
+    line: int | None
+    function: str
+    program: tuple[str, int] | None = None
+
+
+def parse_frame(name: str) -> Frame | None:
+    """The file, line and function of a frame's name, None for a pseudo-frame."""
+    match = _FRAME.match(name)
+    if match is None:
+        return None
+    return Frame(match["file"].replace("\\", "/"), int(match["line"]), match["function"])
+
+
+def frame_role(name: str) -> int:
+    """`USER`, `PIPELINE`, `STDLIB`, or `SKIP` for PyTorch's own and pseudo-frames."""
+    frame = parse_frame(name)
+    if frame is None or frame.file.startswith("nn.Module") or _TORCH.match(frame.file) or _PROBE.match(frame.file):
+        return SKIP
+    if _PIPELINE.match(frame.file):
+        return PIPELINE
+    first = frame.file.split("/")[0].removesuffix(".py")
+    if _STDLIB_FOLDER.search(frame.file) or first in _STDLIB:
+        return STDLIB
+    return USER
+
+
+def is_own_loop(name: str) -> bool:
+    """Whether a frame is of the loop that trains a study's variants."""
+    return _LOOP.match(name) is not None

@@ -1,20 +1,67 @@
-"""Kineto's JSON to columns, in one pass, without the whole file in memory."""
+"""Kineto's JSON to columns, in one pass, without the whole file in memory; several files in parallel processes.
 
+Events with impossible times or sizes are left out, and counted in notes.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from steptrace import format as fmt
 from steptrace.errors import TraceError
-from steptrace.trace.bounds import plain_text
-from steptrace.trace.columns_within import within_bounds
-from steptrace.trace.events import CollectiveArgs
-from steptrace.trace.kinds import KINDS, LISTS
-from steptrace.trace.scan import ChunkScanner, Thread
-from steptrace.trace.stream import CHUNK, EventStream
+from steptrace.machine import cpu_count
+from steptrace.trace.decode import LARGEST, LATEST_NS, LONGEST_NS, MISSING, MOST_DEVICES, CollectiveArgs, plain_text
+from steptrace.trace.files import CHUNK, EventStream
+from steptrace.trace.names import step_index
+from steptrace.trace.scan import KINDS, LISTS, ChunkScanner, Thread
+
+Columns = dict[str, NDArray[Any]]
+
+
+def within_bounds(
+    columns: dict[str, Columns], names: Sequence[str], notes: list[str], path: Path
+) -> dict[str, Columns]:
+    """The events of each kind with possible times and sizes; a note for each kind with others.
+
+    An event is left out if it has no time, a negative length, or one of more than a day, if it is further than a day
+    from the others, if it is a step without a length, or an allocation without a size.
+
+    Raises:
+        TraceError: there are more GPUs than a process can have, or the events' lengths add up to more than an int64.
+    """
+    starts = np.concatenate([c["ts"][c["ts"] != MISSING] for c in columns.values()])
+    middle = int(starts[0]) if len(starts) else 0
+    if len(starts) and int(starts.max()) - int(starts.min()) > LONGEST_NS:
+        middle = int(np.partition(starts, len(starts) // 2)[len(starts) // 2])
+    return {kind: _within(kind, c, middle, names, notes, path) for kind, c in columns.items()}
+
+
+def _within(kind: str, columns: Columns, middle: int, names: Sequence[str], notes: list[str], path: Path) -> Columns:
+    start, length = columns["ts"], columns["dur"]
+    wrong = (start == MISSING) | (length < 0) | (length > LONGEST_NS)
+    wrong |= np.abs(np.where(wrong, middle, start) - middle) > LONGEST_NS
+    if kind == "label":
+        empty = np.flatnonzero(length == 0)
+        is_step = [step_index(names[name]) is not None for name in columns["name"][empty]]
+        wrong[empty] |= np.array(is_step, dtype=bool)
+    if kind == "memory":
+        wrong |= (columns["size"] <= -LARGEST) | (columns["size"] >= LARGEST)
+    if wrong.any():
+        notes.append(f"left out: {fmt.plural(int(wrong.sum()), 'event')} ({kind}) with an impossible time or size")
+        columns = {name: values[~wrong] for name, values in columns.items()}
+    for name in {"bytes", "allocated", "reserved"} & columns.keys():
+        possible = (columns[name] >= 0) & (columns[name] < LARGEST)
+        columns[name] = np.where(possible, columns[name], MISSING)
+    if kind == "gpu" and (devices := len(np.unique(columns["device"]))) > MOST_DEVICES:
+        raise TraceError(f"GPU work on {devices} GPUs", where=path, expected=f"at most {MOST_DEVICES}")
+    if float(columns["dur"].astype(np.float64).sum()) >= LATEST_NS:
+        raise TraceError(f"the lengths of its events ({kind}) add up to more than a century", where=path)
+    return columns
+
 
 #: Most waits for the device at the profiler's own end.
 _STOPS: Final = 2
@@ -121,3 +168,48 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
         collectives=scanner.collectives.values,
         notes=notes,
     )
+
+
+Result = TypeVar("Result")
+
+#: Below this many bytes in all (packed ones count ten times) starting processes takes longer than reading.
+_WORTH_PROCESSES = 200 << 20
+_PACKED = 10
+#: Memory of a process that reads and analyses a trace: a constant, and a multiple of the trace's text.
+_PROCESS, _TIMES_TEXT = 160 << 20, 1.25
+
+
+def read_each(read: Callable[[Path], Result], paths: Sequence[Path], *, workers: int | None = None) -> list[Result]:
+    """`read(path)` of every path, in order; in processes of their own if there is enough to read.
+
+    Args:
+        read: a function of a module, so that a fresh process can import it; its result must be picklable.
+        workers: number of processes; by default none for little data, else as many as the available processors and
+            free memory allow.
+
+    Raises:
+        SteptraceError: the error of the first path for which `read` fails.
+    """
+    if workers is None:
+        sizes = [_text_bytes(path) for path in paths if path.exists()]
+        workers = _workers(max(sizes)) if sum(sizes) >= _WORTH_PROCESSES else 1
+    workers = min(workers, len(paths))
+    if workers < 2:
+        return [read(path) for path in paths]
+    from concurrent.futures import ProcessPoolExecutor  # most calls need no processes, nor the time to import them
+    from multiprocessing import get_context
+
+    # A forked child would inherit locks of threads; a spawned one does not.
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        return list(pool.map(read, paths))
+
+
+def _text_bytes(path: Path) -> int:
+    return path.stat().st_size * (_PACKED if path.suffix == ".gz" else 1)
+
+
+def _workers(largest: int) -> int:
+    import psutil  # few calls need it
+
+    room = psutil.virtual_memory().available // (_PROCESS + int(_TIMES_TEXT * largest))
+    return max(1, min(cpu_count(), room))

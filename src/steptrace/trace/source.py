@@ -25,8 +25,10 @@ from steptrace.errors import RecordError, TraceError
 from steptrace.intervals import Ints
 from steptrace.record import OP_LINES_FILE, SOURCES_FILE, read_memory, read_sources
 from steptrace.trace.columns import (
+    Mask,
     counted,
     innermost,
+    map_names,
     marks_steps,
     nearest,
     pick,
@@ -35,8 +37,8 @@ from steptrace.trace.columns import (
     texts,
 )
 from steptrace.trace.executing import ExecutingLines, same_file
-from steptrace.trace.frames import MODULE, Frame, site_frames
 from steptrace.trace.model import Trace, on_training
+from steptrace.trace.names import MODULE, PIPELINE, SKIP, STDLIB, USER, Frame, frame_role
 
 #: The columns of a site, in order.
 SITE_COLUMNS = ("file", "line", "function", "op", "label", "phase", "code")
@@ -215,6 +217,26 @@ def _frames_of(trace: Trace, events: pd.DataFrame, op: Ints) -> tuple[Ints, Ints
     from_forward = site_frames(trace, take(row_numbers(trace.ops["frame"]), forward))
     of_forward = (from_forward >= 0) & ~within
     return np.where(of_forward, from_forward, from_event), np.where(within, -1, forward)
+
+
+def site_frames(trace: Trace, innermost: Ints) -> Ints:
+    """From each frame outwards, the first that is neither PyTorch's nor the pipeline's own; -1 if there is none.
+
+    The search ends at the pipeline's own code: frames outside it only started it. A file with the name of a standard
+    library module is used only as a last resort.
+    """
+    frames = trace.frames
+    if len(frames) == 0:
+        return np.full(len(innermost), -1, dtype=np.int64)
+    parent = frames["parent"].to_numpy(dtype=np.int32, na_value=-1)
+    role = map_names(frames["name"], frame_role, np.int8)
+
+    def first(wanted: Mask, kind: int) -> Ints:
+        frame = take(nearest(parent, wanted), innermost)
+        return np.where((frame >= 0) & (role[frame] == kind), frame, -1)
+
+    strict = first((role == USER) | (role == PIPELINE), USER)
+    return np.where(strict >= 0, strict, first(role != SKIP, STDLIB))
 
 
 def label_rows(trace: Trace, events: pd.DataFrame) -> Ints:

@@ -31,7 +31,7 @@ from steptrace.documents.column import key
 from steptrace.documents.table import frame_of
 from steptrace.intervals import Ints
 from steptrace.trace.columns import counted, innermost, nearest, optional, references, row_numbers, start_end, texts
-from steptrace.trace.events import MISSING
+from steptrace.trace.decode import MISSING
 from steptrace.trace.model import Trace, once
 from steptrace.trace.source import SITE_COLUMNS, SourceLines, sites_of
 
