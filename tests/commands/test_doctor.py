@@ -107,7 +107,7 @@ def test_what_a_product_on_the_gpu_shows(
 
 def test_the_check_of_the_gpu_says_why_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    command = [sys.executable, "-m", "steptrace.train.gpu_check"]
+    command = [sys.executable, "-m", "steptrace.commands.doctor"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     checks = json.loads(done.stdout)
     assert checks["kernels"] is None
@@ -117,9 +117,7 @@ def test_the_check_of_the_gpu_says_why_it_cannot(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_the_profiler_sees_the_kernel() -> None:
-    from steptrace.train.gpu_check import check
-
-    checks = check()
+    checks = doctor.use_gpu()
     assert checks["error"] is None
     assert checks["name"]
     assert checks["kernels"] >= 1

@@ -12,8 +12,7 @@ from omegaconf import OmegaConf
 from torch.profiler import ProfilerActivity, profile
 
 from steptrace.rank import from_rank_0
-from steptrace.train.bandwidth import bucket_bytes
-from steptrace.train.distributed import from_every_rank, process_group, ranks_of
+from steptrace.train.distributed import bucket_bytes, from_every_rank, process_group, ranks_of
 from steptrace.train.loop import train_step
 from steptrace.train.setup import load_config, training
 

@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from steptrace.errors import TrainError
-from steptrace.train.equivalence import cases_of, compare_on, main, relative_error
-from steptrace.train.outputs import same_dropout, variant_outputs
+from steptrace.train.equivalence import cases_of, compare_on, main, relative_error, same_dropout, variant_outputs
 from steptrace.train.precision import Precision
-from steptrace.train.verdict import Case, verdict_on
+from steptrace.train.tolerance import Case, verdict_on
 from steptrace.workloads.segmentation import RandomMasks
 
 HELD = ("loss", "gradient", "predictions", "parameters")

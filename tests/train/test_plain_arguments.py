@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 
 from steptrace.train.equivalence import cases_of, compare_on
 from steptrace.train.setup import training
-from steptrace.train.verdict import verdict_on
+from steptrace.train.tolerance import verdict_on
 
 MakeConfig = Callable[..., DictConfig]
 

@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 
 from steptrace.config.plan import make_plan
 from steptrace.train.equivalence import cases_of, compare_on
-from steptrace.train.verdict import verdict_on
+from steptrace.train.tolerance import verdict_on
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,8 +8,7 @@ import torch
 
 from steptrace.engine.memory import tensors_of
 from steptrace.train.loop import train_step
-from steptrace.train.prefetch import prefetched
-from steptrace.train.setup import training
+from steptrace.train.setup import prefetched, training
 
 CPU = torch.device("cpu")
 
@@ -109,7 +108,7 @@ def test_the_order_of_waits_between_the_streams(monkeypatch):
     monkeypatch.setattr("torch.cuda.Event", Event)
     monkeypatch.setattr("torch.cuda.stream", lambda _stream: nullcontext())
     monkeypatch.setattr("torch.cuda.current_stream", lambda _device: Stream("main"))
-    monkeypatch.setattr("steptrace.train.prefetch.to_device", copy)
+    monkeypatch.setattr("steptrace.train.setup.to_device", copy)
     source = ((torch.tensor([i]), i) for i in range(2))
     for _, number in prefetched(source, torch.device("cuda"), non_blocking=True):
         log.append(f"step {number}")

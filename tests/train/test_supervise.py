@@ -12,8 +12,7 @@ import pytest
 from filelock import FileLock
 
 from steptrace.record import read_status
-from steptrace.train.devices import take_devices
-from steptrace.train.supervise import Job
+from steptrace.train.supervise import Job, take_devices
 
 # The child's death signal is set between fork and exec. A supervisor has one thread, pytest's process may have more.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")

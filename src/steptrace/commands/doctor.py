@@ -1,4 +1,8 @@
-"""`steptrace doctor`: what this machine can measure, and what to do about what is missing."""
+"""`steptrace doctor`: what this machine can measure, and what to do about what is missing.
+
+`python -m steptrace.commands.doctor` is the part that uses the GPU, in a process of its own: the command imports no
+torch.
+"""
 
 import argparse
 import contextlib
@@ -152,13 +156,37 @@ def _gpu() -> list[Check]:
 
 
 def _tried_on_gpu() -> dict[str, Any]:
-    """What a process that uses the GPU says; this one imports no torch."""
-    command = [sys.executable, "-m", "steptrace.train.gpu_check"]
+    """What a process that uses the GPU says."""
+    command = [sys.executable, "-m", "steptrace.commands.doctor"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_GPU_CHECK_S, check=False)
         return dict(json.loads(done.stdout.splitlines()[-1]))
     except (subprocess.TimeoutExpired, IndexError, ValueError) as error:
         return {"name": None, "kernels": None, "error": f"its check failed ({type(error).__name__})"}
+
+
+def use_gpu() -> dict[str, Any]:
+    """Run one profiled product on the first GPU.
+
+    Returns:
+        `name` of the GPU, `kernels` in the trace, and `error`; null if unknown.
+    """
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    result: dict[str, Any] = {"name": None, "kernels": None, "error": None}
+    try:
+        result["name"] = torch.cuda.get_device_name(0)
+        ones = torch.ones(64, 64, device="cuda")
+        torch.cuda.synchronize()
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+            torch.mm(ones, ones)
+            torch.cuda.synchronize()
+        events = profiler.events() or []
+        result["kernels"] = sum(event.device_type.name == "CUDA" for event in events)
+    except (RuntimeError, AssertionError) as error:  # a build without CUDA asserts
+        result["error"] = str(error).splitlines()[0]
+    return result
 
 
 def _compilers() -> list[Check]:
@@ -181,3 +209,7 @@ def _compilers() -> list[Check]:
 
 _Look = Callable[[], list[Check]]
 CHECKS: Final[tuple[_Look, ...]] = (_pytorch, _processor, _gpu, _compilers)
+
+
+if __name__ == "__main__":
+    print(json.dumps(use_gpu()))  # noqa: T201

@@ -50,6 +50,12 @@ def current_clock() -> Clock:
     return Clock(on_gpu=bool(torch.cuda.is_initialized()))  # type: ignore[no-untyped-call]
 
 
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done all its work; nothing to do on a CPU."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def gpu() -> dict[str, Any] | None:
     """The GPU in use: `name`, `memory_bytes` and the `count` of visible GPUs; None where CUDA is not in use."""
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]

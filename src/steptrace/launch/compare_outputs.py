@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from steptrace.train.verdict import ROUNDINGS, ROUNDOFF, Case, verdict_on
+from steptrace.train.tolerance import ROUNDINGS, ROUNDOFF, Case, verdict_on
 
 _FLOAT32: Final = ROUNDOFF["float32"]
 #: Factor on the loss's tolerance from one step to the next.

@@ -2,18 +2,25 @@
 
 `torchrun` (`python -m torch.distributed.run`) starts one process per rank, and gives the rank in the environment. With
 a world of one there is no group, and the functions here do nothing.
+
+Measures the bandwidth between ranks: separate all-reduces of as many bytes as the gradients have.
+
+Measured after the last step, outside the profiled window. The bus bandwidth gives the expected time of the gradients'
+all-reduce; a step with a longer one waits for something else.
 """
 
 import gc
 import os
 import signal
 import socket
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from omegaconf import DictConfig
@@ -21,6 +28,8 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
+from steptrace.documents.run import Communication
+from steptrace.engine.device import synchronize
 from steptrace.errors import TrainError
 from steptrace.machine import cpu_count
 from steptrace.processes import die_with
@@ -166,3 +175,62 @@ def from_every_rank(value: _Value, ranks: DistInfo) -> list[_Value]:
     values: list[Any] = [None] * ranks.world_size
     dist.all_gather_object(values, value)
     return values
+
+
+#: The most bytes of one message.
+_MOST_BYTES: Final = 1 << 28
+_WARMUP: Final = 2
+_REPEATS: Final = 7
+#: Bytes per parameter in the source of the simplified formula: float32, also under mixed precision.
+_SIMPLIFIED_BYTES: Final = 4
+
+
+def communication(model: nn.Module, device: torch.device, config: DictConfig, ranks: DistInfo) -> Communication:
+    """Measure the bandwidth between the ranks, and count the bytes to reduce. Every rank must call this."""
+    reduced = [p for p in model.parameters() if p.requires_grad]
+    parameters, parameter_bytes = sum(p.numel() for p in reduced), sum(p.nbytes for p in reduced)
+    bus = _bus_bytes_per_s(device, ranks, max(4, min(parameter_bytes, _MOST_BYTES) // 4 * 4))
+    n = ranks.world_size
+    return Communication(
+        world_size=n,
+        backend=backend_of(config),
+        parameters=parameters,
+        parameter_bytes=parameter_bytes,
+        bucket_bytes=bucket_bytes(model),
+        bus_bytes_per_s=bus,
+        expected_ns=round(parameter_bytes * ring_share(n) / bus * 1e9),
+        simplified_ns=round(parameters * _SIMPLIFIED_BYTES / bus * 1e9),
+    )
+
+
+def ring_share(ranks: int) -> float:
+    """Fewest times that a rank sends each byte of an all-reduce: 2(n-1)/n."""
+    return 2 * (ranks - 1) / ranks
+
+
+def bucket_bytes(model: Any) -> tuple[int, ...] | None:
+    """Bytes of each bucket that PyTorch reduces, in its order; None if it does not log them."""
+    if not isinstance(model, DistributedDataParallel):
+        return None
+    try:  # private, but the only source
+        logged = model._get_ddp_logging_data()  # type: ignore[no-untyped-call]
+        text = logged.get("rebuilt_bucket_sizes") or logged.get("bucket_sizes") or ""
+        return tuple(int(size) for size in str(text).split(",")) if text else None
+    except (AttributeError, RuntimeError, ValueError):
+        return None
+
+
+def _bus_bytes_per_s(device: torch.device, ranks: DistInfo, size: int) -> float:
+    """Reduce a message of `size` bytes (float32) several times, one at a time, from a common start."""
+    message = torch.zeros(size // 4, dtype=torch.float32, device=device)
+    times_ns = []
+    for _ in range(_WARMUP + _REPEATS):
+        barrier(ranks)
+        synchronize(device)
+        start_ns = time.perf_counter_ns()
+        dist.all_reduce(message)
+        synchronize(device)
+        times_ns.append(time.perf_counter_ns() - start_ns)
+    by_rank = np.array(from_every_rank(times_ns[_WARMUP:], ranks))
+    median_ns = max(1, round(float(np.median(by_rank.max(axis=0)))))
+    return size * ring_share(ranks.world_size) / median_ns * 1e9

@@ -33,21 +33,22 @@ PROGRAMS["steptrace.train"] = "steptrace.train.__main__"
 
 def start_server() -> None:
     """Start a server that lives as long as this process."""
-    from steptrace.processes import die_with
-
     if sys.platform != "linux" or VARIABLE in os.environ:
         return
-    folder, parent = tempfile.TemporaryDirectory(prefix="steptrace-"), os.getpid()  # nobody else's folder
+    folder = tempfile.TemporaryDirectory(prefix="steptrace-")  # nobody else's
     atexit.register(folder.cleanup)
     os.environ[VARIABLE] = f"{folder.name}/socket"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as jobs:
         jobs.bind(os.environ[VARIABLE])
         jobs.listen(64)
-        command = [sys.executable, "-c", f"from steptrace.train.forked import _serve; _serve({jobs.fileno()})"]
-        subprocess.Popen(command, pass_fds=[jobs.fileno()], start_new_session=True, preexec_fn=lambda: die_with(parent))
+        serve = f"from steptrace.train.forked import _serve; _serve({jobs.fileno()}, {os.getpid()})"
+        subprocess.Popen([sys.executable, "-c", serve], pass_fds=[jobs.fileno()], start_new_session=True)
 
 
-def _serve(listening: int) -> NoReturn:
+def _serve(listening: int, parent: int) -> NoReturn:
+    from steptrace.processes import die_with
+
+    die_with(parent)
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a fork cannot use CUDA after its parent has
     for module in ("torch._dynamo", "torch.profiler", "steptrace.workflow.checks", *PROGRAMS.values()):
         importlib.import_module(module)
@@ -57,16 +58,15 @@ def _serve(listening: int) -> NoReturn:
     while True:
         job, _ = jobs.accept()
         if os.fork() == 0:
+            die_with(server, signal.SIGTERM)
             jobs.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            _do(job, server)
+            _do(job)
         job.close()
 
 
-def _do(job: socket.socket, server: int) -> NoReturn:
-    from steptrace.processes import die_with
-
-    die_with(server, signal.SIGTERM)
+def _do(job: socket.socket) -> NoReturn:
+    """Run what a job asks for, and tell it the exit code."""
     request, files, *_ = socket.recv_fds(job, 1 << 20, 3)
     (module, *arguments), folder, environment = json.loads(request)
     job.send(b"started")
@@ -75,17 +75,16 @@ def _do(job: socket.socket, server: int) -> NoReturn:
     for number, file in enumerate(files):
         os.dup2(file, number)
     os.chdir(folder)
-    code = b"%d" % _run(module, arguments, environment)
-    with contextlib.suppress(OSError):  # the job has ended
-        job.send(code)
+    job.send(b"%d" % _run(module, arguments, environment))
     os._exit(0)
 
 
 def forked_program(command: Sequence[str], environment: Mapping[str, str]) -> Callable[[], NoReturn] | None:
     """What a child of this process runs in the place of one of `PROGRAMS`; None for others, or without PyTorch here."""
-    has_torch = os.environ.get(VARIABLE, "0") != "0" and "torch" in sys.modules  # a fork of the server, nothing else
-    can = has_torch and [*command[:2]] == [sys.executable, "-m"] and command[2] in PROGRAMS
-    return (lambda: os._exit(_run(PROGRAMS[command[2]], command[3:], environment))) if can else None
+    is_fork = os.environ.get(VARIABLE, "0") != "0" and "torch" in sys.modules  # of the server: nothing else has both
+    if not is_fork or [*command[:2]] != [sys.executable, "-m"] or command[2] not in PROGRAMS:
+        return None
+    return lambda: os._exit(_run(PROGRAMS[command[2]], command[3:], environment))
 
 
 def _run(module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> int:

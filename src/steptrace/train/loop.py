@@ -112,9 +112,3 @@ def to_device(value: Any, device: torch.device, *, non_blocking: bool = False) -
             return parts
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     return value
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait until the device has done all its work; nothing to do on a CPU."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

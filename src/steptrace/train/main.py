@@ -35,8 +35,7 @@ from steptrace.engine.steps import Step
 from steptrace.errors import SteptraceError, TrainError
 from steptrace.rank import this_rank
 from steptrace.record import write_communication
-from steptrace.train.bandwidth import communication
-from steptrace.train.distributed import DistInfo, barrier, from_every_rank, process_group, ranks_of
+from steptrace.train.distributed import DistInfo, barrier, communication, from_every_rank, process_group, ranks_of
 from steptrace.train.loop import Training, train_step
 from steptrace.train.passes import StudyPasses
 from steptrace.train.setup import load_config, training
@@ -120,7 +119,7 @@ def _run(config: DictConfig, out: Path, repeat: int, ranks: DistInfo) -> None:
                 raise TrainError(fault, where=out)
             passes.memory.note_workspaces()
             every = from_every_rank({**left, **process_record(), "memory": passes.memory.record}, ranks)
-            between_ranks = None if ranks.alone else communication(parts, config)
+            between_ranks = None if ranks.alone else communication(parts.model, parts.device, config, ranks)
         if ranks.rank == 0:
             if between_ranks is not None:
                 write_communication(out, between_ranks)

@@ -25,10 +25,11 @@ from steptrace.documents.base import Document
 from steptrace.documents.column import columns_of
 from steptrace.documents.run_tables import InputOfRun, SectionOfRun
 from steptrace.documents.table import names_of
+from steptrace.engine.device import synchronize
 from steptrace.engine.memory import MemoryLook, tensors_of
 from steptrace.record import write_rows
 from steptrace.train.distributed import barrier
-from steptrace.train.loop import Batch, Training, synchronize, train_step
+from steptrace.train.loop import Batch, Training, train_step
 from steptrace.train.precision import check_compiled
 from steptrace.train.setup import build_loader
 from steptrace.train.timed_loader import TimedBatch, timed_loader

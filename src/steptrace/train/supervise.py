@@ -2,10 +2,10 @@
 
     python -m steptrace.train.supervise --out DIR [--gpus N | --cpu] [--expect FILE] -- COMMAND...
 
-The child has a session of its own, and writes to DIR/LOG. It is ended, with all its descendants, at the time limit, and
-when this process or its parent ends. The exit code is 0 whenever a status was written: the workflow handles failures
-after the pages are made. If the supervisor is stopped, or its parent ends, it writes no status, and the run counts as
-not begun.
+The child has a session of its own, and writes to DIR/LOG. While it lives its devices are locked, for one training at a
+time, in a folder of the user. It is ended, with all its descendants, at the time limit, and when this process or its
+parent ends. The exit code is 0 whenever a status was written: the workflow handles failures after the pages are made.
+If the supervisor is stopped, or its parent ends, it writes no status, and the run counts as not begun.
 """
 
 import argparse
@@ -18,19 +18,49 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import psutil
+from filelock import FileLock, Timeout
 
+from steptrace.config.gpus import visible_gpus
 from steptrace.documents.run import LOG_FILE, RunStatus, Status
+from steptrace.files import user_folder
 from steptrace.processes import Children, in_words
 from steptrace.record import OUT_OF_MEMORY, write_status
-from steptrace.train.devices import Lease, take_devices
 from steptrace.train.forked import forked_program
+
+
+@dataclass(frozen=True)
+class Lease:
+    """Devices locked until `locks` is closed; `environment` makes a child process use them."""
+
+    locks: ExitStack
+    environment: Mapping[str, str]
+    problem: str = ""
+
+
+def take_devices(gpus: int, *, cpu: bool = False) -> Lease | None:
+    """Lock that many GPUs, or the processor, if free: all or none."""
+    names = ["cpu"] if cpu else visible_gpus()
+    needed, taken, locks = 1 if cpu else gpus, list[str](), ExitStack()
+    if needed > len(names):
+        return Lease(locks, {}, f"GPUs needed: {needed}, available: {len(names)}; use scale=cpu")
+    for name in names if needed else ():
+        if len(taken) < needed:
+            with contextlib.suppress(Timeout):
+                locks.enter_context(FileLock(user_folder() / f"{name}.lock", blocking=False))
+                taken.append(name)
+    if len(taken) == needed:
+        return Lease(locks, {"CUDA_VISIBLE_DEVICES": ",".join(taken)} if gpus else {})
+    locks.close()
+    return None
+
 
 _POLL_S: Final = 0.05
 #: Lines of the log in a status, and characters of each.

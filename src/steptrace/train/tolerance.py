@@ -1,4 +1,6 @@
-"""Tolerances against the float64 reference, from the number format and the size of the computation.
+"""When two outputs are the same answer: errors, their tolerances, and the verdict of equivalence.json.
+
+Tolerances against the float64 reference follow from the number format and the size of the computation.
 
 A number with p significant bits has a relative rounding error of at most u = 2^-p: 2^-24 in float32, 2^-11 in TF32 and
 float16, 2^-8 in bfloat16. The tolerances follow from it, and are not fitted to results:
@@ -17,19 +19,95 @@ float16, 2^-8 in bfloat16. The tolerances follow from it, and are not fitted to 
 
 All are relative to the norm of the compared values. A sum with cancellation has a larger error, by the ratio of its
 terms' norm to its own; the tolerance does not allow for it, so that such a formula is detected.
+
+Imports no torch: who compares programs by what they have recorded needs none.
 """
 
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
-import torch
-from torch import Tensor, nn
+#: The unit roundoff u of each number format.
+ROUNDOFF: Final = {"float64": 2.0**-53, "float32": 2.0**-24, "tf32": 2.0**-11, "bfloat16": 2.0**-8, "float16": 2.0**-11}
+_FLOAT32: Final = ROUNDOFF["float32"]
+#: The format of products under the config's `precision.autocast`.
+_AUTOCAST: Final = {"bf16": "bfloat16", "fp16": "float16", None: "float32"}
+#: Rounding operations per layer: of its weights, its input and its output.
+ROUNDINGS: Final = 3
 
-from steptrace.train.precision import AUTOCAST_DTYPES
-from steptrace.train.verdict import ROUNDINGS, ROUNDOFF
+
+@dataclass(frozen=True)
+class Case:
+    """One batch or step on which two outputs were compared: relative errors and their tolerances, by quantity.
+
+    Errors without a tolerance are reported, not enforced.
+    """
+
+    name: str
+    loss: float
+    reference_loss: float
+    errors: Mapping[str, float]
+    tolerance: Mapping[str, float]
+
+    def excess(self, quantity: str) -> float:
+        """The error as a multiple of its tolerance; infinite for NaN."""
+        error, allowed = self.errors[quantity], self.tolerance.get(quantity)
+        if allowed is None:
+            return 0.0
+        if math.isnan(error):
+            return math.inf
+        return error / allowed if allowed > 0 else math.inf if error > 0 else 0.0
+
+
+def verdict_on(cases: Sequence[Case]) -> dict[str, Any]:
+    """The content of equivalence.json: `same` if no error of any case exceeds its tolerance, else `differs`.
+
+    The figures of `loss`, `gradient` and so on are each those of the case with the largest error relative to its
+    tolerance. `max_rel_err` is the larger one of these two; non-finite figures are null.
+    """
+    worst: dict[str, Case] = {}
+    for case in cases:
+        for quantity in case.errors:
+            if quantity not in worst or case.excess(quantity) > worst[quantity].excess(quantity):
+                worst[quantity] = case
+    errors = {quantity: case.errors[quantity] for quantity, case in worst.items()}
+    tolerances = {quantity: case.tolerance.get(quantity) for quantity, case in worst.items()}
+    return {
+        "status": "same" if all(case.excess(quantity) <= 1 for quantity, case in worst.items()) else "differs",
+        **_relative_errors(errors),
+        # NaN counts as larger than any number.
+        "max_rel_err": _finite(max(errors["loss"], errors["gradient"], key=lambda e: math.inf if math.isnan(e) else e)),
+        "tolerance": {quantity: allowed for quantity, allowed in tolerances.items() if allowed is not None},
+        "cases": [
+            {
+                "name": case.name,
+                "loss": _finite(case.loss),
+                "reference_loss": _finite(case.reference_loss),
+                **_relative_errors(case.errors),
+                "tolerance": dict(case.tolerance),
+                "holds": all(case.excess(quantity) <= 1 for quantity in case.errors),
+            }
+            for case in cases
+        ],
+    }
+
+
+def relative(value: float, reference: float) -> float:
+    """|value - reference| / |reference|, or the absolute error where the reference is 0."""
+    error = abs(value - reference)
+    return error / abs(reference) if reference else error
+
+
+def _relative_errors(errors: Mapping[str, float]) -> dict[str, float | None]:
+    return {f"{quantity}_rel_err": _finite(error) for quantity, error in errors.items()}
+
+
+def _finite(value: float) -> float | None:
+    """The value, or None for NaN and infinity, which JSON does not have."""
+    return value if math.isfinite(value) else None
+
 
 #: Operations on the way from a prediction to a term of the loss.
 OPERATIONS: Final = 32
@@ -39,8 +117,8 @@ USES: Final = 4
 _MATRIX: Final = 2
 
 
-def roundoff(dtype: torch.dtype) -> float:
-    """The unit roundoff u of a number format."""
+def roundoff(dtype: object) -> float:
+    """The unit roundoff u of a number format, a `torch.dtype`."""
     return ROUNDOFF[str(dtype).removeprefix("torch.")]
 
 
@@ -50,22 +128,22 @@ class NetworkSize:
 
     depth: int
     terms: int
-    positions: int = field(default=1)
+    positions: int = 1
 
     @classmethod
-    def of(cls, model: nn.Module) -> "NetworkSize":
+    def of(cls, model: Any) -> "NetworkSize":
         """Count the weights of a model; `watched` finds the positions."""
         shapes = [p.shape for p in model.parameters() if p.ndim >= _MATRIX]
         return cls(depth=max(len(shapes), 1), terms=max((shape[1:].numel() for shape in shapes), default=1))
 
     @contextmanager
-    def watched(self, model: nn.Module) -> Generator[None]:
+    def watched(self, model: Any) -> Generator[None]:
         """Record the positions from the outputs of the layers called within the context."""
 
-        def note(module: nn.Module, _: Any, output: Any) -> None:
-            weight = getattr(module, "weight", None)
-            if isinstance(weight, Tensor) and isinstance(output, Tensor):
-                self.positions = max(self.positions, output.numel() // weight.shape[0])
+        def note(module: Any, _: Any, output: Any) -> None:
+            shape = getattr(getattr(module, "weight", None), "shape", None)
+            if shape is not None and hasattr(output, "numel"):
+                self.positions = max(self.positions, output.numel() // shape[0])
 
         hooks = [module.register_forward_hook(note) for module in model.modules()]
         try:
@@ -74,27 +152,26 @@ class NetworkSize:
             for hook in hooks:
                 hook.remove()
 
-    def predictions(self, precision: Mapping[str, Any], dtype: torch.dtype) -> float:
+    def predictions(self, precision: Mapping[str, Any], dtype: object) -> float:
         """Largest relative error of the predictions, which have format `dtype`, in a `precision` of the config.
 
         The coarsest format counts: under autocast the last operation may be in float32.
         """
-        arithmetic = roundoff(AUTOCAST_DTYPES.get(precision["autocast"], torch.float32))
+        arithmetic = ROUNDOFF[_AUTOCAST[precision["autocast"]]]
         unit = max(roundoff(dtype), arithmetic, ROUNDOFF["tf32"] if precision["tf32"] else 0.0)
-        return ROUNDINGS * math.sqrt(self.depth) * unit + math.sqrt(self.depth * self.terms) * roundoff(torch.float32)
+        return ROUNDINGS * math.sqrt(self.depth) * unit + math.sqrt(self.depth * self.terms) * _FLOAT32
 
     def parameters(self) -> float:
         """Largest relative error of the gradient by the parameters, in float32."""
-        unit = roundoff(torch.float32)
         passes = 2 * self.depth  # forward and backward
-        return (2 * ROUNDINGS * math.sqrt(passes) + math.sqrt(passes * self.terms) + self.positions) * unit
+        return (2 * ROUNDINGS * math.sqrt(passes) + math.sqrt(passes * self.terms) + self.positions) * _FLOAT32
 
 
-def loss_tolerance(dtype: torch.dtype, terms: int) -> float:
+def loss_tolerance(dtype: object, terms: int) -> float:
     """Largest relative error of a loss of format `dtype` over `terms` predictions."""
     return (OPERATIONS + math.log2(max(terms, 1))) * roundoff(dtype)
 
 
-def gradient_tolerance(dtype: torch.dtype, terms: int, predictions: torch.dtype) -> float:
+def gradient_tolerance(dtype: object, terms: int, predictions: object) -> float:
     """Largest relative error of such a loss's gradient by its predictions, which may have another format."""
     return 2 * loss_tolerance(dtype, terms) + USES * roundoff(predictions)
