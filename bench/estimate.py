@@ -24,7 +24,7 @@ from pathlib import Path
 from estimate_shares import SUM, Kernel, call, gpu_of, read_kernels
 from steptrace.analysis.roofline import calls_with_sizes
 from steptrace.commands.predict import follow, study_programs
-from steptrace.documents.operators import OperatorCalls
+from steptrace.documents.estimate import OperatorCalls
 from steptrace.estimate.gpus import gpu_of_driver
 from steptrace.estimate.prediction import estimate_prediction
 from steptrace.estimate.recorded import recorded_call

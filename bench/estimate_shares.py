@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from steptrace.documents.operators import OperatorCalls, TensorSpec
+from steptrace.documents.estimate import OperatorCalls, TensorSpec
 from steptrace.estimate import rules
 from steptrace.estimate.flop import flop
 from steptrace.estimate.gpus import Gpu, gpu_named

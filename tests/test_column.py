@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from documents import fill
 from recorded import needs_traces, trace_of
 from steptrace.analysis import summarize_trace
-from steptrace.documents.column import by_key, columns_of, keys_of, over_runs, shown_columns, subjects_of
-from steptrace.documents.join import Side, join
-from steptrace.documents.queues import Queue
+from steptrace.documents.base import columns_of, keys_of, shown_columns, subjects_of
+from steptrace.documents.rows import Side, by_key, join, over_runs
+from steptrace.documents.streams import Queue
 from steptrace.documents.summary import TraceSummary
 from steptrace.documents.syncs import SyncSite
 
@@ -100,7 +100,7 @@ def test_rows_are_found_by_their_keys() -> None:
 
 def test_reading_documents_takes_neither_pandas_nor_numpy() -> None:
     code = (
-        "import sys, steptrace.documents.summary, steptrace.documents.join; print({'pandas', 'numpy'} & {*sys.modules})"
+        "import sys, steptrace.documents.summary, steptrace.documents.rows; print({'pandas', 'numpy'} & {*sys.modules})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

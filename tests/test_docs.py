@@ -14,7 +14,7 @@ from snakemake.cli import get_argument_parser
 
 from steptrace import cli
 from steptrace.analysis.tables import OF_TRACE
-from steptrace.documents.column import subjects_of
+from steptrace.documents.base import subjects_of
 from steptrace.documents.summary import TraceSummary
 from steptrace.trace.rows import TABLES
 

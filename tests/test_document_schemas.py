@@ -10,9 +10,8 @@ import pytest
 from documents import fill, plain
 from steptrace.document_schemas import DOCUMENTS, schema_of
 from steptrace.documents.base import Document, convert
-from steptrace.documents.comparison import Comparison
+from steptrace.documents.comparison import Comparison, Verdict
 from steptrace.documents.summary import Summary
-from steptrace.documents.verdict import Verdict
 from steptrace.errors import RecordError
 
 #: Something of each kind to be checked.

@@ -10,9 +10,10 @@ from documents import fill
 from steptrace.compare.gates import outcomes, over_budget
 from steptrace.compare.judge import judge
 from steptrace.documents.base import write
-from steptrace.documents.comparison import Comparison, GateOutcome, VariantResult
-from steptrace.documents.figures import check_key, value_at
+from steptrace.documents.comparison import Comparison, GateOutcome
+from steptrace.documents.rows import check_key, value_at
 from steptrace.documents.syncs import PredictedSite
+from steptrace.documents.variant import VariantResult
 from steptrace.errors import ConfigError
 
 ENVIRONMENT = {"cpu": "Epyc", "cpu_count": 8, "gpu": None, "gpu_count": 0, "torch": "2.13.0", "python": "3.12.1"}

@@ -6,8 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from steptrace.documents.run import Environment, RunRecord, Status
-from steptrace.documents.run_tables import InputOfRun
+from steptrace.documents.run import Environment, InputOfRun, RunRecord, Status
 from steptrace.errors import RecordError, SchemaError
 from steptrace.files import read_json, replace_atomically, write_json
 from steptrace.record import (

@@ -5,8 +5,7 @@ from typing import Annotated
 import pandas as pd
 import pytest
 
-from steptrace.documents.base import Document, field
-from steptrace.documents.column import key
+from steptrace.documents.base import Document, field, key
 from steptrace.documents.table import frame_of, names_of, validate
 from steptrace.errors import SchemaError
 

@@ -11,8 +11,7 @@ import pytest
 from documents import fill
 from steptrace.compare.judge import ending, explain, judge
 from steptrace.documents.base import read, write
-from steptrace.documents.comparison import Comparison
-from steptrace.documents.verdict import Differing, Failure, Verdict
+from steptrace.documents.comparison import Comparison, Differing, Failure, Verdict
 
 JOB = (sys.executable, str(Path(__file__).parents[1] / "workflow" / "scripts" / "verdict.py"))
 

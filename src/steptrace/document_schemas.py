@@ -14,15 +14,12 @@ from typing import Any, Final
 import msgspec
 
 from steptrace.config.schema import MOST, RootConfig
-from steptrace.documents.base import Document
-from steptrace.documents.column import columns_of, subjects_of
-from steptrace.documents.compared import ComparedResults
-from steptrace.documents.comparison import Comparison
+from steptrace.documents.base import Document, columns_of, subjects_of
+from steptrace.documents.comparison import ComparedResults, Comparison, Verdict
 from steptrace.documents.diff import Diff
 from steptrace.documents.run import RunMemory, RunRecord, Status
-from steptrace.documents.step_figures import StepFigures
+from steptrace.documents.steps import StepFigures
 from steptrace.documents.summary import Summary, TraceSummary
-from steptrace.documents.verdict import Verdict
 from steptrace.findings import RANK_RULES, STUDY_RULES, TRACE_RULES, Rule
 from steptrace.markdown import table
 

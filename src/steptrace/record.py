@@ -19,8 +19,16 @@ import msgspec
 
 from steptrace.documents import base as documents
 from steptrace.documents.base import Document
-from steptrace.documents.run import Communication, RunMemory, RunRecord, Status
-from steptrace.documents.run_tables import InputOfRun, OpLine, SectionOfRun, StepOfRun
+from steptrace.documents.run import (
+    Communication,
+    InputOfRun,
+    OpLine,
+    RunMemory,
+    RunRecord,
+    SectionOfRun,
+    Status,
+    StepOfRun,
+)
 from steptrace.documents.table import names_of, read_table, validate, write_table
 from steptrace.errors import RecordError, SchemaError
 from steptrace.files import (

@@ -5,7 +5,7 @@ from msgspec import structs
 
 from steptrace.analysis.step_kinds import mean_ns, step_kinds
 from steptrace.documents.run import Unprofiled
-from steptrace.documents.step_kinds import StepKind
+from steptrace.documents.steps import StepKind
 
 MS = 1_000_000
 

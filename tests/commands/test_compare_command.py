@@ -10,8 +10,7 @@ from documents import fill
 from steptrace.cli import main
 from steptrace.compare.results import change, compare_results
 from steptrace.documents.base import write
-from steptrace.documents.compared import Change
-from steptrace.documents.comparison import Comparison
+from steptrace.documents.comparison import Change, Comparison
 from steptrace.errors import RecordError
 from steptrace.report.results import headline, short_names
 

@@ -8,7 +8,7 @@ import pytest
 from documents import compare, fill
 from steptrace.compare.explain import estimates
 from steptrace.documents.run import Status
-from steptrace.documents.step_figures import STEP_FIGURES
+from steptrace.documents.steps import STEP_FIGURES
 from steptrace.estimate.gpus import gpu_named
 from steptrace.files import write_json
 from steptrace.record import write_prediction, write_status

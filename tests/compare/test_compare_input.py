@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from documents import compare
-from steptrace.documents.run_tables import InputOfRun
+from steptrace.documents.run import InputOfRun
 from steptrace.record import write_rows
 
 MS = 1_000_000

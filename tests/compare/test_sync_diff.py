@@ -4,8 +4,8 @@ from typing import Any
 
 from documents import fill
 from steptrace.compare.against_baseline import basis_of, sync_diff
-from steptrace.documents.comparison import SyncCounts, SyncDiff
 from steptrace.documents.syncs import PredictedSite
+from steptrace.documents.variant import SyncCounts, SyncDiff
 
 
 def site(line: int, label: str, count: float = 1) -> PredictedSite:

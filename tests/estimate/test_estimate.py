@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steptrace.documents.estimate import Estimate
-from steptrace.documents.operators import OperatorCalls, TensorSpec
+from steptrace.documents.estimate import Estimate, OperatorCalls, TensorSpec
 from steptrace.errors import ConfigError
 from steptrace.estimate import rules
 from steptrace.estimate.channels import computed_flop

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.torch_version import TorchVersion
 
-from steptrace.documents.operators import OperatorCalls
+from steptrace.documents.estimate import OperatorCalls
 from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.launches import launches
 from steptrace.estimate.moved import moved_bytes

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from documents import fill
 from report.conftest import traced
-from steptrace.documents.comparison import Equivalence
 from steptrace.documents.finding import Finding
+from steptrace.documents.variant import Equivalence
 from steptrace.report import study as sections
 from steptrace.report.notebook import render_study
 from steptrace.report.page.markup import breakable, inline_code, sentence

@@ -13,10 +13,10 @@ from steptrace.analysis.overview import COUNTS, SHARES, step_figures
 from steptrace.compare.gates import outcomes
 from steptrace.diff import diff, read_sides
 from steptrace.document_schemas import schema_of, subject_table, with_table
-from steptrace.documents.column import Column
+from steptrace.documents.base import Column
 from steptrace.documents.comparison import Comparison
-from steptrace.documents.figures import check_key
-from steptrace.documents.step_figures import STEP_FIGURES
+from steptrace.documents.rows import check_key
+from steptrace.documents.steps import STEP_FIGURES
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.report.diff import in_words, page_html
 from steptrace.report.study.variants import variants

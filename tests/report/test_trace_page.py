@@ -11,7 +11,7 @@ from documents import fill
 from recorded import recorded
 from report.test_report_estimate import an_estimate
 from steptrace.analysis import summarize
-from steptrace.documents.column import columns_of, subjects_of
+from steptrace.documents.base import columns_of, subjects_of
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.kernels import Sequence, SequenceEntry
 from steptrace.documents.program import LineTime

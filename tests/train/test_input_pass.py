@@ -2,7 +2,7 @@
 
 import pytest
 
-from steptrace.documents.run_tables import InputOfRun
+from steptrace.documents.run import InputOfRun
 from steptrace.record import read_rows, read_steps
 from steptrace.train.main import main
 from steptrace.train.passes import left_out, measure_input

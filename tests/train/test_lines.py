@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import torch
 
-from steptrace.documents.run_tables import OpLine
+from steptrace.documents.run import OpLine
 from steptrace.documents.table import validate
 from steptrace.engine.call_site import trace_file_name
 from steptrace.engine.step_recorders import OpLineRecorder

@@ -10,7 +10,7 @@ import torch
 from omegaconf import OmegaConf
 
 from steptrace.cli import main as cli
-from steptrace.documents.run_tables import OpLine
+from steptrace.documents.run import OpLine
 from steptrace.documents.table import validate
 from steptrace.record import read_run, read_steps
 from steptrace.train import main as train_main

@@ -6,7 +6,7 @@ import torch
 
 from documents import fill
 from steptrace.compare.load import load_run
-from steptrace.documents.run_tables import SectionOfRun
+from steptrace.documents.run import SectionOfRun
 from steptrace.documents.table import validate
 from steptrace.engine.memory import tensors_of
 from steptrace.record import read_rows, read_run, read_steps, write_rows
@@ -129,7 +129,7 @@ def test_whatever_holds_tensors_is_copied_and_counted():
 def test_a_comparison_reads_the_sections_of_a_run(write_config, tmp_path):
     from steptrace.compare.explain import figures as figures_of
     from steptrace.compare.load import Variant
-    from steptrace.documents.study import PlannedVariant
+    from steptrace.documents.run import PlannedVariant
 
     config = write_config({"scale.section_steps": 1})
     for repeat in range(2):

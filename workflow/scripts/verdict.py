@@ -10,8 +10,7 @@ from pathlib import Path
 
 from steptrace.compare.judge import explain, judge
 from steptrace.documents.base import read, write
-from steptrace.documents.comparison import Comparison
-from steptrace.documents.verdict import Verdict
+from steptrace.documents.comparison import Comparison, Verdict
 from steptrace.errors import exit_with
 
 

@@ -5,5 +5,5 @@ Each subject is a module here, or a folder of modules: its tables, their computa
 """
 
 from steptrace.analysis.build import load_trace, summarize, summarize_trace
-from steptrace.analysis.common.rows import records
 from steptrace.analysis.counters import write_counters
+from steptrace.documents.table import records

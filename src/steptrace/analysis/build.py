@@ -11,7 +11,6 @@ from typing import Any
 from steptrace.analysis.common.gpu_time import gpu_time, step_times
 from steptrace.analysis.common.labels import label_times
 from steptrace.analysis.common.launches import launches
-from steptrace.analysis.common.rows import rows
 from steptrace.analysis.common.steps import is_training
 from steptrace.analysis.communication import ranks as across_ranks
 from steptrace.analysis.communication.all_reduce import all_reduce
@@ -29,12 +28,13 @@ from steptrace.analysis.step_kinds import mean_ns, step_kinds
 from steptrace.analysis.syncs import syncs
 from steptrace.analysis.tables import OF_SUBJECTS, write_all, write_tables
 from steptrace.analysis.timeline import shown_timeline
-from steptrace.documents.column import subjects_of
-from steptrace.documents.gpu_time import StepTime
+from steptrace.documents.base import subjects_of
 from steptrace.documents.kernels import KernelName, KernelType
 from steptrace.documents.labels import Label
 from steptrace.documents.run import capture_of
+from steptrace.documents.steps import StepTime
 from steptrace.documents.summary import Summary, TraceSummary
+from steptrace.documents.table import rows
 from steptrace.trace.decode import path_text
 from steptrace.trace.files import find_traces
 from steptrace.trace.link import read_trace

@@ -16,9 +16,8 @@ from steptrace.analysis.common.busy import activity, left_over
 from steptrace.analysis.common.division import first_work, gap_causes
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.common.labels import label_of_kernels
-from steptrace.analysis.common.rows import plain, rows
 from steptrace.documents.idle import HostCall, HostGap, HostGaps, Idle, IdleEnding, IdleGap, StreamIdle
-from steptrace.documents.table import frame_of, validate
+from steptrace.documents.table import frame_of, plain, rows, validate
 from steptrace.intervals import Ints, Spans
 from steptrace.limits import KERNEL_WAIT_BELOW_NS, LONG_CALL_NS
 from steptrace.trace import columns

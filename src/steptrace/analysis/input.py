@@ -14,9 +14,8 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.busy import activity
-from steptrace.analysis.common.rows import rows
 from steptrace.documents.input import Input, InputWaitOfStep
-from steptrace.documents.table import frame_of
+from steptrace.documents.table import frame_of, rows
 from steptrace.intervals import Ints, Spans
 from steptrace.limits import HIGH_SHARE, MODERATE_SHARE
 from steptrace.trace.columns import counted, ended_before, map_names, references, spans_of

@@ -4,7 +4,7 @@ The parts are those of `steptrace.analysis.common.division` over all steps as on
 the host, or the end of work launched before it, to the end of the last one's work. A trace without steps is one window,
 its GPU's span, and has no step time.
 
-Also the figures of `documents.step_figures`: their values in each step, and over all steps.
+Also the figures of `documents.steps.StepFigures`: their values in each step, and over all steps.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from steptrace.analysis.common.busy import activity, sm_weighted_ns
 from steptrace.analysis.common.call_tree import call_tree, device_time_by
 from steptrace.analysis.common.division import gpu_division, gpu_window, host_division
-from steptrace.analysis.common.rows import rows
 from steptrace.analysis.common.steps import is_own_operator
 from steptrace.documents.overview import Overview, TopOperator
-from steptrace.documents.table import frame_of
+from steptrace.documents.table import frame_of, rows
 from steptrace.intervals import Ints, measure_within
 from steptrace.trace.columns import has_ancestor, map_names, row_numbers
 from steptrace.trace.model import Trace, once

@@ -4,9 +4,8 @@ import numpy as np
 import pandas as pd
 
 from steptrace.analysis.common.call_tree import call_tree, device_time_by, inside_same
-from steptrace.analysis.common.rows import rows
 from steptrace.documents.program import FunctionTime, LineTime, Program
-from steptrace.documents.table import frame_of
+from steptrace.documents.table import frame_of, rows
 from steptrace.intervals import Ints
 from steptrace.trace.columns import Mask, map_names
 from steptrace.trace.model import Trace, on_training, once

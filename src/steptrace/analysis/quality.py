@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from steptrace import format as fmt
 from steptrace import intervals
 from steptrace.analysis.common.busy import left_over
-from steptrace.analysis.common.rows import rows
 from steptrace.documents.quality import Quality, QualityCheck
-from steptrace.documents.table import frame_of
+from steptrace.documents.table import frame_of, rows
 from steptrace.intervals import Ints
 from steptrace.trace.columns import ended_before, map_names, row_numbers, start_end
 from steptrace.trace.model import Trace, launched_at, once

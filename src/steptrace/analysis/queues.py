@@ -11,7 +11,7 @@ import pandas as pd
 
 from steptrace.analysis.common.busy import left_over
 from steptrace.analysis.common.series import quantiles, time_held
-from steptrace.documents.queues import Queue, QueueLength
+from steptrace.documents.streams import Queue, QueueLength
 from steptrace.documents.table import frame_of
 from steptrace.intervals import Ints
 from steptrace.limits import QUEUE_CAPACITY

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 
 from steptrace.documents.run import Unprofiled
-from steptrace.documents.step_kinds import StepKind
+from steptrace.documents.steps import StepKind
 from steptrace.engine.kinds import Kind, kind_after, kinds_of, nearest, per_step
 
 

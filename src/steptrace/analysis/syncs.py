@@ -17,8 +17,8 @@ import pandas as pd
 from steptrace import intervals
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.division import gpu_window
-from steptrace.analysis.common.rows import rows
 from steptrace.documents.syncs import Syncs, SyncSite
+from steptrace.documents.table import rows
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import Mask, counted, spans_of, start_end, unmeasured
 from steptrace.trace.model import Trace, launched_at, once

@@ -10,8 +10,7 @@ from steptrace.commands.console import columns, show, writing_to
 from steptrace.errors import ConfigError, RecordError
 
 if TYPE_CHECKING:
-    from steptrace.documents.compared import ComparedResults
-    from steptrace.documents.comparison import Comparison
+    from steptrace.documents.comparison import ComparedResults, Comparison
 
 
 def add(command: argparse.ArgumentParser) -> None:

@@ -8,8 +8,7 @@ import msgspec
 
 from steptrace import format as fmt
 from steptrace.commands.console import columns
-from steptrace.documents.estimate import Estimate
-from steptrace.documents.operators import COMPILED
+from steptrace.documents.estimate import COMPILED, Estimate
 from steptrace.documents.syncs import place_of, predicted_site
 from steptrace.engine.kinds import counts_in_words, groups_by_count, to_show_period
 from steptrace.estimate.gpus import Gpu

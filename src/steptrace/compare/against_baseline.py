@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, Final, Literal
 
-from steptrace.documents.comparison import SyncCounts, SyncDiff
-from steptrace.documents.comparison.syncs import SyncChange
-from steptrace.documents.join import pairs
+from steptrace.documents.rows import pairs
 from steptrace.documents.syncs import Place, Site
+from steptrace.documents.variant import SyncChange, SyncCounts, SyncDiff
 
 _HERE: Final = ("file", "line", "function", "op", "label", "kind", "phase")
 _MOVED: Final = ("op", "label", "kind", "phase")

@@ -19,9 +19,10 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from steptrace.documents.base import read
-from steptrace.documents.comparison import Comparison, GateOutcome, VariantResult
-from steptrace.documents.figures import EVERY_VARIANT, value_at
+from steptrace.documents.comparison import Comparison, GateOutcome
+from steptrace.documents.rows import EVERY_VARIANT, value_at
 from steptrace.documents.syncs import Site, place_of
+from steptrace.documents.variant import VariantResult
 from steptrace.errors import ConfigError, RecordError
 
 #: study -> variant (`*`: every one) -> dotted key of the variant in comparison.json -> limits.

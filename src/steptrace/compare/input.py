@@ -13,9 +13,8 @@ import pandas as pd
 from steptrace.analysis.input import verdict_on
 from steptrace.compare.explain import median_ms, median_of
 from steptrace.compare.load import Measured, Variant
-from steptrace.documents.comparison import LoaderWait
-from steptrace.documents.comparison.runs import LoadingParts
-from steptrace.documents.run_tables import InputOfRun
+from steptrace.documents.run import InputOfRun
+from steptrace.documents.variant import LoaderWait, LoadingParts
 from steptrace.errors import RecordError
 from steptrace.format import NS_PER_MS
 from steptrace.record import read_rows

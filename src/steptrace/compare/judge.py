@@ -5,9 +5,8 @@ from pathlib import Path
 
 from steptrace import format as fmt
 from steptrace.compare.gates import Gates, not_run, outcomes
-from steptrace.documents.comparison import Comparison, GateOutcome
+from steptrace.documents.comparison import Comparison, Differing, Failure, GateOutcome, Verdict
 from steptrace.documents.run import LOG_FILE
-from steptrace.documents.verdict import Differing, Failure, Verdict
 from steptrace.format import printable
 
 

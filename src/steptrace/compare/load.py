@@ -14,10 +14,15 @@ import numpy as np
 import pandas as pd
 
 from steptrace.documents.base import read
-from steptrace.documents.comparison.runs import ProcessError, VariantStatus
-from steptrace.documents.run import RunRecord, Status
-from steptrace.documents.run_tables import SectionOfRun
-from steptrace.documents.study import PlannedStudy, PlannedVariant
+from steptrace.documents.run import (
+    PlannedStudy,
+    PlannedVariant,
+    ProcessError,
+    RunRecord,
+    SectionOfRun,
+    Status,
+    VariantStatus,
+)
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.errors import RecordError
 from steptrace.record import STATUS_FILE, read_rows, read_run, read_status, read_steps

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from steptrace import format as fmt
 from steptrace import stats
-from steptrace.documents.compared import Change, ComparedResults, Difference, Result, VariantChange
-from steptrace.documents.comparison import Comparison, RatioToBaseline, VariantResult, Verdict
+from steptrace.documents.comparison import Change, ComparedResults, Comparison, Difference, Result, VariantChange
 from steptrace.documents.finding import Finding
+from steptrace.documents.variant import RatioToBaseline, VariantResult, Verdict
 from steptrace.errors import RecordError
 
 #: From which relative change on a figure without an interval is listed.

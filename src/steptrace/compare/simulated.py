@@ -4,10 +4,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from steptrace.documents.comparison import Comparison, Equivalence, VariantResult
-from steptrace.documents.comparison.runs import Noise
+from steptrace.documents.comparison import Comparison
 from steptrace.documents.run import is_simulated
-from steptrace.documents.step_figures import STEP_FIGURES
+from steptrace.documents.steps import STEP_FIGURES
+from steptrace.documents.variant import Equivalence, Noise, VariantResult
 
 _NOTHING_COMPUTED: Final = Equivalence(status="not comparable", reason="the GPU is simulated and computes nothing")
 #: What only a GPU can measure; pages and rules take it for not measured.

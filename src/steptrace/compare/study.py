@@ -21,8 +21,10 @@ from steptrace.compare.explain import (
 from steptrace.compare.input import input_figures
 from steptrace.compare.load import Run, Study, Variant, first_measured, load_study
 from steptrace.compare.timing import Timing, compare_times, statistic_of, times_of_runs
-from steptrace.documents.comparison import Comparison, RunResult, VariantResult
+from steptrace.documents.comparison import Comparison
+from steptrace.documents.run import RunResult
 from steptrace.documents.summary import TraceSummary
+from steptrace.documents.variant import VariantResult
 from steptrace.estimate.gpus import gpu_named
 from steptrace.format import NS_PER_MS
 from steptrace.stats import holm, ratios, verdict

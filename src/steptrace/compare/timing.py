@@ -12,7 +12,8 @@ import numpy as np
 
 from steptrace import stats
 from steptrace.compare.load import Measured, Run, Study, Variant
-from steptrace.documents.comparison import Method, Noise, RatioToBaseline, Statistic, StepTimes
+from steptrace.documents.comparison import Method
+from steptrace.documents.variant import Noise, RatioToBaseline, Statistic, StepTimes
 from steptrace.format import NS_PER_MS, plural, rough_duration, setting, share
 from steptrace.limits import LONG_STEPS, NOISE_FLOOR
 from steptrace.run_times import Nanoseconds, iqr_over_median

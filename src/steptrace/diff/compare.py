@@ -10,20 +10,19 @@ from msgspec.structs import replace
 from steptrace import format as fmt
 from steptrace.analysis import load_trace, summarize_trace
 from steptrace.analysis.common.labels import label_times
-from steptrace.analysis.common.rows import rows
 from steptrace.analysis.overview import top_operators
 from steptrace.analysis.program import line_times
 from steptrace.analysis.tables import OF_SUBJECTS
 from steptrace.diff.names import KERNEL_LEVELS, OPERATOR_LEVELS, Level, pair
-from steptrace.documents.column import name_of
 from steptrace.documents.diff import Diff, DiffSide, Pair, RowChange
-from steptrace.documents.join import Change, join
-from steptrace.documents.join import Side as Rows
 from steptrace.documents.labels import Label
 from steptrace.documents.overview import TopOperator, part_name
 from steptrace.documents.program import LineTime
-from steptrace.documents.step_figures import STEP_FIGURES
+from steptrace.documents.rows import Change, join, name_of
+from steptrace.documents.rows import Side as Rows
+from steptrace.documents.steps import STEP_FIGURES
 from steptrace.documents.summary import TraceSummary
+from steptrace.documents.table import rows
 from steptrace.limits import NOISE_FLOOR, PROFILER_OVERHEAD
 from steptrace.trace.files import find_traces
 from steptrace.trace.read import read_each

@@ -1,7 +1,7 @@
 """The documents that one floor writes and another reads: every key with its type, unit and meaning, declared once.
 
-`summary` is summary.json, `comparison` comparison.json, `finding` a finding in either of them, `verdict` verdict.json,
-`compared` compare.json, `diff` diff.json, `run` a run's files, `study` study.json. Producers return these structs,
-consumers take them; `base` reads and writes them, `column` declares what tables and pages show of them. What was not
-measured is None, never 0.
+`summary` is summary.json, which has a module a subject; `finding` a finding in it and in comparison.json; `comparison`
+comparison.json, compare.json and verdict.json, with a `variant` each; `diff` diff.json, `run` study.json and a run's
+files. Producers return these structs, consumers take them. `base` declares, reads and writes them, `table` makes frames
+of their rows, and `rows` joins those. What was not measured is None, never 0.
 """

@@ -1,11 +1,19 @@
-"""What every document is: a frozen struct whose fields carry their meaning; reading and checking one.
+"""What every document is, and what its fields declare once: schemas, tables, pages, docs and diff follow from it.
 
-A document that is a file of its own (`File`) says which version it is of; a file of another version is refused. To
-change a document so that files of before no longer fit, give `schema_version` the next number as default.
+A document is a frozen struct. One that is a file of its own (`File`) says which version it is of; a file of another
+version is refused. To change a document so that files of before no longer fit, give `schema_version` the next number as
+default.
+
+A row is a struct whose fields are `Annotated` with `key` (what tells one row from another), `column` (what a page
+shows), or `field` (what stands in files alone). All three make msgspec's own metadata, so that reading, checking and
+schema need nothing else; `columns_of` reads the rest. What a table needs beyond this has a template of its own.
 """
 
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar
+from types import NoneType
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -28,7 +36,7 @@ Runs = Literal["median", "mean", "same", "none"]
 def field(doc: str, *, runs: Runs | None = None) -> msgspec.Meta:
     """The meaning of a field, for `Annotated` and the JSON Schema; its unit is in its name (`unit_of`).
 
-    `runs` is for `documents.column.over_runs`; without it the type decides.
+    `runs` is for `documents.rows.over_runs`; without it the type decides.
     """
     return msgspec.Meta(description=doc, extra={"column": {"runs": runs}} if runs else None)
 
@@ -112,3 +120,141 @@ def read(
             expected="a document of this version of steptrace (docs/schemas/)",
             next_step=next_step,
         ) from error
+
+
+@dataclass(frozen=True)
+class Column:
+    """A field of a row as tables, pages and docs take it.
+
+    Attributes:
+        name: its key in JSON, and the column's name in tables.
+        dtype: `int64`, `float64`, `bool` or `string`; empty for many values.
+        nullable: whether it may be null, which stands for what was not measured.
+        heading: above it on a page; empty if pages leave it out.
+        runs: how the values of several runs become one.
+        local: a key that holds within one trace only, such as a line's number: traces are compared without it.
+        total: a sum over all steps: of two traces that of a step is compared.
+    """
+
+    name: str
+    dtype: str
+    meaning: str
+    unit: str | None = None
+    nullable: bool = False
+    heading: str = ""
+    runs: Runs | None = None
+    is_key: bool = False
+    local: bool = False
+    total: bool = False
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it holds numbers."""
+        return self.dtype in ("int64", "float64")
+
+    def of(self, row: Document) -> Any:
+        """A row's value."""
+        return getattr(row, attributes_of(type(row))[self.name])
+
+
+def column(
+    heading: str, meaning: str, unit: str | None = None, *, runs: Runs | None = None, total: bool = False
+) -> msgspec.Meta:
+    """Declare a figure, or words, that a page shows; `unit` where the name does not say it."""
+    return _meta(meaning, unit, heading=heading, runs=runs, total=total)
+
+
+def key(heading: str, meaning: str, unit: str | None = None, *, local: bool = False) -> msgspec.Meta:
+    """Declare a column that, with the row's other keys, says which row it is."""
+    return _meta(meaning, unit, heading=heading, is_key=True, local=local)
+
+
+def _meta(meaning: str, unit: str | None, **declared: Any) -> msgspec.Meta:
+    return msgspec.Meta(description=meaning, extra={"column": {**declared, "unit": unit} if unit else declared})
+
+
+_DTYPES: Final = {int: "int64", float: "float64", str: "string", bool: "bool"}
+
+
+@cache
+def columns_of(kind: type[Document]) -> tuple[Column, ...]:
+    """The columns of a kind of row, in their order: all fields that say what they mean."""
+    hints = get_type_hints(kind, include_extras=True)
+    names = zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
+    metas = ((name, hints[field], getattr(hints[field], "__metadata__", (None,))[0]) for field, name in names)
+    return tuple(_column(name, hint, meta) for name, hint, meta in metas if isinstance(meta, msgspec.Meta))
+
+
+@cache
+def keys_of(kind: type[Document]) -> tuple[Column, ...]:
+    """The columns that together say which row of a kind one is."""
+    return tuple(column for column in columns_of(kind) if column.is_key)
+
+
+def shown_columns(kind: type[Document]) -> tuple[Column, ...]:
+    """The columns of a kind of row that a page shows."""
+    return tuple(column for column in columns_of(kind) if column.heading)
+
+
+@cache
+def attributes_of(kind: type[Document]) -> dict[str, str]:
+    """The attribute of a kind of row that holds each key."""
+    return dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
+
+
+def _column(name: str, hint: Any, meta: msgspec.Meta) -> Column:
+    plain = hint.__origin__
+    kinds = get_args(plain) if get_origin(plain) not in (dict, tuple, Literal) else (plain,)
+    values = [kind for kind in (kinds or (plain,)) if kind is not NoneType]
+    dtype = "string" if get_origin(values[0]) is Literal else _DTYPES.get(values[0], "") if len(values) == 1 else ""
+    declared = {"unit": unit_of(name), **(meta.extra or {}).get("column", {})}
+    return Column(name, dtype, meta.description or "", nullable=NoneType in kinds, **declared)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A part of `TraceSummary` as a page takes it.
+
+    Attributes:
+        name: its key in summary.json.
+        heading: above it on a page.
+        absent: why there is nothing to show where it is null or empty; empty: a page leaves it out without a word.
+        needs_gpu: whether, in a trace without GPU work, that is the reason in place of `absent`.
+        folded: whether a page shows it on demand only.
+        kind: the type of its rows, or of its figures.
+    """
+
+    name: str
+    heading: str
+    absent: str
+    needs_gpu: bool
+    folded: bool
+    kind: type[Document]
+
+
+def subject(
+    heading: str, absent: str, *, needs_gpu: bool = False, folded: bool = False, runs: Runs | None = None
+) -> msgspec.Meta:
+    """Declare a field of `TraceSummary`: its heading on a page, and why it may be null or empty, if a reader asks."""
+    declared = {"heading": heading, "absent": absent, "needs_gpu": needs_gpu, "folded": folded}
+    return msgspec.Meta(description=f"{heading}.", extra={"column": {"runs": runs}, "subject": declared})
+
+
+@cache
+def subjects_of(kind: type[Document]) -> tuple[Subject, ...]:
+    """The declared subjects of a summary, in their order."""
+    hints = get_type_hints(kind, include_extras=True)
+    fields = ((name, hints[name]) for name in kind.__struct_fields__)
+    declared = ((name, hint, meta) for name, hint in fields for meta in getattr(hint, "__metadata__", ()))
+    return tuple(
+        Subject(name, kind=_struct_in(hint.__origin__), **meta.extra["subject"])
+        for name, hint, meta in declared
+        if "subject" in (meta.extra or {})
+    )
+
+
+def _struct_in(hint: Any) -> type[Document]:
+    """The struct in `tuple[Struct, ...]`, `Struct | None` or a combination of these."""
+    if isinstance(hint, type) and issubclass(hint, Document):
+        return hint
+    return next(_struct_in(kind) for kind in get_args(hint) if kind not in (NoneType, ...))

@@ -2,8 +2,7 @@
 
 from typing import Annotated, Literal
 
-from steptrace.documents.base import Document, field
-from steptrace.documents.column import column, key
+from steptrace.documents.base import Document, column, field, key
 
 
 class CollectiveName(Document, frozen=True):

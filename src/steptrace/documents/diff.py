@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from steptrace.documents.base import Document, File, field
-from steptrace.documents.column import column
+from steptrace.documents.base import Document, File, column, field
 
 
 class Pair(Document, frozen=True):

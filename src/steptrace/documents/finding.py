@@ -2,8 +2,7 @@
 
 from typing import Annotated, Final, Literal
 
-from steptrace.documents.base import Document, field
-from steptrace.documents.column import column
+from steptrace.documents.base import Document, column, field
 
 #: The rule that gives a study's answer: pages put its finding first.
 ANSWER: Final = "which_variant"

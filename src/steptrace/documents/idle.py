@@ -2,8 +2,7 @@
 
 from typing import Annotated, Literal
 
-from steptrace.documents.base import Document, field
-from steptrace.documents.column import column, key
+from steptrace.documents.base import Document, column, field, key
 from steptrace.format import duration
 from steptrace.limits import KERNEL_WAIT_BELOW_NS
 

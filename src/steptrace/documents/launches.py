@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from steptrace.documents.base import Document, field
-from steptrace.documents.column import column, key
+from steptrace.documents.base import Document, column, field, key
 from steptrace.format import duration
 from steptrace.limits import EXCESS_DELAY_NS, SLOW_LAUNCH_NS
 

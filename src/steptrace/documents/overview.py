@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
-from steptrace.documents.base import Document, field
-from steptrace.documents.column import column, key
+from steptrace.documents.base import Document, column, field, key
 
 #: Of a whole that is divided: the part's name to its time in ns.
 Parts = dict[str, int]

@@ -4,8 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from steptrace.documents.base import Document, field
-from steptrace.documents.column import column, key
+from steptrace.documents.base import Document, column, field, key
 from steptrace.documents.finding import Finding
 
 

@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from steptrace.documents.base import Document
-from steptrace.documents.column import column, key
+from steptrace.documents.base import Document, column, key
 
 
 class OperatorRoofline(Document, frozen=True):

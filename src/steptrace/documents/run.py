@@ -1,4 +1,4 @@
-"""run.json, status.json, communication.json, memory.json: what one run leaves behind besides its tables.
+"""study.json; and what one run leaves behind: run.json, status.json, communication.json, memory.json, and its tables.
 
 And what is read again of a capture.json, the record that `steptrace.engine.recording` writes beside a trace.
 Unmeasured is null.
@@ -9,11 +9,41 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from steptrace.documents.base import Document, File, field
-from steptrace.documents.column import column
+from steptrace.documents.base import Document, File, column, field, key
+
+
+class PlannedVariant(Document, frozen=True):
+    """A variant that is to run."""
+
+    name: Annotated[str, field("Its name; its folder's, too.")]
+    overrides: Annotated[tuple[str, ...], field("Its difference to the baseline's configuration.")]
+    hypothesis: Annotated[str | None, field("What its author expects.")]
+    baseline: Annotated[str, field("The variant that it is compared with.")]
+    digest: Annotated[str, field("Digest of its configuration.")]
+    reference: Annotated[str | None, field("File of the configuration that its answer is held against.")] = None
+
+
+class StudyFile(File, frozen=True, kw_only=True):
+    """What every document on a study says of it."""
+
+    title: Annotated[str, field("Its title.")]
+    question: Annotated[str, field("What it asks.")]
+    text: Annotated[str, field("What it is about.")]
+    baseline: Annotated[str, field("The study's baseline.")]
+    scale: Annotated[str, field("Scale that it runs at.")]
+
+
+class PlannedStudy(StudyFile, frozen=True, kw_only=True):
+    """The content of study.json."""
+
+    name: Annotated[str, field("Name of the study.")]
+    repeats: Annotated[int, field("Runs of each variant.")]
+    variants: tuple[PlannedVariant, ...]
+
 
 #: How a run can end.
 RunStatus = Literal["ok", "failed", "out of memory", "killed"]
+VariantStatus = Literal[RunStatus, "not run"]
 
 
 class Environment(Document, frozen=True):
@@ -61,6 +91,38 @@ class Status(File, frozen=True, kw_only=True):
         str,
         field("Digests of the configuration and code that it ran, and when an earlier try failed; empty if not given."),
     ] = ""
+
+
+class ProcessError(Document, frozen=True):
+    """How a process failed."""
+
+    status: Annotated[str, field("`failed`, `out of memory`, `killed` or `not run`.")]
+    exit_code: Annotated[int | None, field("Exit code.")]
+    signal: Annotated[int | None, field("Signal that ended it.")]
+    error: Annotated[str | None, field("The error in one line.")]
+    log_tail: Annotated[tuple[str, ...], field("The end of its log.")]
+
+    @property
+    def ending(self) -> str:
+        """How it ended in a few words: "signal 9", "exit code 1"; empty where neither is known."""
+        if self.signal is not None:
+            return f"signal {self.signal}"
+        return "" if self.exit_code is None else f"exit code {self.exit_code}"
+
+
+class RunResult(Document, frozen=True):
+    """One repeat of a variant."""
+
+    repeat: Annotated[int, field("Its number, from 0.")]
+    status: Annotated[VariantStatus, field("How it ended.")]
+    seed: Annotated[int | None, field("Its seed.")]
+    path: Annotated[str, field("Its folder.")]
+    median_ms: Annotated[float | None, field("Median step time.")]
+    mean_ms: Annotated[float | None, field("Mean step time.")]
+    p95_ms: Annotated[float | None, field("95th percentile of the step time.")]
+    steps: Annotated[int | None, field("Steps that count.")]
+    warmup_left_out: Annotated[int | None, field("Leading timed steps that count as warm-up.")]
+    error: Annotated[ProcessError | None, field("How it failed.")]
 
 
 class RunRecord(File, frozen=True, kw_only=True):
@@ -168,3 +230,62 @@ def capture_of(trace: Path) -> Capture | None:
         return msgspec.json.decode(content, type=Capture)
     except (OSError, ValueError):
         return None
+
+
+class StepOfRun(Document, frozen=True):
+    """One training step of a run, in the order they ran (steps.parquet)."""
+
+    phase: Annotated[str, field("`warmup`, `timed` (unprofiled, the only source of step times) or `profiled`.")]
+    step: Annotated[int, key("", "Index of the step within the run, from 0.")]
+    step_ns: Annotated[int, field("Time of the step: CUDA events on a GPU, the monotonic clock on a CPU.")]
+    loader_wait_ns: Annotated[
+        int | None, field("Host time in the loader's `__next__` for this step; null without a DataLoader.")
+    ]
+    loss: Annotated[float | None, field("Loss of the step, read after the phase ended.")]
+
+
+class SectionOfRun(Document, frozen=True):
+    """One section of one step in a pass of its own, with a sync around each (sections.parquet)."""
+
+    step: Annotated[int, key("", "Index of the step within the pass, from 0.")]
+    section: Annotated[str, key("", "`copy data`, `forward`, `calc loss`, `backward` or `optimizer`.")]
+    section_ns: Annotated[int, field("Host time from sync to sync.")]
+
+
+class InputOfRun(Document, frozen=True):
+    """What loading one batch was made of, in a pass of its own (input.parquet). The times are taken where the work is
+    done: with workers, those of several batches overlap, and only the wait holds a step up."""
+
+    batch: Annotated[int, key("", "Index of the batch within the pass, from 0.")]
+    worker: Annotated[int | None, field("Worker process that loaded it; null for the main process.")]
+    wait_ns: Annotated[int, field("Host time spent in the loader's `__next__` for it.")]
+    fetch_ns: Annotated[int, field("Time in the data set, for all samples of the batch.")]
+    collate_ns: Annotated[int, field("Time in the collate function.")]
+    pin_ns: Annotated[int | None, field("Time to copy it to pinned memory; null if the loader does not pin.")]
+    copy_ns: Annotated[int | None, field("Time to copy it to the device, from sync to sync; null on a CPU.")]
+
+
+class OpLine(Document, frozen=True):
+    """One operator of a watched training step, or a call that waits, with the source line that called it.
+
+    The rows of op_lines.parquet.
+    """
+
+    step: Annotated[int, key("", "Number of the watched step, from 0.")]
+    order: Annotated[int, key("", "Position of the operator within the step, from 0.")]
+    op: Annotated[
+        str,
+        field("Name of the operator without its overload, or of the call that waits, as in a trace: `aten::index`."),
+    ]
+    label: Annotated[str | None, field("Innermost `record_function` label around the call.")]
+    phase: Annotated[
+        str | None, field("`backward` in autograd's engine, else the outermost label if a part of the step.")
+    ]
+    file: Annotated[
+        str | None,
+        field("File of the first frame outside PyTorch and steptrace, of backward work the forward operator's."),
+    ]
+    line: Annotated[int | None, field("Line of the call in `file`, from 1.")]
+    function: Annotated[str | None, field("Name of the function that the line stands in.")]
+    program_file: Annotated[str | None, field("Of a line in a library: file of the program's line that leads there.")]
+    program_line: Annotated[int | None, field("That line.")]

@@ -2,12 +2,10 @@
 
 from typing import Annotated, Final
 
-from steptrace.documents.base import File, field
-from steptrace.documents.column import subject
+from steptrace.documents.base import File, field, subject
 from steptrace.documents.communication import AllReduce, Collectives
 from steptrace.documents.copies import Copy
 from steptrace.documents.finding import Finding
-from steptrace.documents.gpu_time import GpuTime, StepTime
 from steptrace.documents.idle import HostGaps, Idle
 from steptrace.documents.input import Input
 from steptrace.documents.kernels import KernelName, KernelType, Precision, Sequence
@@ -17,12 +15,10 @@ from steptrace.documents.memory import DeviceMemory
 from steptrace.documents.overview import Overview
 from steptrace.documents.program import CriticalPath, Program
 from steptrace.documents.quality import Quality
-from steptrace.documents.queues import Queue
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.roofline import OperatorRoofline
-from steptrace.documents.step_figures import StepFigures
-from steptrace.documents.step_kinds import StepKind
-from steptrace.documents.streams import Stream, StreamsAtOnce
+from steptrace.documents.steps import GpuTime, StepFigures, StepKind, StepTime
+from steptrace.documents.streams import Queue, Stream, StreamsAtOnce
 from steptrace.documents.syncs import Syncs
 from steptrace.documents.timeline import Timeline
 

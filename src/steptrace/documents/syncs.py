@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from steptrace.documents.base import Document, field
-from steptrace.documents.column import column, key
+from steptrace.documents.base import Document, column, field, key
 from steptrace.format import place
 
 

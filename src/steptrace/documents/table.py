@@ -1,18 +1,21 @@
-"""Tables as frames and Parquet files. A table is declared by the type of its rows (`documents.column`).
+"""Tables as frames, structs and Parquet files. A table is declared by the type of its rows (`documents.base`).
 
 Names ending in `_ns` are int64 nanoseconds. What a column may hold follows from its type: `int | None` may be null.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from steptrace.documents.base import Document
-from steptrace.documents.column import Column, columns_of, keys_of
+import msgspec
+import numpy as np
+import pandas as pd
+
+from steptrace.documents.base import Column, Document, columns_of, keys_of
 from steptrace.errors import SchemaError
 from steptrace.files import check_version
 
-if TYPE_CHECKING:  # imported where it is needed: reading a declaration does not take half a second
+if TYPE_CHECKING:
     import pandas as pd
 
 #: In the metadata of a parquet file.
@@ -141,3 +144,25 @@ def check_table_version(metadata: Mapping[bytes, bytes], path: Path) -> None:
     """Raise `RecordError` if the metadata of a parquet file have another version of tables."""
     version = metadata.get(_VERSION_KEY, b"%d" % _VERSION).decode(errors="replace")
     check_version(int(version) if version.isdecimal() else version, path, _VERSION)
+
+
+_Row = TypeVar("_Row", bound=Document)
+
+
+def rows(table: pd.DataFrame, kind: type[_Row]) -> tuple[_Row, ...]:
+    """The rows of a table as structs; drops columns that the struct lacks; missing values are None."""
+    return tuple(msgspec.convert(row, kind) for row in records(table, kind.__struct_encode_fields__))
+
+
+def records(table: pd.DataFrame, names: Iterable[str] | None = None) -> list[dict[str, Any]]:
+    """The rows of a table, or of some of its columns, as plain JSON values; missing ones are None."""
+    wanted = [*map(str, table.columns)] if names is None else [*names]
+    columns = [map(plain, table[name].to_numpy(dtype=object)) for name in wanted]
+    return [dict(zip(wanted, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def plain(value: Any) -> Any:
+    """A value as plain JSON: numpy's numbers become Python's, null and NaN become None."""
+    if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)):
+        return None
+    return value.item() if isinstance(value, np.generic) else value

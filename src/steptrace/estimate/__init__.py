@@ -1,5 +1,5 @@
 """What a training step would take on a GPU that is not there: its time, how busy the GPU is, and its memory.
 
-The operators come from a prediction (`steptrace.documents.operators`), the GPU's figures from its data sheet, and the
+The operators come from a prediction (`steptrace.documents.estimate`), the GPU's figures from its data sheet, and the
 spread of every figure from published measurements (`steptrace.estimate.rules`). Imports no torch.
 """

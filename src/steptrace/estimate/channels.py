@@ -5,7 +5,7 @@ A kernel computes the channels of its result in tiles; of fewer channels than a 
 
 from typing import Final
 
-from steptrace.documents.operators import OperatorCalls, TensorSpec
+from steptrace.documents.estimate import OperatorCalls, TensorSpec
 
 #: Result channels that a kernel computes at once, at the least.
 TILE: Final = 32

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from steptrace.documents.operators import OperatorCalls, TensorSpec
+from steptrace.documents.estimate import OperatorCalls, TensorSpec
 from steptrace.estimate.layout import channels_last, elements, is_contiguous, other_layouts
 
 _WITHOUT_BIAS: Final = 2

@@ -7,7 +7,7 @@ library (cuBLAS, cuDNN, cuFFT, cuSOLVER, cuSPARSE) each call counts as one.
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from steptrace.documents.operators import OperatorCalls, TensorSpec
+from steptrace.documents.estimate import OperatorCalls, TensorSpec
 from steptrace.estimate import cudnn
 from steptrace.estimate.layout import elements, has_gaps, is_contiguous, item_bytes, other_layouts
 from steptrace.estimate.lists import is_of_lists, of_lists

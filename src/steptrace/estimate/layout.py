@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from steptrace.documents.operators import TensorSpec
+from steptrace.documents.estimate import TensorSpec
 
 #: Images by sample, channel, height and width, and the order of their dimensions where channels come last.
 _IMAGES: Final = 4

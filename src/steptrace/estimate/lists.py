@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from steptrace.documents.operators import OperatorCalls, TensorSpec
+from steptrace.documents.estimate import OperatorCalls, TensorSpec
 from steptrace.estimate.layout import elements
 from steptrace.estimate.rules import base_name
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from steptrace.documents.operators import OperatorCalls, TensorSpec
+from steptrace.documents.estimate import OperatorCalls, TensorSpec
 from steptrace.estimate.channels import images_and_weight, is_backward
 from steptrace.estimate.layout import elements, item_bytes
 from steptrace.estimate.lists import is_of_lists, lists_of

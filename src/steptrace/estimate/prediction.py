@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from steptrace.documents.estimate import Estimate
-from steptrace.documents.operators import COMPILED, OperatorCalls, TensorSpec
+from steptrace.documents.estimate import COMPILED, Estimate, OperatorCalls, TensorSpec
 from steptrace.estimate.gpus import Gpu
 from steptrace.estimate.step import FollowedStep, estimate_step
 

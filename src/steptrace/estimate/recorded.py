@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from steptrace.documents.operators import OperatorCalls, TensorSpec
+from steptrace.documents.estimate import OperatorCalls, TensorSpec
 from steptrace.estimate.flop import flop
 from steptrace.estimate.rules import ATTENTION, ELEMENTWISE, NORMALISATION, OPERATORS, REDUCTION, STRIDED, rule_of
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from steptrace.documents.operators import TensorSpec
+from steptrace.documents.estimate import TensorSpec
 
 _THREADS: Final = 512
 _WARP: Final = 32

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from steptrace.documents.operators import OperatorCalls
+from steptrace.documents.estimate import OperatorCalls
 from steptrace.estimate.channels import groups, narrow_sides
 from steptrace.estimate.gpus import Gpu
 from steptrace.estimate.layout import has_gaps

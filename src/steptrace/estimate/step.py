@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from steptrace.documents.estimate import Band, Estimate, LineLaunches, NotEstimated
-from steptrace.documents.operators import COMPILED, OperatorCalls
+from steptrace.documents.estimate import COMPILED, Band, Estimate, LineLaunches, NotEstimated, OperatorCalls
 from steptrace.estimate.gpus import Gpu
 from steptrace.estimate.memory import fits, largest_batch
 from steptrace.estimate.rules import COLLECTIVE, HOST_COPY, base_name, is_convolution

@@ -3,8 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from steptrace.documents.estimate import Band
-from steptrace.documents.operators import OperatorCalls
+from steptrace.documents.estimate import Band, OperatorCalls
 from steptrace.estimate.channels import computed_flop
 from steptrace.estimate.gpus import Gpu
 from steptrace.estimate.launches import launches

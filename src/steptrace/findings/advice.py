@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, VariantResult
+from steptrace.documents.comparison import Comparison
 from steptrace.documents.estimate import Estimate, LineLaunches
+from steptrace.documents.variant import VariantResult
 from steptrace.findings.estimated import waits_at_most
 
 #: Lines that are named, and the share of its launches that a variant must save at one.

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, VariantResult
+from steptrace.documents.comparison import Comparison
 from steptrace.documents.estimate import Band, Estimate
+from steptrace.documents.variant import VariantResult
 
 _NONE: Final = "not estimated"
 #: Most variants that are named; of more only the number is given.

@@ -12,8 +12,9 @@ from typing import Any, Final, Generic, TypeVar
 from msgspec import structs
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, VariantResult
+from steptrace.documents.comparison import Comparison
 from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS, SEVERITIES, Finding, Severity, Source
+from steptrace.documents.variant import VariantResult
 from steptrace.format import setting
 from steptrace.limits import SLOW_PROFILE
 

@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, RatioToBaseline, VariantResult
+from steptrace.documents.comparison import Comparison
+from steptrace.documents.variant import RatioToBaseline, VariantResult
 from steptrace.findings.advice import times_as_fast, unconfirmed
 from steptrace.findings.estimated import MOST_NAMED
 from steptrace.stats import IQR_REFUSED

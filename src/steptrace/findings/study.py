@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, LoaderWait, RunResult, VariantResult
-from steptrace.documents.comparison.runs import ProcessError
+from steptrace.documents.comparison import Comparison
 from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS, Finding
+from steptrace.documents.run import ProcessError, RunResult
 from steptrace.documents.syncs import PredictedSite, place_of
+from steptrace.documents.variant import LoaderWait, VariantResult
 from steptrace.findings.data import INPUT_BOUND, Waiting, input_bound
 from steptrace.findings.estimated import waits_at_most
 from steptrace.findings.model import Match, Rule, per_variant, rule

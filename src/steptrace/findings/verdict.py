@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, VariantResult
+from steptrace.documents.comparison import Comparison
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.overview import part_name
+from steptrace.documents.variant import VariantResult
 from steptrace.findings.advice import advice_of, estimated_advice
 from steptrace.findings.estimated import MOST_NAMED, estimated_gpus, estimated_sentence, estimated_winner, leads
 from steptrace.findings.speeds import names_of, speeds

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from steptrace.documents.operators import COMPILED
+from steptrace.documents.estimate import COMPILED
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.tensor import LIMIT, is_virtual
 

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from steptrace.documents.operators import OperatorCalls
+from steptrace.documents.estimate import OperatorCalls
 from steptrace.engine.call_site import trace_file_name
 from steptrace.predict.recorder import Assumed, CountedPlace, Site, Syncs, Unknown
 

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steptrace.documents.estimate import Estimate
-from steptrace.documents.operators import COMPILED, OperatorCalls
+from steptrace.documents.estimate import COMPILED, Estimate, OperatorCalls
 from steptrace.engine.call_site import Site as ProgramSite
 from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.step import FollowedStep, estimate_step

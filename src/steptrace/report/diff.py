@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.base import Document
-from steptrace.documents.column import shown_columns, subjects_of
+from steptrace.documents.base import Document, shown_columns, subjects_of
 from steptrace.documents.diff import Diff, DiffSide, Pair, RowChange
 from steptrace.documents.kernels import KernelName
 from steptrace.documents.overview import TopOperator, part_name
 from steptrace.documents.program import LineTime
-from steptrace.documents.step_figures import STEP_FIGURES
+from steptrace.documents.steps import STEP_FIGURES
 from steptrace.documents.summary import TraceSummary
 from steptrace.documents.syncs import SyncSite
 from steptrace.report.page.definitions import definitions

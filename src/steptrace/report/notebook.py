@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from nbconvert import Exporter
 from nbformat import NotebookNode, v4
 
-from steptrace.documents.column import Subject
+from steptrace.documents.base import Subject
 from steptrace.documents.comparison import Comparison
 from steptrace.files import write_text
 from steptrace.findings.estimated import leads
@@ -59,7 +59,7 @@ _GO_ON: Final = """\
 from pathlib import Path
 
 import pandas as pd
-from steptrace.documents.run_tables import StepOfRun
+from steptrace.documents.run import StepOfRun
 from steptrace.documents.table import validate
 
 runs = sorted(Path(COMPARISON).parent.glob("*/run*/steps.parquet"))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from steptrace import format as fmt
-from steptrace.documents.compared import Change, ComparedResults, VariantChange
+from steptrace.documents.comparison import Change, ComparedResults, VariantChange
 from steptrace.markdown import clean, table
 from steptrace.report.page.definitions import definitions
 from steptrace.report.page.markup import Html, breakable, inline_code, page, render

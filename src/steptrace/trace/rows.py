@@ -5,8 +5,7 @@ Times are ns since the first event of the trace. A column that names another tab
 
 from typing import Annotated, Final
 
-from steptrace.documents.base import Document, field
-from steptrace.documents.column import key
+from steptrace.documents.base import Document, field, key
 
 _Ts = Annotated[int, field("Start.")]
 _Dur = Annotated[int, field("Length.")]

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from steptrace.documents.run_tables import OpLine
+from steptrace.documents.run import OpLine
 from steptrace.documents.table import read_table, validate
 from steptrace.errors import RecordError, TraceError
 from steptrace.intervals import Ints

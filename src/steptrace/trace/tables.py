@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from steptrace.documents.column import columns_of
+from steptrace.documents.base import columns_of
 from steptrace.documents.table import names_of
 from steptrace.trace import names as naming
 from steptrace.trace.columns import (

@@ -21,9 +21,8 @@ import torch
 from omegaconf import DictConfig
 from torch.utils.data import DataLoader
 
-from steptrace.documents.base import Document
-from steptrace.documents.column import columns_of
-from steptrace.documents.run_tables import InputOfRun, SectionOfRun
+from steptrace.documents.base import Document, columns_of
+from steptrace.documents.run import InputOfRun, SectionOfRun
 from steptrace.documents.table import names_of
 from steptrace.engine.device import synchronize
 from steptrace.engine.memory import MemoryLook, tensors_of

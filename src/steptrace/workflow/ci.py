@@ -5,10 +5,10 @@ from typing import Final
 
 from steptrace import format as fmt
 from steptrace.compare.judge import explain
-from steptrace.documents.comparison import Comparison, VariantResult
+from steptrace.documents.comparison import Comparison, Verdict
 from steptrace.documents.finding import ANSWER, Finding
 from steptrace.documents.run import Environment
-from steptrace.documents.verdict import Verdict
+from steptrace.documents.variant import VariantResult
 from steptrace.findings.verdict import verdict_of
 from steptrace.markdown import clean, table
 from steptrace.report.page.findings import first_steps

@@ -18,8 +18,7 @@ from pandas.api.types import union_categoricals
 
 from steptrace.analysis.common.busy import left_over
 from steptrace.compiled import compiled
-from steptrace.documents.base import Document, field
-from steptrace.documents.column import key
+from steptrace.documents.base import Document, field, key
 from steptrace.documents.table import frame_of, validate
 from steptrace.intervals import Ints
 from steptrace.trace.columns import Mask, Rows, counted, pick, references, row_numbers, take, text

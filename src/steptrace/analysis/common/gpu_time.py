@@ -12,7 +12,7 @@ import pandas as pd
 from steptrace import intervals
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.division import BUSY, gpu_division
-from steptrace.documents.gpu_time import GpuTime
+from steptrace.documents.steps import GpuTime
 from steptrace.intervals import Ints
 from steptrace.trace.columns import start_end, unmeasured
 from steptrace.trace.model import Trace, once

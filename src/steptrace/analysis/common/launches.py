@@ -14,11 +14,9 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.busy import left_over
-from steptrace.analysis.common.rows import rows
-from steptrace.documents.base import Document, field
-from steptrace.documents.column import key
+from steptrace.documents.base import Document, field, key
 from steptrace.documents.launches import Distribution, LaunchCall, Launches
-from steptrace.documents.table import frame_of, validate
+from steptrace.documents.table import frame_of, rows, validate
 from steptrace.intervals import Ints
 from steptrace.limits import EXCESS_DELAY_NS, SLOW_LAUNCH_NS
 from steptrace.trace import names as naming

@@ -13,10 +13,9 @@ import pandas as pd
 from steptrace import intervals
 from steptrace.analysis.common.busy import activity
 from steptrace.analysis.common.kernel_names import short_name
-from steptrace.analysis.common.rows import rows
-from steptrace.documents.base import Document, field
-from steptrace.documents.column import key
+from steptrace.documents.base import Document, field, key
 from steptrace.documents.communication import CollectiveName, Collectives
+from steptrace.documents.table import rows
 from steptrace.intervals import Spans
 from steptrace.trace.columns import counted, map_names, references, row_numbers, spans_of, unmeasured
 from steptrace.trace.model import Trace, on_training, once

@@ -12,7 +12,6 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.kernel_names import short_names
-from steptrace.analysis.common.rows import rows
 from steptrace.analysis.communication.collectives import MatchedCollective
 from steptrace.analysis.communication.rank_match import Clocks, align, all_collectives, match
 from steptrace.analysis.kernels.measure import recorded_kernels
@@ -27,7 +26,7 @@ from steptrace.documents.ranks import (
 )
 from steptrace.documents.run import Communication
 from steptrace.documents.summary import TraceSummary
-from steptrace.documents.table import frame_of, names_of
+from steptrace.documents.table import frame_of, names_of, rows
 from steptrace.errors import RecordError
 from steptrace.record import read_communication
 from steptrace.trace.model import Trace

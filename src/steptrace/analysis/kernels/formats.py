@@ -19,10 +19,9 @@ import pandas as pd
 
 from steptrace.analysis.common.busy import left_over
 from steptrace.analysis.common.kernel_names import short_names
-from steptrace.analysis.common.rows import rows
 from steptrace.documents.kernels import KernelFormat as KernelFormatRow
 from steptrace.documents.kernels import Precision
-from steptrace.documents.table import frame_of
+from steptrace.documents.table import frame_of, rows
 from steptrace.trace.columns import take
 from steptrace.trace.model import Trace, launching_op, once
 

@@ -19,11 +19,9 @@ from steptrace import intervals
 from steptrace.analysis.common.busy import activity, left_over
 from steptrace.analysis.common.call_tree import call_tree, inside_same, kernel_nodes
 from steptrace.analysis.common.kernel_names import short_name, short_names
-from steptrace.analysis.common.rows import records
-from steptrace.documents.base import Document, field
-from steptrace.documents.column import key
+from steptrace.documents.base import Document, field, key
 from steptrace.documents.kernels import KernelName, KernelType, Sequence, SequenceEntry
-from steptrace.documents.table import frame_of, validate
+from steptrace.documents.table import frame_of, records, validate
 from steptrace.intervals import Ints
 from steptrace.trace.columns import marks_steps
 from steptrace.trace.model import Trace, on_training, once

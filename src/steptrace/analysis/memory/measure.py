@@ -26,8 +26,7 @@ import pandas as pd
 
 from steptrace.analysis.common.series import steps_of
 from steptrace.analysis.common.steps import labelled_parts, unlabelled_parts
-from steptrace.documents.base import Document, field
-from steptrace.documents.column import key
+from steptrace.documents.base import Document, field, key
 from steptrace.documents.table import frame_of
 from steptrace.intervals import Ints
 from steptrace.trace.columns import counted, innermost, nearest, optional, references, row_numbers, start_end, texts

@@ -7,10 +7,10 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from steptrace.analysis.common.rows import plain, rows
 from steptrace.analysis.memory.measure import CATEGORIES, HOST, Held, Peak, memory_at_peak, memory_peaks
 from steptrace.documents.memory import AtPeak, DeviceMemory
 from steptrace.documents.run import RunMemory
+from steptrace.documents.table import plain, rows
 from steptrace.intervals import Ints
 from steptrace.trace.model import Trace
 

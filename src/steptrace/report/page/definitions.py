@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from steptrace.documents.base import Document
-from steptrace.documents.column import shown_columns
+from steptrace.documents.base import Document, shown_columns
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,9 @@ import jinja2
 from markupsafe import Markup, escape
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import VariantResult
-from steptrace.documents.comparison.syncs import SyncChange
 from steptrace.documents.finding import Finding, Source
 from steptrace.documents.syncs import BATCH_COPY, Place, Site, is_batch_copy
+from steptrace.documents.variant import SyncChange, VariantResult
 from steptrace.report.page.definitions import definitions
 
 #: Templates lie beside the modules that fill them.

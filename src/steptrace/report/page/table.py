@@ -7,8 +7,7 @@ from typing import Any, Final, NamedTuple
 from markupsafe import Markup
 
 from steptrace import format as fmt
-from steptrace.documents.base import Document
-from steptrace.documents.column import Column, keys_of, shown_columns
+from steptrace.documents.base import Column, Document, keys_of, shown_columns
 from steptrace.documents.syncs import Site
 from steptrace.report.page.definitions import Definition
 from steptrace.report.page.markup import Html, breakable, inline_code, place, render, short_place, unplaced

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, VariantResult
+from steptrace.documents.comparison import Comparison
 from steptrace.documents.estimate import Estimate
+from steptrace.documents.variant import VariantResult
 from steptrace.estimate.gpus import gpu_of_driver
 from steptrace.findings.estimated import (
     all_alike,

@@ -5,10 +5,11 @@ from operator import attrgetter
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, VariantResult
+from steptrace.documents.comparison import Comparison
 from steptrace.documents.finding import ANSWER, Finding
 from steptrace.documents.overview import part_name
-from steptrace.documents.step_figures import STEP_FIGURES
+from steptrace.documents.steps import STEP_FIGURES
+from steptrace.documents.variant import VariantResult
 from steptrace.findings.estimated import leads
 from steptrace.findings.verdict import verdict_of
 from steptrace.limits import LONG_STEPS, SLOW_PROFILE

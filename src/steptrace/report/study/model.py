@@ -7,7 +7,8 @@ import math
 from pathlib import Path
 
 from steptrace.documents.base import read
-from steptrace.documents.comparison import Comparison, VariantResult
+from steptrace.documents.comparison import Comparison
+from steptrace.documents.variant import VariantResult
 
 #: More variants than this do not fit a screen: the baselines and those that differ most stand for all.
 MOST_ROWS = 15

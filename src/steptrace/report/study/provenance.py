@@ -6,7 +6,9 @@ from typing import Final
 from msgspec.structs import asdict
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, RunResult, Statistic
+from steptrace.documents.comparison import Comparison
+from steptrace.documents.run import RunResult
+from steptrace.documents.variant import Statistic
 from steptrace.report.page.markup import Html, badge, breakable, render
 from steptrace.report.page.table import named_facts, text_table
 

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 from msgspec.structs import replace
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, RunResult
+from steptrace.documents.comparison import Comparison
+from steptrace.documents.run import RunResult
 from steptrace.errors import RecordError
 from steptrace.format import NS_PER_MS
 from steptrace.report.draw.drawing import ONE_LINE, WIDTH, Drawing, ticks

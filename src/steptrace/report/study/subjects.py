@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.base import Document
-from steptrace.documents.column import Key, Subject, by_key, columns_of, subjects_of
+from steptrace.documents.base import Document, Subject, columns_of, subjects_of
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.memory import DeviceMemory
 from steptrace.documents.overview import part_name
+from steptrace.documents.rows import Key, by_key
 from steptrace.documents.summary import TraceSummary
 from steptrace.report.page.definitions import definitions
 from steptrace.report.page.markup import Html

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from steptrace import format as fmt
-from steptrace.documents.comparison import Comparison, SyncDiff, VariantResult
-from steptrace.documents.comparison.syncs import SyncChange
+from steptrace.documents.comparison import Comparison
 from steptrace.documents.syncs import Site
+from steptrace.documents.variant import SyncChange, SyncDiff, VariantResult
 from steptrace.report.page.markup import Html, place, render, short_place, unplaced
 from steptrace.report.page.parts import Explained
 from steptrace.report.page.table import site_table

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from steptrace.documents.base import Document
-from steptrace.documents.column import Column, shown_columns
-from steptrace.documents.comparison import Comparison, VariantResult
+from steptrace.documents.base import Column, Document, shown_columns
+from steptrace.documents.comparison import Comparison
 from steptrace.documents.overview import part_name
+from steptrace.documents.variant import VariantResult
 from steptrace.report.page.definitions import Definition
 from steptrace.report.page.markup import Html, breakable, render
 from steptrace.report.page.table import (

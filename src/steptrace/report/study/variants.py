@@ -5,17 +5,11 @@ from operator import attrgetter
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.column import columns_of
-from steptrace.documents.comparison import (
-    Comparison,
-    Equivalence,
-    GateOutcome,
-    RatioToBaseline,
-    VariantResult,
-    is_measuring,
-)
-from steptrace.documents.comparison.runs import ProcessError
-from steptrace.documents.step_figures import STEP_FIGURES
+from steptrace.documents.base import columns_of
+from steptrace.documents.comparison import Comparison, GateOutcome, is_measuring
+from steptrace.documents.run import ProcessError
+from steptrace.documents.steps import STEP_FIGURES
+from steptrace.documents.variant import Equivalence, RatioToBaseline, VariantResult
 from steptrace.report.page.markup import Html, anchor, badge, breakable, inline_code, render, sentence
 from steptrace.report.page.table import Figure, Unit, figures_table, text_table
 from steptrace.report.study.model import samples_per_step

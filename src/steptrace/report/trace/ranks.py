@@ -1,6 +1,6 @@
 """What a page of several traces says of them together."""
 
-from steptrace.documents.summary import Ranks
+from steptrace.documents.ranks import Ranks
 from steptrace.report.page.definitions import definitions
 from steptrace.report.page.parts import Explained, Parts, note, subheading
 from steptrace.report.page.table import facts, listing

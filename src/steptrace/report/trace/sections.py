@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.base import Document
-from steptrace.documents.column import Subject, shown_columns
+from steptrace.documents.base import Document, Subject, shown_columns
 from steptrace.documents.launches import Distribution
 from steptrace.documents.overview import IDLE_CAUSES
 from steptrace.documents.summary import NO_GPU, TraceSummary

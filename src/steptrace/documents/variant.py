@@ -1,49 +1,22 @@
-"""Of a variant: its runs, their step times against the baseline's, their waits, and whether it computes the same."""
+"""One variant of a study: its runs, step times against the baseline's, waits, syncs, and its answer's equivalence."""
 
 from typing import Annotated, Literal
 
-from steptrace.documents.base import Document, field
-from steptrace.documents.column import column
-from steptrace.documents.run import RunStatus
+from steptrace.documents.base import Document, column, field
+from steptrace.documents.estimate import Estimate
+from steptrace.documents.memory import DeviceMemory
+from steptrace.documents.overview import Overview
+from steptrace.documents.ranks import Ranks
+from steptrace.documents.run import Communication, ProcessError, RunMemory, RunResult, VariantStatus
+from steptrace.documents.steps import StepFigures
+from steptrace.documents.summary import TraceSummary
+from steptrace.documents.syncs import Place, PredictedSite, SyncSite
 from steptrace.format import setting
-from steptrace.limits import HIGH_SHARE, LONG_STEPS, MODERATE_SHARE
+from steptrace.limits import HIGH_SHARE, LONG_STEPS, MODERATE_SHARE, PROFILER_OVERHEAD
 
 Verdict = Literal["baseline", "faster", "slower", "same", "undecided"]
-VariantStatus = Literal[RunStatus, "not run"]
 Statistic = Literal["median", "mean"]
 InputVerdict = Literal["none", "moderate", "high"]
-
-
-class ProcessError(Document, frozen=True):
-    """How a process failed."""
-
-    status: Annotated[str, field("`failed`, `out of memory`, `killed` or `not run`.")]
-    exit_code: Annotated[int | None, field("Exit code.")]
-    signal: Annotated[int | None, field("Signal that ended it.")]
-    error: Annotated[str | None, field("The error in one line.")]
-    log_tail: Annotated[tuple[str, ...], field("The end of its log.")]
-
-    @property
-    def ending(self) -> str:
-        """How it ended in a few words: "signal 9", "exit code 1"; empty where neither is known."""
-        if self.signal is not None:
-            return f"signal {self.signal}"
-        return "" if self.exit_code is None else f"exit code {self.exit_code}"
-
-
-class RunResult(Document, frozen=True):
-    """One repeat of a variant."""
-
-    repeat: Annotated[int, field("Its number, from 0.")]
-    status: Annotated[VariantStatus, field("How it ended.")]
-    seed: Annotated[int | None, field("Its seed.")]
-    path: Annotated[str, field("Its folder.")]
-    median_ms: Annotated[float | None, field("Median step time.")]
-    mean_ms: Annotated[float | None, field("Mean step time.")]
-    p95_ms: Annotated[float | None, field("95th percentile of the step time.")]
-    steps: Annotated[int | None, field("Steps that count.")]
-    warmup_left_out: Annotated[int | None, field("Leading timed steps that count as warm-up.")]
-    error: Annotated[ProcessError | None, field("How it failed.")]
 
 
 class StepTimes(Document, frozen=True):
@@ -195,3 +168,152 @@ class Equivalence(Document, frozen=True):
         """What is held against the reference: its name, its relative error and the tolerance, None without one."""
         names = ("loss", "gradient", "predictions", "parameters")
         return [(name, getattr(self, f"{name}_rel_err"), getattr(self.tolerance, name, None)) for name in names]
+
+
+class SyncCounts(Document, frozen=True):
+    """Syncs per step by three sources."""
+
+    measured_per_step: Annotated[
+        float | None,
+        column(
+            "Syncs per step",
+            "Host operations in a step that wait for queued GPU work: traced on a GPU, else predicted.",
+        ),
+    ]
+    predicted_per_step: Annotated[
+        float | None, field("Predicted without one; of a program the mean of the steps followed.")
+    ]
+    predicted_not_judged: Annotated[int | None, field("Operations that the prediction does not cover.")]
+    predicted_batch_size: Annotated[int | None, field("Batch size of the prediction.")]
+    warned_per_step: Annotated[float | None, field("Warned of by PyTorch's own check.")]
+
+
+class UnknownPlace(Place, frozen=True):
+    """A place that the prediction does not cover."""
+
+    reason: Annotated[str | None, field("Why.")]
+    count_per_step: Annotated[float | None, field("Per step.")]
+
+
+class SyncChange(Place, frozen=True):
+    """A sync on both sides."""
+
+    kind: Annotated[str | None, field("What waits.")]
+    baseline_count_per_step: Annotated[float | None, field("Per step of the baseline.")]
+    variant_count_per_step: Annotated[float | None, field("Per step of the variant.")]
+
+
+class SyncDiff(Document, frozen=True):
+    """Which syncs a variant removes, keeps and adds."""
+
+    basis: Annotated[Literal["measured", "predicted"], field("What is compared.")]
+    sites: Annotated[tuple[SyncChange, ...], field("What changes in number first.")]
+
+
+class VariantResult(StepFigures, frozen=True):
+    """One variant of a study."""
+
+    name: Annotated[str, field("Its name.")]
+    status: Annotated[VariantStatus, field("`ok` if every run ended well, else the worst ending.")]
+    hypothesis: Annotated[str | None, field("What its author expects.")]
+    overrides: Annotated[tuple[str, ...], field("Its difference to the baseline's configuration.")]
+    baseline: Annotated[str, field("The variant that it is compared with.")]
+    digest: Annotated[str | None, field("Digest of its configuration.")]
+    runs: tuple[RunResult, ...]
+    step_ms: StepTimes | None
+    samples_per_step: Annotated[int | None, field("Samples of one step, all ranks together.")]
+    ratio: RatioToBaseline | None
+    noise: Noise
+    syncs: SyncCounts
+    predicted_sites: tuple[PredictedSite, ...]
+    predicted_unknown: tuple[UnknownPlace, ...]
+    nvml_util_pct: Annotated[
+        float | None,
+        column(
+            "NVML utilisation",
+            "nvidia-smi's figure over the unprofiled steps: the share of time with any kernel. High does not mean well "
+            "used.",
+        ),
+    ]
+    profiled_over_unprofiled: Annotated[
+        float | None,
+        column(
+            "Profiled / unprofiled",
+            "Step time in the profiled window over the unprofiled one. Above "
+            f"{PROFILER_OVERHEAD:.2f} the trace figures describe a step that the profiler has changed.",
+        ),
+    ]
+    synced_sections_ms: Annotated[
+        dict[str, float] | None,
+        column(
+            "Each label, from sync to sync",
+            "Median host time from sync to sync, in a pass of its own that is slower than a real step.",
+            "ms",
+        ),
+    ]
+    peak_allocated_bytes: Annotated[
+        int | None, column("Peak of the run", "Most bytes allocated in all runs, over the whole training.")
+    ]
+    batch_bytes: Annotated[
+        dict[str, int] | None,
+        column("Inputs and targets copied", "Bytes of one batch's tensors as they are copied.", "B"),
+    ]
+    input: LoaderWait | None
+    trace: Annotated[
+        TraceSummary | None, field("Rank 0's trace: those of the runs as one, without its pictures; null without any.")
+    ]
+    ranks: Annotated[Ranks | None, field("What the ranks' traces say together, of all runs; null for one rank.")]
+    memory: Annotated[RunMemory | None, field("What the runs had and held.")]
+    communication: Annotated[Communication | None, field("What the ranks tell each other; null for one rank.")]
+    equivalence: Equivalence
+    sync_diff: SyncDiff | None = None
+    estimates: Annotated[tuple[Estimate, ...], field("On GPUs that are not there, by `estimate_gpus`.")] = ()
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether the other variants (of its cell, in a matrix) are compared with this one."""
+        return self.verdict == "baseline" or self.baseline == self.name
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Its verdict against its baseline; None where there is none."""
+        return None if self.ratio is None else self.ratio.verdict
+
+    @property
+    def step_time_ms(self) -> float | None:
+        """Its step time in ms; None where it was not measured."""
+        return None if self.step_ms is None else self.step_ms.value
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """Samples per second at its step time."""
+        return self.samples_per_step / self.step_time_ms * 1000 if self.samples_per_step and self.step_time_ms else None
+
+    @property
+    def runs_ok(self) -> int:
+        """Runs that ended well."""
+        return sum(run.status == "ok" for run in self.runs)
+
+    @property
+    def sync_sites(self) -> tuple[SyncSite, ...]:
+        """Where its traced steps sync; none without a GPU."""
+        return () if self.trace is None or self.syncs.measured_per_step is None else self.trace.syncs.sites
+
+    @property
+    def overview(self) -> Overview | None:
+        """Where its profiled step goes; None where no trace marks steps."""
+        overview = None if self.trace is None else self.trace.overview
+        return overview if overview is not None and overview.steps else None
+
+    @property
+    def device_memory(self) -> DeviceMemory | None:
+        """The traced memory of the device that it trained on."""
+        entries = () if self.trace is None else self.trace.memory or ()
+        if self.memory is not None:
+            return next((entry for entry in entries if entry.device_type == self.memory.device), None)
+        return max(entries, key=lambda entry: entry.device_type != "cpu", default=None)
+
+    @property
+    def can_be_used(self) -> bool:
+        """Whether its answer is the same, or was not or cannot be checked; not where the check failed."""
+        return self.equivalence.status not in ("differs", "failed")

@@ -1,35 +1,18 @@
-"""comparison.json: the variants of a study side by side. Step times are unprofiled; figures of traces explain them."""
+"""comparison.json, verdict.json and compare.json: a study's variants, a workflow's verdict, several results.
+
+Step times are unprofiled; figures of traces explain them. Unmeasured is null.
+"""
 
 from typing import Annotated, Any, Literal
 
 from msgspec.structs import asdict
 
-from steptrace.documents.base import Document, field
-from steptrace.documents.column import column
-from steptrace.documents.comparison.runs import (
-    Equivalence,
-    LoaderWait,
-    Noise,
-    RatioToBaseline,
-    RunResult,
-    Statistic,
-    StepTimes,
-    VariantStatus,
-    Verdict,
-)
-from steptrace.documents.comparison.syncs import SyncCounts, SyncDiff, UnknownPlace
-from steptrace.documents.estimate import Estimate
+from steptrace.documents.base import Document, File, column, field
 from steptrace.documents.finding import Finding
-from steptrace.documents.memory import DeviceMemory
-from steptrace.documents.overview import Overview
-from steptrace.documents.ranks import Ranks
-from steptrace.documents.run import Communication, Environment, RunMemory
-from steptrace.documents.step_figures import StepFigures
-from steptrace.documents.study import StudyFile
-from steptrace.documents.summary import TraceSummary
-from steptrace.documents.syncs import PredictedSite, SyncSite
+from steptrace.documents.run import Environment, StudyFile
+from steptrace.documents.variant import RatioToBaseline, Statistic, StepTimes, VariantResult
 from steptrace.format import setting
-from steptrace.limits import NOISE_FLOOR, PROFILER_OVERHEAD
+from steptrace.limits import NOISE_FLOOR
 
 
 def key_of(override: str) -> str:
@@ -58,115 +41,6 @@ class Method(Document, frozen=True):
     ]
     noise_floor_source: Annotated[str, column("Noise floor from", "`default`, or `A/A pair`.")]
     correction: Annotated[str, column("Correction for several candidates", "For the number of variants.")]
-
-
-class VariantResult(StepFigures, frozen=True):
-    """One variant of a study."""
-
-    name: Annotated[str, field("Its name.")]
-    status: Annotated[VariantStatus, field("`ok` if every run ended well, else the worst ending.")]
-    hypothesis: Annotated[str | None, field("What its author expects.")]
-    overrides: Annotated[tuple[str, ...], field("Its difference to the baseline's configuration.")]
-    baseline: Annotated[str, field("The variant that it is compared with.")]
-    digest: Annotated[str | None, field("Digest of its configuration.")]
-    runs: tuple[RunResult, ...]
-    step_ms: StepTimes | None
-    samples_per_step: Annotated[int | None, field("Samples of one step, all ranks together.")]
-    ratio: RatioToBaseline | None
-    noise: Noise
-    syncs: SyncCounts
-    predicted_sites: tuple[PredictedSite, ...]
-    predicted_unknown: tuple[UnknownPlace, ...]
-    nvml_util_pct: Annotated[
-        float | None,
-        column(
-            "NVML utilisation",
-            "nvidia-smi's figure over the unprofiled steps: the share of time with any kernel. High does not mean well "
-            "used.",
-        ),
-    ]
-    profiled_over_unprofiled: Annotated[
-        float | None,
-        column(
-            "Profiled / unprofiled",
-            "Step time in the profiled window over the unprofiled one. Above "
-            f"{PROFILER_OVERHEAD:.2f} the trace figures describe a step that the profiler has changed.",
-        ),
-    ]
-    synced_sections_ms: Annotated[
-        dict[str, float] | None,
-        column(
-            "Each label, from sync to sync",
-            "Median host time from sync to sync, in a pass of its own that is slower than a real step.",
-            "ms",
-        ),
-    ]
-    peak_allocated_bytes: Annotated[
-        int | None, column("Peak of the run", "Most bytes allocated in all runs, over the whole training.")
-    ]
-    batch_bytes: Annotated[
-        dict[str, int] | None,
-        column("Inputs and targets copied", "Bytes of one batch's tensors as they are copied.", "B"),
-    ]
-    input: LoaderWait | None
-    trace: Annotated[
-        TraceSummary | None, field("Rank 0's trace: those of the runs as one, without its pictures; null without any.")
-    ]
-    ranks: Annotated[Ranks | None, field("What the ranks' traces say together, of all runs; null for one rank.")]
-    memory: Annotated[RunMemory | None, field("What the runs had and held.")]
-    communication: Annotated[Communication | None, field("What the ranks tell each other; null for one rank.")]
-    equivalence: Equivalence
-    sync_diff: SyncDiff | None = None
-    estimates: Annotated[tuple[Estimate, ...], field("On GPUs that are not there, by `estimate_gpus`.")] = ()
-
-    @property
-    def is_baseline(self) -> bool:
-        """Whether the other variants (of its cell, in a matrix) are compared with this one."""
-        return self.verdict == "baseline" or self.baseline == self.name
-
-    @property
-    def verdict(self) -> Verdict | None:
-        """Its verdict against its baseline; None where there is none."""
-        return None if self.ratio is None else self.ratio.verdict
-
-    @property
-    def step_time_ms(self) -> float | None:
-        """Its step time in ms; None where it was not measured."""
-        return None if self.step_ms is None else self.step_ms.value
-
-    @property
-    def samples_per_s(self) -> float | None:
-        """Samples per second at its step time."""
-        return self.samples_per_step / self.step_time_ms * 1000 if self.samples_per_step and self.step_time_ms else None
-
-    @property
-    def runs_ok(self) -> int:
-        """Runs that ended well."""
-        return sum(run.status == "ok" for run in self.runs)
-
-    @property
-    def sync_sites(self) -> tuple[SyncSite, ...]:
-        """Where its traced steps sync; none without a GPU."""
-        return () if self.trace is None or self.syncs.measured_per_step is None else self.trace.syncs.sites
-
-    @property
-    def overview(self) -> Overview | None:
-        """Where its profiled step goes; None where no trace marks steps."""
-        overview = None if self.trace is None else self.trace.overview
-        return overview if overview is not None and overview.steps else None
-
-    @property
-    def device_memory(self) -> DeviceMemory | None:
-        """The traced memory of the device that it trained on."""
-        entries = () if self.trace is None else self.trace.memory or ()
-        if self.memory is not None:
-            return next((entry for entry in entries if entry.device_type == self.memory.device), None)
-        return max(entries, key=lambda entry: entry.device_type != "cpu", default=None)
-
-    @property
-    def can_be_used(self) -> bool:
-        """Whether its answer is the same, or was not or cannot be checked; not where the check failed."""
-        return self.equivalence.status not in ("differs", "failed")
 
 
 class GateOutcome(Document, frozen=True):
@@ -264,3 +138,89 @@ class Comparison(StudyFile, frozen=True, kw_only=True):
         faster = [(v, v.ratio.value) for v in self.variants if v.ratio is not None and v.verdict == "faster"]
         best = max(faster, key=lambda one: (one[0].can_be_used, one[1]), default=None)
         return None if best is None else best[0]
+
+
+class Failure(Document, frozen=True):
+    """A failed run or equivalence check."""
+
+    study: Annotated[str, field("Study.")]
+    variant: Annotated[str, field("Variant.")]
+    run: Annotated[str, field("`run0`, `run1`, ..., or `equivalence`.")]
+    status: Annotated[str, field("`failed`, `out of memory`, `killed` or `not run`.")]
+    error: Annotated[str | None, field("The error in one line.")]
+
+
+class Differing(Document, frozen=True):
+    """A variant whose result lies outside the tolerance: marked, not failed."""
+
+    study: Annotated[str, field("Study.")]
+    variant: Annotated[str, field("Variant.")]
+    max_rel_err: Annotated[float | None, field("Largest relative error; null if it is not finite.")]
+
+
+class Verdict(File, frozen=True, kw_only=True):
+    """The content of verdict.json."""
+
+    status: Annotated[Literal["pass", "fail"], field("`fail` if anything failed or a gate is broken.")]
+    runs: Annotated[int, field("Runs of all studies.")]
+    failed: tuple[Failure, ...]
+    differs: tuple[Differing, ...]
+    gates: Annotated[tuple[GateOutcome, ...], field("Every gate.")]
+
+
+class Result(Document, frozen=True):
+    """One result: a comparison.json."""
+
+    file: Annotated[str, field("The file.")]
+    measured_at: Annotated[str | None, field("When its last measured run started (ISO 8601).")]
+    machine: Annotated[str, field("GPU, or processor, and scale.")]
+    step_ms: Annotated[dict[str, StepTimes | None], field("Step times by variant.")]
+
+
+class Difference(Document, frozen=True):
+    """A figure on both sides, in words; null where it was not measured."""
+
+    name: Annotated[str, field("The figure, or the key of the environment.")]
+    before: str | None
+    now: str | None
+
+
+class VariantChange(Document, frozen=True):
+    """A variant that both results have."""
+
+    name: Annotated[str, field("Variant.")]
+    ratio: Annotated[
+        RatioToBaseline | None,
+        column(
+            "Before / now",
+            "Unprofiled step time of a result over that of the next: above 1, the next is faster. Judged as within a "
+            "study, unpaired.",
+        ),
+    ]
+    differing: Annotated[
+        tuple[Difference, ...],
+        column(
+            "Other figures", "Counts and words that differ; memory and shares of time that move by a tenth or more."
+        ),
+    ]
+
+
+class Change(Document, frozen=True):
+    """What changed from one result to the next."""
+
+    variants: tuple[VariantChange, ...]
+    environment: Annotated[tuple[Difference, ...], field("Keys of the environment that differ, and the scale.")]
+    only_before: Annotated[tuple[str, ...], field("Variants of the result before alone.")]
+    only_now: Annotated[tuple[str, ...], field("Variants of this result alone.")]
+    findings_before: Annotated[tuple[str, ...], field("Findings of the result before alone.")]
+    findings_now: Annotated[tuple[str, ...], field("Findings of this result alone.")]
+    notes: Annotated[tuple[str, ...], field("What to read with care.")]
+
+
+class ComparedResults(File, frozen=True, kw_only=True):
+    """The content of compare.json."""
+
+    study: Annotated[str, field("Name of the study.")]
+    title: Annotated[str, field("Its title.")]
+    results: Annotated[tuple[Result, ...], field("In the order in which they were named.")]
+    changes: Annotated[tuple[Change, ...], field("From each result to the next: one fewer than results.")]

@@ -1,0 +1,117 @@
+"""Where the time of GPUs and of steps went, the kinds of steps, and the figures of a profiled step.
+
+A step's figures are declared once: each is a key of a trace in summary.json and of a variant in comparison.json (there
+the median over the runs), a fact on a trace's page, a column of a study's table, a row of `steptrace diff`, a figure
+for gates, and a row of docs/metrics.md. They are computed in `analysis/overview.py`. A key that ends in `_per_step` is
+a median over the steps, and null for a trace without steps.
+"""
+
+from typing import Annotated, Final
+
+from steptrace.documents.base import Column, Document, column, columns_of, field, key
+
+
+class GpuTime(Document, frozen=True):
+    """Where a GPU's time went, over the whole trace; compute, exposed parts and idle add up to the span exactly."""
+
+    activities: Annotated[int, column("GPU activities", "Kernels, copies and sets.")]
+    span_ns: Annotated[int | None, column("GPU span", "First start to last end of GPU work.")]
+    busy_ns: Annotated[int | None, column("Busy", "Union of all GPU work.")]
+    idle_ns: Annotated[int | None, column("Idle", "The span without any GPU work.")]
+    compute_ns: Annotated[int | None, column("Compute", "Union of compute kernels.")]
+    comm_ns: Annotated[int | None, column("Communication", "Union of collectives' kernels.")]
+    memory_ns: Annotated[int | None, column("Memory", "Union of copies and sets.")]
+    exposed_comm_ns: Annotated[int | None, column("Exposed communication", "Communication that no compute hides.")]
+    exposed_memory_ns: Annotated[
+        int | None, column("Exposed copies and memsets", "Copies and sets that no kernel hides.")
+    ]
+    comm_compute_overlap_ns: Annotated[int | None, column("Communication and compute", "Time with both at once.")]
+    overlap_pct: Annotated[
+        float | None, column("Communication hidden", "Share of communication that runs while compute does.")
+    ]
+
+
+class StepTime(Document, frozen=True):
+    """One step; without a GPU its GPU figures are not measured."""
+
+    index: Annotated[int, key("ProfilerStep", "The profiler's number of the step.")]
+    start_ns: Annotated[int, field("Start.")]
+    dur_ns: Annotated[
+        int,
+        column(
+            "Length",
+            "Length, up to the end of the last work launched in it: where the host runs ahead, steps overlap.",
+        ),
+    ]
+    host_dur_ns: Annotated[int, column("On the host", "Length on the host.")]
+    busy_ns: Annotated[int | None, column("Busy", "Union of all GPU work in it.")]
+    compute_ns: Annotated[int | None, column("Compute", "Union of compute kernels in it.")]
+    exposed_comm_ns: Annotated[int | None, column("Exposed communication", "Communication that no compute hides.")]
+    exposed_memory_ns: Annotated[
+        int | None, column("Exposed copies and memsets", "Copies and sets that no kernel hides.")
+    ]
+    idle_ns: Annotated[int | None, column("Idle", "Its length without any GPU work.")]
+
+
+class StepKind(Document, frozen=True):
+    """The unprofiled steps of one kind: a validation, a rollout or a checkpoint makes some differ from most."""
+
+    kind: Annotated[
+        str,
+        key(
+            "Kind of step",
+            "`other`, `other 2`: more or fewer operators, every so many steps; else at least twice the median time, if "
+            "such steps lift the mean by over a tenth.",
+        ),
+    ]
+    steps: Annotated[int, column("Steps", "How many of the timed steps are of this kind.")]
+    of: Annotated[int, column("Of", "All timed steps.")]
+    median_ns: Annotated[int, column("Median", "Median time of these steps.")]
+    share: Annotated[float, column("Share of the time", "Of the time of all timed steps.", "share")]
+    comes: Annotated[
+        str,
+        column("Comes", "How often, as far as these steps show: `every 16 steps`, `once`, `irregularly`, `mostly`."),
+    ]
+    syncs: Annotated[
+        float | None,
+        column("Syncs", "Median of the profiled steps of this kind."),
+    ]
+
+
+class StepFigures(Document, frozen=True):
+    """The figures of one trace, or the medians of a variant's."""
+
+    gpu_busy_pct: Annotated[
+        float | None,
+        column(
+            "GPU busy",
+            "Share of the profiled time, from the first step's start, or the end of work launched before the "
+            "recording, to the end of the last step's work, with a kernel, copy or memset running. Without steps: of "
+            "the GPU's span.",
+        ),
+    ]
+    sm_weighted_pct: Annotated[
+        float | None,
+        column(
+            "Multiprocessors in use",
+            "GPU busy, where a kernel counts only with the share of the GPU's multiprocessors that its blocks can "
+            "occupy: lower than GPU busy where kernels are too small to fill the GPU.",
+        ),
+    ]
+    operators_per_step: Annotated[
+        float | None,
+        column(
+            "Operators per step",
+            "PyTorch operators that the program or a backward node calls; what they call inside counts with them.",
+        ),
+    ]
+    kernels_per_step: Annotated[
+        float | None, column("Kernels per step", "Kernels that a profiled step launches, without copies and sets.")
+    ]
+    streams_per_step: Annotated[
+        float | None, column("Streams per step", "GPU streams that a profiled step's work runs on.")
+    ]
+
+
+#: In the order of a page.
+STEP_FIGURES: Final[tuple[Column, ...]] = columns_of(StepFigures)
