@@ -14,7 +14,7 @@ from steptrace.cli import main
 from steptrace.commands import capture
 from steptrace.engine.recording import Recording, Request, Settings
 from steptrace.files import user_folder
-from steptrace.launch.control_folder import Process, processes, start_of
+from steptrace.launch.capture import Process, processes, start_of
 
 
 @pytest.fixture(autouse=True)

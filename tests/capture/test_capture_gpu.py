@@ -9,7 +9,7 @@ import torch
 from steptrace.analysis.build import summarize
 from steptrace.engine.recording import Request, Settings
 from steptrace.launch import capture as capture_mode
-from steptrace.launch.control_folder import processes
+from steptrace.launch.capture import processes
 
 
 @pytest.mark.gpu

@@ -17,8 +17,7 @@ from steptrace.engine.recording import Request, Settings
 from steptrace.errors import CaptureError
 from steptrace.files import user_folder
 from steptrace.launch import capture as capture_mode
-from steptrace.launch.capture import Listener
-from steptrace.launch.control_folder import Process, processes
+from steptrace.launch.capture import Listener, Process, processes
 
 SHORT = Settings(steps=1, warmup=1, stacks=False, shapes=False, memory=False)
 

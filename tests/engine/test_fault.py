@@ -8,7 +8,7 @@ import torch
 
 from steptrace import __version__
 from steptrace.engine import step_recorders
-from steptrace.engine.fault import hook_fault
+from steptrace.engine.frames import hook_fault
 from steptrace.engine.step_recorders import OpLineRecorder
 from steptrace.engine.steps import StepFinder
 from steptrace.launch.hooks import Hooks

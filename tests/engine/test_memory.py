@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 
-from steptrace.engine.memory import MemoryLook, modules_of
+from steptrace.engine.device import MemoryLook, modules_of
 
 
 def test_gradients_are_those_at_the_end_of_the_last_backward_pass() -> None:

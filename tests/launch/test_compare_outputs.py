@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from steptrace.launch import main as launch_main
-from steptrace.launch.compare_outputs import verdict
-from steptrace.launch.main import SHARED_VARIABLE
+from steptrace.launch.main import SHARED_VARIABLE, verdict
 
 
 def outputs(dtype: str = "float32") -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ import torch
 
 import forked_python
 from steptrace.errors import LaunchError
-from steptrace.launch.start import Launched, require_steps
+from steptrace.launch.result import Launched, require_steps
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 

@@ -9,8 +9,7 @@ from steptrace.commands.measured import sync_lines
 from steptrace.documents.syncs import SyncSite
 from steptrace.engine.files import _move_traces
 from steptrace.errors import LaunchError
-from steptrace.launch.result import Named, write_results
-from steptrace.launch.start import Launched, require_steps
+from steptrace.launch.result import Launched, Named, require_steps, write_results
 from steptrace.record import read_steps
 
 

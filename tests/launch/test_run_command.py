@@ -19,7 +19,7 @@ from steptrace.cli import main
 from steptrace.commands.measured import Measured, on_gpu_command, spread, timing
 from steptrace.documents.run import RunRecord
 from steptrace.documents.summary import Summary
-from steptrace.launch.start import Launched
+from steptrace.launch.result import Launched
 from steptrace.record import read_memory, read_run, read_steps
 
 pytestmark = pytest.mark.usefixtures("forked_programs")

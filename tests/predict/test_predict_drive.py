@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.profiler import record_function
 
 from steptrace.config.schema import StepConfig, defaults
-from steptrace.engine.call_site import trace_file_name
+from steptrace.engine.frames import trace_file_name
 from steptrace.errors import ConfigError, PredictError
 from steptrace.predict import Prediction, predict_syncs
 from steptrace.predict.drive import predict_config

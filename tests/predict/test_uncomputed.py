@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from steptrace.engine.call_site import trace_file_name
+from steptrace.engine.frames import trace_file_name
 from steptrace.predict import Syncs, memory, predict_syncs
 
 SIDE = 512  # above the size from which on a tensor has no values

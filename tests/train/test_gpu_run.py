@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 
-from steptrace.engine.memory import MemoryLook
+from steptrace.engine.device import MemoryLook
 from steptrace.record import read_run, read_steps
 from steptrace.train.loop import train_step
 from steptrace.train.main import main

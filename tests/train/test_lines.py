@@ -8,7 +8,7 @@ import torch
 
 from steptrace.documents.run import OpLine
 from steptrace.documents.table import validate
-from steptrace.engine.call_site import trace_file_name
+from steptrace.engine.frames import trace_file_name
 from steptrace.engine.step_recorders import OpLineRecorder
 from steptrace.record import read_run, read_steps
 from steptrace.train.main import main

@@ -5,7 +5,7 @@ import torch
 
 from documents import fill
 from steptrace.documents.run import RunMemory
-from steptrace.engine.memory import MemoryLook, free_blocks
+from steptrace.engine.device import MemoryLook, free_blocks
 from steptrace.record import read_memory, write_memory
 from steptrace.train.loop import train_step
 from steptrace.train.main import main

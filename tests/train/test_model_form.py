@@ -8,7 +8,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
-from steptrace.engine.compilations import compilations
+from steptrace.engine.device import compilations
 from steptrace.errors import TrainError
 from steptrace.record import read_run, read_steps
 from steptrace.train import precision

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from steptrace.engine.memory import tensors_of
+from steptrace.engine.device import tensors_of
 from steptrace.train.loop import train_step
 from steptrace.train.setup import prefetched, training
 

@@ -8,7 +8,7 @@ from documents import fill
 from steptrace.compare.load import load_run
 from steptrace.documents.run import SectionOfRun
 from steptrace.documents.table import validate
-from steptrace.engine.memory import tensors_of
+from steptrace.engine.device import tensors_of
 from steptrace.record import read_rows, read_run, read_steps, write_rows
 from steptrace.train import passes
 from steptrace.train.loop import to_device, train_step

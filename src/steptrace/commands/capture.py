@@ -14,7 +14,7 @@ from typing import Final
 from steptrace.commands.console import columns, not_negative, positive, show
 from steptrace.engine.recording import WITH_TRACE, Request, Settings
 from steptrace.errors import CaptureError
-from steptrace.launch.control_folder import Process, processes
+from steptrace.launch.capture import Process, processes
 
 _POLL_S: Final = 0.05
 _NONE: Final = "no process can be captured: `steptrace run --capture -- COMMAND` starts one"

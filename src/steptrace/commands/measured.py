@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from steptrace import format as fmt
 from steptrace.engine.kinds import Kind, kinds_of, to_show_period, unusual
-from steptrace.launch.start import Launched
+from steptrace.launch.result import Launched
 from steptrace.limits import LONG_STEPS
 
 if TYPE_CHECKING:

@@ -24,8 +24,9 @@ from steptrace.documents.run import Status
 from steptrace.documents.syncs import predicted_site
 from steptrace.errors import ConfigError, PredictError, SteptraceError
 from steptrace.estimate.gpus import Gpu, gpu_named
+from steptrace.launch.result import ended, prediction_of, require_steps, why
 from steptrace.launch.settings import LaunchSettings
-from steptrace.launch.start import Streams, ended, launch, require_steps, why
+from steptrace.launch.start import Streams, launch
 from steptrace.record import read_prediction
 from steptrace.train.supervise import Job, supervise
 
@@ -244,8 +245,6 @@ def follow_command(command: Sequence[str], *, warmup: int, steps: int, devices: 
         settings = LaunchSettings(scratch, "predict", warmup, steps, profile=0, gpus=devices)
         launched = launch(command, settings, streams=Streams(sys.stderr, say))
         require_steps(launched)
-        from steptrace.launch.result import prediction_of
-
         prediction = prediction_of(launched, shlex.join(command))
         if not launched.complete:
             next_step = f"\n  next: {why(launched)}" if launched.failed else ""

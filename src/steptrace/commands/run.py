@@ -24,8 +24,9 @@ from steptrace.commands.prediction_text import as_json, estimates, text_of
 from steptrace.documents.estimate import Estimate
 from steptrace.errors import LaunchError, SteptraceError
 from steptrace.estimate.gpus import Gpu, gpu_named
+from steptrace.launch.result import Launched, Named, ended, fault, require_steps, write_results
 from steptrace.launch.settings import LaunchSettings
-from steptrace.launch.start import Launched, Streams, ended, fault, launch, require_steps
+from steptrace.launch.start import Streams, launch
 
 #: The program ended by itself before all of its steps were measured.
 EXIT_ENDED_EARLY: Final = 1
@@ -68,8 +69,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the program, write what was measured, say it in short, and return the exit code."""
     if arguments.capture:
         return _run_capturable(arguments)
-    from steptrace.launch.result import Named, write_results
-
     gpus = [gpu_named(name) for name in arguments.gpu]  # before anything runs
     out = _prepared(arguments.out or Path("steptrace-run"))
     settings = LaunchSettings(

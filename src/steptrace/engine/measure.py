@@ -19,11 +19,9 @@ from typing import Any, Final
 
 import torch
 
-from steptrace.engine.compilations import compilations, has_compiled, recompiled
-from steptrace.engine.device import Clock, current_clock, gpu, peaks
+from steptrace.engine.device import Clock, compilations, current_clock, gpu, has_compiled, peaks, recompiled
 from steptrace.engine.kinds import FIRST_STEPS, first_of_each, kinds_of, window_of_each
-from steptrace.engine.profilers import OperatorCounter
-from steptrace.engine.recording import WITH_TRACE, Before, Recording, Request, Settings
+from steptrace.engine.recording import WITH_TRACE, Before, OperatorCounter, Recording, Request, Settings
 from steptrace.engine.step_recorders import COMPILED, OpLineRecorder, counted_warnings, why_incomplete
 from steptrace.engine.steps import Step
 from steptrace.files import write_bytes

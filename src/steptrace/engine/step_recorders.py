@@ -17,7 +17,7 @@ from typing import Any, Final
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from steptrace.engine.call_site import Site, calling_site, frames_from, program_site, trace_file_name
+from steptrace.engine.frames import Site, calling_site, frames_from, program_site, trace_file_name
 
 #: The warning for a program with code from torch.compile, whose operators no dispatch mode sees.
 COMPILED = "operators in code from torch.compile, and those after it, have no source line"

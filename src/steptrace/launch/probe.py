@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import steptrace
 from steptrace.engine.device import process_record
-from steptrace.engine.fault import hook_fault
+from steptrace.engine.frames import hook_fault
 from steptrace.engine.measure import Phases
 from steptrace.engine.steps import Step, StepFinder
 from steptrace.files import write_bytes
@@ -169,14 +169,12 @@ class Probe:
 def install(settings: dict[str, Any]) -> None:
     """Put the probe into this process, as `sitecustomize` does once PyTorch is imported."""
     chosen = LaunchSettings(**settings)
-    if chosen.mode == "measure":
-        from steptrace.launch.measure import measure as phases
-    elif chosen.mode == "predict":
+    if chosen.mode == "predict":  # alone has the virtual device
         from steptrace.launch.predict import predict as phases
-    elif chosen.mode == "capture":
-        from steptrace.launch.capture import capture as phases
     else:
-        from steptrace.launch.outputs import record_outputs as phases
+        from steptrace.launch import modes
+
+        phases = {"measure": modes.measure, "capture": modes.capture, "outputs": modes.record_outputs}[chosen.mode]
     Probe(chosen, phases).install()
 
 

@@ -1,4 +1,4 @@
-"""The probe's records, converted to the files of a run as a study writes them. Imports no torch."""
+"""How a started program ended: its probe's records as the files of a run, or why there are none. Imports no torch."""
 
 import statistics
 from dataclasses import asdict, dataclass
@@ -9,10 +9,98 @@ from steptrace import format as fmt
 from steptrace.documents.run import RunRecord
 from steptrace.engine.files import write_files
 from steptrace.errors import LaunchError
-from steptrace.launch.start import ADVICE, Launched, ended, why
+from steptrace.launch.settings import FAULT, INJECT
+from steptrace.processes import in_words
 
 #: A program that ended early needs this many timed steps to count.
 _LEAST: Final = 2
+ADVICE: Final = (
+    "steps are counted by calls of torch.optim optimizers: if the program updates its weights in another way, "
+    "call steptrace.step() at the end of each step"
+)
+_ITS_OUTPUT: Final = "see the program's own output"
+_ON_CPU: Final = "; if `steptrace run` gets it through on a CPU, the prediction is at fault: please report it"
+_MORE_GPUS: Final = "; `steptrace predict --devices N` offers N GPUs to a program that starts its ranks itself"
+
+
+@dataclass(frozen=True)
+class Launched:
+    """How a program ended, and the probe's records, one a rank in order. `stopped`: why we stopped it, or None."""
+
+    exit_code: int
+    stopped: str | None
+    ranks: tuple[dict[str, Any], ...]
+    out: Path
+    #: Python processes that had the probe on their path; those that imported PyTorch are among them.
+    started: int
+    #: Errors in the probe itself.
+    failures: tuple[str, ...]
+    #: Whether it was followed on a virtual GPU.
+    predicted: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether every rank has finished its measurement."""
+        return bool(self.ranks) and all(rank["state"] == "complete" for rank in self.ranks)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended before that with an error."""
+        return not self.complete and self.exit_code != 0
+
+
+def require_steps(launched: Launched) -> None:
+    """Raise an error if the program made no training step.
+
+    Raises:
+        LaunchError: the probe was not loaded, or failed, or saw no step.
+    """
+    failed = next((rank["error"] for rank in launched.ranks if rank["state"] == "failed"), None)
+    if failed is None and not launched.ranks and launched.failures:
+        failed = launched.failures[0]
+    if failed is not None:
+        raise LaunchError(f"steptrace failed in the program: {failed.strip()}", where=ended(launched))
+    if launched.ranks:
+        return
+    if launched.started == 0:
+        raise LaunchError(
+            "steptrace was not loaded into the program",
+            where=ended(launched),
+            expected="a Python that reads PYTHONPATH, on this machine",
+            next_step="check whether the command starts Python with -I, -E or -S, or runs in a container or on another "
+            f"machine; a command that sets PYTHONPATH must put {INJECT} first",
+        )
+    if any(launched.out.glob("stepped.*")):
+        if launched.stopped is not None:
+            where, next_step = "the program was stopped", "fewer --warmup steps, or more time"
+            raise LaunchError(f"{launched.stopped}, before a step was timed", where=where, next_step=next_step)
+        raise LaunchError(
+            "its process made a step and left no record: it ended by a signal or os._exit, or could not write",
+            where=ended(launched),
+            expected=f"a program that ends by itself, and space in {launched.out.parent}",
+            next_step="see the program's own output, or try fewer --warmup and --steps",
+        )
+    by_itself = launched.failed and launched.stopped is None
+    its_output = why(launched) + (_MORE_GPUS if any(launched.out.glob("lacks_gpus.*")) else "")
+    raise LaunchError("no training step was seen", where=ended(launched), next_step=its_output if by_itself else ADVICE)
+
+
+def why(launched: Launched) -> str:
+    """Where to look for the cause of a failure; for a bug in steptrace, what to report."""
+    return fault(launched) or (_ITS_OUTPUT + (_ON_CPU if launched.predicted else ""))
+
+
+def fault(launched: Launched) -> str | None:
+    """What to report where steptrace has made the program fail; None where it has not."""
+    files = sorted(launched.out.glob(f"{FAULT}.*"))
+    return files[0].read_text(encoding="utf-8") if files else None
+
+
+def ended(launched: Launched) -> str:
+    """How the program ended, for messages."""
+    if launched.stopped:
+        return f"the program was stopped: {launched.stopped}"
+    return f"the program ended with {in_words(launched.exit_code)}"
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,11 @@
 
 import json
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Final, Literal
 
+#: On the path of the program's processes, for its `sitecustomize.py`.
+INJECT: Final = Path(__file__).with_name("inject")
 #: The environment variable that holds the settings.
 VARIABLE: Final = "STEPTRACE_LAUNCH"
 #: Once this file exists, newly started processes are left alone.

@@ -21,10 +21,10 @@ from typing import Any, Final, TextIO
 import psutil
 
 from steptrace.errors import LaunchError
-from steptrace.launch.settings import FAULT, OVER, PROGRESS, VARIABLE, LaunchSettings
-from steptrace.processes import Children, in_words
+from steptrace.launch.result import Launched
+from steptrace.launch.settings import INJECT, OVER, PROGRESS, VARIABLE, LaunchSettings
+from steptrace.processes import Children
 
-_INJECT: Final = Path(__file__).with_name("inject")
 _POLL_S: Final = 0.2
 #: Seconds that a program has to end by itself after its last measured step.
 _GRACE_S: Final = 60.0
@@ -34,15 +34,8 @@ _INTERRUPT_S: Final = 10.0
 _EVERY_S: Final = 30.0
 #: Seconds from which a wait is mentioned.
 _LONG_S: Final = 5.0
-ADVICE: Final = (
-    "steps are counted by calls of torch.optim optimizers: if the program updates its weights in another way, "
-    "call steptrace.step() at the end of each step"
-)
 #: The interpreter of a file that is not executable, by its suffix.
 _STARTERS: Final = {".py": "python", ".ipynb": "jupyter execute"}
-_ITS_OUTPUT: Final = "see the program's own output"
-_ON_CPU: Final = "; if `steptrace run` gets it through on a CPU, the prediction is at fault: please report it"
-_MORE_GPUS: Final = "; `steptrace predict --devices N` offers N GPUs to a program that starts its ranks itself"
 
 
 @dataclass(frozen=True)
@@ -51,32 +44,6 @@ class Streams:
 
     output: TextIO | None = None
     status: Callable[[str], object] = lambda _: None
-
-
-@dataclass(frozen=True)
-class Launched:
-    """How a program ended, and the probe's records, one a rank in order. `stopped`: why we stopped it, or None."""
-
-    exit_code: int
-    stopped: str | None
-    ranks: tuple[dict[str, Any], ...]
-    out: Path
-    #: Python processes that had the probe on their path; those that imported PyTorch are among them.
-    started: int
-    #: Errors in the probe itself.
-    failures: tuple[str, ...]
-    #: Whether it was followed on a virtual GPU.
-    predicted: bool = False
-
-    @property
-    def complete(self) -> bool:
-        """Whether every rank has finished its measurement."""
-        return bool(self.ranks) and all(rank["state"] == "complete" for rank in self.ranks)
-
-    @property
-    def failed(self) -> bool:
-        """Whether it ended before that with an error."""
-        return not self.complete and self.exit_code != 0
 
 
 def launch(
@@ -103,7 +70,7 @@ def launch(
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     environment = {**os.environ, **(env or {})}
-    path = [str(_INJECT), *filter(None, [environment.get("PYTHONPATH")])]
+    path = [str(INJECT), *filter(None, [environment.get("PYTHONPATH")])]
     environment |= {"PYTHONPATH": os.pathsep.join(path), VARIABLE: settings.to_variable()}
     environment.setdefault("KINETO_LOG_LEVEL", "6")  # errors alone: the profiler tells of its every start
     with Children() as children:
@@ -128,60 +95,6 @@ def launch(
     failures = tuple(file.read_text(encoding="utf-8") for file in sorted(out.glob("failed.*")))
     started = len(list(out.glob("started.*")))
     return Launched(child.returncode, stopped, tuple(ranks), out, started, failures, settings.mode == "predict")
-
-
-def require_steps(launched: Launched) -> None:
-    """Raise an error if the program made no training step.
-
-    Raises:
-        LaunchError: the probe was not loaded, or failed, or saw no step.
-    """
-    failed = next((rank["error"] for rank in launched.ranks if rank["state"] == "failed"), None)
-    if failed is None and not launched.ranks and launched.failures:
-        failed = launched.failures[0]
-    if failed is not None:
-        raise LaunchError(f"steptrace failed in the program: {failed.strip()}", where=ended(launched))
-    if launched.ranks:
-        return
-    if launched.started == 0:
-        raise LaunchError(
-            "steptrace was not loaded into the program",
-            where=ended(launched),
-            expected="a Python that reads PYTHONPATH, on this machine",
-            next_step="check whether the command starts Python with -I, -E or -S, or runs in a container or on another "
-            f"machine; a command that sets PYTHONPATH must put {_INJECT} first",
-        )
-    if any(launched.out.glob("stepped.*")):
-        if launched.stopped is not None:
-            where, next_step = "the program was stopped", "fewer --warmup steps, or more time"
-            raise LaunchError(f"{launched.stopped}, before a step was timed", where=where, next_step=next_step)
-        raise LaunchError(
-            "its process made a step and left no record: it ended by a signal or os._exit, or could not write",
-            where=ended(launched),
-            expected=f"a program that ends by itself, and space in {launched.out.parent}",
-            next_step="see the program's own output, or try fewer --warmup and --steps",
-        )
-    by_itself = launched.failed and launched.stopped is None
-    its_output = why(launched) + (_MORE_GPUS if any(launched.out.glob("lacks_gpus.*")) else "")
-    raise LaunchError("no training step was seen", where=ended(launched), next_step=its_output if by_itself else ADVICE)
-
-
-def why(launched: Launched) -> str:
-    """Where to look for the cause of a failure; for a bug in steptrace, what to report."""
-    return fault(launched) or (_ITS_OUTPUT + (_ON_CPU if launched.predicted else ""))
-
-
-def fault(launched: Launched) -> str | None:
-    """What to report where steptrace has made the program fail; None where it has not."""
-    files = sorted(launched.out.glob(f"{FAULT}.*"))
-    return files[0].read_text(encoding="utf-8") if files else None
-
-
-def ended(launched: Launched) -> str:
-    """How the program ended, for messages."""
-    if launched.stopped:
-        return f"the program was stopped: {launched.stopped}"
-    return f"the program ended with {in_words(launched.exit_code)}"
 
 
 def _interrupt(child: psutil.Popen, processes: Iterable[psutil.Process]) -> None:

@@ -17,7 +17,7 @@ import torch
 from omegaconf import DictConfig
 from torch import distributed as dist
 
-from steptrace.engine.call_site import LOOK_PAST
+from steptrace.engine.frames import LOOK_PAST
 from steptrace.errors import PredictError, SteptraceError
 from steptrace.predict.execution import use_rules
 from steptrace.predict.fault import fault_report

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from steptrace.engine.fault import outside_pytorch, report
+from steptrace.engine.frames import outside_pytorch, report
 from steptrace.predict.tensor import VirtualTensor
 
 _OURS: Final = f"{Path(__file__).parent}/"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from steptrace.documents.estimate import OperatorCalls, TensorSpec
-from steptrace.engine.call_site import Site, trace_file_name
+from steptrace.engine.frames import Site, trace_file_name
 from steptrace.estimate.launches import EFFICIENT_ATTENTION, INDEXING, SINCE_2_14
 from steptrace.estimate.lists import is_of_lists
 from steptrace.predict.overload import SPARSE_PARTS, Overload, tensors_of

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Final
 
-from steptrace.engine.call_site import Site, calling_site, is_library
+from steptrace.engine.frames import Site, calling_site, is_library
 
 #: As the interpreter calls its own files; a program may be a file without a name.
 _INTERPRETER: Final = "<frozen "

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import torch
 
 from steptrace.documents.estimate import OperatorCalls
-from steptrace.engine.call_site import trace_file_name
+from steptrace.engine.frames import trace_file_name
 from steptrace.predict.recorder import Assumed, CountedPlace, Site, Syncs, Unknown
 
 _Counted = TypeVar("_Counted", bound=CountedPlace)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from steptrace.documents.estimate import COMPILED, Estimate, OperatorCalls
-from steptrace.engine.call_site import Site as ProgramSite
+from steptrace.engine.frames import Site as ProgramSite
 from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.step import FollowedStep, estimate_step
 from steptrace.predict import memory

@@ -26,10 +26,9 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 import steptrace
-from steptrace.engine.device import process_record
+from steptrace.engine.device import MemoryLook, process_record
 from steptrace.engine.files import trace_fault, write_files
 from steptrace.engine.measure import Measurement, MeasureSettings, Phases
-from steptrace.engine.memory import MemoryLook
 from steptrace.engine.recording import Settings
 from steptrace.engine.steps import Step
 from steptrace.errors import SteptraceError, TrainError

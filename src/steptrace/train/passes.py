@@ -24,8 +24,7 @@ from torch.utils.data import DataLoader
 from steptrace.documents.base import Document, columns_of
 from steptrace.documents.run import InputOfRun, SectionOfRun
 from steptrace.documents.table import names_of
-from steptrace.engine.device import synchronize
-from steptrace.engine.memory import MemoryLook, tensors_of
+from steptrace.engine.device import MemoryLook, synchronize, tensors_of
 from steptrace.record import write_rows
 from steptrace.train.distributed import barrier
 from steptrace.train.loop import Batch, Training, train_step

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 import torch
 from torch import Tensor, nn
 
-from steptrace.engine.compilations import compilations
+from steptrace.engine.device import compilations
 from steptrace.errors import TrainError
 
 #: Dimensions of a batch of images, which channels_last applies to.

@@ -34,7 +34,7 @@ from torch.utils.data.distributed import DistributedSampler
 from yaml import YAMLError
 
 from steptrace.config.schema import RootConfig
-from steptrace.engine.memory import tensors_of
+from steptrace.engine.device import tensors_of
 from steptrace.errors import ConfigError, TrainError
 from steptrace.train.distributed import ALONE, SEED_STRIDE, DistInfo, data_parallel, threads_of
 from steptrace.train.loop import Batch, Training, to_device

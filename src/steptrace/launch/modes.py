@@ -1,18 +1,68 @@
-"""Inside the program: records the loss and the gradients of its first steps.
+"""Inside the program: what its probe does, one generator a mode, resumed at the end of each step.
 
-A gradient is recorded as its norm and its projections on a few random sign vectors: small, and enough to estimate the
-distance of two gradients. The loss is the sum over the step's backward passes: a program that accumulates divides each
-by their number.
+`measure` runs the engine's phases and counts what the program holds. `capture` waits for requests of a trace.
+`record_outputs` records the loss and the gradients of the first steps: a gradient as its norm and its projections on a
+few random sign vectors, small, and enough to estimate the distance of two gradients. The loss is the sum over the
+step's backward passes: a program that accumulates divides each by their number.
 """
 
+from pathlib import Path
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from steptrace.engine.measure import Phases
+from steptrace.engine.device import MemoryLook, modules_of
+from steptrace.engine.measure import Measurement, MeasureSettings, Phases
+from steptrace.engine.recording import Settings
 from steptrace.engine.steps import Step
+from steptrace.launch.capture import Listener
 from steptrace.launch.probe import Probe
+
+
+def measure(probe: Probe) -> Phases:
+    """Warm-up, timed steps, profiled steps, watched steps."""
+    settings = probe.settings
+    look: MemoryLook | None = None
+
+    def between(phase: str) -> None:
+        nonlocal look
+        if phase == "timed":
+            probe.finder.settle()
+            optimizers = probe.finder.live_optimizers
+            probe.hooks.look = look = MemoryLook(modules_of(optimizers), optimizers)
+            look.note_held()
+            probe.record |= {"memory": look.record, **measurement.record}
+            probe.save("partial")
+
+    def progress(phase: str, done: int, total: int) -> None:
+        if phase != "timed" and done:
+            probe.hooks.look = None  # the step after the timed ones is over
+        if probe.progress(phase, done, total) and phase == "timed" and done:
+            probe.record |= measurement.so_far()
+            probe.save("partial")  # steps survive any end of the program, even one by SIGKILL
+
+    window = Settings(steps=settings.profile) if settings.profile else None
+    measured = MeasureSettings(Path(settings.out), settings.warmup, settings.steps, window, settings.at_most_s)
+    measurement = Measurement(measured, label=probe.label, between=between, progress=progress)
+    try:
+        yield from measurement.phases()
+        if look is not None:
+            look.note_workspaces()
+    finally:
+        probe.record |= measurement.record
+
+
+def capture(probe: Probe) -> Phases:
+    """Listen until the program ends; the parts of a step are labelled only during a capture."""
+    yield
+    # Not before the first step: only programs that train can be captured, and only now the rank is set.
+    listener = Listener(probe.settings.captures)
+    while True:
+        listener.step()
+        probe.hooks.labels = listener.recording
+        yield
+
 
 #: Number of random vectors that a gradient is projected on.
 PROJECTIONS: Final = 8

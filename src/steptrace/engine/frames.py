@@ -1,0 +1,151 @@
+"""Whose code is running: which line of a program calls, and whether an error is the program's or one of steptrace.
+
+Needs PyTorch and the standard library only.
+"""
+
+import linecache
+import re
+import sysconfig
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Final, NamedTuple
+
+import torch
+from torch.profiler.python_tracer import _prefix_regex
+
+import steptrace
+
+_PIPELINE: Final = f"{Path(steptrace.__file__).parent}/"
+_TORCH: Final = f"{Path(torch.__file__).parent}/"
+_PYTHON: Final = f"{sysconfig.get_path('stdlib')}/"
+_WORKLOADS: Final = f"{_PIPELINE}workloads/"
+#: The module that drives a prediction; frames outside it only started it.
+_DRIVER: Final = f"{_PIPELINE}predict/drive.py"
+#: Files to skip: PyTorch's, the virtual device's and the probe's.
+LOOK_PAST: Final = (_TORCH, f"{_PIPELINE}predict/", f"{_PIPELINE}launch/")
+#: Folders of Python's own modules, and of the scripts of installed packages.
+_INSTALLED: Final = (_PYTHON, f"{sysconfig.get_path('scripts')}/")
+#: Most lines in the text of a site.
+_LONGEST: Final = 10
+#: What runs inside of a program that is measured or captured.
+_OURS: Final = (f"{_PIPELINE}engine/", f"{_PIPELINE}launch/")
+#: Its first import: what it runs there are the program's modules.
+_INJECT: Final = f"{_PIPELINE}launch/inject/"
+#: A call by a plain name, as our wrappers call what they wrap.
+_PLAIN_CALL: Final = re.compile(r"(\w+)\(")
+#: Frames of a report.
+_FRAMES: Final = 4
+
+
+class Site(NamedTuple):
+    """A line of source; `file` is the file's absolute path."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def code(self) -> str | None:
+        """The line's text, up to where its brackets close; None if it cannot be read."""
+        text = linecache.getline(self.file, self.line).strip()
+        for line in range(self.line + 1, self.line + _LONGEST):
+            if all(text.count(opened) <= text.count(closed) for opened, closed in ("()", "[]", "{}")):
+                break
+            text = f"{text} {linecache.getline(self.file, line).strip()}"
+        return text or None
+
+
+def calling_site(frames: Iterable[Site], generated: str = "<") -> Site | None:
+    """The program's innermost frame.
+
+    None once the pipeline's own code is reached: frames outside it only started it. The workloads count as the user's
+    code. Frames without a file whose names begin with `generated` are skipped.
+    """
+    for site in frames:
+        if site.file == _DRIVER:
+            return None
+        if not site.file.startswith((*LOOK_PAST, generated)):
+            return None if site.file.startswith(_PIPELINE) and not site.file.startswith(_WORKLOADS) else site
+    return None
+
+
+def is_library(file: str) -> bool:
+    """Whether a file is Python's, an installed package's, or the script that such a package is started by."""
+    return "/site-packages/" in file or "/dist-packages/" in file or file.startswith(_INSTALLED)
+
+
+def program_site(frames: Iterable[Site], site: Site | None) -> Site | None:
+    """Of a site in a library the innermost line outside of libraries; None of any other."""
+    if site is None or not is_library(site.file):
+        return None
+    return calling_site(frame for frame in frames if not is_library(frame.file))
+
+
+def frames_from(frame: FrameType | None, until: str | None = None) -> Iterator[Site]:
+    """The running frames from one outwards, up to a function called `until`."""
+    while frame is not None and frame.f_code.co_name != until:
+        yield Site(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        frame = frame.f_back
+
+
+def trace_file_name(path: str) -> str:
+    """A file's name as Kineto writes it into a trace: without the entry of `sys.path` that it lies under."""
+    # PyTorch's own list of these entries, so that both agree by construction.
+    prefix = next((prefix for prefix in _prefix_regex() if path.startswith(prefix)), "")
+    return path.removeprefix(prefix)
+
+
+#: A frame and its running line.
+Where = tuple[FrameType, int]
+
+
+def hook_fault(error: BaseException) -> str | None:
+    """What to report where code of steptrace has failed inside of a program; None where the program has.
+
+    It is steptrace's fault if its frame is the innermost one outside of PyTorch and Python, unless a function that the
+    program or PyTorch gave it has failed there.
+    """
+    frames = outside_pytorch(error)
+    if not frames or not _file(frames[-1][0]).startswith(_OURS) or _file(frames[-1][0]).startswith(_INJECT):
+        return None
+    called = _PLAIN_CALL.match(_failing(error.__traceback__, frames[-1][0]))
+    code = frames[-1][0].f_code
+    if called is not None and called[1] in (*code.co_varnames, *code.co_freevars):
+        return None
+    return report(error, frames)
+
+
+def outside_pytorch(error: BaseException) -> list[Where]:
+    """An error's frames that are neither PyTorch's nor Python's own, with their lines: who has called those decides."""
+    stack = traceback.walk_tb(error.__traceback__)
+    return [(frame, line) for frame, line in stack if not _looked_past(_file(frame))]
+
+
+def report(error: BaseException, frames: Sequence[Where], operator: str = "") -> str:
+    """The text of a report: versions, operator, error and the innermost frames."""
+    last = ", ".join(f"{Path(_file(frame)).name}:{number}" for frame, number in frames[-_FRAMES:])
+    return (
+        f"this is a fault of steptrace, not of the program; please report: steptrace {steptrace.__version__}, torch "
+        f"{torch.__version__}{operator}, {type(error).__name__}: {error}, at {last}"
+    )
+
+
+def _file(frame: FrameType) -> str:
+    return frame.f_code.co_filename
+
+
+def _looked_past(file: str) -> bool:
+    return file.startswith((_TORCH, "<frozen ")) or (file.startswith(_PYTHON) and "/site-packages/" not in file)
+
+
+def _failing(trace: TracebackType | None, frame: FrameType) -> str:
+    """The text of the expression that fails in a frame, from its beginning to the end of its line."""
+    while trace is not None and trace.tb_frame is not frame:
+        trace = trace.tb_next
+    if trace is None:
+        return ""
+    line, _, column, _ = list(frame.f_code.co_positions())[trace.tb_lasti // 2]
+    text = linecache.getline(_file(frame), line or trace.tb_lineno).encode()
+    return text[column or 0 :].decode(errors="replace")
