@@ -139,7 +139,13 @@ def test_a_row_of_a_table_is_named_by_its_key() -> None:
     compared = comparison({"trace": {"labels": [label], "overview": {"kind": "host", "parts_ns": {"loss": 7}}}})
     assert judged(compared, "trace.labels.a.b.host_ns", at_most=5).outcome == "held"
     assert judged(compared, "trace.overview.parts_ns.loss", at_most=6).outcome == "broken"
-    assert "not measured" in judged(compared, "trace.labels.other.host_ns", at_most=5).text
+    missing = judged(compared, "trace.labels.other.host_ns", at_most=5)
+    assert (missing.outcome, missing.text.rpartition("cannot")[2]) == (
+        "broken",
+        " be checked: there is no row 'other' here, expected one of a.b",
+    )
+    near = judged(compared, "trace.overview.parts_ns.los", at_most=6).text
+    assert near.endswith("there is no row 'los' here, did you mean 'loss'?")
 
 
 # Baselines
@@ -223,7 +229,9 @@ def test_a_row_is_named_by_its_keys_without_the_gpu_s_number() -> None:
     names = [{"collective": "all_reduce", "group": group, "sum_ns": ns} for group, ns in (("pg", 5), (None, 6))]
     variant = fill(VariantResult, {"trace": {"queues": queues, "collectives": {"by_name": names}}})
     assert value_at(variant, "trace.queues.7.empty_ns") == 70
-    assert value_at(variant, "trace.queues.8.empty_ns") is None
+    with pytest.raises(ConfigError, match="there is no row '8' here"):
+        value_at(variant, "trace.queues.8.empty_ns")
+    assert value_at(fill(VariantResult, {"trace": {"queues": []}}), "trace.queues.8.empty_ns") is None
     assert value_at(variant, "trace.collectives.by_name.all_reduce, pg.sum_ns") == 5
     assert value_at(variant, "trace.collectives.by_name.all_reduce.sum_ns") == 6
     other = {"device": 4, "stream": 7, "empty_ns": 1}

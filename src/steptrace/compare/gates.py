@@ -13,6 +13,7 @@ its gates; versions (PyTorch, driver, ...) may differ.
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any, Final
 
@@ -123,16 +124,15 @@ def _judge(gate: GateOutcome, comparison: Comparison, variant: VariantResult) ->
         shown += f" ({key.removeprefix('syncs.').removesuffix('_per_step')})"
     try:
         value, violations = _value(variant, key, limits)
-        same = [v for v in (before.variants if before is not None else ()) if v.name == gate.variant]
-        earlier = value_at(same[0], key) if same else None
     except ConfigError as error:
-        expected = f", expected {error.expected}" if error.expected else ""
-        return replace(gate, outcome="broken", text=f"{shown} cannot be checked: {error.what}{expected}")
+        hint = error.next_step or (error.expected and f"expected {error.expected}")
+        text = f"{shown} cannot be checked: {error.what}{f', {hint}' if hint else ''}"
+        return replace(gate, outcome="broken", text=text)
     problems = _problems(value, limits)
     if unusable is not None:
         problems.append(unusable)
     elif "at_most_ratio" in limits:
-        problems += _ratio_problems(value, earlier, limits)
+        problems += _ratio_problems(value, _value_in(before, variant.name, key), limits)
     if not problems:
         return replace(gate, outcome="held", value=value)
     text = f"{shown}{' beyond those allowed' if limits.get('allow') else ''} is "
@@ -148,6 +148,14 @@ def _earlier(file: str) -> tuple[Comparison | None, str | None]:
         return read(Path(file), Comparison), None
     except RecordError as error:
         return None, f"baseline '{file}' cannot be used ({error.what})"
+
+
+def _value_in(comparison: Comparison | None, variant: str, key: str) -> Any:
+    """A variant's figure in an earlier result; None where it has no such variant or row."""
+    same = None if comparison is None else comparison.variant(variant)
+    with suppress(ConfigError):
+        return None if same is None else value_at(same, key)
+    return None
 
 
 def machines_differ(before: Comparison, now: Comparison) -> list[str]:

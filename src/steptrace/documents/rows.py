@@ -200,6 +200,8 @@ def _difference(pair: tuple[float, float]) -> float:
     return abs(pair[1] - pair[0])
 
 
+#: So many rows are named where one is missing.
+_ROWS: Final = 5
 #: The variant that stands for all.
 EVERY_VARIANT: Final = "*"
 #: What a gate holds and no document has under this name: the measured syncs, else the predicted ones.
@@ -244,10 +246,10 @@ def _bare(kind: inspect.Type) -> inspect.Type:
 
 
 def value_at(node: Any, key: str) -> Any:
-    """The value at a dotted key, as JSON has it; None where a group or a row was not measured.
+    """The value at a dotted key, as JSON has it; None where a group or a table was not measured.
 
     Raises:
-        ConfigError: an object has no such field, or several rows have the same name.
+        ConfigError: an object has no such field, a table no such row, or several rows have the same name.
     """
     if isinstance(node, Document):
         names = dict(zip(node.__struct_encode_fields__, msgspec.structs.astuple(node), strict=True))
@@ -261,6 +263,10 @@ def value_at(node: Any, key: str) -> Any:
     name = max((name for name in names if f"{key}.".startswith(f"{name}.")), key=len, default=None)
     if name is None and isinstance(node, Document):
         raise ConfigError(f"there is no '{key}' in comparison.json", expected=f"one of {', '.join(names)}")
+    if name is None and names:
+        rows = f"{', '.join(list(names)[:_ROWS])}{', ...' if len(names) > _ROWS else ''}"
+        asked = key if isinstance(node, Mapping) else key.rpartition(".")[0]
+        raise ConfigError(f"there is no row '{asked}' here", expected=f"one of {rows}", next_step=meant(asked, names))
     if name is None:
         return None
     alike = [row for row in node if name_of(row) == name] if isinstance(node, tuple) else []
