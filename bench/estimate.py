@@ -26,9 +26,8 @@ from steptrace.analysis.roofline import calls_with_sizes
 from steptrace.commands.predict import follow, study_programs
 from steptrace.documents.estimate import OperatorCalls
 from steptrace.estimate.gpus import gpu_of_driver
-from steptrace.estimate.prediction import estimate_prediction
 from steptrace.estimate.recorded import recorded_call
-from steptrace.estimate.step import FollowedStep, estimate_step
+from steptrace.estimate.step import FollowedStep, estimate_prediction, estimate_step
 from steptrace.estimate.work import work_of
 from steptrace.trace.link import read_trace
 

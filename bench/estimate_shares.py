@@ -20,10 +20,9 @@ from typing import NamedTuple
 
 from steptrace.documents.estimate import OperatorCalls, TensorSpec
 from steptrace.estimate import rules
-from steptrace.estimate.flop import flop
 from steptrace.estimate.gpus import Gpu, gpu_named
-from steptrace.estimate.moved import moved_bytes
-from steptrace.estimate.work import work_of
+from steptrace.estimate.recorded import flop
+from steptrace.estimate.work import moved_bytes, work_of
 
 P100 = Gpu(name="P100", fp32_tflops=9.52, half_tflops=19.05, bandwidth_gbs=732, memory_gb=16, pcie_gbs=16)
 #: Measuring itself takes 0.03 to 0.06 ms, which are too large a part of shorter ones.

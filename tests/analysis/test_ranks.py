@@ -18,7 +18,7 @@ from steptrace.analysis.communication.collectives import MatchedCollective
 from steptrace.cli import main
 from steptrace.documents.ranks import RankKernel, Ranks, RankWait
 from steptrace.documents.table import validate
-from steptrace.report.trace.ranks import rank_sections
+from steptrace.report.trace.page import rank_sections
 from steptrace.trace.model import Trace
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"

@@ -10,13 +10,11 @@ from hypothesis import strategies as st
 from steptrace.documents.estimate import Estimate, OperatorCalls, TensorSpec
 from steptrace.errors import ConfigError
 from steptrace.estimate import rules
-from steptrace.estimate.channels import computed_flop
+from steptrace.estimate.cudnn import computed_flop
 from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.launches import launches
-from steptrace.estimate.memory import largest_batch
-from steptrace.estimate.moved import converted_bytes, moved_bytes
-from steptrace.estimate.step import FollowedStep, estimate_step, step_time
-from steptrace.estimate.work import ideal_s, work_of
+from steptrace.estimate.step import FollowedStep, estimate_step, largest_batch, step_time
+from steptrace.estimate.work import converted_bytes, ideal_s, moved_bytes, work_of
 
 
 def tensor(*shape: int, dtype: str = "float32") -> TensorSpec:

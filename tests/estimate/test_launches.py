@@ -14,8 +14,8 @@ from torch.torch_version import TorchVersion
 from steptrace.documents.estimate import OperatorCalls
 from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.launches import launches
-from steptrace.estimate.moved import moved_bytes
-from steptrace.estimate.prediction import estimate_prediction
+from steptrace.estimate.step import estimate_prediction
+from steptrace.estimate.work import moved_bytes
 from steptrace.predict import predict_syncs
 
 

@@ -16,7 +16,7 @@ from steptrace.analysis import summarize
 from steptrace.document_schemas import rule_table, with_table
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.findings import RANK_RULES, STUDY_RULES, TRACE_RULES, find_in_ranks, find_in_trace, with_trace_findings
-from steptrace.findings.model import WORDS
+from steptrace.findings.rule import WORDS
 
 US, MS = 1_000, 1_000_000
 WORK = "triton_poi_fused_0"  # its name tells no number format

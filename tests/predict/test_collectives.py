@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from steptrace.predict import collectives, predict_syncs
+from steptrace.predict import backend, collectives, predict_syncs
 from steptrace.predict.memory import allocator
 from steptrace.predict.recorder import Syncs
 
@@ -76,7 +76,7 @@ def test_a_rank_has_the_device_of_its_number(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_process_with_several_gpus_chooses_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collectives.machine, "gpus", 2)
+    monkeypatch.setattr(backend.machine, "gpus", 2)
     with predict_syncs() as syncs:
         on_second = torch.ones(2, device="cuda:1")
         assert {(on_second + 1).device, on_second.cuda(1).device} == {torch.device("cuda", 1)}
@@ -97,7 +97,7 @@ def test_a_process_with_several_gpus_chooses_one(monkeypatch: pytest.MonkeyPatch
 
 
 def test_training_and_checkpoints_stay_on_their_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collectives.machine, "gpus", 2)
+    monkeypatch.setattr(backend.machine, "gpus", 2)
     with predict_syncs():
         model = nn.Linear(3, 2).to("cuda:1")
         optimizer = torch.optim.Adam(model.parameters())

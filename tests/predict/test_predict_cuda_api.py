@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from steptrace.predict import cuda_api, cuda_modules, predict_syncs
+from steptrace.predict import cuda_api, predict_syncs
 
 #: The public modules below `torch.cuda`.
 _BELOW = {
@@ -23,7 +23,7 @@ _BELOW = {
 _MODULES = (
     (torch.cuda, cuda_api.CUDA),
     (torch.accelerator, cuda_api.ACCELERATOR),
-    *((_BELOW[name], stand_ins) for name, stand_ins in cuda_modules.MODULES.items()),
+    *((_BELOW[name], stand_ins) for name, stand_ins in cuda_api.MODULES.items()),
 )
 _FUNCTIONS = [
     (module, name)

@@ -19,8 +19,7 @@ from steptrace.config.schema import StepConfig, defaults
 from steptrace.engine.frames import trace_file_name
 from steptrace.errors import ConfigError, PredictError
 from steptrace.predict import Prediction, predict_syncs
-from steptrace.predict.drive import predict_config
-from steptrace.predict.main import main
+from steptrace.predict.main import main, predict_config
 from steptrace.predict.rule import declared_rules
 from steptrace.workloads import masked_losses
 

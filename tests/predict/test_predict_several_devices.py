@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - PyTorch's own name for it
 
-from steptrace.predict import collectives, predict_syncs
+from steptrace.predict import backend, predict_syncs
 
 Case = Callable[[Tensor, Tensor], object]
 
@@ -112,7 +112,7 @@ def test_cuda_refuses_it(case: Case, *, refused: bool) -> None:
 
 
 def test_a_model_in_two_parts_is_followed_across_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collectives.machine, "gpus", 2)
+    monkeypatch.setattr(backend.machine, "gpus", 2)
     with predict_syncs() as syncs:
         first, second = nn.Linear(3, 3).to("cuda:0"), nn.Linear(3, 1).to("cuda:1")
         optimizer = torch.optim.AdamW([*first.parameters(), *second.parameters()])

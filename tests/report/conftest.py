@@ -22,7 +22,8 @@ from steptrace.documents.comparison import Comparison
 from steptrace.files import write_text
 from steptrace.report import diff as diff_page
 from steptrace.report import results as results_page
-from steptrace.report.notebook import render_index, render_study
+from steptrace.report.index import render_index
+from steptrace.report.notebook import render_study
 from steptrace.report.trace import page as trace_page
 
 Json = dict[str, Any]

@@ -7,7 +7,7 @@ import pytest
 
 from steptrace import report
 from steptrace.report import diff, notebook, results  # noqa: F401  (with them all kinds of documents are there)
-from steptrace.report.page.definitions import definitions
+from steptrace.report.page.markup import definitions
 
 _SECTIONS = "".join(
     path.read_text(encoding="utf-8")

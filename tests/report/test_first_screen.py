@@ -10,10 +10,10 @@ from steptrace.compare.simulated import without_simulated
 from steptrace.findings import with_findings
 from steptrace.findings.verdict import verdict_of
 from steptrace.report.draw.cells import Scale
-from steptrace.report.page import overview
+from steptrace.report.page.parts import device_of_study
 from steptrace.report.study import findings, first_screen, load_study, step_times, syncs, variants
 from steptrace.report.study.first_screen import against_baseline
-from steptrace.report.study.model import MOST_ROWS, variants_shown
+from steptrace.report.study.variants import MOST_ROWS, variants_shown
 
 
 def ratio(value: float, low: float, high: float, verdict: str | None) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def test_a_badge_beside_the_title_says_whose_times_these_are(
     study = on_a_machine(study_builder, gpu)
     (title,) = re.findall(r"<h1>.*?</h1>", str(first_screen(study)), re.DOTALL)
     assert re.findall(r'class="badge [^"]*device">([^<]+)', title) == ([words] if words else [])
-    assert (overview.device_of_study(study) is None) == (words is None)
+    assert (device_of_study(study) is None) == (words is None)
 
 
 def test_on_a_simulated_gpu_nothing_is_called_measured(study_builder: Any) -> None:

@@ -12,9 +12,10 @@ from documents import fill
 from steptrace.documents.base import write
 from steptrace.documents.summary import Summary
 from steptrace.errors import RecordError
-from steptrace.report.index import index, load_imported, load_index
-from steptrace.report.study.model import load_study
+from steptrace.report.index import load_imported, load_index
+from steptrace.report.page.markup import render
 from steptrace.report.study.step_times import load_steps, step_times
+from steptrace.report.study.variants import load_study
 
 MakeStudy = Callable[[str], Path]
 
@@ -107,7 +108,7 @@ def test_the_index_calls_no_study_ok_that_has_a_broken_gate_or_another_answer(st
     (entry,) = load_index([study_builder.write()])
     assert entry.problems == ("gates broken", "answer differs", "answer not checked")
     assert entry.detail == "2 variants, 2 of 2 runs ok, 2 of 3 gates broken"
-    shown = str(index([entry], []))
+    shown = str(render("index", studies=[entry], traces=[]))
     assert '<span class="badge bad">gates broken</span>' in shown
     assert ">ok<" not in shown
     assert "2 gates are broken." in entry.headline

@@ -2,8 +2,8 @@
 
 from documents import fill
 from steptrace.documents.summary import TraceSummary
-from steptrace.report.trace.model import TraceView
 from steptrace.report.trace.sections import waiting_for_data
+from steptrace.report.trace.words import TraceView
 
 
 def trace(**changes):

@@ -10,9 +10,9 @@ from steptrace.analysis import summarize
 from steptrace.findings import with_trace_findings
 from steptrace.report.page.findings import recommended
 from steptrace.report.study import first_screen
-from steptrace.report.study.model import load_study
+from steptrace.report.study.variants import load_study
 from steptrace.report.trace import page as trace_page
-from steptrace.report.trace.model import build
+from steptrace.report.trace.words import build
 
 MakeStudy = Callable[[str], Path]
 

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from report.conftest import traced
 from steptrace.report import study as sections
-from steptrace.report.study.model import load_study
+from steptrace.report.study.variants import load_study
 
 Json = dict[str, Any]
 MIB = 2**20

@@ -20,8 +20,7 @@ from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.errors import RecordError
 from steptrace.report.page.table import cell, listing
 from steptrace.report.trace import page as trace_page
-from steptrace.report.trace.model import build
-from steptrace.report.trace.words import headline, in_words
+from steptrace.report.trace.words import build, headline, in_words
 
 Json = dict[str, Any]
 

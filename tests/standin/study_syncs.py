@@ -25,7 +25,7 @@ from omegaconf import OmegaConf
 from steptrace.analysis.build import summarize
 from steptrace.commands.predict import named_study
 from steptrace.estimate.gpus import gpu_named
-from steptrace.estimate.prediction import estimate_prediction
+from steptrace.estimate.step import estimate_prediction
 from steptrace.workflow.rules import launcher
 
 WITHOUT_WORKSPACES = {"CUBLAS_WORKSPACE_CONFIG": ":0:0", "CUBLASLT_WORKSPACE_SIZE": "0"}

@@ -8,7 +8,8 @@ import argparse
 from pathlib import Path
 
 from steptrace.errors import exit_with
-from steptrace.report.notebook import render_index, render_study
+from steptrace.report.index import render_index
+from steptrace.report.notebook import render_study
 
 
 def main() -> int:

@@ -12,7 +12,7 @@ from steptrace.documents.estimate import COMPILED, Estimate
 from steptrace.documents.syncs import place_of, predicted_site
 from steptrace.engine.kinds import counts_in_words, groups_by_count, to_show_period
 from steptrace.estimate.gpus import Gpu
-from steptrace.estimate.prediction import estimate_prediction
+from steptrace.estimate.step import estimate_prediction
 
 #: A warm-up step with so many times the syncs of the others does something else.
 _MANY_TIMES: Final = 10

@@ -25,7 +25,7 @@ from steptrace.documents.variant import Equivalence, SyncCounts, UnknownPlace
 from steptrace.engine.kinds import counts_in_words
 from steptrace.errors import RecordError
 from steptrace.estimate.gpus import Gpu
-from steptrace.estimate.prediction import estimate_prediction
+from steptrace.estimate.step import estimate_prediction
 from steptrace.files import read_versioned
 from steptrace.format import NS_PER_MS
 from steptrace.record import (

@@ -22,7 +22,7 @@ _TORCH: Final = f"{Path(torch.__file__).parent}/"
 _PYTHON: Final = f"{sysconfig.get_path('stdlib')}/"
 _WORKLOADS: Final = f"{_PIPELINE}workloads/"
 #: The module that drives a prediction; frames outside it only started it.
-_DRIVER: Final = f"{_PIPELINE}predict/drive.py"
+_DRIVER: Final = f"{_PIPELINE}predict/main.py"
 #: Files to skip: PyTorch's, the virtual device's and the probe's.
 LOOK_PAST: Final = (_TORCH, f"{_PIPELINE}predict/", f"{_PIPELINE}launch/")
 #: Folders of Python's own modules, and of the scripts of installed packages.

@@ -61,7 +61,8 @@ def gpu_named(name: str) -> Gpu:
     Raises:
         ConfigError: there is none of that name, or a file of own GPUs cannot be read.
     """
-    gpus = {**_shipped(), **_own(Path(OWN_FILE))}
+    own = Path(OWN_FILE)
+    gpus = {**_shipped(), **(_read(own) if own.is_file() else {})}
     gpu = gpus.get(name) or next((one for one in gpus.values() if one.name.casefold() == name.casefold()), None)
     if gpu is None:
         raise ConfigError(
@@ -81,10 +82,6 @@ def gpu_of_driver(name: str | None) -> Gpu | None:
 @cache
 def _shipped() -> Mapping[str, Gpu]:
     return _read(Path(__file__).with_name("gpus.toml"))
-
-
-def _own(path: Path) -> Mapping[str, Gpu]:
-    return _read(path) if path.is_file() else {}
 
 
 def _read(path: Path) -> dict[str, Gpu]:

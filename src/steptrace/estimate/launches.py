@@ -9,9 +9,8 @@ from typing import Final
 
 from steptrace.documents.estimate import OperatorCalls, TensorSpec
 from steptrace.estimate import cudnn
-from steptrace.estimate.layout import elements, has_gaps, is_contiguous, item_bytes, other_layouts
+from steptrace.estimate.layout import elements, has_gaps, is_contiguous, item_bytes, other_layouts, reduction_layout
 from steptrace.estimate.lists import is_of_lists, of_lists
-from steptrace.estimate.reductions import layout
 from steptrace.estimate.rules import OPERATORS, base_name
 
 _LAUNCHES: Final[Mapping[str, int]] = OPERATORS["launches"]
@@ -85,7 +84,7 @@ def _overload(call: OperatorCalls) -> str:
 def _reduction(call: OperatorCalls, name: str) -> int:
     """A cast before a sum in a wider type, counters where blocks share a result, and the reduction."""
     given, made = call.inputs[0], call.outputs[0]
-    return 1 + layout(given, made).split + (name in _SUMS and given.dtype in _WHOLE)
+    return 1 + reduction_layout(given, made).split + (name in _SUMS and given.dtype in _WHOLE)
 
 
 def _nonzero(flags: TensorSpec) -> int:

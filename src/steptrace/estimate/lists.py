@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from steptrace.documents.estimate import OperatorCalls, TensorSpec
+from steptrace.documents.estimate import OperatorCalls
 from steptrace.estimate.layout import elements
 from steptrace.estimate.rules import base_name
 
@@ -47,24 +47,18 @@ def of_lists(call: OperatorCalls) -> int:
     """Launches of one call of such an operator."""
     name = base_name(call.name)
     lists = lists_of(call)
-    length = _length(call, name, lists)
+    # Behind the lists, fused optimizers have one of their steps, of an element each.
+    length = len(call.inputs) // (lists + 1 if name.startswith(_FUSED) and name != "_fused_sgd_" else lists)
     first = call.inputs[:length]
-    if call.name.endswith(".List") and any(map(_differ, first, call.inputs[length:])):
+    if call.name.endswith(".List") and any(
+        a.shape != b.shape for a, b in zip(first, call.inputs[length:], strict=False)
+    ):
         return length  # one operator per pair
     lists += not name.endswith("_") and name not in _OF_SCALARS  # the results are one, too
     extra = 2 if name in _OF_SCALARS else 0
     most = _MOST_WITH_NUMBERS if lists == 1 and call.name.endswith(".ScalarList") else _MOST_TENSORS[lists - 1]
     times = 1 if call.arguments.get("arguments_of_4_kb") else _TIMES_WITH_32_KB
     return _chunked([elements(tensor) for tensor in first], most * times, _MOST_CHUNKS * times) + extra
-
-
-def _differ(one: TensorSpec, other: TensorSpec) -> bool:
-    return one.shape != other.shape
-
-
-def _length(call: OperatorCalls, name: str, lists: int) -> int:
-    """Tensors of the first list; behind the others, fused optimizers have one of their steps, of an element each."""
-    return len(call.inputs) // (lists + 1 if name.startswith(_FUSED) and name != "_fused_sgd_" else lists)
 
 
 def _chunked(sizes: Sequence[int], most: int, most_chunks: int) -> int:

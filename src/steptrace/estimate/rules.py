@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from steptrace.documents.estimate import OperatorCalls
-from steptrace.estimate.channels import groups, narrow_sides
+from steptrace.estimate.cudnn import groups, narrow_sides
 from steptrace.estimate.gpus import Gpu
 from steptrace.estimate.layout import has_gaps
 

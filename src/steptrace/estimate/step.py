@@ -1,4 +1,4 @@
-"""A step's time on a GPU that is not there, from its operators: GPU work, launches, and what limits it."""
+"""A step on a GPU that is not there, from its operators: its time, what limits it, and whether its memory suffices."""
 
 import math
 from collections import defaultdict
@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from steptrace.documents.estimate import COMPILED, Band, Estimate, LineLaunches, NotEstimated, OperatorCalls
+from steptrace.documents.estimate import COMPILED, Band, Estimate, LineLaunches, NotEstimated, OperatorCalls, TensorSpec
 from steptrace.estimate.gpus import Gpu
-from steptrace.estimate.memory import fits, largest_batch
 from steptrace.estimate.rules import COLLECTIVE, HOST_COPY, base_name, is_convolution
 from steptrace.estimate.work import Work, work_of
 from steptrace.format import duration_ms, enumeration, place, setting, share
@@ -214,3 +213,62 @@ def _ms(band: Band) -> Band:
 
 def _round(value: float) -> float:
     return float(f"{value:.4g}")
+
+
+def estimate_prediction(prediction: Mapping[str, Any], gpu: Gpu, *, peaks: Mapping[int, int] | None = None) -> Estimate:
+    """Estimate a prediction's step; `peaks`: see `estimate_step`."""
+    followed = FollowedStep(
+        operators=[_calls(call) for call in prediction["operator_calls"]],
+        steps=len(prediction.get("by_step") or ()) or 1,
+        syncs=prediction["total"],
+        batch=prediction.get("batch_size"),
+        peak_memory_bytes=prediction["peak_memory_bytes"],
+        tf32=prediction["tf32"],
+        tf32_convolutions=prediction["tf32_convolutions"],
+        compiled=[(one["file"], one["line"]) for one in prediction["unknown"] if one["op"] == COMPILED],
+    )
+    return estimate_step(followed, gpu, peaks=peaks)
+
+
+def _calls(call: Mapping[str, Any]) -> OperatorCalls:
+    of_gpu = {name: tuple(map(_tensor, call[name])) for name in ("inputs", "outputs")}
+    host = call.get("host")
+    return OperatorCalls(**{**call, **of_gpu, "host": host and _tensor(host)})
+
+
+def _tensor(spec: Mapping[str, Any]) -> TensorSpec:
+    return TensorSpec(shape=tuple(spec["shape"]), strides=tuple(spec["strides"]), dtype=spec["dtype"])
+
+
+#: Bytes left to the CUDA context and to libraries' workspaces, which no prediction sees. Fragmentation is not in it.
+CONTEXT_BYTES: Final = 10**9
+#: What grows by less is mostly rounding, and a line through it says nothing far away.
+_LEAST_GROWTH: Final = 0.01
+
+
+def fits(peak_bytes: int, gpu: Gpu) -> bool:
+    """Whether a step with this peak of live storages fits."""
+    return peak_bytes <= _usable(gpu)
+
+
+def largest_batch(peak_bytes: Mapping[int, int], gpu: Gpu) -> int | None:
+    """The largest batch that fits, on the line through the peaks of the smallest and the largest batch followed.
+
+    Args:
+        peak_bytes: by batch.
+        gpu: where it has to fit.
+
+    Returns:
+        None where fewer than two batches were followed, or the peak hardly grows with them; 0 where none fits.
+    """
+    if len(peak_bytes) < 2:
+        return None
+    low, high = min(peak_bytes), max(peak_bytes)
+    per_sample = (peak_bytes[high] - peak_bytes[low]) / (high - low)
+    if peak_bytes[high] < (1 + _LEAST_GROWTH) * peak_bytes[low]:
+        return None
+    return max(0, math.floor(low + (_usable(gpu) - peak_bytes[low]) / per_sample))
+
+
+def _usable(gpu: Gpu) -> float:
+    return gpu.memory_gb * 1e9 - CONTEXT_BYTES

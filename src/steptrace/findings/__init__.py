@@ -15,14 +15,12 @@ from steptrace.documents.comparison import Comparison
 from steptrace.documents.finding import Finding
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.findings.communication import COMMUNICATION_RULES, STRAGGLER_RULES
-from steptrace.findings.compute import COMPUTE_RULES
+from steptrace.findings.compute import COMPUTE_RULES, MEMORY_RULES
 from steptrace.findings.data import COPY_RULES, INPUT_RULES
-from steptrace.findings.memory import MEMORY_RULES
-from steptrace.findings.model import Rule, of_slow_profile, ranked, to_finding
+from steptrace.findings.rule import Rule, Window, of_slow_profile, ranked, to_finding, window_of
 from steptrace.findings.study import STUDY_RULES
 from steptrace.findings.verdict import verdict_of
 from steptrace.findings.waiting import WAITING_RULES
-from steptrace.findings.window import Window, window_of
 from steptrace.format import NS_PER_MS
 
 #: On one trace.

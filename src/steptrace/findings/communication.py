@@ -9,10 +9,9 @@ from statistics import median
 from typing import Final
 
 from steptrace.documents.communication import AllReduce, CollectiveName
-from steptrace.documents.finding import Severity, Source
+from steptrace.documents.finding import Source
 from steptrace.documents.summary import Summary
-from steptrace.findings.model import WORDS, Match, Rule, rule
-from steptrace.findings.window import Window, window_of
+from steptrace.findings.rule import WORDS, Match, Rule, Window, rule, window_of
 from steptrace.format import count, duration, plural, size_bytes
 from steptrace.format import share as percent
 from steptrace.limits import MODERATE_SHARE, NOISE_FLOOR, OVERHEAD_HIGH, OVERHEAD_MODERATE
@@ -24,20 +23,19 @@ SMALL_BYTES, SEVERAL = 2**20, 4
 
 
 def _exposed(window: Window) -> Iterator[Match]:
-    exposed_ns = _exposed_ns(window)
+    # All collectives of the GPU, or the all-reduces of a host that reduces itself.
+    exposed_ns = window.parts["exposed_comm"] if window.parts else _exposed_all_reduce_ns(window)
     if exposed_ns is None or window.share(exposed_ns) < OVERHEAD_MODERATE:
         return
     rows = () if window.entry.collectives is None else window.entry.collectives.by_name
-    reduces, hidden = window.entry.all_reduce, None
-    if reduces is not None:
-        hidden = None if reduces.overlap is None else f"computation hides {percent(reduces.overlap)}"
+    reduces = window.entry.all_reduce
     yield Match(
-        severity=_severity(window, exposed_ns),
+        severity="warning" if window.share(exposed_ns) >= OVERHEAD_HIGH else "info",
         claim=f"communication that no computation hides takes {percent(window.share(exposed_ns))} of the time",
         evidence=(
             f"{duration(exposed_ns)} of {duration(window.step_ns)} {window.per} that no computation hides",
             *(_by_name(row, window) for row in sorted(rows, key=lambda row: -(row.exposed_ns or 0))[:3]),
-            *(["; ".join(filter(None, [_measured(reduces, window), hidden]))] if reduces is not None else []),
+            *([] if reduces is None else [_measured(reduces, window)]),
         ),
         cost_ns_per_step=exposed_ns,
         advice=" ".join(_of_all_reduces(window, exposed_ns)) or None,
@@ -72,19 +70,11 @@ def _exposed_all_reduce_ns(window: Window) -> float | None:
     return None if all_reduce is None or all_reduce.exposed_ns is None else window.per_step(all_reduce.exposed_ns)
 
 
-def _exposed_ns(window: Window) -> float | None:
-    """What nothing hides: all collectives of the GPU, or the all-reduces of a host that reduces itself."""
-    return window.parts["exposed_comm"] if window.parts else _exposed_all_reduce_ns(window)
-
-
-def _severity(window: Window, ns: float) -> Severity:
-    return "warning" if window.share(ns) >= OVERHEAD_HIGH else "info"
-
-
 def _measured(reduces: AllReduce, window: Window) -> str:
     size = f", {size_bytes(window.per_step(reduces.bytes))}" if reduces.bytes else ""
     each, measured_ns = window.per_step(reduces.count), window.per_step(reduces.measured_ns)
-    return f"{plural(round(each, 2), 'all-reduce')} {window.per}{size}, {duration(measured_ns)}"
+    hidden = "" if reduces.overlap is None else f"; computation hides {percent(reduces.overlap)}"
+    return f"{plural(round(each, 2), 'all-reduce')} {window.per}{size}, {duration(measured_ns)}{hidden}"
 
 
 def _by_name(row: CollectiveName, window: Window) -> str:

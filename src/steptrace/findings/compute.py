@@ -1,12 +1,10 @@
-"""Rules on what is computed: number formats, and operators far from the data sheet."""
+"""Rules on what is computed: number formats, operators far from the data sheet, memory left unused."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from steptrace.documents.kernels import Precision
-from steptrace.findings.model import Match, Rule, rule
-from steptrace.findings.window import Window
-from steptrace.format import duration, plural
+from steptrace.findings.rule import Match, Rule, Window, rule
+from steptrace.format import duration, plural, size_bytes
 from steptrace.format import share as percent
 from steptrace.limits import MODERATE_SHARE, NOISE_FLOOR
 
@@ -32,10 +30,12 @@ def _bf16_fits(window: Window) -> Iterator[Match]:
     major = window.entry.compute_major
     has_cores = major is None or major >= TENSOR_CORES_SINCE
     off_cores_ns = min(matrix_ns - on_cores_ns - precision.tensor_core_unknown_ns, wide) if has_cores else 0
-    cost_ns = _at_most_compute(window, off_cores_ns + _SAVED_BY_HALF * (wide - off_cores_ns))
+    saved_ns = window.per_step(off_cores_ns + _SAVED_BY_HALF * (wide - off_cores_ns))
+    cost_ns = min(saved_ns, window.parts.get("compute", saved_ns))
     # What the arithmetic gains shows in matrix work; without any, only the bytes of the rest are halved.
     if not matrix_ns or window.share(cost_ns) < MODERATE_SHARE:
         return
+    in_32_bits = [row for row in precision.kernels if row.bits == "bits32"]
     yield Match(
         severity="warning" if 2 * off_cores_ns > matrix_ns else "info",
         claim=f"kernels compute in 32 bits for {duration(window.per_step(wide))} {window.per}, and in 16 bits or less "
@@ -44,23 +44,12 @@ def _bf16_fits(window: Window) -> Iterator[Match]:
             f"matrix products, convolutions and attention take {duration(window.per_step(matrix_ns))} {window.per}, "
             f"{percent(on_cores_ns / matrix_ns)} of it on tensor cores"
             + (f", in 32 bits with TF32 {duration(window.per_step(tf32_ns))}" if tf32_ns else ""),
-            *_matrix_kernels(precision, window),
+            *(f"{row.short_name}: {duration(window.per_step(row.ns))} {window.per}" for row in in_32_bits[:3]),
             "the upper bound assumes half the time in 16 bits, and none of that of products beside the tensor cores",
         ),
         cost_ns_per_step=cost_ns,
         advice=_of_gpu(major, "" if tf32_ns else _TF32),
     )
-
-
-def _at_most_compute(window: Window, total_ns: float) -> float:
-    """A sum of kernel times as time of a step."""
-    return min(window.per_step(total_ns), window.parts.get("compute", window.per_step(total_ns)))
-
-
-def _matrix_kernels(precision: Precision, window: Window) -> list[str]:
-    """The most expensive matrix kernels in 32 bits."""
-    rows = [row for row in precision.kernels if row.bits == "bits32"]
-    return [f"{row.short_name}: {duration(window.per_step(row.ns))} {window.per}" for row in rows[:3]]
 
 
 def _of_gpu(major: int | None, more: str) -> str | None:
@@ -127,4 +116,37 @@ def _slow_kernels(window: Window) -> Iterator[Match]:
 COMPUTE_RULES: Final[tuple[Rule[Window], ...]] = (
     rule("fp32_where_bf16_fits", _bf16_fits, {"narrow": LOW_PRECISION_SHARE, "least": MODERATE_SHARE}),
     rule("slow_kernels", _slow_kernels, {"least": MODERATE_SHARE, "noise": NOISE_FLOOR}),
+)
+
+
+#: A device whose peak takes less than this share of its memory leaves room for a larger batch.
+UNUSED_SHARE: Final = 0.50
+#: Busy share of a step below which a GPU counts as idle (Nsight Systems' gpu_time_util, PyTorch's TensorBoard plugin).
+BUSY_PCT: Final = 50.0
+
+
+def _unused_memory(window: Window) -> Iterator[Match]:
+    entry = window.entry
+    shares = (("GPU busy", entry.gpu_busy_pct), ("multiprocessors in use", entry.sm_weighted_pct))
+    low = [f"{what}: {percent(value / 100)}" for what, value in shares if value is not None and value < BUSY_PCT]
+    device = next((one for one in entry.memory or () if one.device == entry.device), None)
+    if not low or device is None or not device.capacity_bytes or device.headroom_bytes is None:
+        return
+    unused, reserved = device.headroom_bytes / device.capacity_bytes, device.peak_reserved_bytes
+    if 1 - unused >= UNUSED_SHARE:
+        return
+    most = "over 99 %" if unused > 0.99 else percent(unused)
+    peak = f"at the peak {size_bytes(device.peak_allocated_bytes)} allocated"
+    if reserved is not None:
+        peak += f" and {size_bytes(reserved)} reserved"
+    yield Match(
+        severity="info",
+        claim=f"{most} of the memory of GPU {device.device} is never used and the GPU is not busy all the time: a "
+        "larger batch may fit and make better use of it",
+        evidence=(f"{peak} of {size_bytes(device.capacity_bytes)}", *low),
+    )
+
+
+MEMORY_RULES: Final[tuple[Rule[Window], ...]] = (
+    rule("unused_memory", _unused_memory, {"unused": UNUSED_SHARE, "busy": BUSY_PCT / 100}),
 )

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from steptrace.documents.copies import Copy
-from steptrace.findings.model import Match, Rule, Thresholds, rule
-from steptrace.findings.window import Window
+from steptrace.findings.rule import Match, Rule, Thresholds, Window, rule
 from steptrace.format import bandwidth, count, duration
 from steptrace.format import share as percent
 from steptrace.limits import HIGH_SHARE, MODERATE_SHARE, NOISE_FLOOR

@@ -15,8 +15,8 @@ from steptrace.documents.syncs import PredictedSite, place_of
 from steptrace.documents.variant import LoaderWait, VariantResult
 from steptrace.findings.data import INPUT_BOUND, Waiting, input_bound
 from steptrace.findings.estimated import waits_at_most
-from steptrace.findings.model import Match, Rule, per_variant, rule
 from steptrace.findings.replacements import by_replacement, counter_check, replacement
+from steptrace.findings.rule import Match, Rule, per_variant, rule
 from steptrace.findings.verdict import verdict_of
 from steptrace.findings.waiting import source_of
 from steptrace.format import plural

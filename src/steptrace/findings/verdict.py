@@ -1,10 +1,10 @@
-"""The verdict of a study, for its page, the index, summary.md and its first finding.
+"""The verdict of a study, for its page, the index, summary.md and its first finding: sentences, reasons, what to do.
 
 Names are in backticks; pages show them as code.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -12,10 +12,10 @@ from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.overview import part_name
-from steptrace.documents.variant import VariantResult
-from steptrace.findings.advice import advice_of, estimated_advice
+from steptrace.documents.variant import RatioToBaseline, VariantResult
+from steptrace.findings.advice import advice_of, estimated_advice, times_as_fast, unconfirmed
 from steptrace.findings.estimated import MOST_NAMED, estimated_gpus, estimated_sentence, estimated_winner, leads
-from steptrace.findings.speeds import names_of, speeds
+from steptrace.stats import IQR_REFUSED
 
 #: A part of the step that makes less of the difference than this is not named as its reason, nor is a count that falls
 #: by less.
@@ -52,7 +52,7 @@ def verdict_of(study: Comparison) -> StudyVerdict:
         return _estimated(study)
     best = study.fastest()
     chosen = best if best is None or not study.alike else study.variant(study.alike[0])
-    sentence = " ".join([*speeds(study, chosen), *_failed(study.variants)])
+    sentence = " ".join([*_speeds(study, chosen), *_failed(study.variants)])
     details = (*_reason(study, chosen), _answers(study), _gates(study))
     advice, use = advice_of(study, chosen)
     return StudyVerdict(sentence, tuple(filter(None, details)), advice, use, _tone(study, chosen))
@@ -83,7 +83,7 @@ def _failed(variants: Iterable[VariantResult]) -> list[str]:
     for variant in variants:
         if variant.step_ms is None and variant.status != "ok":
             ended[words[variant.status]].append(variant)
-    return [f"{names_of(group)} {word}." for word, group in ended.items()]
+    return [f"{_names_of(group)} {word}." for word, group in ended.items()]
 
 
 def _reason(study: Comparison, chosen: VariantResult | None, *, estimated: bool = False) -> tuple[str, str]:
@@ -152,7 +152,7 @@ def _syncs(study: Comparison) -> str:
         return "Syncs were neither measured nor predicted."
     values = set(counts.values())
     not_covered = [v for v in study.variants if v.predicted_unknown] if source == "predicted" else []
-    left = f"; of {names_of(not_covered)} not all is covered" if not_covered else ""
+    left = f"; of {_names_of(not_covered)} not all is covered" if not_covered else ""
     if len(values) == 1:
         return f"Syncs per step, {source}: {fmt.count(values.pop())} in every variant{left}."
     if len(counts) > 2 * MOST_NAMED:
@@ -179,7 +179,7 @@ def _answers(study: Comparison) -> str:
         "not comparable": "answer cannot be compared",
         "not measured": "answer not checked",
     }
-    return " ".join(f"{names_of(by_status[key])}: {word}." for key, word in words.items() if by_status[key])
+    return " ".join(f"{_names_of(by_status[key])}: {word}." for key, word in words.items() if by_status[key])
 
 
 def broken_gates(study: Comparison) -> int:
@@ -198,3 +198,118 @@ def _tone(study: Comparison, chosen: VariantResult | None) -> Tone:
     if broken_gates(study) or (chosen is not None and not chosen.can_be_used):
         return "care"
     return "neutral" if chosen is None else "good"
+
+
+def _speeds(study: Comparison, chosen: VariantResult | None) -> list[str]:
+    """Which variant is faster than its baseline, by how much and how sure; which are not, and which are open."""
+    if not study.measured:
+        return ["No step time was measured."]
+    others = [v for v in study.measured if not v.is_baseline]
+    by_verdict: dict[str | None, list[VariantResult]] = defaultdict(list)
+    for variant in others:
+        by_verdict[variant.verdict].append(variant)
+    if set(by_verdict) <= {None}:
+        return [_no_verdict(study, others)]
+    apart = unconfirmed(study)
+    near = [v for v in by_verdict["undecided"] if v not in apart]
+    if chosen is not None:
+        sentences = [_faster(study, chosen)]
+        alike = [v for v in by_verdict["faster"] if v.name in study.alike and v is not chosen]
+        more = [v for v in by_verdict["faster"] if v.name not in study.alike and v is not chosen]
+        sentences += _clause(alike, "about equally fast") + _clause(more, "faster, too", ratios=True)
+    elif apart:
+        sentences = []
+    elif by_verdict["slower"]:
+        sentences = ["No variant is faster."]
+    else:
+        return ["No measurable difference.", *_clause(by_verdict[None], "without a verdict")]
+    sentences += _unconfirmed(study, apart) + _clause(by_verdict["slower"], "slower", ratios=True)
+    sentences += _clause(by_verdict["same"], "as fast as the baseline")
+    sentences += [f"No measurable difference: {_names_of(near)}."] if near else []
+    return [*sentences, *_clause(by_verdict[None], "without a verdict")]
+
+
+def _unconfirmed(study: Comparison, apart: Sequence[VariantResult]) -> list[str]:
+    """The variants that measured apart from their baselines without a verdict, with their step times, and why."""
+    sentences, of_variants = [], study.step_times_ms
+    for word in ("faster", "slower"):
+        group = [v for v in apart if (times_as_fast(v) > 1) == (word == "faster")]
+        ratios, times = sorted(map(times_as_fast, group)), sorted(of_variants[v.name] for v in group)
+        baselines = sorted({v.baseline for v in group})
+        names = _names_of(group, ratios=True)
+        if len(group) > MOST_NAMED:
+            names += f" ({fmt.ratio(ratios[0])} to {fmt.ratio(ratios[-1])})"
+        if len(baselines) == 1:
+            span = " to ".join(dict.fromkeys(map(fmt.duration_ms, (times[0], times[-1]))))
+            before = fmt.duration_ms(of_variants.get(baselines[0]))
+            sentences.append(f"{names} measured {word} than `{baselines[0]}`: {span} per step instead of {before}.")
+        elif group:
+            sentences.append(f"{names} measured {word} than their baselines.")
+    if not apart:
+        return []
+    sides = {v.name for v in apart} | {v.baseline for v in apart}
+    runs = fmt.plural(min(v.runs_ok for v in study.measured if v.name in sides), "run")
+    confidence = fmt.setting(study.method.confidence)
+    excludes = f"their {confidence} intervals exclude" if len(apart) > 1 else f"its {confidence} interval excludes"
+    few = f"{runs} per variant are too few for a verdict (correction: {study.method.correction})"
+    return [*sentences, f"Not certain yet: {excludes} 1, but {few}."]
+
+
+def _faster(study: Comparison, variant: VariantResult) -> str:
+    ratio, times = variant.ratio, study.step_times_ms
+    assert ratio is not None  # there is a verdict
+    wrong = {"differs": ", but computes something else", "failed": ", but the check of its answer failed"}
+    now, before = times[variant.name], times.get(variant.baseline)
+    instead = "" if before is None else f": {fmt.duration_ms(now)} per step instead of {fmt.duration_ms(before)}"
+    by = f"{fmt.ratio(ratio.value, ratio.low, ratio.high)} faster than `{variant.baseline}`{_interval(study, ratio)}"
+    samples = {v.name: v.samples_per_step for v in study.variants}
+    own, others = samples[variant.name], samples.get(variant.baseline)
+    differ = own is not None and others is not None and own != others
+    of = f" of {fmt.plural(own or 0, 'sample')} instead of {others}" if differ else ""
+    return f"`{variant.name}` is {by}{instead}{of}{wrong.get(variant.equivalence.status, '')}."
+
+
+def _interval(study: Comparison, ratio: RatioToBaseline) -> str:
+    if ratio.low is None:
+        return ""
+    return f" ({fmt.setting(study.method.confidence)} interval {fmt.ratio_interval(ratio.low, ratio.high)})"
+
+
+def _no_verdict(study: Comparison, others: Sequence[VariantResult]) -> str:
+    """Why there is no verdict, with the step times that there are."""
+    baselines = {v.baseline for v in study.variants} & {v.name for v in study.measured}
+    if not baselines:
+        reason = f"The baseline `{study.baseline}` has no step time, so nothing is compared"
+    elif not others:
+        reason = "Only the baseline was measured"
+    elif all(v.runs_ok <= 1 for v in study.measured):
+        reason = "One run each, so no verdict"
+    elif any((v.noise.iqr_over_median or 0) > IQR_REFUSED for v in study.measured):
+        reason = "Too noisy to compare"
+    else:
+        reason = "No verdict"
+    times = sorted((ms, name) for name, ms in study.step_times_ms.items())
+    if len(times) > MOST_NAMED:
+        times = [times[0], times[-1]]
+        reason += f"; shortest and longest of {len(study.step_times_ms)} step times"
+    return f"{reason}: {', '.join(f'`{name}` {fmt.duration_ms(ms)}' for ms, name in times)}."
+
+
+def _clause(variants: Sequence[VariantResult], words: str, *, ratios: bool = False) -> list[str]:
+    """ "`a` and `b` are slower."; of many their number."""
+    if not variants:
+        return []
+    verb = "is" if len(variants) == 1 else "are"
+    return [f"{_names_of(variants, ratios=ratios)} {verb} {words}."]
+
+
+def _names_of(variants: Sequence[VariantResult], *, ratios: bool = False) -> str:
+    """The variants' names; of many their number."""
+    if len(variants) > MOST_NAMED:
+        return f"{len(variants)} variants"
+    return fmt.enumeration([f"`{v.name}`{_ratio_words(v) if ratios else ''}" for v in variants])
+
+
+def _ratio_words(variant: VariantResult) -> str:
+    ratio = variant.ratio
+    return "" if ratio is None else f" ({fmt.ratio(ratio.value, ratio.low, ratio.high)})"

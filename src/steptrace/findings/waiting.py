@@ -7,9 +7,8 @@ from steptrace.documents.finding import Source
 from steptrace.documents.idle import HostGap, HostGaps
 from steptrace.documents.launches import Launches
 from steptrace.documents.syncs import Site, place_of
-from steptrace.findings.model import WORDS, Match, Rule, Thresholds, rule
 from steptrace.findings.replacements import counter_check, replacement
-from steptrace.findings.window import Window
+from steptrace.findings.rule import WORDS, Match, Rule, Thresholds, Window, rule
 from steptrace.format import duration, plural
 from steptrace.format import share as percent
 from steptrace.limits import LONG_CALL_NS, MODERATE_SHARE, NOISE_FLOOR, OVERHEAD_HIGH, OVERHEAD_MODERATE

@@ -12,7 +12,7 @@ from typing import Final
 from steptrace.engine.measure import Phases
 from steptrace.launch.probe import Probe
 from steptrace.launch.settings import FAULT
-from steptrace.predict import Prediction, collectives, predict_syncs
+from steptrace.predict import Prediction, backend, predict_syncs
 from steptrace.predict.fault import fault_report
 from steptrace.predict.tensor import LIMIT
 
@@ -24,7 +24,7 @@ _NAMES_GPUS: Final = re.compile(r"device ordinal|\bgpus?\b|\bcuda:\d", re.IGNORE
 
 def predict(probe: Probe) -> Phases:
     """Count syncs over the steps after the warm-up."""
-    collectives.machine.gpus = probe.settings.gpus
+    backend.machine.gpus = probe.settings.gpus
     manager = predict_syncs()
     syncs = manager.__enter__()
     probe.hooks.in_closure = syncs.outside_optimizer

@@ -6,11 +6,10 @@ with predict_syncs() as syncs:
     step()
 print(syncs.total, syncs.sites, syncs.unknown)
 
-Needs PyTorch and the standard library only, but for `steptrace.predict.drive`, which needs Hydra.
+Needs PyTorch and the standard library only, but for `steptrace.predict.main`, which needs Hydra.
 """
 
-from steptrace.predict.prediction import Prediction
-from steptrace.predict.recorder import Site, Syncs, Unknown
+from steptrace.predict.recorder import Prediction, Site, Syncs, Unknown
 from steptrace.predict.reroute import predict_syncs
 from steptrace.predict.rule import Rule
 

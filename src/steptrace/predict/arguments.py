@@ -3,7 +3,6 @@
 Some are replaced: where their C++ goes another way for a CUDA tensor than for a subclass of Tensor.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import FunctionType
@@ -13,25 +12,15 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from steptrace.predict import backend, collectives, legacy, products, recurrent
+from steptrace.predict import backend, cuda_classes, products, recurrent
 from steptrace.predict.attention import attention
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.tensor import SET_DATA, is_virtual, map_tensors
 
-_CUDA = re.compile(r"cuda(:\d+)?")
 _DEVICE: Any = vars(torch._C.TensorBase)["device"]
 _IS_CUDA: Any = vars(torch._C.TensorBase)["is_cuda"]
 #: Types of arguments that may be, or hold, the name of a device.
 _MAY_NAME = (str, torch.device, list, tuple)
-
-
-def virtual_device(value: Any) -> Any:
-    """The virtual device if the value names a CUDA device; anything else as it is."""
-    if isinstance(value, str) and _CUDA.fullmatch(value):
-        value = torch.device(value)
-    if not isinstance(value, torch.device) or value.type != "cuda":
-        return value
-    return backend.device(collectives.index_of(value))
 
 
 class Reroute(TorchFunctionMode):
@@ -52,7 +41,7 @@ class Reroute(TorchFunctionMode):
             return func("cuda", *args) if args and isinstance(args[0], int) else func(*args, **kwargs)
         if func is Tensor.cuda:
             return _to_virtual(*args, **kwargs)
-        if func is Tensor.type and (of_cuda := legacy.as_type(args[1] if len(args) > 1 else kwargs.get("dtype"))):
+        if func is Tensor.type and (of_cuda := cuda_classes.as_type(args[1] if len(args) > 1 else kwargs.get("dtype"))):
             non_blocking = kwargs.get("non_blocking", args[2] if len(args) > 2 else False)
             return args[0].to(backend.device(), of_cuda.dtype, non_blocking=non_blocking)
         if kind == "__set__" and func == SET_DATA:
@@ -63,13 +52,13 @@ class Reroute(TorchFunctionMode):
                 return None
             if is_virtual(args[0]):
                 args[0]._inner, args[0].gpu = args[1]._inner.detach(), args[1].gpu
-        args = [map_tensors(virtual_device, value) if isinstance(value, _MAY_NAME) else value for value in args]
+        args = [map_tensors(backend.virtual_device, value) if isinstance(value, _MAY_NAME) else value for value in args]
         if kwargs:
             if isinstance(kwargs.get("device"), int) and not isinstance(kwargs["device"], bool):
                 kwargs["device"] = torch.device("cuda", kwargs["device"])
             for name in ("device", "other", "map_location"):
                 if name in kwargs:
-                    kwargs[name] = virtual_device(kwargs[name])
+                    kwargs[name] = backend.virtual_device(kwargs[name])
         func, inside = _called(func)
         if inside is None or func in self._inside:  # a method that calls its base class's comes by again
             return func(*args, **kwargs)
@@ -86,7 +75,7 @@ def _property(get: Any, args: Sequence[Any]) -> Any:
     if get.__self__ is _DEVICE or get.__self__ is _IS_CUDA:
         device = _DEVICE.__get__(args[0])
         if device.type == backend.DEVICE_TYPE:
-            return collectives.cuda_device(device.index) if get.__self__ is _DEVICE else True
+            return backend.cuda_device(device.index) if get.__self__ is _DEVICE else True
     return get(*args)
 
 
@@ -135,7 +124,7 @@ def _to_virtual(
     non_blocking: bool = False,  # noqa: FBT001, FBT002 - torch's own
     **kwargs: Any,
 ) -> Tensor:
-    return tensor.to(backend.device(collectives.index_of(device)), non_blocking=non_blocking, **kwargs)
+    return tensor.to(backend.device(backend.index_of(device)), non_blocking=non_blocking, **kwargs)
 
 
 def _from_data(position: int, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,12 +1,14 @@
-"""The virtual device's registration with PyTorch: once per process, and inert while no prediction is active.
+"""The virtual devices: how a program names them, and their registration with PyTorch, inert without a prediction.
 
 PyTorch has one spare backend, PrivateUse1, and one (experimental) way to implement it in Python. Registering cannot be
 undone. A process that trains on real GPUs had better predict in another one: PyTorch prefers a registered PrivateUse1
 backend over CUDA where it asks for "the" accelerator.
 """
 
+import os
+import re
 import struct
-import threading
+from dataclasses import dataclass
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, Final
@@ -18,8 +20,11 @@ from steptrace.errors import PredictError
 
 #: The device type behind "cuda" during a prediction.
 DEVICE_TYPE = "steptrace_vcuda"
+#: What replaces attributes of PyTorch while a prediction is active, by owner and name.
+Replacements = dict[tuple[Any, str], Any]
 
-_lock = threading.Lock()
+_CUDA_NAME: Final = re.compile(r"cuda(:\d+)?")
+
 _active = False
 
 
@@ -27,6 +32,66 @@ _active = False
 def device(index: int = 0) -> torch.device:
     """A virtual device."""
     return torch.device(DEVICE_TYPE, index)
+
+
+@dataclass
+class Machine:
+    """What the virtual machine has beyond what a launcher's environment says: GPUs, and the one that was chosen."""
+
+    gpus: int | None = None
+    chosen: int | None = None
+
+
+machine: Final = Machine()
+
+
+def device_count() -> int:
+    """The GPUs that a rank sees: those of `machine`, and at least as many as its launcher has started ranks there."""
+    counts = (os.environ.get(name, "") for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
+    started = next((int(count) for count in counts if count.isdecimal() and int(count)), 1)
+    return max(machine.gpus or 1, started)
+
+
+def device_index() -> int:
+    """The current GPU: the one that the program has chosen, or else that of its rank."""
+    if machine.chosen is not None:
+        return machine.chosen
+    rank = os.environ.get("LOCAL_RANK", "")
+    return int(rank) if rank.isdecimal() and int(rank) < device_count() else 0
+
+
+def index_of(device: Any) -> int:
+    """The GPU that a number, a name, a device or None means.
+
+    Raises:
+        RuntimeError: there is no such GPU; PyTorch's own words.
+    """
+    index: int | None = device if isinstance(device, int) or device is None else torch.device(device).index
+    if index and index >= device_count():
+        raise RuntimeError(f"CUDA error: invalid device ordinal ({index} of {device_count()} virtual GPUs)")
+    return device_index() if index is None else index
+
+
+def choose_device(device: Any) -> int:
+    """`torch.cuda.set_device`: by a number, a name or a device; the one before. A negative number chooses nothing."""
+    before, index = device_index(), index_of(device)
+    if index >= 0:
+        machine.chosen = index
+    return before
+
+
+def cuda_device(device: Any = None) -> torch.device:
+    """A device as the program knows it, with its index; None: the current one."""
+    return torch.device("cuda", index_of(device))
+
+
+def virtual_device(value: Any) -> Any:
+    """The virtual device if the value names a CUDA device; anything else as it is."""
+    if isinstance(value, str) and _CUDA_NAME.fullmatch(value):
+        value = torch.device(value)
+    if not isinstance(value, torch.device) or value.type != "cuda":
+        return value
+    return device(index_of(value))
 
 
 def set_active(active: bool) -> None:  # noqa: FBT001 - a setter
@@ -40,10 +105,6 @@ def rng_state(_device: object = None) -> torch.Tensor:
     return torch.tensor(list(struct.pack("<QQ", torch.initial_seed() % 2**64, 0)), dtype=torch.uint8)
 
 
-def _nothing(*_: object) -> None:
-    return None
-
-
 #: What PyTorch asks of `torch.<backend>`. Seeds and states of generators are the CPU's, which does the work.
 _MODULE = SimpleNamespace(
     is_initialized=lambda: True,
@@ -53,7 +114,9 @@ _MODULE = SimpleNamespace(
     _is_in_bad_fork=lambda: False,
     get_rng_state=rng_state,
     get_amp_supported_dtype=lambda: [torch.float16, torch.bfloat16],
-    **dict.fromkeys(("set_device", "manual_seed_all", "set_rng_state", "synchronize", "current_stream"), _nothing),
+    **dict.fromkeys(
+        ("set_device", "manual_seed_all", "set_rng_state", "synchronize", "current_stream"), lambda *_: None
+    ),
 )
 
 
@@ -115,19 +178,18 @@ def ensure_registered() -> None:
     Raises:
         PredictError: another library has taken PrivateUse1, or this PyTorch cannot be extended in this way.
     """
-    with _lock:
-        taken = torch._C._get_privateuse1_backend_name()
-        if taken == DEVICE_TYPE:
-            return
-        if taken != "privateuseone":
-            raise PredictError(
-                f"PyTorch's PrivateUse1 backend is taken by {taken!r}",
-                expected="a process in which no other library registers a backend",
-                next_step="predict in a process of its own: python -m steptrace.predict.main",
-            )
-        setup = getattr(backend_registration, "_setup_privateuseone_for_python_backend", None)
-        if setup is None:
-            raise PredictError(
-                f"PyTorch {torch.__version__} has no backends written in Python", expected="PyTorch 2.11 or later"
-            )
-        setup(DEVICE_TYPE, backend_module=_MODULE, hook=_Hooks(), device_guard=_DeviceGuard())
+    taken = torch._C._get_privateuse1_backend_name()
+    if taken == DEVICE_TYPE:
+        return
+    if taken != "privateuseone":
+        raise PredictError(
+            f"PyTorch's PrivateUse1 backend is taken by {taken!r}",
+            expected="a process in which no other library registers a backend",
+            next_step="predict in a process of its own: python -m steptrace.predict.main",
+        )
+    setup = getattr(backend_registration, "_setup_privateuseone_for_python_backend", None)
+    if setup is None:
+        raise PredictError(
+            f"PyTorch {torch.__version__} has no backends written in Python", expected="PyTorch 2.11 or later"
+        )
+    setup(DEVICE_TYPE, backend_module=_MODULE, hook=_Hooks(), device_guard=_DeviceGuard())

@@ -1,13 +1,11 @@
 """Collectives during a prediction: the ranks of a job talk by gloo, and see it as the backend they asked for.
 
-Each rank has one virtual device, whatever index it names. With NCCL a collective is a kernel: the host waits only in
-a barrier. With gloo it waits while values pass through its memory, how often is not known.
+With NCCL a collective is a kernel: the host waits only in a barrier. With gloo it waits while values pass through its
+memory, how often is not known.
 """
 
-import os
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
@@ -31,57 +29,6 @@ _alive: "deque[_Work]" = deque(maxlen=4096)
 #: NCCL's process group frees them in a collective after its watchdog, which looks every 100 ms, saw them done: here in
 #: one of a later backward pass.
 _held: list[tuple[int, Any]] = []
-
-
-@dataclass
-class Machine:
-    """What the virtual machine has beyond what a launcher's environment says: GPUs, and the one that was chosen."""
-
-    gpus: int | None = None
-    chosen: int | None = None
-
-
-machine: Final = Machine()
-
-
-def device_count() -> int:
-    """The GPUs that a rank sees: those of `machine`, and at least as many as its launcher has started ranks there."""
-    counts = (os.environ.get(name, "") for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
-    started = next((int(count) for count in counts if count.isdecimal() and int(count)), 1)
-    return max(machine.gpus or 1, started)
-
-
-def device_index() -> int:
-    """The current GPU: the one that the program has chosen, or else that of its rank."""
-    if machine.chosen is not None:
-        return machine.chosen
-    rank = os.environ.get("LOCAL_RANK", "")
-    return int(rank) if rank.isdecimal() and int(rank) < device_count() else 0
-
-
-def index_of(device: Any) -> int:
-    """The GPU that a number, a name, a device or None means.
-
-    Raises:
-        RuntimeError: there is no such GPU; PyTorch's own words.
-    """
-    index: int | None = device if isinstance(device, int) or device is None else torch.device(device).index
-    if index and index >= device_count():
-        raise RuntimeError(f"CUDA error: invalid device ordinal ({index} of {device_count()} virtual GPUs)")
-    return device_index() if index is None else index
-
-
-def choose_device(device: Any) -> int:
-    """`torch.cuda.set_device`: by a number, a name or a device; the one before. A negative number chooses nothing."""
-    before, index = device_index(), index_of(device)
-    if index >= 0:
-        machine.chosen = index
-    return before
-
-
-def cuda_device(device: Any = None) -> torch.device:
-    """A device as the program knows it, with its index; None: the current one."""
-    return torch.device("cuda", index_of(device))
 
 
 def judge(name: str, arguments: Mapping[str, Any], recorder: Syncs) -> None:

@@ -1,55 +1,51 @@
-"""What `torch.cuda` offers during a prediction."""
+"""What `torch.cuda` and the modules below it offer during a prediction.
 
-from collections.abc import Callable
+The tables have functions and classes by name; each function is called as the real one is.
+"""
+
+import importlib
+import inspect
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from types import SimpleNamespace
-from typing import Any
+from functools import wraps
+from types import FunctionType, SimpleNamespace
+from typing import Any, Final
 
 import torch
 
-from steptrace.predict.arguments import virtual_device
-from steptrace.predict.backend import DEVICE_TYPE, rng_state
-from steptrace.predict.collectives import choose_device, cuda_device, device_count, device_index
-from steptrace.predict.cuda_modules import memory_stats
-from steptrace.predict.cuda_streams import (
+from steptrace.predict.backend import (
+    Replacements,
+    choose_device,
+    device_count,
+    device_index,
+    rng_state,
+)
+from steptrace.predict.cuda_classes import (
+    TYPES,
     AnyEvent,
     Event,
     ExternalStream,
+    Generator,
     Stream,
     StreamContext,
     default_stream,
     host_waits,
     refused,
+    set_default_tensor_type,
 )
 from steptrace.predict.recorder import Syncs
 
 
-class Generator(torch.Generator):
-    """A random generator "on cuda": the CPU's, since that draws the values."""
-
-    _device: torch.device
-
-    def __new__(cls, device: Any = "cpu") -> "Generator":
-        """Make that of a device."""
-        named = virtual_device(torch.device(device))
-        on_cuda = named.type == DEVICE_TYPE
-        made: Generator = super().__new__(cls, "cpu" if on_cuda else device)  # type: ignore[call-arg]
-        made._device = cuda_device(named.index) if on_cuda else named
-        return made
-
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        """The device as the program knows it."""
-        return self._device
-
-
-def _unknown(op: str, reason: str) -> None:
-    if Syncs.active is not None:
-        Syncs.active.cannot_judge(op, reason)
-
-
 def _empty_cache() -> None:
-    _unknown("torch.cuda.empty_cache", "cudaFree waits for the device, once per block that the allocator gives back")
+    if Syncs.active is not None:
+        reason = "cudaFree waits for the device, once per block that the allocator gives back"
+        Syncs.active.cannot_judge("torch.cuda.empty_cache", reason)
+
+
+def _memory_stats(_device: object = None) -> dict[str, int]:
+    """Every statistic of an allocator, by its name: 0."""
+    return defaultdict(int)
 
 
 #: Calls of the runtime by which programs tell a profiler where to begin and to end.
@@ -110,8 +106,8 @@ CUDA: dict[str, Callable[..., Any]] = {
     "get_rng_state": rng_state,
     "get_rng_state_all": lambda: [rng_state() for _ in range(device_count())],
     "empty_cache": _empty_cache,
-    "memory_stats": memory_stats,
-    "host_memory_stats": memory_stats,
+    "memory_stats": _memory_stats,
+    "host_memory_stats": _memory_stats,
     "memory_summary": lambda *_, **__: "the virtual device keeps no statistics",
     **dict.fromkeys(("memory_stats_as_nested_dict", "host_memory_stats_as_nested_dict"), lambda *_: {}),
     "mem_get_info": lambda _device=None: (_PROPERTIES.total_memory, _PROPERTIES.total_memory),
@@ -161,3 +157,103 @@ ACCELERATOR: dict[str, Callable[..., Any]] = {
 
 #: In `torch`: they take their device first.
 TORCH: dict[str, Callable[..., Any]] = {"Event": AnyEvent, "Stream": Stream}
+
+
+_SETTINGS: Final = (
+    "enable", "tuning_enable", "record_untuned_enable", "set_max_tuning_duration", "set_max_tuning_iterations",
+    "set_filename", "set_rotating_buffer_size", "set_numerical_check_tolerances",
+)  # fmt: skip
+_QUESTIONS: Final = ("is_enabled", "tuning_is_enabled", "record_untuned_is_enabled", "read_file")
+#: GEMMs are tuned on a real device alone.
+_TUNABLE: Final[dict[str, Callable[..., Any]]] = {
+    **dict.fromkeys(_SETTINGS, lambda *_: None),
+    **dict.fromkeys(_QUESTIONS, lambda *_: False),
+    **dict.fromkeys(("get_results", "get_validators"), lambda: ()),
+    **dict.fromkeys(("get_max_tuning_duration", "get_max_tuning_iterations", "get_rotating_buffer_size"), lambda: 0),
+    "get_filename": lambda: "tunableop_results.csv",
+}
+
+
+def _refused_in(module: str, *names: str) -> dict[str, Callable[..., Any]]:
+    return {name: refused(f"{module}.{name}") for name in names}
+
+
+#: By the name of the module and of the function or class.
+MODULES: Final[dict[str, dict[str, Callable[..., Any]]]] = {
+    # Memory snapshots: there is nothing to record.
+    "memory": {
+        "_record_memory_history": lambda *_: None,
+        "_dump_snapshot": lambda *_: None,
+        "_snapshot": lambda *_: {"segments": [], "device_traces": [[]]},
+    },
+    "tunable": _TUNABLE | _refused_in("tunable", "tune_gemm_in_file", "mgpu_tune_gemm_in_file"),
+    "nccl": {"is_available": lambda _tensors: True}
+    | _refused_in(
+        "nccl", "unique_id", "init_rank", "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter"
+    ),
+    "comm": _refused_in(
+        "comm", "broadcast", "broadcast_coalesced", "reduce_add", "reduce_add_coalesced", "scatter", "gather"
+    ),
+    "gds": _refused_in("gds", "gds_register_buffer", "gds_deregister_buffer", "GdsFile"),
+    "jiterator": _refused_in("jiterator", "_create_jit_fn", "_create_multi_output_jit_fn"),
+}
+#: Modules that share functions with `torch.cuda`.
+_SHARING: Final = ("memory", "random", "streams", "profiler", "graphs", "green_contexts")
+#: Marks for NVIDIA's profilers.
+_NVTX: Final = SimpleNamespace(
+    rangePushA=lambda _: 0, rangePop=lambda: 0, rangeStartA=lambda _: 0, rangeEnd=lambda _: None,
+    markA=lambda _: None, deviceRangeStart=lambda *_: None, deviceRangeEnd=lambda *_: None,
+)  # fmt: skip
+
+
+def replacements() -> Replacements:
+    """What of `torch.cuda`, `torch.accelerator` and `torch` is another one while a prediction is active."""
+    return {
+        **_called_alike(torch.cuda, CUDA),
+        **_called_alike(torch.accelerator, ACCELERATOR),
+        **_called_alike(torch, TORCH),
+        **_of_submodules(),
+        **{(torch.cuda, name): kind for name, kind in TYPES.items()},
+        (torch.cuda, "default_generators"): (torch.default_generator,) * device_count(),
+        (torch, "Generator"): Generator,
+        (torch, "set_default_tensor_type"): set_default_tensor_type,
+        (torch._C, "_get_accelerator"): lambda *_: torch.device("cuda"),
+    }
+
+
+def _called_alike(owner: Any, stand_ins: Mapping[str, Callable[..., Any]]) -> Replacements:
+    """Stand-ins for those functions of a module that this PyTorch has, called by the names of their arguments."""
+    return {(owner, name): _called_as(getattr(owner, name), s) for name, s in stand_ins.items() if hasattr(owner, name)}
+
+
+def _of_submodules() -> Replacements:
+    """Stand-ins in the modules below `torch.cuda`: those that it shares with them, and their own."""
+    shared = {
+        (module, name): _called_as(getattr(module, name), stand_in)
+        for module in map(_submodule, _SHARING)
+        for name, stand_in in CUDA.items()
+        if hasattr(torch.cuda, name) and getattr(module, name, None) is getattr(torch.cuda, name)
+    }
+    own: Replacements = {}
+    for name, stand_ins in MODULES.items():
+        own |= _called_alike(_submodule(name), stand_ins)
+    return {**shared, **own, (_submodule("nvtx"), "_nvtx"): _NVTX}
+
+
+def _submodule(name: str) -> Any:
+    return importlib.import_module(f"torch.cuda.{name}")
+
+
+def _called_as(real: Any, stand_in: Callable[..., Any]) -> Callable[..., Any]:
+    """A stand-in that takes what the real function takes, by position or name; a class stands in for a class as is."""
+    if not isinstance(real, FunctionType):
+        return stand_in
+    signature = inspect.signature(real)
+
+    @wraps(real)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return stand_in(*bound.args, **bound.kwargs)
+
+    return function

@@ -8,12 +8,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from steptrace.predict import backend, collectives, uncomputed
-from steptrace.predict.marks import PINNED
-from steptrace.predict.overload import Overload, overload_of, tensors_of
+from steptrace.predict.memory import PINNED
+from steptrace.predict.operators import Overload, overload_of, tensors_of
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.rule import Call, Rule
-from steptrace.predict.rules import RULES
-from steptrace.predict.rules_libraries import SPARSE_JUDGED
+from steptrace.predict.rules import RULES, SPARSE_JUDGED
 from steptrace.predict.substitutes import SUBSTITUTES
 from steptrace.predict.tensor import VirtualTensor, is_virtual, is_wrapper, map_tensors, refresh
 
@@ -183,7 +182,8 @@ def _judge(recorder: Syncs, overload: Overload, call: tuple[Any, Any], tensors: 
             if count is None:
                 recorder.cannot_judge(name, rule.reason)
             elif count:
-                is_pinned = _is_from_pinned(overload, args) if rule.kind == "h2d_copy" else None
+                is_copy = rule.kind == "h2d_copy" and overload.copied is not None
+                is_pinned = args[overload.copied] in PINNED if is_copy else None
                 recorder.sync(rule.kind, name, rule.reason, count, pinned=is_pinned)
     elif overload.namespace in collectives.NAMESPACES:
         collectives.judge(name, overload.bind(args, kwargs), recorder)
@@ -205,11 +205,6 @@ def _comes_from_host(overload: Overload, args: Sequence[Any]) -> bool:
     return not is_virtual(source) and source.dim() > 0
 
 
-def _is_from_pinned(overload: Overload, args: Sequence[Any]) -> bool | None:
-    """Whether an operator copies out of pinned memory; None where it is no copy of one tensor."""
-    return None if overload.copied is None else args[overload.copied] in PINNED
-
-
 def _run_on_device(
     overload: Overload,
     args: Sequence[Any],
@@ -223,10 +218,10 @@ def _run_on_device(
     inner_kwargs = dict(zip(kwargs, _insides(tuple(kwargs.values())), strict=True)) if kwargs else {}
     gpu: int | None
     if (target := kwargs.get("device")) is not None:
-        gpu = collectives.index_of(torch.device(target)) if torch.device(target).type in _VIRTUAL else None
+        gpu = backend.index_of(torch.device(target)) if torch.device(target).type in _VIRTUAL else None
         inner_kwargs["device"] = torch.device("cpu")
     else:
-        gpu = virtual[0].gpu if virtual else collectives.device_index()
+        gpu = virtual[0].gpu if virtual else backend.device_index()
     if "pin_memory" in inner_kwargs:
         inner_kwargs["pin_memory"] = False
     if overload.func is _TO_COPY:

@@ -6,7 +6,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from steptrace.predict.overload import Overload
+from steptrace.predict.operators import Overload
 from steptrace.predict.tensor import map_tensors
 
 META: Final = torch.device("meta")

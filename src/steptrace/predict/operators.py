@@ -1,17 +1,143 @@
-"""Records the operators of a step with the shapes of their tensors, for estimates."""
+"""An operator: what all its calls have in common, read from its schema once, and the log of its calls for estimates."""
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import flop_registry
 
 from steptrace.documents.estimate import OperatorCalls, TensorSpec
 from steptrace.engine.frames import Site, trace_file_name
 from steptrace.estimate.launches import EFFICIENT_ATTENTION, INDEXING, SINCE_2_14
 from steptrace.estimate.lists import is_of_lists
-from steptrace.predict.overload import SPARSE_PARTS, Overload, tensors_of
+from steptrace.estimate.rules import OPERATORS
+
+_COMPOSITE: Final = "CompositeImplicitAutograd"
+_DATA_DEPENDENT: Final = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+#: Operators whose second argument, the indices, may lie on the host.
+_INDEX: Final = re.compile(r"_?(unsafe_)?index(_put)?(_impl)?_?")
+#: What operators nest tensors in; a union of types would be made at each question.
+_NESTED: Final = (list, tuple)
+#: Operators that CUDA has a kernel of, and that PyTorch composes of others elsewhere.
+FUSED: Final = ("_fused_rms_norm", "mish_backward", "silu_backward")
+#: Operations of a recurrent layer per value of its matrices and row of its input, which PyTorch does not count.
+_OF_RECURRENT: Final = {"_cudnn_rnn": 2, "_cudnn_rnn_backward": 4}
+_ROWS: Final = ("crow_indices", "col_indices", "values")
+_COLUMNS: Final = ("ccol_indices", "row_indices", "values")
+#: By layout, what gives the tensors that a sparse one consists of.
+SPARSE_PARTS: Final = {
+    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_csr: _ROWS,
+    torch.sparse_bsr: _ROWS,
+    torch.sparse_csc: _COLUMNS,
+    torch.sparse_bsc: _COLUMNS,
+}
+#: Which of its arguments an operator copies.
+_COPIES: Final = {"aten::_to_copy": 0, "aten::copy_": 1}
+
+
+class Overload:
+    """One overload of an operator.
+
+    Attributes:
+        func: the overload itself.
+        name: of the operator with its namespace ("aten::mm"); `packet` is that without.
+        aliases: whether results may be arguments, or lie in their memory.
+        is_view: whether its results lie in the memory of its arguments.
+        is_composite: whether it is made of other operators.
+        is_index: whether its second argument is a list of indices.
+        takes_device: whether it can name a device.
+        data_dependent: whether what it returns, or its size, depends on values.
+        copied: the position of the argument that it copies, None where it does something else.
+        names: of its arguments; `defaults` by name.
+        written: position and name of each argument that it writes to.
+        reshapes: whether it may change the shape of such an argument.
+        given_back: for each result the name of the argument that it is, None for a new one.
+        flop: the formula for its floating-point operations, None where there is none.
+        recorded: names of the arguments on which its launches depend.
+    """
+
+    __slots__ = (
+        "aliases", "copied", "data_dependent", "defaults", "flop", "func", "given_back", "is_composite", "is_index",
+        "is_mutable", "is_view", "name", "names", "namespace", "packet", "recorded", "reshapes", "takes_device",
+        "written",
+    )  # fmt: skip
+
+    def __init__(self, func: Any) -> None:
+        schema = func._schema
+        arguments = schema.arguments
+        self.func, self.namespace, self.name = func, func.namespace, str(schema.name)
+        self.packet = self.name.partition("::")[2]
+        self.is_view, self.is_mutable = bool(func.is_view), bool(schema.is_mutable)
+        self.aliases = self.is_view or any(argument.alias_info is not None for argument in arguments)
+        composed = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _COMPOSITE)
+        self.is_composite = composed and self.packet not in FUSED
+        self.is_index = _INDEX.fullmatch(self.packet) is not None
+        self.takes_device = any("Device" in str(argument.type) for argument in arguments)
+        self.data_dependent = bool(_DATA_DEPENDENT & set(func.tags))
+        self.copied = _COPIES.get(self.name) if func._overloadname == "default" else None
+        self.names = tuple(argument.name for argument in arguments)
+        self.defaults = {
+            argument.name: argument.default_value for argument in arguments if argument.has_default_value()
+        }
+        writes = [
+            (position, argument)
+            for position, argument in enumerate(arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        ]
+        self.written = tuple((position, argument.name) for position, argument in writes)
+        # All others of PyTorch's own fill what they are given.
+        self.reshapes = bool(writes) and (
+            self.namespace != "aten"
+            or torch.Tag.inplace_view in func.tags
+            or any(argument.is_out for _, argument in writes)
+            or self.packet.startswith(("resize", "set_"))
+        )
+        by_alias = {alias: argument.name for _, argument in writes for alias in argument.alias_info.before_set}
+        self.given_back = tuple(
+            next((by_alias[alias] for alias in aliases if alias in by_alias), None)
+            for aliases in (() if r.alias_info is None else r.alias_info.before_set for r in schema.returns)
+        )
+        self.flop = flop_registry.get(func.overloadpacket)
+        if self.packet in _OF_RECURRENT:
+            self.flop = partial(_flop_of_layers, _OF_RECURRENT[self.packet])
+        self.recorded = tuple(OPERATORS["arguments"].get(self.packet, ())) if self.namespace == "aten" else ()
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments by the schema's names, with its defaults."""
+        return {**self.defaults, **dict(zip(self.names, args, strict=False)), **kwargs}
+
+
+def _flop_of_layers(each: int, input: Tensor, weights: Sequence[Tensor], *_: Any, **__: Any) -> int:
+    rows = input.numel() // input.shape[-1]
+    return each * rows * sum(weight.numel() for weight in weights if weight.dim() == 2)
+
+
+_overloads: dict[int, Overload] = {}
+
+
+def overload_of(func: Any) -> Overload:
+    """The facts of an overload. By its identity: its own hash is computed in Python."""
+    overload = _overloads.get(id(func))
+    if overload is None:
+        overload = _overloads[id(func)] = Overload(func)
+    return overload
+
+
+def tensors_of(values: Iterable[Any]) -> list[Tensor]:
+    """The tensors among arguments, and in the lists among them."""
+    tensors: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            tensors.append(value)
+        elif isinstance(value, _NESTED):
+            tensors += tensors_of(value)
+    return tensors
+
 
 #: Shape, strides and type of a tensor.
 _Spec = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
@@ -63,8 +189,10 @@ class OperatorLog:
         if overload.recorded:
             bound = overload.bind(args, kwargs)
             arguments = tuple((name, _argument(bound[name])) for name in overload.recorded)
-        if len(inputs) > len(virtual) and (sparse := [tensor._inner for tensor in virtual if _is_coordinates(tensor)]):
-            arguments += (("is_coalesced", all(tensor.is_coalesced() for tensor in sparse)),)
+        if len(inputs) > len(virtual) and (
+            sparse := [one._inner for one in virtual if one._inner.layout is torch.sparse_coo]
+        ):
+            arguments += (("is_coalesced", all(one.is_coalesced() for one in sparse)),)
         if overload.packet in INDEXING:
             arguments += _of_host(args)
         self._calls[overload, inputs, outputs, host, arguments, flop, phase, file, line] += 1
@@ -96,10 +224,6 @@ class OperatorLog:
                 )
             )
         return tuple(calls)
-
-
-def _is_coordinates(tensor: Any) -> bool:
-    return tensor._inner.layout is torch.sparse_coo
 
 
 def _of_host(args: Sequence[Any]) -> _Arguments:

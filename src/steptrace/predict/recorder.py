@@ -1,23 +1,23 @@
-"""Counts what happens on the virtual device, by place: syncs, what could not be judged, and operators per label."""
+"""Counts what happens on the virtual device, by place: syncs, what could not be judged, operators; a prediction."""
 
 import gc
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from steptrace.documents.estimate import COMPILED, Estimate, OperatorCalls
+from steptrace.documents.estimate import Estimate, OperatorCalls
 from steptrace.engine.frames import Site as ProgramSite
+from steptrace.engine.frames import trace_file_name
 from steptrace.estimate.gpus import gpu_named
-from steptrace.estimate.step import FollowedStep, estimate_step
+from steptrace.estimate.step import estimate_prediction
 from steptrace.predict import memory
-from steptrace.predict.operators import OperatorLog
-from steptrace.predict.overload import Overload
+from steptrace.predict.operators import OperatorLog, Overload
 from steptrace.predict.places import running_sites
 
 #: The beginning of the label under which PyTorch runs an optimizer's step.
@@ -142,15 +142,7 @@ class Syncs:
         Raises:
             ConfigError: there is no GPU of that name; the message names those that exist.
         """
-        followed = FollowedStep(
-            self.operators,
-            syncs=self.total,
-            peak_memory_bytes=self.peak_memory_bytes,
-            tf32=torch.backends.cuda.matmul.allow_tf32,
-            tf32_convolutions=torch.backends.cudnn.allow_tf32,
-            compiled=[(place.file, place.line) for place in self.unknown if place.op == COMPILED],
-        )
-        return estimate_step(followed, gpu_named(gpu))
+        return estimate_prediction(Prediction.of(self).to_json(), gpu_named(gpu))
 
     def sync(self, kind: str, op: str, reason: str, count: int = 1, *, pinned: bool | None = None) -> None:
         """Record `count` syncs at the program's running line."""
@@ -260,3 +252,55 @@ class Syncs:
 def _is_trained(tensor: Tensor) -> bool:
     """Whether a tensor is a weight, or a leaf that gets a gradient: what takes one is part of a forward pass."""
     return isinstance(tensor, torch.nn.Parameter) or (tensor.requires_grad and tensor.is_leaf)
+
+
+_Counted = TypeVar("_Counted", bound=CountedPlace)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The syncs of one training step, frozen. `batch_size` is what a config was followed with, None for a function.
+
+    `tf32`, `tf32_convolutions`: whether float32 products, and convolutions, may be computed in TF32.
+    """
+
+    total: int
+    sites: tuple[Site, ...]
+    unknown: tuple[Unknown, ...]
+    operators_per_section: dict[str, int]
+    operators: int
+    assumed: tuple[Assumed, ...] = ()
+    peak_memory_bytes: int | None = None
+    batch_size: int | None = None
+    operator_calls: tuple[OperatorCalls, ...] = ()
+    tf32: bool = False
+    tf32_convolutions: bool = True
+
+    @classmethod
+    def of(cls, syncs: Syncs) -> "Prediction":
+        """Freeze what has been predicted so far, naming files as a trace of the program does."""
+        return cls(
+            total=syncs.total,
+            sites=tuple(_named(site) for site in syncs.sites),
+            unknown=tuple(_named(unknown) for unknown in syncs.unknown),
+            operators_per_section=syncs.operators_per_label,
+            operators=syncs.operator_total,
+            assumed=tuple(_named(place) for place in syncs.assumed),
+            peak_memory_bytes=syncs.peak_memory_bytes,
+            operator_calls=syncs.operators,
+            tf32=torch.backends.cuda.matmul.allow_tf32,
+            tf32_convolutions=torch.backends.cudnn.allow_tf32,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, as prediction.json holds it."""
+        return asdict(self)
+
+
+def _named(place: _Counted) -> _Counted:
+    program = place.program_file
+    return replace(
+        place,
+        file=place.file and trace_file_name(place.file),
+        program_file=program and trace_file_name(program),
+    )

@@ -1,7 +1,7 @@
 """Layers of LSTM, GRU and RNN as cuDNN runs them: one operator for all steps, with values from the CPU.
 
 What cuDNN keeps for the backward pass is not known; here it is what has to be kept. Dropout between layers draws anew
-in the backward pass.
+in the backward pass. The cells of LSTM and GRU are as in `aten/src/ATen/native/cuda/RNN.cu`.
 """
 
 from collections.abc import Callable
@@ -80,9 +80,61 @@ def _on_host(input: Any, weights: Any, per_layer: int, hx: Any, cx: Any, options
     return _KINDS[mode](input, state, *settings, batch_first)
 
 
+def _lstm_cell(
+    input_gates: Tensor, hidden_gates: Tensor, cx: Tensor, *biases: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    gates = sum((bias for bias in biases if bias is not None), input_gates + hidden_gates)
+    i, f, g, o = gates.chunk(4, dim=1)
+    i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+    cy = f * cx + i * g
+    return o * cy.tanh(), cy, torch.cat((i, f, g, o), dim=1)
+
+
+def _lstm_cell_backward(
+    grad_hy: Tensor | None,
+    grad_cy: Tensor | None,
+    cx: Tensor,
+    cy: Tensor,
+    workspace: Tensor,
+    has_bias: bool,  # noqa: FBT001
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    i, f, g, o = workspace.chunk(4, dim=1)
+    d_hy = torch.zeros_like(cy) if grad_hy is None else grad_hy
+    squashed = cy.tanh()
+    d_cy = d_hy * o * (1 - squashed * squashed) + (0 if grad_cy is None else grad_cy)
+    d_gates = torch.cat(
+        (d_cy * g * i * (1 - i), d_cy * cx * f * (1 - f), d_cy * i * (1 - g * g), d_hy * squashed * o * (1 - o)), dim=1
+    )
+    return d_gates, d_cy * f, d_gates.sum(0) if has_bias else None
+
+
+def _gru_cell(
+    input_gates: Tensor, hidden_gates: Tensor, hx: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    ri, zi, ni = (input_gates if b_ih is None else input_gates + b_ih).chunk(3, dim=1)
+    rh, zh, nh = (hidden_gates if b_hh is None else hidden_gates + b_hh).chunk(3, dim=1)
+    r, z = (ri + rh).sigmoid(), (zi + zh).sigmoid()
+    n = (ni + r * nh).tanh()
+    return n + z * (hx - n), torch.cat((r, z, n, hx, nh), dim=1)
+
+
+def _gru_cell_backward(grad_hy: Tensor, workspace: Tensor, has_bias: bool) -> tuple[Tensor | None, ...]:  # noqa: FBT001
+    r, z, n, hx, nh = workspace.chunk(5, dim=1)
+    d_n = grad_hy * (1 - z) * (1 - n * n)
+    d_z = grad_hy * (hx - n) * z * (1 - z)
+    d_r = d_n * nh * r * (1 - r)
+    d_input, d_hidden = torch.cat((d_r, d_z, d_n), dim=1), torch.cat((d_r, d_z, d_n * r), dim=1)
+    d_b_ih, d_b_hh = (d_input.sum(0), d_hidden.sum(0)) if has_bias else (None, None)
+    return d_input, d_hidden, grad_hy * z, d_b_ih, d_b_hh
+
+
 #: What is called in place of a function.
 REPLACED: Final[dict[Any, Callable[..., Any]]] = {kind: _by_cudnn(mode) for mode, kind in enumerate(_KINDS)}
 SUBSTITUTES: Final[dict[Any, Callable[..., Any]]] = {
     _ATEN._cudnn_rnn.default: _forward,
     _ATEN._cudnn_rnn_backward.default: _backward,
+    _ATEN._thnn_fused_lstm_cell.default: _lstm_cell,
+    _ATEN._thnn_fused_lstm_cell_backward_impl.default: _lstm_cell_backward,
+    _ATEN._thnn_fused_gru_cell.default: _gru_cell,
+    _ATEN._thnn_fused_gru_cell_backward.default: _gru_cell_backward,
 }

@@ -1,47 +1,43 @@
 """The entry point: `with predict_syncs() as syncs: step()`.
 
-It makes "cuda" name the virtual device while a prediction is active, and puts everything back afterwards.
+It makes "cuda" name the virtual device while a prediction is active, and puts everything back afterwards. The program
+tells of itself meanwhile: its labels, its batches, and the lines that its warnings belong to.
 """
 
 import importlib
-import inspect
+import re
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import wraps
-from types import FunctionType
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils import _foreach_utils
+from torch.utils.data import dataloader
 
 from steptrace.errors import PredictError
-from steptrace.predict import (
-    backend,
-    collectives,
-    compilers,
-    cuda_api,
-    cuda_modules,
-    execution,
-    lazy,
-    legacy,
-    program,
-    substitutes,
-    tensor,
-)
-from steptrace.predict.arguments import Reroute, virtual_device
-from steptrace.predict.marks import PINNED
-from steptrace.predict.places import stack_of
-from steptrace.predict.program import Replacements
+from steptrace.predict import autocast, backend, collectives, cuda_api, execution, modules, substitutes, tensor
+from steptrace.predict.arguments import Reroute
+from steptrace.predict.backend import Replacements, virtual_device
+from steptrace.predict.memory import PINNED
+from steptrace.predict.places import running_line, stack_of
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.rule import Rule
 from steptrace.predict.tensor import VirtualTensor
 
 _one_at_a_time = threading.Lock()
 _MISSING = object()
+_OURS = f"{Path(__file__).parent}/"
+#: Warnings about a missing GPU, and about attention that is not compiled: neither holds for the program itself.
+_NOT_SO_ON_CUDA = re.compile(
+    r"^CUDA initialization: |GetDeviceCount\(?\)? failed|Can't initialize NVML|^flex_attention called without"
+)
+#: The label of a step in a program that profiles itself: one of its own for each step, which says nothing of a place.
+_PROFILER_STEP = "ProfilerStep#"
 
 
 @contextmanager
@@ -69,6 +65,7 @@ def predict_syncs(rules: Sequence[Rule] = ()) -> Iterator[Syncs]:
     try:
         backend.ensure_registered()
         substitutes.ensure_registered()
+        autocast.ensure_registered()
         execution.use_rules(rules)
         # The engine starts its threads once, at the process's first backward pass, for the devices there are then: a
         # later device has none. In the calling thread it needs none.
@@ -81,18 +78,8 @@ def predict_syncs(rules: Sequence[Rule] = ()) -> Iterator[Syncs]:
         _one_at_a_time.release()
 
 
-class _Scatter:
-    """How DataParallel gives a tensor to its GPUs, of which one alone can be followed."""
-
-    @staticmethod
-    def apply(target_gpus: Sequence[Any], _sizes: Any, _dim: int, tensor: Tensor) -> tuple[Tensor, ...]:
-        if len(target_gpus) > 1:
-            raise RuntimeError("DataParallel over several GPUs cannot be followed: start a process for each GPU")
-        return (tensor.to(backend.device(target_gpus[0]), non_blocking=True),)
-
-
 @contextmanager
-def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
     """Set an attribute of a module or class for a while, creating it if it is inherited or missing."""
     before = vars(owner).get(name, _MISSING)
     setattr(owner, name, value)
@@ -134,7 +121,7 @@ def _default_device() -> Iterator[Replacements]:
     put, get = torch.set_default_device, torch.get_default_device
 
     def named() -> torch.device:
-        return collectives.cuda_device(get().index) if get().type == backend.DEVICE_TYPE else get()
+        return backend.cuda_device(get().index) if get().type == backend.DEVICE_TYPE else get()
 
     try:
         yield {
@@ -146,108 +133,13 @@ def _default_device() -> Iterator[Replacements]:
             put(None)
 
 
-def _autocast() -> Replacements:
-    """Let autocast's functions and class mean the virtual device by "cuda", which is also their default."""
-    owner = torch.amp.autocast_mode.autocast
-    initialise = owner.__init__
-
-    @wraps(initialise)
-    def __init__(self: Any, device_type: str, dtype: Any = None, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-        if device_type != "cuda" or dtype in (None, torch.float16, torch.bfloat16):
-            initialise(self, _device_type(device_type), dtype, *args, **kwargs)
-            return
-        with warnings.catch_warnings():  # CUDA takes any type without a warning
-            warnings.filterwarnings("ignore", "(?s).*target dtype is not supported", UserWarning)
-            initialise(self, _device_type(device_type), dtype, *args, **kwargs)
-
-    functions = ("is_autocast_enabled", "get_autocast_dtype", "set_autocast_enabled", "set_autocast_dtype")
-    by_type = {(torch, name): _by_device_type(getattr(torch, name)) for name in functions}
-    return {(owner, "__init__"): __init__, **by_type}
-
-
-def _device_type(value: Any) -> Any:
-    return backend.DEVICE_TYPE if value == "cuda" else value
-
-
-def _by_device_type(function: Callable[..., Any]) -> Callable[..., Any]:
-    def rerouted(*args: Any) -> Any:
-        if not args or isinstance(args[0], bool):
-            args = ("cuda", *args)
-        return function(_device_type(args[0]), *args[1:])
-
-    return rerouted
-
-
-def _called_alike(owner: Any, stand_ins: Mapping[str, Callable[..., Any]]) -> Replacements:
-    """Stand-ins for those functions of a module that this PyTorch has, called by the names of their arguments."""
-    return {(owner, name): called_as(getattr(owner, name), s) for name, s in stand_ins.items() if hasattr(owner, name)}
-
-
-def _of_submodules() -> Replacements:
-    """Stand-ins in the modules below `torch.cuda`: those that it shares with them, and their own."""
-    shared = {
-        (module, name): called_as(getattr(module, name), stand_in)
-        for module in map(_submodule, cuda_modules.SHARING)
-        for name, stand_in in cuda_api.CUDA.items()
-        if getattr(module, name, _MISSING) is getattr(torch.cuda, name, None)
-    }
-    own: Replacements = {}
-    for name, stand_ins in cuda_modules.MODULES.items():
-        own |= _called_alike(_submodule(name), stand_ins)
-    return {**shared, **own, (_submodule("nvtx"), "_nvtx"): cuda_modules.NVTX}
-
-
-def _submodule(name: str) -> Any:
-    return importlib.import_module(f"torch.cuda.{name}")
-
-
-def called_as(real: Any, stand_in: Callable[..., Any]) -> Callable[..., Any]:
-    """A stand-in that takes what the real function takes, by position or name; a class stands in for a class as is."""
-    if not isinstance(real, FunctionType):
-        return stand_in
-    signature = inspect.signature(real)
-
-    @wraps(real)
-    def function(*args: Any, **kwargs: Any) -> Any:
-        bound = signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        return stand_in(*bound.args, **bound.kwargs)
-
-    return function
-
-
-def _converting(apply: Callable[..., Any]) -> Callable[..., Any]:
-    """How a module's tensors are converted or moved.
-
-    `Module.half()` in inference mode leaves parameters that can be trained, as it does on CUDA. A parameter that a
-    graph still holds, as `torch.nn.utils.weight_norm` does, cannot be swapped: a new one takes its place.
-    """
-
-    @wraps(apply)
-    def _apply(self: Any, fn: Any, *args: Any, **kwargs: Any) -> Any:
-        normal = torch.inference_mode(mode=False) if torch.is_inference_mode_enabled() else nullcontext()
-        with normal, lazy.moved(self, fn):
-            try:
-                return apply(self, fn, *args, **kwargs)
-            except RuntimeError as error:
-                if "Couldn't swap" not in str(error):
-                    raise
-                torch.__future__.set_swap_module_params_on_conversion(False)
-                try:
-                    return apply(self, fn, *args, **kwargs)
-                finally:
-                    torch.__future__.set_swap_module_params_on_conversion(True)
-
-    return _apply
-
-
 @contextmanager
 def _rerouted(recorder: Syncs) -> Iterator[None]:
     """Everything that must be different while a prediction is active, except for the dispatch mode itself."""
-    future, cuda, accelerator = torch.__future__, torch.cuda, torch.accelerator
+    future = torch.__future__
     # Creating an optimizer imports it, and it wants to see torch.cuda as it is.
     importlib.import_module("torch._dynamo")
-    collectives.machine.chosen = None
+    backend.machine.chosen = None
     with ExitStack() as stack:
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.callback(backend.set_active, False)
@@ -268,32 +160,68 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
         stack.callback(PINNED.clear)
         stack.callback(collectives.release)
         replacements: Replacements = {
-            **_called_alike(cuda, cuda_api.CUDA),
-            **_called_alike(accelerator, cuda_api.ACCELERATOR),
-            (torch.nn.Module, "_apply"): _converting(torch.nn.Module._apply),
-            (torch._C, "_get_accelerator"): lambda *_: torch.device("cuda"),
-            **_of_submodules(),
-            **_called_alike(torch, cuda_api.TORCH),
-            (torch, "Generator"): cuda_api.Generator,
-            (cuda, "default_generators"): (torch.default_generator,) * collectives.device_count(),
-            (torch, "set_default_tensor_type"): legacy.set_default_tensor_type,
-            **{(cuda, name): kind for name, kind in legacy.TYPES.items()},
+            **cuda_api.replacements(),
             (torch.autograd.Variable, "_execution_engine"): backend.Engine(torch.autograd.Variable._execution_engine),
             # Recurrent layers would move their weights into one buffer of cuDNN's, which it makes in C++.
             (torch.backends.cudnn, "is_acceptable"): lambda _tensor: False,
-            (importlib.import_module("torch.nn.parallel.scatter_gather"), "Scatter"): _Scatter,
             **stack.enter_context(_stacks_with_nodes()),
             **stack.enter_context(_default_device()),
             **collectives.replacements(),
             **tensor.replacements(),
-            **compilers.replacements(recorder),
-            **lazy.replacements(),
-            **program.labels(recorder),
-            **program.batches(recorder),
-            **program.warnings_at_lines(),
-            **_autocast(),
+            **modules.replacements(recorder),
+            **autocast.replacements(),
+            **_labels(recorder),
+            **_batches(recorder),
+            **_warnings_at_lines(),
         }
         for (owner, name), value in replacements.items():
-            stack.enter_context(replaced(owner, name, value))
+            stack.enter_context(_replaced(owner, name, value))
         stack.enter_context(Reroute())
         yield
+
+
+def _labels(recorder: Syncs) -> Replacements:
+    """Let record_function tell the recorder which block is running."""
+    owner = torch.autograd.profiler.record_function
+    enter, leave = owner.__enter__, owner.__exit__
+
+    def entering(self: Any) -> Any:
+        if not self.name.startswith(_PROFILER_STEP):
+            recorder.enter(self.name)
+        return enter(self)  # type: ignore[no-untyped-call]
+
+    def leaving(self: Any, *error: Any) -> Any:
+        if not self.name.startswith(_PROFILER_STEP):
+            recorder.leave()
+        return leave(self, *error)
+
+    return {(owner, "__enter__"): entering, (owner, "__exit__"): leaving}
+
+
+def _batches(recorder: Syncs) -> Replacements:
+    """Let loaders tell the recorder of each batch."""
+    owner = dataloader._BaseDataLoaderIter
+    load = owner.__next__
+
+    @wraps(load)
+    def __next__(self: Any) -> Any:  # noqa: N807
+        batch = load(self)
+        recorder.batch_arrives()
+        return batch
+
+    return {(owner, "__next__"): __next__}
+
+
+def _warnings_at_lines() -> Replacements:
+    """Warnings of PyTorch's C++ name the program's line, not ours; those that CUDA would not give are silent."""
+    show: Callable[..., None] = warnings._showwarnmsg  # type: ignore[attr-defined]
+
+    def show_at_program_s_line(message: Any) -> None:
+        if _NOT_SO_ON_CUDA.search(str(message.message)):
+            return
+        site = running_line() if message.filename.startswith(_OURS) else None
+        if site is not None:
+            message.filename, message.lineno = site.file, site.line
+        show(message)
+
+    return {(warnings, "_showwarnmsg"): show_at_program_s_line}

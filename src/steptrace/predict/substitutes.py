@@ -1,72 +1,99 @@
-"""What the virtual device needs of CUDA: CPU forms of operators that PyTorch implements for GPUs only, and autocast.
+"""What the virtual device runs in place of an operator: CPU forms of what PyTorch implements for GPUs only.
 
-The cells of LSTM and GRU are as in `aten/src/ATen/native/cuda/RNN.cu`. Other operators count or add up whole numbers
-on GPUs only.
-
-Autocast makes the casts that CUDA's autocast makes, for the operators that training uses. A cast on the device waits
-for nothing, so this matters to dtypes, values and operator counts, not to syncs. Source of the lists:
-`aten/src/ATen/autocast_mode.h` (AT_FORALL_LOWER_PRECISION_FP and the fp32 lists).
+Convolutions give results in the layout that cuDNN gives them, which decides what is copied behind them. Operators that
+CUDA has a kernel of, and that PyTorch composes of others for a device without one, stay one operator.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 from torch.library import Library
 
-from steptrace.predict import attention, backend, convolution, fused, recurrent
-from steptrace.predict.tensor import is_virtual, map_tensors
+from steptrace.predict import attention, recurrent
+from steptrace.predict.operators import FUSED
 
 _ATEN = torch.ops.aten
+_CONVOLUTION = _ATEN.convolution.default
+_CONVOLUTION_BACKWARD = _ATEN.convolution_backward.default
+_IMAGES: Final = 4
+_RMS_NORM = _ATEN._fused_rms_norm.default
+_RMS_NORM_BACKWARD = _ATEN._fused_rms_norm_backward.default
 
 
-def _lstm(
-    input_gates: Tensor, hidden_gates: Tensor, cx: Tensor, *biases: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    gates = sum((bias for bias in biases if bias is not None), input_gates + hidden_gates)
-    i, f, g, o = gates.chunk(4, dim=1)
-    i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
-    cy = f * cx + i * g
-    return o * cy.tanh(), cy, torch.cat((i, f, g, o), dim=1)
+def _convolution(images: Tensor, weight: Tensor, *rest: Any, **options: Any) -> Tensor:
+    made: Tensor = _CONVOLUTION(images, weight, *rest, **options)
+    return _as_cudnn(made, images, weight)
 
 
-def _lstm_backward(
-    grad_hy: Tensor | None,
-    grad_cy: Tensor | None,
-    cx: Tensor,
-    cy: Tensor,
-    workspace: Tensor,
-    has_bias: bool,  # noqa: FBT001
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    i, f, g, o = workspace.chunk(4, dim=1)
-    d_hy = torch.zeros_like(cy) if grad_hy is None else grad_hy
-    squashed = cy.tanh()
-    d_cy = d_hy * o * (1 - squashed * squashed) + (0 if grad_cy is None else grad_cy)
-    d_gates = torch.cat(
-        (d_cy * g * i * (1 - i), d_cy * cx * f * (1 - f), d_cy * i * (1 - g * g), d_hy * squashed * o * (1 - o)), dim=1
-    )
-    return d_gates, d_cy * f, d_gates.sum(0) if has_bias else None
+def _convolution_backward(gradient: Tensor, images: Tensor, weight: Tensor, *rest: Any, **options: Any) -> Any:
+    made = _CONVOLUTION_BACKWARD(gradient, images, weight, *rest, **options)
+    return *(None if one is None else _as_cudnn(one, images, weight) for one in made[:2]), made[2]
 
 
-def _gru(
-    input_gates: Tensor, hidden_gates: Tensor, hx: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    ri, zi, ni = (input_gates if b_ih is None else input_gates + b_ih).chunk(3, dim=1)
-    rh, zh, nh = (hidden_gates if b_hh is None else hidden_gates + b_hh).chunk(3, dim=1)
-    r, z = (ri + rh).sigmoid(), (zi + zh).sigmoid()
-    n = (ni + r * nh).tanh()
-    return n + z * (hx - n), torch.cat((r, z, n, hx, nh), dim=1)
+def _as_cudnn(made: Tensor, images: Tensor, weight: Tensor) -> Tensor:
+    """With the channels last if either of the two has them so, see `cudnn_conv_suggest_memory_format`."""
+    last = made.dim() == _IMAGES and any(map(_has_channels_last, (images, weight)))
+    return made.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
 
 
-def _gru_backward(grad_hy: Tensor, workspace: Tensor, has_bias: bool) -> tuple[Tensor | None, ...]:  # noqa: FBT001
-    r, z, n, hx, nh = workspace.chunk(5, dim=1)
-    d_n = grad_hy * (1 - z) * (1 - n * n)
-    d_z = grad_hy * (hx - n) * z * (1 - z)
-    d_r = d_n * nh * r * (1 - r)
-    d_input, d_hidden = torch.cat((d_r, d_z, d_n), dim=1), torch.cat((d_r, d_z, d_n * r), dim=1)
-    d_b_ih, d_b_hh = (d_input.sum(0), d_hidden.sum(0)) if has_bias else (None, None)
-    return d_input, d_hidden, grad_hy * z, d_b_ih, d_b_hh
+def _has_channels_last(tensor: Tensor) -> bool:
+    return tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
+
+
+class _RmsNorm(torch.autograd.Function):
+    """The operator with its gradient, of which PyTorch has a formula for CUDA alone."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, shape: Sequence[int], weight: Tensor | None, eps: float | None) -> Any:
+        """Normalise; also the reciprocals of the root mean squares."""
+        with torch._C._AutoDispatchBelowAutograd():
+            made, scale = _RMS_NORM(values, shape, weight, eps)
+        ctx.save_for_backward(values, scale, weight)
+        ctx.shape = shape
+        ctx.mark_non_differentiable(scale)
+        ctx.set_materialize_grads(False)
+        return made, scale
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        """The gradients of values and weight."""
+        values, scale, weight = ctx.saved_tensors
+        needed = [ctx.needs_input_grad[0], ctx.needs_input_grad[2]]
+        of_values, of_weight = _RMS_NORM_BACKWARD(gradients[0], values, ctx.shape, scale, weight, needed)
+        return of_values, None, of_weight, None
+
+
+def _rms_norm(values: Tensor, shape: Sequence[int], weight: Tensor | None, eps: float | None) -> Any:
+    if not torch._C._are_functorch_transforms_active():
+        return _RmsNorm.apply(values, shape, weight, eps)  # type: ignore[no-untyped-call]
+    # `torch.func` differentiates no function of `_RmsNorm`'s kind: of other operators, as without the kernel.
+    dims = tuple(range(-len(shape), 0))
+    scale = (values.square().mean(dims, keepdim=True) + (torch.finfo(values.dtype).eps if eps is None else eps)).rsqrt()
+    made = values * scale
+    return (made if weight is None else made * weight), scale
+
+
+def _rms_norm_backward(*args: Any) -> Any:
+    from torch._decomp.decompositions import _fused_rms_norm_backward
+
+    return _fused_rms_norm_backward(*args)
+
+
+def _group_norm(values: Tensor, *rest: Any, **options: Any) -> Any:
+    """CUDA has no kernel for channels that lie last, so their values are copied first."""
+    return _ATEN.group_norm.default.decompose(values.contiguous(), *rest, **options)
+
+
+def _whole(operator: Any) -> Callable[..., Any]:
+    """An operator of a backward pass as one: it reaches the virtual device instead of being composed."""
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            return operator(*args, **kwargs)
+
+    return kernel
 
 
 def _histc(values: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
@@ -102,92 +129,32 @@ def _in_own_type(operator: Any) -> Callable[..., Any]:
     return run
 
 
+#: By operator, what its call does where autograd records.
+_KERNELS: Final[dict[str, Callable[..., Any]]] = {
+    **{name: _whole(getattr(_ATEN, name).default) for name in FUSED},
+    "_fused_rms_norm": _rms_norm,
+    "group_norm": _group_norm,
+}
 #: Operator -> what runs in its place.
 SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     _ATEN.histc.default: _histc,
     **{one: _in_own_type(one) for one in (_ATEN.linalg_vector_norm.default, _ATEN.sum.dim_IntList)},
     _ATEN._efficientzerotensor.default: _zeros,
-    _ATEN._thnn_fused_lstm_cell.default: _lstm,
-    _ATEN._thnn_fused_lstm_cell_backward_impl.default: _lstm_backward,
-    _ATEN._thnn_fused_gru_cell.default: _gru,
-    _ATEN._thnn_fused_gru_cell_backward.default: _gru_backward,
     _ATEN._amp_foreach_non_finite_check_and_unscale_.default: _unscale,
     **attention.SUBSTITUTES,
-    **convolution.SUBSTITUTES,
-    **fused.SUBSTITUTES,
+    _CONVOLUTION: _convolution,
+    _CONVOLUTION_BACKWARD: _convolution_backward,
+    _RMS_NORM_BACKWARD: _rms_norm_backward,
     **recurrent.SUBSTITUTES,
 }
-
-
-#: Run in autocast's dtype: matrix products and convolutions.
-LOWER_PRECISION = (
-    "_convolution.deprecated", "_convolution", "conv1d", "conv1d.padding", "conv2d", "conv2d.padding", "conv3d",
-    "conv3d.padding", "conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input", "convolution", "prelu",
-    "addmm", "addmv", "addr", "matmul", "einsum", "mm", "mv", "linalg_vecdot", "linear", "addbmm", "baddbmm", "bmm",
-    "chain_matmul", "linalg_multi_dot", "scaled_dot_product_attention",
-)  # fmt: skip
-#: Run in float32, because they lose too much in 16 bits.
-FLOAT32 = (
-    "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal", "rsqrt", "sinh",
-    "tan", "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "softplus", "layer_norm", "native_layer_norm",
-    "group_norm", "nuclear_norm", "cosine_similarity", "poisson_nll_loss", "cosine_embedding_loss", "nll_loss",
-    "nll_loss2d", "hinge_embedding_loss", "kl_div", "l1_loss", "smooth_l1_loss", "huber_loss", "mse_loss",
-    "margin_ranking_loss", "multilabel_margin_loss", "soft_margin_loss", "triplet_margin_loss", "multi_margin_loss",
-    "binary_cross_entropy_with_logits", "dist", "pdist", "cdist", "renorm", "logsumexp", "norm.Scalar",
-)  # fmt: skip
-#: Give float32 without a cast before them, unless a program names their result's type.
-FLOAT32_RESULT = ("prod", "softmax.int", "log_softmax.int", "cumprod", "cumsum", "sum", "sum.dim_IntList")
-
-_AUTOCAST = "AutocastPrivateUse1"
 _libraries: list[Library] = []  # keeps the registrations alive
 
 
-def _casting(name: str, dtype: torch.dtype | None) -> Any:
-    packet, _, overload = name.partition(".")
-    op = getattr(getattr(torch.ops.aten, packet), overload or "default")
-    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)  # type: ignore[attr-defined]
-
-    def kernel(*args: Any, **kwargs: Any) -> Any:
-        with torch._C._ExcludeDispatchKeyGuard(keys):
-            target = torch.get_autocast_dtype(backend.DEVICE_TYPE) if dtype is None else dtype
-
-            def cast(value: Any) -> Any:
-                eligible = is_virtual(value) and value.is_floating_point() and value.dtype != torch.float64
-                return value.to(target) if eligible else value
-
-            return op(*map_tensors(cast, args), **{k: map_tensors(cast, v) for k, v in kwargs.items()})
-
-    return kernel
-
-
-def _with_float32_result(name: str) -> Any:
-    packet, _, overload = name.partition(".")
-    op = getattr(getattr(torch.ops.aten, packet), overload or "default")
-    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)  # type: ignore[attr-defined]
-
-    def kernel(tensor: Tensor, *args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
-        named = dtype is not None or any(isinstance(value, torch.dtype) for value in args)
-        with torch._C._ExcludeDispatchKeyGuard(keys):
-            if named or not tensor.is_floating_point() or tensor.dtype == torch.float64:
-                return op(tensor, *args, **kwargs) if dtype is None else op(tensor, *args, dtype=dtype, **kwargs)
-            return op(tensor, *args, dtype=torch.float32, **kwargs)
-
-    return kernel
-
-
 def ensure_registered() -> None:
-    """Register the casts for the virtual device unless this process has done so."""
+    """Register what operators do where autograd records, unless this process has done so."""
     if _libraries:
         return
-    # Unlike other devices, PrivateUse1 has no fallthrough for the operators that autocast leaves alone.
-    every, aten = Library("_", "IMPL"), Library("aten", "IMPL")  # type: ignore[no-untyped-call]
-    every.fallback(torch.library.fallthrough_kernel, _AUTOCAST)  # type: ignore[no-untyped-call]
-    _libraries.extend((every, aten))
-    for names, dtype in ((LOWER_PRECISION, None), (FLOAT32, torch.float32)):
-        for name in names:
-            if hasattr(torch.ops.aten, name.partition(".")[0]):
-                aten.impl(name, _casting(name, dtype), _AUTOCAST)  # type: ignore[no-untyped-call]
-    for name, kernel in fused.KERNELS.items():
+    aten = Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    _libraries.append(aten)
+    for name, kernel in _KERNELS.items():
         aten.impl(name, kernel, "AutogradPrivateUse1")  # type: ignore[no-untyped-call]
-    for name in FLOAT32_RESULT:
-        aten.impl(name, _with_float32_result(name), _AUTOCAST)  # type: ignore[no-untyped-call]

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from steptrace.predict import backend, memory
-from steptrace.predict.collectives import index_of
-from steptrace.predict.marks import PINNED
-from steptrace.predict.overload import SPARSE_PARTS, overload_of
+from steptrace.predict.backend import index_of
+from steptrace.predict.memory import PINNED
+from steptrace.predict.operators import SPARSE_PARTS, overload_of
 from steptrace.predict.recorder import Syncs
 
 #: Names of types in legacy types' names.
@@ -129,7 +129,7 @@ class VirtualTensor(Tensor):
         """The type's name, or the tensor in another type."""
         if dtype is None:
             return f"torch.cuda.{CUDA_TYPE_NAMES.get(self.dtype, '')}Tensor"
-        from steptrace.predict.legacy import as_type
+        from steptrace.predict.cuda_classes import as_type
 
         if isinstance(dtype, torch.dtype):
             return self.to(dtype, non_blocking=non_blocking)

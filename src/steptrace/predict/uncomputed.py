@@ -15,9 +15,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from steptrace.predict.marks import Marks
+from steptrace.predict.memory import Marks
 from steptrace.predict.meta import META, SMALL, on_meta, to_meta
-from steptrace.predict.overload import Overload, tensors_of
+from steptrace.predict.operators import Overload, tensors_of
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.tensor import map_tensors
 
@@ -119,7 +119,8 @@ def _run_computed(overload: Overload, function: Any, args: Sequence[Any], kwargs
     limit = _limit(overload, args)
     if overload.is_view or (overload.written and _written(overload, args, kwargs)):
         return function(*args, **kwargs)
-    if not _may_be_large((*args, *kwargs.values()), limit):
+    # Whether inputs and sizes multiply to enough elements; too high a guess only costs a look at the shapes.
+    if _elements((*args, *kwargs.values())) < limit:
         return function(*args, **kwargs)
     shapes = on_meta(overload, function, args, kwargs, limit)
     if shapes is SMALL:
@@ -223,11 +224,6 @@ def _what_was_written(overload: Overload, args: Sequence[Any], kwargs: Mapping[s
         return None
     given = [args[0]] if len(overload.given_back) == 1 else _written(overload, args, kwargs)
     return given[0] if len(given) == 1 else tuple(given)
-
-
-def _may_be_large(values: Iterable[Any], limit: int) -> bool:
-    """Whether inputs and sizes multiply to enough elements; too high a guess only costs a look at the shapes."""
-    return _elements(values) >= limit
 
 
 def _elements(values: Iterable[Any]) -> int:

@@ -12,8 +12,7 @@ from steptrace.documents.program import LineTime
 from steptrace.documents.steps import STEP_FIGURES
 from steptrace.documents.summary import TraceSummary
 from steptrace.documents.syncs import SyncSite
-from steptrace.report.page.definitions import definitions
-from steptrace.report.page.markup import Html, breakable, page, render
+from steptrace.report.page.markup import Html, breakable, definitions, page, render
 from steptrace.report.page.parts import Explained, note, section
 from steptrace.report.page.table import text_table
 

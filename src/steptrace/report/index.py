@@ -9,11 +9,11 @@ from steptrace import format as fmt
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.summary import Summary
+from steptrace.files import write_text
 from steptrace.findings.verdict import broken_gates, verdict_of
-from steptrace.report.page import overview
-from steptrace.report.page.markup import Html, render
-from steptrace.report.page.overview import DeviceNote
-from steptrace.report.study.model import load_study
+from steptrace.report.page.markup import page, render
+from steptrace.report.page.parts import DeviceNote, device_of_study, device_of_traces
+from steptrace.report.study.variants import load_study
 from steptrace.report.trace.words import headline_of_all
 
 
@@ -30,6 +30,21 @@ class IndexEntry:
     problems: tuple[str, ...]
     device: DeviceNote | None
     detail: str
+
+
+def render_index(comparisons: Sequence[Path], out: Path, imported: Sequence[Path] = ()) -> None:
+    """Write the index of all studies.
+
+    Args:
+        comparisons: the studies' comparison.json files. A study's page is `<study>.html` beside `out`.
+        out: the page, one HTML file.
+        imported: summary.json files of imported traces. Their page is the report.html beside each.
+
+    Raises:
+        RecordError: a comparison or a summary is missing or not what steptrace writes.
+    """
+    body = render("index", studies=load_index(comparisons), traces=load_imported(imported, out.parent))
+    write_text(out, page("steptrace", body, []))
 
 
 def load_index(comparisons: Sequence[Path | str]) -> tuple[IndexEntry, ...]:
@@ -49,7 +64,7 @@ def _study_entry(study: Comparison) -> IndexEntry:
         scale=study.scale,
         machine=study.machine,
         problems=_problems(study),
-        device=overview.device_of_study(study),
+        device=device_of_study(study),
         detail=f"{fmt.plural(len(study.variants), 'variant')}, {ok} of {fmt.plural(runs, 'run')} ok"
         + (f", {broken} of {fmt.plural(len(study.gates), 'gate')} broken" if broken else ""),
     )
@@ -86,13 +101,8 @@ def _trace_entry(path: Path, pages: Path) -> IndexEntry:
         scale=None,
         machine=None if first is None else first.device_name,
         problems=(),
-        device=overview.device_of_traces(
+        device=device_of_traces(
             [trace.device_name for trace in traces], has_gpu=any(t.gpu.activities > 0 for t in traces)
         ),
         detail=f"{fmt.plural(len(traces), 'trace')}, {fmt.plural(warnings, 'warning')}",
     )
-
-
-def index(studies: Sequence[IndexEntry], traces: Sequence[IndexEntry] = ()) -> Html:
-    """All studies and imported traces with the result of each, and the way to its page."""
-    return render("index", studies=studies, traces=traces)

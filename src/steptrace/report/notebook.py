@@ -4,7 +4,7 @@ The notebook lies beside the page. It opens in Jupyter, where each cell can be r
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +16,6 @@ from steptrace.documents.comparison import Comparison
 from steptrace.files import write_text
 from steptrace.findings.estimated import leads
 from steptrace.report import study as sections
-from steptrace.report.index import index, load_imported, load_index
 from steptrace.report.page.markup import Html, notebook_styles, page, render
 from steptrace.report.study import load_study
 
@@ -59,7 +58,7 @@ _GO_ON: Final = """\
 from pathlib import Path
 
 import pandas as pd
-from steptrace.documents.run import StepOfRun
+from steptrace.documents.run_tables import StepOfRun
 from steptrace.documents.table import validate
 
 runs = sorted(Path(COMPARISON).parent.glob("*/run*/steps.parquet"))
@@ -85,21 +84,6 @@ def render_study(comparison: Path, out: Path) -> None:
     exporter = PageExporter(default_preprocessors=[])  # type: ignore[no-untyped-call]
     resources = {"title": f"{study.title} – steptrace", "home": "index.html"}
     write_text(out, exporter.from_notebook_node(notebook, resources)[0])
-
-
-def render_index(comparisons: Sequence[Path], out: Path, imported: Sequence[Path] = ()) -> None:
-    """Write the index of all studies.
-
-    Args:
-        comparisons: the studies' comparison.json files. A study's page is `<study>.html` beside `out`.
-        out: the page, one HTML file.
-        imported: summary.json files of imported traces. Their page is the report.html beside each.
-
-    Raises:
-        RecordError: a comparison or a summary is missing or not what steptrace writes.
-    """
-    body = index(load_index(comparisons), load_imported(imported, out.parent))
-    write_text(out, page("steptrace", body, []))
 
 
 def _cells(study: Comparison, comparison: Path, out: Path) -> Iterator[NotebookNode]:

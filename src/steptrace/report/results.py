@@ -6,8 +6,7 @@ from pathlib import PurePath
 from steptrace import format as fmt
 from steptrace.documents.comparison import Change, ComparedResults, VariantChange
 from steptrace.markdown import clean, table
-from steptrace.report.page.definitions import definitions
-from steptrace.report.page.markup import Html, breakable, inline_code, page, render
+from steptrace.report.page.markup import Html, breakable, definitions, inline_code, page, render
 from steptrace.report.page.parts import Explained, note, section, subheading
 from steptrace.report.page.table import text_table
 
@@ -18,11 +17,10 @@ Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 def headline(change: Change) -> str:
     """What differs, in one sentence made from the data; names stand in backticks."""
     named = {word: [v for v in change.variants if _verdict(v) == word] for word in ("faster", "slower")}
-    clauses = [
-        f"{word} now: {fmt.enumeration([*map(_with_ratio, variants[:5]), *_more(variants[5:])])}"
-        for word, variants in named.items()
-        if variants
-    ]
+    clauses = []
+    for word, variants in named.items():
+        names = [*map(_with_ratio, variants[:5]), *([f"{len(variants) - 5} more"] if len(variants) > 5 else [])]
+        clauses += [f"{word} now: {fmt.enumeration(names)}"] if names else []
     for word, name in (("same", "the same"), ("undecided", "undecided"), ("no verdict", "without a verdict")):
         count = sum(_verdict(v) == word for v in change.variants)
         clauses += [f"{count} {name}"] if count else []
@@ -41,10 +39,6 @@ def _with_ratio(variant: VariantChange) -> str:
     assert ratio is not None
     by = fmt.ratio(ratio.value, ratio.low, ratio.high)
     return f"`{variant.name}` ({by}, {fmt.ratio_interval(ratio.low, ratio.high)})"
-
-
-def _more(variants: Sequence[VariantChange]) -> list[str]:
-    return [f"{len(variants)} more"] if variants else []
 
 
 def sections(compared: ComparedResults) -> list[tuple[str, list[str], list[Table]]]:
@@ -117,13 +111,9 @@ def _tables(change: Change) -> Iterator[Table]:
     if change.environment:
         rows = [(key.name, key.before or "none", key.now or "none") for key in change.environment]
         yield "Environment", ("Key", "Before", "Now"), rows
-    findings = [(word, text) for word, texts in _findings(change) for text in texts]
+    findings = [("before", text) for text in change.findings_before] + [("now", text) for text in change.findings_now]
     if findings:
         yield "Findings of one result alone", ("Result", "Finding"), findings
-
-
-def _findings(change: Change) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    return ("before", change.findings_before), ("now", change.findings_now)
 
 
 def page_html(compared: ComparedResults) -> str:
@@ -133,16 +123,14 @@ def page_html(compared: ComparedResults) -> str:
     body = render("results", compared=compared, toc=toc)
     terms = Explained("", definitions(["VariantChange.ratio", "VariantChange.differing"]))
     for number, (title, notes, tables) in enumerate(parts):
-        shown = [Explained(_headline(text)) if at == 0 else note(text) for at, text in enumerate(notes)]
+        shown = list(map(note, notes))
+        if notes:
+            shown[0] = Explained(Html('<p class="headline neutral">{}</p>').format(inline_code(notes[0])))
         for heading, head, rows in tables:
             shown += [subheading(heading)] if heading else []
             shown.append(Explained(text_table(head, [[breakable(row[0]), *row[1:]] for row in rows])))
         body += section(f"part-{number}", title, [*shown, *([] if number else [terms])])
     return page(f"{compared.title}: results compared – steptrace", body, toc)
-
-
-def _headline(text: str) -> Html:
-    return Html('<p class="headline neutral">{}</p>').format(inline_code(text))
 
 
 def markdown(compared: ComparedResults) -> str:

@@ -9,8 +9,8 @@ from documents import fill
 from steptrace.documents.memory import DeviceMemory
 from steptrace.report.draw.cells import Piece, bar_cell
 from steptrace.report.draw.drawing import Drawing, ticks
-from steptrace.report.draw.memory_curve import memory_curve
 from steptrace.report.page.parts import keyed_bar
+from steptrace.report.trace.memory import memory_curve
 
 
 def test_names_are_escaped_and_coordinates_short() -> None:

@@ -4,8 +4,8 @@ import pytest
 
 from documents import fill
 from steptrace.documents.timeline import Timeline
+from steptrace.report.draw.cells import timeline_figure
 from steptrace.report.draw.drawing import ticks
-from steptrace.report.draw.timeline import timeline_figure
 
 
 def drawn(**parts: list[int]) -> str:

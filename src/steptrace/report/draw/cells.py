@@ -1,18 +1,46 @@
-"""Pictures in the cells of a table, one a row on a scale that all rows share; they are as wide as their column."""
+"""Pictures as wide as their column: in cells of a table, on a scale that all rows share, and the lanes of a step."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+from markupsafe import Markup
 
 from steptrace import format as fmt
 from steptrace.documents.overview import part_name
-from steptrace.report.draw.drawing import ticks
-from steptrace.report.draw.names import colour_of
-from steptrace.report.draw.svg import InlineSvg, element, image, text, title
+from steptrace.documents.timeline import Lane, Timeline
+from steptrace.format import NS_PER_MS
+from steptrace.report.draw.drawing import element, image, text, ticks, title
 
 #: Values that lie further apart than this need a logarithmic axis.
 LOG_FROM = 6.0
 _ROW, _AXIS, _BAR = 40, 20, 15
+#: The colour of each part of a step; a cause of idle time has one colour in every picture.
+_COLOURS: Final = {
+    "compute": "blue",
+    "exposed_comm": "orange",
+    "exposed_memory": "purple",
+    "communication": "orange",
+    "copies": "purple",
+    "sync": "vermillion",
+    "data": "orange",
+    "forward": "sky",
+    "loss": "vermillion",
+    "backward": "blue",
+    "optimizer": "green",
+    "idle_sync": "vermillion",
+    "idle_loader": "green",
+    "idle_host": "sky",
+    "idle_dependency": "grey",
+    "idle_unknown": "rule",
+}
+
+
+def colour_of(part: str) -> str:
+    """The name of a part's colour in page.css."""
+    return _COLOURS.get(part, "grey")
 
 
 @dataclass(frozen=True)
@@ -50,7 +78,7 @@ class Scale:
 
 def interval_cell(
     scale: Scale, value: float, ends: tuple[float, float] | None, baseline: float | None, look: str, alt: str
-) -> InlineSvg:
+) -> Markup:
     """A value with its interval, and the baseline's value as a line; `look` names the class of the mark."""
     drawn = ""
     if baseline is not None:
@@ -63,7 +91,7 @@ def interval_cell(
     return image(f"on-scale {look}", f'width="100%" height="{_ROW}"', drawn, alt)
 
 
-def time_axis(scale: Scale) -> tuple[InlineSvg, str]:
+def time_axis(scale: Scale) -> tuple[Markup, str]:
     """The axis of times in ms below the rows, and its unit and kind for the column's heading: "ms, log scale"."""
     unit, size = fmt.unit_of_ms(scale.high)
     drawn = ""
@@ -85,7 +113,7 @@ class Piece:
     words: str
 
 
-def bar_cell(pieces: Sequence[Piece], longest: float) -> InlineSvg:
+def bar_cell(pieces: Sequence[Piece], longest: float) -> Markup:
     """A stacked bar, as wide as its share of the longest."""
     drawn, left = "", 0.0
     for piece in pieces:
@@ -101,3 +129,40 @@ def bar_cell(pieces: Sequence[Piece], longest: float) -> InlineSvg:
 def pieces_of(parts_ns: Mapping[str, float]) -> list[Piece]:
     """The parts of a step as pieces."""
     return [Piece(ns, colour_of(name), f"{part_name(name)} {fmt.duration_ns(ns)}") for name, ns in parts_ns.items()]
+
+
+#: Units of a lane's height. What runs for less than this of a piece is drawn as high, so that it is seen.
+_HEIGHT, _LEAST = 100, 12
+
+
+def timeline_figure(timeline: Timeline) -> Markup:
+    """Each lane with the keys of its parts, and the axis of time."""
+    axis, unit = time_axis(Scale(0.0, max(timeline.span_ns, 1) / NS_PER_MS, log=False))
+    lanes = Markup("").join(map(_lane, timeline.lanes))
+    return Markup('{}{}<p class="note">Time in {}; the height is the share of the time.</p>').format(lanes, axis, unit)
+
+
+def _lane(lane: Lane) -> Markup:
+    names, pieces = {part: part_name(part) for part in lane.parts}, max(map(len, lane.parts.values()))
+    below, drawn = [0] * pieces, ""
+    for part, heights in lane.parts.items():
+        seen = [max(height, _LEAST) if height else 0 for height in heights]
+        tops = [min(low + height, _HEIGHT) for low, height in zip(below, seen, strict=True)]
+        drawn += element("path", f'fill="var(--{colour_of(part)})" d="{_outline(below, tops)}"')
+        below = tops
+    frame = f'width="100%" height="20" viewBox="0 0 {pieces} {_HEIGHT}" preserveAspectRatio="none"'
+    words = f"{lane.name}: {', '.join(names.values())}"
+    key = Markup('<span class="key {}">{}</span>')
+    keys = Markup("").join(key.format(colour_of(part), name) for part, name in names.items())
+    return Markup('<div class="goes"><b>{}</b> {}{}</div>').format(lane.name, keys, image("lane", frame, drawn, words))
+
+
+def _outline(low: list[int], high: list[int]) -> str:
+    """The area between two heights in each piece; pieces of the same heights that follow each other are one box."""
+    boxes, x = [], 0
+    for (bottom, top), alike in groupby(zip(low, high, strict=True)):
+        width = len(list(alike))
+        if top > bottom:
+            boxes.append(f"M{x} {_HEIGHT - top}h{width}v{top - bottom}h-{width}z")
+        x += width
+    return "".join(boxes)

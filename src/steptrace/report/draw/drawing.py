@@ -1,14 +1,37 @@
-"""Charts as SVG: bars, lines and words at places in CSS pixels, in colours of the page's theme.
+"""SVG as text, and charts of it: bars, lines and words at places in CSS pixels, in colours of the page's theme.
 
-A drawing is `WIDTH` pixels wide and scaled to its column by the page. Colours are names of page.css's custom
-properties.
+A `Drawing` is `WIDTH` pixels wide and scaled as a whole to its column by the page. What is stretched to the width of a
+page or a column while its letters keep their size (the lanes of a step, cells of tables) has its elements placed in
+percent. Colours are names of page.css's custom properties.
 """
 
 import math
 from collections.abc import Sequence
 
+from markupsafe import Markup, escape
+
 from steptrace import format as fmt
-from steptrace.report.draw.svg import InlineSvg, element, image, text
+
+
+def image(kind: str, size: str, drawn: str, alt: str) -> Markup:
+    """A whole picture: its class, the attributes of its size, what it holds, and what it shows in words."""
+    return Markup(element("svg", f'class="{kind}" role="img" aria-label="{escape(alt)}" {size}', drawn))
+
+
+def element(name: str, attributes: str, inside: str = "") -> str:
+    """An element with its attributes, such as `x="4" width="10%"`, and what is inside it."""
+    return f"<{name} {attributes}>{inside}</{name}>" if inside else f"<{name} {attributes}/>"
+
+
+def text(place: str, words: str) -> str:
+    """Words at a place, such as `x="4" y="12"`."""
+    return element("text", place, str(escape(words)))
+
+
+def title(words: str) -> str:
+    """The tooltip of the element that it is put into."""
+    return f"<title>{escape(words)}</title>"
+
 
 #: Natural width of a chart in CSS pixels: legible at 400 px, and two fit beside each other on a laptop.
 WIDTH = 440.0
@@ -45,7 +68,8 @@ class Drawing:
         """The area between `floor` and steps that each hold their value until the next point."""
         places = [f"M{_n(points[0][0])} {_n(floor)}V{_n(points[0][1])}"]
         places += [f"H{_n(x)}V{_n(y)}" for x, y in points[1:]]
-        self._add("path", f'd="{"".join(places)}V{_n(floor)}z" fill="{_colour(colour)}"{_opacity(opacity)}')
+        pale = "" if opacity == 1.0 else f' fill-opacity="{opacity:g}"'
+        self._add("path", f'd="{"".join(places)}V{_n(floor)}z" fill="{_colour(colour)}"{pale}')
 
     def curve(self, points: Sequence[Point], colour: str) -> None:
         """A line through points."""
@@ -64,7 +88,7 @@ class Drawing:
         if note:
             self.text((WIDTH, top + ONE_LINE / 2), note, anchor="end")
 
-    def svg(self, alt: str) -> InlineSvg:
+    def svg(self, alt: str) -> Markup:
         """The drawing, with what it shows in words."""
         return image("chart drawn", f'viewBox="0 0 {_n(WIDTH)} {_n(self.height)}"', "".join(self._parts), alt)
 
@@ -74,23 +98,15 @@ class Drawing:
 
 def ticks(low: float, high: float, most: int) -> list[float]:
     """Round values from `low` to `high`, at most so many and one more: multiples of 1, 2 or 5 times a power of ten."""
-    step = round_step((high - low) / most)
+    least = (high - low) / most
+    power = 10.0 ** math.floor(math.log10(least))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [number * step for number in range(first, last + 1)]
 
 
-def round_step(least: float) -> float:
-    """The smallest of 1, 2 and 5 times a power of ten that is not below `least`."""
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
-
-
 def _colour(name: str) -> str:
     return f"var(--{name})"
-
-
-def _opacity(value: float) -> str:
-    return "" if value == 1.0 else f' fill-opacity="{value:g}"'
 
 
 def _n(value: float) -> str:

@@ -1,8 +1,12 @@
-"""Templates of the report as HTML, with autoescape on: whatever comes from data is escaped."""
+"""HTML of the report: its templates with autoescape on, the frame of a page, and what its figures mean.
+
+Whatever comes from data is escaped. A section names the columns that it shows, and their declarations explain them.
+"""
 
 import re
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -12,10 +16,10 @@ import jinja2
 from markupsafe import Markup, escape
 
 from steptrace import format as fmt
+from steptrace.documents.base import Document, shown_columns
 from steptrace.documents.finding import Finding, Source
 from steptrace.documents.syncs import BATCH_COPY, Place, Site, is_batch_copy
 from steptrace.documents.variant import SyncChange, VariantResult
-from steptrace.report.page.definitions import definitions
 
 #: Templates lie beside the modules that fill them.
 TEMPLATES = Path(__file__).parents[1]
@@ -93,6 +97,38 @@ def short_place(file: str, line: int | None, function: str | None = None) -> str
 def unplaced(site: Site | SyncChange) -> str:
     """What stands in for a sync's place that has no line of the program."""
     return BATCH_COPY if is_batch_copy(site.file, site.label, site.kind) else "line unknown"
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A term as the page shows it and one or two sentences on what it means."""
+
+    term: str
+    meaning: str
+
+
+def definitions(columns: Sequence[str]) -> list[Definition]:
+    """The meanings of columns, each named as `Kind.column`, in their order."""
+    return [_definition(name) for name in columns]
+
+
+@cache
+def _definition(name: str) -> Definition:
+    kind, _, column = name.partition(".")
+    declared = (
+        Definition(one.heading, one.meaning)
+        for document in _kinds(Document)
+        if document.__name__ == kind
+        for one in shown_columns(document)
+        if one.name == column
+    )
+    return next(declared)
+
+
+def _kinds(kind: type[Document]) -> Iterator[type[Document]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from _kinds(one)
 
 
 @cache

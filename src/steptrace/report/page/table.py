@@ -9,8 +9,7 @@ from markupsafe import Markup
 from steptrace import format as fmt
 from steptrace.documents.base import Column, Document, keys_of, shown_columns
 from steptrace.documents.syncs import Site
-from steptrace.report.page.definitions import Definition
-from steptrace.report.page.markup import Html, breakable, inline_code, place, render, short_place, unplaced
+from steptrace.report.page.markup import Definition, Html, breakable, inline_code, place, render, short_place, unplaced
 from steptrace.report.page.parts import Explained
 
 NOT_MEASURED: Final = Html('<span class="null">{}</span>').format(fmt.NOT_MEASURED)

@@ -13,20 +13,18 @@ from steptrace.documents.variant import VariantResult
 from steptrace.findings.estimated import leads
 from steptrace.findings.verdict import verdict_of
 from steptrace.limits import LONG_STEPS, SLOW_PROFILE
-from steptrace.report.draw.cells import Scale, bar_cell, interval_cell, pieces_of, time_axis
-from steptrace.report.draw.names import colour_of
+from steptrace.report.draw.cells import Scale, bar_cell, colour_of, interval_cell, pieces_of, time_axis
 from steptrace.report.page.findings import ABOUT_THE_METHOD, findings, first_steps
 from steptrace.report.page.markup import Html, anchor, breakable, render
-from steptrace.report.page.overview import device_of_study
-from steptrace.report.page.parts import Explained, folded
+from steptrace.report.page.parts import Explained, device_of_study, folded
 from steptrace.report.page.table import NOT_MEASURED, Figure, figures_table
 from steptrace.report.study.estimate import estimate
-from steptrace.report.study.model import (
+from steptrace.report.study.variants import (
     samples_per_step,
+    status_badge,
     variants_shown,
-    verdict_words,
+    verdict_badge,
 )
-from steptrace.report.study.variants import status_badge, verdict_badge
 from steptrace.stats import IQR_REFUSED
 
 _LINK: Final = Html('<a class="variant" href="#{}">{}</a>')
@@ -179,7 +177,8 @@ def _drawn(variant: VariantResult, scale: Scale, step_times: Mapping[str, float]
     if variant.step_time_ms is None:
         return ""
     look = "base" if variant.is_baseline else variant.verdict or "none"
-    words = "the baseline" if look == "base" else verdict_words(variant)
+    differs = ", but differs" if variant.equivalence.status == "differs" else ""
+    words = "the baseline" if look == "base" else f"{variant.verdict or 'no verdict'}{differs}"
     alt = f"{variant.name}: {fmt.duration_ms(variant.step_time_ms)}, {words}"
     ends = against_baseline(variant, step_times)
     return interval_cell(scale, variant.step_time_ms, ends, step_times.get(variant.baseline), look, alt)

@@ -79,7 +79,7 @@ def _run(run: RunResult, statistic: Statistic) -> tuple[str, ...]:
 
 def _named(study: Comparison, key: str) -> Html:
     """A key of the environment, and whether runs differ in it."""
-    name = Html("{}").format(environment_name(key))
+    name = Html("{}").format(_ENVIRONMENT_NAMES.get(key, key.replace("_", " ").capitalize()))
     return name + Html(" ") + badge("differs between runs", "bad") if key in study.environments_differ else name
 
 
@@ -105,8 +105,3 @@ def run_command(study: Comparison, comparison: Path) -> str:
     of_program = config.is_file() and "\nprogram:" in config.read_text(encoding="utf-8")
     module = "steptrace.launch.main measure --config" if of_program else "steptrace.train"
     return f"python -m {module} results/{study.study}/VARIANT/config.yaml --out out/VARIANT --repeat 0"
-
-
-def environment_name(key: str) -> str:
-    """A key of the environment as a page says it."""
-    return _ENVIRONMENT_NAMES.get(key, key.replace("_", " ").capitalize())

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+from markupsafe import Markup
 from msgspec.structs import replace
 
 from steptrace import format as fmt
@@ -17,10 +18,9 @@ from steptrace.documents.run import RunResult
 from steptrace.errors import RecordError
 from steptrace.format import NS_PER_MS
 from steptrace.report.draw.drawing import ONE_LINE, WIDTH, Drawing, ticks
-from steptrace.report.draw.svg import InlineSvg
 from steptrace.report.page.markup import Html
 from steptrace.report.page.parts import figure
-from steptrace.report.study.model import variants_shown
+from steptrace.report.study.variants import variants_shown
 
 #: A line through more steps than this is drawn through the least and the greatest of each of so many groups; of many
 #: lines each has fewer, so that all together have no more than `_POINTS_IN_ALL`.
@@ -107,7 +107,7 @@ def _read_steps(path: Path, variant: str, run: RunResult) -> RunSteps:
     return RunSteps(variant, run.repeat, ms[unprofiled], left_out[unprofiled])
 
 
-def steps_in_order(study: Comparison, steps: Sequence[RunSteps]) -> InlineSvg:
+def steps_in_order(study: Comparison, steps: Sequence[RunSteps]) -> Markup:
     """Step times in the order the steps ran, one line a run: shows warm-up, drift and outliers."""
     by_variant = {v.name: [s for s in steps if s.variant == v.name and s.timed.size] for v in study.variants}
     shown = {name: runs for name, runs in by_variant.items() if runs}

@@ -1,25 +1,33 @@
 """The subjects of the variants' traces on a study's page, in the order of `TraceSummary`.
 
-A subject's table follows from its columns: a row for every variant, or of many rows those in which variants differ
-most, variant by variant.
+A subject's table follows from the columns that its document declares: a row for every variant, or of many rows those in
+which variants differ most, variant by variant. A column of several figures by name is a table of its own.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from steptrace import format as fmt
-from steptrace.documents.base import Document, Subject, columns_of, subjects_of
+from steptrace.documents.base import Column, Document, Subject, columns_of, shown_columns, subjects_of
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.memory import DeviceMemory
 from steptrace.documents.overview import part_name
 from steptrace.documents.rows import Key, by_key
 from steptrace.documents.summary import TraceSummary
-from steptrace.report.page.definitions import definitions
-from steptrace.report.page.markup import Html
-from steptrace.report.page.table import Figure, columns_of_rows, figures_table, meanings, per_step
-from steptrace.report.study.model import variants_shown
-from steptrace.report.study.tables import Part, of_tables, of_variants, value_of
+from steptrace.documents.variant import VariantResult
+from steptrace.report.page.markup import Definition, Html, breakable, definitions, render
+from steptrace.report.page.table import (
+    Figure,
+    cell,
+    columns_of_rows,
+    definitions_of,
+    facts,
+    figures_table,
+    meanings,
+    per_step,
+)
+from steptrace.report.study.variants import variants_shown
 from steptrace.report.trace.sections import rows_of
 
 #: So many rows a subject's table has at most, of all variants together: a page of many variants stays small.
@@ -34,20 +42,28 @@ _ELSEWHERE: Final = ("syncs", "gpu", "sequences")
 _WITHOUT_LAUNCH: Final = ("kernels", "copies")
 
 
+@dataclass(frozen=True)
+class _Part:
+    """A document of each variant, and the columns to show of it; without names all that have a heading."""
+
+    of: Callable[[VariantResult], Document | None]
+    names: Sequence[str] = ()
+
+
 _FORMATS: Final = ("Precision.kernel_ns", "Precision.tensor_core_ns")
 #: What ranks say beside a run's record of its communication.
 _ALL_REDUCES: Final = ("count_per_step", "bytes_per_step", "measured_ns_per_step", "exposed_ns_per_step", "overlap",
                        "wait_ns_per_step")  # fmt: skip
 #: Documents of a variant beside its trace's, by the subject that they are shown with.
-_PARTS: Final[Mapping[str, tuple[Part, ...]]] = {
-    "overview": (Part(lambda v: v.overview), Part(lambda v: v, ("synced_sections_ms",))),
-    "input": (Part(lambda v: v.input), Part(lambda v: None if v.input is None else v.input.breakdown_ms)),
+_PARTS: Final[Mapping[str, tuple[_Part, ...]]] = {
+    "overview": (_Part(lambda v: v.overview), _Part(lambda v: v, ("synced_sections_ms",))),
+    "input": (_Part(lambda v: v.input), _Part(lambda v: None if v.input is None else v.input.breakdown_ms)),
     "collectives": (
-        Part(lambda v: v.communication),
-        Part(lambda v: None if v.ranks is None else v.ranks.all_reduce, _ALL_REDUCES),
-        Part(lambda v: None if v.ranks is None else v.ranks.straggler),
+        _Part(lambda v: v.communication),
+        _Part(lambda v: None if v.ranks is None else v.ranks.all_reduce, _ALL_REDUCES),
+        _Part(lambda v: None if v.ranks is None else v.ranks.straggler),
     ),
-    "memory": (Part(lambda v: v.device_memory), Part(lambda v: v, ("peak_allocated_bytes", "batch_bytes"))),
+    "memory": (_Part(lambda v: v.device_memory), _Part(lambda v: v, ("peak_allocated_bytes", "batch_bytes"))),
 }
 
 
@@ -75,7 +91,7 @@ def subject(study: Comparison, name: str) -> Html | None:
     if _decides_nothing(study, name):
         return None
     if name in _PARTS or not any(isinstance(getattr(v.trace, name, None), tuple) for v in study.variants):
-        html = of_variants(study, *_PARTS.get(name, (Part(lambda v: getattr(v.trace, name, None)),)))
+        html = _of_variants(study, *_PARTS.get(name, (_Part(lambda v: getattr(v.trace, name, None)),)))
         return Html(html + _formats(study)) if html is not None and name == "overview" else html
     return _table(study, one)
 
@@ -107,7 +123,7 @@ def _formats(study: Comparison) -> Html:
         return Html("")
     figures.append(Figure("Matrix products on tensor cores", on_cores, "share"))
     table = figures_table("Variant", {v: v for v in every}, figures)
-    return of_tables([("Kernel time by number format", table)], definitions(_FORMATS))
+    return _of_tables([("Kernel time by number format", table)], definitions(_FORMATS))
 
 
 def _table(study: Comparison, one: Subject) -> Html | None:
@@ -128,7 +144,7 @@ def _table(study: Comparison, one: Subject) -> Html | None:
     figures = [
         Figure(
             per_step(column).heading if of_steps else column.heading,
-            {str(number): value_of(of.row, column, of.steps) for number, of in enumerate(rows)},
+            {str(number): _value_of(of.row, column, of.steps) for number, of in enumerate(rows)},
             column.unit,
             fmt.NOT_MEASURED if column.is_number else "none",
         )
@@ -140,7 +156,7 @@ def _table(study: Comparison, one: Subject) -> Html | None:
     if unlinked:
         lead.append("No figures per step: some of the GPU work in these traces has no launch, so its step is unknown.")
     table = figures_table("Variant", {str(number): of.variant for number, of in enumerate(rows)}, figures)
-    return of_tables([("", table)], meanings(one.kind, columns, columns[0].heading.lower()), " ".join(lead))
+    return _of_tables([("", table)], meanings(one.kind, columns, columns[0].heading.lower()), " ".join(lead))
 
 
 def _has_unlinked_work(trace: TraceSummary) -> bool:
@@ -162,7 +178,7 @@ def _difference(rows: Sequence[_Row], variants: int) -> float:
     """How far apart the variants' times of a step are; where one lacks the row, its time is 0."""
     times = [column for column in columns_of(type(rows[0].row)) if column.total and column.unit == "ns"]
     by_column = [
-        [*(value_of(of.row, c, of.steps) or 0.0 for of in rows), *[0.0] * (variants - len(rows))] for c in times
+        [*(_value_of(of.row, c, of.steps) or 0.0 for of in rows), *[0.0] * (variants - len(rows))] for c in times
     ]
     return max((max(values) - min(values) for values in by_column), default=0.0)
 
@@ -185,3 +201,65 @@ def _kernels_saved(study: Comparison) -> str:
         f"Of the {fmt.plural(len(baseline.trace.kernels), 'kernel')} of `{baseline.name}`, `{best.name}` does not run "
         f"{len(saved)}{take}: {fmt.enumeration([*names, *more])}."
     )
+
+
+def _of_variants(study: Comparison, *parts: _Part) -> Html | None:
+    """The figures of all parts, a row a variant that has any; None without a figure."""
+    steps = {v.name: 0 if v.trace is None else v.trace.quality.steps for v in study.variants}
+    figures, tables, meanings = list[Figure](), list[tuple[str, Html]](), list[Definition]()
+    for part in parts:
+        documents = {v.name: one for v in study.variants if (one := part.of(v)) is not None}
+        kind = next(map(type, documents.values()), None)
+        shown = [] if kind is None else [c for c in shown_columns(kind) if c.name in (part.names or (c.name,))]
+        for column in shown:
+            values = {name: _value_of(one, column, steps[name]) for name, one in documents.items()}
+            by_name = _by_name({name: value for name, value in values.items() if isinstance(value, dict)}, column)
+            if by_name:
+                tables.append((column.heading, _figures_table(by_name)))
+            elif column.dtype and any(map(_says_something(column), values.values())):
+                figures.append(Figure(per_step(column).heading, values, column.unit))
+            else:
+                continue
+            meanings += definitions_of([column])
+    tables = ([("", _figures_table(figures))] if figures else []) + tables
+    return _of_tables(tables, meanings) if tables else None
+
+
+def _says_something(column: Column) -> Callable[[Any], bool]:
+    """Whether a figure deserves a column: no sum, size or time of 0, but a number of 0, such as a rank's."""
+    return lambda value: value is not None and bool(value or not (column.total or column.unit))
+
+
+def _of_tables(tables: Sequence[tuple[str, Html]], meanings: Sequence[Definition], lead: str = "") -> Html:
+    """Tables with their titles, a sentence before them, and what their figures mean."""
+    return render("study/tables", lead=lead, tables=tables, meanings=meanings)
+
+
+def _value_of(row: Document, column: Column, steps: int) -> Any:
+    """A figure, of a sum that of one of so many steps; figures by name; or words."""
+    value, size = column.of(row), steps if column.total and steps else 1
+    if isinstance(value, dict):
+        return {name: one / size for name, one in value.items()}
+    if value is None or (column.is_number and size == 1):
+        return value
+    return value / size if column.is_number else cell(row, column)["text"]
+
+
+def _by_name(values: Mapping[str, Mapping[str, float]], column: Column) -> list[Figure]:
+    """A figure for each name that any variant has something of."""
+    names = dict.fromkeys(name for of in values.values() for name, value in of.items() if value)
+    return [
+        Figure(part_name(name).capitalize(), {v: of.get(name) for v, of in values.items()}, column.unit, "none")
+        for name in names
+    ]
+
+
+def _figures_table(figures: Sequence[Figure]) -> Html:
+    rows = dict.fromkeys(name for figure in figures for name in figure.values)
+    return figures_table("Variant", {name: breakable(name) for name in rows}, figures)
+
+
+def method(study: Comparison) -> Html:
+    """How the comparison was made."""
+    of = facts(study.method)
+    return Html(of.html + _of_tables([], of.meanings))

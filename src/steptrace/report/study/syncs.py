@@ -1,6 +1,7 @@
 """The section "Syncs" of a study's page: where each variant syncs, and what changes against its baseline."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison
@@ -9,7 +10,10 @@ from steptrace.documents.variant import SyncChange, SyncDiff, VariantResult
 from steptrace.report.page.markup import Html, place, render, short_place, unplaced
 from steptrace.report.page.parts import Explained
 from steptrace.report.page.table import site_table
-from steptrace.report.study.model import MANY, variants_shown
+from steptrace.report.study.variants import variants_shown
+
+#: The blocks of more variants than this start folded.
+_MANY: Final = 6
 
 
 def syncs(study: Comparison) -> Html:
@@ -35,7 +39,7 @@ def syncs(study: Comparison) -> Html:
         ],
         left_out=len(study.variants) - len(every),
         meanings=max((table.meanings for *_, table in tables), key=len, default=()),
-        many=len(study.variants) > MANY,
+        many=len(study.variants) > _MANY,
     )
 
 

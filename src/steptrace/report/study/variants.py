@@ -1,19 +1,53 @@
-"""The section "Variants": all side by side, what to read with care, gates, and the runs that failed."""
+"""The variants of a study: which are shown, and the section with all side by side, gates, and the runs that failed."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
+from pathlib import Path
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.base import columns_of
+from steptrace.documents.base import columns_of, read
 from steptrace.documents.comparison import Comparison, GateOutcome, is_measuring
 from steptrace.documents.run import ProcessError
 from steptrace.documents.steps import STEP_FIGURES
 from steptrace.documents.variant import Equivalence, RatioToBaseline, VariantResult
 from steptrace.report.page.markup import Html, anchor, badge, breakable, inline_code, render, sentence
 from steptrace.report.page.table import Figure, Unit, figures_table, text_table
-from steptrace.report.study.model import samples_per_step
 from steptrace.stats import IQR_WARNING
+
+#: More variants than this do not fit a screen: the baselines and those that differ most stand for all.
+MOST_ROWS = 15
+
+
+def load_study(path: Path | str) -> Comparison:
+    """Read a comparison.json.
+
+    Raises:
+        RecordError: the file is missing or does not hold a comparison.
+    """
+    return read(Path(path), Comparison)
+
+
+def samples_per_step(study: Comparison) -> tuple[int, ...]:
+    """The different numbers of samples that the measured variants' steps take, ascending."""
+    return tuple(sorted({v.samples_per_step for v in study.measured if v.samples_per_step is not None}))
+
+
+def variants_shown(study: Comparison) -> list[VariantResult]:
+    """All variants in the study's order; of many the baselines and those whose verdict and ratio say the most."""
+    if len(study.variants) <= MOST_ROWS:
+        return list(study.variants)
+
+    def interest(variant: VariantResult) -> tuple[bool, bool, float]:
+        ratio = variant.ratio
+        decided = ratio is not None and ratio.verdict in ("faster", "slower")
+        effect = abs(math.log(ratio.value)) if ratio is not None and ratio.value > 0 else 0.0
+        return variant.name == study.baseline, decided, effect
+
+    chosen = sorted(study.variants, key=interest, reverse=True)[:MOST_ROWS]
+    return [variant for variant in study.variants if variant in chosen]
+
 
 _NOTE: Final = Html('<span class="note">{}</span>')
 
@@ -72,7 +106,11 @@ def _figures(study: Comparison) -> list[Figure]:
         Figure(interval, {name: fmt.step_time(of.value, of.low, of.high)[1] for name, of in times.items()}),
         Figure("p95", {name: of.p95 for name, of in times.items()}, "ms"),
         figure("Samples", lambda v: v.samples_per_step if samples_differ else None),
-        figure("Samples a second", lambda v: v.samples_per_s if samples_differ else None, _whole),
+        figure(
+            "Samples a second",
+            lambda v: v.samples_per_s if samples_differ else None,
+            lambda rate: fmt.count(round(rate)),
+        ),
         Figure("Ratio", values, fmt.ratio),
         Figure(f"{interval} of the ratio", {**dict.fromkeys(values, ""), **_ends_of(ratios)}),
         figure("Verdict", verdict_badge),

@@ -18,19 +18,16 @@ from steptrace.documents.syncs import predicted_site
 from steptrace.engine.kinds import counts_in_words
 from steptrace.files import write_text
 from steptrace.findings.estimated import busy_words, memory_words, step_words
-from steptrace.report.draw.cells import Piece
-from steptrace.report.draw.names import colour_of
-from steptrace.report.page.definitions import definitions
+from steptrace.report.draw.cells import Piece, colour_of
 from steptrace.report.page.findings import findings
-from steptrace.report.page.markup import Html, breakable, page, render
-from steptrace.report.page.overview import device_of_traces
-from steptrace.report.page.parts import Explained, Parts, keyed_bar, note, section
-from steptrace.report.page.table import Figure, figures_table, site_table
-from steptrace.report.trace.model import TraceView, build
-from steptrace.report.trace.ranks import rank_sections
+from steptrace.report.page.markup import Html, breakable, definitions, page, render
+from steptrace.report.page.parts import Explained, Parts, device_of_traces, keyed_bar, note, section, subheading
+from steptrace.report.page.table import Figure, facts, figures_table, listing, site_table
 from steptrace.report.trace.sections import parts_of, why_absent
 from steptrace.report.trace.words import (
     Predicted,
+    TraceView,
+    build,
     caution,
     first_of_all,
     first_of_one,
@@ -274,3 +271,35 @@ def _sections(view: TraceView, prefix: str = "") -> tuple[list[tuple[str, str]],
     rest = "Its other figures: run `steptrace analyze` on this trace alone." if prefix else ""
     last = " ".join(filter(None, [f"Not shown: {reasons}." if reasons else "", rest]))
     return shown, Html(body + note(last).html)
+
+
+def rank_sections(ranks: Ranks, steps: int) -> list[tuple[str, str, Parts]]:
+    """Id, heading and parts of each section on all ranks; sums are over so many steps, 0: not known."""
+    sections: list[tuple[str, str, Parts]] = []
+    if any(row.collectives for row in ranks.waits):
+        sections.append(("waits", "Which rank the others wait for", _waits(ranks, steps)))
+    if ranks.kernels:
+        sections.append(("rank_kernels", "Kernels across ranks", [listing(ranks.kernels, most=15, steps=steps)]))
+    return sections
+
+
+def _waits(ranks: Ranks, steps: int) -> list[Explained]:
+    of, reduced = ranks.collectives, ranks.all_reduce
+    all_reduces = [] if reduced is None else [subheading("All-reduces per step, median over the ranks"), facts(reduced)]
+    if not of.matched:
+        return [note("Not measured: no collective ran on more than one of these traces."), *all_reduces]
+    none = note("No straggler: no rank causes clearly more than its share of the waiting.")
+    how = {
+        "order": "by size and order, since the host's have no numbers",
+        "time": "by time, since the traces do not number them",
+    }
+    by = "".join(f", {count} of them {how[name]}" for name, count in of.matched_by.items() if count and name in how)
+    counted = f"{of.matched} of {of.total} collectives were matched across ranks{by}; the others are left out."
+    return [
+        none if ranks.straggler is None else facts(ranks.straggler, steps=steps),
+        listing(ranks.waits, steps=steps),
+        Explained(listing(of.by_name, steps=steps).html),
+        note(counted),
+        Explained("", definitions(["RankCollectives.matched"])),
+        *all_reduces,
+    ]

@@ -1,4 +1,6 @@
-"""The sections of a trace's page, by the names of its subjects in summary.json.
+"""The overview of a trace: in which number formats it computes and what takes the time.
+
+The sections of a trace's page, by the names of its subjects in summary.json.
 
 A subject whose value is a list of rows needs none here: its table follows from its columns. The others have a function
 of the trace that gives the parts of the section, or None if there is nothing to show.
@@ -10,19 +12,29 @@ from typing import Final
 from steptrace import format as fmt
 from steptrace.documents.base import Document, Subject, shown_columns
 from steptrace.documents.launches import Distribution
-from steptrace.documents.overview import IDLE_CAUSES
+from steptrace.documents.overview import IDLE_CAUSES, part_name
 from steptrace.documents.summary import NO_GPU, TraceSummary
 from steptrace.estimate.gpus import gpu_of_driver
-from steptrace.findings.window import window_of
-from steptrace.report.draw.names import PATH_CLASSES
-from steptrace.report.draw.timeline import timeline_figure
-from steptrace.report.page.definitions import definitions
-from steptrace.report.page.parts import Explained, Parts, folded, note
-from steptrace.report.page.table import Figure, facts, figures_table, listing, site_table
+from steptrace.findings.rule import window_of
+from steptrace.report.draw.cells import timeline_figure
+from steptrace.report.page.markup import definitions
+from steptrace.report.page.parts import Explained, Parts, folded, note, subheading
+from steptrace.report.page.table import Figure, facts, figures_table, listing, named_facts, site_table
 from steptrace.report.trace.memory import memory
-from steptrace.report.trace.model import TraceView
-from steptrace.report.trace.overview import overview
+from steptrace.report.trace.words import TraceView
 
+#: How many operators stand in an overview.
+_MOST: Final = 6
+#: A number format with less of the kernel time is left out, and so is what is unknown of the matrix products.
+_SMALLEST_SHARE: Final = 0.005
+#: Classes of work on the critical path, where a page calls them something else.
+_PATH_CLASSES: Final = {
+    "loader": "data loader",
+    "sync": "sync overhead",
+    "launch": "launch latency",
+    "queue": "queueing",
+    "comm": "communication",
+}
 #: So many rows of a long table stand open; the others fold.
 _OPEN: Final = 5
 
@@ -70,6 +82,34 @@ def _listed(view: TraceView, rows: Sequence[Document], others: str, words: Mappi
     first, rest = rows[:_OPEN], rows[_OPEN:]
     more = _folded(view, fmt.plural(len(rest), others), rest, most=25, words=words)
     return [listing(first, words=words, steps=view.steps), *more]
+
+
+def overview(view: TraceView) -> Parts:
+    """In which number formats the trace computes, and the operators that take most of the time."""
+    of, formats = view.trace.overview, _precision(view.trace)
+    of_formats = ("Precision.kernel_ns", "Precision.tensor_core_ns") if formats else ()
+    terms = definitions(["Overview.parts_ns", *of_formats])
+    figures = Explained(named_facts(formats) if formats else "", terms)
+    if of is None or not of.operators:
+        return [figures]
+    on_device = any(row.device_self_ns for row in of.operators)
+    columns = ("name", "calls", *(["device_self_ns"] if on_device else []), "host_self_ns", "share")
+    return [figures, subheading("Top operators"), listing(of.operators[:_MOST], columns, steps=of.steps)]
+
+
+def _precision(trace: TraceSummary) -> list[tuple[str, str]]:
+    of = trace.precision
+    if of is None:
+        return []
+    shown = {name: share for name, share in of.shares.items() if share >= _SMALLEST_SHARE}
+    figures = [(f"Kernel time, {part_name(name)}", fmt.share(share)) for name, share in shown.items()]
+    if of.tf32_share:
+        figures.append(("32-bit kernel time in TF32", fmt.share(of.tf32_share)))
+    if of.tensor_core_share is None:
+        return figures
+    unknown = of.tensor_core_unknown_share or 0
+    note = f", {fmt.share(unknown)} unknown" if unknown >= _SMALLEST_SHARE else ""
+    return [*figures, ("Matrix products on tensor cores", f"{fmt.share(of.tensor_core_share)}{note}")]
 
 
 def gpu(view: TraceView) -> Parts | None:
@@ -216,7 +256,7 @@ def critical_path(view: TraceView) -> Parts | None:
         over = f"All of the trace, {length}."
     else:
         over = f"Means over {path.steps} steps; one takes {length}." if path.steps > 1 else f"One step of {length}."
-    return [note(over), listing([row for row in path.classes if row.path_ns], words=PATH_CLASSES)]
+    return [note(over), listing([row for row in path.classes if row.path_ns], words=_PATH_CLASSES)]
 
 
 def launches(view: TraceView) -> Parts | None:
@@ -250,7 +290,7 @@ def quality(view: TraceView) -> Parts | None:
 
 
 SECTIONS: Final[dict[str, Callable[[TraceView], Parts | None]]] = {
-    "overview": lambda view: overview(view.trace),
+    "overview": overview,
     "idle": idle,
     "syncs": syncs,
     "input": waiting_for_data,

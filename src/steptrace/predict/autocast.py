@@ -1,0 +1,120 @@
+"""Autocast on the virtual device: the casts that CUDA's autocast makes, for the operators that training uses.
+
+A cast on the device waits for nothing, so this matters to dtypes, values and operator counts, not to syncs. Source of
+the lists: `aten/src/ATen/autocast_mode.h` (AT_FORALL_LOWER_PRECISION_FP and the fp32 lists).
+"""
+
+import warnings
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import Library
+
+from steptrace.predict.backend import DEVICE_TYPE
+from steptrace.predict.tensor import is_virtual, map_tensors
+
+#: Run in autocast's dtype: matrix products and convolutions.
+LOWER_PRECISION = (
+    "_convolution.deprecated", "_convolution", "conv1d", "conv1d.padding", "conv2d", "conv2d.padding", "conv3d",
+    "conv3d.padding", "conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input", "convolution", "prelu",
+    "addmm", "addmv", "addr", "matmul", "einsum", "mm", "mv", "linalg_vecdot", "linear", "addbmm", "baddbmm", "bmm",
+    "chain_matmul", "linalg_multi_dot", "scaled_dot_product_attention",
+)  # fmt: skip
+#: Run in float32, because they lose too much in 16 bits.
+FLOAT32 = (
+    "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal", "rsqrt", "sinh",
+    "tan", "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "softplus", "layer_norm", "native_layer_norm",
+    "group_norm", "nuclear_norm", "cosine_similarity", "poisson_nll_loss", "cosine_embedding_loss", "nll_loss",
+    "nll_loss2d", "hinge_embedding_loss", "kl_div", "l1_loss", "smooth_l1_loss", "huber_loss", "mse_loss",
+    "margin_ranking_loss", "multilabel_margin_loss", "soft_margin_loss", "triplet_margin_loss", "multi_margin_loss",
+    "binary_cross_entropy_with_logits", "dist", "pdist", "cdist", "renorm", "logsumexp", "norm.Scalar",
+)  # fmt: skip
+#: Give float32 without a cast before them, unless a program names their result's type.
+FLOAT32_RESULT = ("prod", "softmax.int", "log_softmax.int", "cumprod", "cumsum", "sum", "sum.dim_IntList")
+
+_AUTOCAST = "AutocastPrivateUse1"
+_libraries: list[Library] = []  # keeps the registrations alive
+
+
+def _casting(name: str, dtype: torch.dtype | None) -> Any:
+    packet, _, overload = name.partition(".")
+    op = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)  # type: ignore[attr-defined]
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            target = torch.get_autocast_dtype(DEVICE_TYPE) if dtype is None else dtype
+
+            def cast(value: Any) -> Any:
+                eligible = is_virtual(value) and value.is_floating_point() and value.dtype != torch.float64
+                return value.to(target) if eligible else value
+
+            return op(*map_tensors(cast, args), **{k: map_tensors(cast, v) for k, v in kwargs.items()})
+
+    return kernel
+
+
+def _with_float32_result(name: str) -> Any:
+    packet, _, overload = name.partition(".")
+    op = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)  # type: ignore[attr-defined]
+
+    def kernel(tensor: Tensor, *args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
+        named = dtype is not None or any(isinstance(value, torch.dtype) for value in args)
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            if named or not tensor.is_floating_point() or tensor.dtype == torch.float64:
+                return op(tensor, *args, **kwargs) if dtype is None else op(tensor, *args, dtype=dtype, **kwargs)
+            return op(tensor, *args, dtype=torch.float32, **kwargs)
+
+    return kernel
+
+
+def ensure_registered() -> None:
+    """Register the casts for the virtual device unless this process has done so."""
+    if _libraries:
+        return
+    # Unlike other devices, PrivateUse1 has no fallthrough for the operators that autocast leaves alone.
+    every, aten = Library("_", "IMPL"), Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    every.fallback(torch.library.fallthrough_kernel, _AUTOCAST)  # type: ignore[no-untyped-call]
+    _libraries.extend((every, aten))
+    for names, dtype in ((LOWER_PRECISION, None), (FLOAT32, torch.float32)):
+        for name in names:
+            if hasattr(torch.ops.aten, name.partition(".")[0]):
+                aten.impl(name, _casting(name, dtype), _AUTOCAST)  # type: ignore[no-untyped-call]
+    for name in FLOAT32_RESULT:
+        aten.impl(name, _with_float32_result(name), _AUTOCAST)  # type: ignore[no-untyped-call]
+
+
+def replacements() -> dict[tuple[Any, str], Any]:
+    """Let autocast's functions and class mean the virtual device by "cuda", which is also their default."""
+    owner = torch.amp.autocast_mode.autocast
+    initialise = owner.__init__
+
+    @wraps(initialise)
+    def __init__(self: Any, device_type: str, dtype: Any = None, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        if device_type != "cuda" or dtype in (None, torch.float16, torch.bfloat16):
+            initialise(self, _device_type(device_type), dtype, *args, **kwargs)
+            return
+        with warnings.catch_warnings():  # CUDA takes any type without a warning
+            warnings.filterwarnings("ignore", "(?s).*target dtype is not supported", UserWarning)
+            initialise(self, _device_type(device_type), dtype, *args, **kwargs)
+
+    functions = ("is_autocast_enabled", "get_autocast_dtype", "set_autocast_enabled", "set_autocast_dtype")
+    by_type = {(torch, name): _by_device_type(getattr(torch, name)) for name in functions}
+    return {(owner, "__init__"): __init__, **by_type}
+
+
+def _device_type(value: Any) -> Any:
+    return DEVICE_TYPE if value == "cuda" else value
+
+
+def _by_device_type(function: Callable[..., Any]) -> Callable[..., Any]:
+    def rerouted(*args: Any) -> Any:
+        if not args or isinstance(args[0], bool):
+            args = ("cuda", *args)
+        return function(_device_type(args[0]), *args[1:])
+
+    return rerouted

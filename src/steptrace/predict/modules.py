@@ -1,0 +1,167 @@
+"""Modules of torch.nn during a prediction: moved and converted, lazy, compiled, exported.
+
+The parameters of lazy ones (`nn.LazyLinear`) have a device before they have a shape. Until they have one they stay CPU
+tensors with a note of their device, since they must be of PyTorch's own classes. Nothing is compiled: the program runs
+as it is written.
+"""
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import wraps
+from types import FunctionType, MethodType
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+
+from steptrace.documents.estimate import COMPILED
+from steptrace.predict.backend import Replacements, device
+from steptrace.predict.recorder import Syncs
+from steptrace.predict.tensor import LIMIT, is_virtual
+
+_LAZY: Final[Any] = (UninitializedParameter, UninitializedBuffer)
+#: Of which both are.
+_MIXIN: Final[Any] = UninitializedParameter.__mro__[1]
+
+
+def replacements(recorder: Syncs) -> Replacements:
+    """What of torch.nn and of the compilers is another one while a prediction is active."""
+    flex: Any = importlib.import_module("torch.nn.attention.flex_attention")
+    return {
+        (nn.Module, "_apply"): _converting(nn.Module._apply),
+        **{(kind, "__new__"): _making(kind.__new__) for kind in _LAZY},
+        (_MIXIN, "materialize"): _materializing(_MIXIN.materialize),
+        (torch, "compile"): _not_compiling(recorder),
+        (torch.export, "export"): _exported(torch.export.export),
+        (flex, "flex_attention_hop"): _flex_attention(flex.flex_attention_hop),
+        (importlib.import_module("torch.nn.parallel.scatter_gather"), "Scatter"): _Scatter,
+    }
+
+
+def _converting(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """How a module's tensors are converted or moved.
+
+    `Module.half()` in inference mode leaves parameters that can be trained, as it does on CUDA. A parameter that a
+    graph still holds, as `torch.nn.utils.weight_norm` does, cannot be swapped: a new one takes its place.
+    """
+
+    @wraps(apply)
+    def _apply(self: Any, fn: Any, *args: Any, **kwargs: Any) -> Any:
+        normal = torch.inference_mode(mode=False) if torch.is_inference_mode_enabled() else nullcontext()
+        with normal, _lazy_kept(self, fn):
+            try:
+                return apply(self, fn, *args, **kwargs)
+            except RuntimeError as error:
+                if "Couldn't swap" not in str(error):
+                    raise
+                torch.__future__.set_swap_module_params_on_conversion(False)
+                try:
+                    return apply(self, fn, *args, **kwargs)
+                finally:
+                    torch.__future__.set_swap_module_params_on_conversion(True)
+
+    return _apply
+
+
+def _making(make: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(make)
+
+    @wraps(make)
+    def __new__(*args: Any, **kwargs: Any) -> Any:  # noqa: N807
+        bound = signature.bind(*args, **kwargs)
+        wanted = bound.arguments.get("device")
+        bound.arguments["device"] = "cpu"
+        made = make(*bound.args, **bound.kwargs)
+        made._device = torch.get_default_device() if wanted is None else torch.device(wanted)
+        return made
+
+    return __new__
+
+
+def _materializing(materialize: Callable[..., None]) -> Callable[..., None]:
+    @wraps(materialize)
+    def materialized(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
+        device = getattr(self, "_device", "cpu") if device is None else device
+        if torch.device(device).type == "cpu":
+            materialize(self, shape, device, dtype)
+            return
+        new = torch.empty(shape, device=device, dtype=self.data.dtype if dtype is None else dtype)
+        self.__class__ = self.cls_to_become
+        new = nn.Parameter(new, self.requires_grad) if isinstance(self, nn.Parameter) else new
+        torch.utils.swap_tensors(self, new)  # type: ignore[no-untyped-call]
+
+    return materialized
+
+
+@contextmanager
+def _lazy_kept(module: nn.Module, convert: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
+    """Keep a module's own lazy tensors from being converted meanwhile, and note what becomes of them."""
+    owners: list[dict[str, Any]] = [module._parameters, module._buffers]
+    named: list[tuple[dict[str, Any], str, Any]] = [(own, *item) for own in owners for item in own.items()]
+    lazy = [(own, name, value) for own, name, value in named if isinstance(value, _LAZY)]
+    for own, name, _ in lazy:
+        own[name] = None
+    try:
+        yield
+    finally:
+        for own, name, value in lazy:
+            own[name] = value
+    for _, _, value in lazy:
+        converted = convert(torch.empty(0, dtype=value.data.dtype, device=getattr(value, "_device", "cpu")))
+        value._device = converted.device
+        value.data = torch.empty(0, dtype=converted.dtype, device="cpu")
+
+
+def _not_compiling(recorder: Syncs) -> Callable[..., Any]:
+    def compile(model: Any = None, **_: Any) -> Any:
+        """Leave a model as it is, and a function but for a note of its calls; a decorator with or without arguments."""
+        if model is None:
+            return compile
+        note = COMPILED, "runs uncompiled here; compiled code may wait in fewer places, or more"
+        if not isinstance(model, FunctionType | MethodType):
+            recorder.always_unknown(*note)
+            return model
+
+        @wraps(model)
+        def uncompiled(*args: Any, **kwargs: Any) -> Any:
+            recorder.cannot_judge(*note)
+            return model(*args, **kwargs)
+
+        return uncompiled
+
+    return compile
+
+
+def _exported(export: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.export.export`, which traces with tensors that stand for others on a device that has none."""
+
+    @wraps(export)
+    def exported(mod: Any, args: Any = (), *more: Any, **named: Any) -> Any:
+        if any(map(is_virtual, (*mod.parameters(), *mod.buffers(), *args))):
+            raise NotImplementedError(LIMIT.format("torch.export", "export on the CPU, or after the steps"))
+        return export(mod, args, *more, **named)
+
+    return exported
+
+
+def _flex_attention(operator: Callable[..., Any]) -> Callable[..., Any]:
+    """`flex_attention` as it runs uncompiled; its operator has a gradient for PyTorch's own devices only."""
+    dense = importlib.import_module("torch._higher_order_ops.flex_attention").sdpa_dense
+
+    def attention(query: Any, *args: Any, **named: Any) -> Any:
+        return (dense if is_virtual(query) else operator)(query, *args, **named)
+
+    return attention
+
+
+class _Scatter:
+    """How DataParallel gives a tensor to its GPUs, of which one alone can be followed."""
+
+    @staticmethod
+    def apply(target_gpus: Sequence[Any], _sizes: Any, _dim: int, tensor: Tensor) -> tuple[Tensor, ...]:
+        if len(target_gpus) > 1:
+            raise RuntimeError("DataParallel over several GPUs cannot be followed: start a process for each GPU")
+        return (tensor.to(device(target_gpus[0]), non_blocking=True),)
