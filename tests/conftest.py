@@ -71,9 +71,9 @@ def composed_by_hydra() -> dict[str, Any]:
 @pytest.fixture
 def hydra_composes_once(composed_by_hydra: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """The same overrides of the same files, which take 60 ms, are composed once for all tests."""
-    from steptrace.config import compose
+    from steptrace.config import study
 
-    by_hydra = compose.compose
+    by_hydra = study.compose
 
     def remembered(folders: Sequence[Path], overrides: Sequence[str], *, where: str) -> Any:
         files = [(path.relative_to(folder), path) for folder in folders for path in sorted(folder.rglob("*.yaml"))]
@@ -84,7 +84,7 @@ def hydra_composes_once(composed_by_hydra: dict[str, Any], monkeypatch: pytest.M
             composed_by_hydra[key] = by_hydra(folders, overrides, where=where)
         return copy.deepcopy(composed_by_hydra[key])
 
-    monkeypatch.setattr(compose, "compose", remembered)
+    monkeypatch.setattr(study, "compose", remembered)
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,9 @@
 The command line turns any of them into one message on stderr and exit code 2; a traceback is a defect of steptrace.
 """
 
+import difflib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NoReturn
 
@@ -81,6 +82,19 @@ class CaptureError(SteptraceError):
 
 class LaunchError(SteptraceError):
     """A program that was started cannot be measured or followed."""
+
+
+def near(name: str, options: Iterable[str]) -> str:
+    """Return "did you mean 'x'?" if one of `options` is close to `name`, else the list of options."""
+    names = sorted(options)
+    every = f"choose one of: {', '.join(names)}" if names else "none is defined"
+    return meant(name, names, likeness=0.6) or every
+
+
+def meant(name: str, options: Iterable[str], *, likeness: float = 0.8) -> str | None:
+    """Return "did you mean 'x'?" if one of `options` is close to `name`: by `difflib`, from 0 to 1 for the same."""
+    close = difflib.get_close_matches(name, sorted(options), n=1, cutoff=likeness)
+    return f"did you mean '{close[0]}'?" if close else None
 
 
 def exit_with(main: Callable[[], int]) -> NoReturn:

@@ -80,7 +80,7 @@ def test_a_gpu_that_pytorch_was_not_built_for(
 def test_a_list_of_gpus_on_a_machine_without_any(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("steptrace.config.gpus.gpus_here", lambda: 0)
+    monkeypatch.setattr("steptrace.machine.gpus_here", lambda: 0)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     assert _doctor(capsys)["GPU"]["result"] == "no GPU found, and CUDA_VISIBLE_DEVICES is '0,1'"
 

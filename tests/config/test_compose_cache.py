@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from steptrace.config.cache import Cache
+from steptrace.config.digest import Cache
 from steptrace.config.plan import Plan
 
 STUDY = "title: T\nbaseline: a\nvariants: {a: [loss=where], b: [seed=1]}\n"
@@ -20,7 +20,7 @@ def test_second_plan_composes_nothing(
     plan_of: Callable[..., Plan], copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = digests(plan_of(STUDY))
-    monkeypatch.setattr("steptrace.config.compose.compose", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("steptrace.config.study.compose", lambda *_, **__: 1 / 0)
     assert digests(plan_of(STUDY)) == first
     (copy / "config/study/masked_loss.yaml").write_text("a study is no part of a composition")
     (copy / "config/workflow.yaml").write_text("")

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from steptrace.config.compose import compose
-from steptrace.config.targets import check_allowed
+from steptrace.config.compose import check_allowed, compose
 from steptrace.document_schemas import keys
 from steptrace.errors import ConfigError
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from steptrace.config.compose import compose
+from steptrace.config.compose import check_allowed, compose
 from steptrace.config.plan import make_plan
-from steptrace.config.targets import check_allowed
 
 ROOT = Path(__file__).parents[2]
 GROUPS = [path for path in sorted((ROOT / "config").iterdir()) if path.is_dir() and path.name != "study"]

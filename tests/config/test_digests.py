@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from steptrace.config import digest
-from steptrace.config.cache import Cache
-from steptrace.config.digest import Code, config_digest
+from steptrace.config.digest import Cache, Code, config_digest
 from steptrace.errors import ConfigError
 
 FILES = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from steptrace.config import gpus
+from steptrace import machine
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,11 +24,11 @@ ROOT = Path(__file__).parents[2]
     ],
 )
 def test_visible_gpus(monkeypatch: pytest.MonkeyPatch, visible: str | None, listed: list[str]) -> None:
-    monkeypatch.setattr(gpus, "gpus_here", lambda: 3)
+    monkeypatch.setattr(machine, "gpus_here", lambda: 3)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert gpus.visible_gpus() == listed
+    assert machine.visible_gpus() == listed
 
 
 @pytest.mark.parametrize(
@@ -53,11 +53,11 @@ def test_auto_is_gpu_where_there_is_one(
         (tmp_path / str(number)).mkdir()
         (tmp_path / str(number) / "gpu_id").write_text(f"{51110 * number}\n")
     monkeypatch.setattr(pynvml, "nvmlInit", no_nvml)
-    monkeypatch.setattr(gpus, "_DEVICES", tmp_path)
-    monkeypatch.setattr(gpus, "_AMD_NODES", tmp_path)
-    monkeypatch.setattr(gpus, "torch_has_gpu_support", lambda: True)
+    monkeypatch.setattr(machine, "_DEVICES", tmp_path)
+    monkeypatch.setattr(machine, "_AMD_NODES", tmp_path)
+    monkeypatch.setattr(machine, "torch_has_gpu_support", lambda: True)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert gpus.resolve_scale("auto") == scale
+    assert machine.resolve_scale("auto") == scale
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_torch_build_is_read_from_its_version_file(
         origin = str(tmp_path / "__init__.py")
 
     monkeypatch.setattr("importlib.util.find_spec", lambda _: Spec)
-    assert gpus.torch_has_gpu_support() is expected
+    assert machine.torch_has_gpu_support() is expected
 
 
 def test_planning_does_not_import_torch(tmp_path: Path) -> None:

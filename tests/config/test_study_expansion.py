@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from steptrace.config.matrix import cells
+from steptrace.config.study_file import cells
 from steptrace.errors import ConfigError
 
 STUDY = """

@@ -4,11 +4,11 @@ import os
 import sys
 from pathlib import Path
 
-from steptrace.config.gpus import visible_gpus
+from steptrace.machine import visible_gpus
 from steptrace.root import ROOT
 from steptrace.train import forked
 from steptrace.workflow.rules import ALL_CORES, CHECKS, ENDING, names
-from steptrace.workflow.start import before_the_first_job, begin
+from steptrace.workflow.rules import before_the_first_job, begin
 
 RULES = begin(config)
 PLAN = RULES.plan

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from steptrace.commands.console import columns, show
-from steptrace.config.gpus import torch_has_gpu_support, usable_gpus
 from steptrace.errors import SteptraceError
+from steptrace.machine import torch_has_gpu_support, usable_gpus
 
 EXIT_UNUSABLE: Final = 1
 State = Literal["ok", "note", "missing", "broken"]
@@ -75,8 +75,7 @@ def _lines(checks: list[Check]) -> list[str]:
 
 def _studies() -> list[dict[str, Any]]:
     """The studies that can be named in this folder: own ones and those that come with steptrace."""
-    from steptrace.config.documents import read_yaml
-    from steptrace.config.settings import Project, read_settings
+    from steptrace.config.settings import Project, read_settings, read_yaml
 
     project, default = Project.here(), list[str]()
     with contextlib.suppress(SteptraceError):  # the workflow reports what is wrong with its settings

@@ -312,11 +312,10 @@ def named_study(name: str, folder: Path, changes: Mapping[str, Any] | None = Non
     Raises:
         ConfigError: there is no such study, or it cannot be resolved.
     """
-    from steptrace.config.cache import Cache
-    from steptrace.config.composer import Composer
+    from steptrace.config.digest import Cache
     from steptrace.config.settings import Project, read_settings
-    from steptrace.config.study import load_study
-    from steptrace.names import near
+    from steptrace.config.study import Composer, load_study
+    from steptrace.errors import near
 
     project = Project.here()
     if name not in project.study_files:
@@ -327,4 +326,4 @@ def named_study(name: str, folder: Path, changes: Mapping[str, Any] | None = Non
             next_step=near(name, project.study_files),
         )
     settings = read_settings(project, {"studies": [name], **(changes or {})})
-    return load_study(name, project, settings, Composer(project, settings.allow_targets, Cache(folder / "plan.json")))
+    return load_study(name, Composer(project, settings, Cache(folder / "plan.json")))

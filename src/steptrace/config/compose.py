@@ -1,23 +1,70 @@
-"""Composing one resolved configuration from the YAML groups and a list of Hydra overrides."""
+"""One resolved configuration: composed by Hydra from the YAML groups and a list of overrides, its `_target_`s allowed.
+
+A configuration is code: whatever a `_target_` names is imported and called, when its variant starts. The prefixes keep
+a YAML file from reaching further than its reader expects; they are no sandbox.
+"""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import hydra
 import msgspec
 import yaml
-from hydra.core.config_store import ConfigStore
-from hydra.core.override_parser.types import Quote, QuotedString
-from hydra.errors import HydraException
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
-from steptrace.config.documents import convert, not_yaml
 from steptrace.config.schema import RootConfig, defaults
-from steptrace.errors import ConfigError
-from steptrace.names import meant
+from steptrace.config.settings import convert, lookup, not_yaml
+from steptrace.errors import ConfigError, meant
+
+#: `_target_` prefixes that are always allowed; config/workflow.yaml adds the user's own in `allow_targets`.
+ALLOWED: Final = ("torch.nn.", "torch.optim.", "torch.utils.data.", "steptrace.workloads.")
+#: What has to have a `_target_`.
+_REQUIRED: Final = ("model", "loss", "data.dataset", "optimizer")
+
+
+def targets(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every `_target_` below a node as (dotted key, value)."""
+    if isinstance(node, Mapping):
+        for name, value in node.items():
+            place = f"{key}.{name}" if key else str(name)
+            if name == "_target_":
+                yield place, value
+            yield from targets(value, place)
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            yield from targets(value, f"{key}.{index}")
+
+
+def check_allowed(config: Mapping[str, Any], *, allow: Iterable[str] = (), where: str) -> None:
+    """Check that every `_target_` begins with an allowed prefix, and that none of the four is missing.
+
+    Args:
+        config: a resolved configuration.
+        allow: prefixes that the user allows besides `ALLOWED`.
+        where: the file and variant, for the message.
+
+    Raises:
+        ConfigError: naming the entry of `allow_targets` that would allow it.
+    """
+    for key in _REQUIRED:
+        if not isinstance(lookup(config, f"{key}._target_"), str):
+            raise ConfigError(f"{key} has no _target_", where=where, expected="the dotted name of a class or function")
+    prefixes = (*ALLOWED, *(f"{prefix.rstrip('.')}." for prefix in allow))
+    for key, target in targets(config):
+        if not isinstance(target, str) or not target.startswith(prefixes):
+            shown = ", ".join(prefix.rstrip(".") for prefix in prefixes)
+            raise ConfigError(
+                f"{key} is '{target}', which is not in an allowed package ({shown})",
+                where=where,
+                next_step=f"if you trust it, add `allow_targets: [{_package(str(target))}]` to config/workflow.yaml",
+            )
+
+
+def _package(target: str) -> str:
+    """What to allow for a target: its whole package, but of torch and steptrace the module alone."""
+    top = target.partition(".")[0]
+    return target.rpartition(".")[0] if top in ("torch", "steptrace") and target.count(".") > 1 else top
+
 
 #: Hydra's own settings of how a program runs, which composing needs none of: a quarter of its time.
 _LEFT_OUT: Final = [
@@ -39,6 +86,14 @@ def compose(folders: Sequence[Path], overrides: Sequence[str], *, where: str) ->
     Raises:
         ConfigError: an unknown group, option or key, or a value of the wrong type or out of its limits.
     """
+    # Hydra takes 0.15 s to import; where every composition is in the cache, nobody needs it.
+    import hydra
+    from hydra.core.config_store import ConfigStore
+    from hydra.core.override_parser.types import Quote, QuotedString
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
     ConfigStore.instance().store(name="steptrace_schema", node=defaults())
     # Quoted: Hydra's grammar has no unquoted commas, brackets, quotation marks or non-ASCII letters.
     paths = [QuotedString(f"file://{folder.resolve()}", Quote.single).with_quotes() for folder in folders[1:]]

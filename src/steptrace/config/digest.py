@@ -1,4 +1,4 @@
-"""Digests that decide whether a run, a table or a page is up to date.
+"""Digests that decide whether a run, a table or a page is up to date, and what earlier calls have computed.
 
 The digest of code is taken over syntax trees without docstrings, so comments, formatting and file times cost nothing
 and any change of meaning counts. It covers what is executed and no more: a module and all that it imports from
@@ -12,7 +12,7 @@ import importlib.metadata
 import json
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -20,8 +20,35 @@ from typing import Any, Final
 import msgspec
 
 import steptrace
-from steptrace.config.cache import Cache
 from steptrace.errors import ConfigError
+from steptrace.files import write_text
+
+#: Entries that are kept; a few hundred are in use.
+_MOST: Final = 5_000
+
+
+class Cache:
+    """Plain data by a key that stands for all that it was made of, kept in one file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._new, self._values = path, False, dict[str, Any]()
+        with suppress(OSError, msgspec.DecodeError):  # none yet, or damaged
+            self._values = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+
+    def get(self, made_of: bytes, make: Callable[[], Any]) -> Any:
+        """The value of a key, made now if it is new."""
+        key = hashlib.sha256(made_of).hexdigest()
+        if key not in self._values:
+            self._values[key], self._new = make(), True
+        return self._values[key]
+
+    def save(self) -> None:
+        """Write the file if there is something new."""
+        with suppress(OSError):  # it saves time, no more
+            if self._new:
+                values = self._values if len(self._values) <= _MOST else {}
+                write_text(self._path, msgspec.json.encode(values).decode())
+
 
 _PACKAGE = Path(steptrace.__file__).parent
 #: Not part of the digest: variants that differ in these only are the same training.

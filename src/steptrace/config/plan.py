@@ -7,19 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from steptrace.config.cache import Cache
-from steptrace.config.composer import Composed, Composer
-from steptrace.config.digest import Code, versions
+from steptrace.config.compose import targets
+from steptrace.config.digest import Cache, Code, versions
 from steptrace.config.settings import Project, Settings, read_settings
-from steptrace.config.study import Study, Variant, load_study
-from steptrace.config.targets import targets
-from steptrace.errors import ConfigError
+from steptrace.config.study import Composed, Composer, Study, Variant, load_study
+from steptrace.errors import ConfigError, near
 from steptrace.files import write_text
-from steptrace.names import near
 
-RESULTS = "results"
+RESULTS: Final = Path("results")
 #: What runs a variant, and of a study of commands: the launcher, and what is inside the program.
 _MODULES = {
     "training": "steptrace.train.main",
@@ -132,8 +129,8 @@ def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = N
     project = Project(root=root, workdir=workdir)
     settings = read_settings(project, overrides or {})
     cache = Cache(workdir / RESULTS / ".cache" / "plan.json")
-    composer = Composer(project, settings.allow_targets, cache)
-    studies = {name: load_study(name, project, settings, composer) for name in settings.studies}
+    composer = Composer(project, settings, cache)
+    studies = {name: load_study(name, composer) for name in settings.studies}
     names = {study.name: [*(v.name for v in study.variants), *study.elsewhere] for study in studies.values()}
     _check_gates(settings, project, names)
     plan = Plan(project, settings, studies, cache, composer.code)

@@ -1,18 +1,28 @@
-"""The file of a study, config/study/NAME.yaml, as it was written."""
+"""The file of a study, config/study/NAME.yaml, as it was written: its variants, and the matrix that multiplies them.
 
+Each combination of the matrix's values is a cell.
+"""
+
+import hashlib
+import itertools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
-from steptrace.config.documents import convert, read_yaml
-from steptrace.config.programs import Program, ProgramVariant
-from steptrace.config.settings import Project
-from steptrace.errors import ConfigError
-from steptrace.names import near
+from steptrace.config.programs import Program, ProgramVariant, Text
+from steptrace.config.settings import Project, convert, read_yaml
+from steptrace.errors import ConfigError, near
 
-Text = Annotated[str, Meta(min_length=1)]
+#: Longest file name made from a variant's name; most file systems end at 255 bytes.
+_LONGEST: Final = 120
+#: What a value of the matrix may hold and the name of a file should not.
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.+-]+")
+
 Overrides = list[Text]
 _Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_+-]*\Z")]
 _Key = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*\Z")]
@@ -87,3 +97,50 @@ def read_study(path: Path, project: Project, scale: str) -> tuple[StudyFile, dic
 def runs_at(entry: Entry, scale: str) -> bool:
     """Whether a variant runs at a scale: at all of them, unless its `scales` name some."""
     return entry.scales is None or scale in entry.scales
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination of the matrix: a suffix for names and its overrides. Without a matrix there is one empty cell."""
+
+    suffix: str
+    overrides: tuple[str, ...]
+    values: Mapping[str, str]
+
+    def named(self, variant: str) -> str:
+        """The name of a variant in this cell, with a hash of the whole where that is too long for a file name."""
+        name = f"{variant}__{self.suffix}" if self.suffix else variant
+        if not self.suffix or len(name) <= _LONGEST:
+            return name
+        return f"{name[: _LONGEST - 11]}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
+
+
+def cells(matrix: Mapping[str, list[Any]], path: Path) -> list[Cell]:
+    """Every combination of a matrix's values; `ConfigError` where two would have one name."""
+    lasts = [key.rpartition(".")[2] for key in matrix]
+    labels = [key if lasts.count(last) > 1 else last for key, last in zip(matrix, lasts, strict=True)]
+    combined: list[Cell] = []
+    for values in itertools.product(*matrix.values()):
+        texts = [_as_override(value) for value in values]
+        safe = [_UNSAFE.sub("_", text).strip("_.") or "_" for text in texts]
+        parts = [f"{label}-{text}" for label, text in zip(labels, safe, strict=True)]
+        overrides = tuple(f"{key}={text}" for key, text in zip(matrix, texts, strict=True))
+        combined.append(Cell("__".join(parts), overrides, dict(zip(matrix, texts, strict=True))))
+    check_distinct([cell.suffix for cell in combined], path)
+    return combined
+
+
+def _as_override(value: Any) -> str:
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def check_distinct(names: list[str], path: Path) -> None:
+    """Raise `ConfigError` for two names that would share one folder."""
+    seen: dict[str, str] = {}
+    for name in names:  # some file systems do not tell upper from lower case
+        if name.casefold() in seen:
+            other = seen[name.casefold()]
+            raise ConfigError(f"'{name}' and '{other}' would share one folder", where=path, next_step="rename one")
+        seen[name.casefold()] = name

@@ -15,9 +15,8 @@ from msgspec import inspect
 
 from steptrace.documents.base import Column, Document, attributes_of, columns_of, keys_of
 from steptrace.documents.variant import VariantResult
-from steptrace.errors import ConfigError
+from steptrace.errors import ConfigError, meant, near
 from steptrace.limits import NOISE_FLOOR
-from steptrace.names import meant, near
 
 _Row = TypeVar("_Row", bound=Document)
 #: The values of a row's keys.

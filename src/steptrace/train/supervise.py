@@ -28,9 +28,9 @@ from typing import Final
 import psutil
 from filelock import FileLock, Timeout
 
-from steptrace.config.gpus import visible_gpus
 from steptrace.documents.run import LOG_FILE, RunStatus, Status
 from steptrace.files import user_folder
+from steptrace.machine import visible_gpus
 from steptrace.processes import Children, in_words
 from steptrace.record import OUT_OF_MEMORY, write_status
 from steptrace.train.forked import forked_program

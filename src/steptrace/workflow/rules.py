@@ -1,25 +1,32 @@
 """What the Snakefile's rules ask for: files, shares of the machine, order, and what makes a rule run again.
 
-Methods of `Rules` that take `wildcards` are input, params and resources functions. Paths are relative to the working
-directory, as Snakemake's are.
+The plan is made while the Snakefile is read; before the first job the lock is taken. Methods of `Rules` that take
+`wildcards` are input, params and resources functions. Paths are relative to the working directory, as Snakemake's are.
 """
 
+import atexit
 import hashlib
 import json
 import os
 import re
 import shlex
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
-from steptrace.config.gpus import visible_gpus
-from steptrace.config.plan import Plan
+from filelock import FileLock, Timeout
+
+from steptrace.config.plan import RESULTS, Plan, make_plan
 from steptrace.errors import SteptraceError
+from steptrace.format import printable
+from steptrace.machine import visible_gpus
 from steptrace.record import STATUS_FILE, read_status, would_end_alike
+from steptrace.root import ROOT
 
-RESULTS: Final = Path("results")
+#: Held as long as this process lives, so that there is nothing to unlock after a crash.
+LOCK: Final = FileLock(RESULTS / ".cache" / "running.lock")
 #: Snakemake gives a job no more than there is; a cluster's profile says what that is (`max-threads`).
 ALL_CORES: Final = 1024
 #: Priority of what ends a study: before anything else that is ready.
@@ -185,3 +192,35 @@ def launcher(world_size: int) -> str:
 def names(options: Iterable[object]) -> str:
     """A wildcard constraint that matches these names and no other."""
     return "|".join(re.escape(str(name)) for name in options) or "(?!)"
+
+
+def stop(error: object) -> NoReturn:
+    """End Snakemake with one message instead of a traceback."""
+    sys.stderr.write(printable(f"steptrace: error: {error}\n"))
+    sys.stderr.flush()
+    os._exit(2)
+
+
+def begin(config: Mapping[str, Any]) -> Rules:
+    """Plan what `--config` and the files ask for; nothing is written but what later calls remember."""
+    try:
+        plan = make_plan(ROOT, Path.cwd(), config, write=False)
+    except SteptraceError as error:
+        stop(error)
+    atexit.register(plan.cache.save)  # half of the time of a call with nothing to do
+    return Rules(plan)
+
+
+def before_the_first_job(rules: Rules, *, gpus_here: bool) -> None:
+    """Take the lock, or refuse to start, and write what the jobs read. A dry run does not come here."""
+    if gpus_here and rules.lacks_gpu():  # before anything is touched: failures would replace an earlier run's results
+        cluster = "on a cluster set how many GPUs to use: --resources gpu=N"
+        stop(f"scale=gpu needs a GPU, and none was found\n  next: use scale=cpu, or scale=auto; {cluster}")
+    try:
+        LOCK.acquire(blocking=False)
+        rules.plan.write_snapshots()
+    except Timeout:
+        stop(f"another snakemake is running in {Path.cwd()}\n  next: wait until it ends, or use --directory DIR")
+    except OSError as error:
+        place = Path(error.filename or ".").absolute()
+        stop(f"{place}: {error.strerror}\n  expected: a folder that this user may write to")
