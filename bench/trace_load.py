@@ -140,20 +140,18 @@ def _columns(path: Path) -> None:
 
 def _steptrace(path: Path) -> None:
     """Linked tables, then temporal breakdown, idle time, kernels, launches, queues and copies."""
-    from steptrace.analysis import copies, idle, queues
-    from steptrace.analysis.common import gpu_time, launches
-    from steptrace.analysis.kernels import measure as kernels
+    from steptrace.analysis import copies, idle, kernels, launches, steps, streams
     from steptrace.trace.link import read_trace
 
     trace = read_trace(path)
-    gpu_time.gpu_time(trace)
-    gpu_time.step_times(trace)
+    steps.gpu_time(trace)
+    steps.step_times(trace)
     idle.idle_by_stream(trace)
     idle.idle_gaps(trace)
     kernels.kernel_table(trace)
     kernels.kernel_types(trace)
     launches.launch_calls(trace)
-    queues.queues(trace)
+    streams.queues(trace)
     copies.copies(trace)
 
 

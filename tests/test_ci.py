@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from documents import fill
-from steptrace.compare.judge import judge
+from steptrace.compare.gates import judge
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.finding import ANSWER
 from steptrace.workflow import ci

@@ -13,7 +13,7 @@ import pytest
 from snakemake.cli import get_argument_parser
 
 from steptrace import cli
-from steptrace.analysis.tables import OF_TRACE
+from steptrace.analysis.build import OF_TRACE
 from steptrace.documents.base import subjects_of
 from steptrace.documents.summary import TraceSummary
 from steptrace.trace.rows import TABLES

@@ -7,8 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from documents import fill
-from steptrace.compare.gates import outcomes, over_budget
-from steptrace.compare.judge import judge
+from steptrace.compare.gates import judge, outcomes, over_budget
 from steptrace.documents.base import write
 from steptrace.documents.comparison import Comparison, GateOutcome
 from steptrace.documents.rows import check_key, value_at

@@ -5,8 +5,8 @@ import pytest
 
 from recorded import NAMES, needs_traces, trace_of
 from steptrace.analysis.common.call_tree import call_tree
-from steptrace.analysis.critical_path.measure import critical_paths
-from steptrace.analysis.kernels.measure import kernel_sequences
+from steptrace.analysis.critical_path import critical_paths
+from steptrace.analysis.kernels import kernel_sequences
 from steptrace.trace.model import Trace
 
 pytestmark = needs_traces

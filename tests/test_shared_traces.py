@@ -22,9 +22,8 @@ import pytest
 
 from documents import plain
 from recorded import TRACES, needs_traces, trace_of
-from steptrace.analysis import queues, summarize_trace
-from steptrace.analysis.common import launches
-from steptrace.analysis.kernels.measure import kernel_table
+from steptrace.analysis import launches, streams, summarize_trace
+from steptrace.analysis.kernels import kernel_table
 from steptrace.limits import EXCESS_DELAY_NS, SLOW_LAUNCH_NS
 from steptrace.trace.columns import row_numbers
 from steptrace.trace.model import Trace, launched_at
@@ -157,7 +156,7 @@ def test_launches_queues_and_kernels_agree_with_hta(name: str) -> None:
             lines.append(f"launches.{key}: HTA {want:.0f} ns, here {got} ns")
 
     seen = _seen_by_hta(name, whole, _QUEUED_OF_HTA)
-    table = queues.queues(seen).set_index("stream")
+    table = streams.queues(seen).set_index("stream")
     if sorted(table.index) != [row["stream"] for row in hta["queue_length"]]:
         lines.append(f"queues: HTA has streams {hta['queue_length']}, here {sorted(table.index)}")
     for row in hta["queue_length"]:

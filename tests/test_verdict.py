@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from documents import fill
-from steptrace.compare.judge import ending, explain, judge
+from steptrace.compare.gates import ending, explain, judge
 from steptrace.documents.base import read, write
 from steptrace.documents.comparison import Comparison, Differing, Failure, Verdict
 

@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import AUTOGRAD, MAIN, TraceBuilder
-from steptrace.analysis.communication.all_reduce import all_reduce
-from steptrace.analysis.communication.collectives import host_collectives
-from steptrace.analysis.communication.ranks import by_rank, matched_collectives, straggler
+from steptrace.analysis.communication import all_reduce, host_collectives
+from steptrace.analysis.ranks import by_rank, matched_collectives, straggler
 
 RUNLOOP = (900, 901)
 US = 1000

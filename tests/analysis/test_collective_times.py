@@ -4,12 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import TraceBuilder
-from steptrace.analysis.common.gpu_time import gpu_time
-from steptrace.analysis.communication.collectives import (
-    CollectiveTime,
-    collective_times,
-    collectives_by_name,
-)
+from steptrace.analysis.communication import CollectiveTime, collective_times, collectives_by_name
+from steptrace.analysis.steps import gpu_time
 from steptrace.documents.table import validate
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"

@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from builders import AUTOGRAD, D2D, LOADER, MAIN, TraceBuilder
-from steptrace.analysis.critical_path import measure as cp
-from steptrace.analysis.critical_path.nodes import CLASSES, nodes_of
-from steptrace.analysis.critical_path.waits import CLOCK_SKEW_NS, work_of
+from steptrace.analysis import critical_path as cp
+from steptrace.analysis.critical_path import CLASSES, nodes_of
+from steptrace.analysis.critical_path_waits import CLOCK_SKEW_NS, work_of
 from steptrace.trace.model import Trace
 
 _NEXT = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"

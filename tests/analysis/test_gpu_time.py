@@ -6,13 +6,12 @@ from dataclasses import replace
 import pytest
 
 from builders import AUTOGRAD, D2D, TraceBuilder, training_step
-from steptrace.analysis.common.gpu_time import gpu_time, step_times
 from steptrace.analysis.common.kernel_names import short_name, short_names
 from steptrace.analysis.common.labels import label_times
-from steptrace.analysis.common.launches import launches
 from steptrace.analysis.copies import copies
 from steptrace.analysis.idle import idle
-from steptrace.analysis.kernels.measure import kernel_table, recorded_kernels
+from steptrace.analysis.kernels import kernel_table, recorded_kernels
+from steptrace.analysis.launches import launches
 from steptrace.analysis.overview import (
     busy_pct,
     kernels_per_step,
@@ -21,7 +20,8 @@ from steptrace.analysis.overview import (
     streams_per_step,
 )
 from steptrace.analysis.quality import quality, quality_checks
-from steptrace.analysis.queues import queues
+from steptrace.analysis.steps import gpu_time, step_times
+from steptrace.analysis.streams import queues
 from steptrace.trace.names import kernel_kind
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from steptrace.analysis.kernels.formats import FORMAT_RULES, MATRIX_RULES, TENSOR_CORE_RULES, kernel_format
+from steptrace.analysis.precision import FORMAT_RULES, MATRIX_RULES, TENSOR_CORE_RULES, kernel_format
 
 ELEMENTWISE = (
     "void at::native::vectorized_elementwise_kernel<4, {}, std::array<char*, 3ul> >(int, {}, std::array<char*>)"

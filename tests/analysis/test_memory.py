@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from builders import AUTOGRAD, MAIN, TraceBuilder
 from documents import fill
 from steptrace.analysis import load_trace, summarize, summarize_trace
-from steptrace.analysis.memory.measure import CATEGORIES, memory_at_peak, memory_blocks, memory_peaks
-from steptrace.analysis.memory.record import downsample
+from steptrace.analysis.memory import CATEGORIES, downsample, memory_at_peak, memory_blocks, memory_peaks
 from steptrace.documents.run import RunMemory
 from steptrace.record import write_memory
 from steptrace.report.trace.page import write

@@ -7,8 +7,8 @@ import pytest
 from builders import AUTOGRAD, PINNED_D2H, TraceBuilder, training_step
 from steptrace.analysis import summarize
 from steptrace.analysis.common.division import GPU_PARTS
-from steptrace.analysis.kernels.formats import kernel_formats
 from steptrace.analysis.overview import overview, top_operators
+from steptrace.analysis.precision import kernel_formats
 
 
 def test_the_parts_of_two_steps_have_names_of_their_own_and_add_up() -> None:

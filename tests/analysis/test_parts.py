@@ -11,9 +11,9 @@ from builders import PINNED_D2H, TraceBuilder
 from recorded import NAMES, needs_traces, trace_of
 from steptrace import intervals
 from steptrace.analysis.common.division import CAUSES, divide, gpu_division, gpu_window
-from steptrace.analysis.common.steps import HOST_PARTS
-from steptrace.analysis.kernels.formats import kernel_formats, precision_of
+from steptrace.analysis.common.labels import HOST_PARTS
 from steptrace.analysis.overview import busy_pct, kernels_per_step, overview
+from steptrace.analysis.precision import kernel_formats, precision_of
 from steptrace.analysis.quality import quality
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import D2D, TraceBuilder
-from steptrace.analysis.kernels.formats import FORMATS, kernel_format, kernel_formats, precision_of, type_format
+from steptrace.analysis.precision import FORMATS, kernel_format, kernel_formats, precision_of, type_format
 
 BF16_GEMM = "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_TNN"
 SGEMM = "ampere_sgemm_128x64_nn"

@@ -3,7 +3,7 @@
 import pytest
 
 from builders import TraceBuilder
-from steptrace.analysis.queues import queues
+from steptrace.analysis.streams import queues
 from steptrace.limits import QUEUE_CAPACITY
 
 US = 1000

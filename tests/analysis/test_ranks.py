@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from builders import TraceBuilder
 from documents import fill
 from recorded import needs_traces, recorded
-from steptrace.analysis.communication import ranks
-from steptrace.analysis.communication.collectives import MatchedCollective
+from steptrace.analysis import ranks
+from steptrace.analysis.communication import MatchedCollective
 from steptrace.cli import main
 from steptrace.documents.ranks import RankKernel, Ranks, RankWait
 from steptrace.documents.table import validate

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import AUTOGRAD, LOADER, MAIN, TraceBuilder
-from steptrace.analysis.kernels.measure import kernel_sequences, most_frequent
+from steptrace.analysis.kernels import kernel_sequences, most_frequent
 from steptrace.trace.model import Trace
 
 

@@ -3,7 +3,7 @@
 import pytest
 from msgspec import structs
 
-from steptrace.analysis.step_kinds import mean_ns, step_kinds
+from steptrace.analysis.steps import mean_ns, step_kinds
 from steptrace.documents.run import Unprofiled
 from steptrace.documents.steps import StepKind
 

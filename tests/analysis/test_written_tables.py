@@ -7,9 +7,8 @@ import pytest
 
 from builders import TraceBuilder, training_step
 from steptrace import cli
-from steptrace.analysis import summarize
-from steptrace.analysis.communication import ranks
-from steptrace.analysis.tables import OF_TRACE, write_all
+from steptrace.analysis import ranks, summarize
+from steptrace.analysis.build import OF_TRACE, write_all
 from steptrace.errors import TraceError
 from steptrace.trace.rows import TABLES
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from documents import fill
-from steptrace.compare.against_baseline import basis_of, sync_diff
+from steptrace.compare.study import basis_of, sync_diff
 from steptrace.documents.syncs import PredictedSite
 from steptrace.documents.variant import SyncCounts, SyncDiff
 

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from builders import AUTOGRAD, D2D, MAIN, TraceBuilder
 from steptrace import intervals
 from steptrace.analysis import copies as measured_copies
-from steptrace.analysis import queues as measured
-from steptrace.analysis.common import gpu_time, launches
+from steptrace.analysis import kernels, launches, steps
+from steptrace.analysis import streams as measured
 from steptrace.analysis.common.labels import label_times
 from steptrace.analysis.idle import gap_endings, idle_gaps
-from steptrace.analysis.kernels import measure as kernels
 from steptrace.trace.model import Trace
 
 _NAMES = {"compute": "gemm", "comm": "ncclDevKernel_AllGather(x)", "memory": D2D}
@@ -188,7 +187,7 @@ def _check_copies(works: list[Work], made: Made) -> None:
 def _check_gpu_time_and_kernel_types(works: list[Work], made: Made) -> None:
     points = {kind: _points([w for w in works if w.kind == kind]) for kind in _NAMES}
     compute, comm, memory = points["compute"], points["comm"], points["memory"]
-    whole = gpu_time.gpu_time(made.trace)
+    whole = steps.gpu_time(made.trace)
     assert (whole.comm_ns, whole.memory_ns, whole.comm_compute_overlap_ns) == (
         len(comm), len(memory), len(comm & compute)
     )  # fmt: skip
@@ -196,7 +195,7 @@ def _check_gpu_time_and_kernel_types(works: list[Work], made: Made) -> None:
     first = min(every, default=0)
     assert whole.span_ns == (max(every) + 1 - first if every else 0)
     spans = [(first, whole.span_ns, whole)] if whole.span_ns is not None else []
-    spans += [(row.start_ns, row.dur_ns, row) for row in gpu_time.step_times(made.trace).itertuples()]
+    spans += [(row.start_ns, row.dur_ns, row) for row in steps.step_times(made.trace).itertuples()]
     for start, length, row in spans:
         inside = set(range(start, start + length))
         assert (row.busy_ns, row.idle_ns) == (

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import D2D, TraceBuilder, training_step
-from steptrace.analysis import records
-from steptrace.analysis.common import gpu_time
+from steptrace.analysis import steps
+from steptrace.analysis.build import OF_TRACE
 from steptrace.analysis.overview import operators_per_step
 from steptrace.analysis.syncs import sync_sites
-from steptrace.analysis.tables import OF_TRACE
+from steptrace.documents.table import records
 from steptrace.trace.model import Trace
 
 _NAMES = {"compute": "gemm", "comm": "ncclDevKernel_AllGather(x)", "memory": D2D}
@@ -48,7 +48,7 @@ def _figures(trace: Trace) -> dict[str, Any]:
         name: sorted(map(str, records(table.drop(columns=["launch", "op_row"], errors="ignore"))))
         for name, table in tables.items()
     }
-    figures["gpu"] = gpu_time.gpu_time(trace)
+    figures["gpu"] = steps.gpu_time(trace)
     figures["by_cause"] = gaps.groupby("cause")["dur"].sum().to_dict()
     figures["operators"] = operators_per_step(trace).tolist()
     return figures
@@ -85,11 +85,11 @@ def test_splitting_an_activity_changes_no_time(
     builder.events.append({**event, "ts": event["ts"] + first / 1000, "dur": (length - first) / 1000})
     event["dur"] = first / 1000
     after = builder.trace()
-    one, two = gpu_time.gpu_time(before), gpu_time.gpu_time(after)
+    one, two = steps.gpu_time(before), steps.gpu_time(after)
     assert two.activities == one.activities + 1
     assert two == msgspec.structs.replace(one, activities=two.activities)
     columns = ["dur_ns", "busy_ns", "compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns"]
-    assert gpu_time.step_times(after)[columns].equals(gpu_time.step_times(before)[columns])
+    assert steps.step_times(after)[columns].equals(steps.step_times(before)[columns])
 
 
 def _sites(steps: int, extra: tuple[int, int] | None = None) -> dict[tuple[str, int], int]:

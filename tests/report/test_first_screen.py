@@ -6,9 +6,6 @@ from typing import Any
 import pytest
 
 from report.conftest import traced
-from steptrace.compare.simulated import without_simulated
-from steptrace.findings import with_findings
-from steptrace.findings.verdict import verdict_of
 from steptrace.report.draw.cells import Scale
 from steptrace.report.page.parts import device_of_study
 from steptrace.report.study import findings, first_screen, load_study, step_times, syncs, variants
@@ -164,22 +161,6 @@ def test_a_badge_beside_the_title_says_whose_times_these_are(
     (title,) = re.findall(r"<h1>.*?</h1>", str(first_screen(study)), re.DOTALL)
     assert re.findall(r'class="badge [^"]*device">([^<]+)', title) == ([words] if words else [])
     assert (device_of_study(study) is None) == (words is None)
-
-
-def test_on_a_simulated_gpu_nothing_is_called_measured(study_builder: Any) -> None:
-    counted = {"measured_per_step": 9, "predicted_per_step": 1}
-    study_builder.add("more", [20.0, 21.0], ratio=ratio(1.4, 1.3, 1.5, "faster"), baseline="base", syncs=counted)
-    timed = on_a_machine(study_builder, "NVIDIA H100 (stand-in)")
-    study = with_findings(without_simulated(timed))
-    assert verdict_of(timed).use == "fast"
-    assert (verdict_of(study).use, study.measured, {run.median_ms for v in study.variants for run in v.runs}) == (
-        None, (), {None},
-    )  # fmt: skip
-    screen = str(first_screen(study))
-    assert "simulated GPU: times mean nothing" in screen
-    assert "Syncs per step, predicted: 1 in every variant." in verdict_of(study).details
-    assert not re.search(r"1\.[45]0×|>faster<|20\.5 ms", screen + str(variants(study)))
-    assert without_simulated(real := on_a_machine(study_builder, "H100")) is real
 
 
 def test_operators_per_step_stand_beside_syncs_and_kernels_where_a_gpu_ran(study_builder: Any) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from builders import AUTOGRAD, MAIN, PINNED_D2H, TraceBuilder, training_step
 from recorded import recorded
-from steptrace.analysis.common.gpu_time import step_times
 from steptrace.analysis.overview import COUNTS
+from steptrace.analysis.steps import step_times
 from steptrace.analysis.syncs import sync_costs
 from steptrace.cli import main
 from steptrace.errors import ConfigError, TraceError

@@ -10,7 +10,6 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from steptrace.compare.gates import outcomes
-from steptrace.compare.simulated import without_simulated
 from steptrace.compare.study import compare
 from steptrace.documents.base import write
 from steptrace.errors import exit_with
@@ -25,7 +24,7 @@ def main() -> int:
     parser.add_argument("--gates", type=json.loads, default={})
     parser.add_argument("--gpu", nargs="*", default=[], help="to estimate for")
     options = parser.parse_args()
-    comparison = with_findings(without_simulated(compare(options.study_dir, estimate_gpus=options.gpu)))
+    comparison = with_findings(compare(options.study_dir, estimate_gpus=options.gpu))
     write(options.out, replace(comparison, gates=tuple(outcomes(comparison, options.gates))))
     return 0
 

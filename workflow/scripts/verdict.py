@@ -8,7 +8,7 @@ import argparse
 import json
 from pathlib import Path
 
-from steptrace.compare.judge import explain, judge
+from steptrace.compare.gates import explain, judge
 from steptrace.documents.base import read, write
 from steptrace.documents.comparison import Comparison, Verdict
 from steptrace.errors import exit_with

@@ -6,4 +6,3 @@ Each subject is a module here, or a folder of modules: its tables, their computa
 
 from steptrace.analysis.build import load_trace, summarize, summarize_trace
 from steptrace.analysis.counters import write_counters
-from steptrace.documents.table import records

@@ -1,32 +1,34 @@
-"""Builds the content of summary.json: an entry for each trace, and one for all ranks together."""
+"""Every table of a trace, and the content of summary.json: an entry for each trace, and one for all ranks together."""
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from steptrace.analysis.common.gpu_time import gpu_time, step_times
-from steptrace.analysis.common.labels import label_times
-from steptrace.analysis.common.launches import launches
-from steptrace.analysis.common.steps import is_training
-from steptrace.analysis.communication import ranks as across_ranks
-from steptrace.analysis.communication.all_reduce import all_reduce
-from steptrace.analysis.communication.collectives import collectives
-from steptrace.analysis.critical_path.measure import critical_path
-from steptrace.analysis.idle import host_gaps, idle
-from steptrace.analysis.input import input_wait
-from steptrace.analysis.kernels.formats import kernel_formats, precision_of
-from steptrace.analysis.kernels.measure import kernel_sequences, kernel_types, most_frequent, recorded_kernels
-from steptrace.analysis.memory.record import memory
-from steptrace.analysis.overview import overview, step_figures
-from steptrace.analysis.program import program
-from steptrace.analysis.quality import quality
-from steptrace.analysis.step_kinds import mean_ns, step_kinds
-from steptrace.analysis.syncs import syncs
-from steptrace.analysis.tables import OF_SUBJECTS, write_all, write_tables
+import pandas as pd
+
+from steptrace.analysis import ranks as across_ranks
+from steptrace.analysis.common.call_tree import call_tree, kernel_origins
+from steptrace.analysis.common.labels import is_training, label_times
+from steptrace.analysis.communication import all_reduce, collective_times, collectives
+from steptrace.analysis.copies import copies, copy_rates
+from steptrace.analysis.critical_path import critical_path, critical_paths
+from steptrace.analysis.idle import host_gaps, idle, idle_by_stream, idle_gaps
+from steptrace.analysis.input import input_wait, input_waits
+from steptrace.analysis.kernels import kernel_sequences, kernel_table, kernel_types, most_frequent, recorded_kernels
+from steptrace.analysis.launches import launch_times, launches
+from steptrace.analysis.memory import memory, memory_blocks
+from steptrace.analysis.overview import overview, step_figures, top_operators
+from steptrace.analysis.precision import kernel_formats, precision_of
+from steptrace.analysis.program import function_times, program
+from steptrace.analysis.quality import quality, quality_checks
+from steptrace.analysis.roofline import roofline
+from steptrace.analysis.steps import gpu_time, mean_ns, step_kinds, step_times
+from steptrace.analysis.streams import queue_lengths, queues, streams, streams_at_once
+from steptrace.analysis.syncs import sync_costs, sync_sites, syncs
 from steptrace.analysis.timeline import shown_timeline
 from steptrace.documents.base import subjects_of
 from steptrace.documents.kernels import KernelName, KernelType
@@ -34,13 +36,72 @@ from steptrace.documents.labels import Label
 from steptrace.documents.run import capture_of
 from steptrace.documents.steps import StepTime
 from steptrace.documents.summary import Summary, TraceSummary
-from steptrace.documents.table import rows
+from steptrace.documents.table import rows, write_table
 from steptrace.trace.decode import path_text
 from steptrace.trace.files import find_traces
 from steptrace.trace.link import read_trace
-from steptrace.trace.model import Trace
+from steptrace.trace.model import Trace, forget
 from steptrace.trace.read import read_each
+from steptrace.trace.rows import TABLES
 from steptrace.trace.source import with_records
+
+#: Tables that are a subject of `TraceSummary`, by its name.
+OF_SUBJECTS: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
+    "queues": queues,
+    "streams_at_once": streams_at_once,
+    "streams": streams,
+    "copies": copies,
+    "roofline": roofline,
+}
+#: Tables made of the call tree, which is the largest of all.
+OF_CALL_TREE: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
+    "call_tree": call_tree,
+    "function_times": function_times,
+    "sequences": kernel_sequences,
+    "kernel_origins": kernel_origins,
+    "top_operators": top_operators,
+}
+#: Every table by name, but the trace's own and the allocators' memory. A trace remembers what it has computed, so they
+#: may be asked for in any order. Without GPU work those of the GPU have no rows.
+OF_TRACE: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
+    **OF_CALL_TREE,
+    "critical_path": critical_paths,
+    "quality_checks": quality_checks,
+    "idle_by_stream": idle_by_stream,
+    "idle_gaps": idle_gaps,
+    "queue_lengths": queue_lengths,
+    "copy_rates": copy_rates,
+    "collective_times": collective_times,
+    "sync_costs": sync_costs,
+    "sync_sites": sync_sites,
+    "step_times": step_times,
+    "input_waits": input_waits,
+    "label_times": label_times,
+    "kernel_names": kernel_table,
+    "kernel_types": kernel_types,
+    "kernel_formats": kernel_formats,
+    "launch_times": launch_times,
+    **OF_SUBJECTS,
+}
+
+
+def write_tables(trace: Trace, folder: Path) -> None:
+    """Write every table to `folder/<name>.parquet`."""
+    if len(trace.memory):
+        write_all({"memory_blocks": memory_blocks(trace)}, folder)
+    write_all({name: getattr(trace, name) for name in TABLES}, folder)
+    for name, table in OF_TRACE.items():
+        if name not in OF_CALL_TREE:
+            forget(trace, call_tree)  # what is left needs its memory
+        write_all({name: table(trace)}, folder)
+
+
+def write_all(tables: Mapping[str, pd.DataFrame], folder: Path) -> None:
+    """Write tables to `folder/<name>.parquet`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, table in tables.items():
+        write_table(table, folder / f"{name}.parquet")
+
 
 #: Tables that neither `write_counters` nor the comparison of ranks reads.
 _NOT_COMPARED = ("ops", "frames", "memory", "syncs")

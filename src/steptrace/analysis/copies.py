@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.busy import left_over
+from steptrace.analysis.common.division import left_over
 from steptrace.analysis.common.series import quantiles, steps_of, time_held
 from steptrace.documents.copies import Copy, CopyRate
 from steptrace.documents.table import frame_of, validate

@@ -14,7 +14,7 @@ import pandas as pd
 from isal import igzip
 
 from steptrace.analysis.copies import copy_rates
-from steptrace.analysis.queues import queue_lengths
+from steptrace.analysis.streams import queue_lengths
 from steptrace.files import replace_atomically
 from steptrace.trace.decode import ns_to_us
 from steptrace.trace.files import EventStream

@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.busy import activity, left_over
-from steptrace.analysis.common.division import first_work, gap_causes
+from steptrace.analysis.common.division import activity, first_work, gap_causes, left_over
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.common.labels import label_of_kernels
 from steptrace.documents.idle import HostCall, HostGap, HostGaps, Idle, IdleEnding, IdleGap, StreamIdle

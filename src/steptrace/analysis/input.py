@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.busy import activity
+from steptrace.analysis.common.division import activity
 from steptrace.documents.input import Input, InputWaitOfStep
 from steptrace.documents.table import frame_of, rows
 from steptrace.intervals import Ints, Spans

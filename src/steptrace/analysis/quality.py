@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from steptrace import format as fmt
 from steptrace import intervals
-from steptrace.analysis.common.busy import left_over
+from steptrace.analysis.common.division import left_over
 from steptrace.documents.quality import Quality, QualityCheck
 from steptrace.documents.table import frame_of, rows
 from steptrace.intervals import Ints

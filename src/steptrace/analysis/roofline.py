@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from steptrace.analysis.kernels.formats import kernel_format
+from steptrace.analysis.precision import kernel_format
 from steptrace.documents.roofline import OperatorRoofline
 from steptrace.documents.table import frame_of
 from steptrace.estimate.gpus import Gpu, gpu_of_driver

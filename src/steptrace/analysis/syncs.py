@@ -15,8 +15,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.busy import activity
-from steptrace.analysis.common.division import gpu_window
+from steptrace.analysis.common.division import activity, gpu_window
 from steptrace.documents.syncs import Syncs, SyncSite
 from steptrace.documents.table import rows
 from steptrace.intervals import Ints, Spans

@@ -3,25 +3,31 @@
 None of it decides about speed. What traces say is taken from rank 0's, all runs as one (`documents.rows.over_runs`);
 any other figure is the median over the runs, None where no run measured it. A trace without GPU work measures no syncs
 and no GPU figures.
+
+The wait for data is that of the unprofiled steps. Where a GPU works meanwhile it costs nothing: the profiled window
+says which part of the wait had the GPU idle, and that part of the unprofiled wait counts. Without a GPU all of it does.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
+import pandas as pd
 from msgspec.structs import replace
 
+from steptrace.analysis.input import verdict_on
 from steptrace.compare.load import Measured, Run, Variant, error_of, error_without_process
 from steptrace.documents.base import convert
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.rows import over_runs
-from steptrace.documents.run import Communication, RunMemory
+from steptrace.documents.run import Communication, InputOfRun, RunMemory
 from steptrace.documents.steps import STEP_FIGURES
 from steptrace.documents.summary import TraceSummary
 from steptrace.documents.syncs import Place, predicted_site
-from steptrace.documents.variant import Equivalence, SyncCounts, UnknownPlace
+from steptrace.documents.variant import Equivalence, LoaderWait, LoadingParts, SyncCounts, UnknownPlace
 from steptrace.engine.kinds import counts_in_words
 from steptrace.errors import RecordError
 from steptrace.estimate.gpus import Gpu
@@ -35,6 +41,7 @@ from steptrace.record import (
     read_communication,
     read_memory,
     read_prediction,
+    read_rows,
     read_status,
 )
 
@@ -226,3 +233,67 @@ def _prediction(variant_dir: Path) -> tuple[dict[str, Any], list[str]]:
         # What never asks for a GPU makes no host wait for one: that is no count of 0 to be praised for.
         return {}, ["no syncs are predicted: the program ran nothing on the virtual CUDA device that it was given"]
     return prediction, []
+
+
+#: The parts of loading a batch, in the order a batch goes through them.
+_LOADING: Final = ("fetch", "collate", "pin", "copy")
+
+
+def input_figures(variant: Variant) -> LoaderWait | None:
+    """`input` of a variant: medians over its runs, None in place of what no run measured.
+
+    `wait_ms` and `step_ms` are means over the same unprofiled steps, so that `share` (0 to 1), what of the step time
+    counts, is `counted_ms` over `step_ms` in every run. `idle_part` says which part of the wait had the GPU idle.
+    """
+    runs = variant.measured
+    if not runs:
+        return None
+    share = median_of(runs, lambda run: _counted(run, run.wait_share))
+    return LoaderWait(
+        workers=(runs[0].record.config.get("data") or {}).get("num_workers"),
+        wait_ms=median_ms(runs, lambda run: run.wait_ns),
+        counted_ms=median_ms(runs, lambda run: _counted(run, run.wait_ns)),
+        step_ms=median_ms(runs, lambda run: float(run.times.counted.mean())),
+        idle_part=median_of(runs, lambda run: _idle_part(run) if _on_gpu(run) else None),
+        share=share,
+        verdict=verdict_on(share),
+        breakdown_ms=_breakdown(variant),
+    )
+
+
+def _counted(run: Measured, wait: float | None) -> float | None:
+    """What of a wait counts."""
+    part = _idle_part(run)
+    return None if part is None or wait is None else part * wait
+
+
+def _idle_part(run: Measured) -> float | None:
+    """The part of the wait that counts: of a GPU's run as its trace says, else all."""
+    if not _on_gpu(run):
+        return 1.0
+    traced = None if run.trace is None else run.trace.input
+    if traced is None or not traced.wait_ns or traced.gpu_idle_wait_ns is None:
+        return None
+    return traced.gpu_idle_wait_ns / traced.wait_ns
+
+
+def _on_gpu(run: Measured) -> bool:
+    return run.record.device == "cuda"
+
+
+def _breakdown(variant: Variant) -> LoadingParts | None:
+    """Milliseconds a batch in each part of loading; None without such a pass."""
+    tables = []
+    for run in variant.runs:
+        with suppress(RecordError):  # an extra: the wait stands without it
+            rows = read_rows(run.path, InputOfRun) if run.measured is not None else None
+            tables += [] if rows is None else [rows]
+    if not tables:
+        return None
+    by_run = {part: [_median_ms(table[f"{part}_ns"]) for table in tables] for part in _LOADING}
+    return LoadingParts(**{part: median_of(medians, lambda ms: ms) for part, medians in by_run.items()})
+
+
+def _median_ms(values: "pd.Series[Any]") -> float | None:
+    measured = values.dropna().to_numpy(dtype=np.float64)
+    return float(np.median(measured)) / NS_PER_MS if len(measured) else None

@@ -1,33 +1,81 @@
-"""The comparison of a study: everything that `comparison.json` says, except its findings."""
+"""The comparison of a study: everything that `comparison.json` says, except its findings.
+
+Which syncs a variant removes and adds against its baseline: a site is the same if file, line and all else that is known
+of it agree; of the rest, sites with the same operator, label, phase and kind are taken for the same site on another
+line. What a trace measured is compared with what a trace measured, else a prediction with a prediction, never one with
+the other.
+"""
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 import numpy as np
 from msgspec.structs import asdict, replace
 
-from steptrace.compare.against_baseline import basis_of, sync_diff
 from steptrace.compare.explain import (
     communication,
     equivalence,
     estimates,
     figures,
+    input_figures,
     memory_of,
     ranks_of,
     sync_figures,
     trace_of,
 )
-from steptrace.compare.input import input_figures
 from steptrace.compare.load import Run, Study, Variant, first_measured, load_study
 from steptrace.compare.timing import Timing, compare_times, statistic_of, times_of_runs
 from steptrace.documents.comparison import Comparison
+from steptrace.documents.rows import pairs
 from steptrace.documents.run import RunResult
 from steptrace.documents.summary import TraceSummary
-from steptrace.documents.variant import VariantResult
+from steptrace.documents.syncs import Place, Site
+from steptrace.documents.variant import SyncChange, SyncCounts, SyncDiff, VariantResult
 from steptrace.estimate.gpus import gpu_named
 from steptrace.format import NS_PER_MS
 from steptrace.stats import holm, ratios, verdict
+
+_HERE: Final = ("file", "line", "function", "op", "label", "kind", "phase")
+_MOVED: Final = ("op", "label", "kind", "phase")
+
+Basis = Literal["measured", "predicted"]
+
+
+def basis_of(baseline: SyncCounts, variant: SyncCounts) -> Basis | None:
+    """What both sides have: measured counts, else predicted ones, else None."""
+    if baseline.measured_per_step is not None and variant.measured_per_step is not None:
+        return "measured"
+    if baseline.predicted_per_step is not None and variant.predicted_per_step is not None:
+        return "predicted"
+    return None
+
+
+def sync_diff(basis: Basis, baseline: Sequence[Site], variant: Sequence[Site]) -> SyncDiff:
+    """`sync_diff` of comparison.json from the sites of both sides.
+
+    Each site has the baseline's place, or the variant's for a new one, and for both sides the count per step, 0 where a
+    side has no such site. What changes in number comes first, the most frequent foremost.
+    """
+    matched = pairs(baseline, variant, attrgetter(*_HERE), attrgetter(*_MOVED))
+    rows = [_change(before, after) for before, after in matched]
+    return SyncDiff(basis=basis, sites=tuple(sorted(rows, key=_order)))
+
+
+def _change(before: Site | None, after: Site | None) -> SyncChange:
+    place = before or after
+    assert place is not None
+    return SyncChange(
+        **{name: getattr(place, name) for name in (*Place.__struct_fields__, "kind")},
+        baseline_count_per_step=0 if before is None else before.count_per_step,
+        variant_count_per_step=0 if after is None else after.count_per_step,
+    )
+
+
+def _order(row: SyncChange) -> tuple[Any, ...]:
+    before, after = row.baseline_count_per_step or 0, row.variant_count_per_step or 0
+    return before == after, -max(before, after), str(row.file), row.line or 0
 
 
 def compare(study_dir: Path, *, estimate_gpus: Sequence[str] = ()) -> Comparison:

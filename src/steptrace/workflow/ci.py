@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.compare.judge import explain
+from steptrace.compare.gates import explain
 from steptrace.documents.comparison import Comparison, Verdict
 from steptrace.documents.finding import ANSWER, Finding
 from steptrace.documents.run import Environment

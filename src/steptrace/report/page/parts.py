@@ -84,15 +84,11 @@ NO_GPU: Final = DeviceNote("no GPU: CPU timings", "warning")
 
 def device_of_study(study: Comparison) -> DeviceNote | None:
     """The note on whose figures lead; None for a GPU's, and where no run recorded its machine."""
-    simulated = study.environment is not None and is_simulated(study.environment.gpu)
-    if leads(study):
-        device = "simulated GPU, nothing measured" if simulated else "no GPU"
-        return DeviceNote(f"{device}: estimated for {enumeration(estimated_gpus(study))}", "warning")
-    if study.environment is None:
-        return None
-    if simulated:
+    if study.environment is not None and is_simulated(study.environment.gpu):
         return SIMULATED
-    return NO_GPU if study.environment.gpu is None else None
+    if leads(study):
+        return DeviceNote(f"no GPU: estimated for {enumeration(estimated_gpus(study))}", "warning")
+    return NO_GPU if study.environment is not None and study.environment.gpu is None else None
 
 
 def device_of_traces(gpus: Sequence[str | None], *, has_gpu: bool) -> DeviceNote | None:

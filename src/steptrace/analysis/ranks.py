@@ -12,9 +12,9 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.kernel_names import short_names
-from steptrace.analysis.communication.collectives import MatchedCollective
-from steptrace.analysis.communication.rank_match import Clocks, align, all_collectives, match
-from steptrace.analysis.kernels.measure import recorded_kernels
+from steptrace.analysis.communication import MatchedCollective
+from steptrace.analysis.kernels import recorded_kernels
+from steptrace.analysis.rank_match import Clocks, align, all_collectives, match
 from steptrace.documents.ranks import (
     MatchedName,
     RankAllReduce,

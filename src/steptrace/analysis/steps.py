@@ -1,18 +1,21 @@
-"""Each GPU's time by part: over its whole span, in each step and over all steps, as sums over the division.
+"""Each GPU's time by part, over its whole span and in each step, as sums over the division; and the kinds of steps.
 
 Compute + exposed comm + exposed memory + idle is the span, exactly: exposed comm is comm without compute, exposed
 memory is memory without compute and comm. comm and memory alone are their unions, hidden or not.
 """
 
+import statistics
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.busy import activity
-from steptrace.analysis.common.division import BUSY, gpu_division
-from steptrace.documents.steps import GpuTime
+from steptrace.analysis.common.division import BUSY, activity, gpu_division
+from steptrace.documents.run import Unprofiled
+from steptrace.documents.steps import GpuTime, StepKind
+from steptrace.engine.kinds import Kind, kind_after, kinds_of, nearest, per_step
 from steptrace.intervals import Ints
 from steptrace.trace.columns import start_end, unmeasured
 from steptrace.trace.model import Trace, once
@@ -64,3 +67,47 @@ def step_times(trace: Trace) -> pd.DataFrame:
         columns = ("busy_ns", "compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns")
         return table.assign(**dict.fromkeys(columns, unmeasured(len(table))))
     return table.assign(**exclusive_times(trace, *start_end(steps)))
+
+
+def step_kinds(
+    unprofiled: Unprofiled | None, profiled_ns: Sequence[int], syncs: Sequence[int] | None
+) -> tuple[StepKind, ...]:
+    """Usual and other steps; none where all are alike.
+
+    Args:
+        unprofiled: the times of the steps before the trace, None where none were timed.
+        profiled_ns: the times of the steps in it.
+        syncs: how many each of these made; None where that was not measured.
+    """
+    kinds = () if unprofiled is None else kinds_of(unprofiled.step_ns, unprofiled.operators)
+    if unprofiled is None or not kinds[1:]:
+        return ()
+    counts: tuple[float | None, ...] = (None,) * len(kinds)
+    if syncs is not None:
+        passed = unprofiled.until_recorded
+        of_kind = nearest(kinds, profiled_ns)
+        if passed is not None and all(kind.every is not None for kind in kinds[1:]):
+            of_kind = [kind_after(kinds, passed + number) for number in range(len(profiled_ns))]
+        counts = per_step(kinds, of_kind, syncs)
+    return tuple(
+        StepKind(name, kind.steps, kind.of, round(kind.typical), kind.share, _comes(kind), count)
+        for name, kind, count in zip(_names(len(kinds)), kinds, counts, strict=True)
+    )
+
+
+def _names(kinds: int) -> list[str]:
+    return ["usual", "other", *(f"other {number}" for number in range(2, kinds))][:kinds]
+
+
+def _comes(kind: Kind) -> str:
+    """How often steps of a kind come."""
+    if kind.every is not None:
+        return f"every {kind.every} steps"
+    if 2 * kind.steps >= kind.of:
+        return "mostly"
+    return "once" if kind.steps == 1 else "irregularly"
+
+
+def mean_ns(unprofiled: Unprofiled | None) -> int | None:
+    """The mean time of the steps before the trace; None where none were timed."""
+    return None if unprofiled is None or not unprofiled.step_ns else round(statistics.mean(unprofiled.step_ns))

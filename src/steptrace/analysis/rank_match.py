@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from steptrace.analysis.communication.collectives import CollectiveTime, gpu_collectives, host_collectives
+from steptrace.analysis.communication import CollectiveTime, gpu_collectives, host_collectives
 from steptrace.documents.table import names_of
 from steptrace.trace.columns import Ints, row_numbers, unmeasured
 from steptrace.trace.model import Trace

@@ -1,20 +1,26 @@
-"""Communication on one rank: each collective's length, the part of it that computation did not hide, and the tables.
+"""Communication on one rank: each collective's length, the part of it that computation did not hide, and all-reduces.
 
 The host's own collectives are gloo's on a CPU, on threads of their own, each with PyTorch's label
 (`gloo:all_reduce`). They are hidden while an operator runs on a training thread; otherwise the training waits. Hidden
 collectives are not free if both share cores. Without recorded operators the hidden part is unknown.
+
+A rank's all-reduces are its GPU's, or the host's if that reduces; each instant counts once. `measured` is the union of
+their spans, waiting for other ranks included; `exposed` is the part of it without a compute kernel on any stream of the
+GPU, or on a CPU without an operator on a training thread (None if the trace holds no operators). In a trace with steps
+only all-reduces launched in steps count.
 """
 
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.busy import activity
+from steptrace.analysis.common.division import activity
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.documents.base import Document, field, key
-from steptrace.documents.communication import CollectiveName, Collectives
+from steptrace.documents.communication import AllReduce, CollectiveName, Collectives
 from steptrace.documents.table import rows
 from steptrace.intervals import Spans
 from steptrace.trace.columns import counted, map_names, references, row_numbers, spans_of, unmeasured
@@ -214,3 +220,50 @@ def host_compute(trace: Trace) -> Spans | None:
     if not recorded.any():
         return None
     return intervals.union(spans_of(ops[["ts", "dur"]][training & ~map_names(ops["name"], is_collective_op)]))
+
+
+ALL_REDUCE = "all_reduce"
+
+
+def all_reduce(trace: Trace) -> AllReduce | None:
+    """The all-reduces of the analysed GPU, or without any there those of the host; None without any."""
+    chosen = all_reduces(trace)
+    if chosen is None:
+        return None
+    source, reduces, compute = chosen
+    figures = figures_of(reduces, compute)
+    measured, exposed = figures["measured_ns"], figures["exposed_ns"]
+    overlap = 1 - exposed / measured if measured and exposed is not None else None
+    return AllReduce(source=source, count=len(reduces), **figures, overlap=overlap)
+
+
+def all_reduces(trace: Trace) -> tuple[Literal["gpu", "host"], pd.DataFrame, Spans | None] | None:
+    """Where they ran, those that count, and the spans that hide them; None without any."""
+    for source, times, compute in _sources(trace):
+        reduces = times[(times["collective"] == ALL_REDUCE).to_numpy()]
+        if len(trace.steps):
+            reduces = reduces[reduces["step"].notna().to_numpy()]
+        if len(reduces):
+            return source, reduces, compute
+    return None
+
+
+def _sources(trace: Trace) -> Iterator[tuple[Literal["gpu", "host"], pd.DataFrame, Spans | None]]:
+    if trace.device is None:
+        yield "host", host_collectives(trace), host_compute(trace)
+        return
+    compute = activity(trace).compute
+    yield "gpu", gpu_collectives(trace), compute
+    # gloo with GPUs: operators only launch there, so only kernels hide the host's all-reduces.
+    yield "host", host_collectives(trace), compute
+
+
+def figures_of(reduces: pd.DataFrame, compute: Spans | None) -> dict[str, Any]:
+    """Bytes (None unless all have them), and the time with any all-reduce under way, in all and exposed."""
+    start = reduces["ts"].to_numpy(dtype=np.int64)
+    spans = intervals.union(intervals.spans(start, start + reduces["dur_ns"].to_numpy(dtype=np.int64)))
+    return {
+        "bytes": int(reduces["bytes"].sum()) if reduces["bytes"].notna().all() else None,
+        "measured_ns": intervals.measure(spans),
+        "exposed_ns": None if compute is None else intervals.measure(intervals.subtract(spans, compute)),
+    }

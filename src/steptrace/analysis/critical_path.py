@@ -1,82 +1,53 @@
-"""The instants of a trace's steps as one table of nodes, each with the node that it waited for.
+"""The critical path of a step: the chain of waits that ends with the step.
 
-Nodes are starts and ends of GPU activities, on each host thread its launches and both ends of its syncs and
-loader waits, and the ends of steps. Of all nodes that a node had to wait for (see `waits.py`) the last one counts. Of
-several at one instant, GPU work comes before launches, and launches before the host.
+It is followed backwards from the step's end: to the last event that the end had to wait for, from there to the last
+event that this one had to wait for, and so on to the step's start. The parts between follow each other without a gap,
+so their lengths add up to the step's exactly. `critical_path_waits` says what GPU work and syncs wait for.
+
+The classes of the parts:
+
+- `host`: a host thread running, in Python, operators or calls.
+- `loader`: the step's thread waiting for the data loader.
+- `sync`: a sync after the end of the work it waits for: its return, or all of it if the work had ended
+  before. (The wait itself is on the path as that work.)
+- `launch`: from the start of a launch to the start of its work, which nothing else delayed.
+- `queue`: from the end of the work before to the start of the next, on a stream or across streams.
+- `compute`, `comm`, `memory`: GPU work itself.
+
+The share of a class is its part of the path, not the possible saving: without it other paths would become critical.
+
+The instants of a trace's steps are one table of nodes, each with the node that it waited for. Nodes are starts and ends
+of GPU activities, on each host thread its launches and both ends of its syncs and loader waits, and the ends of steps.
+Of all nodes that a node had to wait for the last one counts. Of several at one instant, GPU work comes before launches,
+and launches before the host.
 
 A host thread continues after its previous instant. If a training thread (the autograd engine's) was busy while the
 steps' own thread recorded nothing, it worked for that thread: its burst starts when the steps' thread hands over, and
 the steps' thread continues after the burst. Any other thread runs independently.
 """
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Any, Final
 
+import msgspec
 import numpy as np
 import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.division import loader_spans
-from steptrace.analysis.critical_path.waits import Work, work_of
-from steptrace.intervals import Ints, Spans
+from steptrace.analysis.critical_path_waits import Steps, Work, bursts_of, steps_of, work_of
+from steptrace.documents.base import Document, field
+from steptrace.documents.program import ClassOfPath, CriticalPath
+from steptrace.documents.table import frame_of, validate
+from steptrace.intervals import Ints
 from steptrace.limits import KERNEL_WAIT_BELOW_NS
-from steptrace.trace.columns import Mask, map_names, row_numbers, start_end, take
-from steptrace.trace.model import Trace
+from steptrace.trace.columns import Mask, map_names, references, row_numbers, start_end, take, text
+from steptrace.trace.model import Trace, once
 
-#: The classes of the time between a node and the one before it: see `steptrace.analysis.critical_path.measure`.
+#: The classes of the time between a node and the one before it.
 CLASSES: Final = ("host", "loader", "sync", "launch", "queue", "compute", "comm", "memory")
 HOST, LOADER, SYNC, LAUNCH, QUEUE, COMPUTE, COMM, MEMORY = range(len(CLASSES))
 #: The order of nodes at one instant: ends, the host, starts (and ends of empty work), ends of steps.
 _ENDS, _HOST_NODE, _STARTS, _STEPS = range(4)
-
-
-@dataclass(frozen=True)
-class Steps:
-    """Each step's start, end, end on the host and thread, and the thread of most steps.
-
-    A trace without steps counts as one step of its busiest thread.
-    """
-
-    thread: int
-    begin: Ints
-    end: Ints
-    host_end: Ints
-    threads: Ints
-
-    @property
-    def first(self) -> int:
-        """Start of the first step."""
-        return int(self.begin.min())
-
-    @property
-    def last_on_host(self) -> int:
-        """End of the last step on the host."""
-        return int(self.host_end.max())
-
-    def limit(self, thread: Ints) -> Ints:
-        """The time up to which each thread counts."""
-        return np.where(thread == self.thread, self.last_on_host, int(self.end.max()))
-
-
-def steps_of(trace: Trace, work: Work) -> Steps | None:
-    """The steps of a trace; None without host events."""
-    if len(trace.steps):
-        begin, dur, host_dur, thread = trace.steps[["ts", "dur", "host_dur", "thread"]].to_numpy().T
-        return Steps(int(np.bincount(thread).argmax()), begin, begin + dur, begin + host_dur, thread)
-    thread = np.concatenate([table["thread"].to_numpy() for table in _host_tables(trace)])
-    if not len(thread):
-        return None
-    events = np.bincount(thread)
-    launches = np.bincount(work.thread[work.thread >= 0], minlength=len(events))
-    busiest = max(np.flatnonzero(events).tolist(), key=lambda thread: (launches[thread], events[thread]))
-    ends = np.concatenate([start_end(table)[1] for table in _host_tables(trace)])
-    host_end = int(ends[thread == busiest].max())
-    end = max(host_end, int(work.end.max(initial=0)))
-    return Steps(busiest, *(np.array([value]) for value in (0, end, host_end, busiest)))
-
-
-def _host_tables(trace: Trace) -> list[pd.DataFrame]:
-    return [trace.ops, trace.launches, trace.labels, trace.frames]
 
 
 class Nodes:
@@ -115,7 +86,7 @@ class Nodes:
         used = training[thread] | (thread == steps.thread)
         used |= np.isin(thread, np.append(of.thread[self._work], self._placed_thread))
         self._syncs = np.flatnonzero(used & (back > steps.first) & (begin < steps.limit(thread)))
-        self._bursts = _bursts(self._trace, steps, [int(t) for t in np.flatnonzero(training) if t != steps.thread])
+        self._bursts = bursts_of(self._trace, steps, [int(t) for t in np.flatnonzero(training) if t != steps.thread])
 
     def _make(self) -> None:
         """All nodes: instants of hosts first, then starts and ends of work, then ends of steps."""
@@ -285,39 +256,82 @@ class Nodes:
         self._offer(self.step_ends[step], self._end_node(mine), self._of.end[mine], QUEUE, kernel=mine)
 
 
-def _bursts(trace: Trace, steps: Steps, threads: list[int]) -> Ints:
-    """Rows `(thread, start, end)`: spans in which another training thread worked for the steps' own."""
-    bursts: list[tuple[int, int, int]] = []
-    events = _spans(trace, steps, [*threads, steps.thread]) if threads else {}
-    busy = {thread: intervals.union(events[thread]) for thread in threads if thread in events}
-    none = np.empty(0, dtype=np.int64)
-    edges = intervals.distinct(events[steps.thread]) if busy and steps.thread in events else none
-    for thread, spans in busy.items():
-        gap = np.searchsorted(edges, spans[:, 0], side="right")
-        inside = np.searchsorted(edges, spans[:, 1], side="left") <= gap
-        _, first = np.unique(gap[inside], return_index=True)
-        for burst in np.split(spans[inside], first[1:]):
-            bursts.extend([(thread, burst[0, 0], burst[-1, 1])] if len(burst) else [])
-    return np.array(bursts, dtype=np.int64).reshape(-1, 3)
-
-
-def _spans(trace: Trace, steps: Steps, threads: list[int]) -> dict[int, Spans]:
-    """The events of host threads between the start of the first step and the host's end of the last, by thread."""
-    of_thread, parts = [], []
-    for table in _host_tables(trace):
-        (ts, end), thread = start_end(table), table["thread"].to_numpy()
-        inside = np.isin(thread, threads) & (ts >= steps.first) & (end <= steps.last_on_host)
-        inside &= ts < steps.last_on_host
-        of_thread.append(thread[inside])
-        parts.append(intervals.spans(ts[inside], end[inside]))
-    thread = np.concatenate(of_thread)
-    order = np.argsort(thread, kind="stable")
-    used, first = np.unique(thread[order], return_index=True)
-    return dict(zip(used.tolist(), np.split(np.concatenate(parts)[order], first[1:]), strict=False))
-
-
 def nodes_of(trace: Trace) -> tuple[Nodes, Steps] | None:
     """The nodes of all steps of a trace, or of the whole trace if it has no steps; None without host events."""
     work = work_of(trace)
     steps = steps_of(trace, work)
     return None if steps is None else (Nodes(trace, work, steps), steps)
+
+
+class PathPart(Document, frozen=True):
+    """One part of a step's critical path. A step's parts follow each other without a gap from its start to its end, so
+    that their lengths add up to the step's exactly."""
+
+    step: Annotated[int | None, field("Row of `steps`; null where the trace has none and all of it counts.")]
+    ts: Annotated[int, field("Start.")]
+    dur: Annotated[int, field("Length.")]
+    class_: Annotated[str, field("What the path is in: see `steptrace.analysis.critical_path`.")] = msgspec.field(
+        name="class"
+    )
+    thread: Annotated[int | None, field("Row of `threads`, of a part on the host.")]
+    kernel: Annotated[int | None, field("Row of `kernels`: the activity, or the one waited for or to start.")]
+
+
+_ON_GPU = ("compute", "comm", "memory", "launch", "queue", "sync")
+
+
+@once
+def critical_paths(trace: Trace) -> pd.DataFrame:
+    """The table `critical_path`; empty without host events. A trace without steps is taken as one."""
+    nodes = nodes_of(trace)
+    if nodes is None:
+        return frame_of(PathPart)
+    path = _walk(*nodes)
+    links = {name: references(path[name].to_numpy()) for name in ("thread", "kernel")}
+    step = references(path["step"].to_numpy() if len(trace.steps) else np.full(len(path), -1))
+    of = text(path["class"].to_numpy(dtype=np.int64), pd.Index(list(CLASSES), dtype=object))
+    return validate(path.assign(step=step, **{"class": of}, **links), PathPart)
+
+
+def _walk(nodes: Nodes, steps: Steps) -> pd.DataFrame:
+    """The parts of each step's path without empty ones; neighbours of one kind on one thread are joined."""
+    before, time = nodes.before.tolist(), nodes.time.tolist()
+    walked: list[int] = []
+    counts = []
+    for node, begin in zip(nodes.step_ends.tolist(), steps.begin.tolist(), strict=True):
+        path = []
+        while time[node] > begin:
+            path.append(node)
+            node = before[node]
+        walked += path[::-1]
+        counts.append(len(path))
+    row = np.array(walked, dtype=np.int64)
+    step = np.repeat(np.arange(len(counts)), counts)
+    start, end = np.maximum(nodes.time[nodes.before[row]], steps.begin[step]), nodes.time[row]
+    long = end > start
+    row, step, start, end = row[long], step[long], start[long], end[long]
+    kind, thread, kernel = nodes.kind[row], nodes.thread[row], nodes.kernel[row]
+    alike = (step[1:] == step[:-1]) & (kind[1:] == kind[:-1]) & (thread[1:] == thread[:-1])
+    alike &= (kernel[1:] < 0) & (kernel[:-1] < 0)
+    first = np.flatnonzero(np.append(True, ~alike)[: len(row)])
+    last = np.append(first[1:], len(row)) - 1 if len(row) else first
+    parts = {"step": step[first], "ts": start[first], "dur": end[last] - start[first]}
+    return pd.DataFrame({**parts, "class": kind[first], "thread": thread[first], "kernel": kernel[first]})
+
+
+def critical_path(trace: Trace) -> CriticalPath | None:
+    """The path's summary: means over the steps, per class and of the steps' length, and each class's share.
+
+    Means of the parts still add up to the mean step. None without a path. Classes of GPU work are None without a GPU.
+    """
+    path, steps, gpu = critical_paths(trace), len(trace.steps) or 1, trace.device is not None
+    if len(path) == 0:
+        return None
+    total, by_class = int(path["dur"].sum()), path.groupby("class", observed=False)["dur"].sum()
+    classes = []
+    for name in CLASSES:
+        spent = int(by_class[name])
+        figures: dict[str, Any] = {"path_ns": round(spent / steps), "share": spent / total}
+        measured = gpu or name not in _ON_GPU
+        classes.append(ClassOfPath(class_=name, **(figures if measured else dict.fromkeys(figures))))
+    return CriticalPath(steps=steps, span_ns=round(total / steps), classes=tuple(classes))

@@ -13,14 +13,12 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.busy import left_over
+from steptrace.analysis.common.division import left_over, waits_for_event
 from steptrace.documents.base import Document, field, key
 from steptrace.documents.launches import Distribution, LaunchCall, Launches
 from steptrace.documents.table import frame_of, rows, validate
-from steptrace.intervals import Ints
 from steptrace.limits import EXCESS_DELAY_NS, SLOW_LAUNCH_NS
-from steptrace.trace import names as naming
-from steptrace.trace.columns import Mask, ended_before, map_names, references, row_numbers, texts
+from steptrace.trace.columns import ended_before, map_names, references, row_numbers, texts
 from steptrace.trace.model import Trace, once
 
 #: The times and flags of a launch that are summed up.
@@ -145,29 +143,3 @@ def _distribution(values: "pd.Series[int]") -> Distribution | None:
         p95=float(values.quantile(0.95)),
         max=int(values.max()),
     )
-
-
-def waits_for_event(trace: Trace, launch: Ints) -> Mask:
-    """Whether the thread made a stream wait for an event between its previous launch of GPU work and this one."""
-    return wait_for_event(trace, launch) >= 0
-
-
-def wait_for_event(trace: Trace, launch: Ints) -> Ints:
-    """For each launch where `waits_for_event`, the last call that made a stream wait for an event; else -1.
-
-    Traces record neither the stream nor the event: the next launch of the thread is assumed to wait.
-    """
-    calls = trace.launches
-    if len(calls) == 0:
-        return np.full(len(launch), -1, dtype=np.int64)
-    rows = np.arange(len(calls))
-    is_wait = map_names(calls["name"], naming.is_stream_wait_event)
-    owners = row_numbers(trace.kernels["launch"])
-    owns_work = np.zeros(len(calls), dtype=bool)
-    owns_work[owners[owners >= 0]] = True
-    before = np.maximum(launch - 1, 0)
-    wait = np.maximum.accumulate(np.where(is_wait, rows, -1))[before]
-    work = np.maximum.accumulate(np.where(owns_work, rows, -1))[before]
-    thread = calls["thread"].to_numpy()
-    waits = (launch > 0) & (wait > work) & (thread[wait] == thread[launch])
-    return np.where(waits, wait, -1)

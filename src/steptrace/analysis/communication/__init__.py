@@ -1,1 +1,0 @@
-"""Collectives, all-reduce time against the expected time, and differences between ranks."""

@@ -1,1 +1,0 @@
-"""The critical path of each step."""

@@ -1,1 +1,0 @@
-"""Kernels by name, number format, operator and sequence."""

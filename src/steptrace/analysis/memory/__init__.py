@@ -1,1 +1,0 @@
-"""Memory at the peak and over the window."""
