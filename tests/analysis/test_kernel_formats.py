@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from steptrace.analysis.precision import FORMAT_RULES, MATRIX_RULES, TENSOR_CORE_RULES, kernel_format
+from steptrace.analysis.precision import kernel_format
 
 ELEMENTWISE = (
     "void at::native::vectorized_elementwise_kernel<4, {}, std::array<char*, 3ul> >(int, {}, std::array<char*>)"
@@ -93,7 +93,3 @@ def test_tf32_is_distinguished_from_full_float32() -> None:
     assert kernel_format("cutlass_80_tensorop_s1688gemm_64x64_32x4_nn_align1").tf32
     assert not kernel_format("ampere_sgemm_128x64_nn").tf32
     assert not kernel_format("cutlass_75_tensorop_f16_s1688gemm_f16_256x128_nn_align8").tf32
-
-
-def test_every_row_says_where_it_comes_from() -> None:
-    assert all(rule.source for rule in (*FORMAT_RULES, *TENSOR_CORE_RULES, *MATRIX_RULES))

@@ -1,5 +1,6 @@
 """Peaks, curves and categories of memory, against a slow replay of every single block on made traces."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,11 +11,10 @@ from hypothesis import strategies as st
 from builders import AUTOGRAD, MAIN, TraceBuilder
 from documents import fill
 from steptrace.analysis import load_trace, summarize, summarize_trace
-from steptrace.analysis.memory import CATEGORIES, downsample, memory_at_peak, memory_blocks, memory_peaks
+from steptrace.analysis.memory import CATEGORIES, downsample, memory, memory_blocks
 from steptrace.documents.run import RunMemory
 from steptrace.record import write_memory
 from steptrace.report.trace.page import write
-from steptrace.trace.source import SourceLines
 
 PHASES = [("data", 0, 20), ("forward", 20, 50), ("loss", 50, 60), ("backward", 60, 90), ("optimizer", 90, 100)]
 CATEGORY = {
@@ -49,10 +49,12 @@ def step(builder: TraceBuilder, start: int = 0) -> None:
 
 
 def measured(builder, held=None):
-    """The blocks, the peak of the only device, and the blocks live at it by origin."""
+    """The blocks, and the memory of the only device; `held` is what a run's memory.json says of a kind of device."""
     trace = builder.trace()
-    (peak,) = memory_peaks(trace, held or {})
-    return memory_blocks(trace), peak, memory_at_peak(trace, peak, (held or {}).get(peak.kind), SourceLines())
+    for device, categories in (held or {}).items():
+        trace = replace(trace, memory_record=fill(RunMemory, {"device": device, "held": categories}))
+    (device_memory,) = memory(trace)
+    return memory_blocks(trace), device_memory
 
 
 def test_a_block_s_category_follows_from_where_it_is_allocated_and_released():
@@ -82,22 +84,22 @@ def test_a_block_s_category_follows_from_where_it_is_allocated_and_released():
         if event["name"] == "[memory]":
             builder.total[1] += event["args"]["Bytes"]
             event["args"]["Total Allocated"] = builder.total[1]
-    blocks, peak, _ = measured(builder)
+    blocks, peak = measured(builder)
     categories = dict(zip(blocks["address"], blocks["category"], strict=True))
     assert categories == {address: category for address, (*_, category) in lives.items()} | {99: "unknown"}
     assert blocks.loc[blocks["address"] == 99, "ts"].isna().all()
-    assert (peak.before, peak.agrees) == (5000, 1.0)
+    assert (peak.before_bytes, peak.counter_agrees) == (5000, 1.0)
 
 
 def test_what_was_held_before_is_divided_by_the_run_s_memory_record():
     builder = Memory(before=1000)
     step(builder)
     builder.block(30, 100, 1)
-    held = {1: {"parameters": 600, "gradients": 0, "optimizer_state": 300}}
-    _, peak, at_peak = measured(builder, held)
-    assert (peak.allocated, peak.reserved, peak.complete) == (1100, 1000, True)
-    assert peak.curve["allocated"].tolist() == [1000, 1100]
-    sums = at_peak.groupby("category")["bytes"].sum().to_dict()
+    held = {"cuda": {"parameters": 600, "gradients": 0, "optimizer_state": 300}}
+    _, peak = measured(builder, held)
+    assert (peak.peak_allocated_bytes, peak.peak_reserved_bytes, peak.complete) == (1100, 1000, True)
+    assert [allocated for _, allocated, _ in peak.curve] == [1000, 1100]
+    sums = {category: size for category, size in peak.by_category.items() if size}
     assert sums == {"parameters": 600, "optimizer_state": 300, "unknown": 100, "activations": 100}
 
 
@@ -105,11 +107,11 @@ def test_the_host_s_counter_begins_with_the_profiler():
     builder = Memory()
     step(builder)
     builder.block(30, 100, 1, device=0)
-    _, peak, _ = measured(builder)
-    assert (peak.allocated, peak.complete, peak.reserved) == (100, False, None)
-    _, peak, at_peak = measured(builder, {0: {"parameters": 40, "gradients": 0, "optimizer_state": 2}})
-    assert (peak.allocated, peak.complete) == (142, True)
-    assert at_peak["bytes"].sum() == 142
+    _, peak = measured(builder)
+    assert (peak.peak_allocated_bytes, peak.complete, peak.peak_reserved_bytes) == (100, False, None)
+    _, peak = measured(builder, {"cpu": {"parameters": 40, "gradients": 0, "optimizer_state": 2}})
+    assert (peak.peak_allocated_bytes, peak.complete) == (142, True)
+    assert sum(row.bytes for row in peak.at_peak) == 142
 
 
 def test_a_live_block_stands_at_its_outermost_operator_and_label():
@@ -120,12 +122,12 @@ def test_a_live_block_stands_at_its_outermost_operator_and_label():
     builder.op("aten::empty", 28, 4)
     builder.block(30, 64, 1)
     builder.block(31, 36, 2)
-    *_, at_peak = measured(builder)
-    row = at_peak.iloc[0]
-    assert (row["op"], row["label"], row["category"], row["blocks"], row["bytes"]) == (
+    _, peak = measured(builder)
+    row = peak.at_peak[0]
+    assert (row.op, row.label, row.category, row.blocks, row.bytes) == (
         "aten::linear", "forward", "activations", 2, 100
     )  # fmt: skip
-    assert (row["file"], row["line"]) == ("train.py", 3)
+    assert (row.file, row.line) == ("train.py", 3)
 
 
 def test_a_trace_without_our_labels_goes_by_pytorch_s_own():
@@ -140,7 +142,7 @@ def test_a_trace_without_our_labels_goes_by_pytorch_s_own():
         builder.block(begin, 10, address + 1, tid=AUTOGRAD if 60 < begin < 90 else MAIN)
         builder.block(end, -10, address + 1)
     builder.events.sort(key=lambda event: event["ts"])
-    blocks, *_ = measured(builder)
+    blocks, _ = measured(builder)
     assert blocks.sort_values("address")["category"].tolist() == [
         "inputs", "activations", "temporary", "gradients", "temporary", "temporary"
     ]  # fmt: skip
@@ -149,7 +151,7 @@ def test_a_trace_without_our_labels_goes_by_pytorch_s_own():
 def test_a_trace_without_allocations_has_no_peak():
     builder = TraceBuilder()
     step(builder)
-    assert memory_peaks(builder.trace(), {}) == []
+    assert memory(builder.trace()) is None
 
 
 class Life(NamedTuple):
@@ -182,16 +184,16 @@ def test_peak_curve_and_categories_are_those_of_a_replay(lives: list[Life], rest
     changes += [(life.end, -life.size, k) for k, life in enumerate(lives) if life.end is not None]
     for ts, size, k in sorted(changes):
         builder.block(ts, size, k + 1)
-    blocks, peak, at_peak = measured(builder)
+    blocks, peak = measured(builder)
 
     def level(t: int) -> int:
         return before + sum(size for ts, size, _ in changes if ts <= t)
 
     instants = sorted({0, *(ts for ts, *_ in changes)})
-    assert list(zip(peak.curve["ts"], peak.curve["allocated"], strict=True)) == [(t, level(t)) for t in instants]
-    assert peak.allocated == max(level(t) for t in instants)
-    assert peak.ts == min(t for t in instants if level(t) == peak.allocated)
-    assert peak.before == before
+    assert [(ts, allocated) for ts, allocated, _ in peak.curve] == [(t, level(t)) for t in instants]
+    assert peak.peak_allocated_bytes == max(level(t) for t in instants)
+    assert peak.peak_ts == min(t for t in instants if level(t) == peak.peak_allocated_bytes)
+    assert peak.before_bytes == before
     # Blocks of before the trace that it never releases are a part of what only the counter knows.
     assert len(blocks) == sum(life.begin is not None or life.end is not None for life in lives)
 
@@ -200,7 +202,7 @@ def test_peak_curve_and_categories_are_those_of_a_replay(lives: list[Life], rest
 
     expected = dict.fromkeys(CATEGORIES, 0)
     for life in lives:
-        alive = (life.begin is None or life.begin <= peak.ts) and (life.end is None or life.end > peak.ts)
+        alive = (life.begin is None or life.begin <= peak.peak_ts) and (life.end is None or life.end > peak.peak_ts)
         if not alive:
             continue
         if life.begin is None:
@@ -210,9 +212,9 @@ def test_peak_curve_and_categories_are_those_of_a_replay(lives: list[Life], rest
         else:
             expected[CATEGORY[part(life.begin)[1]]] += life.size
     expected["unknown"] += rest
-    sums = at_peak.groupby("category")["bytes"].sum().to_dict()
+    sums = {category: size for category, size in peak.by_category.items() if size}
     assert sums == {name: size for name, size in expected.items() if size}
-    assert at_peak["bytes"].sum() == peak.allocated
+    assert sum(row.bytes for row in peak.at_peak) == peak.peak_allocated_bytes
 
 
 def test_an_address_given_out_again_without_a_release_ends_the_first_block():
@@ -220,7 +222,7 @@ def test_an_address_given_out_again_without_a_release_ends_the_first_block():
     step(builder)
     builder.block(30, 10, 1)
     builder.block(40, 20, 1)
-    blocks, *_ = measured(builder)
+    blocks, _ = measured(builder)
     assert blocks["until"].tolist()[0] == 40
     assert blocks["bytes"].tolist() == [10, 20]
 
@@ -234,8 +236,8 @@ def test_the_share_of_events_that_the_counter_agrees_with(lost):
         builder.total[1] += 7
     builder.block(40, 20, 2)
     builder.block(50, 5, 3)
-    _, peak, _ = measured(builder)
-    assert peak.agrees == (pytest.approx(2 / 3) if lost else 1.0)
+    _, peak = measured(builder)
+    assert peak.counter_agrees == (pytest.approx(2 / 3) if lost else 1.0)
 
 
 def test_the_summary_takes_capacity_and_fragmentation_from_the_run_s_memory_record(tmp_path):

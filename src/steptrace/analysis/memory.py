@@ -18,7 +18,6 @@ Memory that a library allocates without PyTorch, or that a loader worker shares,
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Any, Final
 
@@ -30,12 +29,23 @@ from steptrace.analysis.common.series import steps_of
 from steptrace.documents.base import Document, field, key
 from steptrace.documents.memory import AtPeak, DeviceMemory
 from steptrace.documents.run import RunMemory
-from steptrace.documents.table import frame_of, plain, rows
+from steptrace.documents.table import frame_of, records, rows
 from steptrace.intervals import Ints
-from steptrace.trace.columns import counted, innermost, nearest, optional, references, row_numbers, start_end, texts
+from steptrace.trace.columns import (
+    counted,
+    innermost,
+    nearest,
+    optional,
+    references,
+    row_numbers,
+    start_end,
+    take,
+    texts,
+    unmeasured,
+)
 from steptrace.trace.decode import MISSING
 from steptrace.trace.model import Trace, once
-from steptrace.trace.source import SITE_COLUMNS, SourceLines, sites_of
+from steptrace.trace.source import SITE_COLUMNS, sites_of
 
 #: The categories in display order.
 CATEGORIES: Final = (
@@ -48,9 +58,6 @@ CATEGORIES: Final = (
     "temporary",
     "unknown",
 )
-#: Bytes that are held between two steps, by category.
-Held = Mapping[str, int]
-
 _OF_PHASE: Final = {
     "data": "inputs",
     "forward": "activations",
@@ -58,6 +65,10 @@ _OF_PHASE: Final = {
     "backward": "gradients",
     "optimizer": "optimizer_state",
 }
+#: Most origins, and most points of a curve, in summary.json.
+MOST: Final = 25
+POINTS: Final = 400
+_KINDS: Final = {0: "cpu", 1: "cuda"}
 DEVICE: Final = ["device_type", "device"]
 HOST: Final = 0
 
@@ -75,26 +86,6 @@ class MemoryBlock(Document, frozen=True):
     op: Annotated[int | None, field("Row of `ops`: the innermost operator around the allocation.")]
     phase: Annotated[str | None, field("Part of the step it was allocated in; null outside of them.")]
     category: Annotated[str, field("As `AtPeak.category`.")]
-
-
-@dataclass(frozen=True)
-class Peak:
-    """The peak of one device, and its curve: columns `ts`, `allocated`, `reserved` (null on the host).
-
-    `before` are the bytes held since before the trace, as far as known; `complete` says whether they are. `agrees` is
-    the share of events whose counter is the sum of the live blocks.
-    """
-
-    kind: int
-    device: int | None
-    blocks: pd.DataFrame
-    curve: pd.DataFrame
-    before: int
-    complete: bool
-    agrees: float | None
-    ts: int
-    allocated: int
-    reserved: int | None
 
 
 @once
@@ -139,52 +130,6 @@ def memory_blocks(trace: Trace) -> pd.DataFrame:
     return table.sort_values([*DEVICE, "ts", "address"], kind="stable", na_position="first", ignore_index=True)
 
 
-def memory_peaks(trace: Trace, held: Mapping[int, Held]) -> list[Peak]:
-    """The peak of each device, the highest first.
-
-    On a GPU the bytes from before the trace come from the allocator's counter. The host's counter begins with the
-    profiler, so there they come from `held`; without it the curve holds only allocations within the trace.
-
-    Args:
-        trace: the trace.
-        held: by device type the bytes held between two steps, from the run's memory.json.
-    """
-    blocks, peaks = memory_blocks(trace), []
-    for kind, index in blocks[DEVICE].drop_duplicates().itertuples(index=False):
-        of_device, group = _on_device(trace.memory, kind, index), _on_device(blocks, kind, index)
-        instants, level = _level(group, trace.window[0])
-        before, agrees = _before(of_device, instants, level, held.get(kind))
-        level = level + (before or 0)
-        reserved = _reserved(of_device, instants, on_host=kind == HOST)
-        peak = int(np.argmax(level))
-        peaks.append(
-            Peak(
-                kind=int(kind),
-                device=None if pd.isna(index) else int(index),
-                blocks=group,
-                curve=pd.DataFrame({"ts": instants, "allocated": level, "reserved": reserved}),
-                before=int(before or 0) + int(group.loc[group["ts"].isna(), "bytes"].sum()),
-                complete=before is not None,
-                agrees=agrees,
-                ts=int(instants[peak]),
-                allocated=int(level[peak]),
-                reserved=None if pd.isna(reserved).all() else int(pd.Series(reserved).max()),
-            )
-        )
-    return sorted(peaks, key=lambda peak: -peak.allocated)
-
-
-def memory_at_peak(trace: Trace, peak: Peak, held: Held | None, lines: SourceLines | None) -> pd.DataFrame:
-    """The blocks live at a device's peak by origin, the most bytes first: columns of `AtPeak`."""
-    begin, end = life(peak.blocks)
-    # Without those released at that instant.
-    alive = peak.blocks[(begin <= peak.ts) & ((end == MISSING) | (end > peak.ts))]
-    recorded = _by_memory_record(peak.allocated - int(alive["bytes"].sum()), held)
-    table = _joined(pd.DataFrame(recorded, columns=["category", "bytes"]), origins(trace, alive, lines))
-    table = table.reindex(columns=["category", *SITE_COLUMNS, "blocks", "bytes"])
-    return table.sort_values("bytes", ascending=False, kind="stable", ignore_index=True)
-
-
 def _on_device(table: pd.DataFrame, kind: Any, device: Any) -> pd.DataFrame:
     """The rows of a table for one device."""
     same = row_numbers(table["device"]) == (-1 if pd.isna(device) else int(device))
@@ -222,62 +167,118 @@ def _parts(trace: Trace) -> tuple[Ints, list[str | None]]:
 
 def _level(blocks: pd.DataFrame, start: int) -> tuple[Ints, Ints]:
     """The trace's start and the instants at which the live blocks of a device change; their bytes from each on."""
-    begin, end = life(blocks)
+    begin, end = _life(blocks)
     size = blocks["bytes"].to_numpy()
     times = np.concatenate([[start], begin[begin != MISSING], end[end != MISSING]])
     instants, change = steps_of(times, np.concatenate([[0], size[begin != MISSING], -size[end != MISSING]]))
     return instants, change + int(size[begin == MISSING].sum())
 
 
-def _before(events: pd.DataFrame, instants: Ints, level: Ints, held: Held | None) -> tuple[int | None, float | None]:
+def memory(trace: Trace) -> tuple[DeviceMemory, ...] | None:
+    """One entry a device, the highest peak first; None where the profiler recorded no allocations."""
+    devices = memory_blocks(trace)[DEVICE].drop_duplicates().itertuples(index=False)
+    entries = [_device(trace, int(kind), device) for kind, device in devices]
+    return tuple(sorted(entries, key=lambda entry: -entry.peak_allocated_bytes)) or None
+
+
+def _device(trace: Trace, kind: int, device: Any) -> DeviceMemory:
+    """The peak of one device, and its curve.
+
+    On a GPU the bytes from before the trace come from the allocator's counter. The host's counter begins with the
+    profiler, so there they come from the run's memory.json; without it the curve holds only allocations within the
+    trace.
+    """
+    name, record = _KINDS.get(kind, str(kind)), trace.memory_record
+    record = None if record is None or record.device != name else record
+    events, blocks = (_on_device(table, kind, device) for table in (trace.memory, memory_blocks(trace)))
+    instants, level = _level(blocks, trace.window[0])
+    before, agrees = _before(events, instants, level, record)
+    level = level + (before or 0)
+    peak = int(np.argmax(level))
+    at, allocated = int(instants[peak]), int(level[peak])
+    reserved = _reserved(events, instants)
+    most_reserved = None if pd.isna(reserved).all() else int(pd.Series(reserved).max())
+    live = _live_at(trace, blocks, at, allocated, {} if record is None else record.held)
+    sums = live.groupby("category")["bytes"].sum()
+    capacity, source = _capacity(trace, kind, device, record)
+    taken = allocated if most_reserved is None else most_reserved
+    return DeviceMemory(
+        device_type=name,
+        device=None if pd.isna(device) else int(device),
+        peak_allocated_bytes=allocated,
+        peak_reserved_bytes=most_reserved,
+        peak_ts=at,
+        before_bytes=(before or 0) + int(blocks.loc[blocks["ts"].isna(), "bytes"].sum()),
+        complete=before is not None,
+        counter_agrees=agrees,
+        capacity_bytes=capacity,
+        capacity_source=source,
+        headroom_bytes=None if capacity is None or before is None else capacity - taken,
+        fragmentation=None if record is None else record.fragmentation,
+        by_category={category: int(sums.get(category, 0)) for category in CATEGORIES},
+        at_peak=rows(live.head(MOST).astype({"blocks": "Int64", "line": "Int64", "bytes": "int64"}), AtPeak),
+        curve=_curve(pd.DataFrame({"ts": instants, "allocated": level, "reserved": reserved})),
+    )
+
+
+def _before(
+    events: pd.DataFrame, instants: Ints, level: Ints, record: RunMemory | None
+) -> tuple[int | None, float | None]:
     """Bytes from before the trace without recorded blocks, None if unknown; and how often the counter agrees."""
     if int(events["device_type"].iloc[0]) == HOST:
-        return (None, None) if held is None else (sum(held.values()), None)
-    counted = events[events["allocated"].notna().to_numpy()]
+        return (None, None) if record is None else (sum(record.held.values()), None)
+    counted_events = events[events["allocated"].notna().to_numpy()]
     # Of several events at one instant only the last one's counter counts.
-    counted = counted[~counted["ts"].duplicated(keep="last").to_numpy()]
-    if len(counted) == 0:
+    counted_events = counted_events[~counted_events["ts"].duplicated(keep="last").to_numpy()]
+    if len(counted_events) == 0:
         return None, None
-    place = np.searchsorted(instants, counted["ts"].to_numpy(), side="right") - 1
-    difference = row_numbers(counted["allocated"]) - level[np.maximum(place, 0)]
+    place = np.searchsorted(instants, counted_events["ts"].to_numpy(), side="right") - 1
+    difference = row_numbers(counted_events["allocated"]) - level[np.maximum(place, 0)]
     values, counts = np.unique(difference, return_counts=True)
     usual = int(np.argmax(counts))
-    return max(int(values[usual]), 0), float(counts[usual] / len(counted))
+    return max(int(values[usual]), 0), float(counts[usual] / len(counted_events))
 
 
-def _reserved(events: pd.DataFrame, instants: Ints, *, on_host: bool) -> "pd.arrays.IntegerArray":
+def _reserved(events: pd.DataFrame, instants: Ints) -> "pd.arrays.IntegerArray":
     """Bytes reserved from each instant on; null on the host, whose allocator does not cache."""
-    counted_events = events[events["reserved"].notna().to_numpy()]
-    if on_host or len(counted_events) == 0:
-        return counted(np.full(len(instants), -1, dtype=np.int64))  # type: ignore[no-any-return]
-    place = np.searchsorted(counted_events["ts"].to_numpy(), instants, side="right") - 1
-    return counted(row_numbers(counted_events["reserved"])[np.maximum(place, 0)])  # type: ignore[no-any-return]
+    cached = events[(events["reserved"].notna() & (events["device_type"] != HOST)).to_numpy()]
+    if len(cached) == 0:
+        return unmeasured(len(instants))  # type: ignore[no-any-return]
+    place = np.searchsorted(cached["ts"].to_numpy(), instants, side="right") - 1
+    return counted(row_numbers(cached["reserved"])[np.maximum(place, 0)])  # type: ignore[no-any-return]
 
 
-def life(blocks: pd.DataFrame) -> tuple[Ints, Ints]:
+def _life(blocks: pd.DataFrame) -> tuple[Ints, Ints]:
     """When each block was allocated and released; `MISSING` if not in the trace."""
     begin, end = (blocks[name].to_numpy(dtype=np.int64, na_value=MISSING) for name in ("ts", "until"))
     return begin, end
 
 
-def origins(trace: Trace, alive: pd.DataFrame, lines: SourceLines | None) -> pd.DataFrame:
-    """Blocks grouped by category and place in the program, the most bytes first; the operator is the outermost one."""
-    columns = ["category", *SITE_COLUMNS]
+def _live_at(trace: Trace, blocks: pd.DataFrame, ts: int, allocated: int, held: Mapping[str, int]) -> pd.DataFrame:
+    """What is live at an instant by category and place in the program, the most bytes first: columns of `AtPeak`.
+
+    The operator is the outermost one. What is allocated beyond the trace's blocks is from before it: by category what
+    `held` has of it, the rest `unknown`.
+    """
+    begin, end = _life(blocks)
+    alive = blocks[(begin <= ts) & ((end == MISSING) | (end > ts))]  # without those released at that instant
     in_trace = alive[alive["ts"].notna().to_numpy()].reset_index(drop=True)
     events = pd.DataFrame({name: in_trace[name].astype("int64") for name in ("ts", "thread")}).assign(op=in_trace["op"])
-    sites = sites_of(trace, events, lines)
-    op = row_numbers(in_trace["op"])
+    sites = sites_of(trace, events, trace.lines)
     parent = row_numbers(trace.ops["parent"])
-    root = nearest(parent, parent < 0)
-    if len(root):
-        sites["op"] = texts(trace.ops["name"], np.where(op >= 0, root[np.maximum(op, 0)], -1)).to_numpy()
-    rows = pd.concat([in_trace[["category", "bytes"]], sites.assign(phase=in_trace["phase"])], axis=1)
-    before = alive.loc[alive["ts"].isna(), ["category", "bytes"]]
-    rows = _joined(rows, before).reindex(columns=[*columns, "bytes"])
-    groups = rows.groupby(columns, dropna=False, sort=False)["bytes"].agg(["size", "sum"]).reset_index()
-    return groups.rename(columns={"size": "blocks", "sum": "bytes"}).sort_values(
-        "bytes", ascending=False, kind="stable"
-    )
+    sites["op"] = texts(trace.ops["name"], take(nearest(parent, parent < 0), row_numbers(in_trace["op"])))
+    own = pd.concat([in_trace[["category", "bytes"]], sites.assign(phase=in_trace["phase"])], axis=1)
+    columns = ["category", *SITE_COLUMNS]
+    every = _joined(own, alive.loc[alive["ts"].isna(), ["category", "bytes"]]).reindex(columns=[*columns, "bytes"])
+    groups = every.groupby(columns, dropna=False, sort=False)["bytes"].agg(blocks="size", bytes="sum").reset_index()
+    earlier, rest = [], allocated - int(alive["bytes"].sum())
+    for category, size in (*held.items(), ("unknown", rest)):
+        if (taken := min(int(size), rest)) > 0:
+            earlier.append({"category": category, "bytes": taken})
+            rest -= taken
+    table = _joined(pd.DataFrame(earlier, columns=["category", "bytes"]), groups)
+    table = table.reindex(columns=[*columns, "blocks", "bytes"])
+    return table.sort_values("bytes", ascending=False, kind="stable", ignore_index=True)
 
 
 def _joined(*frames: pd.DataFrame) -> pd.DataFrame:
@@ -285,27 +286,18 @@ def _joined(*frames: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([frame for frame in frames if len(frame)] or [frames[0]], ignore_index=True)
 
 
-def _by_memory_record(rest: int, held: Held | None) -> list[dict[str, object]]:
-    """Bytes from before the trace by category; bytes beyond the record are `unknown`."""
-    rows: list[dict[str, object]] = []
-    for category, size in (held or {}).items():
-        taken = min(int(size), rest)
-        if taken > 0:
-            rows.append({"category": category, "bytes": taken})
-            rest -= taken
-    return [*rows, {"category": "unknown", "bytes": rest}] if rest > 0 else rows
+def _capacity(trace: Trace, kind: int, device: Any, record: RunMemory | None) -> tuple[int | None, str | None]:
+    """The capacity in bytes, and its source: the run's memory.json, or the GPU's properties in the trace."""
+    if record is not None:
+        return record.capacity_bytes, record.capacity_source
+    properties = next((d for d in trace.meta.devices if kind != HOST and d.get("id") == device), {})
+    total = properties.get("totalGlobalMem")
+    return (total, "device") if isinstance(total, int) and total > 0 else (None, None)
 
 
-#: Most origins, and most points of a curve, in summary.json.
-MOST: Final = 25
-POINTS: Final = 400
-_KINDS: Final = {0: "cpu", 1: "cuda"}
-
-
-def memory(trace: Trace) -> tuple[DeviceMemory, ...] | None:
-    """One entry a device, the highest peak first; None where the profiler recorded no allocations."""
-    held = _held(trace.memory_record)
-    return tuple(_device(trace, peak, held) for peak in memory_peaks(trace, held)) or None
+def _curve(curve: pd.DataFrame) -> tuple[Any, ...]:
+    kept = curve.iloc[downsample(curve["allocated"].to_numpy(dtype=np.int64), POINTS)]
+    return tuple(tuple(row.values()) for row in records(kept))
 
 
 def downsample(values: Ints, most: int) -> Ints:
@@ -319,56 +311,3 @@ def downsample(values: Ints, most: int) -> Ints:
         if b > a
     ]
     return np.array(sorted(set().union(*kept)), dtype=np.int64)
-
-
-def _device(trace: Trace, peak: Peak, held: Mapping[int, Held]) -> DeviceMemory:
-    kind, lines, recorded = _KINDS.get(peak.kind, str(peak.kind)), trace.lines, trace.memory_record
-    of_run = recorded if recorded is not None and recorded.device == kind else None
-    at_peak = memory_at_peak(trace, peak, held.get(peak.kind), lines)
-    sums = at_peak.groupby("category")["bytes"].sum()
-    capacity, source = _capacity(trace, peak, of_run)
-    taken = peak.allocated if peak.reserved is None else peak.reserved
-    return DeviceMemory(
-        device_type=kind,
-        device=peak.device,
-        peak_allocated_bytes=peak.allocated,
-        peak_reserved_bytes=peak.reserved,
-        peak_ts=peak.ts,
-        before_bytes=peak.before,
-        complete=peak.complete,
-        counter_agrees=peak.agrees,
-        capacity_bytes=capacity,
-        capacity_source=source,
-        headroom_bytes=capacity - taken if capacity is not None and peak.complete else None,
-        fragmentation=None if of_run is None else of_run.fragmentation,
-        by_category={name: int(sums.get(name, 0)) for name in CATEGORIES},
-        at_peak=_origins(at_peak),
-        curve=_curve(peak.curve),
-    )
-
-
-def _origins(table: pd.DataFrame) -> tuple[AtPeak, ...]:
-    return rows(table.head(MOST).astype({"blocks": "Int64", "line": "Int64", "bytes": "int64"}), AtPeak)
-
-
-def _curve(curve: pd.DataFrame) -> tuple[Any, ...]:
-    kept = curve.iloc[downsample(curve["allocated"].to_numpy(dtype=np.int64), POINTS)]
-    columns = [kept[name].astype(object) for name in ("ts", "allocated", "reserved")]
-    return tuple(tuple(plain(value) for value in point) for point in zip(*columns, strict=True))
-
-
-def _capacity(trace: Trace, peak: Peak, recorded: RunMemory | None) -> tuple[int | None, str | None]:
-    """The capacity in bytes, and its source: the run's memory.json, or the GPU's properties in the trace."""
-    if recorded is not None:
-        return recorded.capacity_bytes, recorded.capacity_source
-    if peak.kind == HOST:
-        return None, None
-    properties = next((d for d in trace.meta.devices if d.get("id") == peak.device), {})
-    total = properties.get("totalGlobalMem")
-    return (total, "device") if isinstance(total, int) and total > 0 else (None, None)
-
-
-def _held(recorded: RunMemory | None) -> dict[int, dict[str, int]]:
-    if recorded is None:
-        return {}
-    return {kind: recorded.held for kind, name in _KINDS.items() if name == recorded.device}

@@ -1,6 +1,6 @@
 """Number formats of GPU kernels, and the share of matrix work on tensor cores, from kernels' names.
 
-Three tables of patterns, each row with its source; the first match decides; without a match the value is unknown.
+Three tables of patterns, each with its meaning; the first match decides; without a match the value is unknown.
 A kernel counts with the narrowest floating-point format that its name gives: that of its operands, where sums are
 often kept in a wider one. A conversion counts with its narrower side. TF32 is 32-bit: operands and results are, only
 the product is rounded. AMD's matrix cores count as tensor cores.
@@ -30,15 +30,6 @@ FORMATS: Final = ("bits8", "bits16", "bits32", "bits64", "integer", "unknown")
 
 
 @dataclass(frozen=True)
-class NameRule:
-    """One row: the value for names that match `pattern`, and its source."""
-
-    pattern: str
-    means: str
-    source: str
-
-
-@dataclass(frozen=True)
 class KernelFormat:
     """A name's meaning. `tensor_core`: `yes`, `no` or `unknown`; `matrix`: multiplies matrices, convolves or attends.
 
@@ -52,102 +43,102 @@ class KernelFormat:
     tf32: bool
 
 
-def _rule(pattern: str, means: str, source: str) -> NameRule:
-    return NameRule(pattern, means, source)
-
-
-_CUBLAS = "cuBLAS kernel names in public profiles, read with the operand types recorded beside them"
-_CUTLASS = "CUTLASS, media/docs/functionality.md and profiler.md: instruction shape and operand types in the name"
-_TENSILE = "Tensile, kernel naming: the data type stands behind the index letters, MI is the matrix instruction"
-_TORCH = "PyTorch's CUDA kernels: element types are template arguments or those of the inner lambda"
-_ATTENTION = "flash-attention, CUTLASS's and TensorRT-LLM's FMHA and cuDNN's attention: types in the name"
-_TRITON = "triton_kernels: output, left and right operand in the name; formats of OCP's microscaling (MX) and NVFP4"
+# The source of each rule stands beside it:
+# - cuBLAS: its kernels' names in public profiles, read with the operand types recorded beside them
+# - CUTLASS: media/docs/functionality.md and profiler.md, instruction shape and operand types in the name
+# - Tensile: kernel naming, the data type stands behind the index letters, MI is the matrix instruction
+# - PyTorch: its CUDA kernels, element types are template arguments or those of the inner lambda
+# - attention: flash-attention, CUTLASS's and TensorRT-LLM's FMHA and cuDNN's attention, types in the name
+# - triton_kernels: output, left and right operand in the name; formats of OCP's microscaling (MX) and NVFP4
 
 #: The number format. Libraries come before PyTorch's templates, where the same letters have another meaning.
 FORMAT_RULES: Final = (
-    _rule(r"nvjet_(?:sm\d+_)?(?:qq|oo)", "bits8", _CUBLAS + "; q is FP8, o is FP4"),
-    _rule(r"nvjet_(?:sm\d+_)?[th][a-z]*_", "bits16", _CUBLAS + "; t is bfloat16, h is float16"),
-    _rule(r"nvjet_(?:sm\d+_)?s[a-z]*_", "bits32", _CUBLAS + "; s is float32"),
-    _rule(r"nvjet_(?:sm\d+_)?d[a-z]*_", "bits64", _CUBLAS + "; d is float64"),
-    _rule(r"Cijk_\w{4}_\w{4}_(?:4xi8|I8|F8|B8)", "bits8", _TENSILE),
-    _rule(r"Cijk_\w{4}_\w{4}_[HB]", "bits16", _TENSILE),
-    _rule(r"Cijk_\w{4}_\w{4}_[SC]", "bits32", _TENSILE),
-    _rule(r"Cijk_\w{4}_\w{4}_[DZ]", "bits64", _TENSILE),
-    _rule(r"(?i)(?:mx|nv)fp[468](?![0-9])|fp4(?![0-9])", "bits8", _TRITON),
-    _rule(r"matmul_ogs_\w*?bf16x\w*?bf16x", "bits16", _TRITON),
-    _rule(r"block_scaled|bstensorop|[uv]e4m3xf4|e2m1", "bits8", _CUTLASS + "; block-scaled FP4 and FP8"),
-    _rule(r"_[hsi]\d{3,7}(?:gemm|fprop|dgrad|wgrad)\w*_(?:s8|u8|s4|e4m3|e5m2)(?![a-z0-9])", "bits8", _CUTLASS),
-    _rule(r"(?<![a-z])i(?:884|8816|8832|16832|16864)(?:gemm|fprop|cudnn)", "bits8", _CUTLASS + "; i: int8"),
-    _rule(r"(?<![a-z])h(?:884|1688|16816|161616)(?![0-9])", "bits16", _CUTLASS + "; h: float16 throughout"),
-    _rule(r"(?<![a-z])s(?:16816|161616|884)(?![0-9])(?!tf32)", "bits16", _CUTLASS + "; shapes of 16-bit operands"),
-    _rule(r"(?<![a-z])d(?:884|16816|1684|1688)(?:gemm|fprop|dgrad|wgrad)", "bits64", _CUTLASS + "; d: float64"),
-    _rule(r"(?<![a-zA-Z0-9])(?:bf16|fp16|f16)", "bits16", _CUTLASS),
-    _rule(r"tf32|tfloat32|(?<![a-z])s(?:1684|1688)(?![0-9])", "bits32", _CUTLASS + "; s1688 without a type is TF32"),
-    _rule(r"(?:volta|turing|maxwell|ampere|simt|hopper)\w*_hgemm|(?<![a-z])hcudnn", "bits16", _CUBLAS + "; hgemm"),
-    _rule(r"(?<![a-zA-Z])(?:s|gc)gemm|(?<![a-z])scudnn|simt_cf32", "bits32", _CUBLAS + "; sgemm, cgemm: float32"),
-    _rule(r"(?<![a-zA-Z])(?:d|gz)gemm(?!_fp)|(?<![a-z])dcudnn", "bits64", _CUBLAS + "; dgemm, zgemm: float64"),
-    _rule(r"xmma_\w*?_(?:e4m3|e5m2|i8|u8)", "bits8", _CUBLAS + "; xmma: type of each operand"),
-    _rule(r"xmma_\w*?_f64", "bits64", _CUBLAS + "; xmma: type of each operand"),
-    _rule(r"xmma_\w*?_f32", "bits32", _CUBLAS + "; xmma: type of each operand"),
-    _rule(r"_Qkv?(?:E4m3|E5m2|E2m1)", "bits8", _ATTENTION),
-    _rule(r"_Qkv?(?:Bfloat16|Fp16|Float16|Half)|_Q(?:Bfloat16|Fp16)", "bits16", _ATTENTION),
-    _rule(r"fmha_\w*?_f32", "bits32", _ATTENTION),
-    _rule(r"OpaqueType|vectorized_gather_kernel", "unknown", _TORCH + "; these move bytes of any type"),
-    _rule(
-        r"Float8_|float_e[45]m[23]|__nv_fp8|__hip_fp8|(?<![A-Za-z])h?fp8(?![A-Za-z])|(?<![A-Za-z])FP8|e4m3|e5m2",
-        "bits8",
-        _TORCH,
-    ),
-    _rule(r"[Bb][Ff]loat16|bhalf|DF16b", "bits16", _TORCH + "; DF16b: mangled __bf16"),
-    _rule(r"c10::Half|__half|(?<![a-z])half2?_t|(?<![A-Za-z_])half2?(?![A-Za-z_])|DF16_|6half_t", "bits16", _TORCH),
-    _rule(r"(?<![A-Za-z_])float[234]?(?![A-Za-z0-9_])|(?:\d|_)float(?![A-Za-z0-9])", "bits32", _TORCH),
-    _rule(r"(?<![A-Za-z_])double[2]?(?![A-Za-z0-9_])", "bits64", _TORCH),
-    _rule(
-        r"(?:[<,]\s*|lambda\()(?:unsigned |signed )?(?:long|int|bool|char|short|u?int\d+_t|unsigned)"
-        r"(?: long| int| char| short)*[\s*&]*[,>)]",
+    (r"nvjet_(?:sm\d+_)?(?:qq|oo)", "bits8"),  # cuBLAS; q is FP8, o is FP4
+    (r"nvjet_(?:sm\d+_)?[th][a-z]*_", "bits16"),  # cuBLAS; t is bfloat16, h is float16
+    (r"nvjet_(?:sm\d+_)?s[a-z]*_", "bits32"),  # cuBLAS; s is float32
+    (r"nvjet_(?:sm\d+_)?d[a-z]*_", "bits64"),  # cuBLAS; d is float64
+    (r"Cijk_\w{4}_\w{4}_(?:4xi8|I8|F8|B8)", "bits8"),  # Tensile
+    (r"Cijk_\w{4}_\w{4}_[HB]", "bits16"),  # Tensile
+    (r"Cijk_\w{4}_\w{4}_[SC]", "bits32"),  # Tensile
+    (r"Cijk_\w{4}_\w{4}_[DZ]", "bits64"),  # Tensile
+    (r"(?i)(?:mx|nv)fp[468](?![0-9])|fp4(?![0-9])", "bits8"),  # triton_kernels
+    (r"matmul_ogs_\w*?bf16x\w*?bf16x", "bits16"),  # triton_kernels
+    (r"block_scaled|bstensorop|[uv]e4m3xf4|e2m1", "bits8"),  # CUTLASS; block-scaled FP4 and FP8
+    (r"_[hsi]\d{3,7}(?:gemm|fprop|dgrad|wgrad)\w*_(?:s8|u8|s4|e4m3|e5m2)(?![a-z0-9])", "bits8"),  # CUTLASS
+    (r"(?<![a-z])i(?:884|8816|8832|16832|16864)(?:gemm|fprop|cudnn)", "bits8"),  # CUTLASS; i: int8
+    (r"(?<![a-z])h(?:884|1688|16816|161616)(?![0-9])", "bits16"),  # CUTLASS; h: float16 throughout
+    (r"(?<![a-z])s(?:16816|161616|884)(?![0-9])(?!tf32)", "bits16"),  # CUTLASS; shapes of 16-bit operands
+    (r"(?<![a-z])d(?:884|16816|1684|1688)(?:gemm|fprop|dgrad|wgrad)", "bits64"),  # CUTLASS; d: float64
+    (r"(?<![a-zA-Z0-9])(?:bf16|fp16|f16)", "bits16"),  # CUTLASS
+    (r"tf32|tfloat32|(?<![a-z])s(?:1684|1688)(?![0-9])", "bits32"),  # CUTLASS; s1688 without a type is TF32
+    (r"(?:volta|turing|maxwell|ampere|simt|hopper)\w*_hgemm|(?<![a-z])hcudnn", "bits16"),  # cuBLAS; hgemm
+    (r"(?<![a-zA-Z])(?:s|gc)gemm|(?<![a-z])scudnn|simt_cf32", "bits32"),  # cuBLAS; sgemm, cgemm: float32
+    (r"(?<![a-zA-Z])(?:d|gz)gemm(?!_fp)|(?<![a-z])dcudnn", "bits64"),  # cuBLAS; dgemm, zgemm: float64
+    (r"xmma_\w*?_(?:e4m3|e5m2|i8|u8)", "bits8"),  # cuBLAS; xmma: type of each operand
+    (r"xmma_\w*?_f64", "bits64"),  # cuBLAS; xmma: type of each operand
+    (r"xmma_\w*?_f32", "bits32"),  # cuBLAS; xmma: type of each operand
+    (r"_Qkv?(?:E4m3|E5m2|E2m1)", "bits8"),  # attention
+    (r"_Qkv?(?:Bfloat16|Fp16|Float16|Half)|_Q(?:Bfloat16|Fp16)", "bits16"),  # attention
+    (r"fmha_\w*?_f32", "bits32"),  # attention
+    (r"OpaqueType|vectorized_gather_kernel", "unknown"),  # PyTorch; these move bytes of any type
+    # PyTorch
+    (r"Float8_|float_e[45]m[23]|__nv_fp8|__hip_fp8|(?<![A-Za-z])h?fp8(?![A-Za-z])|(?<![A-Za-z])FP8|e4m3|e5m2", "bits8"),
+    (r"[Bb][Ff]loat16|bhalf|DF16b", "bits16"),  # PyTorch; DF16b: mangled __bf16
+    (r"c10::Half|__half|(?<![a-z])half2?_t|(?<![A-Za-z_])half2?(?![A-Za-z_])|DF16_|6half_t", "bits16"),  # PyTorch
+    (r"(?<![A-Za-z_])float[234]?(?![A-Za-z0-9_])|(?:\d|_)float(?![A-Za-z0-9])", "bits32"),  # PyTorch
+    (r"(?<![A-Za-z_])double[2]?(?![A-Za-z0-9_])", "bits64"),  # PyTorch
+    # PyTorch
+    (
+        (
+            r"(?:[<,]\s*|lambda\()(?:unsigned |signed )?(?:long|int|bool|char|short|u?int\d+_t|unsigned)"
+            r"(?: long| int| char| short)*[\s*&]*[,>)]"
+        ),
         "integer",
-        _TORCH,
     ),
 )
 
 #: Whether it runs on tensor cores.
 TENSOR_CORE_RULES: Final = (
-    _rule(r"(?i)splitk_?reduce|reduce_?splitk|nchwToNhwc|nhwcToNchw|epilogue::impl", "no", _CUBLAS),
-    _rule(r"computeOffsets|reduce_wgrad", "no", "cuDNN: they run around the product"),
-    _rule(r"simt|ffma|gemv|(?<![a-zA-Z])dot_kernel|depthwise|fft2d|flip_filter", "no", _CUBLAS + "; CUDA cores alone"),
-    _rule(r"nvjet_(?:sm\d+_)?s[a-z]*_(?!.*tf32)", "unknown", _CUBLAS + "; float32 without a word on TF32"),
-    _rule(r"nvjet_", "yes", _CUBLAS + "; Hopper's and Blackwell's warp-group instructions"),
-    _rule(r"tensorop|wmma|wgmma|gmma|hmma|imma|tcgen05|umma|mfma|xdl", "yes", _CUTLASS),
-    _rule(r"(?<![a-z])[shdi](?:884|1684|1688|16816|161616|16832|16864|8816|8832)(?![0-9])", "yes", _CUTLASS),
-    _rule(r"xmma_\w*(?:tensor\d+x\d+x\d+|warpgroupsize)", "yes", _CUBLAS + "; xmma with an instruction's shape"),
-    _rule(r"Cijk_\w*_MI\d+x\d+", "yes", _TENSILE),
-    _rule(r"Cijk_", "no", _TENSILE + "; without MI it uses no matrix instruction"),
-    _rule(r"flash_(?:fwd|bwd)_(?:dot|convert|combine|clear|preprocess)|splitkv_combine", "no", _ATTENTION),
-    _rule(r"flash_(?:fwd|bwd)|FlashAttn(?:Fwd|Bwd)|FlashAttention(?:Forward|Backward)", "yes", _ATTENTION),
-    _rule(r"fmhaSm\d+|fmha_v2|sdpa_sm\d+_flash", "yes", _ATTENTION),
-    _rule(r"fmha_cutlass[FB]_(?:bf16|f16)\w*_sm(?:7[05]|[89]\d|1\d\d)", "yes", _ATTENTION),
-    _rule(r"GemmUniversal.*cutlass::(?:half_t|bfloat16_t)|deep_gemm::", "yes", _CUTLASS),
-    _rule(r"ImplicitGemm.*(?:tfloat32|half_t|bfloat16_t|OpMultiplyAddFast)", "yes", _CUTLASS),
-    _rule(r"(?:ampere|volta|turing|maxwell|pascal|kepler)_(?:\w+_)?(?:[sdhcz]|g?c|gz)gemm", "no", _CUBLAS),
-    _rule(r"(?<![a-z])[shd]cudnn", "no", "cuDNN, names of the architecture's own FFMA kernels (scudnn)"),
-    _rule(r"(?<![a-zA-Z])[sd]gemm", "no", _CUBLAS + "; without an instruction's shape"),
+    (r"(?i)splitk_?reduce|reduce_?splitk|nchwToNhwc|nhwcToNchw|epilogue::impl", "no"),  # cuBLAS
+    (r"computeOffsets|reduce_wgrad", "no"),  # cuDNN: they run around the product
+    (r"simt|ffma|gemv|(?<![a-zA-Z])dot_kernel|depthwise|fft2d|flip_filter", "no"),  # cuBLAS; CUDA cores alone
+    (r"nvjet_(?:sm\d+_)?s[a-z]*_(?!.*tf32)", "unknown"),  # cuBLAS; float32 without a word on TF32
+    (r"nvjet_", "yes"),  # cuBLAS; Hopper's and Blackwell's warp-group instructions
+    (r"tensorop|wmma|wgmma|gmma|hmma|imma|tcgen05|umma|mfma|xdl", "yes"),  # CUTLASS
+    (r"(?<![a-z])[shdi](?:884|1684|1688|16816|161616|16832|16864|8816|8832)(?![0-9])", "yes"),  # CUTLASS
+    (r"xmma_\w*(?:tensor\d+x\d+x\d+|warpgroupsize)", "yes"),  # cuBLAS; xmma with an instruction's shape
+    (r"Cijk_\w*_MI\d+x\d+", "yes"),  # Tensile
+    (r"Cijk_", "no"),  # Tensile; without MI it uses no matrix instruction
+    (r"flash_(?:fwd|bwd)_(?:dot|convert|combine|clear|preprocess)|splitkv_combine", "no"),  # attention
+    (r"flash_(?:fwd|bwd)|FlashAttn(?:Fwd|Bwd)|FlashAttention(?:Forward|Backward)", "yes"),  # attention
+    (r"fmhaSm\d+|fmha_v2|sdpa_sm\d+_flash", "yes"),  # attention
+    (r"fmha_cutlass[FB]_(?:bf16|f16)\w*_sm(?:7[05]|[89]\d|1\d\d)", "yes"),  # attention
+    (r"GemmUniversal.*cutlass::(?:half_t|bfloat16_t)|deep_gemm::", "yes"),  # CUTLASS
+    (r"ImplicitGemm.*(?:tfloat32|half_t|bfloat16_t|OpMultiplyAddFast)", "yes"),  # CUTLASS
+    (r"(?:ampere|volta|turing|maxwell|pascal|kepler)_(?:\w+_)?(?:[sdhcz]|g?c|gz)gemm", "no"),  # cuBLAS
+    (r"(?<![a-z])[shd]cudnn", "no"),  # cuDNN, names of the architecture's own FFMA kernels (scudnn)
+    (r"(?<![a-zA-Z])[sd]gemm", "no"),  # cuBLAS; without an instruction's shape
 )
 
 #: Kernels that multiply matrices, convolve or attend, and their helpers.
 MATRIX_RULES: Final = (
-    _rule(
-        r"(?i)splitk_?reduce|reduce_?splitk|nchwToNhwc|nhwcToNchw|epilogue::impl|computeOffsets|reduce_wgrad|flip_filter|"
-        r"elementwise|flash_(?:fwd|bwd)_(?:dot|convert|combine|clear|preprocess)|splitkv_combine|"
-        r"reduce_kernel|fill|finalize_matmul|cublasLt::.*reduce|PostGSU|fft2d_[rc]2[rc]",
+    # cuBLAS; they run around the product
+    (
+        (
+            r"(?i)splitk_?reduce|reduce_?splitk|nchwToNhwc|nhwcToNchw|epilogue::impl|computeOffsets|reduce_wgrad|flip_filter|"
+            r"elementwise|flash_(?:fwd|bwd)_(?:dot|convert|combine|clear|preprocess)|splitkv_combine|"
+            r"reduce_kernel|fill|finalize_matmul|cublasLt::.*reduce|PostGSU|fft2d_[rc]2[rc]"
+        ),
         "helper",
-        _CUBLAS + "; they run around the product",
     ),
-    _rule(
-        r"(?i)(?<!fb)gemm|nvjet_|gemv|cijk_|matmul|triton_(?:tem|mm)|implicit_?convolve|scudnn|fprop|dgrad|wgrad|winograd|"
-        r"convolve|ImplicitGemm|conv_depthwise|conv2d_grouped|flash_(?:fwd|bwd)|flashattn|flashattention|fmha|"
-        r"sdpa_sm\d+|unified_attention|paged_attention",
+    # CUTLASS
+    (
+        (
+            r"(?i)(?<!fb)gemm|nvjet_|gemv|cijk_|matmul|triton_(?:tem|mm)|implicit_?convolve|scudnn|fprop|dgrad|wgrad|winograd|"
+            r"convolve|ImplicitGemm|conv_depthwise|conv2d_grouped|flash_(?:fwd|bwd)|flashattn|flashattention|fmha|"
+            r"sdpa_sm\d+|unified_attention|paged_attention"
+        ),
         "matrix",
-        _CUTLASS,
     ),
 )
 
@@ -169,9 +160,9 @@ def kernel_format(name: str) -> KernelFormat:
     )
 
 
-def _first(rules: tuple[NameRule, ...], name: str) -> str | None:
+def _first(rules: tuple[tuple[str, str], ...], name: str) -> str | None:
     # Compiled by `re` where they are first looked for: few of them are, in a small trace.
-    return next((rule.means for rule in rules if re.search(rule.pattern, name)), None)
+    return next((means for pattern, means in rules if re.search(pattern, name)), None)
 
 
 #: Operators whose arithmetic is that of tensor cores: matrix products, convolutions, attention, recurrent layers.

@@ -60,8 +60,7 @@ class RankAllReduce(Document, frozen=True):
     measured_ns_per_step: Annotated[
         float | None,
         column(
-            "Measured",
-            "Time of a profiled step with an all-reduce under way, waiting included, median over the ranks.",
+            "Measured", "Time of a profiled step with an all-reduce under way, waiting included, median over the ranks."
         ),
     ]
     exposed_ns_per_step: Annotated[float | None, column("Exposed", "Of that, not hidden by computation.")]

@@ -167,11 +167,7 @@ class Communication(File, frozen=True, kw_only=True):
         ),
     ]
     expected_ns: Annotated[
-        int,
-        column(
-            "Expected",
-            "One all-reduce of all gradients: parameter bytes × 2(n−1)/n ÷ bus bandwidth.",
-        ),
+        int, column("Expected", "One all-reduce of all gradients: parameter bytes × 2(n−1)/n ÷ bus bandwidth.")
     ]
     simplified_ns: Annotated[int, column("Simpler formula", "The same as parameters × 4 ÷ bandwidth.")]
 

@@ -39,8 +39,7 @@ class StepTime(Document, frozen=True):
     dur_ns: Annotated[
         int,
         column(
-            "Length",
-            "Length, up to the end of the last work launched in it: where the host runs ahead, steps overlap.",
+            "Length", "Length, up to the end of the last work launched in it: where the host runs ahead, steps overlap."
         ),
     ]
     host_dur_ns: Annotated[int, column("On the host", "Length on the host.")]
@@ -72,10 +71,7 @@ class StepKind(Document, frozen=True):
         str,
         column("Comes", "How often, as far as these steps show: `every 16 steps`, `once`, `irregularly`, `mostly`."),
     ]
-    syncs: Annotated[
-        float | None,
-        column("Syncs", "Median of the profiled steps of this kind."),
-    ]
+    syncs: Annotated[float | None, column("Syncs", "Median of the profiled steps of this kind.")]
 
 
 class StepFigures(Document, frozen=True):

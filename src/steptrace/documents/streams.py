@@ -20,10 +20,7 @@ class Stream(Document, frozen=True):
     stream: Annotated[int, key("Stream", "Stream.")]
     work: Annotated[str, column("Mostly", "What takes most of its time: `compute`, `comm` or `memory`.")]
     busy_ns: Annotated[int, column("Busy", "Time with any of its work running, each instant once.", total=True)]
-    alone_ns: Annotated[
-        int,
-        column("Alone", "Of that, with no other stream's work running.", total=True),
-    ]
+    alone_ns: Annotated[int, column("Alone", "Of that, with no other stream's work running.", total=True)]
     hidden: Annotated[
         float, column("Hidden", "Share of its busy time in which another stream's work ran too.", "share")
     ]
