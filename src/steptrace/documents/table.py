@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
-import numpy as np
-import pandas as pd
 
 from steptrace.documents.base import Column, Document, columns_of, keys_of
 from steptrace.errors import SchemaError
 from steptrace.files import check_version
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # imported where it is needed: reading a declaration does not take half a second
     import pandas as pd
 
 #: In the metadata of a parquet file.
@@ -149,12 +147,12 @@ def check_table_version(metadata: Mapping[bytes, bytes], path: Path) -> None:
 _Row = TypeVar("_Row", bound=Document)
 
 
-def rows(table: pd.DataFrame, kind: type[_Row]) -> tuple[_Row, ...]:
+def rows(table: "pd.DataFrame", kind: type[_Row]) -> tuple[_Row, ...]:
     """The rows of a table as structs; drops columns that the struct lacks; missing values are None."""
     return tuple(msgspec.convert(row, kind) for row in records(table, kind.__struct_encode_fields__))
 
 
-def records(table: pd.DataFrame, names: Iterable[str] | None = None) -> list[dict[str, Any]]:
+def records(table: "pd.DataFrame", names: Iterable[str] | None = None) -> list[dict[str, Any]]:
     """The rows of a table, or of some of its columns, as plain JSON values; missing ones are None."""
     wanted = [*map(str, table.columns)] if names is None else [*names]
     columns = [map(plain, table[name].to_numpy(dtype=object)) for name in wanted]
@@ -163,6 +161,9 @@ def records(table: pd.DataFrame, names: Iterable[str] | None = None) -> list[dic
 
 def plain(value: Any) -> Any:
     """A value as plain JSON: numpy's numbers become Python's, null and NaN become None."""
+    import numpy as np
+    import pandas as pd
+
     if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)):
         return None
     return value.item() if isinstance(value, np.generic) else value
