@@ -45,21 +45,16 @@ def with_trace_findings(summary: Summary) -> Summary:
 
 def find_in_trace(entry: TraceSummary) -> list[Finding]:
     """All findings of one trace: the severest first, of these the most expensive."""
-    window, slower = window_of(entry), _slower(entry)
-    return ranked(of_slow_profile(finding, slower) for rule in TRACE_RULES for finding in window.find(rule))
+    window = window_of(entry)
+    return ranked(of_slow_profile(finding, window.slower) for rule in TRACE_RULES for finding in window.find(rule))
 
 
 def find_in_ranks(summary: Summary) -> list[Finding]:
     """All findings on how the ranks of a job differ, the most expensive first."""
     findings = (to_finding(rule, match) for rule in RANK_RULES for match in rule.find(summary))
-    slower = max((ratio for entry in summary.traces if (ratio := _slower(entry)) is not None), default=None)
+    ratios = [window_of(entry).slower for entry in summary.traces]
+    slower = max((ratio for ratio in ratios if ratio is not None), default=None)
     return ranked(of_slow_profile(finding, slower) for finding in findings)
-
-
-def _slower(entry: TraceSummary) -> float | None:
-    """The profiled over the unprofiled step time; None if unknown."""
-    window = window_of(entry)
-    return window.step_ns / entry.unprofiled_step_ns if entry.unprofiled_step_ns and window.steps else None
 
 
 def with_findings(study: Comparison) -> Comparison:

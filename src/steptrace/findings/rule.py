@@ -178,6 +178,12 @@ class Window:
         """The length of an unprofiled step, on average where steps differ; None if unknown."""
         return self.entry.unprofiled_mean_ns if self.entry.step_kinds else self.entry.unprofiled_step_ns
 
+    @property
+    def slower(self) -> float | None:
+        """The profiled over the unprofiled step time; None if unknown."""
+        unprofiled_ns = self.entry.unprofiled_step_ns
+        return self.step_ns / unprofiled_ns if unprofiled_ns and self.steps else None
+
     def without_profiler(self, idle_ns: float) -> tuple[float, float]:
         """Idle time of the GPU in an unprofiled step, and that step's length; as profiled without such a step.
 

@@ -10,7 +10,7 @@ from steptrace.documents.comparison import Comparison
 from steptrace.documents.run import is_simulated
 from steptrace.findings.estimated import estimated_gpus, leads
 from steptrace.format import enumeration
-from steptrace.report.draw.cells import Piece, bar_cell
+from steptrace.report.draw import Piece, bar_cell
 from steptrace.report.page.markup import Definition, Html, inline_code, render
 
 

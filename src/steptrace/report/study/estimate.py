@@ -23,7 +23,7 @@ from steptrace.findings.estimated import (
     step_words,
 )
 from steptrace.limits import MODERATE_SHARE
-from steptrace.report.draw.cells import Scale, interval_cell, time_axis
+from steptrace.report.draw import Scale, interval_cell, time_axis
 from steptrace.report.page.markup import Html, breakable, render
 from steptrace.report.page.table import Figure, figures_table
 

@@ -17,7 +17,7 @@ from steptrace.documents.comparison import Comparison
 from steptrace.documents.run import RunResult
 from steptrace.errors import RecordError
 from steptrace.format import NS_PER_MS
-from steptrace.report.draw.drawing import ONE_LINE, WIDTH, Drawing, ticks
+from steptrace.report.draw import ONE_LINE, WIDTH, Drawing, ticks
 from steptrace.report.page.markup import Html
 from steptrace.report.page.parts import figure
 from steptrace.report.study.variants import variants_shown

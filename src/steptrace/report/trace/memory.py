@@ -9,8 +9,7 @@ from steptrace import format as fmt
 from steptrace.documents.memory import DeviceMemory
 from steptrace.documents.overview import part_name
 from steptrace.limits import COUNTER_AGREES
-from steptrace.report.draw.cells import Piece
-from steptrace.report.draw.drawing import WIDTH, Drawing
+from steptrace.report.draw import WIDTH, Drawing, Piece
 from steptrace.report.page.markup import definitions
 from steptrace.report.page.parts import Explained, Parts, figure, folded, keyed_bar, note, subheading
 from steptrace.report.page.table import facts, listing

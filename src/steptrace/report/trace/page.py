@@ -18,7 +18,7 @@ from steptrace.documents.syncs import predicted_site
 from steptrace.engine.kinds import counts_in_words
 from steptrace.files import write_text
 from steptrace.findings.estimated import busy_words, memory_words, step_words
-from steptrace.report.draw.cells import Piece, colour_of
+from steptrace.report.draw import Piece, colour_of
 from steptrace.report.page.findings import findings
 from steptrace.report.page.markup import Html, breakable, definitions, page, render
 from steptrace.report.page.parts import Explained, Parts, device_of_traces, keyed_bar, note, section, subheading

@@ -16,7 +16,7 @@ from steptrace.documents.overview import IDLE_CAUSES, part_name
 from steptrace.documents.summary import NO_GPU, TraceSummary
 from steptrace.estimate.gpus import gpu_of_driver
 from steptrace.findings.rule import window_of
-from steptrace.report.draw.cells import timeline_figure
+from steptrace.report.draw import timeline_figure
 from steptrace.report.page.markup import definitions
 from steptrace.report.page.parts import Explained, Parts, folded, note, subheading
 from steptrace.report.page.table import Figure, facts, figures_table, listing, named_facts, site_table
