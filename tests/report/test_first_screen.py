@@ -7,7 +7,7 @@ import pytest
 
 from report.conftest import traced
 from steptrace.report.draw import Scale
-from steptrace.report.page.parts import device_of_study
+from steptrace.report.page.findings import device_of_study
 from steptrace.report.study import findings, first_screen, load_study, step_times, syncs, variants
 from steptrace.report.study.first_screen import against_baseline
 from steptrace.report.study.variants import MOST_ROWS, variants_shown

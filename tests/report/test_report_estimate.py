@@ -11,7 +11,7 @@ from steptrace.documents.finding import PREDICTED_SYNCS, Finding
 from steptrace.documents.summary import TraceSummary
 from steptrace.findings.estimated import estimated_winner
 from steptrace.findings.verdict import verdict_of
-from steptrace.report.page.parts import device_of_study
+from steptrace.report.page.findings import device_of_study
 from steptrace.report.study import all_findings, first_screen, load_study
 
 

@@ -11,8 +11,8 @@ from steptrace.documents.comparison import Comparison
 from steptrace.documents.summary import Summary
 from steptrace.files import write_text
 from steptrace.findings.verdict import broken_gates, verdict_of
+from steptrace.report.page.findings import DeviceNote, device_of_study, device_of_traces
 from steptrace.report.page.markup import page, render
-from steptrace.report.page.parts import DeviceNote, device_of_study, device_of_traces
 from steptrace.report.study.variants import load_study
 from steptrace.report.trace.words import headline_of_all
 

@@ -1,11 +1,14 @@
-"""Findings as every page shows them: all with their evidence, and the few to begin with."""
+"""What a page leads with: the findings to begin with, all with their evidence, and a badge where times are no GPU's."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS, SEVERITIES, Finding
-from steptrace.findings.estimated import leads
+from steptrace.documents.run import is_simulated
+from steptrace.findings.estimated import estimated_gpus, leads
+from steptrace.format import enumeration
 from steptrace.report.page.markup import Html, render
 
 #: How many recommendations stand at the top; the section `Findings` has all.
@@ -89,3 +92,31 @@ def _in_order(findings: Sequence[Finding]) -> list[Finding]:
     predicted = [item for item in unpriced if item.rule == PREDICTED_SYNCS and item not in errors]
     others = [item for item in unpriced if item not in errors and item not in predicted]
     return [*answers, *errors, *priced[:high], *predicted, *priced[high:], *others]
+
+
+@dataclass(frozen=True)
+class DeviceNote:
+    """What to know of the device before anything else, in a few words."""
+
+    words: str
+    tone: str
+
+
+SIMULATED: Final = DeviceNote("simulated GPU: times mean nothing", "bad")
+NO_GPU: Final = DeviceNote("no GPU: CPU timings", "warning")
+
+
+def device_of_study(study: Comparison) -> DeviceNote | None:
+    """The note on whose figures lead; None for a GPU's, and where no run recorded its machine."""
+    if study.environment is not None and is_simulated(study.environment.gpu):
+        return SIMULATED
+    if leads(study):
+        return DeviceNote(f"no GPU: estimated for {enumeration(estimated_gpus(study))}", "warning")
+    return NO_GPU if study.environment is not None and study.environment.gpu is None else None
+
+
+def device_of_traces(gpus: Sequence[str | None], *, has_gpu: bool) -> DeviceNote | None:
+    """The note on traces with these names of GPUs; `has_gpu`: whether any of them holds GPU work."""
+    if any(map(is_simulated, gpus)):
+        return SIMULATED
+    return None if has_gpu else NO_GPU

@@ -1,15 +1,10 @@
-"""What sections of a page are made of, beside tables and facts: sentences, pictures, bars, folded parts, badges."""
+"""What sections of a page are made of, beside tables and facts: sentences, pictures, bars, folded parts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from markupsafe import Markup
 
-from steptrace.documents.comparison import Comparison
-from steptrace.documents.run import is_simulated
-from steptrace.findings.estimated import estimated_gpus, leads
-from steptrace.format import enumeration
 from steptrace.report.draw import Piece, bar_cell
 from steptrace.report.page.markup import Definition, Html, inline_code, render
 
@@ -68,31 +63,3 @@ def section(id_: str, heading: str, parts: Parts, *, level: int = 2, folded: boo
     return render(
         "page/section", id=id_, heading=heading, level=level, folded=folded, meanings=[*meanings.values()], body=body
     )
-
-
-@dataclass(frozen=True)
-class DeviceNote:
-    """What to know of the device before anything else, in a few words."""
-
-    words: str
-    tone: str
-
-
-SIMULATED: Final = DeviceNote("simulated GPU: times mean nothing", "bad")
-NO_GPU: Final = DeviceNote("no GPU: CPU timings", "warning")
-
-
-def device_of_study(study: Comparison) -> DeviceNote | None:
-    """The note on whose figures lead; None for a GPU's, and where no run recorded its machine."""
-    if study.environment is not None and is_simulated(study.environment.gpu):
-        return SIMULATED
-    if leads(study):
-        return DeviceNote(f"no GPU: estimated for {enumeration(estimated_gpus(study))}", "warning")
-    return NO_GPU if study.environment is not None and study.environment.gpu is None else None
-
-
-def device_of_traces(gpus: Sequence[str | None], *, has_gpu: bool) -> DeviceNote | None:
-    """The note on traces with these names of GPUs; `has_gpu`: whether any of them holds GPU work."""
-    if any(map(is_simulated, gpus)):
-        return SIMULATED
-    return None if has_gpu else NO_GPU

@@ -188,20 +188,9 @@ def columns_of_rows(rows: Sequence[Document], names: Sequence[str] = ()) -> tupl
     They are those of these names, else all that have a heading, but a local key only if rows differ in it; one without
     a value other than 0 is left out.
     """
-    return _with_values(rows, _columns(rows, names))
-
-
-def _columns(rows: Sequence[Document], names: Sequence[str]) -> list[Column]:
-    shown = shown_columns(type(rows[0]))
-    if names:
-        by_name = {column.name: column for column in shown}
-        return [by_name[name] for name in names]
-    differing = [c for c in keys_of(type(rows[0])) if c.local and len({c.of(row) for row in rows}) > 1]
-    return [column for column in shown if not column.local or column in differing]
-
-
-def _with_values(rows: Sequence[Document], columns: Sequence[Column]) -> tuple[list[Column], str]:
-    """The columns in which any row has a value other than 0, and a sentence on the figures that were not measured."""
+    shown = {column.name: column for column in shown_columns(type(rows[0]))}
+    differing = {c.name for c in keys_of(type(rows[0])) if c.local and len({c.of(row) for row in rows}) > 1}
+    columns = [shown[name] for name in names or (n for n, c in shown.items() if not c.local or n in differing)]
     values = {column.name: {column.of(row) for row in rows} for column in columns if column.dtype not in ("", "bool")}
     empty = [column for column in columns if values.get(column.name, {True}) <= {None, "", 0} and not column.is_key]
     empty += [column for column in columns[1:] if column.is_key and values.get(column.name) == {None}]

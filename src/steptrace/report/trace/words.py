@@ -172,21 +172,24 @@ def _range(ascending: Sequence[str]) -> str:
     return " to ".join(ends) or fmt.NOT_MEASURED
 
 
+def _most_by_syncs(trace: TraceSummary) -> float | None:
+    """The share of the step that all syncs cost at most; None if unknown."""
+    window, ceiling_ns = window_of(trace), trace.syncs.ceiling_ns
+    return None if ceiling_ns is None else window.share(window.per_step(ceiling_ns))
+
+
 def _cheap(trace: TraceSummary) -> str:
     """That the syncs cost next to nothing, where that is so."""
-    window, ceiling_ns = window_of(trace), trace.syncs.ceiling_ns
-    if not trace.syncs.count or ceiling_ns is None or window.share(window.per_step(ceiling_ns)) >= NOISE_FLOOR:
+    share = _most_by_syncs(trace)
+    if not trace.syncs.count or share is None or share >= NOISE_FLOOR:
         return ""
-    return f", which cost {fmt.share(window.share(window.per_step(ceiling_ns)))} of the step at most"
+    return f", which cost {fmt.share(share)} of the step at most"
 
 
 def removable(trace: TraceSummary, cause: str, idle: float) -> str:
     """How much of the idle time after syncs goes with them, where that is less."""
-    window, ceiling_ns = window_of(trace), trace.syncs.ceiling_ns
-    if cause != "idle_sync" or ceiling_ns is None:
-        return ""
-    share = window.share(window.per_step(ceiling_ns))
-    return f" (of which the syncs cost at most {fmt.share(share)})" if share < idle else ""
+    share = _most_by_syncs(trace) if cause == "idle_sync" else None
+    return f" (of which the syncs cost at most {fmt.share(share)})" if share is not None and share < idle else ""
 
 
 def _in_a_sentence(prediction: Mapping[str, Any], estimates: Sequence[Estimate]) -> str:
