@@ -58,7 +58,7 @@ _GO_ON: Final = """\
 from pathlib import Path
 
 import pandas as pd
-from steptrace.documents.run_tables import StepOfRun
+from steptrace.documents.run import StepOfRun
 from steptrace.documents.table import validate
 
 runs = sorted(Path(COMPARISON).parent.glob("*/run*/steps.parquet"))
