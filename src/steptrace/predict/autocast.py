@@ -36,16 +36,20 @@ FLOAT32 = (
 FLOAT32_RESULT = ("prod", "softmax.int", "log_softmax.int", "cumprod", "cumsum", "sum", "sum.dim_IntList")
 
 _AUTOCAST = "AutocastPrivateUse1"
+_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)  # type: ignore[attr-defined]
 _libraries: list[Library] = []  # keeps the registrations alive
 
 
-def _casting(name: str, dtype: torch.dtype | None) -> Any:
+def _operator(name: str) -> Any:
     packet, _, overload = name.partition(".")
-    op = getattr(getattr(torch.ops.aten, packet), overload or "default")
-    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)  # type: ignore[attr-defined]
+    return getattr(getattr(torch.ops.aten, packet), overload or "default")
+
+
+def _casting(name: str, dtype: torch.dtype | None) -> Any:
+    op = _operator(name)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        with torch._C._ExcludeDispatchKeyGuard(keys):
+        with torch._C._ExcludeDispatchKeyGuard(_KEYS):
             target = torch.get_autocast_dtype(DEVICE_TYPE) if dtype is None else dtype
 
             def cast(value: Any) -> Any:
@@ -58,13 +62,11 @@ def _casting(name: str, dtype: torch.dtype | None) -> Any:
 
 
 def _with_float32_result(name: str) -> Any:
-    packet, _, overload = name.partition(".")
-    op = getattr(getattr(torch.ops.aten, packet), overload or "default")
-    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)  # type: ignore[attr-defined]
+    op = _operator(name)
 
     def kernel(tensor: Tensor, *args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
         named = dtype is not None or any(isinstance(value, torch.dtype) for value in args)
-        with torch._C._ExcludeDispatchKeyGuard(keys):
+        with torch._C._ExcludeDispatchKeyGuard(_KEYS):
             if named or not tensor.is_floating_point() or tensor.dtype == torch.float64:
                 return op(tensor, *args, **kwargs) if dtype is None else op(tensor, *args, dtype=dtype, **kwargs)
             return op(tensor, *args, dtype=torch.float32, **kwargs)

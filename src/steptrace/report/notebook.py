@@ -94,17 +94,10 @@ def _cells(study: Comparison, comparison: Path, out: Path) -> Iterator[NotebookN
         "from steptrace.report.page.markup import notebook_styles\n\nnotebook_styles()", notebook_styles(), skip=True
     )
     yield _code(_READ, sections.first_screen(study), first=True)
-    unfold = sections.needs_a_look(study)
-    times = _TIMES, leads(study)  # a CPU's times fold where a GPU's are estimated
-    for section, folded in (
-        *((section, False) for section in FIRST),
-        *([] if times[1] else [times]),
-        *([(_VARIANTS, False)] if unfold else []),
-        (_PROVENANCE, False),
-        *([times] if times[1] else []),
-        *([] if unfold else [(_VARIANTS, True)]),
-        *((section, True) for section in MORE),
-    ):
+    # A CPU's times fold where a GPU's are estimated, and the variants where nothing failed.
+    folds = [*([_TIMES] if leads(study) else []), *([] if sections.needs_a_look(study) else [_VARIANTS])]
+    shown = [(section, False) for section in (*FIRST, _TIMES, _VARIANTS, _PROVENANCE) if section not in folds]
+    for section, folded in shown + [(section, True) for section in (*folds, *MORE)]:
         made = section.make(study, comparison)
         if made is not None:
             yield v4.new_markdown_cell(f"## {section.heading}")  # type: ignore[no-untyped-call]
