@@ -1,5 +1,6 @@
-"""What all commands share: `--json`, exit codes; the reference."""
+"""What all commands share: `--json`, exit codes, numbers of options, text of others on a terminal; the reference."""
 
+import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -7,10 +8,14 @@ from typing import Any
 
 import pytest
 
+import steptrace
 from steptrace import cli, command_reference
+from steptrace.cli import main
 from steptrace.command_reference import commands
 from steptrace.commands import console, doctor
+from steptrace.commands.console import show, warn
 from steptrace.errors import SteptraceError
+from steptrace.format import printable
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,3 +74,51 @@ def test_a_name_that_is_too_long_is_a_message(
     message = capsys.readouterr().err
     assert message.startswith("steptrace: error: ")
     assert long in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["capture", "abc"], "argument PID: invalid number 'abc': expected a whole number >= 1"),
+        (["capture", "0"], "argument PID: invalid number '0': expected a whole number >= 1"),
+        (["capture", "1", "--warmup", "-1"], "invalid number '-1': expected a whole number >= 0"),
+        (["predict", "s", "--budget", "few"], "invalid number 'few': expected a whole number >= 0"),
+    ],
+)
+def test_a_number_that_is_none(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"steptrace {steptrace.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain\ttext\nin lines, naïve 日本", "plain\ttext\nin lines, naïve 日本"),
+        ("\x1b[31mred", "\\x1b[31mred"),
+        ("\x1b[8mhidden", "\\x1b[8mhidden"),
+        ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
+        ("\x9b2J\x7f", "\\x9b2J\\x7f"),
+        ("all good\rerror", "all good\\rerror"),
+        ("file\u202egpj.py", "file\\u202egpj.py"),
+    ],
+)
+def test_characters_that_command_are_written_out(text, shown, capsys):
+    assert printable(text) == shown
+    show(argparse.Namespace(json=False), None, text)
+    warn(text)
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == (f"{shown}\n", f"steptrace: warning: {shown}\n")
+
+
+def test_json_holds_no_such_character_either(capsys):
+    show(argparse.Namespace(json=True), {"name": "\x1b]0;x\x07\u202e"}, "")
+    assert not set("\x1b\x07\u202e") & set(capsys.readouterr().out)

@@ -1,4 +1,4 @@
-"""What a measured program left, made into the files of a run."""
+"""How a started program is followed, and what it leaves."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,10 @@ from steptrace.commands.measured import sync_lines
 from steptrace.documents.syncs import SyncSite
 from steptrace.engine.files import _move_traces
 from steptrace.errors import LaunchError
+from steptrace.launch import start
 from steptrace.launch.result import Launched, Named, require_steps, write_results
+from steptrace.launch.settings import PROGRESS
+from steptrace.launch.start import StatusLine
 from steptrace.record import read_steps
 
 
@@ -81,3 +84,28 @@ def test_only_steps_of_all_ranks_count_where_one_has_ended_early(tmp_path: Path,
     else:
         write_results(launched, tmp_path / "run", Named(), program)
         assert read_steps(tmp_path / "run")["step_ns"].tolist() == [200, 200, 200]
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(start.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_a_line_at_the_end_of_a_phase_and_while_a_step_is_waited_for(tmp_path, clock):
+    lines = []
+    line = StatusLine(tmp_path, lines.append)
+    line.look()
+    clock[0] += 31
+    line.look()
+    (tmp_path / PROGRESS).write_text("warm-up 3/10")
+    line.look()
+    assert lines == ["no step yet after 31 s"]
+    (tmp_path / PROGRESS).write_text("warm-up 10/10, timed 0/30")
+    line.look()
+    (tmp_path / PROGRESS).write_text("warm-up 10/10, timed 12/30")
+    line.look()
+    clock[0] += 40
+    line.look()
+    assert lines[1:] == ["warm-up 10/10, timed 0/30", "warm-up 10/10, timed 12/30, no step for 40 s"]

@@ -1,11 +1,14 @@
-"""What a training holds; for real, on a CPU."""
+"""What a training holds, that a look at it never stops the training; for real, on a CPU."""
+
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import nn
 
 from documents import fill
 from steptrace.documents.run import RunMemory
-from steptrace.engine.device import MemoryLook, free_blocks
+from steptrace.engine.device import MemoryLook, free_blocks, modules_of
 from steptrace.record import read_memory, write_memory
 from steptrace.train.loop import train_step
 from steptrace.train.main import main
@@ -57,3 +60,36 @@ def test_free_blocks_are_those_of_the_gpu_in_use(monkeypatch, index, free, large
     monkeypatch.setattr(torch.cuda, "current_device", lambda: index)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     assert free_blocks() == {"free_bytes": free, "largest_free_bytes": largest}
+
+
+def test_gradients_are_those_at_the_end_of_the_last_backward_pass() -> None:
+    model = nn.Linear(3, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    look = MemoryLook([model], [optimizer])
+    with look("optimizer"):
+        assert look.record == {}
+    with look("backward"):
+        model(torch.ones(2, 3)).sum().backward()
+    optimizer.zero_grad()
+    look.note_held()
+    look.note_workspaces()  # there are none on a CPU
+    assert look.record == {
+        "gradient_bytes": 64,
+        "held": {"parameters": 64, "gradients": 0, "optimizer_state": 0},
+    }
+
+
+def test_what_cannot_be_counted_stops_no_backward_pass() -> None:
+    look = MemoryLook([], [SimpleNamespace(param_groups=[{"params": ["none"]}])])
+    passed = False
+    with look("backward"):
+        passed = True
+    assert passed
+    assert look.record == {}
+
+
+def test_the_modules_are_those_with_a_trained_parameter_and_all_around_them() -> None:
+    model, other = nn.Sequential(nn.Linear(3, 4), nn.ReLU()), nn.Linear(3, 4)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1), SimpleNamespace()]
+    assert {id(module) for module in modules_of(optimizers)} == {id(model), id(model[0])}
+    assert id(other) not in {id(module) for module in modules_of(optimizers)}

@@ -1,3 +1,5 @@
+"""The passes of a study between its timed and profiled steps: sections, parts of loading."""
+
 from collections import namedtuple
 
 import pandas as pd
@@ -6,15 +8,15 @@ import torch
 
 from documents import fill
 from steptrace.compare.load import load_run
-from steptrace.documents.run import SectionOfRun
+from steptrace.documents.run import InputOfRun, SectionOfRun
 from steptrace.documents.table import validate
 from steptrace.engine.device import tensors_of
 from steptrace.record import read_rows, read_run, read_steps, write_rows
 from steptrace.train import passes
 from steptrace.train.loop import to_device, train_step
 from steptrace.train.main import main
-from steptrace.train.passes import PartTimer, batch_bytes, measure_sections
-from steptrace.train.setup import training
+from steptrace.train.passes import PartTimer, batch_bytes, left_out, measure_input, measure_sections
+from steptrace.train.setup import build_loader, training
 from steptrace.workloads.giou_data import ConcatenatedBoxes
 
 NAMES = ["copy data", "forward", "calc loss", "backward", "optimizer"]
@@ -150,3 +152,31 @@ def test_a_comparison_reads_the_sections_of_a_run(write_config, tmp_path):
     assert set(figures["batch_bytes"]) == {"inputs", "targets"}
     (tmp_path / "run0" / "sections.parquet").write_text("not a table")
     assert load_run(tmp_path / "run0", 0, None).status == "failed"
+
+
+@pytest.mark.parametrize(("workers", "accumulate"), [(0, 1), (2, 1), (0, 2)])
+def test_a_row_for_each_batch_of_the_steps_asked_for(make_config, workers, accumulate):
+    config = make_config({"data.num_workers": workers, "step.accumulate": accumulate})
+    with training(config, seed=1) as parts:
+        loader = build_loader(config, parts.device, 1)
+        assert left_out(loader) == 1 + workers
+        table = measure_input(parts, loader, 4)
+    assert table["batch"].tolist() == list(range(4 * accumulate))
+    assert (table[["wait_ns", "fetch_ns", "collate_ns"]] > 0).all(axis=None)
+    assert set(table["worker"].dropna()) == set(range(workers))
+    if workers == 0:
+        assert (table["wait_ns"] >= table["fetch_ns"] + table["collate_ns"]).all()
+    # Nothing is pinned, and on a CPU nothing is copied.
+    assert table[["pin_ns", "copy_ns"]].isna().all(axis=None)
+
+
+def test_a_run_leaves_the_table_and_the_same_timed_steps(write_config, tmp_path):
+    outs = {}
+    for steps in (0, 3):
+        outs[steps] = tmp_path / str(steps)
+        config = write_config({"scale.input_steps": steps}, name=f"{steps}.yaml")
+        assert main([str(config), "--out", str(outs[steps]), "--repeat", "0"]) == 0
+    assert len(read_rows(outs[3], InputOfRun)) == 3
+    assert not (outs[0] / "input.parquet").exists()
+    without, with_pass = (read_steps(outs[steps]) for steps in (0, 3))
+    assert with_pass["loss"].tolist()[:6] == without["loss"].tolist()[:6]
