@@ -154,7 +154,10 @@ def diff(a: Side, b: Side) -> Diff:
     syncs = _changes(_rows(a, "syncs.sites"), _rows(b, "syncs.sites")) if gpu else ()
     has_lines = gpu and a.has_lines and b.has_lines
     lines = _changes(_rows(a, "program.by_line"), _rows(b, "program.by_line")) if has_lines else ()
-    tables = {name: _by_keys(_rows(a, name), _rows(b, name)) for name in ("labels", *(OF_SUBJECTS if gpu else ()))}
+    tables = {
+        name: tuple(_row(change, name_of(change.row)) for change in _differing(_rows(a, name), _rows(b, name)))
+        for name in ("labels", *(OF_SUBJECTS if gpu else ()))
+    }
     step, parts = _step(a, b)
     rows = {"idle_sync": syncs, "": kernels if gpu else operators}
     figures = {f.name: Pair(a=_mean(a, f.name), b=_mean(b, f.name)) for f in STEP_FIGURES}
@@ -194,11 +197,6 @@ def _changes(a: Rows[Any], b: Rows[Any], levels: Sequence[Level] = ()) -> tuple[
         renamed = {theirs[0]: tuple(sorted(ours)) for ours, theirs in same if set(ours) != set(theirs)}
         a, b = (Rows([replace(r, name=canon.get(r.name, r.name)) for r in s.rows], s.steps) for s in (a, b))
     return tuple(_row(change, _name(change), renamed) for change in _differing(a, b))
-
-
-def _by_keys(a: Rows[Any], b: Rows[Any]) -> tuple[RowChange, ...]:
-    """The rows of any table that differ, named by their keys."""
-    return tuple(_row(change, name_of(change.row)) for change in _differing(a, b))
 
 
 def _differing(a: Rows[Any], b: Rows[Any]) -> Iterator[Change[Any]]:

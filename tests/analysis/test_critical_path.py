@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from builders import AUTOGRAD, D2D, LOADER, MAIN, TraceBuilder
 from steptrace.analysis import critical_path as cp
-from steptrace.analysis.critical_path import CLASSES, nodes_of
-from steptrace.analysis.critical_path_waits import CLOCK_SKEW_NS, work_of
+from steptrace.analysis.critical_path import CLASSES, Nodes
+from steptrace.analysis.critical_path_waits import CLOCK_SKEW_NS, steps_of, work_of
 from steptrace.trace.model import Trace
 
 _NEXT = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -459,9 +459,10 @@ def test_whatever_the_trace_the_path_is_the_step(activities: list[Any], host: li
         add = builder.op if name.startswith("aten") else builder.label if name == _NEXT else builder.call
         add(name, at, length, tid=MAIN + thread)
     trace = builder.trace()
-    made = nodes_of(trace)
-    assert made is not None
-    nodes, _ = made
+    work = work_of(trace)
+    steps = steps_of(trace, work)
+    assert steps is not None
+    nodes = Nodes(trace, work, steps)
     waited = nodes.before >= 0
     assert (nodes.rank[nodes.before[waited]] < nodes.rank[waited]).all()
     assert (nodes.time[nodes.before[waited]] <= nodes.time[waited]).all()

@@ -10,8 +10,7 @@ GPU, or on a CPU without an operator on a training thread (None if the trace hol
 only all-reduces launched in steps count.
 """
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -227,43 +226,25 @@ ALL_REDUCE = "all_reduce"
 
 def all_reduce(trace: Trace) -> AllReduce | None:
     """The all-reduces of the analysed GPU, or without any there those of the host; None without any."""
-    chosen = all_reduces(trace)
-    if chosen is None:
+    times = collective_times(trace)
+    counts = (times["collective"] == ALL_REDUCE).to_numpy()
+    if len(trace.steps):
+        counts &= times["step"].notna().to_numpy()
+    on_gpu = counts & times["kernel"].notna().to_numpy()
+    reduces = times[on_gpu if on_gpu.any() else counts]
+    if not len(reduces):
         return None
-    source, reduces, compute = chosen
-    figures = figures_of(reduces, compute)
-    measured, exposed = figures["measured_ns"], figures["exposed_ns"]
-    overlap = 1 - exposed / measured if measured and exposed is not None else None
-    return AllReduce(source=source, count=len(reduces), **figures, overlap=overlap)
-
-
-def all_reduces(trace: Trace) -> tuple[Literal["gpu", "host"], pd.DataFrame, Spans | None] | None:
-    """Where they ran, those that count, and the spans that hide them; None without any."""
-    for source, times, compute in _sources(trace):
-        reduces = times[(times["collective"] == ALL_REDUCE).to_numpy()]
-        if len(trace.steps):
-            reduces = reduces[reduces["step"].notna().to_numpy()]
-        if len(reduces):
-            return source, reduces, compute
-    return None
-
-
-def _sources(trace: Trace) -> Iterator[tuple[Literal["gpu", "host"], pd.DataFrame, Spans | None]]:
-    if trace.device is None:
-        yield "host", host_collectives(trace), host_compute(trace)
-        return
-    compute = activity(trace).compute
-    yield "gpu", gpu_collectives(trace), compute
     # gloo with GPUs: operators only launch there, so only kernels hide the host's all-reduces.
-    yield "host", host_collectives(trace), compute
-
-
-def figures_of(reduces: pd.DataFrame, compute: Spans | None) -> dict[str, Any]:
-    """Bytes (None unless all have them), and the time with any all-reduce under way, in all and exposed."""
+    compute = host_compute(trace) if trace.device is None else activity(trace).compute
     start = reduces["ts"].to_numpy(dtype=np.int64)
     spans = intervals.union(intervals.spans(start, start + reduces["dur_ns"].to_numpy(dtype=np.int64)))
-    return {
-        "bytes": int(reduces["bytes"].sum()) if reduces["bytes"].notna().all() else None,
-        "measured_ns": intervals.measure(spans),
-        "exposed_ns": None if compute is None else intervals.measure(intervals.subtract(spans, compute)),
-    }
+    measured = intervals.measure(spans)
+    exposed = None if compute is None else intervals.measure(intervals.subtract(spans, compute))
+    return AllReduce(
+        source="gpu" if on_gpu.any() else "host",
+        count=len(reduces),
+        bytes=int(reduces["bytes"].sum()) if reduces["bytes"].notna().all() else None,
+        measured_ns=measured,
+        exposed_ns=exposed,
+        overlap=1 - exposed / measured if measured and exposed is not None else None,
+    )

@@ -256,13 +256,6 @@ class Nodes:
         self._offer(self.step_ends[step], self._end_node(mine), self._of.end[mine], QUEUE, kernel=mine)
 
 
-def nodes_of(trace: Trace) -> tuple[Nodes, Steps] | None:
-    """The nodes of all steps of a trace, or of the whole trace if it has no steps; None without host events."""
-    work = work_of(trace)
-    steps = steps_of(trace, work)
-    return None if steps is None else (Nodes(trace, work, steps), steps)
-
-
 class PathPart(Document, frozen=True):
     """One part of a step's critical path. A step's parts follow each other without a gap from its start to its end, so
     that their lengths add up to the step's exactly."""
@@ -283,10 +276,11 @@ _ON_GPU = ("compute", "comm", "memory", "launch", "queue", "sync")
 @once
 def critical_paths(trace: Trace) -> pd.DataFrame:
     """The table `critical_path`; empty without host events. A trace without steps is taken as one."""
-    nodes = nodes_of(trace)
-    if nodes is None:
+    work = work_of(trace)
+    steps = steps_of(trace, work)
+    if steps is None:
         return frame_of(PathPart)
-    path = _walk(*nodes)
+    path = _walk(Nodes(trace, work, steps), steps)
     links = {name: references(path[name].to_numpy()) for name in ("thread", "kernel")}
     step = references(path["step"].to_numpy() if len(trace.steps) else np.full(len(path), -1))
     of = text(path["class"].to_numpy(dtype=np.int64), pd.Index(list(CLASSES), dtype=object))

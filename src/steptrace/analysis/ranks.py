@@ -3,7 +3,7 @@
 A rank's collectives are those of the analysed GPU, or without one the host's.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -187,7 +187,7 @@ def _all_reduce(
     overlaps = [one.overlap for one, _ in by_rank if one.overlap is not None]
     return RankAllReduce(
         source=by_rank[0][0].source,
-        **{f"{name}_per_step": _median((getattr(one, name), own) for one, own in by_rank) for name in _PER_STEP},
+        **{f"{name}_per_step": _per_step([(getattr(one, name), own) for one, own in by_rank]) for name in _PER_STEP},
         overlap=median(overlaps) if overlaps else None,
         wait_ns_per_step=float(waited.mean()) / steps if len(waited) else None,
         expected_ns=None if communication is None else communication.expected_ns,
@@ -196,10 +196,10 @@ def _all_reduce(
     )
 
 
-def _median(sums: Iterable[tuple[int | None, int]]) -> float | None:
+def _per_step(sums: Sequence[tuple[int | None, int]]) -> float | None:
     """The median over the ranks of a sum over so many steps, a step; None if one rank lacks the figure."""
-    per_step = [None if total is None else total / steps for total, steps in sums]
-    return None if None in per_step else float(median(per_step))  # type: ignore[type-var,arg-type]
+    per_step = [total / steps for total, steps in sums if total is not None]
+    return float(median(per_step)) if len(per_step) == len(sums) else None
 
 
 def _communication(folder: Path) -> Communication | None:

@@ -18,7 +18,7 @@ import pandas as pd
 from msgspec.structs import replace
 
 from steptrace.analysis.input import verdict_on
-from steptrace.compare.load import Measured, Run, Variant, error_of, error_without_process
+from steptrace.compare.load import Measured, Variant, error_of, error_without_process
 from steptrace.documents.base import convert
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.ranks import Ranks
@@ -70,13 +70,7 @@ def ranks_of(variant: Variant) -> Ranks | None:
 
 def communication(variant: Variant) -> Communication | None:
     """`communication` of comparison.json; None for a variant that trains in one process."""
-    records = []
-    for run in variant.runs:
-        try:
-            one = read_communication(run.path) if run.measured is not None else None
-        except RecordError:
-            continue  # the run's own figures stand without it
-        records += [] if one is None else [one]
+    records = _recorded(variant, read_communication)
     return over_runs(records) if records else None
 
 
@@ -150,18 +144,18 @@ def equivalence(variant_dir: Path) -> Equivalence:
 
 def memory_of(variant: Variant) -> RunMemory | None:
     """`memory` of a variant in comparison.json: its runs' records as one; None without any."""
-    records = [record for run in variant.runs if (record := _record(run)) is not None]
+    records = _recorded(variant, read_memory)
     return over_runs(records) if records else None
 
 
-def _record(run: Run) -> RunMemory | None:
-    """What a run wrote of its memory, if it ended well."""
-    if run.status != "ok":
-        return None
-    try:
-        return read_memory(run.path)
-    except RecordError:
-        return None
+def _recorded(variant: Variant, read: Callable[[Path], _Item | None]) -> list[_Item]:
+    """What the measured runs recorded, without what cannot be read: their step times stand without it."""
+    records = []
+    for run in variant.runs:
+        with suppress(RecordError):
+            record = None if run.measured is None else read(run.path)
+            records += [] if record is None else [record]
+    return records
 
 
 def estimates(variant_dir: Path, gpus: Sequence[Gpu]) -> tuple[Estimate, ...]:
@@ -180,16 +174,15 @@ def estimates(variant_dir: Path, gpus: Sequence[Gpu]) -> tuple[Estimate, ...]:
 def median_of(items: Sequence[_Item], figure: Callable[[_Item], float | None]) -> float | None:
     """Median of a figure over the items that have it; None if none has. Whole numbers stay whole."""
     values = [value for item in items if (value := figure(item)) is not None]
-    return _plain(float(np.median(values))) if values else None
+    if not values:
+        return None
+    middle = float(np.median(values))
+    return int(middle) if middle.is_integer() else middle
 
 
 def median_ms(items: Sequence[_Item], ns: Callable[[_Item], float | None]) -> float | None:
     """The same of a figure in nanoseconds, as milliseconds."""
     return median_of(items, lambda item: None if (value := ns(item)) is None else value / NS_PER_MS)
-
-
-def _plain(value: float) -> float:
-    return int(value) if value.is_integer() else value
 
 
 def _synced_sections(runs: Sequence[Measured]) -> dict[str, float] | None:
@@ -206,15 +199,8 @@ def _synced_sections(runs: Sequence[Measured]) -> dict[str, float] | None:
 
 def _warned(variant: Variant) -> float | None:
     """How many syncs a step PyTorch's own check warned of: the median of the runs that asked it."""
-    counts = []
-    for run in variant.runs:
-        if run.measured is None or not (run.path / WARNED_SYNCS_FILE).exists():
-            continue
-        try:
-            counts.append(float(read_versioned(run.path / WARNED_SYNCS_FILE)["per_step"]))
-        except (RecordError, KeyError, TypeError, ValueError):
-            continue  # the count is an extra: the trace's own stands without it
-    return median_of(counts, lambda count: count)
+    warned = _recorded(variant, lambda folder: read_versioned(folder / WARNED_SYNCS_FILE))
+    return median_of(warned, lambda one: one.get("per_step"))
 
 
 def _prediction(variant_dir: Path) -> tuple[dict[str, Any], list[str]]:
@@ -283,11 +269,7 @@ def _on_gpu(run: Measured) -> bool:
 
 def _breakdown(variant: Variant) -> LoadingParts | None:
     """Milliseconds a batch in each part of loading; None without such a pass."""
-    tables = []
-    for run in variant.runs:
-        with suppress(RecordError):  # an extra: the wait stands without it
-            rows = read_rows(run.path, InputOfRun) if run.measured is not None else None
-            tables += [] if rows is None else [rows]
+    tables = _recorded(variant, lambda folder: read_rows(folder, InputOfRun))
     if not tables:
         return None
     by_run = {part: [_median_ms(table[f"{part}_ns"]) for table in tables] for part in _LOADING}

@@ -30,7 +30,6 @@ from steptrace.compare.timing import Timing, compare_times, statistic_of, times_
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.rows import pairs
 from steptrace.documents.run import RunResult
-from steptrace.documents.summary import TraceSummary
 from steptrace.documents.syncs import Place, Site
 from steptrace.documents.variant import SyncChange, SyncCounts, SyncDiff, VariantResult
 from steptrace.estimate.gpus import gpu_named
@@ -156,6 +155,8 @@ def _against_baseline(by_name: Mapping[str, Variant], entries: Mapping[str, Vari
 def _variant(variant: Variant, timing: Timing) -> VariantResult:
     trace = trace_of(variant)
     syncs, warnings = sync_figures(variant, trace)
+    # A trace without GPU work lacks no GPU work: nothing is said of its quality.
+    about_trace = trace.quality.warnings if trace is not None and trace.gpu.activities else ()
     return VariantResult(
         name=variant.name,
         status=variant.status,
@@ -167,7 +168,7 @@ def _variant(variant: Variant, timing: Timing) -> VariantResult:
         step_ms=timing.step_ms,
         samples_per_step=_samples_per_step(variant),
         ratio=timing.ratio,
-        noise=replace(timing.noise, warnings=(*timing.noise.warnings, *warnings, *_about_trace(trace))),
+        noise=replace(timing.noise, warnings=(*timing.noise.warnings, *warnings, *about_trace)),
         **syncs,
         **figures(variant, trace),
         input=input_figures(variant),
@@ -177,11 +178,6 @@ def _variant(variant: Variant, timing: Timing) -> VariantResult:
         communication=communication(variant),
         equivalence=equivalence(variant.path),
     )
-
-
-def _about_trace(trace: TraceSummary | None) -> tuple[str, ...]:
-    """What is wrong with the traces; one without GPU work lacks no GPU work."""
-    return trace.quality.warnings if trace is not None and trace.gpu.activities else ()
 
 
 def _samples_per_step(variant: Variant) -> int | None:

@@ -78,7 +78,9 @@ def compare_times(study: Study) -> tuple[Method, dict[str, Timing]]:
             warnings += notes
         elif variant.measured:
             warnings.append(f"no ratio: the baseline {variant.baseline} has no measured run")
-        noise = _noise(variant, spreads[name], uneven, warnings)
+        noise = Noise(
+            iqr_over_median=spreads[name], drift=_drift(variant), uneven=tuple(uneven), warnings=tuple(warnings)
+        )
         timings[name] = Timing(_step_ms(variant, statistic), ratio, noise)
     return method, timings
 
@@ -215,21 +217,6 @@ def _refusal(variant: Variant, spreads: Mapping[str, float | None]) -> str | Non
     return None
 
 
-def _noise(variant: Variant, spread: float | None, uneven: Sequence[str], warnings: Sequence[str]) -> Noise:
-    return Noise(
-        iqr_over_median=spread,
-        drift=_drift(variant),
-        uneven=tuple(uneven),
-        warnings=tuple(warnings),
-    )
-
-
-def _between_runs(variant: Variant) -> float | None:
-    """Standard deviation of the logarithms of the runs' medians; None with one run."""
-    medians = list(times_of_runs(variant.runs, "median").values())
-    return float(np.std(np.log(medians), ddof=1)) if len(medians) > 1 else None
-
-
 def _drift(variant: Variant) -> float | None:
     """Median of the runs' drifts: what all of them share, not the wandering of one."""
     return float(np.median([run.times.drift for run in variant.measured])) if variant.measured else None
@@ -250,8 +237,9 @@ def _uneven(variant: Variant, spread: float | None) -> list[str]:
     texts = []
     if spread is not None and spread > stats.IQR_WARNING:
         texts.append(f"steps are uneven: IQR/median is {share(spread)}, above {setting(stats.IQR_WARNING)}")
-    between = _between_runs(variant)
-    if between is not None and between > stats.IQR_WARNING:
+    medians = list(times_of_runs(variant.runs, "median").values())
+    between = float(np.std(np.log(medians), ddof=1)) if len(medians) > 1 else 0.0
+    if between > stats.IQR_WARNING:
         texts.append(f"runs differ by {share(between)} (standard deviation): conditions changed between them")
     drift = _drift(variant)
     if drift is not None and abs(drift) > stats.DRIFT_WARNING:
