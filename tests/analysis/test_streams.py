@@ -8,7 +8,8 @@ from builders import TraceBuilder
 from recorded import needs_traces, trace_of
 from steptrace.analysis.common.division import gpu_window
 from steptrace.analysis.overview import overview
-from steptrace.analysis.streams import streams, streams_at_once
+from steptrace.analysis.streams import queues, streams, streams_at_once
+from steptrace.limits import QUEUE_CAPACITY
 from steptrace.trace.model import Trace
 
 US = 1000
@@ -68,3 +69,15 @@ def test_overlapping_work_of_a_stream_counts_once_and_one_stream_alone_has_no_ro
         [7, 15 * US, 11 * US],
         [8, 4 * US, 0],
     ]
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_queue_is_full_while_it_holds_as_many_launches_as_a_stream_takes(missing: int) -> None:
+    builder = TraceBuilder()
+    launches = QUEUE_CAPACITY - missing
+    first_start = launches * US + 500
+    for k in range(launches):
+        builder.kernel(k * US, first_start + k * US, US)
+    last_launch = (launches - 1) * US
+    (full_ns,) = queues(builder.trace())["full_ns"]
+    assert full_ns == (0 if missing else first_start - last_launch)

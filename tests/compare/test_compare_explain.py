@@ -3,15 +3,18 @@
 from collections.abc import Callable
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from documents import compare, fill
 from steptrace.compare.explain import estimates
-from steptrace.documents.run import Status
+from steptrace.compare.study import compare as compared
+from steptrace.documents.kernels import Precision
+from steptrace.documents.run import Communication, InputOfRun, RunMemory, Status
 from steptrace.documents.steps import STEP_FIGURES
 from steptrace.estimate.gpus import gpu_named
 from steptrace.files import write_json
-from steptrace.record import write_prediction, write_status
+from steptrace.record import write_communication, write_memory, write_prediction, write_rows, write_status
 
 MS = 1_000_000
 
@@ -224,3 +227,249 @@ def test_a_prediction_of_an_earlier_version_is_refused_with_what_to_do(study: An
     assert estimates(study.path / "base", [gpu_named("H100")]) == ()
     (warning,) = [text for text in base["noise"]["warnings"] if text.startswith("prediction not used: ")]
     assert "base/prediction.json: file has version 1, but this steptrace reads version 2; next: make " in warning
+
+
+def batches(**ns: Any) -> pd.DataFrame:
+    fields = {"worker": None, "wait_ns": 1, "fetch_ns": 9 * MS, "collate_ns": MS}
+    rows = [{"batch": i, **fields, "pin_ns": None, "copy_ns": None, **ns} for i in range(3)]
+    return pd.DataFrame(rows).astype(dict.fromkeys(("worker", "pin_ns", "copy_ns"), "Int64"))
+
+
+@pytest.fixture
+def input_of(folder: Any) -> Callable[[str], Any]:
+    def find(variant: str) -> Any:
+        entry = next(item for item in compare(folder.path)["variants"] if item["name"] == variant)
+        return entry["input"]
+
+    return find
+
+
+def test_without_a_gpu_all_of_the_unprofiled_wait_counts(folder, input_of, trace_of) -> None:
+    folder.make_study([{"name": "base"}, {"name": "missing"}])
+    summary = trace_of(gpu={"activities": 0}, input={"wait_ns": 9 * MS, "gpu_idle_wait_ns": None, "share": 0.9})
+    folder.add_runs("base", [20, 20, 20], wait_ms=5.0, summary=summary)
+    figures = input_of("base")
+    assert (figures["wait_ms"], figures["counted_ms"], figures["idle_part"]) == (5, 5, None)
+    assert figures["share"] == pytest.approx(figures["counted_ms"] / figures["step_ms"], rel=0.01)
+    assert figures["share"] == pytest.approx(0.25, rel=0.01)  # not the profiled step's, which a profiler slowed
+    assert (figures["verdict"], figures["breakdown_ms"]) == ("high", None)
+    assert input_of("missing") is None
+
+
+def test_with_a_gpu_the_part_with_it_idle_counts(folder, input_of, trace_of) -> None:
+    folder.make_study([{"name": "base"}, {"name": "without_input"}])
+    summary = trace_of(input={"wait_ns": 8 * MS, "gpu_idle_wait_ns": 2 * MS, "share": 0.1})
+    folder.add_runs("base", [20, 20, 20], wait_ms=5.0, device="cuda", summary=summary)
+    folder.add_runs("without_input", [20, 20, 20], wait_ms=5.0, device="cuda", summary=trace_of())
+    figures = input_of("base")
+    assert (figures["wait_ms"], figures["counted_ms"], figures["idle_part"]) == (5, 1.25, 0.25)
+    assert figures["share"] == pytest.approx(0.0625, rel=0.01)
+    assert figures["verdict"] == "moderate"
+    figures = input_of("without_input")  # a trace that does not say
+    assert (figures["wait_ms"], figures["counted_ms"], figures["share"], figures["verdict"]) == (5, None, None, None)
+
+
+def test_the_parts_of_loading_are_medians_and_do_not_overlap(folder, input_of) -> None:
+    folder.make_study([{"name": "base"}], repeats=3)
+    for repeat in range(3):
+        run_dir = folder.add_run("base", repeat, [20] * 20)
+        write_rows(run_dir, InputOfRun, batches(fetch_ns=(8 + repeat) * MS, pin_ns=3 * MS if repeat else None))
+    assert input_of("base")["breakdown_ms"] == {"fetch": 9, "collate": 1, "pin": 3, "copy": None}
+
+
+def test_a_pass_that_cannot_be_read_is_as_if_it_had_not_been(folder, input_of) -> None:
+    folder.make_study([{"name": "base"}], repeats=1)
+    (folder.add_run("base", 0, [20] * 20) / "input.parquet").write_bytes(b"no table")
+    assert input_of("base")["breakdown_ms"] is None
+
+
+MIB = 2**20
+
+
+def entry(peak: int, **changes: Any) -> dict[str, Any]:
+    """One of a trace's `memory`; two steps of 20 ms begin at 0."""
+    fields = {
+        "device_type": "cpu",
+        "device": None,
+        "peak_allocated_bytes": peak,
+        "peak_reserved_bytes": None,
+        "peak_ts": 25_000_000,
+        "before_bytes": 10 * MIB,
+        "complete": True,
+        "capacity_bytes": 1000 * MIB,
+        "capacity_source": "limit",
+        "headroom_bytes": 1000 * MIB - peak,
+        "fragmentation": None,
+        "by_category": {"parameters": 10 * MIB, "activations": peak - 10 * MIB},
+        "at_peak": [],
+        "curve": [[ms * 1_000_000, ms * MIB, None] for ms in range(0, 40, 3)],
+    }
+    return fields | changes
+
+
+PARTS = {"compute_ns": 1, "exposed_comm_ns": 0, "exposed_memory_ns": 0, "idle_ns": 0}
+STEPS = [{"start_ns": k * 20_000_000, "dur_ns": 20_000_000, **PARTS} for k in range(2)]
+
+
+def config(batch: int, **changes: Any) -> dict[str, Any]:
+    return {"study": "s", "variant": f"b{batch}", "data": {"batch_size": batch, "num_workers": 0}, "seed": 0, **changes}
+
+
+@pytest.fixture
+def add(folder, trace_of):
+    """Adds the runs of a variant with these peaks in MiB."""
+
+    def add(name, batch, peaks, changes=None, **of_entry):
+        for repeat, peak in enumerate(peaks):
+            memory = [entry(peak * MIB, **of_entry), entry(16, device_type="cuda", device=0)]
+            made = trace_of(memory=memory, steps=STEPS)
+            run_dir = folder.add_run(name, repeat, [10.0] * 20, summary=made, config=config(batch, **(changes or {})))
+            write_memory(run_dir, run_memory(batch, gradient_bytes=7))
+
+    return add
+
+
+def run_memory(batch, **more):
+    """A run's record with 1000 MiB to be had."""
+    had = {"device": "cpu", "batch_size": batch, "capacity_bytes": 1000 * MIB, "capacity_source": "limit"}
+    return fill(RunMemory, {**had, "held": {"parameters": 10}, **more})
+
+
+def test_figures_are_medians_of_the_device_that_trained(folder, add):
+    folder.make_study([{"name": "base"}])
+    add("base", 8, [100, 120, 110])
+    (variant,) = compared(folder.path).variants
+    traced, memory = variant.device_memory, variant.memory
+    assert traced.peak_allocated_bytes == 110 * MIB
+    assert traced.by_category == {"parameters": 10 * MIB, "activations": 100 * MIB}
+    assert (traced.device_type, memory.batch_size, memory.gradient_bytes) == ("cpu", 8, 7)
+    assert (memory.capacity_bytes, traced.headroom_bytes) == (1000 * MIB, 890 * MIB)
+
+
+def test_without_allocations_there_is_no_memory(folder, trace_of):
+    folder.make_study([{"name": "base"}], repeats=1)
+    folder.add_run("base", 0, [10.0] * 20, summary=trace_of(memory=None))
+    assert compare(folder.path)["variants"][0]["memory"] is None
+
+
+RECORD = Communication(
+    world_size=4,
+    backend="gloo",
+    parameters=1_000,
+    parameter_bytes=4_000,
+    bucket_bytes=(3_000, 1_000),
+    bus_bytes_per_s=1e6,
+    expected_ns=6_000_000,
+    simplified_ns=4_000_000,
+)
+
+
+def ranks(*, measured_ms=9, straggler=1, count=8):
+    return {
+        "count": 4,
+        "straggler": None if straggler is None else {"rank": straggler, "share": 0.75},
+        "all_reduce": {
+            "count_per_step": count,
+            "bytes_per_step": 16_000,
+            "measured_ns_per_step": measured_ms * 1e6,
+            "exposed_ns_per_step": 3e6,
+            "overlap": 2 / 3,
+            "wait_ns_per_step": 1e6,
+        },
+    }
+
+
+@pytest.fixture
+def of_ranks(folder, trace_of):
+    """Compare a study of one variant with these entries of `ranks`, a run each."""
+
+    def make(*entries, record=RECORD):
+        folder.make_study([{"name": "ddp", "baseline": "ddp"}], repeats=len(entries))
+        for repeat, entry in enumerate(entries):
+            run = folder.add_run("ddp", repeat, [10.0] * 5, world_size=4)
+            folder.add_summary(run, trace_of() | {"ranks": entry})
+            if record:
+                write_communication(run, record)
+        return compare(folder.path)["variants"][0]
+
+    return make
+
+
+def test_one_process_has_no_communication(of_ranks):
+    variant = of_ranks(None, record=None)
+    assert (variant["communication"], variant["ranks"]) == (None, None)
+
+
+def test_what_ranks_tell_each_other_stands_beside_what_was_measured(of_ranks):
+    variant = of_ranks(ranks(measured_ms=8), ranks(measured_ms=9), ranks(measured_ms=30))
+    assert variant["communication"]["expected_ns"] == 6_000_000
+    traced = variant["ranks"]["all_reduce"]
+    assert (traced["measured_ns_per_step"], traced["exposed_ns_per_step"]) == (9e6, 3e6)
+    assert (traced["count_per_step"], traced["bytes_per_step"]) == (8, 16_000)
+    assert variant["ranks"]["straggler"]["rank"] == 1
+
+
+def test_a_straggler_is_the_same_rank_in_every_run(of_ranks):
+    assert of_ranks(ranks(), ranks(straggler=2))["ranks"]["straggler"]["rank"] is None
+    assert of_ranks(ranks(), ranks(straggler=None))["ranks"]["straggler"] is None
+
+
+def test_a_damaged_file_is_no_communication(of_ranks, folder):
+    of_ranks(ranks())
+    (folder.path / "ddp" / "run0" / "communication.json").write_text("{}")
+    assert compare(folder.path)["variants"][0]["communication"] is None
+
+
+PRECISION = {
+    "kernel_ns": {"bits8": 0, "bits16": 60, "bits32": 30, "bits64": 0, "integer": 0, "unknown": 10},
+    "tf32_ns": 5,
+    "tensor_core_ns": 40,
+    "tensor_core_eligible_ns": 80,
+    "tensor_core_unknown_ns": 10,
+}
+
+
+def _trace(trace_of: Callable[..., dict[str, Any]], **changes: Any) -> dict[str, Any]:
+    seen = {
+        "kind": "gpu",
+        "steps": 2,
+        "window_ns": 40 * MS,
+        "step_ns": 20.0 * MS,
+        "parts_ns": {"compute": 30 * MS, "idle_sync": 10 * MS},
+        "operators": [],
+    }
+    return trace_of(**({"overview": seen, "precision": PRECISION} | changes))
+
+
+def _variant(folder: Any, summaries: list[dict[str, Any]]) -> dict[str, Any]:
+    folder.make_study([{"name": "base"}])
+    for repeat, summary in enumerate(summaries):
+        folder.add_run("base", repeat, [20.0] * 10, summary=summary)
+    (variant,) = compare(folder.path)["variants"]
+    return variant  # type: ignore[no-any-return]
+
+
+def test_parts_are_means_that_add_up(folder: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
+    plain = _trace(trace_of)
+    slow = _trace(trace_of)
+    slow["traces"][0]["overview"] |= {
+        "window_ns": 100 * MS,
+        "parts_ns": {"compute": 30 * MS, "idle_sync": 70 * MS},
+    }
+    overview = _variant(folder, [plain, plain, slow])["trace"]["overview"]
+    assert overview["window_ns"] == 60 * MS
+    assert overview["parts_ns"] == {"compute": 30 * MS, "idle_sync": 30 * MS}
+
+
+def test_what_one_run_did_not_measure_is_null(folder: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
+    nothing = _trace(trace_of, overview=None, precision=None)
+    trace = _variant(folder, [_trace(trace_of), nothing])["trace"]
+    assert (trace["overview"], trace["precision"]) == (None, None)
+
+
+def test_shares_of_precision() -> None:
+    of = fill(Precision, {**PRECISION, "tensor_core_eligible_ns": 80})
+    assert (of.shares["bits16"], of.tf32_share) == (0.6, 0.05)
+    assert (of.tensor_core_share, of.tensor_core_unknown_share) == (0.5, 0.125)
+    assert fill(Precision, {**PRECISION, "tensor_core_eligible_ns": 0}).tensor_core_share is None
+    assert fill(Precision, {"kernel_ns": {}}).shares == {}

@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from documents import compare
+from documents import compare, fill
+from steptrace.compare.study import basis_of, sync_diff
+from steptrace.documents.syncs import PredictedSite
+from steptrace.documents.variant import SyncCounts, SyncDiff
 from steptrace.errors import RecordError
-from steptrace.files import write_json
+from steptrace.files import read_json, write_json
 from steptrace.record import write_status
 
 
@@ -389,3 +394,104 @@ def test_a_repeat_that_was_asked_for_step_times_alone_lacks_no_trace(folder: Any
     (base,) = compare(folder.path)["variants"]
     assert not any("not analysed" in warning for warning in base["noise"]["warnings"])
     assert base["operators_per_step"] == 100
+
+
+#: When the runs of the baseline and of a variant began, how many minutes each took, and the warning.
+CASES = [
+    (("10:00", "10:10", "10:20"), ("10:05", "10:15", "10:25"), 4, None),
+    (("10:00", "10:10", "10:20"), ("10:05", "10:15", "18:00"), 4, None),  # one run that failed and was repeated
+    (("10:00", "10:00", "10:01"), ("10:02", "10:02", "10:03"), 4, None),  # jobs of a cluster, side by side
+    (("10:00", "10:01", "10:02"), ("10:04", "10:05", "10:06"), 0.1, "2 min after the baseline's"),  # added soon after
+    (("10:00", "10:10", "10:20"), ("10:54", "11:04", "11:14"), 4, "30 min after the baseline's"),
+    (("18:00", "18:10", "18:20"), ("10:00", "10:10", "10:20"), 4, "7 h 36 min before the baseline's"),
+    (("10:00",), ("18:00",), 4, None),  # no verdict in any case
+]
+
+
+@pytest.mark.parametrize(("base", "other", "minutes", "expected"), CASES)
+def test_runs_that_were_not_interleaved_give_a_warning(
+    folder: Any, base: tuple[str, ...], other: tuple[str, ...], minutes: float, expected: str | None
+) -> None:
+    folder.make_study([{"name": "base"}, {"name": "a"}], repeats=len(base))
+    for name, times in (("base", base), ("a", other)):
+        for repeat, time in enumerate(times):
+            began = {"started_at": f"2026-01-01T{time}:00+00:00", "wall_s": 60 * minutes}
+            folder.add_run(name, repeat, [10.0, 10.1, 9.9, 10.0], **began)
+    first, second = compare(folder.path)["variants"]
+    warnings = [warning for warning in second["noise"]["warnings"] if "part of the difference" in warning]
+    assert len(warnings) == (expected is not None)
+    assert expected is None or expected in warnings[0]
+    assert not any("part of the difference" in warning for warning in first["noise"]["warnings"])
+
+
+def site(line: int, label: str, count: float = 1) -> PredictedSite:
+    fields = {
+        "file": "losses.py",
+        "line": line,
+        "function": "forward",
+        "op": f"aten::{label}",
+        "label": label,
+        "kind": "d2h_copy",
+        "phase": "loss",
+        "code": "x",
+        "count_per_step": count,
+    }
+    return fill(PredictedSite, fields)
+
+
+def rows(diff: SyncDiff) -> list[tuple[Any, ...]]:
+    return [(row.label, row.line, row.baseline_count_per_step, row.variant_count_per_step) for row in diff.sites]
+
+
+def test_sync_sites_disappear_stay_move_or_appear() -> None:
+    before = [site(38, "unique"), site(40, "mask", 2), site(50, "copy")]
+    after = [site(71, "mask", 2), site(50, "copy", 3), site(90, "sort")]
+    diff = sync_diff("predicted", before, after)
+    assert diff.basis == "predicted"
+    assert rows(diff) == [
+        ("copy", 50, 1, 3),
+        ("unique", 38, 1, 0),
+        ("sort", 90, 0, 1),
+        ("mask", 40, 2, 2),
+    ]
+
+
+def test_what_was_measured_is_never_compared_with_a_prediction() -> None:
+    measured = fill(SyncCounts, {"measured_per_step": 1})
+    predicted = fill(SyncCounts, {"predicted_per_step": 1})
+    assert basis_of(measured, predicted) is None
+    assert basis_of(measured, measured) == "measured"
+    assert basis_of(predicted, fill(SyncCounts, {"measured_per_step": 1, "predicted_per_step": 1})) == "predicted"
+
+
+SCRIPT = Path(__file__).parents[2] / "workflow" / "scripts" / "compare.py"
+
+
+def call(folder: Path, out: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPT), str(folder), "--out", str(out)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+
+
+def test_job_writes_the_comparison_with_its_findings(folder: Any, tmp_path: Path) -> None:
+    folder.make_study([{"name": "base"}, {"name": "absent"}])
+    folder.add_runs("base", [10.0, 10.1, 9.9], profiled_ms=[13.0])
+    done = call(folder.path, tmp_path / "comparison.json")
+    assert (done.returncode, done.stderr) == (0, "")
+    comparison = read_json(tmp_path / "comparison.json")
+    assert {finding["rule"] for finding in comparison["findings"]} == {
+        "which_variant",
+        "profiler_overhead",
+        "failed_run",
+    }
+    first = (tmp_path / "comparison.json").read_bytes()
+    call(folder.path, tmp_path / "comparison.json")
+    assert (tmp_path / "comparison.json").read_bytes() == first
+
+
+def test_job_says_what_is_missing(tmp_path: Path) -> None:
+    done = call(tmp_path / "nowhere", tmp_path / "comparison.json")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert "study.json" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "comparison.json").exists()

@@ -1,11 +1,22 @@
 """Links between tables: kernel <- launch <- operator <- label, step, frame; backward -> forward."""
 
+import cProfile
+import importlib.util
+import pickle
+import pstats
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pandas as pd
+import pytest
 
 from builders import AUTOGRAD, LOADER, MAIN, TraceBuilder, training_step
-from steptrace.trace.model import Trace
+from steptrace import cli
+from steptrace.trace import names as naming
+from steptrace.trace.model import Trace, once
 
 
 def _named(trace: Trace, table: str, row: Any) -> Any:
@@ -224,3 +235,154 @@ def test_memory_events() -> None:
         [2, 512, 512, 2048, 0],
         [8, -512, 0, 2048, 0],
     ]
+
+
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+ARGS = {
+    "Collective name": "_reduce_scatter_base", "Process Group Name": "3", "Process Group Ranks": "[0, 1]",
+    "Group size": 2, "Seq": 17, "dtype": "BFloat16", "In msg nelems": 64, "Out msg nelems": "32",
+}  # fmt: skip
+
+
+def _row(builder: TraceBuilder) -> dict[str, object]:
+    table = builder.trace().collectives
+    assert len(table) == 1
+    return dict(table.astype(object).iloc[0])
+
+
+def test_the_kernel_says_what_it_is() -> None:
+    builder = TraceBuilder()
+    builder.kernel(10, 20, 30, NCCL, **ARGS)
+    builder.kernel(50, 60, 5, "gemm")
+    row = _row(builder)
+    assert row["name"] == "reduce_scatter"  # the description, not the kernel's name
+    assert (row["group"], row["group_ranks"], row["group_size"], row["sequence"]) == ("3", "[0, 1]", 2, 17)
+    assert (row["dtype"], row["in_elements"], row["out_elements"]) == ("BFloat16", 64, 32)
+
+
+def test_the_operator_around_the_launch_says_it() -> None:
+    builder = TraceBuilder()
+    builder.op("c10d::reduce_scatter_", 0, 100_000)
+    builder.op("record_param_comms", 1_000, 90_000, **ARGS)
+    builder.kernel(2_000, 20_000, 30, NCCL)
+    row = _row(builder)
+    assert (row["name"], row["group"], row["sequence"]) == ("reduce_scatter", "3", 17)
+
+
+def test_only_names_say_it() -> None:
+    builder = TraceBuilder()
+    builder.op("c10d::alltoall_base_", 0, 100_000)
+    builder.kernel(2_000, 20_000, 30, "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)")
+    row = _row(builder)
+    assert row["name"] == "all_to_all"
+    assert row["group"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "collective", "kind"),
+    [
+        (NCCL, "all_reduce", "comm"),
+        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", "all_reduce", "comm"),
+        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", "send_recv", "comm"),
+        ("ncclDevKernel_Broadcast_RING_LL(ncclDevComm*, unsigned long, ncclWork*)", "broadcast", "comm"),
+        ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(x)", "reduce_scatter", "comm"),
+        ("rccl_main_kernel_AllGather(x)", "all_gather", "comm"),
+        ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*)", "all_reduce", "comm"),
+        ("void sglang::one_shot_all_reduce_kernel<float>(x)", "all_reduce", "comm"),
+        ("void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16>(x)", "all_reduce", "comm"),
+        ("void deep_ep::internode::dispatch<false>(int4*)", None, "comm"),
+        ("nvshmemi_transfer_rma_nbi", None, "comm"),
+        ("void at::native::reduce_kernel<512, 1>(x)", "reduce", "compute"),
+        ("void at::native::vectorized_gather_kernel<16, long>(x)", "gather", "compute"),
+    ],
+)
+def test_names_of_collectives(name: str, collective: str | None, kind: str) -> None:
+    assert naming.collective_name(name) == collective
+    assert naming.kernel_kind(name, "kernel") == kind
+
+
+def test_a_trace_without_collectives_has_an_empty_table() -> None:
+    builder = TraceBuilder()
+    builder.kernel(10, 20, 30, "gemm")
+    assert len(builder.trace().collectives) == 0
+
+
+_CALLS: list[int] = []
+
+
+def _trace(kernels: int) -> Trace:
+    builder = TraceBuilder()
+    for number in range(kernels):
+        builder.kernel(10 * number, 10 * number + 5, 3)
+    return builder.trace()
+
+
+@once
+def _double(trace: Trace, number: int) -> int:
+    _CALLS.append(number)
+    return 2 * number + len(trace.kernels)
+
+
+def test_the_same_question_is_computed_once() -> None:
+    trace = _trace(1)
+    _CALLS.clear()
+    assert [_double(trace, 1), _double(trace, 1), _double(trace, 2)] == [3, 3, 5]
+    assert _CALLS == [1, 2]
+
+
+def test_another_trace_and_a_changed_copy_have_answers_of_their_own() -> None:
+    one, two = _trace(1), _trace(2)
+    assert _double(one, 1) == 3
+    assert _double(replace(one, kernels=two.kernels), 1) == _double(two, 1) == 4
+
+
+def test_a_trace_goes_to_another_process_with_what_was_computed_of_it() -> None:
+    trace = _trace(1)
+    _CALLS.clear()
+    assert _double(trace, 1) == _double(pickle.loads(pickle.dumps(trace)), 1)
+    assert _CALLS == [1]
+
+
+BENCH = Path(__file__).parents[2] / "bench" / "shapes.py"
+_SPEC = importlib.util.spec_from_file_location("shapes_bench", BENCH)
+assert _SPEC is not None
+assert _SPEC.loader is not None
+SHAPES: ModuleType = importlib.util.module_from_spec(_SPEC)
+sys.modules[_SPEC.name] = SHAPES
+_SPEC.loader.exec_module(SHAPES)
+
+
+def _calls(shape: str, count: int, folder: Path) -> int:
+    """How many functions are called for the figures of a trace of a shape."""
+    path = folder / f"{count}.json"
+    SHAPES.write(shape, count, path)
+    profile = cProfile.Profile()
+    profile.enable()
+    assert cli.main(["analyze", str(path), "--out", str(folder / "out"), "--no-report"]) == 0
+    profile.disable()
+    calls: int = pstats.Stats(profile).total_calls  # type: ignore[attr-defined]
+    return calls
+
+
+_OFTEN = ("streams", "nested")
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [pytest.param(s, marks=[] if s in _OFTEN else pytest.mark.slow) for s in SHAPES.SHAPES if s != SHAPES.REFUSED],
+)
+def test_the_work_grows_with_the_size(tmp_path: Path, shape: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _, small, middle, large = (_calls(shape, count, tmp_path) for count in (1, 20, 80, 320))  # the first one imports
+    capsys.readouterr()
+    assert large - middle < 6 * max(middle - small, 20_000)  # four times the events; 16 if it were quadratic
+
+
+def test_the_page_shows_the_top_rows() -> None:
+    _, page = SHAPES.analyze("threads", 800)
+    assert page < 300_000
+
+
+def test_more_gpus_than_a_process_has_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    SHAPES.write("devices", 300, tmp_path / "trace.json")
+    assert cli.main(["analyze", str(tmp_path / "trace.json"), "--out", str(tmp_path / "out"), "--no-report"]) == 2
+    assert "GPU work on 300 GPUs" in capsys.readouterr().err

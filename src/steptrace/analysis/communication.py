@@ -229,7 +229,7 @@ def all_reduce(trace: Trace) -> AllReduce | None:
     times = collective_times(trace)
     counts = (times["collective"] == ALL_REDUCE).to_numpy()
     if len(trace.steps):
-        counts &= times["step"].notna().to_numpy()
+        counts = counts & times["step"].notna().to_numpy()
     on_gpu = counts & times["kernel"].notna().to_numpy()
     reduces = times[on_gpu if on_gpu.any() else counts]
     if not len(reduces):
