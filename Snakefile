@@ -24,7 +24,7 @@ localrules:
 rule all:
     default_target: True
     input:
-        RULES.extensions(),
+        RULES.extension(),
         RULES.runs("status.json"),
         RULES.runs("summary.json"),
         # Not left to what is made of them: Snakemake does not make a missing intermediate file again.

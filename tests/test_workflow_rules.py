@@ -61,8 +61,8 @@ def test_only_a_variant_that_calls_the_operators_waits_for_them(rules_on) -> Non
     assert rules.extension(Wildcards("giou", "fused")) == ["results/extension/status.json"]
     assert rules.extension(Wildcards("giou")) == ["results/extension/status.json"]  # a check of all variants
     assert rules.extension(Wildcards("masked_loss", "where")) == []
-    assert rules.extensions() == ["results/extension/status.json"]
-    assert rules_on("cpu", studies=["masked_loss"]).extensions() == []
+    assert rules.extension() == ["results/extension/status.json"]
+    assert rules_on("cpu", studies=["masked_loss"]).extension() == []
 
 
 @pytest.mark.parametrize(

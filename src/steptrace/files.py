@@ -59,12 +59,12 @@ def read_json(path: Path) -> Any:
 
 def write_versioned(path: Path, content: Mapping[str, Any], version: int = _VERSION) -> Path:
     """`write_json` of a JSON object without a document of its own, with the version of such files."""
-    return write_json(path, {VERSION_KEY: version, **content})
+    return write_json(path, versioned(content, version))
 
 
-def versioned(content: Mapping[str, Any]) -> dict[str, Any]:
+def versioned(content: Mapping[str, Any], version: int = _VERSION) -> dict[str, Any]:
     """A JSON object with the version of files that have no document of their own."""
-    return {VERSION_KEY: _VERSION, **content}
+    return {VERSION_KEY: version, **content}
 
 
 def read_versioned(path: Path, version: int = _VERSION) -> dict[str, Any]:

@@ -14,6 +14,10 @@ from typing import Any, Final
 import steptrace
 from steptrace.documents.run import Environment
 
+_DEVICES: Final = Path("/dev")
+#: Each node of AMD's driver; a CPU's has a `gpu_id` of 0.
+_AMD_NODES: Final = Path("/sys/class/kfd/kfd/topology/nodes")
+
 
 def environment(process: Mapping[str, Any], folder: Path | None = None) -> Environment:
     """Describe this machine for a measured process.
@@ -93,11 +97,6 @@ def git(folder: Path | None, *arguments: str) -> bytes | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return answer.stdout if answer.returncode == 0 else None
-
-
-_DEVICES: Final = Path("/dev")
-#: Each node of AMD's driver; a CPU's has a `gpu_id` of 0.
-_AMD_NODES: Final = Path("/sys/class/kfd/kfd/topology/nodes")
 
 
 def visible_gpus() -> list[str]:

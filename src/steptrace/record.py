@@ -37,7 +37,6 @@ from steptrace.files import (
     missing_file,
     read_versioned,
     replace_atomically,
-    write_json,
     write_versioned,
 )
 
@@ -145,7 +144,7 @@ def write_op_lines(run_dir: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
 
 def write_sources(run_dir: Path, texts: Mapping[str, str]) -> Path:
     """Write `sources.json`, the text of each file as it was in the run, into `run_dir` and return its path."""
-    return write_json(run_dir / SOURCES_FILE, {VERSION_KEY: _SOURCES_VERSION, "files": texts})
+    return write_versioned(run_dir / SOURCES_FILE, {"files": texts}, _SOURCES_VERSION)
 
 
 def read_sources(path: Path) -> dict[str, str]:

@@ -20,7 +20,6 @@ from steptrace.format import plural, size_bytes
 
 if TYPE_CHECKING:
     from steptrace.documents.summary import Summary
-    from steptrace.trace.excerpt import Excerpt
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -61,9 +60,14 @@ def run(arguments: argparse.Namespace) -> int:
 
         trace_page.write(summary, out / "report.html")
         lines = [in_words(summary), str(out / "report.html")]
-    excerpt = None if arguments.excerpt is None else _write_excerpt(arguments)
-    if excerpt is not None:
-        lines.append(_excerpt_in_words(excerpt))
+    excerpt = None
+    if arguments.excerpt is not None:
+        from steptrace.trace.excerpt import write_excerpt
+
+        with writing_to(arguments.excerpt):
+            excerpt = write_excerpt(Path(arguments.trace[0]), arguments.excerpt, arguments.step)
+        size = f"{plural(excerpt.events, 'event')}, {size_bytes(excerpt.size)}"
+        lines.append(f"{excerpt.path}: step {excerpt.step}, {size}")
     document = {
         "summary": out / "summary.json",
         "report": None if arguments.no_report else out / "report.html",
@@ -72,17 +76,6 @@ def run(arguments: argparse.Namespace) -> int:
     }
     show(arguments, document, "\n".join([*lines, str(out / "summary.json")]))
     return 0
-
-
-def _write_excerpt(arguments: argparse.Namespace) -> "Excerpt":
-    from steptrace.trace.excerpt import write_excerpt
-
-    with writing_to(arguments.excerpt):
-        return write_excerpt(Path(arguments.trace[0]), arguments.excerpt, arguments.step)
-
-
-def _excerpt_in_words(excerpt: "Excerpt") -> str:
-    return f"{excerpt.path}: step {excerpt.step}, {plural(excerpt.events, 'event')}, {size_bytes(excerpt.size)}"
 
 
 def write_analysis(

@@ -16,6 +16,10 @@ from steptrace.estimate.step import estimate_prediction
 
 #: A warm-up step with so many times the syncs of the others does something else.
 _MANY_TIMES: Final = 10
+_HEAD: Final = ("GPU", "batch", "step", "GPU work", "GPU busy", "limited by", "launches", "memory", "largest batch")
+_NONE: Final = "-"
+#: So many operators without a rule are listed.
+_LISTED: Final = 5
 
 
 def text_of(
@@ -107,12 +111,6 @@ def _place(place: dict[str, Any]) -> str:
     line = f"{place['file']}:{place['line']}"
     program = place.get("program_file")
     return line if program is None else f"{program}:{place['program_line']} (in {line})"
-
-
-_HEAD: Final = ("GPU", "batch", "step", "GPU work", "GPU busy", "limited by", "launches", "memory", "largest batch")
-_NONE: Final = "-"
-#: So many operators without a rule are listed.
-_LISTED: Final = 5
 
 
 def estimates(predictions: Mapping[int | None, Mapping[str, Any]], gpus: Sequence[Gpu]) -> list[Estimate]:

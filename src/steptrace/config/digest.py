@@ -25,6 +25,14 @@ from steptrace.files import write_text
 
 #: Entries that are kept; a few hundred are in use.
 _MOST: Final = 5_000
+_PACKAGE = Path(steptrace.__file__).parent
+#: Not part of the digest: variants that differ in these only are the same training.
+_LABELS: Final = ("study", "variant", "digest")
+#: A folder that counts as a whole with more files is probably a data or home directory.
+_MOST_FILES = 2_000
+_SKIPPED: Final = ("__pycache__", "py.typed")
+#: Files that code reads by their names: settings and sources, also of other languages. Others may be what it writes.
+SETTINGS: Final = (".py", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".sh", ".cu", ".cuh", ".c", ".cc", ".cpp", ".h")
 
 
 class Cache:
@@ -48,16 +56,6 @@ class Cache:
             if self._new:
                 values = self._values if len(self._values) <= _MOST else {}
                 write_text(self._path, msgspec.json.encode(values).decode())
-
-
-_PACKAGE = Path(steptrace.__file__).parent
-#: Not part of the digest: variants that differ in these only are the same training.
-_LABELS: Final = ("study", "variant", "digest")
-#: A folder that counts as a whole with more files is probably a data or home directory.
-_MOST_FILES = 2_000
-_SKIPPED: Final = ("__pycache__", "py.typed")
-#: Files that code reads by their names: settings and sources, also of other languages. Others may be what it writes.
-SETTINGS: Final = (".py", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".sh", ".cu", ".cuh", ".c", ".cc", ".cpp", ".h")
 
 
 class _File(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from steptrace.config.digest import SETTINGS, Code
-from steptrace.config.schema import Processes
+from steptrace.config.schema import Processes, Text
 from steptrace.errors import ConfigError
 
 #: What the workflow writes and reads itself in its folder, where programs of a study may lie, too.
@@ -28,7 +28,6 @@ _OURS: Final = ("results", "reports", ".snakemake", "config/study", "config/work
 _UNDER_PROFILER: Final = 2
 
 Steps = Annotated[int, Meta(ge=1, le=10**9)]
-Text = Annotated[str, Meta(min_length=1)]
 Environment = dict[str, str | bool | int | float]
 
 

@@ -18,6 +18,7 @@ Count = Annotated[int, Meta(ge=0, le=MOST)]
 Positive = Annotated[int, Meta(ge=1, le=MOST)]
 Processes = Annotated[int, Meta(ge=1, le=_MOST_PROCESSES)]
 Tolerance = Annotated[float, Meta(ge=0, le=MOST)]
+Text = Annotated[str, Meta(min_length=1)]
 Target = Annotated[dict[str, Any], Meta(description="a `_target_` with its arguments")]
 
 

@@ -11,6 +11,7 @@ import msgspec
 import yaml
 from msgspec import Meta
 
+from steptrace.config.schema import Text
 from steptrace.errors import ConfigError, near
 from steptrace.estimate.gpus import gpu_named
 from steptrace.machine import resolve_scale
@@ -25,6 +26,10 @@ _WRONG_NAME: Final = re.compile(
 _NO_KEYS: Final = re.compile(r"Expected `object`, got `\w+`")
 
 _TWICE: Final = "duplicate key"
+#: Reserved names: other folders of results/, and the page that lists the studies.
+RESERVED = ("traces", "extension", "index")
+#: Valid study names; they become folders, pages and arguments of commands.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*")
 
 
 class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
@@ -120,14 +125,6 @@ def _without_null(declared: msgspec.inspect.Type) -> msgspec.inspect.Type:
         others = [one for one in declared.types if not isinstance(one, msgspec.inspect.NoneType)]
         return _without_null(others[0]) if len(others) == 1 else declared
     return declared
-
-
-#: Reserved names: other folders of results/, and the page that lists the studies.
-RESERVED = ("traces", "extension", "index")
-#: Valid study names; they become folders, pages and arguments of commands.
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*")
-
-Text = Annotated[str, Meta(min_length=1)]
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -14,7 +14,8 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from steptrace.config.programs import Program, ProgramVariant, Text
+from steptrace.config.programs import Program, ProgramVariant
+from steptrace.config.schema import Text
 from steptrace.config.settings import Project, convert, read_yaml
 from steptrace.errors import ConfigError, near
 

@@ -37,6 +37,8 @@ _INJECT: Final = f"{_PIPELINE}launch/inject/"
 _PLAIN_CALL: Final = re.compile(r"(\w+)\(")
 #: Frames of a report.
 _FRAMES: Final = 4
+#: A frame and its running line.
+Where = tuple[FrameType, int]
 
 
 class Site(NamedTuple):
@@ -95,10 +97,6 @@ def trace_file_name(path: str) -> str:
     # PyTorch's own list of these entries, so that both agree by construction.
     prefix = next((prefix for prefix in _prefix_regex() if path.startswith(prefix)), "")
     return path.removeprefix(prefix)
-
-
-#: A frame and its running line.
-Where = tuple[FrameType, int]
 
 
 def hook_fault(error: BaseException) -> str | None:

@@ -30,6 +30,14 @@ from steptrace.errors import SteptraceError
 from steptrace.files import private_folder, user_folder, write_bytes
 from steptrace.rank import this_rank
 
+_LOG: Final = logging.getLogger("steptrace.capture")
+#: Seconds between two looks into the control folder.
+_LOOK_NS: Final = 1_000_000_000
+#: Seconds to wait after an error.
+_RETRY_NS: Final = 60_000_000_000
+#: How many of the latest steps' times are kept for the record.
+_RECENT: Final = 64
+
 
 def control_folder() -> Path:
     """The folder of all programs of this user that can be captured."""
@@ -115,15 +123,6 @@ def _read(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_bytes())
         return content if isinstance(content, dict) else {}
     return {}
-
-
-_LOG: Final = logging.getLogger("steptrace.capture")
-#: Seconds between two looks into the control folder.
-_LOOK_NS: Final = 1_000_000_000
-#: Seconds to wait after an error.
-_RETRY_NS: Final = 60_000_000_000
-#: How many of the latest steps' times are kept for the record.
-_RECENT: Final = 64
 
 
 class Listener:

@@ -19,6 +19,12 @@ from steptrace.engine.steps import Step
 from steptrace.launch.capture import Listener
 from steptrace.launch.probe import Probe
 
+#: Number of random vectors that a gradient is projected on.
+PROJECTIONS: Final = 8
+_SEED: Final = 0
+#: Weights of fewer dimensions (biases, scales) do not count as a layer.
+_MATRIX: Final = 2
+
 
 def measure(probe: Probe) -> Phases:
     """Warm-up, timed steps, profiled steps, watched steps."""
@@ -62,13 +68,6 @@ def capture(probe: Probe) -> Phases:
         listener.step()
         probe.hooks.labels = listener.recording
         yield
-
-
-#: Number of random vectors that a gradient is projected on.
-PROJECTIONS: Final = 8
-_SEED: Final = 0
-#: Weights of fewer dimensions (biases, scales) do not count as a layer.
-_MATRIX: Final = 2
 
 
 def record_outputs(probe: Probe) -> Phases:

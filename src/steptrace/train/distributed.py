@@ -41,6 +41,12 @@ TIMEOUT: Final = timedelta(minutes=5)
 SEED_STRIDE: Final = 1_000_003
 
 _Value = TypeVar("_Value")
+#: The most bytes of one message.
+_MOST_BYTES: Final = 1 << 28
+_WARMUP: Final = 2
+_REPEATS: Final = 7
+#: Bytes per parameter in the source of the simplified formula: float32, also under mixed precision.
+_SIMPLIFIED_BYTES: Final = 4
 
 
 @dataclass(frozen=True)
@@ -175,14 +181,6 @@ def from_every_rank(value: _Value, ranks: DistInfo) -> list[_Value]:
     values: list[Any] = [None] * ranks.world_size
     dist.all_gather_object(values, value)
     return values
-
-
-#: The most bytes of one message.
-_MOST_BYTES: Final = 1 << 28
-_WARMUP: Final = 2
-_REPEATS: Final = 7
-#: Bytes per parameter in the source of the simplified formula: float32, also under mixed precision.
-_SIMPLIFIED_BYTES: Final = 4
 
 
 def communication(model: nn.Module, device: torch.device, config: DictConfig, ranks: DistInfo) -> Communication:

@@ -48,6 +48,8 @@ from steptrace.train.tolerance import Case, NetworkSize, gradient_tolerance, los
 EQUIVALENCE_FILE = "equivalence.json"
 
 CPU: Final = torch.device("cpu")
+#: A gradient scale is halved at most this often before its gradients count as not finite: from 2^16 down to 1.
+_SCALE_BACKOFFS = 16
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -137,10 +139,6 @@ def relative_error(got: Tensor, reference: Tensor) -> float:
 
 if __name__ == "__main__":
     sys.exit(main())
-
-
-#: A gradient scale is halved at most this often before its gradients count as not finite: from 2^16 down to 1.
-_SCALE_BACKOFFS = 16
 
 
 @dataclass(frozen=True)

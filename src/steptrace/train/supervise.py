@@ -35,6 +35,19 @@ from steptrace.processes import Children, in_words
 from steptrace.record import OUT_OF_MEMORY, write_status
 from steptrace.train.forked import forked_program
 
+_POLL_S: Final = 0.05
+#: Lines of the log in a status, and characters of each.
+_TAIL: Final = 20
+_LONGEST: Final = 500
+#: The last line of a traceback, a message of ours, or a compiler's.
+_EXCEPTION: Final = re.compile(
+    r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Timeout|Missing)\b(: .*)?\Z|error: |\S+:\d+:\d+: (fatal )?error: "
+)
+#: torchrun's report of the rank that failed first: one that was killed leaves no error in its file.
+_FIRST_RANK: Final = re.compile(r"Root Cause .*?rank +: (\d+).*?exitcode +: (-?\d+)", re.DOTALL)
+#: Signals of a program's own crash; others come from outside.
+_CRASHES: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+
 
 @dataclass(frozen=True)
 class Lease:
@@ -60,20 +73,6 @@ def take_devices(gpus: int, *, cpu: bool = False) -> Lease | None:
         return Lease(locks, {"CUDA_VISIBLE_DEVICES": ",".join(taken)} if gpus else {})
     locks.close()
     return None
-
-
-_POLL_S: Final = 0.05
-#: Lines of the log in a status, and characters of each.
-_TAIL: Final = 20
-_LONGEST: Final = 500
-#: The last line of a traceback, a message of ours, or a compiler's.
-_EXCEPTION: Final = re.compile(
-    r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Timeout|Missing)\b(: .*)?\Z|error: |\S+:\d+:\d+: (fatal )?error: "
-)
-#: torchrun's report of the rank that failed first: one that was killed leaves no error in its file.
-_FIRST_RANK: Final = re.compile(r"Root Cause .*?rank +: (\d+).*?exitcode +: (-?\d+)", re.DOTALL)
-#: Signals of a program's own crash; others come from outside.
-_CRASHES: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
 
 @dataclass(frozen=True)

@@ -57,16 +57,11 @@ class Rules:
         """A file of every repeat, for a rule about one variant."""
         return [f"results/{{study}}/{{variant}}/run{repeat}/{name}" for repeat in range(self.plan.repeats)]
 
-    def extension(self, wildcards: Any) -> list[str]:
-        """The compiled operators, if the variant's loss calls them, or that of any variant of the study."""
-        variants = [getattr(wildcards, "variant", None) or v for s, v in self.plan.pairs if s == wildcards.study]
-        needed = any(self._calls_operators(wildcards.study, variant) for variant in variants)
-        return ["results/extension/status.json"] if needed else []
-
-    def extensions(self) -> list[str]:
-        """The compiled operators, if any variant's loss calls them."""
-        needed = any(self._calls_operators(study, variant) for study, variant in self.plan.pairs)
-        return ["results/extension/status.json"] if needed else []
+    def extension(self, wildcards: Any = None) -> list[str]:
+        """The compiled operators, if the variant's loss calls them; without one any of the study's, or any."""
+        study, variant = (getattr(wildcards, name, "") for name in ("study", "variant"))
+        pairs = [(s, v) for s, v in self.plan.pairs if study in ("", s) and variant in ("", v)]
+        return ["results/extension/status.json"] if any(self._calls_operators(*pair) for pair in pairs) else []
 
     def _calls_operators(self, study: str, variant: str) -> bool:
         loss = self.plan.variant(study, variant).config.get("loss", {})  # a study of commands has none
