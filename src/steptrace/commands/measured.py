@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from steptrace import format as fmt
 from steptrace.engine.kinds import Kind, kinds_of, to_show_period, unusual
-from steptrace.launch.result import Launched
+from steptrace.launch.result import Launched, timed
 from steptrace.limits import LONG_STEPS
 
 if TYPE_CHECKING:
@@ -37,13 +37,29 @@ class Measured:
     @property
     def timed(self) -> list[dict[str, Any]]:
         """The first rank's timed steps; the time of each is the slowest rank's."""
-        ranks = [[row for row in rank["rows"] if row["phase"] == "timed"] for rank in self.launched.ranks]
-        return [{**rows[0], "step_ns": max(row["step_ns"] for row in rows)} for rows in zip(*ranks, strict=False)]
+        ranks = zip(*map(timed, self.launched.ranks), strict=False)
+        return [{**rows[0], "step_ns": max(row["step_ns"] for row in rows)} for rows in ranks]
 
     @property
     def steps_ms(self) -> list[float]:
         """Their times in ms."""
         return [row["step_ns"] / fmt.NS_PER_MS for row in self.timed]
+
+    @property
+    def wait_ms(self) -> float | None:
+        """The mean wait for data; None in a program without a DataLoader."""
+        waits = [row["wait_ns"] for row in self.timed if row["batches"]]
+        return statistics.mean(waits) / fmt.NS_PER_MS if waits else None
+
+    @property
+    def operators(self) -> list[int]:
+        """How many operators the first rank's last steps of the warm-up ran."""
+        return self.launched.ranks[0].get("operators") or []
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of the first rank's timed steps."""
+        return kinds_of([row["step_ns"] for row in timed(self.launched.ranks[0])], self.operators)
 
 
 def spread(times: Sequence[float]) -> tuple[float, float]:
@@ -52,18 +68,12 @@ def spread(times: Sequence[float]) -> tuple[float, float]:
     return ends[0], ends[-1]
 
 
-def wait_ms(measured: Measured) -> float | None:
-    """The mean wait for data; None in a program without a DataLoader."""
-    waits = [row["wait_ns"] for row in measured.timed if row["batches"]]
-    return statistics.mean(waits) / fmt.NS_PER_MS if waits else None
-
-
 def timing(measured: Measured, summary: "Summary | None" = None) -> list[str]:
     """The step time with its spread, the kinds of steps, what a step consists of, and the wait for data.
 
     `summary`: of its traces, for the syncs of each kind.
     """
-    steps, timed = measured.steps_ms, measured.timed
+    steps, rows = measured.steps_ms, measured.timed
     low, high = spread(steps)
     where = measured.record.environment.gpu or "CPU"
     ranks = measured.record.world_size
@@ -73,15 +83,14 @@ def timing(measured: Measured, summary: "Summary | None" = None) -> list[str]:
     head = f"  step {fmt.duration_ms(median)}{apart}, 5 % to 95 %: {range_ms}"
     lines = [f"{head} ({len(steps)} timed steps, {where}{f', {ranks} ranks' if ranks > 1 else ''})"]
     lines += _kinds(measured, [] if summary is None else [kind.syncs for kind in summary.traces[0].step_kinds])
-    typical = {name: statistics.mode(row[name] for row in timed) for name in ("batches", "backwards", "samples")}
+    typical = {name: statistics.mode(row[name] for row in rows) for name in ("batches", "backwards", "samples")}
     parts = [f"{typical['backwards']} backward passes" if typical["backwards"] != 1 else "1 backward pass"]
     if typical["batches"]:
         parts.append("1 batch" if typical["batches"] == 1 else f"{typical['batches']} batches")
         parts += [f"{typical['samples']} samples"] if typical["samples"] else []
     optimizers = ", ".join(f"{name} {count}" for name, count in measured.launched.ranks[0]["optimizers"])
     lines.append(f"  each step: {', '.join(parts)}; optimizer steps in all: {optimizers or 'none seen'}")
-    wait = wait_ms(measured)
-    if wait is not None:
+    if (wait := measured.wait_ms) is not None:
         of = f"{fmt.duration_ms(wait)} of a mean step's {fmt.duration_ms(mean)} ({fmt.share(wait / mean)})"
         lines.append(f"  waiting for data: {of}")
     else:
@@ -91,17 +100,11 @@ def timing(measured: Measured, summary: "Summary | None" = None) -> list[str]:
     return lines
 
 
-def kinds_of_steps(one: Measured) -> tuple[Kind, ...]:
-    """The kinds of the first rank's timed steps."""
-    rank = one.launched.ranks[0]
-    return kinds_of([row["step_ns"] for row in rank["rows"] if row["phase"] == "timed"], rank.get("operators") or ())
-
-
 def _kinds(one: Measured, syncs: Sequence[float | None]) -> list[str]:
     """A line for each kind of steps, and how to see more of them; `syncs`: each kind's, where they were measured."""
-    kinds, operators = kinds_of_steps(one), one.launched.ranks[0].get("operators") or []
+    kinds = one.kinds
     if len(kinds) < _SEVERAL:
-        return [f"    {_alike(kinds[0].of, operators)}"]
+        return [f"    {_alike(kinds[0].of, one.operators)}"]
     of_kinds = syncs if len(syncs) == len(kinds) else [None] * len(kinds)
     lines = [
         f"    {kind.steps} of {kind.of} steps{'' if kind.every is None else f' (one every {kind.every})'}: "

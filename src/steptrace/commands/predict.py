@@ -26,7 +26,7 @@ from steptrace.errors import ConfigError, PredictError, SteptraceError
 from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.launch.result import ended, prediction_of, require_steps, why
 from steptrace.launch.settings import LaunchSettings
-from steptrace.launch.start import Streams, launch
+from steptrace.launch.start import launch
 from steptrace.record import read_prediction
 from steptrace.train.supervise import Job, supervise
 
@@ -243,7 +243,7 @@ def follow_command(command: Sequence[str], *, warmup: int, steps: int, devices: 
     """Follow a program; its standard output goes to standard error, since this command's is the prediction."""
     with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
         settings = LaunchSettings(scratch, "predict", warmup, steps, profile=0, gpus=devices)
-        launched = launch(command, settings, streams=Streams(sys.stderr, say))
+        launched = launch(command, settings, output=sys.stderr, status=say)
         require_steps(launched)
         prediction = prediction_of(launched, shlex.join(command))
         if not launched.complete:

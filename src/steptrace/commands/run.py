@@ -12,21 +12,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from steptrace.commands.console import gpu_names, not_negative, positive, say, show, warn
-from steptrace.commands.measured import (
-    Measured,
-    kinds_of_steps,
-    of_traces,
-    on_gpu_command,
-    timing,
-    wait_ms,
-)
+from steptrace.commands.measured import Measured, of_traces, on_gpu_command, timing
 from steptrace.commands.prediction_text import as_json, estimates, text_of
 from steptrace.documents.estimate import Estimate
 from steptrace.errors import LaunchError, SteptraceError
 from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.launch.result import Launched, Named, ended, fault, require_steps, write_results
 from steptrace.launch.settings import LaunchSettings
-from steptrace.launch.start import Streams, launch
+from steptrace.launch.start import launch
 
 #: The program ended by itself before all of its steps were measured.
 EXIT_ENDED_EARLY: Final = 1
@@ -75,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         str((out / "probe").absolute()), "measure", arguments.warmup, arguments.steps, arguments.profile
     )
     program = {"command": arguments.program, "cwd": str(Path.cwd())}
-    launched = launch(arguments.program, settings, streams=Streams(sys.stderr if arguments.json else None, say))
+    launched = launch(arguments.program, settings, output=sys.stderr if arguments.json else None, status=say)
     require_steps(launched)
     _remove_earlier(out)
     run_dir = out / "run0"
@@ -162,11 +155,11 @@ def _say(measured: Measured, out: Path, arguments: argparse.Namespace, predicted
     document: dict[str, Any] = {
         "run": measured.run_dir / "run.json",
         "step_ms": statistics.median(measured.steps_ms),
-        "loader_wait_ms": wait_ms(measured),
+        "loader_wait_ms": measured.wait_ms,
         "summary": summary and out / "summary.json",
         "report": summary and out / "report.html",
         "predicted": predicted and as_json(*predicted),
-        "kinds": [asdict(kind) for kind in kinds_of_steps(measured)],
+        "kinds": [asdict(kind) for kind in measured.kinds],
         "warnings": list(dict.fromkeys(measured.record.warnings)),
     }
     if summary is not None:

@@ -128,7 +128,7 @@ def write_results(launched: Launched, run_dir: Path, named: Named, program: dict
         LaunchError: fewer than two of its steps were timed.
     """
     ranks = launched.ranks
-    if min(len(_timed(rank)) for rank in ranks) < _LEAST:
+    if min(len(timed(rank)) for rank in ranks) < _LEAST:
         seen = fmt.plural(min(rank["steps_seen"] for rank in ranks), "step")
         raise LaunchError(
             f"{ended(launched)} after {seen}, before two were timed",
@@ -173,17 +173,17 @@ def _per_step(count: int, steps: int) -> float:
     return count // steps if count % steps == 0 else count / steps
 
 
-def _timed(rank: dict[str, Any]) -> list[dict[str, Any]]:
-    """A rank's timed steps."""
+def timed(rank: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of a rank's timed steps."""
     return [row for row in rank.get("rows") or () if row["phase"] == "timed"]
 
 
 def _batch(rank: dict[str, Any]) -> dict[str, Any]:
     """Samples in a batch and batches in a step, as in most timed steps; without those that vary."""
-    timed = _timed(rank)
-    batches = statistics.mode(row["batches"] for row in timed)
-    samples = statistics.mode(row["samples"] for row in timed if row["batches"] == batches)
-    batch: dict[str, Any] = {"step": {"accumulate": batches or statistics.mode(row["backwards"] for row in timed) or 1}}
+    rows = timed(rank)
+    batches = statistics.mode(row["batches"] for row in rows)
+    samples = statistics.mode(row["samples"] for row in rows if row["batches"] == batches)
+    batch: dict[str, Any] = {"step": {"accumulate": batches or statistics.mode(row["backwards"] for row in rows) or 1}}
     if batches and samples and samples % batches == 0:
         batch["data"] = {"batch_size": samples // batches}
     return batch
@@ -191,9 +191,9 @@ def _batch(rank: dict[str, Any]) -> dict[str, Any]:
 
 def _warnings(launched: Launched) -> tuple[str, ...]:
     """What only a program's own steps can lack."""
-    timed, warnings = _timed(launched.ranks[0]), []
-    if skipped := sum(row["skipped"] for row in timed):
+    rows, warnings = timed(launched.ranks[0]), []
+    if skipped := sum(row["skipped"] for row in rows):
         warnings.append(f"a gradient scaler has skipped {skipped} of the timed steps")
     if not launched.complete:
-        warnings.append(f"the program ended after {len(timed)} timed steps, with exit code {launched.exit_code}")
+        warnings.append(f"the program ended after {len(rows)} timed steps, with exit code {launched.exit_code}")
     return tuple(warnings)

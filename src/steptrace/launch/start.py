@@ -14,7 +14,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -38,21 +37,14 @@ _LONG_S: Final = 5.0
 _STARTERS: Final = {".py": "python", ".ipynb": "jupyter execute"}
 
 
-@dataclass(frozen=True)
-class Streams:
-    """A program's standard output (None: this process's), and the function that gets lines of its progress."""
-
-    output: TextIO | None = None
-    status: Callable[[str], object] = lambda _: None
-
-
 def launch(
     command: Sequence[str],
     settings: LaunchSettings,
     *,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
-    streams: Streams | None = None,
+    output: TextIO | None = None,
+    status: Callable[[str], object] = lambda _: None,
 ) -> Launched:
     """Run a command with the probe in it.
 
@@ -61,12 +53,13 @@ def launch(
         settings: the probe's settings; their folder `out` is emptied first.
         cwd: its working directory; default: this process's.
         env: more environment variables.
-        streams: where its output and the lines of its progress go.
+        output: its standard output; default: this process's.
+        status: gets each line of its progress.
 
     Raises:
         LaunchError: the command cannot be started.
     """
-    out, streams = Path(settings.out), streams or Streams()
+    out = Path(settings.out)
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     environment = {**os.environ, **(env or {})}
@@ -75,7 +68,7 @@ def launch(
     environment.setdefault("KINETO_LOG_LEVEL", "6")  # errors alone: the profiler tells of its every start
     with Children() as children:
         try:
-            child = children.start(command, last=signal.SIGTERM, cwd=cwd, env=environment, stdout=streams.output)
+            child = children.start(command, last=signal.SIGTERM, cwd=cwd, env=environment, stdout=output)
         except OSError as error:
             is_file = os.path.isfile(Path(cwd or ".", command[0]))  # noqa: PTH113 - of too long a name, too
             starter = _STARTERS.get(Path(command[0]).suffix) if is_file else None
@@ -85,7 +78,7 @@ def launch(
                 expected="a command that trains with PyTorch, such as: python train.py",
                 next_step=starter and f"-- {starter} {shlex.join(command)}",
             ) from error
-        stopped = _follow(child, StatusLine(out, streams.status), children.signals)
+        stopped = _follow(child, StatusLine(out, status), children.signals)
         if stopped is not None and children.signals:
             _interrupt(child, children.all())
         if child.poll() is not None and settings.mode == "capture":
