@@ -25,8 +25,6 @@ Replacements = dict[tuple[Any, str], Any]
 
 _CUDA_NAME: Final = re.compile(r"cuda(:\d+)?")
 
-_active = False
-
 
 @cache
 def device(index: int = 0) -> torch.device:
@@ -36,10 +34,14 @@ def device(index: int = 0) -> torch.device:
 
 @dataclass
 class Machine:
-    """What the virtual machine has beyond what a launcher's environment says: GPUs, and the one that was chosen."""
+    """What the virtual machine has beyond what a launcher's environment says: GPUs, and the one that was chosen.
+
+    `active`: whether they are there, as they are during a prediction.
+    """
 
     gpus: int | None = None
     chosen: int | None = None
+    active: bool = False
 
 
 machine: Final = Machine()
@@ -94,12 +96,6 @@ def virtual_device(value: Any) -> Any:
     return device(index_of(value))
 
 
-def set_active(active: bool) -> None:  # noqa: FBT001 - a setter
-    """Say whether the device is there (`is_available`)."""
-    global _active
-    _active = active
-
-
 def rng_state(_device: object = None) -> torch.Tensor:
     """A state as CUDA's generators have it, seed and offset; numbers are drawn by the CPU's, whose state is its own."""
     return torch.tensor(list(struct.pack("<QQ", torch.initial_seed() % 2**64, 0)), dtype=torch.uint8)
@@ -108,9 +104,9 @@ def rng_state(_device: object = None) -> torch.Tensor:
 #: What PyTorch asks of `torch.<backend>`. Seeds and states of generators are the CPU's, which does the work.
 _MODULE = SimpleNamespace(
     is_initialized=lambda: True,
-    is_available=lambda: _active,
+    is_available=lambda: machine.active,
     current_device=lambda: 0,
-    device_count=lambda: int(_active),
+    device_count=lambda: int(machine.active),
     _is_in_bad_fork=lambda: False,
     get_rng_state=rng_state,
     get_amp_supported_dtype=lambda: [torch.float16, torch.bfloat16],
@@ -122,7 +118,7 @@ _MODULE = SimpleNamespace(
 
 class _Hooks(torch._C._acc.PrivateUse1Hooks):
     def is_available(self) -> bool:
-        return _active
+        return machine.active
 
     def has_primary_context(self, _device: int) -> bool:
         return True

@@ -142,8 +142,8 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
     backend.machine.chosen = None
     with ExitStack() as stack:
         stack.enter_context(torch.compiler.set_stance("force_eager"))
-        stack.callback(backend.set_active, False)
-        backend.set_active(True)
+        stack.callback(setattr, backend.machine, "active", False)
+        backend.machine.active = True
         # Module.to() swaps what is inside a parameter, so that optimizers made before it still hold the parameter.
         stack.callback(future.set_swap_module_params_on_conversion, future.get_swap_module_params_on_conversion())
         future.set_swap_module_params_on_conversion(True)

@@ -100,7 +100,11 @@ def _table(study: Comparison, gpu: str, measured: _Ratios | None) -> tuple[Html,
     batch = f", batch {batches[0]}" if len(batches) == 1 else ""
     figures = [
         figure(f"Estimated step{batch}", lambda _, one: _step(one, batch), "time"),
-        figure("GPU busy", lambda v, one: beside(_busy(one), v.gpu_busy_pct, fmt.percent), label="Busy"),
+        figure(
+            "GPU busy",
+            lambda v, one: beside(busy_words(one) if one.gpu_busy_pct else None, v.gpu_busy_pct, fmt.percent),
+            label="Busy",
+        ),
         figure("Limited by", lambda _, one: _limit(one), label="Limit"),
         figure("Syncs per step", _syncs, "num", label="Syncs"),
         figure("Launches", lambda v, one: beside(one.launches, _launches(v), fmt.count), label="Launches"),
@@ -151,10 +155,6 @@ def _alike(study: Comparison, gpu: str) -> str:
 
 def _step(one: Estimate, batch: str) -> str:
     return _NOTE.format(step_words(one), f"batch {one.batch}") if one.batch and not batch else step_words(one)
-
-
-def _busy(one: Estimate) -> str | None:
-    return None if one.gpu_busy_pct is None else busy_words(one)
 
 
 def _limit(one: Estimate) -> str | None:

@@ -47,7 +47,7 @@ def first_screen(study: Comparison) -> Html:
     return render(
         "study/first_screen",
         study=study,
-        paragraphs=paragraphs(study.text),
+        paragraphs=_paragraphs(study.text),
         verdict=verdict_of(study),
         facts=_facts(study),
         table=_table(study, shown, parts),
@@ -264,7 +264,7 @@ def _estimated_samples(study: Comparison) -> str:
     return f" ({_span(sorted(batches))} in the estimate)" if batches - set(samples_per_step(study)) else ""
 
 
-def paragraphs(text: str) -> tuple[str, ...]:
+def _paragraphs(text: str) -> tuple[str, ...]:
     """A text's paragraphs: blank lines part them, single line breaks do not."""
     blocks = text.replace("\r\n", "\n").split("\n\n")
     return tuple(" ".join(block.split()) for block in blocks if block.strip())

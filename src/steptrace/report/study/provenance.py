@@ -55,7 +55,7 @@ def provenance(study: Comparison, comparison: Path | str) -> Html:
         environment=named_facts(environment) if environment else "",
         runs=text_table((*_RUN, study.statistic.capitalize(), *_STEPS), rows),
         left_out=sum(len(variant.runs) for variant in study.variants) - len(rows),
-        study_command=study_command(study),
+        study_command=_study_command(study),
         settings=text_table(
             ("Variant", "Overrides", "Digest"),
             [
@@ -63,7 +63,7 @@ def provenance(study: Comparison, comparison: Path | str) -> Html:
                 for v in study.variants
             ],
         ),
-        run_command=run_command(study, Path(comparison)),
+        run_command=_run_command(study, Path(comparison)),
     )
 
 
@@ -91,7 +91,7 @@ def _value(key: str, value: object) -> str:
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
-def study_command(study: Comparison) -> str:
+def _study_command(study: Comparison) -> str:
     """The command that makes the study again, with as many repeats as it had."""
     config = [f"'studies=[{study.study}]'", f"scale={study.scale}"]
     if repeats := max((len(variant.runs) for variant in study.variants), default=0):
@@ -99,7 +99,7 @@ def study_command(study: Comparison) -> str:
     return f"snakemake --cores all --config {' '.join(config)}"
 
 
-def run_command(study: Comparison, comparison: Path) -> str:
+def _run_command(study: Comparison, comparison: Path) -> str:
     """The command that trains one variant once more, from the folder that holds results/."""
     config = comparison.with_name(study.baseline) / "config.yaml"
     of_program = config.is_file() and "\nprogram:" in config.read_text(encoding="utf-8")

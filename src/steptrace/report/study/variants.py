@@ -1,7 +1,7 @@
 """The variants of a study: which are shown, and the section with all side by side, gates, and the runs that failed."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Final
@@ -11,7 +11,7 @@ from steptrace.documents.base import columns_of, read
 from steptrace.documents.comparison import Comparison, GateOutcome, is_measuring
 from steptrace.documents.run import ProcessError
 from steptrace.documents.steps import STEP_FIGURES
-from steptrace.documents.variant import Equivalence, RatioToBaseline, VariantResult
+from steptrace.documents.variant import Equivalence, VariantResult
 from steptrace.report.page.markup import Html, anchor, badge, breakable, inline_code, render, sentence
 from steptrace.report.page.table import Figure, Unit, figures_table, text_table
 from steptrace.stats import IQR_WARNING
@@ -86,6 +86,7 @@ def _figures(study: Comparison) -> list[Figure]:
     ratios = {v.name: v.ratio for v in compared if v.ratio is not None}
     values = {v.name: 1.0 for v in study.measured if v.is_baseline} if ratios else {}
     values |= {name: of.value for name, of in ratios.items()}
+    ends = {name: None if of.low is None else fmt.ratio_interval(of.low, of.high) for name, of in ratios.items()}
     some_unknown = any(v.predicted_unknown and v.syncs.measured_per_step is None for v in study.variants)
     times = {v.name: v.step_ms for v in study.variants if v.step_ms is not None}
     interval = f"{fmt.setting(study.method.confidence)} interval"
@@ -112,7 +113,7 @@ def _figures(study: Comparison) -> list[Figure]:
             lambda rate: fmt.count(round(rate)),
         ),
         Figure("Ratio", values, fmt.ratio),
-        Figure(f"{interval} of the ratio", {**dict.fromkeys(values, ""), **_ends_of(ratios)}),
+        Figure(f"{interval} of the ratio", {**dict.fromkeys(values, ""), **ends}),
         figure("Verdict", verdict_badge),
         figure("Syncs per step", lambda v: v.syncs.measured_per_step),
         figure("Syncs per step, predicted", lambda v: v.syncs.predicted_per_step, absent="not predicted"),
@@ -127,10 +128,6 @@ def _figures(study: Comparison) -> list[Figure]:
 
 def _whole(value: float) -> str:
     return fmt.count(round(value))
-
-
-def _ends_of(ratios: Mapping[str, RatioToBaseline]) -> dict[str, str | None]:
-    return {name: None if of.low is None else fmt.ratio_interval(of.low, of.high) for name, of in ratios.items()}
 
 
 def _named(variant: VariantResult) -> Html:
