@@ -18,7 +18,7 @@ from steptrace.documents.program import LineTime
 from steptrace.documents.quality import QualityCheck
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.errors import RecordError
-from steptrace.report.page.table import cell, listing
+from steptrace.report.page.parts import cell, listing
 from steptrace.report.trace import page as trace_page
 from steptrace.report.trace.words import build, headline, in_words
 

@@ -13,8 +13,7 @@ from steptrace.documents.steps import STEP_FIGURES
 from steptrace.documents.summary import TraceSummary
 from steptrace.documents.syncs import SyncSite
 from steptrace.report.page.markup import Html, breakable, definitions, page, render
-from steptrace.report.page.parts import Explained, note, section
-from steptrace.report.page.table import text_table
+from steptrace.report.page.parts import Explained, note, section, text_table
 
 #: A larger multiple says less than the two figures.
 _MOST_TIMES: Final = 20

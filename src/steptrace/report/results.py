@@ -7,8 +7,7 @@ from steptrace import format as fmt
 from steptrace.documents.comparison import Change, ComparedResults, VariantChange
 from steptrace.markdown import clean, table
 from steptrace.report.page.markup import Html, breakable, definitions, inline_code, page, render
-from steptrace.report.page.parts import Explained, note, section, subheading
-from steptrace.report.page.table import text_table
+from steptrace.report.page.parts import Explained, note, section, subheading, text_table
 
 #: A table: its heading, the names of its columns, its rows.
 Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]

@@ -25,7 +25,7 @@ from steptrace.findings.estimated import (
 from steptrace.limits import MODERATE_SHARE
 from steptrace.report.draw import Scale, interval_cell, time_axis
 from steptrace.report.page.markup import Html, breakable, render
-from steptrace.report.page.table import Figure, figures_table
+from steptrace.report.page.parts import Figure, figures_table
 
 _LIMITS: Final = {"memory": "memory bandwidth"}
 _NOTE: Final = Html('{}<span class="note">{}</span>')

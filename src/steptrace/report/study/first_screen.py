@@ -16,8 +16,7 @@ from steptrace.limits import LONG_STEPS, SLOW_PROFILE
 from steptrace.report.draw import Scale, bar_cell, colour_of, interval_cell, pieces_of, time_axis
 from steptrace.report.page.findings import ABOUT_THE_METHOD, device_of_study, findings, first_steps
 from steptrace.report.page.markup import Html, anchor, breakable, render
-from steptrace.report.page.parts import Explained, folded
-from steptrace.report.page.table import NOT_MEASURED, Figure, figures_table
+from steptrace.report.page.parts import NOT_MEASURED, Explained, Figure, figures_table, folded
 from steptrace.report.study.estimate import estimate
 from steptrace.report.study.variants import (
     samples_per_step,

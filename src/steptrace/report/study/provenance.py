@@ -10,7 +10,7 @@ from steptrace.documents.comparison import Comparison
 from steptrace.documents.run import RunResult
 from steptrace.documents.variant import Statistic
 from steptrace.report.page.markup import Html, badge, breakable, render
-from steptrace.report.page.table import named_facts, text_table
+from steptrace.report.page.parts import named_facts, text_table
 
 _ENVIRONMENT_NAMES = {
     "cpu": "CPU",

@@ -19,7 +19,7 @@ from steptrace.errors import RecordError
 from steptrace.format import NS_PER_MS
 from steptrace.report.draw import ONE_LINE, WIDTH, Drawing, ticks
 from steptrace.report.page.markup import Html
-from steptrace.report.page.parts import figure
+from steptrace.report.page.parts import picture
 from steptrace.report.study.variants import variants_shown
 
 #: A line through more steps than this is drawn through the least and the greatest of each of so many groups; of many
@@ -64,7 +64,7 @@ def step_times(study: Comparison, comparison: Path | str) -> Html | None:
         caption += f" {fmt.plural(left_out, 'more variant')} not drawn."
     if without_steps:
         caption += f" {fmt.plural(without_steps, 'run')} without a steps.parquet not drawn."
-    return Html(figure(steps_in_order(study, steps), "Steps in the order they ran", caption).html)
+    return Html(picture(steps_in_order(study, steps), "Steps in the order they ran", caption).html)
 
 
 def load_steps(study: Comparison, comparison: Path | str) -> tuple[RunSteps, ...]:

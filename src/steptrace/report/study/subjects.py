@@ -17,7 +17,7 @@ from steptrace.documents.rows import Key, by_key
 from steptrace.documents.summary import TraceSummary
 from steptrace.documents.variant import VariantResult
 from steptrace.report.page.markup import Definition, Html, breakable, definitions, render
-from steptrace.report.page.table import (
+from steptrace.report.page.parts import (
     Figure,
     cell,
     columns_of_rows,

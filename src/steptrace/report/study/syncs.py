@@ -8,8 +8,7 @@ from steptrace.documents.comparison import Comparison
 from steptrace.documents.syncs import Site
 from steptrace.documents.variant import SyncChange, SyncDiff, VariantResult
 from steptrace.report.page.markup import Html, place, render, short_place, unplaced
-from steptrace.report.page.parts import Explained
-from steptrace.report.page.table import site_table
+from steptrace.report.page.parts import Explained, site_table
 from steptrace.report.study.variants import variants_shown
 
 #: The blocks of more variants than this start folded.

@@ -13,7 +13,7 @@ from steptrace.documents.run import ProcessError
 from steptrace.documents.steps import STEP_FIGURES
 from steptrace.documents.variant import Equivalence, VariantResult
 from steptrace.report.page.markup import Html, anchor, badge, breakable, inline_code, render, sentence
-from steptrace.report.page.table import Figure, Unit, figures_table, text_table
+from steptrace.report.page.parts import Figure, Unit, figures_table, text_table
 from steptrace.stats import IQR_WARNING
 
 #: More variants than this do not fit a screen: the baselines and those that differ most stand for all.

@@ -11,8 +11,7 @@ from steptrace.documents.overview import part_name
 from steptrace.limits import COUNTER_AGREES
 from steptrace.report.draw import WIDTH, Drawing, Piece
 from steptrace.report.page.markup import definitions
-from steptrace.report.page.parts import Explained, Parts, figure, folded, keyed_bar, note, subheading
-from steptrace.report.page.table import facts, listing
+from steptrace.report.page.parts import Explained, Parts, facts, folded, keyed_bar, listing, note, picture, subheading
 from steptrace.report.trace.words import TraceView
 
 #: What memory is held for, in the order of a bar, with the colour.
@@ -68,7 +67,7 @@ def _device_memory(entry: DeviceMemory) -> list[Explained]:
         facts(entry if entry.complete else replace(entry, before_bytes=None)),
         *notes,
         Explained(keyed_bar(held)),
-        figure(curve, "Allocated over time", "Dashed: held since before the trace. Pale: reserved."),
+        picture(curve, "Allocated over time", "Dashed: held since before the trace. Pale: reserved."),
         folded("Live at the peak, by origin", origins),
     ]
 

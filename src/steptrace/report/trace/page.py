@@ -21,8 +21,19 @@ from steptrace.findings.estimated import busy_words, memory_words, step_words
 from steptrace.report.draw import Piece, colour_of
 from steptrace.report.page.findings import device_of_traces, findings
 from steptrace.report.page.markup import Html, breakable, definitions, page, render
-from steptrace.report.page.parts import Explained, Parts, keyed_bar, note, section, subheading
-from steptrace.report.page.table import Figure, facts, figures_table, listing, site_table
+from steptrace.report.page.parts import (
+    Explained,
+    Figure,
+    Parts,
+    facts,
+    figures_table,
+    keyed_bar,
+    listing,
+    note,
+    section,
+    site_table,
+    subheading,
+)
 from steptrace.report.trace.sections import parts_of, why_absent
 from steptrace.report.trace.words import (
     Predicted,

@@ -18,8 +18,19 @@ from steptrace.estimate.gpus import gpu_of_driver
 from steptrace.findings.rule import window_of
 from steptrace.report.draw import timeline_figure
 from steptrace.report.page.markup import definitions
-from steptrace.report.page.parts import Explained, Parts, folded, note, subheading
-from steptrace.report.page.table import Figure, facts, figures_table, listing, named_facts, site_table
+from steptrace.report.page.parts import (
+    Explained,
+    Figure,
+    Parts,
+    facts,
+    figures_table,
+    folded,
+    listing,
+    named_facts,
+    note,
+    site_table,
+    subheading,
+)
 from steptrace.report.trace.memory import memory
 from steptrace.report.trace.words import TraceView
 
