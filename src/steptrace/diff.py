@@ -37,62 +37,8 @@ from steptrace.limits import NOISE_FLOOR, PROFILER_OVERHEAD
 from steptrace.trace.files import find_traces
 from steptrace.trace.read import read_each
 
-_NUMBER = re.compile(r"(?:\(\w[\w ]*\)\s*)?\b\d+[uUlL]*\b")
-_DIGITS = re.compile(r"\d+")
-_LAMBDA = re.compile(r"\{lambda\([^)]*\)#?\d*\}|\[lambda\([^)]*\) \(instance \d+\)\]")
-_NAMESPACE = re.compile(r"\(anonymous namespace\)::|\{anonymous\}::|(?<=::)_\w+_(?:cu|cpp)_\w+::")
-
-
-def normalised(name: str) -> str:
-    """A kernel's name without numbers in its template arguments, lambdas' numbers, parameters and white space."""
-    text = _LAMBDA.sub("lambda", _NAMESPACE.sub("", name))
-    head = text if text.startswith(("Memcpy", "Memset")) else _without_parameters(text)
-    return re.sub(r"\s+", "", _NUMBER.sub("#", head))
-
-
-def _without_parameters(name: str) -> str:
-    """What stands before the last pair of brackets at the end of a name."""
-    if not name.endswith(")"):
-        return name
-    depth = 0
-    for place in range(len(name) - 1, -1, -1):
-        depth += {")": 1, "(": -1}.get(name[place], 0)
-        if depth == 0:
-            return name[:place] or name
-    return name
-
-
+#: What two names must share to be one.
 Level = Callable[[str], str]
-#: From the exact name to the coarsest, what two kernels must share to be one; last what they compute, numbers aside.
-KERNEL_LEVELS: Final[tuple[Level, ...]] = (
-    lambda name: name,
-    normalised,
-    full_short_name,
-    lambda name: _DIGITS.sub("#", full_short_name(name)),
-)
-#: Autograd numbers its nodes by version: `AddmmBackward` became `AddmmBackward0`.
-OPERATOR_LEVELS: Final[tuple[Level, ...]] = (
-    lambda name: name,
-    lambda name: re.sub(r"(Backward)\d+\Z", r"\1", name).rstrip("_"),
-)
-
-
-def pair(a: Iterable[str], b: Iterable[str], levels: Iterable[Level]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Which names of the two sides are one, each name once; only those that both sides have."""
-    left_a, left_b = list(dict.fromkeys(a)), list(dict.fromkeys(b))
-    pairs: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
-    for level in levels:
-        groups: defaultdict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
-        for which, names in enumerate((left_a, left_b)):
-            for name in names:
-                groups[level(name)][which].append(name)
-        both = [(tuple(ours), tuple(theirs)) for ours, theirs in groups.values() if ours and theirs]
-        pairs += both
-        left_a = [name for name in left_a if not any(name in ours for ours, _ in both)]
-        left_b = [name for name in left_b if not any(name in theirs for _, theirs in both)]
-    return pairs
-
-
 #: Below this share of kernels by time with a namesake on the other side, the programs are taken for different ones.
 LEAST_ALIKE: Final = 0.25
 
@@ -304,3 +250,58 @@ def _alike(own: Side, other: Side) -> float:
     rows = [row for trace in own.traces for row in trace.kernels]
     total = sum(row.sum_ns for row in rows)
     return sum(row.sum_ns for row in rows if row.name in names) / total if total else 1.0
+
+
+_NUMBER = re.compile(r"(?:\(\w[\w ]*\)\s*)?\b\d+[uUlL]*\b")
+_DIGITS = re.compile(r"\d+")
+_LAMBDA = re.compile(r"\{lambda\([^)]*\)#?\d*\}|\[lambda\([^)]*\) \(instance \d+\)\]")
+_NAMESPACE = re.compile(r"\(anonymous namespace\)::|\{anonymous\}::|(?<=::)_\w+_(?:cu|cpp)_\w+::")
+
+
+def normalised(name: str) -> str:
+    """A kernel's name without numbers in its template arguments, lambdas' numbers, parameters and white space."""
+    text = _LAMBDA.sub("lambda", _NAMESPACE.sub("", name))
+    head = text if text.startswith(("Memcpy", "Memset")) else _without_parameters(text)
+    return re.sub(r"\s+", "", _NUMBER.sub("#", head))
+
+
+def _without_parameters(name: str) -> str:
+    """What stands before the last pair of brackets at the end of a name."""
+    if not name.endswith(")"):
+        return name
+    depth = 0
+    for place in range(len(name) - 1, -1, -1):
+        depth += {")": 1, "(": -1}.get(name[place], 0)
+        if depth == 0:
+            return name[:place] or name
+    return name
+
+
+#: From the exact name to the coarsest, what two kernels must share to be one; last what they compute, numbers aside.
+KERNEL_LEVELS: Final[tuple[Level, ...]] = (
+    lambda name: name,
+    normalised,
+    full_short_name,
+    lambda name: _DIGITS.sub("#", full_short_name(name)),
+)
+#: Autograd numbers its nodes by version: `AddmmBackward` became `AddmmBackward0`.
+OPERATOR_LEVELS: Final[tuple[Level, ...]] = (
+    lambda name: name,
+    lambda name: re.sub(r"(Backward)\d+\Z", r"\1", name).rstrip("_"),
+)
+
+
+def pair(a: Iterable[str], b: Iterable[str], levels: Iterable[Level]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Which names of the two sides are one, each name once; only those that both sides have."""
+    left_a, left_b = list(dict.fromkeys(a)), list(dict.fromkeys(b))
+    pairs: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
+    for level in levels:
+        groups: defaultdict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+        for which, names in enumerate((left_a, left_b)):
+            for name in names:
+                groups[level(name)][which].append(name)
+        both = [(tuple(ours), tuple(theirs)) for ours, theirs in groups.values() if ours and theirs]
+        pairs += both
+        left_a = [name for name in left_a if not any(name in ours for ours, _ in both)]
+        left_b = [name for name in left_b if not any(name in theirs for _, theirs in both)]
+    return pairs
