@@ -9,7 +9,7 @@ from builders import TraceBuilder
 from documents import fill, plain
 from steptrace import format as fmt
 from steptrace.analysis import load_trace, summarize_trace
-from steptrace.analysis.overview import COUNTS, SHARES, step_figures
+from steptrace.analysis.overview import step_figures
 from steptrace.compare.gates import outcomes
 from steptrace.diff import diff, read_sides
 from steptrace.document_schemas import schema_of, subject_table, with_table
@@ -47,10 +47,6 @@ def summarized(tmp_path_factory: pytest.TempPathFactory) -> TraceSummary:
 
 def shown(page: str) -> str:
     return " ".join(re.sub("<[^>]+>", " ", page).split())
-
-
-def test_each_has_its_computation() -> None:
-    assert [*SHARES, *COUNTS] == [figure.name for figure in STEP_FIGURES]
 
 
 def test_each_is_measured_and_stands_on_the_page_of_a_trace(summarized: TraceSummary) -> None:

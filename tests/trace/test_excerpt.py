@@ -11,7 +11,7 @@ import pytest
 
 from builders import AUTOGRAD, MAIN, PINNED_D2H, TraceBuilder, training_step
 from recorded import recorded
-from steptrace.analysis.overview import COUNTS
+from steptrace.analysis.overview import kernels_per_step, operators_per_step
 from steptrace.analysis.steps import step_times
 from steptrace.analysis.syncs import sync_costs
 from steptrace.cli import main
@@ -42,7 +42,7 @@ def _figures(trace: Trace, step: int) -> dict[str, Any]:
     memory = trace.memory[(trace.memory["ts"] >= start) & (trace.memory["ts"] < start + trace.steps["host_dur"][row])]
     return {
         "times": step_times(trace).drop(columns="start_ns").iloc[row].to_dict(),
-        **{key: sum(COUNTS[key](trace)[row : row + 1]) for key in ("kernels_per_step", "operators_per_step")},
+        "counts": [sum(count(trace)[row : row + 1]) for count in (kernels_per_step, operators_per_step)],
         "syncs": costs.assign(ts=costs["ts"] - start)[["ts", *columns]].astype(object).to_dict("records"),
         "memory": memory["bytes"].tolist(),
     }

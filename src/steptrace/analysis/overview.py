@@ -7,7 +7,6 @@ its GPU's span, and has no step time.
 Also the figures of `documents.steps.StepFigures`: their values in each step, and over all steps.
 """
 
-from collections.abc import Callable, Mapping
 from typing import Final
 
 import numpy as np
@@ -92,9 +91,13 @@ def step_figures(trace: Trace) -> dict[str, float | None]:
 
     None if the trace lacks the events for it.
     """
-    counts = {key: count(trace) for key, count in COUNTS.items()}
+    counts = {
+        "operators_per_step": operators_per_step(trace),
+        "kernels_per_step": kernels_per_step(trace),
+        "streams_per_step": streams_per_step(trace),
+    }
     medians = {key: float(np.median(values)) if len(values) else None for key, values in counts.items()}
-    return {key: share(trace) for key, share in SHARES.items()} | medians
+    return {"gpu_busy_pct": busy_pct(trace), "sm_weighted_pct": sm_weighted_pct(trace), **medians}
 
 
 def operators_per_step(trace: Trace) -> Values:
@@ -142,15 +145,3 @@ def sm_weighted_pct(trace: Trace) -> float | None:
     start, end = gpu_window(trace)
     ns = sm_weighted_ns(trace, start, end)
     return None if ns is None or end <= start else 100.0 * ns / (end - start)
-
-
-#: Functions by the key of their figure: shares of the window's time, and counts in each step.
-SHARES: Final[Mapping[str, Callable[[Trace], float | None]]] = {
-    "gpu_busy_pct": busy_pct,
-    "sm_weighted_pct": sm_weighted_pct,
-}
-COUNTS: Final[Mapping[str, Callable[[Trace], Values]]] = {
-    "operators_per_step": operators_per_step,
-    "kernels_per_step": kernels_per_step,
-    "streams_per_step": streams_per_step,
-}

@@ -124,19 +124,12 @@ class EventStream:
             self._finish(buffer)
 
     def copy_with(self, events: Iterable[bytes], out: BinaryIO) -> None:
-        """Copy the file's text to `out` with `events` (JSON objects) before its own, as a stream."""
+        """Copy the file's text to `out` with `events` (JSON objects) before its own, of which it has some; a stream."""
         with _open(self.path) as file:
             more = self._skip_to_events(file)
             out.write(self.head)
-            between = b""
             for event in events:
-                out.write(between + event)
-                between = b",\n"
-            while more and not more.strip():
-                more = self._read(file)
-            if more.lstrip().startswith(b"]"):
-                between = b""  # the file has no events
-            out.write(between)
+                out.write(event + b",\n")
             while more:
                 out.write(more)
                 more = self._read(file)
@@ -162,26 +155,23 @@ class EventStream:
     def _longest(self) -> int:
         return max(LARGEST_TEXT, 4 * self._chunk)
 
+    def _error(self, what: str) -> TraceError:
+        return TraceError(what, where=self.path, expected="a Kineto trace (JSON)")
+
     def _too_long(self) -> TraceError:
-        return TraceError(
-            f"an event, or the text around the events, is longer than {fmt.size_bytes(LARGEST_TEXT)}",
-            where=self.path,
-            expected="a Kineto trace (JSON)",
-        )
+        return self._error(f"an event, or the text around the events, is longer than {fmt.size_bytes(LARGEST_TEXT)}")
 
     def _skip_to_events(self, file: BinaryIO) -> bytes:
         """Read up to the first event, keep the metadata before it, return the text from there."""
         buffer = self._read(file).removeprefix(codecs.BOM_UTF8)
         start = buffer.lstrip()
         if not start:
-            raise TraceError("the file is empty", where=self.path, expected="a Kineto trace (JSON)")
+            raise self._error("the file is empty")
         if start[:1] == b"[":
             self._bare_array, self.head = True, b"["
             return start[1:] or b" "
         if start[:1] != b"{":
-            raise TraceError(
-                "not JSON: it begins with neither { nor [", where=self.path, expected="a Kineto trace (JSON)"
-            )
+            raise self._error("not JSON: it begins with neither { nor [")
         searched = 0
         while (key := _EVENTS_KEY.search(buffer, searched)) is None:
             searched = max(0, len(buffer) - _KEY_BYTES)
@@ -191,7 +181,7 @@ class EventStream:
             buffer = self._append(buffer, more)
         header = decode_object(buffer[: key.start()] + b'"traceEvents": null}')
         if header is None:
-            raise self._invalid()
+            raise self._error("invalid JSON")
         self._keep(header)
         self.head = buffer[: key.end()]
         return buffer[key.end() :] or b" "
@@ -202,26 +192,20 @@ class EventStream:
 
     def _no_events(self, buffer: bytes) -> TraceError:
         if decode_object(buffer) is not None:
-            return self._no_trace("it has no list of traceEvents")
+            return TraceError(
+                "valid JSON, but not a trace: it has no list of traceEvents",
+                where=self.path,
+                expected='an object with "traceEvents": [...], as torch.profiler\'s export_chrome_trace writes it',
+            )
         if is_truncated(buffer):
             return TruncatedTraceError("the JSON ends too early, before any event", where=self.path)
-        return self._invalid()
-
-    def _invalid(self) -> TraceError:
-        return TraceError("invalid JSON", where=self.path, expected="a Kineto trace (JSON)")
-
-    def _no_trace(self, why: str) -> TraceError:
-        return TraceError(
-            f"valid JSON, but not a trace: {why}",
-            where=self.path,
-            expected='an object with "traceEvents": [...], as torch.profiler\'s export_chrome_trace writes it',
-        )
+        return self._error("invalid JSON")
 
     def _stopped(self, rest: bytes, *, at_end: bool) -> None:
         """Raise why no event can be taken from what is left; nothing if there may be one once more of it is read."""
         why = why_no_event(rest)
         if why is not None:
-            raise TraceError(why, where=self.path, expected="a Kineto trace (JSON)")
+            raise self._error(why)
         if not at_end:
             raise self._too_long()
         raise TruncatedTraceError(
