@@ -14,7 +14,7 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.division import activity
-from steptrace.documents.input import Input, InputWaitOfStep
+from steptrace.documents.input import Input, InputVerdict, InputWaitOfStep
 from steptrace.documents.table import frame_of, rows
 from steptrace.intervals import Ints, Spans
 from steptrace.limits import HIGH_SHARE, MODERATE_SHARE
@@ -22,12 +22,10 @@ from steptrace.trace.columns import counted, ended_before, map_names, references
 from steptrace.trace.model import Trace, on_training, once
 from steptrace.trace.names import LOADER_LABEL
 
-Verdict = Literal["none", "moderate", "high"]
-
 _DATA, _COPY = "data", "copy data"
 
 
-def verdict_on(share: float | None) -> Verdict | None:
+def verdict_on(share: float | None) -> InputVerdict | None:
     """The verdict for a share (0 to 1) of the step time spent waiting for data; None for an unknown share."""
     if share is None:
         return None

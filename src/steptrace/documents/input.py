@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from steptrace.documents.base import Document, column, field, key
 
+InputVerdict = Literal["none", "moderate", "high"]
+
 
 class InputWaitOfStep(Document, frozen=True):
     """How long training threads waited for data in one step, or in the whole of a trace without steps."""
@@ -38,5 +40,5 @@ class Input(Document, frozen=True):
             "Share of the time", "Of the steps' time; with a GPU only the waiting with the GPU idle counts.", "share"
         ),
     ]
-    verdict: Annotated[Literal["none", "moderate", "high"] | None, column("Input-bound", "How much that is.")]
+    verdict: Annotated[InputVerdict | None, column("Input-bound", "How much that is.")]
     by_step: Annotated[tuple[InputWaitOfStep, ...], field("Each step.")]

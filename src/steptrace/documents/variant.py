@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from steptrace.documents.base import Document, column, field
 from steptrace.documents.estimate import Estimate
+from steptrace.documents.input import InputVerdict
 from steptrace.documents.memory import DeviceMemory
 from steptrace.documents.overview import Overview
 from steptrace.documents.ranks import Ranks
@@ -16,7 +17,6 @@ from steptrace.limits import HIGH_SHARE, LONG_STEPS, MODERATE_SHARE, PROFILER_OV
 
 Verdict = Literal["baseline", "faster", "slower", "same", "undecided"]
 Statistic = Literal["median", "mean"]
-InputVerdict = Literal["none", "moderate", "high"]
 
 
 class StepTimes(Document, frozen=True):

@@ -1,1 +1,1 @@
-"""Shared by several subjects: busy time, steps, launches, the call tree, names of kernels, and their tables."""
+"""Shared by several subjects: the division of time, labels, the call tree, names of kernels, and series in time."""
