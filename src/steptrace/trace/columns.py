@@ -10,7 +10,6 @@ from steptrace import intervals
 from steptrace.compiled import compiled
 from steptrace.trace.decode import MISSING
 from steptrace.trace.names import step_index
-from steptrace.trace.read import RawTrace
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -166,18 +165,3 @@ def nearest(parent: Rows, wanted: Mask) -> Rows:
 def has_ancestor(parent: Ints, wanted: Mask) -> Mask:
     """Whether any proper ancestor of each row of a nesting is wanted."""
     return take(nearest(parent, wanted), parent) >= 0
-
-
-def number_threads(raw: RawTrace) -> tuple[Ints, list[tuple[Any, Any]]]:
-    """The host threads in a fixed order, and for each of the reader's thread numbers its index there."""
-    on_host = np.zeros(len(raw.threads), dtype=bool)
-    for kind, c in raw.columns.items():
-        if kind != "gpu":
-            on_host[c["thread"]] = True
-    used = np.flatnonzero(on_host)
-    keys = [raw.threads[code] for code in used]
-    numbers_first = [[(0, part, "") if isinstance(part, int) else (1, 0, str(part)) for part in key] for key in keys]
-    order = sorted(range(len(used)), key=numbers_first.__getitem__)
-    place = np.full(len(raw.threads), -1, dtype=np.int64)
-    place[used[order]] = np.arange(len(used))
-    return place, [keys[i] for i in order]

@@ -6,6 +6,7 @@ operator belongs to the forward one with its sequence number.
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,8 +21,6 @@ from steptrace.trace.columns import (
     by_name,
     in_order,
     nearest,
-    number_threads,
-    optional,
     parents,
     references,
     row_with,
@@ -48,14 +47,7 @@ def read_trace(path: str | Path) -> Trace:
 def link(raw: RawTrace) -> Trace:
     """Make the tables of a trace with all links between them. Empties `raw.columns`."""
     names = pd.Index(raw.names, dtype=object)
-    place, keys = number_threads(raw)
-    for kind, columns in raw.columns.items():
-        if kind != "gpu":
-            columns["thread"] = place[columns["thread"]]
-    labels = sort_nesting(raw.columns.pop("label"), "external_id")
-    ops = sort_nesting(raw.columns.pop("op"), "external_id")
-    frames = sort_nesting(raw.columns.pop("frame"), "python_id")
-    calls = sort_nesting(raw.columns.pop("call"), "correlation")
+    keys, (labels, ops, frames, calls) = _sort_host(raw)
     gpu = _sort_gpu(raw)
 
     steps = _steps(labels, names)
@@ -84,8 +76,6 @@ def link(raw: RawTrace) -> Trace:
             "ops",
             ops,
             names,
-            external_id=optional(ops["external_id"]),
-            sequence=optional(ops["sequence"]),
             **{name: text(ops[name], names) for name in LISTS},
             parent=references(op_parent),
             backward=backward,
@@ -106,12 +96,34 @@ def link(raw: RawTrace) -> Trace:
             labels,
             names,
             parent=references(parents(labels)),
-            bytes=optional(_input_bytes(labels, names)),
+            bytes=_input_bytes(labels, names),
             step=references(step_of(labels["ts"], steps)),
         ),
         memory=tables.memory_table(raw.columns.pop("memory")),
     )
     return check(trace)
+
+
+def _sort_host(raw: RawTrace) -> tuple[list[tuple[Any, Any]], tuple[Columns, ...]]:
+    """The host's threads in a fixed order; the columns of labels, operators, frames and calls, parents before children.
+
+    The profiler's own numbering orders what starts and ends together.
+    """
+    host = [columns for kind, columns in raw.columns.items() if kind != "gpu"]
+    on_host = np.zeros(len(raw.threads), dtype=bool)
+    for columns in host:
+        on_host[columns["thread"]] = True
+    used = np.flatnonzero(on_host)
+    written = [raw.threads[code] for code in used]
+    numbers_first = [[(0, part, "") if isinstance(part, int) else (1, 0, str(part)) for part in key] for key in written]
+    order = sorted(range(len(used)), key=numbers_first.__getitem__)
+    place = np.full(len(raw.threads), -1, dtype=np.int64)
+    place[used[order]] = np.arange(len(used))
+    for columns in host:
+        columns["thread"] = place[columns["thread"]]
+    keys = [written[i] for i in order]
+    kinds = {"label": "external_id", "op": "external_id", "frame": "python_id", "call": "correlation"}
+    return keys, tuple(sort_nesting(raw.columns.pop(kind), number) for kind, number in kinds.items())
 
 
 def step_of(times: Ints, steps: pd.DataFrame) -> Ints:

@@ -56,8 +56,14 @@ def threads_table(raw: RawTrace, keys: list[tuple[Any, Any]], training: Mask) ->
 
 
 def host_table(table: str, rows: Columns, names: pd.Index, **links: Any) -> pd.DataFrame:
-    """A table of a kind of host event: its own columns under the declared names, plus the links."""
+    """A table of a kind of host event: its own columns under the declared names, plus the links.
+
+    Arrays of columns that may be null hold `MISSING` for null.
+    """
     columns = {**rows, "name": text(rows["name"], names), **links}
+    for column in columns_of(TABLES[table]):
+        if column.nullable and isinstance(columns[column.name], np.ndarray):
+            columns[column.name] = optional(columns[column.name])
     # Not copied: two copies of all columns would be the peak of memory.
     return pd.DataFrame({name: columns[name] for name in names_of(TABLES[table])}, copy=False)
 
@@ -70,8 +76,6 @@ def launches_table(calls: Columns, names: pd.Index, op: Ints, step: Ints) -> pd.
         "launches",
         {**calls, "name": codes[calls["name"]] if len(codes) else calls["name"]},
         plain,
-        correlation=optional(calls["correlation"]),
-        external_id=optional(calls["external_id"]),
         op=references(op),
         step=references(step),
     )
