@@ -9,7 +9,7 @@ beyond the next GPU work.
 """
 
 from collections.abc import Set as AbstractSet
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -86,7 +86,7 @@ def idle_spans(trace: Trace) -> Spans:
 
 def _next_work(trace: Trace) -> Ints:
     """For each sync the start of the first GPU work launched after its end, or the end of all work."""
-    launched, order = _launch_order(trace, (trace.kernels["device"] == trace.device).to_numpy())
+    launched, order = _launch_order(trace, trace.device)
     # The earliest start among the work launched at or after each launch.
     start = np.minimum.accumulate(trace.kernels["ts"].to_numpy()[order][::-1])[::-1]
     begin, end = start_end(trace.syncs)
@@ -94,10 +94,11 @@ def _next_work(trace: Trace) -> Ints:
     return np.maximum(until, begin)
 
 
-def _launch_order(trace: Trace, wanted: Mask | bool = True) -> tuple[Ints, Ints]:  # noqa: FBT001, FBT002
-    """Launch times of the wanted activities with a known launch, sorted, and their rows of `kernels`."""
+def _launch_order(trace: Trace, device: int | None) -> tuple[Ints, Ints]:
+    """Launch times of the activities with a known launch, of one GPU or of all, sorted, and their rows of `kernels`."""
     launched = launched_at(trace)
-    rows = np.flatnonzero(wanted & (launched >= 0))
+    here = True if device is None else (trace.kernels["device"] == device).to_numpy()
+    rows = np.flatnonzero(here & (launched >= 0))
     rows = rows[np.argsort(launched[rows], kind="stable")]
     return launched[rows], rows
 
@@ -144,14 +145,12 @@ def ceiling_ns(trace: Trace, costs: pd.DataFrame, gone: AbstractSet[int]) -> int
     return min(int(costs["blocked_ns"].to_numpy()[removed].sum()), int(closing.sum()))
 
 
-def _waits_for_all(
-    trace: Trace, costs: pd.DataFrame, start: intervals.Ints, end: intervals.Ints
-) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+def _waits_for_all(trace: Trace, costs: pd.DataFrame, start: Ints, end: Ints) -> Mask:
     """A mask of the syncs that wait for all GPU work launched before them.
 
     With work on several streams only a device sync does, with work on several GPUs none.
     """
-    launched, order = _launch_order(trace)
+    launched, order = _launch_order(trace, None)
     reach = np.maximum.accumulate(start_end(trace.kernels)[1][order])
     place = np.searchsorted(launched, start, side="right")
     done = costs["counted"].to_numpy(dtype=bool) & (np.append(0, reach)[place] <= end)
