@@ -64,7 +64,7 @@ def take_devices(gpus: int, *, cpu: bool = False) -> Lease | None:
     needed, taken, locks = 1 if cpu else gpus, list[str](), ExitStack()
     if needed > len(names):
         return Lease(locks, {}, f"GPUs needed: {needed}, available: {len(names)}; use scale=cpu")
-    for name in names if needed else ():
+    for name in names:
         if len(taken) < needed:
             with contextlib.suppress(Timeout):
                 locks.enter_context(FileLock(user_folder() / f"{name}.lock", blocking=False))
