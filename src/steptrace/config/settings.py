@@ -75,14 +75,6 @@ def not_yaml(error: yaml.YAMLError, where: object) -> ConfigError:
     )
 
 
-def lookup(document: Any, key: str) -> Any:
-    """Return the value at a dotted `key`, None if there is none."""
-    node = document
-    for part in key.split("."):
-        node = node.get(part) if isinstance(node, Mapping) else None
-    return node
-
-
 def convert(document: Any, kind: type[_T], *, where: str | Path) -> _T:
     """Read plain data into a type with limits.
 

@@ -242,12 +242,12 @@ def prefetched(batches: Generator[Batch], device: torch.device, *, non_blocking:
     """
     stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
     try:
-        ahead = _load(batches, device, stream, non_blocking=non_blocking)
+        ahead = _fetched_ahead(batches, device, stream, non_blocking=non_blocking)
         while ahead is not None:
             batch, copied = ahead
             # Load now and not after queueing the step: the wait is the same, and the copy is queued before a step that
             # may end with a sync.
-            ahead = _load(batches, device, stream, non_blocking=non_blocking)
+            ahead = _fetched_ahead(batches, device, stream, non_blocking=non_blocking)
             if copied is not None:
                 _hand_over(batch, copied, device)
             yield batch
@@ -255,7 +255,7 @@ def prefetched(batches: Generator[Batch], device: torch.device, *, non_blocking:
         batches.close()
 
 
-def _load(
+def _fetched_ahead(
     batches: Iterator[Batch], device: torch.device, stream: "torch.cuda.Stream | None", *, non_blocking: bool
 ) -> tuple[Batch, "torch.cuda.Event | None"] | None:
     """The next batch and, if it is on its way to a GPU, the event of its arrival; None after the last one."""
