@@ -108,11 +108,13 @@ def _on_the_gpu(trace: Trace) -> pd.DataFrame:
     kernels = trace.kernels.iloc[kernel]
     start, length = kernels["ts"].to_numpy(), kernels["dur"].to_numpy()
     hidden = intervals.measure_within(activity(trace).compute, start, start + length)
+    both = zip(collectives["name"], kernels["name"], strict=True)
+    names = [short_name(str(kernel)) if pd.isna(name) else name for name, kernel in both]
     return pd.DataFrame(
         {
             "kernel": counted(kernel.astype(np.int64)),
             "label": unmeasured(len(kernel)),
-            "collective": _called(collectives, kernels),
+            "collective": pd.Series(names, dtype=object),
             "group": collectives["group"].to_numpy(dtype=object),
             "stream": counted(kernels["stream"].to_numpy(dtype=np.int64)),
             "thread": unmeasured(len(kernel)),
@@ -186,17 +188,6 @@ def collectives(trace: Trace) -> Collectives | None:
     return Collectives(
         count=len(times),
         by_name=rows(collectives_by_name(times), CollectiveName) if len(times) else (),
-    )
-
-
-def _called(collectives: pd.DataFrame, kernels: pd.DataFrame) -> "pd.Series[str]":
-    """The collective's name, or else its kernel's short name."""
-    named = collectives["name"].to_numpy(dtype=object)
-    kernel_names = kernels["name"].to_numpy(dtype=object)
-    has_name = collectives["name"].notna().to_numpy()
-    return pd.Series(
-        [n if k else short_name(str(other)) for n, k, other in zip(named, has_name, kernel_names, strict=True)],
-        dtype=object,
     )
 
 
