@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from steptrace.documents.summary import TraceSummary
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace
 
@@ -91,6 +92,13 @@ class TraceBuilder:
     def trace(self) -> Trace:
         with tempfile.TemporaryDirectory() as folder:
             return read_trace(self.write(Path(folder) / "made.json"))
+
+    def summary(self) -> TraceSummary:
+        """Its entry of summary.json, written and read as any other trace."""
+        from steptrace.analysis import summarize  # imports pandas, which tests of the reader do without
+
+        with tempfile.TemporaryDirectory() as folder:
+            return summarize([self.write(Path(folder) / "made.json")])[0].traces[0]
 
 
 def training_step(

@@ -1,7 +1,6 @@
 """What findings on a trace advise: what the recorded GPU can do, what fills the gaps, what is wrong with the trace."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,20 +8,11 @@ from msgspec.structs import replace
 
 from builders import TraceBuilder
 from documents import fill
-from steptrace.analysis import summarize
-from steptrace.documents.summary import TraceSummary
+from findings.test_trace_findings import MS, NCCL, SGEMM, TF32, US
+from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.findings import RANK_RULES, TRACE_RULES, Finding, find_in_trace, with_trace_findings
 from steptrace.report.page.findings import recommended
 from steptrace.report.trace.words import in_words
-
-US, MS = 1_000, 1_000_000
-ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-SGEMM = "volta_sgemm_128x64_nn"
-TF32 = "sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x128x16_stage4_warpsize2x2x1_tensor16x8x8_kernel_cutlass"
-
-
-def entry_of(builder: TraceBuilder, folder: Path) -> TraceSummary:
-    return summarize([builder.write(folder / "made.json")])[0].traces[0]
 
 
 def by_rule(entry: TraceSummary, rule: str) -> list[Finding]:
@@ -47,20 +37,18 @@ def multiplying(name: str, **gpu: Any) -> TraceBuilder:
         ({"computeMajor": 9, "warpSize": 64}, "before Ampere", "This GPU"),  # AMD's number says nothing of NVIDIA's
     ],
 )
-def test_advice_on_formats_fits_the_gpu(
-    tmp_path: Path, kernel: str, gpu: dict[str, int], contains: str, lacks: str
-) -> None:
-    (finding,) = by_rule(entry_of(multiplying(kernel, **gpu), tmp_path), "fp32_where_bf16_fits")
+def test_advice_on_formats_fits_the_gpu(kernel: str, gpu: dict[str, int], contains: str, lacks: str) -> None:
+    (finding,) = by_rule(multiplying(kernel, **gpu).summary(), "fp32_where_bf16_fits")
     assert contains in finding.advice
     assert lacks not in finding.advice
     assert ("allow TF32" in finding.advice) == (kernel == SGEMM and gpu == {"computeMajor": 8, "warpSize": 32})
 
 
-def test_a_gpu_without_tensor_cores_loses_none_of_their_gain(tmp_path: Path) -> None:
+def test_a_gpu_without_tensor_cores_loses_none_of_their_gain() -> None:
     costs = {}
     for major in (6, 7):
         gpu = {"computeMajor": major, "warpSize": 32}
-        (finding,) = by_rule(entry_of(multiplying(SGEMM, **gpu), tmp_path / str(major)), "fp32_where_bf16_fits")
+        (finding,) = by_rule(multiplying(SGEMM, **gpu).summary(), "fp32_where_bf16_fits")
         costs[major] = finding.cost_ns_per_step
         assert finding.severity == ("info" if major == 6 else "warning")
     assert costs[6] == costs[7] / 2
@@ -80,31 +68,31 @@ def waiting(call: str, length: int, *, steps: bool = True) -> TraceBuilder:
     return builder
 
 
-def test_a_long_first_call_is_named_and_so_is_the_gap_before_the_first_work(tmp_path: Path) -> None:
+def test_a_long_first_call_is_named_and_so_is_the_gap_before_the_first_work() -> None:
     builder = waiting("cudaFree", 530 * US)
     for k in (1, 2):  # nothing else to wait for
         builder.kernel(k * MS - 5 * US, k * MS, 540 * US, "triton_poi_fused_0")
-    (finding,) = by_rule(entry_of(builder, tmp_path), "host_bound")
+    (finding,) = by_rule(builder.summary(), "host_bound")
     assert "a gap of 553 µs before the first GPU work: 530 µs in cudaFree" in finding.evidence
     assert "warm-up steps" in finding.advice
 
 
-def test_gaps_without_a_call_are_named_by_what_ends_them(tmp_path: Path) -> None:
-    (finding,) = by_rule(entry_of(waiting("cudaFree", US), tmp_path), "host_bound")
+def test_gaps_without_a_call_are_named_by_what_ends_them() -> None:
+    (finding,) = by_rule(waiting("cudaFree", US).summary(), "host_bound")
     assert finding.evidence[3:] == (
         "in the whole trace 2 gaps of 560 µs before a launch by aten::add, the host in no call of the GPU's runtime",
         "a gap of 553 µs before the first GPU work, the host in no call of the GPU's runtime",
     )
 
 
-def test_one_long_gap_is_looked_at_though_all_kernels_are_short(tmp_path: Path) -> None:
+def test_one_long_gap_is_looked_at_though_all_kernels_are_short() -> None:
     builder = TraceBuilder()
     builder.step(0, 0, 4 * MS)
     for k in range(50):
         at = k * 20 * US + (3 * MS if k >= 25 else 0)
         builder.op("aten::add", at + US, 14 * US)
         builder.kernel(at + 14 * US, at + 15 * US, 4 * US, "triton_poi_fused_0")
-    (finding,) = by_rule(entry_of(builder, tmp_path), "host_bound")
+    (finding,) = by_rule(builder.summary(), "host_bound")
     assert finding.advice.startswith("Look at the longest gaps")
 
 
@@ -116,9 +104,7 @@ def test_one_long_gap_is_looked_at_though_all_kernels_are_short(tmp_path: Path) 
         (14, 12, "in calls into the GPU's runtime", "Launch less"),
     ],
 )
-def test_the_advice_on_a_slow_host_follows_what_it_does_most(
-    tmp_path: Path, op: int, call: int, most: str, advice: str
-) -> None:
+def test_the_advice_on_a_slow_host_follows_what_it_does_most(op: int, call: int, most: str, advice: str) -> None:
     """Every 20 µs a kernel of 4 µs: of the 16 µs before it `op` in an operator, of which `call` in the launch."""
     builder = TraceBuilder()
     for k in range(150):
@@ -128,7 +114,7 @@ def test_the_advice_on_a_slow_host_follows_what_it_does_most(
         builder.op("aten::add", at + (15 - op) * US, op * US)
         launch = builder.call("cudaLaunchKernel", at + (15 - call) * US, call * US)
         builder.gpu("triton_poi_fused_0", at + 15 * US, 4 * US, launch)
-    entry = entry_of(builder, tmp_path)
+    entry = builder.summary()
     (finding,) = [row for row in find_in_trace(entry) if row.rule.endswith("_bound")]
     assert finding.claim.startswith("host-bound: for 80 % of a step the GPU is idle because nothing was launched")
     assert finding.claim.endswith(f"mostly while the host is {most}")
@@ -150,24 +136,24 @@ def launching(*, kernel: int, frames: bool = False) -> TraceBuilder:
                 builder.frame("train.py(9): step", at, MS)
         builder.op("aten::add", at + US, 3 * US)
         launch = builder.call("cudaLaunchKernel", at + 3 * US, US)
-        builder.gpu(ALL_REDUCE if k % 10 == 0 else "triton_poi_fused_0", at + 4 * US, kernel * US, launch)
+        builder.gpu(NCCL if k % 10 == 0 else "triton_poi_fused_0", at + 4 * US, kernel * US, launch)
     return builder
 
 
-def test_what_is_not_on_the_critical_path_saves_nothing_and_is_no_finding(tmp_path: Path) -> None:
-    entry = entry_of(launching(kernel=8), tmp_path)
+def test_what_is_not_on_the_critical_path_saves_nothing_and_is_no_finding() -> None:
+    entry = launching(kernel=8).summary()
     (host,) = find_in_trace(entry)  # none on the all-reduces, which computation does not hide
     assert (host.rule, host.severity) == ("host_bound", "warning")
 
 
-def test_work_of_a_gpu_that_seldom_waits_keeps_its_cost(tmp_path: Path) -> None:
-    (reduces,) = by_rule(entry_of(launching(kernel=14), tmp_path), "exposed_communication")
+def test_work_of_a_gpu_that_seldom_waits_keeps_its_cost() -> None:
+    (reduces,) = by_rule(launching(kernel=14).summary(), "exposed_communication")
     assert reduces.cost_ns_per_step == 5 * 14 * US
 
 
-def test_with_python_stacks_the_advice_is_to_profile_without_them_first(tmp_path: Path) -> None:
+def test_with_python_stacks_the_advice_is_to_profile_without_them_first() -> None:
     """The profiler may be why the host is slow; where an unprofiled step time is recorded, it says by how much."""
-    entry = entry_of(launching(kernel=8, frames=True), tmp_path)
+    entry = launching(kernel=8, frames=True).summary()
     (host,) = find_in_trace(entry)  # none on GPU work: its cost is not known
     assert host.severity == "info"
     assert host.advice.startswith("Let less Python run")
@@ -177,9 +163,9 @@ def test_with_python_stacks_the_advice_is_to_profile_without_them_first(tmp_path
     assert "profile again" not in timed.advice
 
 
-def test_idle_time_that_the_profiler_added_is_none_of_an_unprofiled_step(tmp_path: Path) -> None:
+def test_idle_time_that_the_profiler_added_is_none_of_an_unprofiled_step() -> None:
     """The GPU works 400 us of the profiled 1 ms: an unprofiled step of 600 us has 200 us to gain, not 600."""
-    entry = entry_of(launching(kernel=8), tmp_path)
+    entry = launching(kernel=8).summary()
     (profiled,) = by_rule(entry, "host_bound")
     assert profiled.claim.startswith("host-bound: for 60 % of a step ")
     (timed,) = by_rule(replace(entry, unprofiled_step_ns=600 * US), "host_bound")
@@ -188,38 +174,39 @@ def test_idle_time_that_the_profiler_added_is_none_of_an_unprofiled_step(tmp_pat
     assert timed.cost_share == pytest.approx(1 / 3, rel=0.05)
     assert timed.claim.startswith("host-bound: for 60 % of a profiled step ")
     assert any(line.startswith("an unprofiled step of 600 µs leaves at most ") for line in timed.evidence)
-    busy = entry_of(launching(kernel=14), tmp_path)
+    busy = launching(kernel=14).summary()
     assert by_rule(busy, "host_bound")
     assert not by_rule(replace(busy, unprofiled_step_ns=707 * US), "host_bound")  # all of it is the profiler's
     (quick,) = by_rule(replace(entry, unprofiled_step_ns=2 * MS), "host_bound")
     assert quick.cost_ns_per_step == profiled.cost_ns_per_step
 
 
+def waiting_for(ceiling_ns: int) -> TraceSummary:
+    """A step of 10 ms with one sync that costs at most so much."""
+    site = {"file": "a.py", "line": 1, "count": 1, "blocked_ns": 9 * MS, "ceiling_ns": ceiling_ns}
+    overview = {"kind": "gpu", "steps": 1, "window_ns": 10 * MS, "parts_ns": {"compute": 10 * MS, "exposed_comm": 0}}
+    return fill(TraceSummary, {"syncs": {"sites": [site]}, "overview": overview, "step_kinds": []})
+
+
 @pytest.mark.parametrize(("ceiling_ns", "listed"), [(0, False), (99 * US, False), (101 * US, True)])
 def test_what_saves_less_than_a_hundredth_of_a_step_is_no_finding(ceiling_ns: int, *, listed: bool) -> None:
-    site = {"file": "a.py", "line": 1, "count": 1, "blocked_ns": 9 * US, "ceiling_ns": ceiling_ns}
-    overview = {"kind": "gpu", "steps": 1, "window_ns": 10 * MS, "parts_ns": {"compute": 10 * MS, "exposed_comm": 0}}
-    findings = by_rule(fill(TraceSummary, {"syncs": {"sites": [site]}, "overview": overview}), "sync_bound")
-    assert bool(findings) == listed
+    assert bool(by_rule(waiting_for(ceiling_ns), "sync_bound")) == listed
 
 
 def test_nothing_saves_more_than_an_unprofiled_step_takes() -> None:
-    site = {"file": "a.py", "line": 1, "count": 1, "blocked_ns": 9 * MS, "ceiling_ns": 9 * MS}
-    overview = {"kind": "gpu", "steps": 1, "window_ns": 10 * MS, "parts_ns": {"compute": 10 * MS, "exposed_comm": 0}}
-    entry = fill(TraceSummary, {"syncs": {"sites": [site]}, "overview": overview, "step_kinds": []})
+    entry = waiting_for(9 * MS)
     (profiled,) = by_rule(entry, "sync_bound")
     assert (profiled.cost_ns_per_step, profiled.cost_share) == (9 * MS, 0.9)
     (bounded,) = by_rule(replace(entry, unprofiled_step_ns=7 * MS), "sync_bound")
     assert (bounded.cost_ns_per_step, bounded.cost_share) == (7 * MS, 1.0)
 
 
-def test_a_trace_of_one_step_has_a_caution_and_no_finding(tmp_path: Path) -> None:
+def test_a_trace_of_one_step_has_a_caution_and_no_finding() -> None:
     """`--profile 1` leaves a trace of one step, which is a caution and nothing to change in the program."""
     builder = TraceBuilder()
     builder.step(0, 0, MS)
     builder.kernel(0, 0, MS)
-    path = builder.write(tmp_path / "made.json")
-    summary = with_trace_findings(summarize([path])[0])
+    summary = with_trace_findings(Summary(warnings=(), traces=(builder.summary(),)))
     assert summary.traces[0].findings == ()
     words = in_words(summary)
     assert "First:" not in words
@@ -228,14 +215,13 @@ def test_a_trace_of_one_step_has_a_caution_and_no_finding(tmp_path: Path) -> Non
 
 def test_what_costs_most_is_recommended_first_whatever_its_severity() -> None:
     """A sync is severe from 5 % of the step on, a slow host a warning at 60 %."""
-    made = {"claim": "c", "evidence": [], "advice": "a", "counter_check": "c", "source": None, "variant": None}
-    sync = fill(Finding, {**made, "rule": "sync_bound", "severity": "high", "cost_ns_per_step": 60})
-    host = fill(Finding, {**made, "rule": "host_bound", "severity": "warning", "cost_ns_per_step": 600})
-    error = fill(Finding, {**made, "rule": "failed_run", "severity": "high", "cost_ns_per_step": None})
+    sync = fill(Finding, {"rule": "sync_bound", "severity": "high", "cost_ns_per_step": 60})
+    host = fill(Finding, {"rule": "host_bound", "severity": "warning", "cost_ns_per_step": 600})
+    error = fill(Finding, {"rule": "failed_run", "severity": "high"})
     assert recommended([error, sync, host]) == [error, host, sync]
 
 
-def test_a_sync_outside_of_functions_is_named_by_its_file(tmp_path: Path) -> None:
+def test_a_sync_outside_of_functions_is_named_by_its_file() -> None:
     builder = TraceBuilder()
     for k in range(3):
         at = k * MS
@@ -244,12 +230,12 @@ def test_a_sync_outside_of_functions_is_named_by_its_file(tmp_path: Path) -> Non
         builder.kernel(at + US, at + 2 * US, 400 * US)
         builder.item(at + 10 * US, 390 * US, at + 402 * US)
         builder.kernel(at + 600 * US, at + 602 * US, 390 * US)
-    (sync,) = by_rule(entry_of(builder, tmp_path), "sync_bound")
+    (sync,) = by_rule(builder.summary(), "sync_bound")
     assert sync.claim.startswith("train.py, module level makes the host wait for the GPU")
     assert sync.source is None
 
 
-def test_one_long_call_among_many_short_kernels_is_no_matter_of_launches(tmp_path: Path) -> None:
+def test_one_long_call_among_many_short_kernels_is_no_matter_of_launches() -> None:
     builder = TraceBuilder()
     for k in range(150):
         at = k * 12 * US
@@ -258,36 +244,30 @@ def test_one_long_call_among_many_short_kernels_is_no_matter_of_launches(tmp_pat
         if not 50 <= k < 90:
             builder.gpu("triton_poi_fused_0", at + 2 * US, 9 * US, builder.call("cudaLaunchKernel", at, US))
     builder.call("cudaMalloc", 600 * US, 475 * US)
-    (finding,) = [row for row in find_in_trace(entry_of(builder, tmp_path)) if row.rule.endswith("_bound")]
+    (finding,) = [row for row in find_in_trace(builder.summary()) if row.rule.endswith("_bound")]
     assert finding.rule == "host_bound"
     assert any("475 µs in cudaMalloc" in line for line in finding.evidence)
 
 
-def test_what_tells_training_from_a_forward_pass(tmp_path: Path) -> None:
+def test_what_tells_training_from_a_forward_pass() -> None:
     forward, labelled, graph = (TraceBuilder() for _ in range(3))
     for builder in (forward, labelled, graph):
         builder.op("aten::mm", US, US)
     labelled.label("Optimizer.step#SGD.step", 3 * US, US)
     graph.call("cudaGraphLaunch", 3 * US, US)
-    assert [entry_of(builder, tmp_path).training for builder in (forward, labelled, graph)] == [False, True, None]
+    assert [builder.summary().training for builder in (forward, labelled, graph)] == [False, True, None]
     bare = TraceBuilder()
     bare.call("cudaLaunchKernel", US, US)
-    assert entry_of(bare, tmp_path).training is None
+    assert bare.summary().training is None
 
 
-def test_without_steps_the_time_beside_the_gpus_work_is_named_but_counts_for_nothing(tmp_path: Path) -> None:
-    entry = entry_of(waiting("cudaFree", 530 * US, steps=False), tmp_path)
+def test_without_steps_the_time_beside_the_gpus_work_is_named_but_counts_for_nothing() -> None:
+    entry = waiting("cudaFree", 530 * US, steps=False).summary()
     assert entry.host_gaps is not None
     assert (entry.host_gaps.gap_ns, entry.host_gaps.long_call_ns) == (2 * 560 * US, 0)
     (finding,) = by_rule(entry, "host_bound")
     assert "because nothing was launched" in finding.claim
     assert any("before the first GPU work: 530 µs in cudaFree" in line for line in finding.evidence)
-
-
-def test_trace_without_a_gpu_has_no_host_gaps(tmp_path: Path) -> None:
-    builder = TraceBuilder()
-    builder.op("aten::add", 0, US)
-    assert entry_of(builder, tmp_path).host_gaps is None
 
 
 def test_places_that_cost_together_are_named_with_one_figure() -> None:
@@ -307,15 +287,7 @@ def test_places_that_cost_together_are_named_with_one_figure() -> None:
 
 
 def test_rules_on_traces_do_not_mention_studies_or_their_configuration() -> None:
+    of_studies = ("variant", "equivalence", "the report", "data.", "precision=", "distributed.", "scale.", "here `")
     for rule in (*TRACE_RULES, *RANK_RULES):
-        for words in (
-            "variant",
-            "equivalence",
-            "the report",
-            "data.",
-            "precision=",
-            "distributed.",
-            "scale.",
-            "here `",
-        ):
+        for words in of_studies:
             assert words not in f"{rule.advice} {rule.counter_check}", (rule.name, words)

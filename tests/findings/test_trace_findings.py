@@ -4,6 +4,7 @@ A step lasts 1 ms. Unless a case says otherwise one long kernel keeps the GPU bu
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 
 from builders import LOADER, PAGEABLE_H2D, PINNED_H2D, TraceBuilder
 from documents import fill, plain
+from simulated import simulate, time_of, without
 from steptrace.analysis import summarize
 from steptrace.document_schemas import rule_table, with_table
 from steptrace.documents.summary import Summary, TraceSummary
@@ -102,13 +104,8 @@ def copies_pageable(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa:
     work(builder, ts + 33 * US, ts + MS, launched=ts + 3 * US)
 
 
-def multiplies_in_32_bits(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
-    work(builder, ts + 2 * US, ts + 500 * US, name=SGEMM if bad else BF16)
-    work(builder, ts + 501 * US, ts + MS, launched=ts + 4 * US)
-
-
-def multiplies_in_tf32(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
-    work(builder, ts + 2 * US, ts + 500 * US, name=TF32 if bad else BF16)
+def multiplies_in_tf32(builder: TraceBuilder, ts: int, bad: bool, name: str = TF32) -> None:  # noqa: FBT001
+    work(builder, ts + 2 * US, ts + 500 * US, name=name if bad else BF16)
     work(builder, ts + 501 * US, ts + MS, launched=ts + 4 * US)
 
 
@@ -164,18 +161,13 @@ CASES: dict[str, Step] = {
 }
 
 
-def entry_of(builder: TraceBuilder, folder: Path) -> TraceSummary:
-    """The entry in summary.json of a trace, written and read as any other."""
-    return summarize([builder.write(folder / "made.json")])[0].traces[0]
-
-
 def fired(entry: TraceSummary) -> list[str]:
     return [finding.rule for finding in find_in_trace(entry)]
 
 
 @pytest.mark.parametrize("rule", CASES)
-def test_rule_fires_on_its_trace_and_its_repaired_twin_is_silent(rule: str, tmp_path: Path) -> None:
-    faulty = entry_of(made(CASES[rule], faulty=True, **GPU), tmp_path)
+def test_rule_fires_on_its_trace_and_its_repaired_twin_is_silent(rule: str) -> None:
+    faulty = made(CASES[rule], faulty=True, **GPU).summary()
     assert fired(faulty) == [rule]
     (finding,) = find_in_trace(faulty)
     assert finding.claim
@@ -183,7 +175,7 @@ def test_rule_fires_on_its_trace_and_its_repaired_twin_is_silent(rule: str, tmp_
     assert finding.advice
     assert finding.counter_check
     assert finding.basis
-    assert fired(entry_of(made(CASES[rule], faulty=False, **GPU), tmp_path)) == []
+    assert fired(made(CASES[rule], faulty=False, **GPU).summary()) == []
 
 
 @pytest.mark.parametrize(
@@ -194,18 +186,18 @@ def test_rule_fires_on_its_trace_and_its_repaired_twin_is_silent(rule: str, tmp_
         (communicates_in_bits, "The all-reduces are small"),
     ],
 )
-def test_the_advice_on_communication_follows_its_cause(step: Step, advice: str, tmp_path: Path) -> None:
-    (finding,) = find_in_trace(entry_of(made(step, faulty=True, **GPU), tmp_path))
+def test_the_advice_on_communication_follows_its_cause(step: Step, advice: str) -> None:
+    (finding,) = find_in_trace(made(step, faulty=True, **GPU).summary())
     assert finding.rule == "exposed_communication"
     assert finding.advice.startswith(advice)
     count = "8 all-reduces" if step is communicates_in_bits else "1 all-reduce"
     assert any(text.startswith(f"{count} per step, ") for text in finding.evidence)
 
 
-def test_products_beside_the_tensor_cores_are_a_warning(tmp_path: Path) -> None:
-    (finding,) = find_in_trace(entry_of(made(multiplies_in_32_bits, faulty=True, **GPU), tmp_path))
+def test_products_beside_the_tensor_cores_are_a_warning() -> None:
+    in_32_bits = partial(multiplies_in_tf32, name=SGEMM)
+    (finding,) = find_in_trace(made(in_32_bits, faulty=True, **GPU).summary())
     assert (finding.rule, finding.severity, finding.cost_ns_per_step) == ("fp32_where_bf16_fits", "warning", 498 * US)
-    assert find_in_trace(entry_of(made(multiplies_in_32_bits, faulty=False, **GPU), tmp_path)) == []
 
 
 #: Rules that need another number of traces or steps, sizes of inputs, or figures that no trace holds.
@@ -217,11 +209,6 @@ def test_every_rule_has_a_case_and_says_where_it_comes_from() -> None:
     assert {rule.name for rule in rules} == set(CASES) | OTHERS
     assert len({rule.name for rule in rules}) == len(rules)
     assert all(rule.condition and rule.basis for rule in rules)
-
-
-def whole_entry(**changes: Any) -> TraceSummary:
-    parts = {"kind": "host", "steps": 3, "window_ns": 3 * MS, "parts_ns": {}}
-    return fill(TraceSummary, {"quality": {"steps": 3}, "overview": parts} | changes)
 
 
 def two_ranks(folder: Path, late: int) -> Summary:
@@ -262,47 +249,75 @@ def test_a_straggler_is_a_finding_on_the_ranks_together(tmp_path: Path) -> None:
     assert [item.rule for item in filled.ranks.findings] == ["straggler"]
 
 
-def test_a_cost_is_a_share_of_the_step(tmp_path: Path) -> None:
-    entry = entry_of(made(copies_alone, faulty=True), tmp_path)
+def test_upper_bounds_of_what_the_gpu_does_and_severity_comes_before_them() -> None:
+    """Three steps of 10 ms, most of it in 32-bit matrix products, and 2 ms of communication."""
+    parts = {"compute": 21 * MS, "exposed_memory": 0, "exposed_comm": 6 * MS, "idle_host": 3 * MS}
+    entry = {
+        "device": 0,
+        "gpu_busy_pct": 90.0,
+        "overview": {"kind": "gpu", "steps": 3, "window_ns": 30 * MS, "parts_ns": parts},
+        "precision": {"kernel_ns": {"bits32": 24 * MS}, "tensor_core_eligible_ns": 24 * MS},
+    }
+    bounds = [("fp32_where_bf16_fits", "warning", 7 * MS), ("exposed_communication", "warning", 2 * MS)]
+    assert figures_of(fill(TraceSummary, entry)) == bounds
+    waits = {"input": {"share": 0.21, "wait_ns": 6 * MS, "counted_ns": 6 * MS, "waits": 3}}
+    assert figures_of(fill(TraceSummary, entry | waits)) == [("input_bound", "high", 2 * MS), *bounds]
+
+
+def figures_of(entry: TraceSummary) -> list[tuple[str, str, int | None]]:
+    return [(item.rule, item.severity, item.cost_ns_per_step) for item in find_in_trace(entry)]
+
+
+def test_a_wait_whose_end_lets_the_host_run_ahead_costs_no_less_than_its_removal_saves() -> None:
+    program = [("python", 500_000), ("kernel", 2 * MS), ("kernel", 20_000), ("item", 10)]
+    really = (time_of(program) - time_of(without(program, 10))) // 3
+    (finding,) = [item for item in find_in_trace(simulate(program).summary()) if item.rule == "sync_bound"]
+    assert finding.cost_ns_per_step is not None
+    assert 344_000 == really <= finding.cost_ns_per_step < 1.01 * really
+
+
+def test_a_cost_is_a_share_of_the_step() -> None:
+    entry = made(copies_alone, faulty=True).summary()
     (finding,) = find_in_trace(entry)
     assert finding.cost_ns_per_step == 100 * US
     assert finding.cost_share == pytest.approx(0.1, rel=0.01)
 
 
-def test_a_trace_without_steps_is_looked_at_as_a_whole(tmp_path: Path) -> None:
+def test_a_trace_without_steps_is_looked_at_as_a_whole() -> None:
     builder = TraceBuilder()
     for k in range(3):
         copies_alone(builder, k * MS, True)
-    entry = entry_of(builder, tmp_path)
+    entry = builder.summary()
     (finding,) = find_in_trace(entry)
     assert (finding.rule, finding.cost_ns_per_step) == ("copy_bound", None)
     assert finding.cost_share == pytest.approx(0.1, rel=0.01)
     assert any("in the whole trace" in line for line in finding.evidence)
 
 
-def test_what_was_not_measured_fires_nothing(tmp_path: Path) -> None:
+def test_what_was_not_measured_fires_nothing() -> None:
     builder = TraceBuilder()
     for k in range(3):
         builder.step(k, k * MS, MS)
         builder.op("aten::add", k * MS + US, MS // 2)
-    entry = entry_of(builder, tmp_path)
+    entry = builder.summary()
     assert fired(entry) == []
+    assert entry.host_gaps is None
     kept = ("path", "quality", "overview", "window_ns", "device")
     assert fired(fill(TraceSummary, {key: value for key, value in plain(entry).items() if key in kept})) == []
 
 
-def test_gloo_on_a_host_counts_as_communication(tmp_path: Path) -> None:
+def test_gloo_on_a_host_counts_as_communication() -> None:
     builder = TraceBuilder()
     for k in range(3):
         builder.step(k, k * MS, MS)
         builder.op("aten::mm", k * MS + US, 700 * US)
         args = {"External id": builder.number(), "Input Dims": [[10**6]], "Input type": ["float"]}
         builder.add("user_annotation", "gloo:all_reduce", k * MS + 705 * US, 200 * US, tid=LOADER, args=args)
-    entry = entry_of(builder, tmp_path)
+    entry = builder.summary()
     (finding,) = find_in_trace(entry)
     assert (finding.rule, finding.cost_ns_per_step) == ("exposed_communication", 200 * US)
     builder.events = [event for event in builder.events if event["cat"] != "cpu_op"]
-    entry = entry_of(builder, tmp_path)  # now nothing says what was computed meanwhile
+    entry = builder.summary()  # now nothing says what was computed meanwhile
     assert entry.all_reduce is not None
     assert (entry.all_reduce.measured_ns, entry.all_reduce.exposed_ns) == (600 * US, None)
     assert entry.collectives is not None
@@ -332,10 +347,8 @@ def test_the_studies_that_demonstrate_rules_exist() -> None:
 
 
 @pytest.mark.parametrize(("slower", "priced"), [(1.9, True), (10.0, False)])
-def test_costs_of_a_profile_far_slower_than_the_step_are_not_given(
-    tmp_path: Path, slower: float, *, priced: bool
-) -> None:
-    entry = entry_of(made(launches_little_work, faulty=True), tmp_path)
+def test_costs_of_a_profile_far_slower_than_the_step_are_not_given(slower: float, *, priced: bool) -> None:
+    entry = made(launches_little_work, faulty=True).summary()
     whole = entry.overview
     assert whole is not None
     assert whole.steps
