@@ -29,32 +29,14 @@ from steptrace.report.trace import page as trace_page
 Json = dict[str, Any]
 
 ENVIRONMENT: Json = {
-    "host": "node-07",
-    "os": "Linux 6.1.0 x86_64",
-    "cpu": "Intel Xeon Platinum 8488C",
-    "cpu_count": 2,
-    "memory_bytes": 25_200_000_000,
-    "gpu": None,
-    "gpu_count": 0,
-    "gpu_memory_bytes": None,
-    "driver": None,
-    "cuda": None,
-    "python": "3.11.7",
-    "torch": "2.13.0+cpu",
-    "steptrace": "0.1.0",
-    "git_commit": "73b4e1e0c4a5d0cf7d0b4b64b1d1b7a3b0c9f00d",
-    "git_dirty": True,
-}
+    "host": "node-07", "os": "Linux 6.1.0 x86_64", "cpu": "Intel Xeon Platinum 8488C", "cpu_count": 2,
+    "memory_bytes": 25_200_000_000, "python": "3.11.7", "torch": "2.13.0+cpu", "steptrace": "0.1.0",
+    "git_commit": "73b4e1e0c4a5d0cf7d0b4b64b1d1b7a3b0c9f00d", "git_dirty": True,
+}  # fmt: skip
 GPU: Json = {
-    "gpu": "NVIDIA H200",
-    "gpu_count": 1,
-    "gpu_memory_bytes": 150_754_820_096,
-    "driver": "570.86.15",
-    "cuda": "13.0",
-    "torch": "2.13.0+cu130",
-    "git_dirty": False,
-    "cpu_count": 16,
-}
+    "gpu": "NVIDIA H200", "gpu_count": 1, "gpu_memory_bytes": 150_754_820_096, "driver": "570.86.15", "cuda": "13.0",
+    "torch": "2.13.0+cu130", "git_dirty": False, "cpu_count": 16,
+}  # fmt: skip
 METHOD: Json = {
     "interval": "Log-t on run medians: the mean log ratio of the runs' medians, with Student's t over runs.",
     "confidence": 0.95,
@@ -77,34 +59,20 @@ HYPOTHESES = {
 CODE = "/home/ada/lab/src/steptrace/workloads/masked_losses.py"
 
 
-def site(line: int, function: str, op: str, label: str, code: str, **more: object) -> Json:
-    base: Json = {
-        "file": CODE,
-        "line": line,
-        "function": function,
-        "op": op,
-        "label": label,
-        "kind": "d2h_copy",
-        "phase": "loss",
-        "code": code,
-        "count_per_step": 1,
-    }
-    return {**base, **more}
+def site(line: int, op: str, label: str, code: str, **more: object) -> Json:
+    function = "BooleanMaskLoss.__call__"
+    return {
+        "file": CODE, "line": line, "function": function, "op": op, "label": label, "kind": "d2h_copy", "phase": "loss",
+        "code": code, "count_per_step": 1, **more,
+    }  # fmt: skip
 
 
 SITES: list[Json] = [
-    site(48, "BooleanMaskLoss.__call__", "aten::nonzero", "non_zero", "background = torch.nonzero(target == 9)"),
-    site(52, "BooleanMaskLoss.__call__", "aten::_unique2", "unique", "labels = torch.unique(target)", count_per_step=2),
-    site(57, "BooleanMaskLoss.__call__", "aten::nonzero", "mask", "kept = target[target != self.ignore]"),
-    site(58, "BooleanMaskLoss.__call__", "aten::nonzero", "mask", "logits = logits[target != self.ignore]"),
-    site(
-        58,
-        "BooleanMaskLoss.__call__",
-        "aten::nonzero",
-        "mask",
-        "logits = logits[target != self.ignore]",
-        phase="backward",
-    ),
+    site(48, "aten::nonzero", "non_zero", "background = torch.nonzero(target == 9)"),
+    site(52, "aten::_unique2", "unique", "labels = torch.unique(target)", count_per_step=2),
+    site(57, "aten::nonzero", "mask", "kept = target[target != self.ignore]"),
+    site(58, "aten::nonzero", "mask", "logits = logits[target != self.ignore]"),
+    site(58, "aten::nonzero", "mask", "logits = logits[target != self.ignore]", phase="backward"),
 ]
 
 
@@ -123,7 +91,6 @@ class StudyBuilder:
             "baseline": "boolean_mask",
             "scale": "cpu",
             "environment": ENVIRONMENT,
-            "environments_differ": {},
             "method": METHOD,
             "variants": [],
             "findings": [],
@@ -136,7 +103,7 @@ class StudyBuilder:
 
     def add(self, name: str, medians: list[float], *, steps: int = 20, **fields: object) -> Json:
         """A variant whose runs ended well, with these medians in ms."""
-        runs = [self._run(name, repeat, median, steps) for repeat, median in enumerate(medians)]
+        runs = [self._timed(name, repeat, median, steps) for repeat, median in enumerate(medians)]
         medians_ms = [run["median_ms"] for run in runs]
         low, high = (min(medians_ms) * 0.995, max(medians_ms) * 1.005) if len(medians_ms) > 1 else (None, None)
         measured: Json = {
@@ -165,24 +132,10 @@ class StudyBuilder:
 
     def fail(self, name: str, status: str, error: Json, *, repeats: int = 3) -> Json:
         """A variant whose every run ended with `error`."""
-        runs: list[Json] = [
-            {
-                "repeat": repeat,
-                "status": status,
-                "seed": repeat,
-                "path": f"results/{self.comparison['study']}/{name}/run{repeat}",
-                **dict.fromkeys(("median_ms", "mean_ms", "p95_ms", "steps", "warmup_left_out")),
-                "error": {"status": status, "exit_code": 1, "signal": None, **error},
-            }
-            for repeat in range(repeats)
-        ]
-        return self._append(name, status, runs, {})
+        fields = {"status": status, "error": {"status": status, "exit_code": 1, **error}}
+        return self._append(name, status, [self.run(name, repeat, **fields) for repeat in range(repeats)], {})
 
     def _append(self, name: str, status: str, runs: list[Json], fields: Json) -> Json:
-        unmeasured = (
-            "step_ms", "ratio", "gpu_busy_pct", "nvml_util_pct", "sm_weighted_pct", "profiled_over_unprofiled",
-            "peak_allocated_bytes", "operators_per_step", "kernels_per_step",
-        )  # fmt: skip
         variant: Json = {
             "name": name,
             "status": status,
@@ -191,17 +144,18 @@ class StudyBuilder:
             "baseline": self.comparison["baseline"],
             "digest": f"{name.encode().hex():0<64}"[:64],
             "runs": runs,
-            **dict.fromkeys(unmeasured),
-            "noise": {"iqr_over_median": None, "warnings": []},
-            "syncs": {"measured_per_step": None, "predicted_per_step": None},
-            "predicted_sites": [],
             "equivalence": {"status": "not measured"},
             **copy.deepcopy(fields),
         }
         self.comparison["variants"].append(variant)
         return variant
 
-    def _run(self, name: str, repeat: int, median: float, steps: int) -> Json:
+    def run(self, name: str, repeat: int, **fields: object) -> Json:
+        """A run's entry; it ended well if nothing else is said."""
+        path = f"results/{self.comparison['study']}/{name}/run{repeat}"
+        return {"repeat": repeat, "status": "ok", "seed": repeat, "path": path, **fields}
+
+    def _timed(self, name: str, repeat: int, median: float, steps: int) -> Json:
         folder = self.folder / name / f"run{repeat}"
         folder.mkdir(parents=True, exist_ok=True)
         warmup = median * np.array([6.0, 1.4, 1.15, 1.03, 1.02])
@@ -217,18 +171,9 @@ class StudyBuilder:
             "loss": np.full(times.size, 2.3),
         }
         pq.write_table(pa.table(table), folder / "steps.parquet")
-        return {
-            "repeat": repeat,
-            "status": "ok",
-            "seed": repeat,
-            "path": f"results/{self.comparison['study']}/{name}/run{repeat}",
-            "median_ms": float(np.median(timed)),
-            "mean_ms": float(np.mean(timed)),
-            "p95_ms": float(np.percentile(timed, 95)),
-            "steps": steps,
-            "warmup_left_out": 0,
-            "error": None,
-        }
+        median_ms, mean_ms = float(np.median(timed)), float(np.mean(timed))
+        measured = {"median_ms": median_ms, "mean_ms": mean_ms, "p95_ms": float(np.percentile(timed, 95))}
+        return self.run(name, repeat, steps=steps, warmup_left_out=0, **measured)
 
     def write(self) -> Path:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -241,24 +186,15 @@ def ratio(value: float, low: float | None, high: float | None, verdict: str | No
 
 
 BASE = ratio(1.0, None, None, "baseline")
-#: A step on the host, as the training loop labels its parts.
-STEP_SECTIONS = ("data", "forward", "loss", "backward", "optimizer")
-
-
-def host_sections(total: float, **own: float) -> Json:
-    shares = {"data": 0.01, "forward": 0.3, "loss": 0.16, "backward": 0.51, "optimizer": 0.02}
-    return {
-        **{label: share * total for label, share in shares.items()},
-        **own,
-        "copy data": 0.05,
-        "Optimizer.step#SGD.step": 0.3,
-    }
+#: A step on the host, as the training loop labels its parts, and their shares of it.
+STEP_SHARES = {"data": 0.01, "forward": 0.3, "loss": 0.16, "backward": 0.51, "optimizer": 0.02}
 
 
 def traced(total: float, gpu_parts: Json | None = None, sites: Sequence[Json] = (), **own: float) -> Json:
     """A variant's `trace` of one step: labels that take these ms, the GPU's parts in ms, and where it syncs."""
-    sections = host_sections(total, **own)
-    parts = gpu_parts or {name: sections[name] for name in STEP_SECTIONS}
+    sections = {label: share * total for label, share in STEP_SHARES.items()}
+    sections |= own | {"copy data": 0.05, "Optimizer.step#SGD.step": 0.3}
+    parts = gpu_parts or {name: sections[name] for name in STEP_SHARES}
     overview = {"kind": "gpu" if gpu_parts else "host", "steps": 1, "window_ns": round(sum(parts.values()) * 1e6)}
     return {
         "overview": {**overview, "parts_ns": {name: round(ms * 1e6) for name, ms in parts.items()}},
@@ -278,7 +214,7 @@ def cpu_study(results: Path) -> Path:
         [12.41, 12.6, 12.33],
         ratio=BASE,
         trace=traced(12.5, **own),
-        syncs={"measured_per_step": None, "predicted_per_step": 6},
+        syncs={"predicted_per_step": 6},
         predicted_sites=SITES,
     )
     del own["non_zero"], own["index assignment"]
@@ -288,7 +224,7 @@ def cpu_study(results: Path) -> Path:
         ratio=ratio(1.0081, 0.982, 1.034, "undecided"),
         trace=traced(12.3, **own, where=0.2),
         predicted_sites=SITES[1:],
-        syncs={"measured_per_step": None, "predicted_per_step": 4},
+        syncs={"predicted_per_step": 4},
         noise={"iqr_over_median": 0.12, "warnings": ["interquartile range is 12 % of the median"]},
     )
     build.add(
@@ -297,29 +233,23 @@ def cpu_study(results: Path) -> Path:
         ratio=ratio(0.823, 0.801, 0.845, "slower"),
         trace=traced(15, mask=0.6, sort=3.1),
         predicted_sites=SITES[2:],
-        syncs={"measured_per_step": None, "predicted_per_step": 3},
+        syncs={"predicted_per_step": 3},
     )
     build.add(
         "ignore_index",
         [10.5, 10.6, 10.47],
         ratio=ratio(1.1837, 1.1213, 1.2496, "faster"),
         trace=traced(10.5, sort=3.05, where=0.18, **{"calc loss": 0.7}),
-        syncs={"measured_per_step": None, "predicted_per_step": 0},
+        syncs={"predicted_per_step": 0},
         profiled_over_unprofiled=1.21,
     )
     build.comparison["findings"] = [
         {
-            "rule": "profiler_overhead",
-            "severity": "info",
-            "claim": "The profiler slows `ignore_index` by 21 %.",
-            "cost_ns_per_step": None,
-            "source": None,
-            "evidence": ["profiled 12.8 ms, unprofiled 10.6 ms"],
-            "advice": "Read its trace figures as shares, not as times.",
-            "counter_check": "Profile without stacks.",
-            "variant": "ignore_index",
+            "rule": "profiler_overhead", "severity": "info", "claim": "The profiler slows `ignore_index` by 21 %.",
+            "evidence": ["profiled 12.8 ms, unprofiled 10.6 ms"], "counter_check": "Profile without stacks.",
+            "advice": "Read its trace figures as shares, not as times.", "variant": "ignore_index",
         }
-    ]
+    ]  # fmt: skip
     return build.write()
 
 
@@ -334,12 +264,7 @@ MEMORY: Json = {
 def gpu_study(results: Path) -> Path:
     """A GPU machine: syncs with sites, utilisation, breakdown, findings and a variant whose answer differs."""
     drivers = {"driver": [GPU["driver"], "565.57.01"]}
-    build = StudyBuilder(
-        results,
-        scale="gpu",
-        environment={**ENVIRONMENT, **GPU},
-        environments_differ=drivers,
-    )
+    build = StudyBuilder(results, scale="gpu", environment={**ENVIRONMENT, **GPU}, environments_differ=drivers)
     measured = [
         {**item, "count": item["count_per_step"], "blocked_ns": round(blocked), "exposed_idle_ns": exposed}
         for item, blocked, exposed in zip(
@@ -397,8 +322,7 @@ def gpu_study(results: Path) -> Path:
         },
         {
             "rule": "launch_bound", "severity": "warning", "claim": "11 % of the step the GPU waits for launches.",
-            "cost_ns_per_step": 12_100_000, "source": None, "evidence": [], "advice": "", "counter_check": "",
-            "variant": "where",
+            "cost_ns_per_step": 12_100_000, "variant": "where",
         },
     ]  # fmt: skip
     return build.write()
@@ -410,16 +334,10 @@ def broken_study(results: Path) -> Path:
     build.add("boolean_mask", [12.4, 12.6, 12.3], ratio=BASE, trace=traced(12.5, mask=0.6))
     hostile = "<script>alert('x')</script> ValueError: target & logits differ"
     build.fail("where", "failed", {"error": hostile, "log_tail": ["Traceback (most recent call last):", hostile]})
-    build.fail(
-        "sort",
-        "out of memory",
-        {"error": "CUDA out of memory. Tried to allocate 20.00 GiB", "log_tail": ["step 3", "step 4"]},
-    )
+    memory = "CUDA out of memory. Tried to allocate 20.00 GiB"
+    build.fail("sort", "out of memory", {"error": memory, "log_tail": ["step 3", "step 4"]})
     half = build.add("ignore_index", [10.5, 10.6, 10.4], ratio=ratio(1.18, 1.02, 1.36, "faster"))
-    killed = {"status": "killed", "exit_code": None, "signal": 9, "error": None, "log_tail": []}
-    half["runs"][2].update(
-        status="killed", median_ms=None, mean_ms=None, p95_ms=None, steps=None, warmup_left_out=None, error=killed
-    )
+    half["runs"][2] = build.run("ignore_index", 2, status="killed", error={"status": "killed", "signal": 9})
     build.fail("never", "not run", {}, repeats=0)
     return build.write()
 
@@ -441,7 +359,7 @@ def matrix_study(results: Path) -> Path:
             build.add(
                 f"{name}{tail}", medians, ratio=ratio(value, value * 0.995, value * 1.005, verdict),
                 trace=traced(12 * scale, mask=0.4 * scale),
-                syncs={"measured_per_step": None, "predicted_per_step": next(syncs)},
+                syncs={"predicted_per_step": next(syncs)},
             )  # fmt: skip
     return build.write()
 
@@ -523,10 +441,7 @@ def _traces(folder: Path) -> dict[str, Path]:
     host_only.step(1, 0, 900)
     host_only.op("aten::linear", 10, 400)
     host_only.op("aten::addmm", 20, 300)
-    return {
-        "trace": whole.write(folder / "trace.json.gz"),
-        "cpu_trace": host_only.write(folder / "cpu_trace.json.gz"),
-    }
+    return {"trace": whole.write(folder / "trace.json.gz"), "cpu_trace": host_only.write(folder / "cpu_trace.json.gz")}
 
 
 @pytest.fixture(scope="session")

@@ -5,16 +5,12 @@ from typing import Any
 
 import pytest
 
-from report.conftest import traced
+from report.conftest import BASE, ratio, traced
 from steptrace.report.draw import Scale
-from steptrace.report.page.findings import device_of_study
+from steptrace.report.page.findings import device_of_study, recommended
 from steptrace.report.study import findings, first_screen, load_study, step_times, syncs, variants
 from steptrace.report.study.first_screen import against_baseline
 from steptrace.report.study.variants import MOST_ROWS, variants_shown
-
-
-def ratio(value: float, low: float, high: float, verdict: str | None) -> dict[str, Any]:
-    return {"value": value, "low": low, "high": high, "verdict": verdict}
 
 
 def a_finding(rule: str, cost: int | None = None) -> dict[str, Any]:
@@ -24,7 +20,7 @@ def a_finding(rule: str, cost: int | None = None) -> dict[str, Any]:
 
 def test_the_interval_drawn_excludes_the_baseline_exactly_where_the_ratio_does(study_builder: Any) -> None:
     study_builder.comparison["baseline"] = "base"
-    study_builder.add("base", [30.0, 60.0], ratio={"value": 1.0, "verdict": "baseline"}, baseline="base")
+    study_builder.add("base", [30.0, 60.0], ratio=BASE, baseline="base")
     study_builder.add("fast", [20.0, 40.0], ratio=ratio(1.5, 1.4, 1.6, "faster"), baseline="base")
     study_builder.add("open", [25.0, 50.0], ratio=ratio(1.2, 0.9, 1.6, "undecided"), baseline="base")
     study = load_study(study_builder.write())
@@ -41,7 +37,7 @@ def test_the_interval_drawn_excludes_the_baseline_exactly_where_the_ratio_does(s
 
 def test_a_baseline_has_no_interval_of_a_ratio_and_none_is_called_not_measured(study_builder: Any) -> None:
     study_builder.comparison["baseline"] = "base"
-    study_builder.add("base", [30.0, 31.0], ratio={"value": 1.0, "verdict": "baseline"}, baseline="base")
+    study_builder.add("base", [30.0, 31.0], ratio=BASE, baseline="base")
     study_builder.add("fast", [20.0, 21.0], ratio=ratio(1.5, 1.4, 1.6, "faster"), baseline="base")
     page = variants(load_study(study_builder.write()))
     cells = re.findall(r'data-label="95 % interval of the ratio"[^>]*>(.*?)</td>', page)
@@ -96,7 +92,7 @@ def test_every_name_leads_to_its_row_in_the_table_of_all_variants(make_study: An
 
 def test_of_many_variants_the_baseline_and_those_that_differ_most_are_shown(study_builder: Any) -> None:
     study_builder.comparison["baseline"] = "base"
-    study_builder.add("base", [30.0], ratio={"value": 1.0, "verdict": "baseline"}, baseline="base")
+    study_builder.add("base", [30.0], ratio=BASE, baseline="base")
     for n in range(40):
         study_builder.add(f"same{n}", [30.0], ratio=ratio(1 + n / 1e5, 0.99, 1.01, "same"), baseline="base")
     study_builder.add("slow", [90.0], ratio=ratio(0.33, 0.3, 0.36, "slower"), baseline="base")
@@ -112,8 +108,21 @@ def test_of_many_variants_the_baseline_and_those_that_differ_most_are_shown(stud
     assert ">same0</text>" not in charts
 
 
+def test_the_first_recommendations_are_of_different_rules_and_lead_to_the_findings(study_builder: Any) -> None:
+    study_builder.add("boolean_mask", [100.0], ratio=BASE)
+    study_builder.comparison["findings"] = [
+        a_finding(rule, 9_000_000 - n) | {"claim": f"claim {n}", "advice": f"advice {n}"}
+        for n, rule in enumerate(["sync", "sync", "input", "launches", "memory"])
+    ]
+    study = load_study(study_builder.write())
+    assert [finding.claim for finding in recommended(study.findings)] == ["claim 0", "claim 2", "claim 3"]
+    html = first_screen(study)
+    for text in ("advice 2", "Saves at most 9.00 ms per step", 'href="#findings"', "All findings"):
+        assert text in html
+
+
 def test_findings_about_the_method_come_last(study_builder: Any) -> None:
-    study_builder.add("boolean_mask", [100.0], ratio={"value": 1.0, "verdict": "baseline"})
+    study_builder.add("boolean_mask", [100.0], ratio=BASE)
     study_builder.comparison["findings"] = [a_finding("noise"), a_finding("sync_bound", 5)]
     study = load_study(study_builder.write())
     assert "claim of noise" not in first_screen(study)
@@ -145,7 +154,7 @@ def test_variants_have_anchors_of_their_own_whatever_their_names(study_builder: 
 def on_a_machine(builder: Any, gpu: str | None) -> Any:
     builder.comparison["baseline"] = "base"
     builder.comparison["environment"] = {**builder.comparison["environment"], "gpu": gpu}
-    builder.add("base", [30.0, 31.0], ratio={"value": 1.0, "verdict": "baseline"}, baseline="base")
+    builder.add("base", [30.0, 31.0], ratio=BASE, baseline="base")
     builder.add("fast", [20.0, 21.0], ratio=ratio(1.5, 1.4, 1.6, "faster"), baseline="base", operators_per_step=123)
     return load_study(builder.write())
 
@@ -213,7 +222,7 @@ def test_advice_begins_with_what_to_do_and_where_and_the_rest_is_folded(study_bu
         "source": source,
     }
     elsewhere = {"claim": "two places wait", "advice": "Replace both.", "source": source}
-    study_builder.add("boolean_mask", [100.0], ratio={"value": 1.0, "verdict": "baseline"}, samples_per_step=32)
+    study_builder.add("boolean_mask", [100.0], ratio=BASE, samples_per_step=32)
     study_builder.comparison["findings"] = [a_finding("sync", 5) | at_source, a_finding("both", 4) | elsewhere]
     screen = str(first_screen(load_study(study_builder.write())))
     first, second = re.findall(r"<details>\s*<summary>(.*?)</summary>", screen)[:2]
@@ -230,7 +239,7 @@ def test_a_verdict_that_is_missing_is_explained_below_the_table(make_study: Any,
     assert "two runs" in screen[screen.index("</table>") :]
     noise = {"iqr_over_median": 0.4, "warnings": ["no verdict: IQR/median is 40%, above 25%"]}
     study_builder.comparison["baseline"] = "base"
-    study_builder.add("base", [30.0, 30.0], ratio={"value": 1.0, "verdict": "baseline"}, baseline="base")
+    study_builder.add("base", [30.0, 30.0], ratio=BASE, baseline="base")
     study_builder.add("odd", [20.0, 20.0], ratio=ratio(1.5, 1.2, 1.8, None), baseline="base", noise=noise)
     assert "<code>odd</code>: no verdict: IQR/median is 40%, above 25%." in first_screen(
         load_study(study_builder.write())

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from builders import TraceBuilder
+from builders import TraceBuilder, training_step
 from documents import fill
 from recorded import recorded
 from report.test_report_estimate import an_estimate
@@ -18,6 +18,7 @@ from steptrace.documents.program import LineTime
 from steptrace.documents.quality import QualityCheck
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.errors import RecordError
+from steptrace.findings import with_trace_findings
 from steptrace.report.page.parts import cell, listing
 from steptrace.report.trace import page as trace_page
 from steptrace.report.trace.words import build, headline, in_words
@@ -88,7 +89,6 @@ def trace(**changes: object) -> Json:
         "operators_per_step": 412.0,
         "kernels_per_step": 21.0,
         "kernel_types": [{"classes": "compute", "ns": 12_000_000, "busy_share": 0.9}],
-        "collectives": None,
         "launches": LAUNCHES,
         "queues": [
             {"device": 0, "stream": 7, "activities": 40, "unlinked": 2, "span_ns": 20_000_000, "mean": 1.5, "median": 1,
@@ -130,6 +130,11 @@ def written(tmp_path: Path, *traces: Json) -> str:
     return (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
+def page_of(builder: TraceBuilder) -> str:
+    summary = Summary(warnings=(), traces=(builder.summary(),))
+    return trace_page.page_html("a trace", build(with_trace_findings(summary)), None)
+
+
 def text_of(page: str) -> str:
     body = page[page.index("<main") :].replace("<wbr>", "")
     body = re.sub(r'<span class="nowrap">(\w+:\d+)</span>', r"\1", body)
@@ -138,23 +143,9 @@ def text_of(page: str) -> str:
 
 def test_kinds_of_steps_stand_on_the_page_with_mean_and_median(tmp_path: Path) -> None:
     usual = {
-        "kind": "usual",
-        "steps": 15,
-        "of": 16,
-        "median_ns": 12_000_000,
-        "share": 0.2,
-        "comes": "mostly",
-        "syncs": 11,
-    }
-    long = {
-        "kind": "other",
-        "steps": 1,
-        "of": 16,
-        "median_ns": 710_000_000,
-        "share": 0.8,
-        "comes": "once",
-        "syncs": None,
-    }
+        "kind": "usual", "steps": 15, "of": 16, "median_ns": 12_000_000, "share": 0.2, "comes": "mostly", "syncs": 11,
+    }  # fmt: skip
+    long = {"kind": "other", "steps": 1, "of": 16, "median_ns": 710_000_000, "share": 0.8, "comes": "once"}
     times = {"unprofiled_step_ns": 12_000_000, "unprofiled_mean_ns": 55_625_000}
     words = text_of(written(tmp_path, trace(step_kinds=[usual, long], **times)))
     assert "Unprofiled step, median 12.0 ms Unprofiled step, mean 55.6 ms" in words
@@ -219,6 +210,41 @@ def test_one_trace_tells_where_its_time_goes(tmp_path: Path) -> None:
     assert "<i>warning" not in page
 
 
+def test_a_page_begins_with_its_overview() -> None:
+    builder = TraceBuilder()
+    for index in range(2):
+        training_step(builder, index, index * 1_000_000)
+    page = page_of(builder)
+    before, overview, *_ = page.split("<h2 ")
+    assert overview.startswith('id="overview"')
+    assert "Top operators" in overview
+    assert "Calls per step" in overview
+    assert "totals over the 2 steps, divided by 2" in before
+    assert "idle after a sync" in before
+
+
+def test_a_trace_without_a_gpu_has_no_formats(pages: dict[str, Path]) -> None:
+    page = pages["cpu_trace"].read_text(encoding="utf-8").replace("<wbr>", "")
+    assert "<dt>16-bit</dt>" not in page
+    assert "aten::addmm" in page
+
+
+def test_waiting_for_data_has_its_verdict_its_share_and_each_step(tmp_path: Path) -> None:
+    step = {"index": 3, "host_ns": 10_000_000, "waits": 1, "wait_ns": 2_000_000}
+    wait = {"source": "loader", "steps": 2, "waits": 2, "wait_ns": 8_000_000, "share": 0.2, "verdict": "high"}
+
+    def section(**changes: object) -> str:
+        page = written(tmp_path, trace(input=wait | {"by_step": 2 * [step]} | changes))
+        return page[page.index('id="input"') :].split("</section>")[0]
+
+    page = section()
+    for text in ("<dd>high</dd>", "20 %", "4.00 ms"):
+        assert text in page
+    assert page.count("<tr>") == 3
+    assert "without <code>copy data</code>" in section(source="label")
+    assert 'id="input"' not in written(tmp_path, trace(input={}))
+
+
 def test_sections_stand_in_the_order_of_the_subjects_and_explain_their_figures(tmp_path: Path) -> None:
     page = written(tmp_path, trace())
     ids = re.findall(r'<h2 id="(\w+)"', page)
@@ -281,15 +307,13 @@ def test_a_trace_without_steps_counts_its_whole_length(tmp_path: Path) -> None:
     assert "a/b.py:7 in f aten::item d2h_copy loss 4 1.20 ms" in words
 
 
-def test_a_page_without_steps_speaks_of_none(tmp_path: Path) -> None:
+def test_a_page_without_steps_speaks_of_none() -> None:
     builder = TraceBuilder()
     builder.op("aten::mm", 0, 9_000_000)
     builder.kernel(1_000, 1_000_000, 2_000_000)
     builder.call("cudaDeviceSynchronize", 10_000, 3_500_000)
     builder.kernel(4_000_000, 5_000_000, 1_000_000)
-    summary, _ = summarize([builder.write(tmp_path / "made.json")])
-    trace_page.write(summary, tmp_path / "report.html")
-    words = html.unescape(text_of((tmp_path / "report.html").read_text(encoding="utf-8")))
+    words = html.unescape(text_of(page_of(builder)))
     for wrong in ("rofiled step", "over 1 step", "median step", "whole trace 9"):
         assert wrong not in words, wrong
     # Two lengths, each by its name.
@@ -314,21 +338,13 @@ def test_ranks_stand_side_by_side_and_then_each_by_itself(tmp_path: Path) -> Non
 
 
 def a_finding(severity: str, rule: str, cost: int | None) -> Json:
-    return {
-        "rule": rule, "severity": severity, "claim": f"it is {rule}", "cost_ns_per_step": cost, "source": None,
-        "evidence": ["seen"], "advice": f"mend {rule}", "counter_check": "look again", "variant": None,
-        "cost_share": None, "basis": None, "study": None, "condition": None,
-    }  # fmt: skip
+    advice = {"claim": f"it is {rule}", "evidence": ["seen"], "advice": f"mend {rule}", "counter_check": "look again"}
+    return {"rule": rule, "severity": severity, "cost_ns_per_step": cost, **advice}
 
 
 def test_the_headline_takes_its_shares_from_the_parts_of_the_steps(tmp_path: Path) -> None:
     """The causes of idle time over the GPU's span know nothing of the time before its first work."""
-    parts = {
-        **dict.fromkeys(trace()["overview"]["parts_ns"], 0),
-        "compute": 200_000,
-        "idle_sync": 800_000,
-        "idle_host": 19 * 10**6,
-    }
+    parts = {"compute": 200_000, "exposed_memory": 0, "idle_sync": 800_000, "idle_host": 19 * 10**6}
     shown = trace(gpu_busy_pct=1.0, overview={**trace()["overview"], "parts_ns": parts})
     words = text_of(written(tmp_path, shown))
     assert "GPU busy 1.0 % of the profiled step; idle 95 % because nothing was launched; 2 syncs" in words
@@ -412,9 +428,7 @@ def test_the_terminal_tells_profiled_from_unprofiled_steps(tmp_path: Path) -> No
     assert "Unprofiled step, median" in written(tmp_path, raw)
 
 
-def test_where_the_host_runs_ahead_a_step_takes_its_share_of_the_time_and_not_until_its_work_is_done(
-    tmp_path: Path,
-) -> None:
+def test_where_the_host_runs_ahead_a_step_takes_its_share_of_the_time(tmp_path: Path) -> None:
     """Two steps of 20 ms of time end 16 ms after their start each; unprofiled ones take 10 ms, so nothing is slower."""
     steps = [{**step, "dur_ns": 16_000_000} for step in trace()["steps"]]
     raw = trace(steps=steps, unprofiled_step_ns=10_000_000)
@@ -469,19 +483,9 @@ def test_a_real_trace_makes_a_page(tmp_path: Path) -> None:
 
 
 def test_a_column_without_any_value_is_left_out(tmp_path: Path) -> None:
-    calls = [
-        {
-            "call": name,
-            "kind": kind,
-            "count": 2,
-            "activities": 2,
-            "host_ns": 9_000,
-            "device_ns": 5_000,
-            "short_kernels": 2,
-        }
-        for name, kind in (("cudaMemcpyAsync", "copy"), ("cudaLaunchKernel", "kernel"))
-    ]
-    raw = trace(launches={**trace()["launches"], "by_call": calls})
+    counts = {"count": 2, "activities": 2, "host_ns": 9_000, "device_ns": 5_000, "short_kernels": 2}
+    calls = [{"call": "cudaMemcpyAsync", "kind": "copy"}, {"call": "cudaLaunchKernel", "kind": "kernel"}]
+    raw = trace(launches={**LAUNCHES, "by_call": [call | counts for call in calls]})
     words = text_of(written(tmp_path, raw))
     heads = (
         "Call Kind Launches per step Activities per step Host time per step GPU time per step Short kernels per step"
