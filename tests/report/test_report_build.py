@@ -20,11 +20,6 @@ from steptrace.report.study.variants import load_study
 MakeStudy = Callable[[str], Path]
 
 
-def rewrite(path: Path, **changes: object) -> Path:
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-    return path
-
-
 @pytest.mark.parametrize("text", ["", "[1]", "{", '{"study": "x"}'])
 def test_a_wrong_comparison_is_one_clear_error(tmp_path: Path, text: str) -> None:
     path = tmp_path / "comparison.json"
@@ -56,7 +51,7 @@ def test_steps_that_the_comparison_left_out_count_as_warmup(make_study: MakeStud
     raw: dict[str, Any] = json.loads(path.read_text())
     raw["variants"][0]["runs"][0]["warmup_left_out"] = 3
     before = load_steps(load_study(path), path)[0]
-    rewrite(path, variants=raw["variants"])
+    path.write_text(json.dumps(raw))
     run = load_steps(load_study(path), path)[0]
     assert run.warmup.size == 8
     np.testing.assert_array_equal(run.timed, before.timed[3:])
@@ -68,18 +63,20 @@ def test_runs_without_steps_are_passed_over(make_study: MakeStudy) -> None:
     assert len(load_steps(load_study(path), path)) == 11
 
 
-def test_a_broken_steps_file_is_one_clear_error(make_study: MakeStudy) -> None:
-    path = make_study("cpu")
-    (path.parent / "where" / "run1" / "steps.parquet").write_bytes(b"PAR1 no")
-    with pytest.raises(RecordError, match=r"where/run1/steps\.parquet"):
-        load_steps(load_study(path), path)
-
-
-def test_a_steps_file_without_a_column_is_one_clear_error(make_study: MakeStudy) -> None:
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [(True, r"where/run1/steps\.parquet"), (False, r"step times cannot be read.*step_ns")],
+)
+def test_a_steps_file_that_is_broken_or_lacks_a_column_is_one_clear_error(
+    make_study: MakeStudy, words: str, *, broken: bool
+) -> None:
     path = make_study("cpu")
     file = path.parent / "where" / "run1" / "steps.parquet"
-    pq.write_table(pq.read_table(file).drop_columns(["step_ns"]), file)
-    with pytest.raises(RecordError, match=r"step times cannot be read.*step_ns"):
+    if broken:
+        file.write_bytes(b"PAR1 no")
+    else:
+        pq.write_table(pq.read_table(file).drop_columns(["step_ns"]), file)
+    with pytest.raises(RecordError, match=words):
         load_steps(load_study(path), path)
 
 
@@ -97,14 +94,10 @@ def test_the_index_shows_each_study_s_result(make_study: MakeStudy) -> None:
     assert (broken.problems, broken.detail) == (("incomplete",), "5 variants, 5 of 12 runs ok")
 
 
-GATE = {"study": "s", "variant": "a", "key": "status", "limits": {"equals": "ok"}, "value": None, "text": ""}
-BROKEN, HELD = {**GATE, "outcome": "broken"}, {**GATE, "outcome": "held"}
-
-
 def test_the_index_calls_no_study_ok_that_has_a_broken_gate_or_another_answer(study_builder: Any) -> None:
     study_builder.add("boolean_mask", [10.0], equivalence={"status": "failed"})
     study_builder.add("where", [10.0], equivalence={"status": "differs"})
-    study_builder.comparison["gates"] = [BROKEN, BROKEN, HELD]
+    study_builder.comparison["gates"] = [{"outcome": outcome} for outcome in ("broken", "broken", "held")]
     (entry,) = load_index([study_builder.write()])
     assert entry.problems == ("gates broken", "answer differs", "answer not checked")
     assert entry.detail == "2 variants, 2 of 2 runs ok, 2 of 3 gates broken"

@@ -1,4 +1,3 @@
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from documents import fill
-from report.conftest import traced
+from report.conftest import BASE, ratio, traced
 from steptrace.documents.finding import Finding
 from steptrace.documents.variant import Equivalence
 from steptrace.report import study as sections
@@ -19,12 +18,11 @@ from steptrace.report.study.step_times import load_steps, steps_in_order
 from steptrace.report.study.variants import endings, errors_to_reference
 
 MakeStudy = Callable[[str], Path]
-SITE = {"file": "own.py", "line": 3, "function": "loss", "code": "x.nonzero()"}
 HOSTILE = r"""<img src=x onerror="alert('a')"> & {{ 7 * 7 }} \1 $x_1$"""
 
 
-def text_of(fragment: str) -> str:
-    whole = re.sub(r'<span class="nowrap">(\w+:\d+)</span>', r"\1", fragment)
+def text_of(fragment: object) -> str:
+    whole = re.sub(r'<span class="nowrap">(\w+:\d+)</span>', r"\1", str(fragment).replace("<wbr>", ""))
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", whole))
 
 
@@ -44,11 +42,7 @@ def test_numbers_of_samples_that_differ_are_shown(study_builder: Any) -> None:
     large = row(table, "large")
     assert (large["Samples"], large["Samples a second"]) == ("32", "641")
     assert "Steps take 8 to 32 samples: ratio and verdict compare steps." in text_of(table)
-
-
-def test_steps_of_one_number_of_samples_need_no_such_note(study_builder: Any) -> None:
-    study_builder.add("one", [20.0, 20.0], samples_per_step=8)
-    study_builder.add("other", [50.0, 50.0], samples_per_step=8)
+    study_builder.comparison["variants"][1]["samples_per_step"] = 8
     assert "Samples" not in text_of(sections.variants(load_study(study_builder.write())))
 
 
@@ -78,18 +72,17 @@ def all_parts(path: Path) -> str:
 
 
 def test_a_cpu_study_says_what_it_did_not_measure(make_study: MakeStudy) -> None:
-    cells = row(sections.variants(load_study(make_study("cpu"))), "boolean_mask")
+    study = load_study(make_study("cpu"))
+    table = sections.variants(study)
+    cells = row(table, "boolean_mask")
     assert cells["Syncs per step, predicted"] == "6"
     assert "Syncs per step" not in cells
-    assert "Without a GPU, GPU utilisation is not measured." in text_of(
-        sections.variants(load_study(make_study("cpu")))
-    )
     assert cells["Step time"] == "12.4 ms"
     assert (cells["Ratio"], cells["Verdict"]) == ("1.00×", "baseline")
-    shown = text_of(sections.variants(load_study(make_study("cpu"))))
-    shown += text_of(sections.syncs(load_study(make_study("cpu"))))
-    assert "Multiprocessors" not in shown
-    assert "Host blocked" not in shown
+    shown = text_of(table)
+    assert "Without a GPU, GPU utilisation is not measured." in shown
+    for absent in ("Multiprocessors", "Host blocked", "Gates"):
+        assert absent not in shown + text_of(sections.syncs(study))
 
 
 def test_a_gpu_study_shows_measured_beside_predicted(make_study: MakeStudy) -> None:
@@ -107,17 +100,9 @@ def test_a_variant_that_differs_is_never_called_faster_without_that_mark(make_st
 
 
 def test_a_variant_whose_network_differs_says_so() -> None:
-    equivalence = fill(
-        Equivalence,
-        {
-            "status": "differs",
-            "loss_rel_err": 1e-9,
-            "gradient_rel_err": 1e-9,
-            "predictions_rel_err": 0.5,
-            "parameters_rel_err": 0.01,
-            "tolerance": {"loss": 1e-5, "gradient": 1e-4, "predictions": 0.1, "parameters": 0.1},
-        },
-    )
+    errors = {"loss_rel_err": 1e-9, "gradient_rel_err": 1e-9, "predictions_rel_err": 0.5, "parameters_rel_err": 0.01}
+    tolerance = {"loss": 1e-5, "gradient": 1e-4, "predictions": 0.1, "parameters": 0.1}
+    equivalence = fill(Equivalence, {"status": "differs", "tolerance": tolerance, **errors})
     assert [name for name, *_, out in errors_to_reference(equivalence) if out] == ["predictions"]
 
 
@@ -153,16 +138,8 @@ def test_a_run_that_never_started_is_not_shown_as_an_error(make_study: MakeStudy
 
 
 def test_a_failed_equivalence_check_is_shown(study_builder: Any) -> None:
-    check = {
-        "status": "failed",
-        "failure": {
-            "status": "failed",
-            "error": "RuntimeError: shapes differ",
-            "exit_code": 1,
-            "log_tail": ["last words"],
-        },
-    }
-    study_builder.add("boolean_mask", [1.0, 1.1], equivalence=check)
+    failure = {"status": "failed", "error": "RuntimeError: shapes differ", "exit_code": 1, "log_tail": ["last words"]}
+    study_builder.add("boolean_mask", [1.0, 1.1], equivalence={"status": "failed", "failure": failure})
     page = sections.variants(load_study(study_builder.write()))
     assert "check failed" in page
     assert "Equivalence check: failed, exit code 1" in text_of(page)
@@ -171,24 +148,17 @@ def test_a_failed_equivalence_check_is_shown(study_builder: Any) -> None:
 
 def test_a_broken_gate_is_named(study_builder: Any) -> None:
     study_builder.add("boolean_mask", [1.0])
-    gate = {"study": "s", "variant": "boolean_mask", "key": "syncs.per_step", "value": 1, "outcome": "held", "text": ""}
-    broken = {
-        "outcome": "broken",
-        "text": "s/boolean_mask syncs.per_step (predicted) is 1, expected at most 0: own.py:3",
-    }
+    gate = {"study": "s", "variant": "boolean_mask", "key": "syncs.per_step", "value": 1}
+    words = "s/boolean_mask syncs.per_step (predicted) is 1, expected at most 0: own.py:3"
     study_builder.comparison["gates"] = [
-        {**gate, "limits": {"at_most": 1}},
-        {**gate, **broken, "limits": {"at_most": 0, "allow": ["a.py:1", "b.py"]}},
+        {**gate, "outcome": "held", "limits": {"at_most": 1}},
+        {**gate, "outcome": "broken", "text": words, "limits": {"at_most": 0, "allow": ["a.py:1", "b.py"]}},
     ]
-    page = text_of(sections.variants(load_study(study_builder.write())).replace("<wbr>", ""))
+    page = text_of(sections.variants(load_study(study_builder.write())))
     assert "Gates 1 of 2 broken" in page
     first, second = page.index("broken boolean_mask syncs.per_step : at most 0, allow a.py:1 b.py"), page.index("held")
     assert first < second
     assert "expected at most 0: own.py:3" in page
-
-
-def test_without_gates_the_page_does_not_mention_them(make_study: MakeStudy) -> None:
-    assert "Gates" not in sections.variants(load_study(make_study("cpu")))
 
 
 def test_each_cell_of_a_matrix_names_its_baseline(make_study: MakeStudy) -> None:
@@ -206,29 +176,26 @@ def test_one_run_has_no_verdict_and_no_interval(make_study: MakeStudy) -> None:
 
 def test_a_study_where_everything_failed_still_has_every_section(make_study: MakeStudy) -> None:
     page = text_of(all_parts(make_study("all_failed")))
-    for words in (
-        "Not measured: syncs need a GPU",
-        "No findings.",
-        "Unknown: no run lived long enough to record it",
-        "No module named",
-    ):
-        assert words in page
+    assert "Not measured: syncs need a GPU" in page
+    assert "No findings." in page
+    assert "Unknown: no run lived long enough to record it" in page
+    assert "No module named" in page
 
 
 def test_predicted_sites_are_called_predicted(make_study: MakeStudy) -> None:
-    page = text_of(sections.syncs(load_study(make_study("cpu"))).replace("<wbr>", ""))
+    page = text_of(sections.syncs(load_study(make_study("cpu"))))
     assert "Predicted, not measured: these runs had no GPU" in page
     assert "workloads/masked_losses.py:52 in BooleanMaskLoss.__call__ labels = torch.unique(target)" in page
     assert "Host blocked" not in page
 
 
 def test_a_predicted_sync_in_a_library_names_the_program_s_line(study_builder: Any) -> None:
-    syncs = {"measured_per_step": None, "predicted_per_step": 1}
+    syncs = {"predicted_per_step": 1}
     site = {"file": "accelerate/utils/operations.py", "line": 160, "op": "aten::_to_copy", "label": "data"}
     outer = {"program_file": "train.py", "program_line": 31}
     sites = [{**site, **outer, "kind": "h2d_copy", "phase": "data", "count_per_step": 1}]
     study_builder.add("boolean_mask", [1.0], syncs=syncs, predicted_sites=sites)
-    page = text_of(sections.syncs(load_study(study_builder.write())).replace("<wbr>", ""))
+    page = text_of(sections.syncs(load_study(study_builder.write())))
     assert "train.py:31 (in accelerate/utils/operations.py:160)" in page
 
 
@@ -241,68 +208,72 @@ def test_a_predicted_sync_in_a_library_names_the_program_s_line(study_builder: A
 )
 def test_a_prediction_names_the_steps_that_were_followed(study_builder: Any, batch: int | None, steps: str) -> None:
     """A program may make a sync every 50 steps: a reader of its zero has to know that few were followed."""
-    syncs = {"measured_per_step": None, "predicted_per_step": 0, "predicted_batch_size": batch}
+    syncs = {"predicted_per_step": 0, "predicted_batch_size": batch}
     study_builder.add("boolean_mask", [1.0], syncs=syncs, predicted_sites=[])
     assert f"{steps} followed in software" in text_of(sections.syncs(load_study(study_builder.write())))
 
 
 def test_the_copy_of_the_batch_is_called_so(study_builder: Any) -> None:
-    syncs = {"measured_per_step": None, "predicted_per_step": 2}
+    syncs = {"predicted_per_step": 2}
     copy = {"file": None, "line": None, "op": "aten::_to_copy", "label": "data", "kind": "h2d_copy", "phase": "forward"}
     sites = [{**copy, "count_per_step": 2}, {**copy, "label": "optimizer", "count_per_step": 1}]
     study_builder.add("boolean_mask", [1.0], syncs=syncs, predicted_sites=sites)
-    page = text_of(sections.syncs(load_study(study_builder.write())).replace("<wbr>", "")).replace("&#39;", "'")
+    page = text_of(sections.syncs(load_study(study_builder.write()))).replace("&#39;", "'")
     assert "the loop's copy of the batch aten::_to_copy h2d_copy data forward 2" in page
     assert "line unknown aten::_to_copy h2d_copy optimizer forward 1" in page
 
 
 def test_what_the_prediction_does_not_cover_is_listed(study_builder: Any) -> None:
     unknown = {"op": "torch.compile", "file": "own.py", "line": 3, "reason": "runs uncompiled here"}
-    syncs = {"measured_per_step": None, "predicted_per_step": 0, "predicted_batch_size": 16}
+    syncs = {"predicted_per_step": 0, "predicted_batch_size": 16}
     study_builder.add("boolean_mask", [1.0], syncs=syncs, predicted_unknown=[unknown])
     study = load_study(study_builder.write())
     cells = row(sections.variants(study), "boolean_mask")
     assert (cells["Syncs per step, predicted"], cells["Not covered"]) == ("0", "1")
-    page = text_of(sections.syncs(study).replace("<wbr>", ""))
+    page = text_of(sections.syncs(study))
     assert "(a batch of 16)" in page
     assert "torch.compile at own.py:3 : runs uncompiled here" in page
     assert "Per step: 0 predicted, 1 operation not covered" in page  # also where the block is folded
 
 
 def test_measured_sites_carry_their_cost(make_study: MakeStudy) -> None:
-    page = text_of(sections.syncs(load_study(make_study("gpu"))).replace("<wbr>", ""))
+    page = text_of(sections.syncs(load_study(make_study("gpu"))))
     first = page.index("background = torch.nonzero")
     assert "aten::nonzero d2h_copy non_zero loss 1 91.4 ms 310 µs" in page[first : first + 200]
     assert "No sync in a step: ignore_index ." in page
 
 
 def test_findings_carry_evidence_advice_and_counter_check(make_study: MakeStudy) -> None:
-    page = text_of(sections.findings(load_study(make_study("gpu")).findings).replace("<wbr>", ""))
-    assert (
-        "saves at most 310 µs per step …/steptrace/workloads/masked_losses.py:48 count per step: 1, blocked: 91.4 ms"
-        in page
-    )
+    page = text_of(sections.findings(load_study(make_study("gpu")).findings))
+    place = "…/steptrace/workloads/masked_losses.py:48"
+    assert f"saves at most 310 µs per step {place} count per step: 1, blocked: 91.4 ms" in page
     assert "Counter-check If the wait only moves" in page
     assert page.index("The host waits") < page.index("11 % of the step")
 
 
-def test_provenance_gives_the_command_of_the_study_with_its_repeats(make_study: MakeStudy) -> None:
-    path = make_study("single")
-    page = text_of(sections.provenance(load_study(path), path))
-    assert "snakemake --cores all --config &#39;studies=[single]&#39; scale=cpu repeats=1" in page
+@pytest.mark.parametrize(
+    ("study", "words"),
+    [
+        ("single", ["snakemake --cores all --config 'studies=[single]' scale=cpu repeats=1"]),
+        ("gpu", ["Driver differs between runs 570.86.15 or 565.57.01"]),
+        (
+            "cpu",
+            [
+                "python -m steptrace.train results/masked_loss/VARIANT/config.yaml --out out/VARIANT --repeat 0",
+                "73b4e1e0c4a5d0cf7d0b4b64b1d1b7a3b0c9f00d",
+                "uncommitted changes",
+            ],
+        ),
+    ],
+)
+def test_provenance_gives_commands_commit_and_what_differs_between_runs(
+    make_study: MakeStudy, study: str, words: list[str]
+) -> None:
+    path = make_study(study)
+    page = text_of(sections.provenance(load_study(path), path)).replace("&#39;", "'")
+    for text in words:
+        assert text in page
     assert str(path.parents[2]) not in page
-
-
-def test_provenance_gives_the_command_of_one_run(make_study: MakeStudy) -> None:
-    page = sections.provenance(load_study(path := make_study("cpu")), path)
-    assert "python -m steptrace.train results/masked_loss/VARIANT/config.yaml --out out/VARIANT --repeat 0" in page
-    assert "73b4e1e0c4a5d0cf7d0b4b64b1d1b7a3b0c9f00d" in page
-    assert "uncommitted changes" in page
-
-
-def test_what_differs_between_runs_is_named_with_its_values(make_study: MakeStudy) -> None:
-    page = text_of(sections.provenance(load_study(path := make_study("gpu")), path))
-    assert "Driver differs between runs 570.86.15 or 565.57.01" in page
 
 
 def test_whatever_comes_from_data_is_escaped(study_builder: Any) -> None:
@@ -327,10 +298,13 @@ def test_whatever_comes_from_data_is_escaped(study_builder: Any) -> None:
     assert "{{ 7 * 7 }}" in page  # neither does a template engine see it twice
 
 
-def test_charts_keep_their_text_and_say_what_they_show(make_study: MakeStudy) -> None:
-    path = make_study("cpu")
+def chart_of(path: Path) -> str:
     study = load_study(path)
-    chart = steps_in_order(study, load_steps(study, path))
+    return steps_in_order(study, load_steps(study, path))
+
+
+def test_charts_keep_their_text_and_say_what_they_show(make_study: MakeStudy) -> None:
+    chart = chart_of(make_study("cpu"))
     assert chart.startswith("<svg class=")
     assert 'aria-label="' in chart
     assert ">ignore_index</text>" in chart
@@ -343,9 +317,7 @@ def test_charts_keep_their_text_and_say_what_they_show(make_study: MakeStudy) ->
 def test_the_scale_of_steps_is_that_of_timed_ones_and_longer_ones_are_cut_off(study_builder: Any) -> None:
     """A first step of six times as long would flatten all that the comparison rests on."""
     study_builder.add("base", [10.0])
-    path = study_builder.write()
-    study = load_study(path)
-    chart = steps_in_order(study, load_steps(study, path))
+    chart = chart_of(study_builder.write())
     (points,) = re.findall(r'<polyline points="([^"]+)"', chart)
     heights = [float(point.split(",")[1]) for point in points.split()]
     (top, height) = map(float, re.findall(r'<rect x="[\d.]+" y="([\d.]+)" width="[\d.]+" height="([\d.]+)"', chart)[0])
@@ -357,30 +329,29 @@ def test_long_names_are_shortened_in_charts_only(study_builder: Any) -> None:
     name = "a" * 40 + "b" * 40
     study_builder.add(name, [1.0, 1.1])
     path = study_builder.write()
-    study = load_study(path)
-    chart = steps_in_order(study, load_steps(study, path))
-    assert re.search(r">a+…b+</text>", chart)
-    assert name in sections.variants(study)
+    assert re.search(r">a+…b+</text>", chart_of(path))
+    assert name in sections.variants(load_study(path))
 
 
 def test_inline_code_and_breaks_escape_first() -> None:
     assert inline_code("`a<b` & c") == "<code>a&lt;b</code> &amp; c"
     assert breakable("a_b=<x>") == "a_<wbr>b=<wbr>&lt;x&gt;"
-    assert json.loads(json.dumps(breakable("plain"))) == "plain"
 
 
 @pytest.mark.parametrize("study", ["cpu", "gpu", "broken", "matrix", "single", "all_failed"])
-def test_no_number_of_a_page_is_null_or_nan(make_study: MakeStudy, study: str) -> None:
-    words = text_of(all_parts(make_study(study)))
-    assert not re.search(r"\b(None|nan|NaN|null)\b", words)
+def test_no_number_of_a_page_is_null_or_nan_and_sentences_are_parted_by_spaces(
+    make_study: MakeStudy, study: str
+) -> None:
+    parts = all_parts(make_study(study))
+    assert not re.search(r"\b(None|nan|NaN|null)\b", text_of(parts))
+    page = re.sub(r"<title>.*?</title>|</?(?:span|b|code|a|wbr)\b[^>]*>", "", parts)
+    assert re.findall(r"[a-z)%][.;:][A-Z][a-z]+", re.sub(r"<[^>]+>", "\n", page)) == []
 
 
 def test_findings_of_one_rule_share_its_advice_and_the_worst_severity() -> None:
-    def noise(variant: str, severity: str) -> dict[str, object]:
-        shared = {"rule": "noise", "advice": "Free the machine.", "counter_check": "Look at the plot."}
-        return {**shared, "variant": variant, "severity": severity, "claim": "uneven", "cost_ns_per_step": None}
-
-    page = sections.findings([fill(Finding, noise("a", "warning")), fill(Finding, noise("b", "high"))])
+    noise = {"rule": "noise", "advice": "Free the machine.", "counter_check": "Look at the plot.", "claim": "uneven"}
+    items = [{**noise, "variant": "a", "severity": "warning"}, {**noise, "variant": "b", "severity": "high"}]
+    page = sections.findings([fill(Finding, item) for item in items])
     assert page.count("Free the machine.") == 1
     assert 'class="finding high"' in page
     assert "a , b : uneven" in text_of(page)  # the same of both, said once
@@ -404,16 +375,15 @@ def test_a_claim_starts_as_a_sentence_does_but_names_stay(claim, shown):
 def test_a_page_of_200_variants_stays_small(study_builder: Any, tmp_path: Path) -> None:
     """Without trace views, which are 24 at most; what most variants share is said once, and the rest is left out."""
     labels = ("forward", "backward", "mask", "calc loss", "non_zero", "unique", "numel", "optimizer")
-    sites = [
-        {**SITE, "line": line, "op": "aten::nonzero", "kind": "d2h_copy", "count_per_step": 1} for line in range(6)
-    ]
+    site = {"file": "own.py", "function": "loss", "code": "x.nonzero()", "op": "aten::nonzero", "kind": "d2h_copy"}
+    sites = [{**site, "line": line, "count_per_step": 1} for line in range(6)]
     for number in range(200):
         study_builder.add(
             f"variant_{number:03}",
             [12.4, 12.6, 12.3],
             ratio={"value": 1.01, "low": 0.98, "high": 1.03, "verdict": "undecided" if number else "baseline"},
             trace=traced(1, **dict.fromkeys(labels, 0.4)),
-            syncs={"measured_per_step": None, "predicted_per_step": 6},
+            syncs={"predicted_per_step": 6},
             predicted_sites=sites[:5] if number == 7 else sites,
             baseline="variant_000",
         )
@@ -424,6 +394,49 @@ def test_a_page_of_200_variants_stays_small(study_builder: Any, tmp_path: Path) 
     words = text_of(page.read_text())
     assert "185 more variants are not shown here" in words
     assert "480 more runs ended well" in words
+
+
+def sync_change(line: int, before: float, after: float, op: str = "aten::_unique2") -> dict[str, Any]:
+    counts = {"baseline_count_per_step": before, "variant_count_per_step": after}
+    return {"file": "masked_losses.py", "line": line, "op": op, "label": "unique", "phase": "loss", **counts}
+
+
+def syncs_against_baseline(builder: Any, base: dict[str, Any] | None = None, **fields: Any) -> str:
+    builder.add("boolean_mask", [22.0] * 3, ratio=BASE, **(base or {}))
+    builder.add("where", [14.0] * 3, ratio=ratio(1.57, None, None, "faster"), **fields)
+    return text_of(sections.syncs(load_study(builder.write())))
+
+
+def test_the_places_that_sync_less_or_more_often_are_named(study_builder: Any) -> None:
+    sites = [
+        sync_change(38, 1, 0),
+        sync_change(40, 2, 2),
+        sync_change(51, 0, 1),
+        sync_change(38, 1, 0, op="aten::index"),
+        sync_change(60, 3, 1),
+    ]
+    diff = {"basis": "measured", "sites": sites}
+    page = syncs_against_baseline(study_builder, syncs={"measured_per_step": 3}, sync_diff=diff)
+    assert (
+        "where against boolean_mask (measured): removes masked_losses.py:38 ; adds masked_losses.py:51 ; "
+        "masked_losses.py:60 3 → 1"
+    ) in page
+
+
+def test_a_variant_that_syncs_as_its_baseline_does_is_not_compared(study_builder: Any) -> None:
+    diff = {"basis": "predicted", "sites": [sync_change(38, 1, 1)]}
+    page = syncs_against_baseline(study_builder, syncs={"predicted_per_step": 1}, sync_diff=diff)
+    assert "Against the baseline" not in page
+
+
+def test_what_each_site_costs_at_most_stands_on_the_page(study_builder: Any) -> None:
+    costs = {"blocked_ns": 9_000_000, "exposed_idle_ns": 8_000_000, "ceiling_ns": 8_500_000}
+    priced = {"file": "masked_losses.py", "line": 38, "op": "aten::nonzero", "count": 1, **costs}
+    base = {"trace": traced(1, None, [priced]), "syncs": {"measured_per_step": 1}}
+    diff = {"basis": "measured", "sites": [sync_change(38, 1, 0)]}
+    page = syncs_against_baseline(study_builder, base, sync_diff=diff)
+    assert re.search(r"masked_losses.py:38 aten::nonzero 1 9\.00 ms 8\.00 ms 8\.50 ms", page)
+    assert "Without its syncs a step is at most 9.00 ms shorter" in page
 
 
 def test_of_many_variants_with_one_finding_the_first_are_shown_and_the_others_named(study_builder: Any) -> None:
@@ -443,12 +456,6 @@ def test_a_line_s_number_stays_with_its_file() -> None:
     assert breakable("a/my_loss.py:57") == 'a/<wbr>my_<wbr>loss.<wbr><span class="nowrap">py:57</span>'
     assert inline_code("see a/loss.py:57 and 3:4") == 'see a/loss.<span class="nowrap">py:57</span> and 3:4'
     assert "nowrap" not in breakable("aten::add") + inline_code("at::native::f")
-
-
-@pytest.mark.parametrize("study", ["cpu", "gpu", "broken", "matrix", "single"])
-def test_sentences_are_parted_by_spaces(make_study: MakeStudy, study: str) -> None:
-    page = re.sub(r"<title>.*?</title>|</?(?:span|b|code|a|wbr)\b[^>]*>", "", all_parts(make_study(study)))
-    assert re.findall(r"[a-z)%][.;:][A-Z][a-z]+", re.sub(r"<[^>]+>", "\n", page)) == []
 
 
 @pytest.mark.parametrize("name", ["study", "gpu", "cpu", "trace", "results", "diff"])

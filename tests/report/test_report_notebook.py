@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from nbclient import NotebookClient
 
-from steptrace.errors import RecordError
 from steptrace.report import notebook
 from steptrace.report.notebook import FIRST, render_study
 
@@ -38,6 +37,8 @@ def test_a_study_becomes_one_small_page(page: str) -> None:
     assert page.startswith("<!DOCTYPE html>")
     assert "<title>Losses that break – steptrace</title>" in page
     assert len(page) < 900_000
+    assert "load_study" not in page  # no code of its notebook
+    assert "In&nbsp;[" not in page
 
 
 def test_a_page_loads_nothing_from_elsewhere(page: str) -> None:
@@ -46,11 +47,6 @@ def test_a_page_loads_nothing_from_elsewhere(page: str) -> None:
     assert not LOADS.findall(body_of(page))
     assert "mathjax" not in page.lower()
     assert "require" not in page.lower()
-
-
-def test_a_page_shows_no_code_of_its_notebook(page: str) -> None:
-    assert "load_study" not in page
-    assert "In&nbsp;[" not in page
 
 
 def test_the_first_sections_stand_open_and_the_rest_is_folded(page: str) -> None:
@@ -88,11 +84,6 @@ def test_the_styles_of_the_notebooks_outputs_stay_out_of_the_page(pages: dict[st
     assert ":root" not in executed
     assert "jp-OutputArea" not in page
     assert ":root" in page
-
-
-def test_a_missing_comparison_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match="is missing"):
-        render_study(tmp_path / "comparison.json", tmp_path / "a.html")
 
 
 def test_the_executed_notebook_runs_again_in_jupyter_and_goes_on_with_typed_tables(
