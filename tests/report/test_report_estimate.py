@@ -67,18 +67,42 @@ def test_findings_on_cpu_steps_fold_where_an_estimate_leads(estimated: Any, gpu:
     assert gpu or page.index("predicted syncs") < folded < page.index("input bound")
 
 
-@pytest.mark.parametrize(
-    ("base", "fast", "winner"),
-    [((20, 30), (5, 9), "fast"), ((20, 30), (15, 20), None), ((20, 30), (None, None), None), ((3, 4), (5, 9), "base")],
+FAST = (
+    "On H100 `fast` is estimated to be the fastest, 2.2 to 6.0 times as fast as `base`: 5.0 ms to 9.0 ms per step "
+    "instead of 20 ms to 30 ms."
 )
-def test_a_winner_needs_bands_that_are_apart(
-    estimated: Any, base: tuple[float, float], fast: tuple[float | None, float | None], winner: str | None
+BASE = "On H100 `base` is estimated to be the fastest: 3.0 ms to 4.0 ms per step."
+OPEN = "No fastest variant can be named for H100: `fast` cannot be estimated."
+
+
+@pytest.mark.parametrize(
+    ("base", "fast", "winner", "sentence", "advice"),
+    [
+        ((20, 30), (5, 9), "fast", FAST, "Use `fast` instead of `base`: set `loss=fast`."),
+        ((3, 4), (5, 9), "base", BASE, "Keep `base`."),
+        ((20, 30), (15, 20), None, "The estimate for H100 cannot tell the variants apart", ""),
+        ((20, 30), (None, None), None, OPEN, ""),
+    ],
+)
+def test_without_a_gpu_winner_headline_and_advice_follow_the_estimates_whose_bands_are_apart(
+    estimated: Any,
+    base: tuple[float, float],
+    fast: tuple[float | None, float | None],
+    winner: str | None,
+    sentence: str,
+    advice: str,
 ) -> None:
     study = estimated({"base": base, "fast": fast})
-    best = estimated_winner(study, "H100")
+    best, verdict = estimated_winner(study, "H100"), verdict_of(study)
     assert (None if best is None else best.name) == winner
-    if fast[0] is None:
-        assert "50 % of the GPU work" in first_screen(study)
+    assert verdict.sentence.startswith(sentence)
+    assert verdict.advice.startswith(advice)
+    assert ("Use" in verdict.advice) == (winner == "fast")
+    assert ("50 % of the GPU work" in first_screen(study)) == (fast[0] is None)
+    if winner == "fast":
+        assert (verdict.use, verdict.tone) == ("fast", "good")
+        assert "This is estimated for H100; measure on a GPU: `snakemake" in verdict.advice
+        assert first_screen(study).count("is estimated to be the fastest") == 1
 
 
 def test_with_a_gpu_its_measured_times_lead_and_the_estimate_stands_folded_beside_them(estimated: Any) -> None:
@@ -110,24 +134,6 @@ def test_with_a_gpu_its_measured_times_lead_and_the_estimate_stands_folded_besid
         other = first_screen(estimated({"base": (20, 30), "other": (5, 9)}, gpu=name))
         assert "beside what was measured" not in other
         assert other.index("runs per variant") < other.index("Estimated for H100")
-
-
-def test_without_a_gpu_headline_and_advice_follow_the_estimates(estimated: Any) -> None:
-    study = estimated({"base": (20, 30), "fast": (5, 9)})
-    verdict = verdict_of(study)
-    assert first_screen(study).count("is estimated to be the fastest") == 1
-    words = (
-        "On H100 `fast` is estimated to be the fastest, 2.2 to 6.0 times as fast as `base`: 5.0 ms to 9.0 ms per step "
-        "instead of 20 ms to 30 ms."
-    )
-    assert (verdict.sentence, verdict.use, verdict.tone) == (words, "fast", "good")
-    assert verdict.advice.startswith("Use `fast` instead of `base`: set `loss=fast`.")
-    assert "This is estimated for H100; measure on a GPU: `snakemake" in verdict.advice
-
-
-def test_a_baseline_that_is_estimated_to_be_the_fastest_is_kept(estimated: Any) -> None:
-    kept = verdict_of(estimated({"base": (3, 4), "fast": (5, 9)}))
-    assert kept.advice.startswith("Keep `base`.")
 
 
 def test_of_variants_that_are_all_faster_than_the_baseline_the_simplest_is_named(estimated: Any) -> None:
@@ -164,17 +170,6 @@ def test_the_limit_of_a_step_is_the_reason_only_where_the_other_variant_has_less
     gpu_work = "35 ms to 67 ms of GPU work instead of 490 ms to 1.5 s"
     assert details[0] == f"{reason}`fast` has 200 launches per step instead of 9,000 and {gpu_work}."
     assert details[1].startswith("Syncs ")  # said, as the reason names none
-
-
-def test_where_bands_overlap_no_difference_can_be_estimated(estimated: Any) -> None:
-    verdict = verdict_of(estimated({"base": (20, 30), "fast": (15, 20)}))
-    assert verdict.sentence.startswith("The estimate for H100 cannot tell the variants apart")
-    assert "Use" not in verdict.advice
-
-
-def test_a_variant_without_a_band_leaves_the_fastest_open(estimated: Any) -> None:
-    verdict = verdict_of(estimated({"base": (20, 30), "fast": (None, None)}))
-    assert verdict.sentence == "No fastest variant can be named for H100: `fast` cannot be estimated."
 
 
 def test_a_compiled_variant_has_no_step_time_and_no_winner_over_it(estimated: Any, study_builder: Any) -> None:
