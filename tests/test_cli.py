@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -187,22 +188,22 @@ def test_bad_input_is_one_message_and_exit_code_2(
     assert not (tmp_path / "out").exists()
 
 
-_FOREIGN = {"traceEvents": [{"ph": "X", "cat": "v8", "name": f"e{k}", "ts": k, "dur": 1, "pid": 1} for k in range(50)]}
+_FOREIGN = [{"ph": "X", "cat": "v8", "name": f"e{k}", "ts": k, "dur": 1, "pid": 1} for k in range(50)]
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("events", "message"),
     [
-        (json.dumps(_FOREIGN).encode(), "not a trace of PyTorch's profiler"),
-        (json.dumps({"traceEvents": [dict(_FOREIGN["traceEvents"][0], cat="Trace")]}).encode(), "profiler's schedule"),
-        (json.dumps({"traceEvents": []}).encode(), "profiler's schedule"),
+        (_FOREIGN, "not a trace of PyTorch's profiler"),
+        ([_FOREIGN[0] | {"cat": "Trace"}], "profiler's schedule"),
+        ([], "profiler's schedule"),
     ],
 )
 def test_what_is_no_trace_of_pytorch_is_called_what_it_is(
-    tmp_path: Path, text: bytes, message: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, events: list[dict[str, Any]], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "trace.json"
-    path.write_bytes(text)
+    path.write_text(json.dumps({"traceEvents": events}))
     assert main(["analyze", str(path), "--out", str(tmp_path / "out")]) == 2
     assert message in capsys.readouterr().err
 
@@ -237,24 +238,26 @@ def test_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:
     assert "usage: steptrace" in capsys.readouterr().err
 
 
+def _python(*arguments: str, without: Sequence[str] = ()) -> str:
+    """What an interpreter prints that lacks these modules and ends well."""
+    if without:
+        absent = f"import sys; sys.modules.update(dict.fromkeys({without}))\n"
+        arguments = ("-c", absent + arguments[0])
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_the_analysis_imports_without_torch(tmp_path: Path) -> None:
     path = _two_steps().write(tmp_path / "trace.json")
-    script = (
-        "import sys\n"
-        "sys.modules['torch'] = None\n"
-        "sys.modules['scipy'] = sys.modules['jinja2'] = None\n"
-        "from steptrace.cli import main\n"
-        f"sys.exit(main(['analyze', {str(path)!r}, '--out', {str(tmp_path / 'out')!r}, '--no-report']))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    arguments = ["analyze", str(path), "--out", str(tmp_path / "out"), "--no-report"]
+    code = f"from steptrace.cli import main; sys.exit(main({arguments}))"
+    _python(code, without=["torch", "scipy", "jinja2"])
     assert (tmp_path / "out" / "summary.json").is_file()
 
 
 def test_the_package_can_be_run_as_a_module() -> None:
-    command = [sys.executable, "-m", "steptrace", "--version"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, f"steptrace {steptrace.__version__}\n")
+    assert _python("-m", "steptrace", "--version") == f"steptrace {steptrace.__version__}\n"
 
 
 @pytest.mark.parametrize(
@@ -265,16 +268,7 @@ def test_the_package_can_be_run_as_a_module() -> None:
     ],
 )
 def test_help_needs_no_heavy_library(asked: list[str], missing: list[str], shown: str) -> None:
-    script = (
-        "import sys\n"
-        f"for name in {missing}:\n"
-        "    sys.modules[name] = None\n"
-        "from steptrace.cli import main\n"
-        f"main({asked})\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert shown in done.stdout
+    assert shown in _python(f"from steptrace.cli import main; main({asked})", without=missing)
 
 
 @pytest.mark.parametrize("closed", ["stdout", "stderr"])
@@ -296,8 +290,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(closed: str) -> None:
 
 def test_everything_but_training_imports_without_torch() -> None:
     script = (
-        "import sys, pkgutil, importlib\n"
-        "sys.modules['torch'] = None\n"
+        "import pkgutil, importlib\n"
         "import steptrace\n"
         "launch = ('hooks', 'modes', 'predict', 'probe')\n"
         "engine = ('device', 'frames', 'measure', 'nvml', 'step_recorders')\n"
@@ -309,9 +302,7 @@ def test_everything_but_training_imports_without_torch() -> None:
         "        importlib.import_module(module.name)\n"
         "        print(module.name)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "steptrace.analysis" in done.stdout.split()
+    assert "steptrace.analysis" in _python(script, without=["torch"]).split()
 
 
 @pytest.mark.parametrize("name", ["tables", "counters"])

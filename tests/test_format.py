@@ -1,4 +1,5 @@
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -16,13 +17,10 @@ def in_ns(text: str) -> float:
     return float(number) * UNITS[unit]
 
 
-@given(nanoseconds)
-def test_a_duration_reads_back_within_its_three_digits(ns: int) -> None:
-    assert in_ns(fmt.duration_ns(ns)) == pytest.approx(ns, rel=0.005)
-
-
 @given(nanoseconds, nanoseconds)
-def test_longer_durations_never_read_shorter(a: int, b: int) -> None:
+def test_a_duration_reads_back_within_its_three_digits_and_a_longer_one_never_shorter(a: int, b: int) -> None:
+    for ns in (a, b):
+        assert in_ns(fmt.duration_ns(ns)) == pytest.approx(ns, rel=0.005)
     low, high = sorted((a, b))
     assert in_ns(fmt.duration_ns(low)) <= in_ns(fmt.duration_ns(high))
 
@@ -62,16 +60,23 @@ def test_rounding_moves_the_end_of_an_interval_by_a_small_part_of_its_width(widt
         assert abs(rounded - end) <= 0.25 * width + 1e-6
 
 
-def test_a_step_time_and_its_interval_share_one_unit() -> None:
-    assert fmt.step_time(12.3712, 12.31, 12.62) == ("12.4 ms", "12.3 to 12.6 ms")
-    assert fmt.step_time(0.0123, 0.0121, 0.0127) == ("12.3 µs", "12.1 to 12.7 µs")
-    assert fmt.step_time(1302.0, 1289.0, 1333.0) == ("1.30 s", "1.29 to 1.33 s")
-    assert fmt.step_time(1.0784, 0.14386, 8.084) == ("1.08 ms", "0.144 to 8.08 ms")  # three digits each, never "0 ms"
-    assert fmt.step_time(10.0011, 9.99871, 10.0032) == ("10.001 ms", "9.999 to 10.003 ms")
-
-
-def test_one_run_has_a_step_time_without_interval() -> None:
-    assert fmt.step_time(12.3712, None, None) == ("12.37 ms", None)
+@pytest.mark.parametrize(
+    ("value", "low", "high", "expected"),
+    [
+        (12.3712, 12.31, 12.62, ("12.4 ms", "12.3 to 12.6 ms")),
+        (0.0123, 0.0121, 0.0127, ("12.3 µs", "12.1 to 12.7 µs")),
+        (1302.0, 1289.0, 1333.0, ("1.30 s", "1.29 to 1.33 s")),
+        (1.0784, 0.14386, 8.084, ("1.08 ms", "0.144 to 8.08 ms")),  # three digits each, never "0 ms"
+        (10.0011, 9.99871, 10.0032, ("10.001 ms", "9.999 to 10.003 ms")),
+        (3.2, 0.0000254, 419628.0, ("3.20 ms", "too noisy to compare")),
+        (12.3712, None, None, ("12.37 ms", None)),  # of one run
+        (None, None, None, (fmt.NOT_MEASURED, None)),
+    ],
+)
+def test_a_step_time_and_its_interval_share_one_unit(
+    value: float | None, low: float | None, high: float | None, expected: tuple[str, str | None]
+) -> None:
+    assert fmt.step_time(value, low, high) == expected
 
 
 @pytest.mark.parametrize(
@@ -82,14 +87,16 @@ def test_one_run_has_a_step_time_without_interval() -> None:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("value", [None, math.nan])
-def test_null_reads_not_measured(function: object, value: float | None) -> None:
-    assert callable(function)
+def test_null_reads_not_measured(function: Callable[[object], str], value: float | None) -> None:
     assert function(value) == fmt.NOT_MEASURED
 
 
-def test_a_missing_interval_reads_not_measured() -> None:
-    assert fmt.ratio_interval(None, None) == fmt.NOT_MEASURED
-    assert fmt.step_time(None, None, None) == (fmt.NOT_MEASURED, None)
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [(None, None, fmt.NOT_MEASURED), (0.00001, 201692.81, "too noisy to compare"), (0.1, 9.0, "0.10 to 9.00")],
+)
+def test_an_interval_that_says_nothing_is_called_so(low: float | None, high: float | None, text: str) -> None:
+    assert fmt.ratio_interval(low, high) == text
 
 
 @given(st.floats(min_value=-1e-9, max_value=0))
@@ -98,47 +105,45 @@ def test_zero_carries_no_sign(value: float) -> None:
         assert not text.startswith("-")
 
 
-def test_counts_errors_and_sizes() -> None:
-    assert fmt.count(6.0) == "6"
-    assert fmt.count(5.6667) == "5.67"
-    assert (fmt.count(0.5), fmt.count(0.004)) == ("0.5", "0.004")
-    assert fmt.count(12345) == "12,345"
-    assert fmt.count(2282.5) == "2,282"
-    assert fmt.count(120.25) == "120.2"
-    assert fmt.relative_error(1.234e-7) == "1.2e-07"
-    assert fmt.relative_error(0.0) == "0"
-    assert fmt.relative_error(math.inf) == "infinite"
-    assert fmt.size_bytes(21_400_000_000) == "19.9 GiB"
-    assert fmt.setting(0.0125) == "1.25 %"
-    assert fmt.enumeration(["a", "b", "c"]) == "a, b and c"
-    assert fmt.plural(1, "run") == fmt.plural(1.0, "run") == "1 run"
-    assert fmt.plural(0.5, "sync") == "0.5 syncs"
-
-
-def test_a_clipped_name_keeps_both_of_its_ends() -> None:
-    assert fmt.clipped("short", 5) == "short"
-    assert fmt.clipped("<class 'one.very.long.module.Name'>", 20) == "<class 'on…le.Name'>"
-
-
-def test_an_interval_that_says_nothing_is_called_so() -> None:
-    assert fmt.step_time(3.2, 0.0000254, 419628.0) == ("3.20 ms", "too noisy to compare")
-    assert fmt.ratio_interval(0.00001, 201692.81) == "too noisy to compare"
-    assert fmt.ratio_interval(0.1, 9.0) == "0.10 to 9.00"
-
-
-@pytest.mark.parametrize(("ns", "text"), [(0, "0"), (1.2e6, "+1.20 ms"), (-0.31e6, "−310 µs")])
-def test_differences_have_a_sign(ns: float, text: str) -> None:
-    assert fmt.signed_ns(ns) == text
-
-
-@pytest.mark.parametrize(("ns", "text"), [(3.6e3, "3.6 µs"), (2e5, "200 µs"), (1.5e9, "1.5 s"), (42, "42 ns")])
-def test_a_time_in_a_sentence_has_no_needless_zeros(ns: float, text: str) -> None:
-    assert fmt.duration(ns) == text
+@pytest.mark.parametrize(
+    ("function", "value", "text"),
+    [
+        (fmt.count, 6.0, "6"),
+        (fmt.count, 5.6667, "5.67"),
+        (fmt.count, 0.004, "0.004"),
+        (fmt.count, 12345, "12,345"),
+        (fmt.count, 2282.5, "2,282"),
+        (fmt.count, 120.25, "120.2"),
+        (fmt.relative_error, 1.234e-7, "1.2e-07"),
+        (fmt.relative_error, 0.0, "0"),
+        (fmt.relative_error, math.inf, "infinite"),
+        (fmt.size_bytes, 21_400_000_000, "19.9 GiB"),
+        (fmt.setting, 0.0125, "1.25 %"),
+        (fmt.enumeration, ["a", "b", "c"], "a, b and c"),
+        (fmt.signed_ns, 0, "0"),
+        (fmt.signed_ns, 1.2e6, "+1.20 ms"),
+        (fmt.signed_ns, -0.31e6, "−310 µs"),
+        (fmt.duration, 3.6e3, "3.6 µs"),  # in a sentence, without needless zeros
+        (fmt.duration, 2e5, "200 µs"),
+        (fmt.duration, 1.5e9, "1.5 s"),
+        (fmt.duration, 42, "42 ns"),
+        (fmt.percent, 0.0, "0 %"),
+        (fmt.percent, 0.01, "under 0.1 %"),
+        (fmt.share, 0.0, "0 %"),
+    ],
+)
+def test_figures_as_a_page_says_them(function: Callable[[object], str], value: object, text: str) -> None:
+    assert function(value) == text
 
 
 @pytest.mark.parametrize(("low", "high", "text"), [(11.6, 34.2, "12 to 34 %"), (97.6, 98.4, "98 %")])
 def test_a_band_of_shares_is_one_figure_where_its_ends_look_alike(low: float, high: float, text: str) -> None:
     assert fmt.band_percent(low, high) == text
+
+
+def test_a_clipped_name_keeps_both_of_its_ends() -> None:
+    assert fmt.clipped("short", 5) == "short"
+    assert fmt.clipped("<class 'one.very.long.module.Name'>", 20) == "<class 'on…le.Name'>"
 
 
 @pytest.mark.parametrize(
@@ -153,7 +158,3 @@ def test_a_band_of_shares_is_one_figure_where_its_ends_look_alike(low: float, hi
 )
 def test_a_number_with_its_noun_is_written_as_a_count(number: float, text: str) -> None:
     assert fmt.plural(number, "kernel") == text
-
-
-def test_no_part_at_all_is_no_rounded_percentage() -> None:
-    assert (fmt.percent(0.0), fmt.percent(0.01), fmt.share(0.0)) == ("0 %", "under 0.1 %", "0 %")

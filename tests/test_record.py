@@ -6,7 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from steptrace.documents.run import Environment, InputOfRun, RunRecord, Status
+from documents import fill
+from steptrace.documents.run import InputOfRun, RunRecord, Status
 from steptrace.errors import RecordError, SchemaError
 from steptrace.files import read_json, replace_atomically, write_json
 from steptrace.record import (
@@ -20,55 +21,17 @@ from steptrace.record import (
     write_steps,
 )
 
-
-def make_status(**changes: object) -> Status:
-    fields: dict[str, object] = {
-        "status": "out of memory",
-        "exit_code": 1,
-        "signal": None,
-        "error": "CUDA out of memory",
-        "log_tail": ("step 3", "höher"),
-        "started_at": "2026-01-01T00:00:00+00:00",
-        "wall_s": 1.5,
-    }
-    return Status(**(fields | changes))  # type: ignore[arg-type]
-
-
-def make_run() -> RunRecord:
-    environment = Environment(
-        host="node",
-        os="Linux",
-        cpu="cpu",
-        cpu_count=2,
-        memory_bytes=2**34,
-        gpu=None,
-        gpu_count=0,
-        gpu_memory_bytes=None,
-        driver=None,
-        cuda=None,
-        python="3.11.2",
-        torch="2.13.0",
-        steptrace="0.1.0",
-        git_commit=None,
-        git_dirty=None,
-    )
-    return RunRecord(
-        study="s",
-        variant="v",
-        repeat=0,
-        seed=0,
-        world_size=1,
-        digest="d",
-        scale="cpu",
-        device="cpu",
-        clock="monotonic",
-        environment=environment,
-        peak_allocated_bytes=None,
-        peak_reserved_bytes=None,
-        nvml={"util_pct": 90.0},
-        traces=("trace.json.gz",),
-        config={"loss": {"_target_": "x.Y"}, "seeds": [0, 1]},
-    )
+STATUS = fill(Status, {"status": "out of memory", "exit_code": 1, "log_tail": ["step 3", "höher"], "wall_s": 1.5})
+RUN = fill(
+    RunRecord,
+    {
+        "study": "s",
+        "environment": {"host": "node", "memory_bytes": 2**34},
+        "nvml": {"util_pct": 90.0},
+        "traces": ["trace.json.gz"],
+        "config": {"loss": {"_target_": "x.Y"}, "seeds": [0, 1]},
+    },
+)
 
 
 def make_steps() -> pd.DataFrame:
@@ -84,11 +47,11 @@ def make_steps() -> pd.DataFrame:
 
 
 def test_records_come_back_as_written(tmp_path: Path) -> None:
-    write_status(tmp_path / "run0", make_status())
-    write_run(tmp_path / "run0", make_run())
+    write_status(tmp_path / "run0", STATUS)
+    write_run(tmp_path / "run0", RUN)
     write_steps(tmp_path / "run0", make_steps())
-    assert read_status(tmp_path / "run0") == make_status()
-    assert read_run(tmp_path / "run0") == make_run()
+    assert read_status(tmp_path / "run0") == STATUS
+    assert read_run(tmp_path / "run0") == RUN
     pd.testing.assert_frame_equal(read_steps(tmp_path / "run0"), make_steps())
     assert sorted(path.name for path in (tmp_path / "run0").iterdir()) == ["run.json", "status.json", "steps.parquet"]
 
@@ -118,7 +81,7 @@ def test_missing_and_damaged_files_are_named(tmp_path: Path, name: str, read: ob
 
 
 def test_unknown_status_is_refused(tmp_path: Path) -> None:
-    path = write_status(tmp_path, make_status())
+    path = write_status(tmp_path, STATUS)
     path.write_text(json.dumps(read_json(path) | {"status": "fine"}))
     with pytest.raises(RecordError, match=r"'fine'.*\$\.status"):
         read_status(tmp_path)

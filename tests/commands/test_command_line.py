@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-import steptrace
 from steptrace import cli, command_reference
 from steptrace.cli import main
 from steptrace.command_reference import commands
@@ -83,6 +82,9 @@ def test_a_name_that_is_too_long_is_a_message(
         (["capture", "0"], "argument PID: invalid number '0': expected a whole number >= 1"),
         (["capture", "1", "--warmup", "-1"], "invalid number '-1': expected a whole number >= 0"),
         (["predict", "s", "--budget", "few"], "invalid number 'few': expected a whole number >= 0"),
+        (["predict", "s", "--budget", "-1"], "invalid number '-1': expected a whole number >= 0"),
+        (["predict", "s", "--batch", "0"], "invalid number '0': expected a whole number >= 1"),
+        (["predict", "s", "--batch", "2,two"], "invalid number 'two': expected a whole number >= 1"),
     ],
 )
 def test_a_number_that_is_none(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,13 +92,6 @@ def test_a_number_that_is_none(arguments: list[str], message: str, capsys: pytes
         main(arguments)
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err
-
-
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["--version"])
-    assert stopped.value.code == 0
-    assert capsys.readouterr().out == f"steptrace {steptrace.__version__}\n"
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,9 @@ from steptrace.root import ROOT
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
+#: From predictions by variant to the configs by variant and the options of each call.
+Replace = Callable[..., list[tuple[dict[str, str], list[str]]]]
+
 CONFIG = """
 study: own
 variant: own
@@ -117,14 +120,14 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def followed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[dict[str, str], list[str]]]]:
-    """Replaces the predictions of a study by made ones, by variant; returns what was asked for."""
+def followed(monkeypatch: pytest.MonkeyPatch) -> Replace:
+    """Replaces the predictions of a study by made ones, by variant; returns the configs and options asked for."""
 
     def replace(**by_variant: object) -> list[tuple[dict[str, str], list[str]]]:
         calls: list[tuple[dict[str, str], list[str]]] = []
 
         def follow(_kind: str, programs: dict[str, str], _scratch: Path, options: list[str]) -> list[Followed]:
-            calls.append((programs, options))
+            calls.append(({name: Path(file).read_text() for name, file in programs.items()}, options))
             results = ((name, by_variant.get(name, PREDICTION)) for name in programs)
             return [
                 Followed(name, None, result) if isinstance(result, PredictError) else Followed(name, result)  # type: ignore[arg-type]
@@ -218,12 +221,13 @@ def test_each_variant_names_what_keeps_all_from_being_followed(own: Path) -> Non
 
 
 def test_a_study_is_all_its_variants_as_a_gpu_would_train_them(
-    followed: Callable[..., list[tuple[dict[str, str], list[str]]]], capsys: pytest.CaptureFixture[str]
+    followed: Replace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls = followed()
     assert main(["predict", "masked_loss"]) == 0
-    ((programs, options),) = calls
-    assert sorted(programs) == ["boolean_mask", "ignore_index", "sort", "where"]
+    ((configs, options),) = calls
+    assert sorted(configs) == ["boolean_mask", "ignore_index", "sort", "where"]
+    assert all("device: cuda" in text and "variant: " in text for text in configs.values())
     assert options == []
     printed = capsys.readouterr().out
     assert "where: 2 syncs per step predicted (batch of 4)" in printed
@@ -232,20 +236,8 @@ def test_a_study_is_all_its_variants_as_a_gpu_would_train_them(
     assert "operators per step: 9, of these 7 in loss" in printed
 
 
-def test_a_study_s_configs_are_those_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = []
-
-    def follow(_kind: str, programs: dict[str, str], _scratch: Path, _options: list[str]) -> list[Followed]:
-        texts.extend(Path(file).read_text() for file in programs.values())
-        return [Followed(name, PREDICTION) for name in programs]
-
-    monkeypatch.setattr(predict, "follow", follow)
-    assert main(["predict", "masked_loss"]) == 0
-    assert all("device: cuda" in text and "variant: " in text for text in texts)
-
-
 def test_one_variant_that_cannot_be_followed_hides_no_other(
-    followed: Callable[..., list[tuple[dict[str, str], list[str]]]], capsys: pytest.CaptureFixture[str]
+    followed: Replace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     followed(where=PredictError("no such operator"))
     assert main(["predict", "masked_loss", "--json", "--budget", "5"]) == 2
@@ -259,7 +251,7 @@ def test_one_variant_that_cannot_be_followed_hides_no_other(
 
 
 def test_a_variant_without_a_gpu_breaks_a_budget_and_hides_no_other(
-    followed: Callable[..., list[tuple[dict[str, str], list[str]]]], capsys: pytest.CaptureFixture[str]
+    followed: Replace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     idle = {**PREDICTION, "operators": 0, "total": 0, "unknown": [], "sites": []}
     followed(where=idle, sort=PredictError("no such operator"))
@@ -270,9 +262,7 @@ def test_a_variant_without_a_gpu_breaks_a_budget_and_hides_no_other(
     assert error.count("over budget:") == 2
 
 
-def test_a_budget_is_for_each_variant(
-    followed: Callable[..., list[tuple[dict[str, str], list[str]]]], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_budget_is_for_each_variant(followed: Replace, capsys: pytest.CaptureFixture[str]) -> None:
     followed(where={**PREDICTION, "total": 0, "sites": []})
     assert main(["predict", "masked_loss", "--budget", "1"]) == 1
     errors = capsys.readouterr().err
@@ -283,9 +273,7 @@ def test_a_budget_is_for_each_variant(
     assert main(["predict", "masked_loss", "--budget", "1", "--allow", "own.py:4"]) == 1
 
 
-def test_the_line_with_most_syncs_stands_first(
-    followed: Callable[..., list[tuple[dict[str, str], list[str]]]], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_line_with_most_syncs_stands_first(followed: Replace, capsys: pytest.CaptureFixture[str]) -> None:
     lines = {3: (1, 0.5), 8: (1,), 5: (2, 1)}
     sites = [{**SITE, "line": line, "count": count} for line, counts in lines.items() for count in counts]
     followed(where={**PREDICTION, "sites": sorted(sites, key=lambda site: -site["count"])})
@@ -316,9 +304,7 @@ WITH_OPERATORS = {
 }
 
 
-def test_estimates_stand_under_the_syncs_and_in_json(
-    followed: Callable[..., list[tuple[dict[str, str], list[str]]]], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_estimates_stand_under_the_syncs_and_in_json(followed: Replace, capsys: pytest.CaptureFixture[str]) -> None:
     calls = followed(**dict.fromkeys(("boolean_mask", "ignore_index", "sort", "where"), WITH_OPERATORS))
     assert main(["predict", "masked_loss", "--gpu", "H100,L4"]) == 0
     assert calls[0][1] == []  # as large as configured
@@ -354,13 +340,6 @@ def test_estimates_stand_under_the_syncs_and_in_json(
 def test_what_a_person_can_get_wrong(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", *arguments]) == 2
     assert words in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("arguments", [["--budget", "-1"], ["--batch", "0"], ["--batch", "2,two"]])
-def test_numbers_that_are_none(arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["predict", "masked_loss", *arguments])
-    assert stopped.value.code == 2
 
 
 WITHOUT_TORCH = f"""
@@ -402,9 +381,3 @@ def test_an_estimate_of_several_ranks_is_of_one() -> None:
     estimate = estimate_step(FollowedStep([]), gpu_named("H100"))
     assert "    rank 0 of 2; collectives are not estimated" in table([estimate], ranks=2)
     assert not [line for line in table([estimate]) if "ranks" in line]
-
-
-def test_a_large_count_of_operators_has_no_exponent() -> None:
-    prediction = {"total": 0, "sites": (), "unknown": (), "operators": 1_332_060.0}
-    lines = text_of("train.py", {**prediction, "operators_per_section": {"forward": 1429.0}})
-    assert lines[-1] == "  operators per step: 1,332,060, of these 1,429 in forward"
