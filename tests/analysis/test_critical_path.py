@@ -325,13 +325,7 @@ class _Slow:
             follows = k["before"] is not None and k["before"]["row"] in rows and k["ts"] - k["before"]["end"] < 30_000
             if k["call"] is not None:
                 points.add(k["call"])
-                edges.append(
-                    (
-                        ("host", k["call"]),
-                        node,
-                        {"at": k["call"], "priority": 2, "kind": "launch"},
-                    )
-                )
+                edges.append((("host", k["call"]), node, {"at": k["call"], "priority": 2, "kind": "launch"}))
             elif not follows:
                 at = min(k["ts"], self.h1)
                 points.add(at)
@@ -339,15 +333,7 @@ class _Slow:
             for name, priority in (("before", 5), ("event", 3)):
                 if k[name] is not None and k[name]["row"] in rows:
                     edges.append(
-                        (
-                            ("end", k[name]["row"]),
-                            node,
-                            {
-                                "at": k[name]["end"],
-                                "priority": priority,
-                                "kind": "queue",
-                            },
-                        )
+                        (("end", k[name]["row"]), node, {"at": k[name]["end"], "priority": priority, "kind": "queue"})
                     )
         for sync in self.syncs:
             if sync["ts"] >= self.h1:

@@ -22,7 +22,6 @@ from steptrace.analysis.overview import (
 from steptrace.analysis.quality import quality, quality_checks
 from steptrace.analysis.steps import gpu_time, step_times
 from steptrace.analysis.streams import queues
-from steptrace.trace.names import kernel_kind
 
 
 def _overlapping() -> TraceBuilder:
@@ -60,32 +59,6 @@ def test_each_device_has_its_own_figures_and_the_busiest_comes_first() -> None:
     for stream in range(6):  # at once: more time added up, still no more busy time
         builder.gpu("gemm", 0, 10, None, device=0, stream=stream)
     assert builder.trace().devices == [3, 0]
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "comm"),
-        ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclWorkElem)", "comm"),
-        ("void (anonymous namespace)::ncclSymKernel<int>(x)", "comm"),
-        ("void rcclGenericKernel<1, false>(x)", "comm"),
-        ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(x)", "comm"),
-        ("void one_shot_all_reduce_kernel<float>(x)", "comm"),
-        ("void c10d::multimem_two_shot_all_reduce_kernel<16>(x)", "comm"),
-        ("void nvshmemi_transfer_rma<int>(x)", "comm"),
-        ("void deep_ep::intranode::dispatch<4>(x)", "comm"),
-        ("void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel<x>(x)", "comm"),
-        ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(x)", "compute"),
-        ("void at::native::(anonymous namespace)::CatArrayBatchedCopy<float>(x)", "compute"),
-        ("void MemcpyLikeKernel(x)", "compute"),
-        ("hipLaunchHelper", "compute"),
-        ("cuda_sync_free_kernel", "compute"),
-        ("splitKreduce_kernel", "compute"),
-    ],
-)
-def test_kinds_of_kernels(name: str, kind: str) -> None:
-    assert kernel_kind(name, "kernel") == kind
-    assert kernel_kind(name, "memcpy") == "memory"
 
 
 def test_steps_add_up_and_see_what_ran_in_them() -> None:

@@ -44,11 +44,7 @@ def _rank(rank: int, parts: list[Part], *, clock: int = 0, numbered: bool = Fals
 @pytest.mark.parametrize("base", [None, 1_700_000_000_000_000_000])
 def test_waits_are_for_the_last_rank_whatever_the_clocks_say(numbered: Any, base: int | None) -> None:
     ends = [900, 910, 900, 905, 900, 900, 900]
-    parts = {
-        0: [(500, end) for end in ends],
-        1: [(800, end) for end in ends],
-        2: [(600, end) for end in ends],
-    }
+    parts = {0: [(500, end) for end in ends], 1: [(800, end) for end in ends], 2: [(600, end) for end in ends]}
     clocks = {0: 0, 1: 123_456, 2: 77}
     traces = {r: _rank(r, parts[r], clock=clocks[r], numbered=numbered, base=base) for r in parts}
     matched, waits = ranks.matched_collectives(traces)

@@ -82,10 +82,7 @@ def test_sites_gather_what_belongs_together() -> None:
         ["train.py", None, None, None],
         ["model.py", 10, "aten::_local_scalar_dense", "forward"],
     ]
-    assert sites[["count", "blocked_ns", "count_per_step"]].to_numpy().tolist() == [
-        [1, 60_000, 0.5],
-        [2, 44_000, 1],
-    ]
+    assert sites[["count", "blocked_ns", "count_per_step"]].to_numpy().tolist() == [[1, 60_000, 0.5], [2, 44_000, 1]]
 
 
 def test_exposed_idle_holds_the_gaps_between_work_queued_before_the_sync() -> None:

@@ -49,11 +49,7 @@ def study(folder: Any) -> Any:
 
 def test_figures_of_the_gpu_are_taken_from_traces_and_nvml(study: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
     study.add_runs(
-        "base",
-        [20.0, 20.0, 20.0],
-        summary=trace_of(),
-        nvml={"utilisation_pct": 90.0},
-        peak_allocated_bytes=1000,
+        "base", [20.0, 20.0, 20.0], summary=trace_of(), nvml={"utilisation_pct": 90.0}, peak_allocated_bytes=1000
     )
     base = only_variant(study)
     assert base["gpu_busy_pct"] == 70
@@ -452,10 +448,7 @@ def _variant(folder: Any, summaries: list[dict[str, Any]]) -> dict[str, Any]:
 def test_parts_are_means_that_add_up(folder: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
     plain = _trace(trace_of)
     slow = _trace(trace_of)
-    slow["traces"][0]["overview"] |= {
-        "window_ns": 100 * MS,
-        "parts_ns": {"compute": 30 * MS, "idle_sync": 70 * MS},
-    }
+    slow["traces"][0]["overview"] |= {"window_ns": 100 * MS, "parts_ns": {"compute": 30 * MS, "idle_sync": 70 * MS}}
     overview = _variant(folder, [plain, plain, slow])["trace"]["overview"]
     assert overview["window_ns"] == 60 * MS
     assert overview["parts_ns"] == {"compute": 30 * MS, "idle_sync": 30 * MS}

@@ -448,12 +448,7 @@ def test_sync_sites_disappear_stay_move_or_appear() -> None:
     after = [site(71, "mask", 2), site(50, "copy", 3), site(90, "sort")]
     diff = sync_diff("predicted", before, after)
     assert diff.basis == "predicted"
-    assert rows(diff) == [
-        ("copy", 50, 1, 3),
-        ("unique", 38, 1, 0),
-        ("sort", 90, 0, 1),
-        ("mask", 40, 2, 2),
-    ]
+    assert rows(diff) == [("copy", 50, 1, 3), ("unique", 38, 1, 0), ("sort", 90, 0, 1), ("mask", 40, 2, 2)]
 
 
 def test_what_was_measured_is_never_compared_with_a_prediction() -> None:

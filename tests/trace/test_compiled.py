@@ -35,12 +35,7 @@ def _content(raw: RawTrace) -> dict[str, Any]:
         kind["thread"] = [raw.threads[i] for i in kind["thread"]]
         if "collective" in kind:
             kind["collective"] = [raw.collectives[i] if i >= 0 else None for i in kind["collective"]]
-    return {
-        "columns": columns,
-        "names": raw.names,
-        "thread names": raw.thread_names,
-        "notes": raw.notes,
-    }
+    return {"columns": columns, "names": raw.names, "thread names": raw.thread_names, "notes": raw.notes}
 
 
 def _outcome(path: Path, chunk: int = 1 << 20) -> dict[str, Any] | str:

@@ -16,6 +16,7 @@ import pytest
 from builders import AUTOGRAD, LOADER, MAIN, TraceBuilder, training_step
 from steptrace import cli
 from steptrace.trace import names as naming
+from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace, once
 
 
@@ -36,20 +37,15 @@ def test_kernel_to_launch_to_op_to_step_and_frame() -> None:
     kernel = trace.kernels[trace.kernels["name"] == "gemm"].iloc[0]
     launch = trace.launches.iloc[int(kernel["launch"])]
     op = trace.ops.iloc[int(launch["op"])]
-    assert (launch["name"], op["name"], kernel["step"], launch["step"], op["step"]) == (
-        "cudaLaunchKernel",
-        "aten::mm",
-        0,
-        0,
-        0,
-    )
+    assert (launch["name"], op["name"]) == ("cudaLaunchKernel", "aten::mm")
+    assert [row["step"] for row in (kernel, launch, op)] == [0, 0, 0]
     assert _named(trace, "labels", op["label"]) == "forward"
     assert _named(trace, "frames", op["frame"]) == "torch/_tensor.py(5): wrapped"
     assert _named(trace, "frames", trace.frames["parent"].iloc[int(op["frame"])]) == "model.py(10): forward"
     assert trace.steps["index"].tolist() == [4]
 
 
-def test_one_graph_launch_owns_many_kernels_and_unlinked_ones_stay() -> None:
+def test_one_graph_launch_owns_many_kernels_and_arrows_link_none_of_the_unlinked() -> None:
     builder = TraceBuilder()
     graph = builder.call("cudaGraphLaunch", 100, 50)
     for k in range(3):
@@ -59,18 +55,11 @@ def test_one_graph_launch_owns_many_kernels_and_unlinked_ones_stay() -> None:
     builder.gpu("zero", 340, 10, 0)
     builder.call("cudaEventQuery", 10, 1)
     builder.events[-1]["args"]["correlation"] = 0
+    for phase, ts in (("s", 0.01), ("f", 0.3)):
+        builder.events.append({"ph": phase, "cat": "ac2g", "name": "ac2g", "id": 2, "pid": 1, "tid": MAIN, "ts": ts})
     trace = builder.trace()
     names = [_named(trace, "launches", row) for row in trace.kernels["launch"]]
     assert names == ["cudaGraphLaunch"] * 3 + [None] * 3
-
-
-def test_arrows_link_nothing() -> None:
-    builder = TraceBuilder()
-    builder.call("cudaLaunchKernel", 100, 5)
-    builder.gpu("gemm", 200, 10, 77)
-    for phase, ts in (("s", 0.1), ("f", 0.2)):
-        builder.events.append({"ph": phase, "cat": "ac2g", "name": "ac2g", "id": 2, "pid": 1, "tid": MAIN, "ts": ts})
-    assert builder.trace().kernels["launch"].isna().all()
 
 
 def test_launch_goes_by_id_or_by_containment() -> None:
@@ -105,7 +94,6 @@ def test_backward_belongs_to_the_last_forward_with_its_number() -> None:
         assert op["backward"]
     assert not _op(trace, "aten::index")["backward"]
     assert pd.isna(_op(trace, "aten::other")["forward"])
-    assert trace.threads.set_index("tid")["training"].to_dict() == {str(MAIN): True, str(AUTOGRAD): True}
 
 
 def test_steps_reach_to_the_end_of_their_last_kernel() -> None:
@@ -116,10 +104,8 @@ def test_steps_reach_to_the_end_of_their_last_kernel() -> None:
     builder.kernel(950, 1200, 5000)  # launched between the steps
     builder.kernel(1500, 1600, 10)
     trace = builder.trace()
-    assert trace.steps[["index", "ts", "dur", "host_dur"]].to_numpy().tolist() == [
-        [5, 0, 1300, 900],
-        [6, 1000, 900, 900],
-    ]
+    steps = trace.steps[["index", "ts", "dur", "host_dur"]].to_numpy().tolist()
+    assert steps == [[5, 0, 1300, 900], [6, 1000, 900, 900]]
     assert trace.kernels["step"].tolist() == [0, pd.NA, 1]
 
 
@@ -148,15 +134,8 @@ def test_without_steps_every_working_thread_trains_but_the_pinning_one() -> None
     builder = TraceBuilder()
     builder.op("aten::mm", 10, 10)
     builder.op("aten::pin_memory", 10, 10, LOADER)
-    name = {
-        "ph": "M",
-        "name": "thread_name",
-        "pid": 1,
-        "tid": LOADER,
-        "ts": 0,
-        "args": {"name": "thread 7 (pt_data_pin)"},
-    }
-    builder.events.append(name)
+    name = {"ph": "M", "name": "thread_name", "args": {"name": "thread 7 (pt_data_pin)"}}
+    builder.events.append({**name, "pid": 1, "tid": LOADER, "ts": 0})
     training = builder.trace().threads.set_index("tid")["training"].to_dict()
     assert training == {str(MAIN): True, str(LOADER): False}
 
@@ -198,9 +177,7 @@ def test_rank_and_metadata() -> None:
     assert trace.window == (0, 1000)  # the launch lasts longer than the kernel
 
 
-def test_rank_from_the_file_name_or_none(tmp_path: Any) -> None:
-    from steptrace.trace.link import read_trace
-
+def test_rank_from_the_file_name_or_none(tmp_path: Path) -> None:
     builder = TraceBuilder()
     builder.kernel(5, 10, 5)
     assert read_trace(builder.write(tmp_path / "trace.rank12.json.gz")).rank == 12
@@ -210,31 +187,13 @@ def test_rank_from_the_file_name_or_none(tmp_path: Any) -> None:
 def test_memory_events() -> None:
     builder = TraceBuilder()
     builder.op("aten::empty", 0, 10)
+    event = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": MAIN}
+    device = {"Device Type": 1, "Device Id": 0, "Addr": 4096, "Total Reserved": 2048}
     for ts, size, total in ((2, 512, 512), (8, -512, 0)):
-        args = {
-            "Device Type": 1,
-            "Device Id": 0,
-            "Addr": 4096,
-            "Bytes": size,
-            "Total Allocated": total,
-            "Total Reserved": 2048,
-        }
-        builder.events.append(
-            {
-                "ph": "i",
-                "cat": "cpu_instant_event",
-                "name": "[memory]",
-                "pid": 1,
-                "tid": MAIN,
-                "ts": ts / 1000,
-                "args": args,
-            }
-        )
-    memory = builder.trace().memory
-    assert memory[["ts", "bytes", "allocated", "reserved", "device"]].to_numpy().tolist() == [
-        [2, 512, 512, 2048, 0],
-        [8, -512, 0, 2048, 0],
-    ]
+        args = device | {"Bytes": size, "Total Allocated": total}
+        builder.events.append({**event, "ts": ts / 1000, "args": args})
+    memory = builder.trace().memory[["ts", "bytes", "allocated", "reserved", "device"]]
+    assert memory.to_numpy().tolist() == [[2, 512, 512, 2048, 0], [8, -512, 0, 2048, 0]]
 
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -244,38 +203,37 @@ ARGS = {
 }  # fmt: skip
 
 
-def _row(builder: TraceBuilder) -> dict[str, object]:
-    table = builder.trace().collectives
-    assert len(table) == 1
-    return dict(table.astype(object).iloc[0])
-
-
 def test_the_kernel_says_what_it_is() -> None:
     builder = TraceBuilder()
     builder.kernel(10, 20, 30, NCCL, **ARGS)
     builder.kernel(50, 60, 5, "gemm")
-    row = _row(builder)
+    (row,) = builder.trace().collectives.to_dict("records")
     assert row["name"] == "reduce_scatter"  # the description, not the kernel's name
     assert (row["group"], row["group_ranks"], row["group_size"], row["sequence"]) == ("3", "[0, 1]", 2, 17)
     assert (row["dtype"], row["in_elements"], row["out_elements"]) == ("BFloat16", 64, 32)
 
 
-def test_the_operator_around_the_launch_says_it() -> None:
+@pytest.mark.parametrize(
+    ("ops", "kernel", "expected"),
+    [
+        ({"c10d::reduce_scatter_": {}, "record_param_comms": ARGS}, NCCL, ("reduce_scatter", "3", 17)),
+        # only names say it
+        (
+            {"c10d::alltoall_base_": {}},
+            "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)",
+            ("all_to_all", None, None),
+        ),
+    ],
+)
+def test_the_operators_around_the_launch_say_it(
+    ops: dict[str, dict[str, Any]], kernel: str, expected: tuple[str, str | None, int | None]
+) -> None:
     builder = TraceBuilder()
-    builder.op("c10d::reduce_scatter_", 0, 100_000)
-    builder.op("record_param_comms", 1_000, 90_000, **ARGS)
-    builder.kernel(2_000, 20_000, 30, NCCL)
-    row = _row(builder)
-    assert (row["name"], row["group"], row["sequence"]) == ("reduce_scatter", "3", 17)
-
-
-def test_only_names_say_it() -> None:
-    builder = TraceBuilder()
-    builder.op("c10d::alltoall_base_", 0, 100_000)
-    builder.kernel(2_000, 20_000, 30, "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)")
-    row = _row(builder)
-    assert row["name"] == "all_to_all"
-    assert row["group"] is None
+    for number, (name, args) in enumerate(ops.items()):
+        builder.op(name, 1_000 * number, 90_000, **args)
+    builder.kernel(2_000, 20_000, 30, kernel)
+    table = builder.trace().collectives[["name", "group", "sequence"]].astype(object)
+    assert [tuple(row) for row in table.where(table.notna(), None).to_numpy()] == [expected]
 
 
 @pytest.mark.parametrize(
@@ -292,13 +250,22 @@ def test_only_names_say_it() -> None:
         ("void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16>(x)", "all_reduce", "comm"),
         ("void deep_ep::internode::dispatch<false>(int4*)", None, "comm"),
         ("nvshmemi_transfer_rma_nbi", None, "comm"),
+        ("void (anonymous namespace)::ncclSymKernel<int>(x)", None, "comm"),
+        ("void rcclGenericKernel<1, false>(x)", None, "comm"),
+        ("void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel<x>(x)", "all_reduce", "comm"),
         ("void at::native::reduce_kernel<512, 1>(x)", "reduce", "compute"),
         ("void at::native::vectorized_gather_kernel<16, long>(x)", "gather", "compute"),
+        ("void at::native::(anonymous namespace)::CatArrayBatchedCopy<float>(x)", None, "compute"),
+        ("void MemcpyLikeKernel(x)", None, "compute"),
+        ("hipLaunchHelper", None, "compute"),
+        ("cuda_sync_free_kernel", None, "compute"),
+        ("splitKreduce_kernel", "reduce", "compute"),
     ],
 )
-def test_names_of_collectives(name: str, collective: str | None, kind: str) -> None:
+def test_kinds_of_kernels_and_the_names_of_their_collectives(name: str, collective: str | None, kind: str) -> None:
     assert naming.collective_name(name) == collective
     assert naming.kernel_kind(name, "kernel") == kind
+    assert naming.kernel_kind(name, "memcpy") == "memory"
 
 
 def test_a_trace_without_collectives_has_an_empty_table() -> None:

@@ -4,6 +4,7 @@ import gzip
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -52,29 +53,18 @@ def test_metadata_before_and_after_the_events(tmp_path: Path) -> None:
     assert raw.metadata == {"a": ["traceEvents", {"b": 1}], "tail": [{"name": "ph"}], "z": "}]"}
 
 
-def test_bare_array_gzip_under_any_name_and_byte_order_mark(tmp_path: Path) -> None:
-    events = json.dumps(_small().events).encode()
+def test_bare_array_gzip_under_any_name_several_members_and_byte_order_mark(tmp_path: Path) -> None:
+    events, whole = json.dumps(_small().events).encode(), _small().text()
     for name, text in {
         "array.json": events,
         "gz_named.json": gzip.compress(events),
+        "members.json.gz": gzip.compress(whole[:1000]) + gzip.compress(whole[1000:]),
         "bom.json": b"\xef\xbb\xbf" + events,
-        "bom_before_an_object.json": b"\xef\xbb\xbf" + _small().text(),
+        "bom_before_an_object.json": b"\xef\xbb\xbf" + whole,
     }.items():
         path = tmp_path / name
         path.write_bytes(text)
-        assert _rows(path)["gpu"] == 15
-
-
-def test_several_gzip_members(tmp_path: Path) -> None:
-    text = _small().text()
-    path = tmp_path / "trace.json.gz"
-    path.write_bytes(gzip.compress(text[:1000]) + gzip.compress(text[1000:]))
-    assert _rows(path, 300)["op"] == 15
-
-
-def _with_times(ts: str, dur: str) -> bytes:
-    event = '{{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": {}, "dur": {}}}'
-    return f'{{"traceEvents": [{event.format(ts, dur)}]}}'.encode()
+        assert _rows(path, 300)["gpu"] == 15
 
 
 @pytest.mark.parametrize(
@@ -91,7 +81,8 @@ def _with_times(ts: str, dur: str) -> bytes:
 )
 def test_times_keep_every_digit(tmp_path: Path, ts: str, dur: str, ts_ns: int, dur_ns: int) -> None:
     path = tmp_path / "trace.json"
-    path.write_bytes(_with_times(ts, dur))
+    event = f'{{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": {ts}, "dur": {dur}}}'
+    path.write_text(f'{{"traceEvents": [{event}]}}')
     raw = read_raw(path)
     assert raw.base_ns == ts_ns
     assert raw.columns["op"]["ts"].tolist() == [0]
@@ -113,6 +104,7 @@ def test_what_kineto_and_tools_write_besides_json(tmp_path: Path) -> None:
 
 
 _BROKEN = {
+    "missing": (None, "no such file"),
     "empty": (b"", "the file is empty"),
     "blank": (b" \n\t ", "the file is empty"),
     "text": (b"hello", "begins with neither"),
@@ -139,7 +131,8 @@ _BROKEN = {
 def test_broken_files_say_what_is_wrong(tmp_path: Path, name: str) -> None:
     text, message = _BROKEN[name]
     path = tmp_path / "trace.json"
-    path.write_bytes(text)
+    if text is not None:
+        path.write_bytes(text)
     with pytest.raises(TraceError, match=message) as error:
         read_raw(path)
     assert error.value.where == str(path)
@@ -155,11 +148,6 @@ def test_the_error_for_an_export_after_the_schedule_began_anew_says_how_to_expor
     assert "repeat=1" in str(error.value)
     builder.call("cudaLaunchKernel", 20_000, 5_000)
     assert len(read_raw(builder.write(tmp_path / "trace.json")).columns["call"]["ts"]) == 2
-
-
-def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="no such file"):
-        read_raw(tmp_path / "none.json")
 
 
 @pytest.mark.parametrize("chunk", [400, 1 << 22])
@@ -185,12 +173,13 @@ def test_folders_list_their_traces_once(tmp_path: Path) -> None:
     assert find_traces([one, tmp_path, two]) == [one, two]
 
 
-def test_folders_without_traces_and_missing_paths(tmp_path: Path) -> None:
+def test_folders_without_traces_and_missing_paths_are_errors(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"status": "ok"}')
     with pytest.raises(TraceError, match="without traces"):
         find_traces([tmp_path])
-    with pytest.raises(TraceError, match="no such file or folder"):
-        find_traces([tmp_path / "none"])
+    for name in ("none", "x" * 300):
+        with pytest.raises(TraceError, match="no such file or folder"):
+            find_traces([tmp_path / name])
 
 
 def test_events_with_an_impossible_time_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -208,17 +197,19 @@ def test_events_with_an_impossible_time_are_left_out_and_counted(tmp_path: Path)
     ]
 
 
-@pytest.mark.parametrize("kind", ["op", "call", "gpu", "frame", "label"])
-def test_a_trace_of_one_kind_of_event_has_all_its_tables(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "event"),
+    [
+        ("op", ("aten::mm", 5, 10)),
+        ("call", ("cudaStreamSynchronize", 5, 10)),
+        ("gpu", ("gemm", 5, 10, None)),
+        ("frame", ("a.py(1): f", 5, 10)),
+        ("step", (0, 5, 10)),
+    ],
+)
+def test_a_trace_of_one_kind_of_event_has_all_its_tables(tmp_path: Path, kind: str, event: tuple[Any, ...]) -> None:
     builder = TraceBuilder()
-    add = {
-        "op": lambda: builder.op("aten::mm", 5, 10),
-        "call": lambda: builder.call("cudaStreamSynchronize", 5, 10),
-        "gpu": lambda: builder.gpu("gemm", 5, 10, None),
-        "frame": lambda: builder.frame("a.py(1): f", 5, 10),
-        "label": lambda: builder.step(0, 5, 10),
-    }
-    add[kind]()
+    getattr(builder, kind)(*event)
     path = builder.write(tmp_path / "trace.json")
     entry = summarize_trace(load_trace(path))
     assert entry.window_ns == 10

@@ -78,8 +78,7 @@ def _lines(rows: list[tuple[str, str | None, str, str | None, int | None, str | 
 
 
 def test_site_is_the_line_of_the_def_without_recorded_lines() -> None:
-    trace = _two_waits().trace()
-    sites = sites_of_syncs(trace)
+    sites = sites_of_syncs(_two_waits().trace())
     assert sites.drop(columns=["code", "program_file", "program_line"]).to_dict("records") == [
         {
             "file": "steptrace/workloads/loss.py", "line": 20, "function": "forward", "op": "aten::nonzero",
@@ -91,22 +90,15 @@ def test_site_is_the_line_of_the_def_without_recorded_lines() -> None:
 _OTHER = ("aten::mul", "mask", "loss", "steptrace/workloads/loss.py", 29, "forward")
 
 
-def test_recorded_lines_tell_two_waits_of_one_function_apart() -> None:
-    lines = _lines(
-        [
-            _OTHER,
-            ("aten::index", "mask", "loss", "steptrace/workloads/loss.py", 31, "forward"),
-            ("aten::index", "mask", "loss", "steptrace/workloads/loss.py", 34, "forward"),
-            ("aten::index", "another", "loss", "steptrace/workloads/loss.py", 50, "forward"),
-        ]
-    )
-    sites = sites_of_syncs(_two_waits().trace(), lines)
-    assert sites["line"].tolist() == [31, 34]
-    assert sites["code"].tolist() == ["line 31", "line 34"]
-
-
 def _index_at(*lines: int, file: str = "loss.py", function: str = "forward") -> list[Any]:
     return [("aten::index", "mask", "loss", file, line, function) for line in lines]
+
+
+def test_recorded_lines_tell_two_waits_of_one_function_apart() -> None:
+    another = ("aten::index", "another", "loss", "steptrace/workloads/loss.py", 50, "forward")
+    sites = sites_of_syncs(_two_waits().trace(), _lines([_OTHER, *_index_at(31, 34), another]))
+    assert sites["line"].tolist() == [31, 34]
+    assert sites["code"].tolist() == ["line 31", "line 34"]
 
 
 @pytest.mark.parametrize(
@@ -302,7 +294,7 @@ def test_without_frames_the_recorded_line_stands_alone() -> None:
     builder.events = [event for event in builder.events if event["cat"] != "python_function"]
     trace = builder.trace()
     assert sites_of_syncs(trace)["file"].isna().all()
-    lines = _lines([("aten::index", "mask", "loss", "a/loss.py", 31 + k, "forward") for k in range(2)])
+    lines = _lines(_index_at(31, 32, file="a/loss.py"))
     assert sites_of_syncs(trace, lines)[["file", "line"]].to_numpy().tolist() == [["a/loss.py", 31], ["a/loss.py", 32]]
 
 
@@ -311,14 +303,7 @@ def test_what_an_operator_calls_inside_is_not_counted_among_the_recorded() -> No
     builder = _two_waits()
     builder.op("aten::nonzero", 250_000, 40_000)
     builder.item(260_000, 5_000, 263_000)
-    file = "steptrace/workloads/loss.py"
-    lines = _lines(
-        [
-            ("aten::index", "mask", "loss", file, 31, "forward"),
-            ("aten::index", "mask", "loss", file, 34, "forward"),
-            ("aten::nonzero", "mask", "loss", file, 40, "forward"),
-        ]
-    )
+    lines = _lines([*_index_at(31, 34), ("aten::nonzero", "mask", "loss", "loss.py", 40, "forward")])
     assert sites_of_syncs(builder.trace(), lines)["line"].tolist() == [31, 34, 40]
 
 
@@ -342,67 +327,53 @@ def _backward(*, own_frame: bool = False, same_thread: bool = False) -> TraceBui
 
 
 @pytest.mark.parametrize("same_thread", [False, True])
-def test_backward_waits_belong_to_the_forward_line(same_thread: bool) -> None:  # noqa: FBT001
-    site = sites_of_syncs(_backward(same_thread=same_thread).trace()).iloc[0]
-    assert (site["file"], site["line"], site["function"]) == ("loss.py", 20, "forward")
+@pytest.mark.parametrize("own_frame", [False, True])
+def test_backward_waits_belong_to_the_forward_line_or_to_a_user_s_own_backward(
+    own_frame: bool,  # noqa: FBT001
+    same_thread: bool,  # noqa: FBT001
+) -> None:
+    site = sites_of_syncs(_backward(own_frame=own_frame, same_thread=same_thread).trace()).iloc[0]
+    place = ("custom.py", 90, "backward") if own_frame else ("loss.py", 20, "forward")
+    assert (site["file"], site["line"], site["function"]) == place
     assert (site["op"], site["label"], site["phase"]) == ("aten::nonzero", "backward", "backward")
 
 
-@pytest.mark.parametrize("same_thread", [False, True])
-def test_a_users_own_backward_is_its_own_site(same_thread: bool) -> None:  # noqa: FBT001
-    site = sites_of_syncs(_backward(own_frame=True, same_thread=same_thread).trace()).iloc[0]
-    assert (site["file"], site["line"], site["function"], site["phase"]) == ("custom.py", 90, "backward", "backward")
-
-
 def test_backward_waits_take_the_recorded_forward_line() -> None:
-    lines = _lines(
-        [
-            ("aten::index", None, "loss", "loss.py", 33, "forward"),
-            ("aten::nonzero", "backward", "backward", "loss.py", 33, "forward"),
-        ]
-    )
+    at_33 = ("loss.py", 33, "forward")
+    lines = _lines([("aten::index", None, "loss", *at_33), ("aten::nonzero", "backward", "backward", *at_33)])
     assert sites_of_syncs(_backward().trace(), lines)["line"].tolist() == [33]
 
 
-def test_the_search_ends_at_the_pipeline_and_avoids_the_standard_library() -> None:
-    for innermost, expected in (
-        ("steptrace/train/loop.py(5): train_step", None),
-        ("queue.py(9): get", "train.py"),
-        ("my/queue.py(9): get", "my/queue.py"),
-    ):
-        builder = TraceBuilder()
-        builder.step(0, 0, 1_000)
-        builder.frame("train.py(1): <module>", 10, 900)
-        builder.frame(innermost, 100, 500)
-        builder.op("aten::mm", 101, 10)
-        builder.call("cudaDeviceSynchronize", 200, 10)
-        file = sites_of_syncs(builder.trace())["file"].iloc[0]
-        assert (None if pd.isna(file) else file) == expected
-
-
-def test_a_script_named_like_a_standard_module_is_found_if_nothing_else_is() -> None:
+@pytest.mark.parametrize(
+    ("frames", "expected"),
+    [
+        (["train.py(1): <module>", "steptrace/train/loop.py(5): train_step"], None),
+        (["train.py(1): <module>", "queue.py(9): get"], "train.py"),
+        (["train.py(1): <module>", "my/queue.py(9): get"], "my/queue.py"),
+        (["profile.py(1): <module>"], "profile.py"),  # named like a standard module, but nothing else is there
+    ],
+)
+def test_the_search_ends_at_the_pipeline_and_avoids_the_standard_library(
+    frames: list[str], expected: str | None
+) -> None:
     builder = TraceBuilder()
     builder.step(0, 0, 1_000)
-    builder.frame("profile.py(1): <module>", 10, 900)
+    for number, frame in enumerate(frames):
+        builder.frame(frame, 10 + 10 * number, 900 - 100 * number)
     builder.op("aten::mm", 101, 10)
     builder.call("cudaDeviceSynchronize", 200, 10)
-    assert sites_of_syncs(builder.trace())["file"].tolist() == ["profile.py"]
+    file = sites_of_syncs(builder.trace())["file"].iloc[0]
+    assert (None if pd.isna(file) else file) == expected
 
 
 def test_code_comes_from_the_recorded_text_and_never_from_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.py").write_text("def f():\n  on_disk(2)\n")
+    secret = tmp_path / "a.py"
+    secret.write_text("def f():\n  on_disk(2)\n")
     assert SourceLines(None, {"x/a.py": "def f():\n\tthen(2)"}).code(Frame("a.py", 2, "f")) == "then(2)"
-    assert SourceLines().code(Frame("a.py", 2, "f")) is None
-
-
-def test_a_trace_quotes_no_file_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    secret = tmp_path / "secret.py"
-    secret.write_text("KEY = 1\n")
-    for file in ("secret.py", str(secret), "../secret.py", "a\0.py"):
+    for file in ("a.py", str(secret), "../a.py", "a\0.py"):
         assert SourceLines().code(Frame(file, 1, "<module>")) is None
 
 
