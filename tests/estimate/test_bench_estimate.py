@@ -29,8 +29,6 @@ def bench(shares: Any) -> Any:
 
 def _module(name: str) -> Any:
     spec = importlib.util.spec_from_file_location(name, ROOT / "bench" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -52,6 +52,22 @@ def tolerance() -> Callable[[torch.dtype], Tolerance]:
     return TOLERANCES.__getitem__
 
 
+@pytest.fixture(scope="session")
+def agree() -> Callable[..., None]:
+    """Holds a loss and its gradient against others, within the tolerance of the predictions' type."""
+
+    def check(
+        ours: tuple[torch.Tensor, torch.Tensor], theirs: tuple[torch.Tensor, torch.Tensor], dtype: torch.dtype
+    ) -> None:
+        (loss, gradient), (expected_loss, expected) = ours, theirs
+        limit = TOLERANCES[dtype]
+        torch.testing.assert_close(loss, expected_loss, rtol=0, atol=limit.loss)
+        scale = expected.abs().max().item()
+        torch.testing.assert_close(gradient, expected, rtol=limit.gradient, atol=limit.gradient * scale)
+
+    return check
+
+
 @pytest.fixture(params=DTYPE_PAIRS, ids=lambda pair: "-".join(str(dtype).removeprefix("torch.") for dtype in pair))
 def dtypes(request: pytest.FixtureRequest) -> tuple[torch.dtype, torch.dtype]:
     return request.param

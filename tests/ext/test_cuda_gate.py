@@ -4,9 +4,7 @@ binding that calls it type-checks."""
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -15,7 +13,7 @@ REGISTERS = {"float": 64, "double": 128}
 
 
 @pytest.fixture(scope="module")
-def nvcc(build: ModuleType) -> str:
+def nvcc(build):
     compiler = build.find_nvcc()
     if compiler is None:
         pytest.skip("no nvcc in CUDA_HOME, PATH or /usr/local/cuda/bin")
@@ -23,7 +21,7 @@ def nvcc(build: ModuleType) -> str:
 
 
 @pytest.fixture(scope="module")
-def compiled(build: ModuleType, nvcc: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def compiled(build, nvcc, tmp_path_factory):
     """A folder with each source's PTX, and in ptxas.txt what ptxas says about the kernels; warnings are errors."""
     folder = tmp_path_factory.mktemp("cuda")
     output = ""
@@ -50,9 +48,7 @@ def kernels(ptxas: str) -> dict[str, dict[str, int]]:
     return table
 
 
-def test_kernels_spill_nothing_and_fit_their_registers(
-    compiled: Path, record_property: Callable[[str, object], None]
-) -> None:
+def test_kernels_spill_nothing_and_fit_their_registers(compiled, record_property):
     table = kernels((compiled / "ptxas.txt").read_text())
     # Fused: both passes, box by box and corner by corner for 11 pairs of types, by the tile where 16 bytes hold several
     # targets (6 pairs); the article's; empty.
@@ -69,7 +65,7 @@ def test_kernels_spill_nothing_and_fit_their_registers(
 
 
 @pytest.fixture(scope="module")
-def accesses(compiled: Path) -> dict[str, list[str]]:
+def accesses(compiled):
     """The loads and stores of each kernel of the fused loss by mangled name, in their order, from the PTX."""
     entries = (text.split("(", 1) for text in (compiled / "giou_kernels.ptx").read_text().split(".entry ")[1:])
     return {
@@ -81,7 +77,7 @@ BY_TILE, BY_BOX, BY_ELEMENT = "AccessE0E", "AccessE1E", "AccessE2E"
 FLOAT_BY_FLOAT = "kernelIfff"
 
 
-def test_four_wide_loads_of_targets_are_under_way_before_the_first_is_used(accesses: dict[str, list[str]]) -> None:
+def test_four_wide_loads_of_targets_are_under_way_before_the_first_is_used(accesses):
     kernels = 0
     for name, kernel in accesses.items():
         if BY_TILE not in name and not (FLOAT_BY_FLOAT in name and BY_BOX in name):
@@ -93,7 +89,7 @@ def test_four_wide_loads_of_targets_are_under_way_before_the_first_is_used(acces
     assert kernels == 2 * (6 + 1)
 
 
-def test_aligned_boxes_are_read_and_written_whole(accesses: dict[str, list[str]]) -> None:
+def test_aligned_boxes_are_read_and_written_whole(accesses):
     whole = {"If": "v4.u32", "I6__half": "v2.u32", "I13__nv_bfloat16": "v2.u32", "Id": "v4.u32"}
     stores = {"If": "v4.f32", "I6__half": "v4.u16", "I13__nv_bfloat16": "v4.u16", "Id": "v2.f64"}
     for name, kernel in accesses.items():
@@ -106,21 +102,21 @@ def test_aligned_boxes_are_read_and_written_whole(accesses: dict[str, list[str]]
             )
 
 
-def test_cuda_branch_of_the_binding_type_checks(build: ModuleType) -> None:
+def test_cuda_branch_of_the_binding_type_checks(build):
     if shutil.which("g++") is None:
         pytest.skip("no g++")
     tools = build.choose_toolchain("off")
     build.run([*build.binding_command(tools, cuda=True), "-Werror", "-fsyntax-only"])
 
 
-def test_math_header_includes_nothing_and_kernels_no_torch() -> None:
+def test_math_header_includes_nothing_and_kernels_no_torch():
     sources = Path(__file__).resolve().parents[2] / "ext" / "giou" / "csrc"
     assert "#include" not in (sources / "giou_math.h").read_text()
     for name in ("giou_kernels.cu", "giou_workspace.cu", "giou_launch.h", "giou_types.h", "giou_cpu.h", "giou_half.h"):
         assert "torch/" not in re.sub(r"//.*", "", (sources / name).read_text()), name
 
 
-def test_the_gate_sees_a_warning(build: ModuleType, nvcc: str, tmp_path: Path) -> None:
+def test_the_gate_sees_a_warning(build, nvcc, tmp_path):
     source = tmp_path / "warns.cu"
     source.write_text("__global__ void kernel() { int never_used = 1; }\n")
     command = build.kernel_command(nvcc, "giou_workspace.cu", ["90"])

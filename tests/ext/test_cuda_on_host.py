@@ -5,9 +5,7 @@ What a GPU adds, memory ordering and speed, is not shown here; tests marked `gpu
 
 import ctypes
 import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
@@ -15,7 +13,6 @@ from torch import Tensor
 
 HERE = Path(__file__).resolve().parent / "cuda_on_host"
 CODES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3, torch.uint8: 4}
-MakeBoxes = Callable[..., tuple[Tensor, Tensor]]
 
 
 class Emulator:
@@ -87,7 +84,7 @@ class Emulator:
 
 
 @pytest.fixture(scope="module")
-def compiled(build: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Emulator:
+def compiled(build, tmp_path_factory):
     if shutil.which("g++") is None:
         pytest.skip("no g++")
     folder = tmp_path_factory.mktemp("emulator")
@@ -98,58 +95,37 @@ def compiled(build: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Emu
     include = [f"-I{path}" for path in (folder, HERE, build.SOURCES)]
     # A GPU faults on a wide access to an address that is not a multiple of its width; the sanitizer reports it.
     # Without optimisation: that takes longer than all that is run here.
-    flags = [
-        "-std=c++20",
-        *build.CLAMP,
-        "-O0",
-        "-ffp-contract=off",
-        "-fsanitize=alignment",
-        "-fPIC",
-        "-shared",
-        *include,
-    ]
+    flags = ["-std=c++20", *build.CLAMP, "-O0", "-ffp-contract=off", "-fsanitize=alignment", "-fPIC", "-shared"]
     sources = [str(HERE / "harness.cpp"), "-x", "c++", str(build.SOURCES / "giou_workspace.cu")]
-    build.run(["g++", *flags, *sources, "-o", str(output)])
+    build.run(["g++", *flags, *include, *sources, "-o", str(output)])
     return Emulator(ctypes.CDLL(str(output)))
 
 
 @pytest.fixture
-def emulator(compiled: Emulator) -> Iterator[Emulator]:
+def emulator(compiled):
     compiled.device(2)
     yield compiled
     compiled.device(2)
 
 
-def test_every_pair_of_types(
-    emulator: Emulator,
-    ops: ModuleType,
-    dtypes: tuple[torch.dtype, torch.dtype],
-    make_boxes: MakeBoxes,
-    tolerance: Callable,
-) -> None:
+def test_every_pair_of_types(emulator, ops, dtypes, make_boxes, agree):
     emulator.device(1)
     predictions, targets = make_boxes(3, 1701, dtypes=dtypes)  # several tiles a warp, the last of them no whole one
     loss, valid = emulator.loss_forward(predictions, targets)
     expected_loss, expected_valid = torch.ops.steptrace_giou.giou_loss(predictions, targets)
-    limit = tolerance(dtypes[0])
     assert ops.IMPLEMENTATION.name == "library"
     assert valid == expected_valid
-    torch.testing.assert_close(loss, expected_loss, rtol=0, atol=limit.loss)
     grad = torch.full_like(loss, 3.0)
     gradient = emulator.loss_backward(grad, predictions, targets, valid)
     expected = torch.ops.steptrace_giou.giou_loss_backward(grad, predictions, targets, valid)
-    torch.testing.assert_close(
-        gradient, expected, rtol=limit.gradient, atol=limit.gradient * expected.abs().max().item()
-    )
+    agree((loss, gradient), (expected_loss, expected), dtypes[0])
 
 
 # Around a warp, a tile (16 to 128 boxes) and the most that 4 blocks of a multiprocessor take in one turn, of one tile a
 # warp (4,096 uint8 boxes, 1,024 float32 ones) and of several (16,384 and 4,096).
 @pytest.mark.parametrize("boxes", [0, 1, 31, 33, 127, 128, 129, 257, 1025, 4095, 4097, 5003, 16_384, 16_385, 20_001])
 @pytest.mark.parametrize("target", [torch.uint8, torch.float32], ids=["uint8", "float32"])
-def test_every_size(
-    emulator: Emulator, ops: ModuleType, make_boxes: MakeBoxes, boxes: int, target: torch.dtype
-) -> None:
+def test_every_size(emulator, ops, make_boxes, boxes, target):
     emulator.device(1)
     predictions, targets = make_boxes(boxes, dtypes=(torch.float32, target))
     loss, valid = emulator.loss_forward(predictions, targets)
@@ -162,12 +138,7 @@ def test_every_size(
     torch.testing.assert_close(gradient, expected)
 
 
-def test_views_that_begin_anywhere(
-    emulator: Emulator,
-    make_boxes: MakeBoxes,
-    dtypes: tuple[torch.dtype, torch.dtype],
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_views_that_begin_anywhere(emulator, make_boxes, dtypes, capfd):
     emulator.device(1)
     predictions, targets = make_boxes(1097, dtypes=dtypes)
     loss, valid = emulator.loss_forward(predictions, targets)
@@ -189,7 +160,7 @@ def test_views_that_begin_anywhere(
     assert "misaligned address" not in capfd.readouterr().err
 
 
-def test_the_order_of_blocks_changes_no_bit(emulator: Emulator, make_boxes: MakeBoxes) -> None:
+def test_the_order_of_blocks_changes_no_bit(emulator, make_boxes):
     predictions, targets = make_boxes(2500)
     losses = []
     for backwards in (False, True, False):
@@ -199,7 +170,7 @@ def test_the_order_of_blocks_changes_no_bit(emulator: Emulator, make_boxes: Make
     assert torch.equal(losses[0], losses[2])
 
 
-def test_each_pass_is_one_launch(emulator: Emulator, make_boxes: MakeBoxes) -> None:
+def test_each_pass_is_one_launch(emulator, make_boxes):
     predictions, targets = make_boxes(700)
     before = emulator.launches()
     loss, valid = emulator.loss_forward(predictions, targets)
@@ -208,7 +179,7 @@ def test_each_pass_is_one_launch(emulator: Emulator, make_boxes: MakeBoxes) -> N
     assert emulator.launches() == before + 2
 
 
-def test_padding_is_never_read(emulator: Emulator, make_boxes: MakeBoxes) -> None:
+def test_padding_is_never_read(emulator, make_boxes):
     predictions, targets = make_boxes(300)
     spoiled = predictions.masked_fill((targets[..., 3] == 0)[:, None], torch.nan)
     assert spoiled.isnan().any()
@@ -219,7 +190,7 @@ def test_padding_is_never_read(emulator: Emulator, make_boxes: MakeBoxes) -> Non
 
 
 @pytest.mark.parametrize("iterations", [2, 5])
-def test_iterations(emulator: Emulator, make_boxes: MakeBoxes, iterations: int) -> None:
+def test_iterations(emulator, make_boxes, iterations):
     predictions, targets = make_boxes(300)
     loss, valid = emulator.loss_forward(predictions, targets)
     heavy, _ = emulator.loss_forward(predictions, targets, iterations)
@@ -232,9 +203,7 @@ def test_iterations(emulator: Emulator, make_boxes: MakeBoxes, iterations: int) 
 
 @pytest.mark.parametrize("conditional", [False, True])
 @pytest.mark.parametrize("boxes", [1, 256, 700])
-def test_the_articles_kernels(
-    emulator: Emulator, reference: ModuleType, make_boxes: MakeBoxes, *, conditional: bool, boxes: int
-) -> None:
+def test_the_articles_kernels(emulator, reference, make_boxes, *, conditional, boxes):
     predictions, targets = make_boxes(boxes)
     values, valid = emulator.box_forward(predictions, targets, conditional=conditional)
     leaf = predictions.clone().requires_grad_()
@@ -247,14 +216,14 @@ def test_the_articles_kernels(
     torch.testing.assert_close(gradient, expected_gradient, rtol=1e-4, atol=1e-6)
 
 
-def test_a_workspace_of_the_callers_serves_as_well(emulator: Emulator, make_boxes: MakeBoxes) -> None:
+def test_a_workspace_of_the_callers_serves_as_well(emulator, make_boxes):
     predictions, targets = make_boxes(2500)
     first = emulator.loss_forward(predictions, targets, slot=3)
     for slot in (3, None, None):
         assert emulator.loss_forward(predictions, targets, slot=slot) == first
 
 
-def test_each_stream_of_each_device_and_graph_has_its_own_workspace_until_none_is_left(emulator: Emulator) -> None:
+def test_each_stream_of_each_device_and_graph_has_its_own_workspace_until_none_is_left(emulator):
     slot_of = emulator.library.workspace_slot_c
     places = [(device, stream, graph) for device in (0, 1) for stream in (0, 1) for graph in (0, 1, 2)]
     slots = [slot_of(*place) for place in places]

@@ -1,25 +1,20 @@
 """The operator as torch sees it: derivatives, schema, tracing, compilation."""
 
-from collections.abc import Callable
-from types import ModuleType
-
 import pytest
 import torch
-from torch import Tensor
 
-MakeBoxes = Callable[..., tuple[Tensor, Tensor]]
 F64 = (torch.float64, torch.float64)
 
 
 @pytest.mark.parametrize("iterations", [1, 3])
-def test_gradcheck(giou: ModuleType, make_boxes: MakeBoxes, iterations: int) -> None:
+def test_gradcheck(giou, make_boxes, iterations):
     predictions, targets = make_boxes(3, 8, dtypes=F64)
     assert torch.autograd.gradcheck(
         lambda p: giou.giou_loss(p, targets, iterations=iterations), predictions.requires_grad_()
     )
 
 
-def test_gradient_at_kinks_is_torchs(ops: ModuleType, reference: ModuleType) -> None:
+def test_gradient_at_kinks_is_torchs(ops, reference):
     # Ties of max and min, a clamp at its bound, an empty union: a difference quotient says nothing there.
     corners = torch.cartesian_prod(*[torch.arange(3.0)] * 4)
     predictions = corners.repeat_interleave(len(corners), 0)
@@ -30,7 +25,7 @@ def test_gradient_at_kinks_is_torchs(ops: ModuleType, reference: ModuleType) -> 
     torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-5, atol=1e-5)
 
 
-def test_gradient_is_scaled_by_what_comes_from_above(ops: ModuleType, make_boxes: MakeBoxes) -> None:
+def test_gradient_is_scaled_by_what_comes_from_above(ops, make_boxes):
     predictions, targets = make_boxes(4, 40)
     leaf = predictions.requires_grad_()
     (plain,) = torch.autograd.grad(ops.giou_loss(leaf, targets), leaf)
@@ -38,7 +33,7 @@ def test_gradient_is_scaled_by_what_comes_from_above(ops: ModuleType, make_boxes
     torch.testing.assert_close(scaled, 1024 * plain)
 
 
-def test_a_call_takes_the_short_way_to_the_same_bits(ops: ModuleType, make_boxes: MakeBoxes) -> None:
+def test_a_call_takes_the_short_way_to_the_same_bits(ops, make_boxes):
     predictions, targets = make_boxes(4, 40)
     leaf = predictions.requires_grad_()
     short, registered = ops.giou_loss(leaf, targets), torch.ops.steptrace_giou.giou_loss(leaf, targets)[0]
@@ -53,7 +48,7 @@ def test_a_call_takes_the_short_way_to_the_same_bits(ops: ModuleType, make_boxes
         assert ops.giou_loss(leaf, targets).grad_fn is None
 
 
-def test_targets_get_no_gradient(ops: ModuleType, make_boxes: MakeBoxes) -> None:
+def test_targets_get_no_gradient(ops, make_boxes):
     predictions, targets = make_boxes(4, 40)
     targets.requires_grad_()
     ops.giou_loss(predictions.requires_grad_(), targets).backward()
@@ -61,7 +56,7 @@ def test_targets_get_no_gradient(ops: ModuleType, make_boxes: MakeBoxes) -> None
     assert predictions.grad is not None
 
 
-def test_second_derivative_is_refused(ops: ModuleType, make_boxes: MakeBoxes) -> None:
+def test_second_derivative_is_refused(ops, make_boxes):
     predictions, targets = make_boxes(2, 3)
     leaf = predictions.requires_grad_()
     (gradient,) = torch.autograd.grad(ops.giou_loss(leaf, targets), leaf, create_graph=True)
@@ -75,7 +70,7 @@ def test_second_derivative_is_refused(ops: ModuleType, make_boxes: MakeBoxes) ->
     [(torch.float32, torch.float32), (torch.float32, torch.uint8), (torch.bfloat16, torch.uint8), F64],
     ids=str,
 )
-def test_opcheck_loss(ops: ModuleType, dtypes: tuple[torch.dtype, torch.dtype], make_boxes: MakeBoxes) -> None:
+def test_opcheck_loss(ops, dtypes, make_boxes):
     assert ops.IMPLEMENTATION.name == "library"
     predictions, targets = make_boxes(3, 5, dtypes=dtypes)
     forward = torch.ops.steptrace_giou.giou_loss.default
@@ -89,7 +84,7 @@ def test_opcheck_loss(ops: ModuleType, dtypes: tuple[torch.dtype, torch.dtype], 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # of opcheck, in PyTorch 2.14
 @pytest.mark.parametrize(("shape", "conditional"), [((0,), False), ((3, 5), False), ((3, 5), True)])
-def test_opcheck_box(ops: ModuleType, make_boxes: MakeBoxes, shape: tuple[int, ...], *, conditional: bool) -> None:
+def test_opcheck_box(ops, make_boxes, shape, *, conditional):
     assert ops.IMPLEMENTATION.name == "library"
     predictions, targets = make_boxes(*shape)
     arguments = (predictions.clone().requires_grad_(), targets, conditional, 2)
@@ -104,7 +99,7 @@ def test_opcheck_box(ops: ModuleType, make_boxes: MakeBoxes, shape: tuple[int, .
 
 @pytest.mark.parametrize("function", ["giou_loss", "kernel_loss"])
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_compiles_in_one_graph(ops: ModuleType, make_boxes: MakeBoxes, function: str, *, dynamic: bool) -> None:
+def test_compiles_in_one_graph(ops, make_boxes, function, *, dynamic):
     torch.compiler.reset()
     loss_of = getattr(ops, function)
     compiled = torch.compile(lambda p, t: 2 * loss_of(p * 1.5, t), fullgraph=True, backend="aot_eager", dynamic=dynamic)
@@ -121,7 +116,7 @@ def test_compiles_in_one_graph(ops: ModuleType, make_boxes: MakeBoxes, function:
 
 @pytest.mark.slow  # 20 s of processor time for what the test above shows without code generation
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit, raised by the compiler itself
-def test_compiles_with_inductor(ops: ModuleType, make_boxes: MakeBoxes) -> None:
+def test_compiles_with_inductor(ops, make_boxes):
     torch.compiler.reset()
     compiled = torch.compile(lambda p, t: ops.giou_loss(p * 1.5, t), fullgraph=True)
     predictions, targets = make_boxes(3, 7)
@@ -131,7 +126,7 @@ def test_compiles_with_inductor(ops: ModuleType, make_boxes: MakeBoxes) -> None:
     torch.testing.assert_close(ours.grad, theirs.grad)
 
 
-def test_under_autocast_takes_what_the_network_gives(ops: ModuleType, make_boxes: MakeBoxes) -> None:
+def test_under_autocast_takes_what_the_network_gives(ops, make_boxes):
     _, targets = make_boxes(6, 10, dtypes=(torch.float32, torch.uint8))
     layer = torch.nn.Linear(8, 40)
     with torch.autocast("cpu", dtype=torch.bfloat16):

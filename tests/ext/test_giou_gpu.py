@@ -1,15 +1,10 @@
 """The CUDA operators on a GPU: streams, graphs, devices, sizes beyond an int32, and no wait for the device."""
 
 import warnings
-from collections.abc import Callable, Iterator
-from types import ModuleType
 
 import pytest
 import torch
 from torch import Tensor
-
-MakeBoxes = Callable[..., tuple[Tensor, Tensor]]
-LossAndGradient = Callable[..., tuple[Tensor, Tensor]]
 
 pytestmark = [
     pytest.mark.gpu,
@@ -18,13 +13,13 @@ pytestmark = [
 
 
 @pytest.fixture(autouse=True)
-def cuda_library(ops: ModuleType) -> None:
+def cuda_library(ops):
     if "cuda" not in ops.IMPLEMENTATION.devices:
         pytest.skip(f"the library has no CUDA kernels: {ops.IMPLEMENTATION.reason}")
 
 
 @pytest.fixture
-def no_sync() -> Iterator[None]:
+def no_sync():
     torch.cuda.synchronize()
     try:
         with warnings.catch_warnings():
@@ -37,26 +32,15 @@ def no_sync() -> Iterator[None]:
 
 
 @pytest.mark.gpu_values
-def test_agrees_with_the_twin(
-    ops: ModuleType,
-    reference: ModuleType,
-    dtypes: tuple[torch.dtype, torch.dtype],
-    make_boxes: MakeBoxes,
-    loss_and_gradient: LossAndGradient,
-    tolerance: Callable,
-) -> None:
+def test_agrees_with_the_twin(ops, reference, dtypes, make_boxes, loss_and_gradient, agree):
     predictions, targets = make_boxes(37, 301, dtypes=dtypes)
     loss, gradient = loss_and_gradient(ops, predictions.cuda(), targets.cuda())
-    expected_loss, expected_gradient = loss_and_gradient(reference, predictions, targets)
-    limit = tolerance(dtypes[0])
-    torch.testing.assert_close(loss.cpu(), expected_loss, rtol=0, atol=limit.loss)
-    scale = expected_gradient.abs().max().item()
-    torch.testing.assert_close(gradient.cpu(), expected_gradient, rtol=limit.gradient, atol=limit.gradient * scale)
+    agree((loss.cpu(), gradient.cpu()), loss_and_gradient(reference, predictions, targets), dtypes[0])
 
 
 @pytest.mark.gpu_values
 @pytest.mark.parametrize("boxes", [0, 1, 31, 33, 256, 257, 100_003, 1_000_003])
-def test_sizes(ops: ModuleType, make_boxes: MakeBoxes, loss_and_gradient: LossAndGradient, boxes: int) -> None:
+def test_sizes(ops, make_boxes, loss_and_gradient, boxes):
     predictions, targets = make_boxes(boxes)
     loss, gradient = loss_and_gradient(ops, predictions.cuda(), targets.cuda())
     expected_loss, expected_gradient = loss_and_gradient(ops, predictions, targets)
@@ -65,13 +49,13 @@ def test_sizes(ops: ModuleType, make_boxes: MakeBoxes, loss_and_gradient: LossAn
 
 
 @pytest.mark.gpu_values
-def test_gradcheck(ops: ModuleType, make_boxes: MakeBoxes) -> None:
+def test_gradcheck(ops, make_boxes):
     predictions, targets = (boxes.cuda() for boxes in make_boxes(3, 8, dtypes=(torch.float64, torch.float64)))
     assert torch.autograd.gradcheck(lambda p: ops.giou_loss(p, targets), predictions.requires_grad_())
 
 
 @pytest.mark.gpu_values
-def test_same_bits_every_time(ops: ModuleType, make_boxes: MakeBoxes, loss_and_gradient: LossAndGradient) -> None:
+def test_same_bits_every_time(ops, make_boxes, loss_and_gradient):
     predictions, targets = (boxes.cuda() for boxes in make_boxes(1024, 256))
     first = loss_and_gradient(ops, predictions, targets)
     for _ in range(20):
@@ -81,7 +65,7 @@ def test_same_bits_every_time(ops: ModuleType, make_boxes: MakeBoxes, loss_and_g
 
 
 @pytest.mark.usefixtures("no_sync")
-def test_never_waits_for_the_device(ops: ModuleType) -> None:
+def test_never_waits_for_the_device(ops):
     predictions = torch.ones(64, 256, 4, device="cuda", requires_grad=True)
     targets = torch.ones(64, 256, 4, device="cuda")
     ops.giou_loss(predictions, targets).backward()
@@ -89,7 +73,7 @@ def test_never_waits_for_the_device(ops: ModuleType) -> None:
 
 
 @pytest.mark.gpu_values
-def test_many_streams_at_once(ops: ModuleType, make_boxes: MakeBoxes) -> None:
+def test_many_streams_at_once(ops, make_boxes):
     streams = [torch.cuda.Stream() for _ in range(8)]
     inputs = [tuple(boxes.cuda() for boxes in make_boxes(256, 256, seed=seed)) for seed in range(8)]
     expected = [ops.giou_loss(*boxes) for boxes in inputs]
@@ -105,7 +89,7 @@ def test_many_streams_at_once(ops: ModuleType, make_boxes: MakeBoxes) -> None:
 
 
 @pytest.mark.gpu_values
-def test_graph_replays_with_new_numbers(ops: ModuleType, make_boxes: MakeBoxes) -> None:
+def test_graph_replays_with_new_numbers(ops, make_boxes):
     predictions, targets = (boxes.cuda() for boxes in make_boxes(64, 256))
     predictions.requires_grad_()
     side = torch.cuda.Stream()
@@ -138,7 +122,7 @@ def test_graph_replays_with_new_numbers(ops: ModuleType, make_boxes: MakeBoxes) 
 @pytest.mark.gpu_values
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit, raised by the compiler itself
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
-def test_compiled(ops: ModuleType, make_boxes: MakeBoxes, mode: str) -> None:
+def test_compiled(ops, make_boxes, mode):
     torch.compiler.reset()
     compiled = torch.compile(lambda p, t: ops.giou_loss(p * 2, t), fullgraph=True, mode=mode)
     predictions, targets = (boxes.cuda() for boxes in make_boxes(64, 256))
@@ -153,7 +137,7 @@ def test_compiled(ops: ModuleType, make_boxes: MakeBoxes, mode: str) -> None:
 
 
 @pytest.mark.gpu_values
-def test_opcheck(ops: ModuleType, make_boxes: MakeBoxes) -> None:
+def test_opcheck(ops, make_boxes):
     predictions, targets = (boxes.cuda() for boxes in make_boxes(3, 5, dtypes=(torch.bfloat16, torch.uint8)))
     assert ops.IMPLEMENTATION.name == "library"
     results = torch.library.opcheck(torch.ops.steptrace_giou.giou_loss.default, (predictions.requires_grad_(), targets))
@@ -161,9 +145,7 @@ def test_opcheck(ops: ModuleType, make_boxes: MakeBoxes) -> None:
 
 
 @pytest.mark.gpu_values
-def test_views_that_begin_anywhere(
-    ops: ModuleType, make_boxes: MakeBoxes, dtypes: tuple[torch.dtype, torch.dtype]
-) -> None:
+def test_views_that_begin_anywhere(ops, make_boxes, dtypes):
     predictions, targets = (boxes.cuda() for boxes in make_boxes(1097, dtypes=dtypes))
     expected = ops.giou_loss(predictions, targets)
     for offset in (1, 4):  # from any corner, and from any box: both are read otherwise than from a multiple of 16 bytes
@@ -175,9 +157,7 @@ def test_views_that_begin_anywhere(
         assert torch.equal(ops.giou_loss(*moved), expected)
 
 
-def test_another_device_than_the_current(
-    ops: ModuleType, make_boxes: MakeBoxes, loss_and_gradient: LossAndGradient
-) -> None:
+def test_another_device_than_the_current(ops, make_boxes, loss_and_gradient):
     if torch.cuda.device_count() < 2:
         pytest.skip("one CUDA device only")
     predictions, targets = make_boxes(64, 256)
@@ -189,13 +169,13 @@ def test_another_device_than_the_current(
     torch.testing.assert_close(gradient.cpu(), expected[1].cpu())
 
 
-def test_devices_must_agree(ops: ModuleType) -> None:
+def test_devices_must_agree(ops):
     with pytest.raises(RuntimeError, match="got predictions on cuda:0 and targets on cpu, expected one device"):
         ops.giou_loss(torch.zeros(1, 4, device="cuda"), torch.zeros(1, 4))
 
 
 @pytest.mark.gpu_values
-def test_more_elements_than_an_int32_counts(ops: ModuleType) -> None:
+def test_more_elements_than_an_int32_counts(ops):
     boxes = 2**29 + 7  # 2^31 + 28 elements
     free, _ = torch.cuda.mem_get_info()
     if free < 20 * 2**30:
@@ -209,6 +189,5 @@ def test_more_elements_than_an_int32_counts(ops: ModuleType) -> None:
     loss = ops.giou_loss(leaf, targets)
     loss.backward()
     assert loss.item() == pytest.approx(1 - (1 / 7 - 2 / 9), abs=1e-6)
-    assert leaf.grad is not None
     assert leaf.grad[-1].any()
     assert leaf.grad.count_nonzero() == leaf.grad[-1].count_nonzero() * 3

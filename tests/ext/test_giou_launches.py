@@ -4,14 +4,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
-from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-MakeBoxes = Callable[..., tuple[Tensor, Tensor]]
 HERE = Path(__file__).resolve().parent
 
 pytestmark = [
@@ -24,7 +21,7 @@ ASKED = {"cudaStreamIsCapturing", "cudaStreamGetCaptureInfo", "cudaDeviceGetAttr
 
 
 @pytest.fixture(autouse=True)
-def cuda_library(ops: ModuleType) -> None:
+def cuda_library(ops):
     if "cuda" not in ops.IMPLEMENTATION.devices:
         pytest.skip(f"the library has no CUDA kernels: {ops.IMPLEMENTATION.reason}")
 
@@ -42,7 +39,7 @@ def traced(call: Callable[[], object]) -> tuple[list[str], set[str]]:
 
 
 @pytest.fixture(params=[torch.uint8, torch.float32], ids=["uint8", "float32"])
-def step(request: pytest.FixtureRequest, ops: ModuleType, make_boxes: MakeBoxes) -> Callable[[], object]:
+def step(request, ops, make_boxes):
     """Forward and backward, once run: what a first call loads and allocates is there."""
     predictions, targets = (boxes.cuda() for boxes in make_boxes(64, 256, dtypes=(torch.float32, request.param)))
     predictions.requires_grad_()
@@ -55,14 +52,14 @@ def step(request: pytest.FixtureRequest, ops: ModuleType, make_boxes: MakeBoxes)
     return call
 
 
-def test_a_call_is_one_launch_each_way_and_nothing_else(step: Callable[[], object]) -> None:
+def test_a_call_is_one_launch_each_way_and_nothing_else(step):
     kernels, called = traced(step)
     assert ["loss_forward_kernel" in kernels[0], "loss_backward_kernel" in kernels[1]] == [True, True]
     assert len(kernels) == 2  # no memset, no copy
     assert {name for name in called if not name.startswith("cudaLaunchKernel")} <= ASKED
 
 
-def test_so_it_is_in_a_graph(step: Callable[[], object]) -> None:
+def test_so_it_is_in_a_graph(step):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(3):
@@ -89,7 +86,7 @@ print(*(len(traced(graphs[number].replay)[0]) for number in (0, 254, 255, 256)))
 """
 
 
-def test_once_no_workspace_is_left_each_graph_zeroes_its_own(ops: ModuleType) -> None:
+def test_once_no_workspace_is_left_each_graph_zeroes_its_own(ops):
     python_path = Path(ops.__file__).parents[1]
     command = [sys.executable, "-c", MANY_GRAPHS, str(python_path), str(HERE)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)

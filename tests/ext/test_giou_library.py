@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -26,7 +25,7 @@ print(ops.IMPLEMENTATION.name, float(ops.giou_loss(torch.ones(1, 4), torch.ones(
 """
 
 
-def test_without_a_library_the_twin_runs_and_a_warning_says_so(tmp_path: Path) -> None:
+def test_without_a_library_the_twin_runs_and_a_warning_says_so(tmp_path):
     done = python("-c", LOSS, STEPTRACE_GIOU_LIBRARY=str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["reference", "1.0"]
@@ -35,7 +34,7 @@ def test_without_a_library_the_twin_runs_and_a_warning_says_so(tmp_path: Path) -
     assert "python -m steptrace_giou.build" in done.stderr
 
 
-def test_a_file_that_is_no_library_is_named_in_the_warning(tmp_path: Path) -> None:
+def test_a_file_that_is_no_library_is_named_in_the_warning(tmp_path):
     broken = tmp_path / "broken.so"
     broken.write_bytes(b"not a library")
     done = python("-c", LOSS, STEPTRACE_GIOU_LIBRARY=str(broken))
@@ -43,14 +42,14 @@ def test_a_file_that_is_no_library_is_named_in_the_warning(tmp_path: Path) -> No
     assert f"{broken} cannot be loaded" in done.stderr
 
 
-def test_a_run_that_must_not_fall_back_fails(tmp_path: Path) -> None:
+def test_a_run_that_must_not_fall_back_fails(tmp_path):
     code = "import steptrace_giou.ops as ops; ops.IMPLEMENTATION.require('cpu')"
     done = python("-c", code, STEPTRACE_GIOU_LIBRARY=str(tmp_path))
     assert done.returncode == 1
     assert "expected a library for cpu; build one with" in done.stderr
 
 
-def test_the_library_is_found_where_the_variable_says(ops: ModuleType) -> None:
+def test_the_library_is_found_where_the_variable_says(ops):
     for where in (ops.IMPLEMENTATION.path, ops.IMPLEMENTATION.path.parent):
         done = python(
             "-c", f"import warnings\nwarnings.simplefilter('error')\n{LOSS}", STEPTRACE_GIOU_LIBRARY=str(where)
@@ -58,15 +57,13 @@ def test_the_library_is_found_where_the_variable_says(ops: ModuleType) -> None:
         assert done.stdout.split() == ["library", "1.0"], done.stderr
 
 
-def test_require_names_the_missing_device(ops: ModuleType) -> None:
+def test_require_names_the_missing_device(ops):
     ops.IMPLEMENTATION.require("cpu")
     with pytest.raises(RuntimeError, match="expected a library for tpu"):
         ops.IMPLEMENTATION.require("tpu")
 
 
-def test_a_changed_source_or_torch_is_another_library(
-    ops: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_changed_source_or_torch_is_another_library(ops, tmp_path, monkeypatch):
     from steptrace_giou import library
 
     here = library.digest()
@@ -83,7 +80,7 @@ def test_a_changed_source_or_torch_is_another_library(
     assert library.find(ops.IMPLEMENTATION.path.parent) is None
 
 
-def test_build_from_nothing_then_not_again(ops: ModuleType, tmp_path: Path) -> None:
+def test_build_from_nothing_then_not_again(ops, tmp_path):
     """By a compiler that has the library ready: the fixture has had the real one make it."""
     compiler = tmp_path / "quick-cxx"
     find_output = 'while [ "$1" != -o ]; do shift; done'
@@ -108,7 +105,7 @@ def test_build_from_nothing_then_not_again(ops: ModuleType, tmp_path: Path) -> N
     assert ops.IMPLEMENTATION.path != library
 
 
-def test_a_compiler_error_reaches_the_person_whole(tmp_path: Path) -> None:
+def test_a_compiler_error_reaches_the_person_whole(tmp_path):
     compiler = tmp_path / "broken-cxx"
     lines = "\n".join(f"giou_stable.cpp:{n}: error: number {n}" for n in range(200))
     compiler.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{lines}\nEND\nexit 3\n")
@@ -122,22 +119,20 @@ def test_a_compiler_error_reaches_the_person_whole(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_without_a_compiler_the_error_names_what_to_install(tmp_path: Path) -> None:
+def test_without_a_compiler_the_error_names_what_to_install(tmp_path):
     done = python("-m", "steptrace_giou.build", "--out", str(tmp_path), CXX="no-such-compiler")
     assert done.returncode == 1
     assert "no C++ compiler: no-such-compiler is not on PATH; install g++ 9 or later, or set CXX" in done.stderr
 
 
-def test_cuda_on_demand_is_never_replaced_by_the_cpu(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_on_demand_is_never_replaced_by_the_cpu(build, monkeypatch):
     monkeypatch.setattr(build.torch.version, "cuda", None)
     with pytest.raises(build.BuildError, match=r"CUDA cannot be built: torch .* is built without CUDA"):
         build.choose_toolchain("on")
     assert build.choose_toolchain("off").kind == "cpu"
 
 
-def test_cuda_is_decided_by_compiler_and_torch_and_not_by_a_gpu(
-    build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cuda_is_decided_by_compiler_and_torch_and_not_by_a_gpu(build, tmp_path, monkeypatch):
     nvcc = tmp_path / "bin" / "nvcc"
     nvcc.parent.mkdir()
     nvcc.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n")
@@ -152,15 +147,13 @@ def test_cuda_is_decided_by_compiler_and_torch_and_not_by_a_gpu(
         build.choose_toolchain("on")
 
 
-def test_architectures_are_those_asked_for(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_architectures_are_those_asked_for(build, monkeypatch):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0 8.6+PTX;10.0")
     tools = build.choose_toolchain("off")
     assert tools.architectures == ("86", "90", "100")
 
 
-def test_the_cuda_runtime_linked_is_torchs_own(
-    build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cuda_runtime_linked_is_torchs_own(build, tmp_path, monkeypatch):
     monkeypatch.setattr(build.torch.version, "cuda", "13.0")
     nvcc = tmp_path / "toolkit" / "bin" / "nvcc"
     tools = build.Toolchain("g++", str(nvcc), tmp_path / "site-packages" / "torch", ("90",))

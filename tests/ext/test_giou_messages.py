@@ -1,7 +1,5 @@
 """What a wrong call is told: the same sentence by the compiled operator, by its twin and while tracing."""
 
-from types import ModuleType
-
 import pytest
 import torch
 
@@ -48,7 +46,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_message(giou: ModuleType, case: str) -> None:
+def test_message(giou, case):
     make, expected = CASES[case]
     with pytest.raises(RuntimeError) as raised:
         giou.giou_loss(*make())
@@ -56,7 +54,7 @@ def test_message(giou: ModuleType, case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_message_while_tracing(ops: ModuleType, case: str) -> None:
+def test_message_while_tracing(ops, case):
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     make, expected = CASES[case]
@@ -66,13 +64,13 @@ def test_message_while_tracing(ops: ModuleType, case: str) -> None:
 
 
 @pytest.mark.parametrize("iterations", [0, -3])
-def test_iterations(giou: ModuleType, iterations: int) -> None:
+def test_iterations(giou, iterations):
     with pytest.raises(RuntimeError) as raised:
         giou.giou_loss(torch.zeros(1, 4), torch.zeros(1, 4), iterations=iterations)
     assert str(raised.value) == f"giou_loss: got iterations={iterations}, expected at least 1"
 
 
-def test_the_articles_kernel_knows_float32_only(giou: ModuleType) -> None:
+def test_the_articles_kernel_knows_float32_only(giou):
     with pytest.raises(RuntimeError) as raised:
         giou.box_giou(torch.zeros(1, 4, dtype=torch.bfloat16), torch.zeros(1, 4))
     assert str(raised.value) == (
@@ -80,7 +78,7 @@ def test_the_articles_kernel_knows_float32_only(giou: ModuleType) -> None:
     )
 
 
-def test_backward_checks_what_it_is_given(ops: ModuleType) -> None:
+def test_backward_checks_what_it_is_given(ops):
     backward = torch.ops.steptrace_giou.giou_loss_backward
     boxes, count = torch.zeros(2, 4), torch.tensor(0)
     assert ops.IMPLEMENTATION.path is not None

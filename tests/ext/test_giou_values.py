@@ -1,6 +1,5 @@
 """What the GIoU loss is: worked by hand, and the compiled operator against its twin over everything that may come."""
 
-from collections.abc import Callable
 from types import ModuleType
 
 import pytest
@@ -8,8 +7,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-
-LossAndGradient = Callable[..., tuple[Tensor, Tensor]]
 
 
 def one(*corners: float) -> Tensor:
@@ -30,7 +27,7 @@ def one(*corners: float) -> Tensor:
         ((0.5, 0.5, 1.5, 1.5), 1 / 4),  # inside
     ],
 )
-def test_giou_worked_by_hand(giou: ModuleType, prediction: tuple[float, ...], expected: float) -> None:
+def test_giou_worked_by_hand(giou, prediction, expected):
     target = one(0, 0, 2, 2)
     assert giou.giou_loss(one(*prediction), target).item() == pytest.approx(1 - expected, abs=1e-6)
     values, valid = giou.box_giou(one(*prediction), target)
@@ -38,23 +35,21 @@ def test_giou_worked_by_hand(giou: ModuleType, prediction: tuple[float, ...], ex
     assert valid.tolist() == [1.0]
 
 
-def test_mean_over_boxes_that_count(giou: ModuleType) -> None:
+def test_mean_over_boxes_that_count(giou):
     predictions = torch.cat([one(0, 0, 2, 2), one(4, 0, 6, 2), one(5, 5, 9, 9)])
     targets = torch.cat([one(0, 0, 2, 2), one(0, 0, 2, 2), one(0, 0, 0, 0)])
     assert giou.giou_loss(predictions, targets).item() == pytest.approx(1 - (1 - 1 / 3) / 2, abs=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (0,), (0, 5), (3, 0), ()])
-def test_no_box_that_counts(giou: ModuleType, loss_and_gradient: LossAndGradient, shape: tuple[int, ...]) -> None:
+def test_no_box_that_counts(giou, loss_and_gradient, shape):
     loss, gradient = loss_and_gradient(giou, torch.full((*shape, 4), torch.inf), torch.zeros(*shape, 4))
     assert loss.item() == 1.0
     assert gradient.shape == (*shape, 4)
     assert not gradient.any()
 
 
-def test_padding_neither_reads_nor_learns(
-    giou: ModuleType, loss_and_gradient: LossAndGradient, make_boxes: Callable[..., tuple[Tensor, Tensor]]
-) -> None:
+def test_padding_neither_reads_nor_learns(giou, loss_and_gradient, make_boxes):
     predictions, targets = make_boxes(4, 9)
     padding = targets[..., 3] == 0
     spoiled = predictions.masked_fill(padding[..., None], torch.nan)
@@ -68,7 +63,7 @@ def test_padding_neither_reads_nor_learns(
 
 @pytest.mark.parametrize("position", [0, 1, 2, 3])
 @pytest.mark.parametrize("value", [torch.nan, 1e30])
-def test_no_clamp_hides_a_nan_or_an_overflow(giou: ModuleType, position: int, value: float) -> None:
+def test_no_clamp_hides_a_nan_or_an_overflow(giou, position, value):
     predictions = one(0, 0, 2, 2)
     predictions[0, position] = value
     if value == 1e30:
@@ -76,23 +71,12 @@ def test_no_clamp_hides_a_nan_or_an_overflow(giou: ModuleType, position: int, va
     assert giou.giou_loss(predictions, one(0, 0, 2, 2)).isnan()
 
 
-def test_agrees_over_dtypes(
-    ops: ModuleType,
-    reference: ModuleType,
-    dtypes: tuple[torch.dtype, torch.dtype],
-    make_boxes: Callable[..., tuple[Tensor, Tensor]],
-    loss_and_gradient: LossAndGradient,
-    tolerance: Callable,
-) -> None:
-    predictions, targets = make_boxes(7, 301, dtypes=dtypes)
-    loss, gradient = loss_and_gradient(ops, predictions, targets)
-    expected_loss, expected_gradient = loss_and_gradient(reference, predictions, targets)
-    limit = tolerance(dtypes[0])
-    assert loss.dtype == expected_loss.dtype == (torch.float64 if dtypes[0] == torch.float64 else torch.float32)
+def test_agrees_over_dtypes(ops, reference, dtypes, make_boxes, loss_and_gradient, agree):
+    boxes = make_boxes(7, 301, dtypes=dtypes)
+    loss, gradient = loss_and_gradient(ops, *boxes)
+    assert loss.dtype == (torch.float64 if dtypes[0] == torch.float64 else torch.float32)
     assert gradient.dtype == dtypes[0]
-    torch.testing.assert_close(loss, expected_loss, rtol=0, atol=limit.loss)
-    scale = expected_gradient.abs().max().item()
-    torch.testing.assert_close(gradient, expected_gradient, rtol=limit.gradient, atol=limit.gradient * scale)
+    agree((loss, gradient), loss_and_gradient(reference, *boxes), dtypes[0])  # of the same types
 
 
 # Around the tile (128), the chunk (2048) and nothing in particular; in one and in several dimensions.
@@ -101,23 +85,9 @@ def test_agrees_over_dtypes(
     [(1,), (127,), (128,), (129,), (2047,), (2048,), (2049,), (1, 1), (3, 7), (17, 1, 13), (2, 3, 4, 5), (33, 257)],
 )
 @pytest.mark.parametrize("valid", [0.02, 0.6, 1.0])
-def test_agrees_over_shapes(
-    ops: ModuleType,
-    reference: ModuleType,
-    shape: tuple[int, ...],
-    valid: float,
-    make_boxes: Callable[..., tuple[Tensor, Tensor]],
-    loss_and_gradient: LossAndGradient,
-    tolerance: Callable,
-) -> None:
-    predictions, targets = make_boxes(*shape, valid=valid)
-    loss, gradient = loss_and_gradient(ops, predictions, targets)
-    expected_loss, expected_gradient = loss_and_gradient(reference, predictions, targets)
-    limit = tolerance(torch.float32)
-    torch.testing.assert_close(loss, expected_loss, rtol=0, atol=limit.loss)
-    torch.testing.assert_close(
-        gradient, expected_gradient, rtol=limit.gradient, atol=limit.gradient * expected_gradient.abs().max().item()
-    )
+def test_agrees_over_shapes(ops, reference, shape, valid, make_boxes, loss_and_gradient, agree):
+    boxes = make_boxes(*shape, valid=valid)
+    agree(loss_and_gradient(ops, *boxes), loss_and_gradient(reference, *boxes), torch.float32)
 
 
 # Small whole numbers make equal, touching and degenerate boxes likely; the order of corners is left to chance; the
@@ -132,13 +102,7 @@ BOXES = st.lists(st.lists(COORDINATES, min_size=8, max_size=8), min_size=1, max_
 
 @settings(max_examples=100, deadline=None)
 @given(rows=BOXES)
-def test_agrees_on_any_boxes(
-    ops: ModuleType,
-    reference: ModuleType,
-    tolerance: Callable,
-    loss_and_gradient: LossAndGradient,
-    rows: list[list[float]],
-) -> None:
+def test_agrees_on_any_boxes(ops, reference, tolerance, loss_and_gradient, rows):
     predictions, targets = torch.tensor(rows).split(4, -1)
     loss, gradient = loss_and_gradient(ops, predictions, targets)
     expected_loss, expected_gradient = loss_and_gradient(reference, predictions, targets)
@@ -156,9 +120,7 @@ def _area(boxes: Tensor) -> Tensor:
     return (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(-1)
 
 
-def test_per_box_values_are_the_twins_to_the_bit(
-    ops: ModuleType, reference: ModuleType, make_boxes: Callable[..., tuple[Tensor, Tensor]]
-) -> None:
+def test_per_box_values_are_the_twins_to_the_bit(ops, reference, make_boxes):
     predictions, targets = make_boxes(11, 301)
     for conditional in (False, True):
         values, valid = ops.box_giou(predictions, targets, conditional=conditional)
@@ -185,13 +147,7 @@ def strided_views(x: Tensor) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("name", ["columns", "every other image", "transposed", "off by one element", "expanded"])
 @pytest.mark.parametrize("target_dtype", [torch.float32, torch.uint8])
-def test_views(
-    ops: ModuleType,
-    loss_and_gradient: LossAndGradient,
-    make_boxes: Callable[..., tuple[Tensor, Tensor]],
-    name: str,
-    target_dtype: torch.dtype,
-) -> None:
+def test_views(ops, loss_and_gradient, make_boxes, name, target_dtype):
     predictions, targets = make_boxes(6, 50, dtypes=(torch.float32, target_dtype))
     view_p, view_t = strided_views(predictions)[name], strided_views(targets)[name]
     loss, gradient = loss_and_gradient(ops, view_p, view_t)
@@ -200,9 +156,7 @@ def test_views(
     assert torch.equal(gradient, expected_gradient)
 
 
-def test_number_of_threads_changes_no_bit(
-    ops: ModuleType, make_boxes: Callable[..., tuple[Tensor, Tensor]], loss_and_gradient: LossAndGradient
-) -> None:
+def test_number_of_threads_changes_no_bit(ops, make_boxes, loss_and_gradient):
     predictions, targets = make_boxes(37, 499)
     threads = torch.get_num_threads()
     try:
@@ -218,12 +172,7 @@ def test_number_of_threads_changes_no_bit(
 
 
 @pytest.mark.parametrize("iterations", [1, 2, 3, 64])
-def test_iterations_are_a_load_and_change_no_result(
-    giou: ModuleType,
-    make_boxes: Callable[..., tuple[Tensor, Tensor]],
-    loss_and_gradient: LossAndGradient,
-    iterations: int,
-) -> None:
+def test_iterations_are_a_load_and_change_no_result(giou, make_boxes, loss_and_gradient, iterations):
     predictions, targets = make_boxes(3, 70)
     loss, gradient = loss_and_gradient(giou, predictions, targets, iterations=iterations)
     expected_loss, expected_gradient = loss_and_gradient(giou, predictions, targets)
@@ -232,9 +181,7 @@ def test_iterations_are_a_load_and_change_no_result(
 
 
 @pytest.mark.parametrize("conditional", [False, True])
-def test_the_articles_kernel_gives_the_same_loss(
-    ops: ModuleType, make_boxes: Callable[..., tuple[Tensor, Tensor]], *, conditional: bool
-) -> None:
+def test_the_articles_kernel_gives_the_same_loss(ops, make_boxes, *, conditional):
     predictions, targets = make_boxes(5, 300, dtypes=(torch.bfloat16, torch.uint8))
     ours, theirs = (predictions.clone().requires_grad_() for _ in range(2))
     loss = ops.kernel_loss(theirs, targets, conditional=conditional)
@@ -245,7 +192,7 @@ def test_the_articles_kernel_gives_the_same_loss(
     torch.testing.assert_close(theirs.grad, ours.grad)
 
 
-def test_half_conversions_are_torchs(ops: ModuleType) -> None:
+def test_half_conversions_are_torchs(ops):
     # Every 16-bit pattern whose area float32 can hold, once as a side; gradients come back rounded as torch rounds.
     for dtype in (torch.float16, torch.bfloat16):
         every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)

@@ -121,7 +121,6 @@ def test_the_advice_on_a_slow_host_follows_what_it_does_most(op: int, call: int,
     assert re.match(rf"the host meanwhile: [\d.]+ [mµ]s {most},", finding.evidence[1])
     assert finding.advice.startswith(advice)
     gaps = entry.host_gaps
-    assert gaps is not None
     assert (gaps.call_ns, gaps.op_ns) == (150 * call * US, 150 * (op - call) * US)
 
 
@@ -169,7 +168,6 @@ def test_idle_time_that_the_profiler_added_is_none_of_an_unprofiled_step() -> No
     (profiled,) = by_rule(entry, "host_bound")
     assert profiled.claim.startswith("host-bound: for 60 % of a step ")
     (timed,) = by_rule(replace(entry, unprofiled_step_ns=600 * US), "host_bound")
-    assert timed.cost_ns_per_step is not None
     assert timed.cost_ns_per_step == pytest.approx(200 * US, rel=0.05)
     assert timed.cost_share == pytest.approx(1 / 3, rel=0.05)
     assert timed.claim.startswith("host-bound: for 60 % of a profiled step ")
@@ -263,7 +261,6 @@ def test_what_tells_training_from_a_forward_pass() -> None:
 
 def test_without_steps_the_time_beside_the_gpus_work_is_named_but_counts_for_nothing() -> None:
     entry = waiting("cudaFree", 530 * US, steps=False).summary()
-    assert entry.host_gaps is not None
     assert (entry.host_gaps.gap_ns, entry.host_gaps.long_call_ns) == (2 * 560 * US, 0)
     (finding,) = by_rule(entry, "host_bound")
     assert "because nothing was launched" in finding.claim

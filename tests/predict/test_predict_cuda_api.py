@@ -157,17 +157,13 @@ def test_what_a_program_asks_the_device_has_an_answer() -> None:
         assert torch.cuda.default_generators[0].initial_seed() == torch.initial_seed()
         assert torch.cuda.Stream.priority_range()[0] == 0
         assert not torch.cuda.graphs.is_current_stream_capturing()
+        torch.cuda.tunable.enable()
+        torch.cuda.tunable.set_filename("tuned.csv", insert_device_ordinal=True)
+        assert not torch.cuda.tunable.is_enabled()  # products are not tuned
         assert torch.cuda.get_device_properties(0).max_threads_per_block == 1024
         if hasattr(torch.cuda, "caching_allocator_disabled"):  # not in PyTorch 2.11
             with torch.cuda.caching_allocator_disabled():
                 assert torch.ones(2, device="cuda").is_cuda
-
-
-def test_products_are_not_tuned() -> None:
-    with predict_syncs():
-        torch.cuda.tunable.enable()
-        torch.cuda.tunable.set_filename("tuned.csv", insert_device_ordinal=True)
-        assert not torch.cuda.tunable.is_enabled()
 
 
 def _layers() -> nn.Module:

@@ -1,4 +1,4 @@
-"""Whole training steps: the masked losses, box losses, resolved configs and functions, and the command line."""
+"""Whole training steps: the masked losses, resolved configs, and the command line."""
 
 import json
 import sys
@@ -12,8 +12,6 @@ import pytest
 import torch
 import yaml
 from msgspec.structs import asdict
-from torch import Tensor
-from torch.profiler import record_function
 
 from steptrace.config.schema import StepConfig, defaults
 from steptrace.engine.frames import trace_file_name
@@ -213,54 +211,6 @@ def test_a_loss_declares_its_operators_and_the_rest_is_unknown(
 def test_a_row_that_says_too_little_is_refused(row: dict[str, Any]) -> None:
     with pytest.raises(PredictError, match="SimpleNamespace"):
         declared_rules(SimpleNamespace(predict_rules=[row]))
-
-
-# Box losses in the manner of the GIoU study: a loop over samples, concatenation, padding with a mask.
-
-
-def overlap(a: Tensor, b: Tensor) -> Tensor:
-    corners = torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])
-    shared = corners.clamp(min=0).prod(-1)
-    union = (a[..., 2:] - a[..., :2]).prod(-1) + (b[..., 2:] - b[..., :2]).prod(-1) - shared
-    return 1 - shared / union.clamp(min=1e-5)
-
-
-def loop(predicted: Tensor, boxes: list[Tensor], _: Tensor) -> Tensor:
-    return sum(overlap(p[: len(b)], b).sum() for p, b in zip(predicted, boxes, strict=True)) / max(
-        sum(map(len, boxes)), 1
-    )
-
-
-def concatenation(predicted: Tensor, boxes: list[Tensor], _: Tensor) -> Tensor:
-    return overlap(torch.cat([p[: len(b)] for p, b in zip(predicted, boxes, strict=True)]), torch.cat(boxes)).mean()
-
-
-def padding(predicted: Tensor, _: list[Tensor], padded: Tensor) -> Tensor:
-    valid = padded[..., 3] > 0
-    return torch.where(valid, overlap(predicted, padded), 0.0).sum() / valid.sum().clamp(min=1)
-
-
-@pytest.mark.parametrize("logged", [False, True])
-@pytest.mark.parametrize(("loss_of", "products"), [(loop, 6), (concatenation, 2), (padding, 2)])
-def test_each_product_of_a_box_loss_makes_a_sync_in_backward(
-    loss_of: Callable[..., Tensor],
-    products: int,
-    logged: bool,  # noqa: FBT001
-) -> None:
-    """`prod(-1)` of what needs a gradient: its backward reads how many zeros there are."""
-    with predict_syncs() as syncs:
-        predicted = torch.rand(3, 4, 4, device="cuda", requires_grad=True)
-        boxes = [torch.rand(n, 4, device="cuda") for n in (1, 3, 2)]
-        padded = torch.nn.utils.rnn.pad_sequence(boxes, batch_first=True)
-        before = syncs.total
-        with record_function("loss"):
-            loss = loss_of(predicted if loss_of is not padding else predicted[:, :3], boxes, padded)
-        loss.backward()
-        if logged:
-            loss.item()
-        count = syncs.total - before
-    assert count == products + logged
-    assert not logged or syncs.sites[-1].code == "loss.item()"
 
 
 def test_command_line(

@@ -20,16 +20,6 @@ def _seeded() -> Iterator[None]:
         yield
 
 
-class Recurrent(nn.Module):
-    def __init__(self, cell: type[nn.RNNBase]) -> None:
-        super().__init__()
-        self.cell = cell(4, 5, num_layers=2)
-        self.out = nn.Linear(5, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.out(self.cell(x.expand(6, *x.shape))[0][-1])
-
-
 class Masked(nn.Module):
     """Indexing, in-place work, views, a value read on the host, a branch on it."""
 
@@ -55,8 +45,6 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
         nn.Unflatten(1, (1, 4)), nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True), nn.Flatten(),
         nn.Linear(4, 3),
     ),
-    "lstm": lambda: Recurrent(nn.LSTM),
-    "gru": lambda: Recurrent(nn.GRU),
     "masked": Masked,
 }  # fmt: skip
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
@@ -103,6 +91,7 @@ def test_an_optimizer_made_before_the_move_holds_the_moved_parameters() -> None:
         weight = model.weight
         model.cuda()
         assert model.weight is weight
+        assert model.cpu().cuda().weight is weight
         before = weight.detach().clone()
         model(torch.ones(1, 3, device="cuda")).sum().backward()
         optimizer.step()
@@ -214,14 +203,6 @@ def test_a_copy_in_inference_mode_that_changes_the_type_as_well(move: Callable[[
         assert {site.kind for site in syncs.sites} == {"h2d_copy"}
 
 
-def test_inference_mode() -> None:
-    with predict_syncs() as syncs, torch.inference_mode():
-        layer = nn.Linear(3, 2).cuda()
-        before = syncs.total
-        assert layer(torch.ones(1, 3, device="cuda")).argmax().item() in (0, 1)
-        assert syncs.total - before == 1
-
-
 def test_checkpointing_recomputes_in_the_backward_phase() -> None:
     def block(x: Tensor) -> Tensor:
         return x.sin() * x.max().item() * x.cos()
@@ -248,7 +229,6 @@ def test_a_backward_pass_finds_the_device_inside_somebody_s_wrapper(monkeypatch:
         x = torch.ones(2, device="cuda", requires_grad=True)
         x.register_hook(lambda gradient: gradient + torch.ones(2, device="cuda"))
         torch.autograd.backward(x.sum())
-        assert x.grad is not None
         assert x.grad.tolist() == [2, 2]
     assert len(calls) == 1
 
@@ -289,7 +269,6 @@ def test_an_error_in_a_backward_pass_reaches_the_program(forward: Callable[[Tens
             y.sum().backward()
         z = torch.ones(2, device="cuda", requires_grad=True)
         z.sum().backward()
-        assert z.grad is not None
         assert z.grad.tolist() == [1, 1]
 
 

@@ -1,4 +1,4 @@
-"""A prediction leaves nothing behind, and notices when PyTorch's experimental backend API behaves otherwise."""
+"""A prediction leaves nothing behind, and its rows name operators that this PyTorch has."""
 
 import importlib
 import subprocess
@@ -7,11 +7,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import nn
 from torch.utils import _foreach_utils
 
 from steptrace.errors import PredictError
-from steptrace.predict import backend, cuda_api, predict_syncs
+from steptrace.predict import cuda_api, predict_syncs
 from steptrace.predict.rule import KINDS
 from steptrace.predict.rules import RULES
 
@@ -112,46 +111,3 @@ def test_rows_name_operators_of_this_pytorch() -> None:
         assert rule.kind in KINDS
         assert rule.source
         assert rule.reason
-
-
-# What the virtual device takes from PyTorch's experimental backend API. Each of these holds for PyTorch 2.13 (2.11 has
-# not been tried); one that fails says which assumption another version breaks.
-
-
-def test_a_python_backend_registers_under_its_name() -> None:
-    backend.ensure_registered()
-    assert torch._C._get_privateuse1_backend_name() == backend.DEVICE_TYPE
-    assert torch.device(backend.DEVICE_TYPE, 0).index == 0
-    backend.ensure_registered()  # a second time does nothing
-
-
-def test_autograd_runs_the_backward_pass_through_the_device() -> None:
-    with predict_syncs() as syncs:
-        x = torch.ones(2, device="cuda", requires_grad=True)
-        (x * 3).sum().backward()
-        assert x.grad is not None
-        assert x.grad.is_cuda
-        assert x.grad.tolist() == [3.0, 3.0]
-    assert syncs.operator_total > 3
-
-
-def test_nodes_keep_the_stack_that_created_them() -> None:
-    with predict_syncs():
-        y = torch.ones(2, device="cuda", requires_grad=True) * 2
-        assert any("test_predict_state.py" in entry for entry in y.grad_fn.metadata["traceback_"])
-
-
-def test_module_conversion_keeps_the_identity_of_parameters() -> None:
-    with predict_syncs():
-        layer = nn.Linear(2, 2)
-        weight = layer.weight
-        assert layer.cuda().weight is weight
-        assert isinstance(weight, nn.Parameter)
-        assert layer.cpu().weight is weight
-        assert not weight.is_cuda
-
-
-def test_tensor_construction_shows_its_copy() -> None:
-    with predict_syncs() as syncs:
-        torch.tensor([1.0], device="cuda")
-    assert [(site.op, site.kind) for site in syncs.sites] == [("aten::_to_copy", "h2d_copy")]

@@ -97,7 +97,6 @@ def test_attention_is_the_operator_that_a_gpu_takes(dtype: torch.dtype, masked: 
     flop = {call.name: call.flop for call in syncs.operators}
     assert flop[name] == 4 * 4 * 8 * 128 * 128 * 64  # two products of 2 FLOP an element
     assert sum("dot_product" in called for called in flop) == 2
-    assert q.grad is not None
     assert q.grad.shape == q.shape
 
 

@@ -35,22 +35,11 @@ def test_the_interval_drawn_excludes_the_baseline_exactly_where_the_ratio_does(s
     assert 'class="on-scale faster"' in screen
 
 
-def test_a_baseline_has_no_interval_of_a_ratio_and_none_is_called_not_measured(study_builder: Any) -> None:
-    study_builder.comparison["baseline"] = "base"
-    study_builder.add("base", [30.0, 31.0], ratio=BASE, baseline="base")
-    study_builder.add("fast", [20.0, 21.0], ratio=ratio(1.5, 1.4, 1.6, "faster"), baseline="base")
-    page = variants(load_study(study_builder.write()))
-    cells = re.findall(r'data-label="95 % interval of the ratio"[^>]*>(.*?)</td>', page)
-    assert cells == ["", "1.40 to 1.60"]
-
-
 def test_warnings_that_nothing_else_says_stand_below_the_table_of_variants(study_builder: Any) -> None:
     late, uneven = "all of its runs were taken 3 h after the baseline's", "runs differ by 16 %"
     corrected = "the interval excludes 1, but not after the correction for several candidates"
-    study_builder.add("even", [30.0], noise={"iqr_over_median": 0.01, "uneven": [uneven], "warnings": [uneven, late]})
-    study_builder.add(
-        "odd", [30.0], noise={"iqr_over_median": 0.2, "uneven": [uneven], "warnings": [uneven, late, corrected]}
-    )
+    for name, iqr, warnings in (("even", 0.01, [uneven, late]), ("odd", 0.2, [uneven, late, corrected])):
+        study_builder.add(name, [30.0], noise={"iqr_over_median": iqr, "uneven": [uneven], "warnings": warnings})
     page = variants(load_study(study_builder.write()))
     assert "All of its runs were taken 3 h after the baseline&#39;s: all variants." in page
     assert "Runs differ by 16 %: <code>even</code>." in page  # that of the other is evidence of the finding on noise
@@ -151,12 +140,19 @@ def test_variants_have_anchors_of_their_own_whatever_their_names(study_builder: 
     assert len(set(ids)) == len(names)
 
 
-def on_a_machine(builder: Any, gpu: str | None) -> Any:
+def base_and_fast(builder: Any, gpu: str | None = None) -> Any:
+    """A study of two variants, on that GPU or none."""
     builder.comparison["baseline"] = "base"
     builder.comparison["environment"] = {**builder.comparison["environment"], "gpu": gpu}
     builder.add("base", [30.0, 31.0], ratio=BASE, baseline="base")
     builder.add("fast", [20.0, 21.0], ratio=ratio(1.5, 1.4, 1.6, "faster"), baseline="base", operators_per_step=123)
     return load_study(builder.write())
+
+
+def test_a_baseline_has_no_interval_of_a_ratio_and_none_is_called_not_measured(study_builder: Any) -> None:
+    page = variants(base_and_fast(study_builder))
+    cells = re.findall(r'data-label="95 % interval of the ratio"[^>]*>(.*?)</td>', page)
+    assert cells == ["", "1.40 to 1.60"]
 
 
 @pytest.mark.parametrize(
@@ -166,14 +162,14 @@ def on_a_machine(builder: Any, gpu: str | None) -> Any:
 def test_a_badge_beside_the_title_says_whose_times_these_are(
     study_builder: Any, gpu: str | None, words: str | None
 ) -> None:
-    study = on_a_machine(study_builder, gpu)
+    study = base_and_fast(study_builder, gpu)
     (title,) = re.findall(r"<h1>.*?</h1>", str(first_screen(study)), re.DOTALL)
     assert re.findall(r'class="badge [^"]*device">([^<]+)', title) == ([words] if words else [])
     assert (device_of_study(study) is None) == (words is None)
 
 
 def test_operators_per_step_stand_beside_syncs_and_kernels_where_a_gpu_ran(study_builder: Any) -> None:
-    screen = str(first_screen(on_a_machine(study_builder, None)))
+    screen = str(first_screen(base_and_fast(study_builder)))
     assert ">Operators per step</th>" in screen
     assert re.search(r'class="num launched"[^>]*>123<', screen)
     study_builder.add("traced", [20.0], baseline="base", kernels_per_step=45)
@@ -191,7 +187,7 @@ def test_a_profile_far_slower_than_the_step_is_marked(study_builder: Any) -> Non
 
 
 def test_the_page_names_the_commit_of_what_was_measured_and_the_version_of_steptrace(study_builder: Any) -> None:
-    study = on_a_machine(study_builder, None)
+    study = base_and_fast(study_builder)
     screen = str(first_screen(study))
     assert re.findall(r"<span>(measured code at commit \w+|steptrace [\d.]+)", screen) == [
         "steptrace 0.1.0", "measured code at commit 73b4e1e0c4",
@@ -216,14 +212,13 @@ def test_a_bar_that_is_mostly_the_profiler_s_does_not_shorten_the_others(study_b
 
 def test_advice_begins_with_what_to_do_and_where_and_the_rest_is_folded(study_builder: Any) -> None:
     source = {"file": "lab/losses.py", "line": 57}
-    at_source = {
-        "claim": "it waits at lab/losses.py:57",
-        "advice": "Keep `x` on the device. It is read later.",
-        "source": source,
-    }
-    elsewhere = {"claim": "two places wait", "advice": "Replace both.", "source": source}
+    at_source = {"claim": "it waits at lab/losses.py:57", "advice": "Keep `x` on the device. It is read later."}
+    elsewhere = {"claim": "two places wait", "advice": "Replace both."}
     study_builder.add("boolean_mask", [100.0], ratio=BASE, samples_per_step=32)
-    study_builder.comparison["findings"] = [a_finding("sync", 5) | at_source, a_finding("both", 4) | elsewhere]
+    study_builder.comparison["findings"] = [
+        a_finding("sync", 5) | at_source | {"source": source},
+        a_finding("both", 4) | elsewhere | {"source": source},
+    ]
     screen = str(first_screen(load_study(study_builder.write())))
     first, second = re.findall(r"<details>\s*<summary>(.*?)</summary>", screen)[:2]
     gain = ' <b class="nowrap">Saves at most {}.00 ns per step</b>'
@@ -241,9 +236,8 @@ def test_a_verdict_that_is_missing_is_explained_below_the_table(make_study: Any,
     study_builder.comparison["baseline"] = "base"
     study_builder.add("base", [30.0, 30.0], ratio=BASE, baseline="base")
     study_builder.add("odd", [20.0, 20.0], ratio=ratio(1.5, 1.2, 1.8, None), baseline="base", noise=noise)
-    assert "<code>odd</code>: no verdict: IQR/median is 40%, above 25%." in first_screen(
-        load_study(study_builder.write())
-    )
+    screen = first_screen(load_study(study_builder.write()))
+    assert "<code>odd</code>: no verdict: IQR/median is 40%, above 25%." in screen
 
 
 def test_where_nothing_was_measured_there_is_no_column_of_intervals(study_builder: Any) -> None:

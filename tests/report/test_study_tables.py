@@ -120,10 +120,11 @@ def test_the_figures_of_a_variant_stand_in_a_row_and_columns_without_any_are_lef
         ("memory", {}),
         ("memory", with_memory(device_type="cpu", peak_allocated_bytes=MIB) | {"batch_bytes": {"inputs": 2**18}}),
         ("collectives", {}),
+        *((name, {"trace": {"quality": {}}}) for name in ("launches", "queues", "quality", "program", "timeline")),
     ],
 )
 def test_a_section_without_figures_is_left_out(study_builder: Any, name: str, fields: Json) -> None:
-    assert section(study_builder, name, fields) is None
+    assert section(study_builder, name, fields, {}) is None
 
 
 def test_a_variant_without_a_figure_says_so_beside_one_that_has_it(study_builder: Any) -> None:
@@ -185,11 +186,6 @@ def test_subjects_that_the_page_says_elsewhere_or_of_one_run_alone_have_no_table
 def test_a_category_of_memory_that_holds_nothing_at_the_peak_is_measured(study_builder: Any) -> None:
     held = with_memory(by_category={"parameters": MIB, "gradients": MIB}), with_memory(by_category={"parameters": MIB})
     assert [row[-1] for row in rows(section(study_builder, "memory", *held), 1)] == ["Gradients", "1.00 MiB", "none"]
-
-
-@pytest.mark.parametrize("name", ["launches", "queues", "quality", "program", "timeline"])
-def test_a_subject_of_which_no_trace_says_anything_is_left_out(study_builder: Any, name: str) -> None:
-    assert section(study_builder, name, {"trace": {"quality": {"launch_coverage": None}}}, {}) is None
 
 
 def test_of_many_rows_those_are_shown_in_which_variants_differ_most(study_builder: Any) -> None:

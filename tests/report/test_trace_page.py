@@ -1,5 +1,6 @@
 import html
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -125,9 +126,17 @@ def summary_of(*traces: Json, **more: object) -> Summary:
     return fill(Summary, {"traces": list(traces), **more})
 
 
-def written(tmp_path: Path, *traces: Json) -> str:
-    trace_page.write(summary_of(*traces), tmp_path / "report.html")
-    return (tmp_path / "report.html").read_text(encoding="utf-8")
+def written(*traces: Json, predicted: Any = None, **more: object) -> str:
+    """The page of these traces."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "report.html"
+        trace_page.write(summary_of(*traces, **more), path, predicted=predicted)
+        return path.read_text(encoding="utf-8")
+
+
+def words_of(*traces: Json, **more: Any) -> str:
+    """The text of their page."""
+    return text_of(written(*traces, **more))
 
 
 def page_of(builder: TraceBuilder) -> str:
@@ -141,23 +150,23 @@ def text_of(page: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", body))
 
 
-def test_kinds_of_steps_stand_on_the_page_with_mean_and_median(tmp_path: Path) -> None:
+def test_kinds_of_steps_stand_on_the_page_with_mean_and_median() -> None:
     usual = {
         "kind": "usual", "steps": 15, "of": 16, "median_ns": 12_000_000, "share": 0.2, "comes": "mostly", "syncs": 11,
     }  # fmt: skip
     long = {"kind": "other", "steps": 1, "of": 16, "median_ns": 710_000_000, "share": 0.8, "comes": "once"}
     times = {"unprofiled_step_ns": 12_000_000, "unprofiled_mean_ns": 55_625_000}
-    words = text_of(written(tmp_path, trace(step_kinds=[usual, long], **times)))
+    words = words_of(trace(step_kinds=[usual, long], **times))
     assert "Unprofiled step, median 12.0 ms Unprofiled step, mean 55.6 ms" in words
     assert "usual 15 16 12.0 ms 20 % mostly 11" in words
     assert "other 1 16 710 ms 80 % once not measured" in words
-    assert "Unprofiled step, mean" not in text_of(written(tmp_path, trace(**times)))
+    assert "Unprofiled step, mean" not in words_of(trace(**times))
 
 
 @pytest.mark.parametrize("complete", [True, False])
-def test_what_was_held_before_a_trace_is_a_figure_where_it_is_known(tmp_path: Path, *, complete: bool) -> None:
+def test_what_was_held_before_a_trace_is_a_figure_where_it_is_known(*, complete: bool) -> None:
     entry = {"device_type": "cuda", "device": 0, "peak_allocated_bytes": 2**30, "before_bytes": 0}
-    page = written(tmp_path, trace(memory=[{**entry, "complete": complete, "by_category": {"unknown": 2**30}}]))
+    page = written(trace(memory=[{**entry, "complete": complete, "by_category": {"unknown": 2**30}}]))
     assert ("Before the trace 0 B" in text_of(page)) == complete
     assert ("the peak is without it" in text_of(page)) != complete
 
@@ -174,10 +183,9 @@ def test_syncs_are_counted_as_often_as_each_kind_of_step_comes() -> None:
     assert "399 syncs per step on average" in headline(view)
 
 
-def test_a_prediction_whose_steps_differ_says_so_on_the_page(tmp_path: Path) -> None:
+def test_a_prediction_whose_steps_differ_says_so_on_the_page() -> None:
     prediction = {"total": 3.5, "sites": [], "unknown": [], "by_step": [2, 2, 2, 8]}
-    trace_page.write(summary_of(trace()), tmp_path / "report.html", predicted=(prediction, []))
-    words = text_of((tmp_path / "report.html").read_text(encoding="utf-8"))
+    words = words_of(trace(), predicted=(prediction, []))
     assert "3.5 syncs per step on average: 3 of 4 steps: 2 syncs; 1 of 4 steps: 8 syncs." in words
 
 
@@ -190,8 +198,8 @@ def test_a_sum_over_steps_is_shown_per_step() -> None:
     assert "118 ms" in listing(rows, ("device_ns",)).html
 
 
-def test_one_trace_tells_where_its_time_goes(tmp_path: Path) -> None:
-    page = written(tmp_path, trace())
+def test_one_trace_tells_where_its_time_goes() -> None:
+    page = written(trace())
     words = text_of(page)
     assert "GPU busy 70 % of the profiled step; idle 20 % after a sync; 2 syncs per step." in words
     assert "idle after a sync 20 %" in words  # the bar below it
@@ -229,12 +237,12 @@ def test_a_trace_without_a_gpu_has_no_formats(pages: dict[str, Path]) -> None:
     assert "aten::addmm" in page
 
 
-def test_waiting_for_data_has_its_verdict_its_share_and_each_step(tmp_path: Path) -> None:
+def test_waiting_for_data_has_its_verdict_its_share_and_each_step() -> None:
     step = {"index": 3, "host_ns": 10_000_000, "waits": 1, "wait_ns": 2_000_000}
     wait = {"source": "loader", "steps": 2, "waits": 2, "wait_ns": 8_000_000, "share": 0.2, "verdict": "high"}
 
     def section(**changes: object) -> str:
-        page = written(tmp_path, trace(input=wait | {"by_step": 2 * [step]} | changes))
+        page = written(trace(input=wait | {"by_step": 2 * [step]} | changes))
         return page[page.index('id="input"') :].split("</section>")[0]
 
     page = section()
@@ -242,11 +250,11 @@ def test_waiting_for_data_has_its_verdict_its_share_and_each_step(tmp_path: Path
         assert text in page
     assert page.count("<tr>") == 3
     assert "without <code>copy data</code>" in section(source="label")
-    assert 'id="input"' not in written(tmp_path, trace(input={}))
+    assert 'id="input"' not in written(trace(input={}))
 
 
-def test_sections_stand_in_the_order_of_the_subjects_and_explain_their_figures(tmp_path: Path) -> None:
-    page = written(tmp_path, trace())
+def test_sections_stand_in_the_order_of_the_subjects_and_explain_their_figures() -> None:
+    page = written(trace())
     ids = re.findall(r'<h2 id="(\w+)"', page)
     names = [subject.name for subject in subjects_of(TraceSummary)]
     assert [name for name in names if name in ids] == [id_ for id_ in ids if id_ in names]
@@ -261,8 +269,8 @@ def test_sections_stand_in_the_order_of_the_subjects_and_explain_their_figures(t
         assert ("folded" in before) == subject.folded, subject.name
 
 
-def test_a_trace_without_gpu_work_measures_none_of_it(tmp_path: Path) -> None:
-    words = text_of(written(tmp_path, without_gpu()))
+def test_a_trace_without_gpu_work_measures_none_of_it() -> None:
+    words = words_of(without_gpu())
     assert "No GPU activity in this trace: its GPU figures were not measured." in words
     assert "GPU busy" not in words  # one sentence says it of all figures of a GPU
     absent = words[words.index("Not shown: ") :]
@@ -283,26 +291,24 @@ def test_a_trace_without_gpu_work_measures_none_of_it(tmp_path: Path) -> None:
         (None, "the trace does not name its GPU"),
     ],
 )
-def test_a_page_says_why_operators_are_not_compared_with_a_data_sheet(
-    tmp_path: Path, name: str | None, why: str
-) -> None:
-    words = html.unescape(text_of(written(tmp_path, trace(device_name=name, roofline=[]))))
+def test_a_page_says_why_operators_are_not_compared_with_a_data_sheet(name: str | None, why: str) -> None:
+    words = html.unescape(words_of(trace(device_name=name, roofline=[])))
     assert f"Operators against the data sheet ({why}" in words[words.index("Not shown: ") :]
 
 
-def test_a_single_activity_leaves_idle_time_unmeasured(tmp_path: Path) -> None:
+def test_a_single_activity_leaves_idle_time_unmeasured() -> None:
     gpu = {**trace()["gpu"], "activities": 1, "idle_ns": 0}
     idle = {**trace()["idle"], "gaps": None, "ended_by": []}
-    words = text_of(written(tmp_path, trace(gpu=gpu, idle=idle)))
+    words = words_of(trace(gpu=gpu, idle=idle))
     assert "Idle 0 ns" not in words
     assert "Why the GPU is idle (the trace holds fewer than two GPU activities)" in words
     assert "No gap" not in words
 
 
-def test_a_trace_without_steps_counts_its_whole_length(tmp_path: Path) -> None:
+def test_a_trace_without_steps_counts_its_whole_length() -> None:
     syncs = {**trace()["syncs"], "per_step": None}
     syncs["sites"] = [{**syncs["sites"][0], "count_per_step": None}]
-    words = text_of(written(tmp_path, trace(steps=[], syncs=syncs)))
+    words = words_of(trace(steps=[], syncs=syncs))
     assert "4 syncs in the whole trace" in words
     assert "a/b.py:7 in f aten::item d2h_copy loss 4 1.20 ms" in words
 
@@ -322,12 +328,12 @@ def test_a_page_without_steps_speaks_of_none() -> None:
     assert "All of the trace, 9.00 ms." in words
 
 
-def test_one_sync_is_in_the_singular(tmp_path: Path) -> None:
-    assert "1 sync per step." in text_of(written(tmp_path, trace(syncs={**trace()["syncs"], "per_step": 1.0})))
+def test_one_sync_is_in_the_singular() -> None:
+    assert "1 sync per step." in words_of(trace(syncs={**trace()["syncs"], "per_step": 1.0}))
 
 
-def test_ranks_stand_side_by_side_and_then_each_by_itself(tmp_path: Path) -> None:
-    page = written(tmp_path, trace(), trace(rank=1, gpu_busy_pct=50.0), {**without_gpu(), "rank": 2})
+def test_ranks_stand_side_by_side_and_then_each_by_itself() -> None:
+    page = written(trace(), trace(rank=1, gpu_busy_pct=50.0), {**without_gpu(), "rank": 2})
     words = text_of(page)
     assert "Rank 1 NVIDIA H200 10.0 ms 50 %" in words
     assert "GPU busy 50 % to 70 %, syncs per step 2." in words
@@ -342,44 +348,44 @@ def a_finding(severity: str, rule: str, cost: int | None) -> Json:
     return {"rule": rule, "severity": severity, "cost_ns_per_step": cost, **advice}
 
 
-def test_the_headline_takes_its_shares_from_the_parts_of_the_steps(tmp_path: Path) -> None:
+def test_the_headline_takes_its_shares_from_the_parts_of_the_steps() -> None:
     """The causes of idle time over the GPU's span know nothing of the time before its first work."""
     parts = {"compute": 200_000, "exposed_memory": 0, "idle_sync": 800_000, "idle_host": 19 * 10**6}
     shown = trace(gpu_busy_pct=1.0, overview={**trace()["overview"], "parts_ns": parts})
-    words = text_of(written(tmp_path, shown))
+    words = words_of(shown)
     assert "GPU busy 1.0 % of the profiled step; idle 95 % because nothing was launched; 2 syncs" in words
 
 
-def test_the_first_screen_says_what_the_record_is_of(tmp_path: Path) -> None:
+def test_the_first_screen_says_what_the_record_is_of() -> None:
     step = trace()["steps"][0]
     stacks = {"program": {"functions": [], "stacks": True}}
     few = trace(steps=[step], training=False, **stacks)
-    words = text_of(written(tmp_path, few))
+    words = words_of(few)
     before = words[: words.index("What to do first")]
     assert "One step only; it may be untypical." in before
     assert "Python stacks were recorded: they slow the host, so idle time is an upper bound." in before
     assert "probably inference" in before
-    many = text_of(written(tmp_path, trace(steps=[step] * 3, training=True, unprofiled_step_ns=9_000_000, **stacks)))
+    many = words_of(trace(steps=[step] * 3, training=True, unprofiled_step_ns=9_000_000, **stacks))
     for remark in ("untypical", "Python stacks were", "probably inference"):
         assert remark not in many
 
 
-def test_warnings_do_not_repeat_the_headline(tmp_path: Path) -> None:
+def test_warnings_do_not_repeat_the_headline() -> None:
     raw = without_gpu()
     raw["quality"]["warnings"] = ["no GPU activity: GPU figures were not measured"]
-    words = text_of(written(tmp_path, raw))
+    words = words_of(raw)
     assert "No GPU activity in this trace" in words
     assert "Read with care" not in words
 
 
 @pytest.mark.parametrize("raw", [trace(), without_gpu()])
-def test_what_to_do_first_stands_there_or_that_there_is_nothing(tmp_path: Path, raw: Json) -> None:
-    assert "What to do first No findings" in text_of(written(tmp_path, raw))
+def test_what_to_do_first_stands_there_or_that_there_is_nothing(raw: Json) -> None:
+    assert "What to do first No findings" in words_of(raw)
     small = [a_finding("info", "small", None)]
-    assert "What to do first mend small It is small" in text_of(written(tmp_path, {**raw, "findings": small}))
+    assert "What to do first mend small It is small" in words_of({**raw, "findings": small})
 
 
-def test_findings_stand_behind_the_overview_and_what_has_nothing_to_show_in_one_line(tmp_path: Path) -> None:
+def test_findings_stand_behind_the_overview_and_what_has_nothing_to_show_in_one_line() -> None:
     good = {"check": "one GPU", "wrong": 0, "of": 1, "warns": False, "says": "GPU work on 1 device"}
     tiny = {**trace()["copies"][1], "bytes": 2, "kind": "Memcpy DtoH (Device -> Pinned)"}
     site = {**trace()["syncs"]["sites"][0], "ceiling_ns": 100_000}
@@ -388,7 +394,7 @@ def test_findings_stand_behind_the_overview_and_what_has_nothing_to_show_in_one_
         quality={**trace()["quality"], "checks": [good] * 10},
         syncs={**trace()["syncs"], "sites": [site], "outside_steps": 1},
     )  # fmt: skip
-    page = written(tmp_path, raw)
+    page = written(raw)
     words = html.unescape(text_of(page))
     ids = re.findall(r'<h2 id="(\w+)"', page)
     assert ids[:2] == ["overview", "findings"]
@@ -399,10 +405,10 @@ def test_findings_stand_behind_the_overview_and_what_has_nothing_to_show_in_one_
     assert "1 sync outside the steps is in no figure per step." in words
 
 
-def test_several_traces_begin_with_what_costs_most_in_any(tmp_path: Path) -> None:
+def test_several_traces_begin_with_what_costs_most_in_any() -> None:
     first = trace(findings=[a_finding("info", "dear", 9_000_000), a_finding("warning", "both", 1_000_000)])
     second = trace(rank=1, findings=[a_finding("high", "severe", 10), a_finding("warning", "both", 2_000_000)])
-    page = written(tmp_path, first, second)
+    page = written(first, second)
     words = text_of(page)
     box = words[words.index("What to do first") : words.rindex(" findings", 0, words.index("What to do first") + 2000)]
     assert re.findall(r"(Rank \d) ?: mend (\w+) Saves at most", box) == [
@@ -419,74 +425,73 @@ def test_several_traces_begin_with_what_costs_most_in_any(tmp_path: Path) -> Non
     )
 
 
-def test_the_terminal_tells_profiled_from_unprofiled_steps(tmp_path: Path) -> None:
+def test_the_terminal_tells_profiled_from_unprofiled_steps() -> None:
     raw = trace(findings=[a_finding("info", "dear", 9_000_000)], unprofiled_step_ns=8_000_000)
     assert in_words(summary_of(raw)).splitlines()[1:3] == [
         "Of profiled steps (10.0 ms each, unprofiled 8.00 ms):",
         "First: it is dear",
     ]
-    assert "Unprofiled step, median" in written(tmp_path, raw)
+    assert "Unprofiled step, median" in written(raw)
 
 
-def test_where_the_host_runs_ahead_a_step_takes_its_share_of_the_time(tmp_path: Path) -> None:
+def test_where_the_host_runs_ahead_a_step_takes_its_share_of_the_time() -> None:
     """Two steps of 20 ms of time end 16 ms after their start each; unprofiled ones take 10 ms, so nothing is slower."""
     steps = [{**step, "dur_ns": 16_000_000} for step in trace()["steps"]]
     raw = trace(steps=steps, unprofiled_step_ns=10_000_000)
-    assert "Profiled step, mean 10.0 ms" in text_of(written(tmp_path, raw))
+    assert "Profiled step, mean 10.0 ms" in words_of(raw)
     assert "the time of an unprofiled one" not in in_words(summary_of(raw))
     slow = in_words(summary_of({**raw, "unprofiled_step_ns": 5_000_000}))
     assert "A profiled step took 2.00× the time of an unprofiled one" in slow
 
 
-def test_exposed_communication_of_several_traces_is_that_of_their_steps(tmp_path: Path) -> None:
+def test_exposed_communication_of_several_traces_is_that_of_their_steps() -> None:
     """As their findings have it: the GPU's span is not the time of the steps."""
     made = trace()
     parts = {**made["overview"]["parts_ns"], "idle_host": 0, "exposed_comm": 2_000_000}
     gpu = {**made["gpu"], "exposed_comm_ns": 2_000_000, "span_ns": 15_000_000}
     raw = {**made, "gpu": gpu, "overview": {**made["overview"], "parts_ns": parts}}
-    words = text_of(written(tmp_path, raw, {**raw, "rank": 1}))
+    words = words_of(raw, {**raw, "rank": 1})
     table = words[words.index("All traces") :][:2000]
     assert "10 %" in table
     assert "13 %" not in table
 
 
-def test_traces_that_repeat_a_rank_go_by_their_files(tmp_path: Path) -> None:
+def test_traces_that_repeat_a_rank_go_by_their_files() -> None:
     raw = [trace(path=f"{folder}/one.json.gz") for folder in ("a", "b")]
     assert [view.title for view in build(summary_of(*raw))] == ["a/one.json.gz", "b/one.json.gz"]
-    trace_page.write(summary_of(*raw, warnings=["these are two jobs"]), tmp_path / "report.html")
-    words = text_of((tmp_path / "report.html").read_text(encoding="utf-8"))
+    words = words_of(*raw, warnings=["these are two jobs"])
     assert words.count("These are two jobs.") == 1
     assert "Rank 0" not in words
     assert "Which rank" not in words
 
 
-def test_gpus_of_two_ranks_are_not_called_by_one_number(tmp_path: Path) -> None:
+def test_gpus_of_two_ranks_are_not_called_by_one_number() -> None:
     raw = [trace(rank=rank, device_name=None) for rank in (0, 1)]
-    words = text_of(written(tmp_path, *raw))
+    words = words_of(*raw)
     assert "Rank 1 GPU without a name" in words
     assert "Device GPU 0" not in words
-    named = text_of(written(tmp_path, trace(), trace(rank=1)))
+    named = words_of(trace(), trace(rank=1))
     assert "Device 2 × NVIDIA H200" in named
 
 
-def test_an_empty_summary_is_one_clear_error(tmp_path: Path) -> None:
+def test_an_empty_summary_is_one_clear_error() -> None:
     with pytest.raises(RecordError, match="no traces"):
-        written(tmp_path)
+        written()
 
 
-def test_a_real_trace_makes_a_page(tmp_path: Path) -> None:
+def test_a_real_trace_makes_a_page() -> None:
     summary, _ = summarize([recorded("nccl")])
     assert build(summary)[0].has_gpu
-    trace_page.write(summary, tmp_path / "report.html")
-    assert (tmp_path / "report.html").stat().st_size < 1_000_000
-    assert "ncclKernel_AllReduce" in (tmp_path / "report.html").read_text(encoding="utf-8").replace("<wbr>", "")
+    page = trace_page.page_html("nccl", build(summary), None)
+    assert len(page.encode()) < 1_000_000
+    assert "ncclKernel_AllReduce" in page.replace("<wbr>", "")
 
 
-def test_a_column_without_any_value_is_left_out(tmp_path: Path) -> None:
+def test_a_column_without_any_value_is_left_out() -> None:
     counts = {"count": 2, "activities": 2, "host_ns": 9_000, "device_ns": 5_000, "short_kernels": 2}
     calls = [{"call": "cudaMemcpyAsync", "kind": "copy"}, {"call": "cudaLaunchKernel", "kind": "kernel"}]
     raw = trace(launches={**LAUNCHES, "by_call": [call | counts for call in calls]})
-    words = text_of(written(tmp_path, raw))
+    words = words_of(raw)
     heads = (
         "Call Kind Launches per step Activities per step Host time per step GPU time per step Short kernels per step"
     )
@@ -494,9 +499,9 @@ def test_a_column_without_any_value_is_left_out(tmp_path: Path) -> None:
     assert "copy to the device" not in words  # copies go any way
 
 
-def test_a_page_without_a_gpu_begins_with_what_was_measured_and_what_is_predicted(tmp_path: Path) -> None:
+def test_a_page_without_a_gpu_begins_with_what_was_measured_and_what_is_predicted() -> None:
     raw = {**without_gpu(), "unprofiled_step_ns": 750_000}
-    words = text_of(written(tmp_path, raw))
+    words = words_of(raw)
     assert "A step takes 750 µs on this CPU (median); GPU figures were not measured." in words
     assert "All figures but the unprofiled step time were recorded under the profiler" in words
     for heading in ("GPU busy", "Kernels per step", "GPU work with its launch"):
@@ -507,26 +512,24 @@ def test_a_page_without_a_gpu_begins_with_what_was_measured_and_what_is_predicte
     assert line.endswith("Predicted for a GPU: 3 syncs per step, 120 µs to 480 µs on H100.")
 
 
-def test_without_a_gpu_the_lines_of_predicted_syncs_are_what_to_do_first(tmp_path: Path) -> None:
+def test_without_a_gpu_the_lines_of_predicted_syncs_are_what_to_do_first() -> None:
     site = {"kind": "d2h_copy", "phase": "forward", "label": None, "file": "train.py", "function": "main"}
     sites = [
         {**site, "op": "aten::_local_scalar_dense", "line": 17, "code": "total += loss.item()", "count": 1},
         {**site, "op": "aten::nonzero", "line": 13, "code": "index = mask.nonzero()", "count": 2},
     ]
     prediction = {"total": 3, "sites": sites, "unknown": []}
-    out = tmp_path / "report.html"
-    trace_page.write(summary_of({**without_gpu(), "findings": []}), out, predicted=(prediction, []))
-    words = text_of(out.read_text(encoding="utf-8"))
+    words = words_of(without_gpu(), predicted=(prediction, []))
     first = words[words.index("What to do first") : words.index("All findings")]
     assert first.index("2 syncs per step predicted, at train.py:13.") < first.index("1 sync per step predicted, at")
     assert "Keep the value on the device" in first
-    trace_page.write(summary_of({**trace(), "findings": []}), out, predicted=(prediction, []))
-    assert "syncs per step predicted, at" not in text_of(out.read_text(encoding="utf-8"))  # a GPU measured them
+    measured = words_of(trace(), predicted=(prediction, []))
+    assert "syncs per step predicted, at" not in measured  # a GPU measured them
 
 
-def test_the_idle_time_after_syncs_and_what_they_cost_stand_in_one_sentence(tmp_path: Path) -> None:
+def test_the_idle_time_after_syncs_and_what_they_cost_stand_in_one_sentence() -> None:
     syncs = {**trace()["syncs"], "blocked_ns": 1_200_000, "ceiling_ns": 1_000_000}
-    words = text_of(written(tmp_path, trace(syncs=syncs)))
+    words = words_of(trace(syncs=syncs))
     assert "idle after a sync 20 % (of which the syncs cost at most 5.0 %)" in words
     assert (
         "2 syncs per step block the host for 600 µs; without them a step is at most 500 µs (5.0 %) shorter. "
@@ -549,13 +552,13 @@ def test_a_sentence_in_a_table_is_whole_and_a_long_name_is_not() -> None:
                               (2_000_000, "3.00 ms under way, 1.00 ms of it exposed.")],
 )  # fmt: skip
 def test_time_of_communication_that_was_not_measured_is_not_in_the_sentence_on_it(
-    tmp_path: Path, exposed_ns: int | None, words: str
+    exposed_ns: int | None, words: str
 ) -> None:
     by_name = {"collective": "all_reduce", "group": None, "count": 2, "sum_ns": 6_000_000, "median_ns": 3e6,
                "max_ns": 3_000_000, "exposed_ns": exposed_ns, "bytes": 8192, "hidden_pct": None}  # fmt: skip
     reduced = {"source": "gpu", "count": 2, "bytes": 8192, "measured_ns": 6_000_000, "exposed_ns": exposed_ns}
     raw = trace(collectives={"count": 2, "by_name": [by_name]}, all_reduce={**reduced, "overlap": None})
-    assert words in text_of(written(tmp_path, raw))
+    assert words in words_of(raw)
 
 
 def test_names_in_a_list_break_on_a_phone() -> None:

@@ -9,13 +9,7 @@ from hypothesis import strategies as st
 from steptrace.errors import TrainError
 from steptrace.workloads.giou_data import ConcatenatedBoxes, matched
 from steptrace.workloads.giou_kernels import FusedLoss, KernelLoss
-from steptrace.workloads.giou_losses import (
-    CompiledLoss,
-    ConcatLoss,
-    LoopLoss,
-    PaddedLoss,
-    ReferenceLoss,
-)
+from steptrace.workloads.giou_losses import CompiledLoss, ConcatLoss, LoopLoss, PaddedLoss, ReferenceLoss
 from steptrace.workloads.giou_published import (
     PublishedConcatLoss,
     PublishedKernelArithmetic,
@@ -172,22 +166,21 @@ def test_the_compiled_loss_is_the_padded_one():
     assert torch.allclose(gradient, expected_gradient, rtol=1e-4, atol=1e-8)
 
 
-def profiled():
+def operators_of(variant, images):
+    """The operators of forward and backward in a trace on the CPU."""
+    prediction, boxes = random_case(images)
+    kind, form = VARIANTS[variant]
+    loss, target = kind(), in_form(boxes, form)
     # Events are of one cycle only either way; without acc_events PyTorch 2.11 warns of that.
-    return torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profiler:
+        answer(loss, prediction, target)
+    return sum(event.name.startswith(("aten::", "steptrace_giou::")) for event in profiler.events())
 
 
 @built
 def test_each_variant_launches_fewer_operators_than_the_one_before():
-    """The article's order of launches, counted in a trace of forward and backward on the CPU."""
-    prediction, boxes = random_case(images=32)
-    counts = {}
-    for name in ("loop", "concat", "padding", "kernel", "fused"):
-        kind, form = VARIANTS[name]
-        loss, target = kind(), in_form(boxes, form)
-        with profiled() as profiler:
-            answer(loss, prediction, target)
-        counts[name] = sum(event.name.startswith(("aten::", "steptrace_giou::")) for event in profiler.events())
+    """The article's order of launches."""
+    counts = {name: operators_of(name, 32) for name in ("loop", "concat", "padding", "kernel", "fused")}
     assert counts["loop"] > 5 * counts["concat"]
     assert counts["concat"] > 1.5 * counts["padding"]
     assert counts["padding"] > 2 * counts["kernel"]
@@ -197,15 +190,7 @@ def test_each_variant_launches_fewer_operators_than_the_one_before():
 @built
 @pytest.mark.parametrize("variant", ["padding", "kernel", "fused"])
 def test_the_padded_variants_launch_as_many_operators_for_any_batch(variant):
-    def operators(images):
-        prediction, boxes = random_case(images)
-        kind, form = VARIANTS[variant]
-        loss, target = kind(), in_form(boxes, form)
-        with profiled() as profiler:
-            answer(loss, prediction, target)
-        return sum(event.name.startswith(("aten::", "steptrace_giou::")) for event in profiler.events())
-
-    assert operators(4) == operators(32)
+    assert operators_of(variant, 4) == operators_of(variant, 32)
 
 
 @pytest.mark.parametrize("variant", ["loop", "concat", "padding"])

@@ -6,13 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steptrace.engine.step_recorders import OpLineRecorder
-from steptrace.workloads.masked_losses import (
-    BooleanMaskLoss,
-    IgnoreIndexLoss,
-    ReferenceLoss,
-    SortLoss,
-    WhereLoss,
-)
+from steptrace.workloads.masked_losses import BooleanMaskLoss, IgnoreIndexLoss, ReferenceLoss, SortLoss, WhereLoss
 from steptrace.workloads.segmentation import RandomMasks
 
 VARIANTS = [BooleanMaskLoss, WhereLoss, SortLoss, IgnoreIndexLoss]
