@@ -1,40 +1,11 @@
 """The call tree: times that add up, and the GPU work that hangs on it."""
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from builders import AUTOGRAD, MAIN, TraceBuilder, training_step
+from builders import AUTOGRAD, TraceBuilder, training_step
 from steptrace.analysis.common import call_tree as ct
-
-_EVENT = st.tuples(st.integers(0, 12), st.integers(0, 12), st.integers(0, 1))
-
-
-@given(
-    st.lists(st.tuples(_EVENT, st.sampled_from(["op", "label", "frame", "kernel"]), st.sampled_from("ab")), max_size=14)
-)
-def test_times_add_up_and_names_count_the_outer_of_the_same_name(events: list[Any]) -> None:
-    builder = TraceBuilder()
-    builder.op("aten::first", 0, 1)
-    for (start, length, thread), kind, name in events:
-        tid = MAIN + thread
-        if kind == "kernel":
-            builder.gpu("gemm", 50, start, builder.call("cudaLaunchKernel", start, length, tid=tid))
-        else:
-            getattr(builder, kind)(name, start, length, tid=tid)
-    trace = builder.trace()
-    tree = ct.call_tree(trace)
-    covered = {
-        (t, ns)
-        for t, ts, dur in zip(tree["thread"], tree["ts"], tree["host_ns"], strict=True)
-        for ns in range(ts, ts + dur)
-    }
-    assert tree["host_self_ns"].min() >= 0
-    assert tree["host_self_ns"].sum() == len(covered)
 
 
 def test_where_spans_are_equal_frames_hold_labels_hold_operators() -> None:

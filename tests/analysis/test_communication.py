@@ -145,17 +145,6 @@ def test_bytes_by_the_element_s_type(kind, size):
     assert figures.bytes == size
 
 
-def test_bytes_of_a_file_that_has_to_be_repaired(tmp_path):
-    builder = TraceBuilder()
-    cpu_step(builder, 0, 0, [(500, 10, RUNLOOP[0])])
-    builder.add("cpu_op", "aten::mul", 900 * US, US, args={"scale": "S"})
-    (tmp_path / "trace.json").write_bytes(builder.text().replace(b'"S"', b"nan"))
-    from steptrace.trace.link import read_trace
-
-    figures = all_reduce(read_trace(tmp_path / "trace.json"))
-    assert figures.bytes == 1024
-
-
 def test_a_gpu_s_all_reduces_by_the_kernels():
     builder = TraceBuilder()
     builder.step(0, 0, 1_000 * US)

@@ -17,14 +17,21 @@ from steptrace.trace.model import Trace
 _NEXT = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
-def _path(builder: TraceBuilder) -> list[tuple[str, int]]:
+def _step_of(length: int) -> TraceBuilder:
+    builder = TraceBuilder()
+    builder.step(0, 0, length)
+    return builder
+
+
+def _path(builder: TraceBuilder, step: int = 0) -> str:
+    """The parts of a step in their order, in us: "host 10, sync 0.5"."""
     table = cp.critical_paths(builder.trace())
-    return list(zip(table["class"], table["dur"], strict=True))
+    table = table[table["step"].fillna(0) == step]
+    return ", ".join(f"{kind} {ns / 1000:g}" for kind, ns in zip(table["class"], table["dur"], strict=True))
 
 
 def test_another_streams_work_is_waited_for() -> None:
-    builder = TraceBuilder()
-    builder.step(0, 0, 2_000_000)
+    builder = _step_of(2_000_000)
     builder.op("aten::mm", 10, 100)
     builder.kernel(1_000, 10_000, 1_000_000)
     builder.call("cudaStreamWaitEvent", 5_000, 1_000)
@@ -36,173 +43,121 @@ def test_another_streams_work_is_waited_for() -> None:
 
 
 def test_a_wait_without_cuda_sync_records_is_the_work_waited_for() -> None:
-    builder = TraceBuilder()
-    builder.step(0, 0, 100_000)
+    builder = _step_of(100_000)
     builder.kernel(10_000, 14_000, 50_000)
     builder.call("cudaDeviceSynchronize", 20_000, 47_000)
-    assert _path(builder) == [
-        ("host", 10_000),
-        ("launch", 4_000),
-        ("compute", 50_000),
-        ("sync", 3_000),
-        ("host", 33_000),
-    ]
+    assert _path(builder) == "host 10, launch 4, compute 50, sync 3, host 33"
 
 
 def test_a_wait_for_nothing_is_the_syncs_own() -> None:
-    builder = TraceBuilder()
-    builder.step(0, 0, 50_000)
+    builder = _step_of(50_000)
     builder.kernel(1_000, 5_000, 1_000)
     builder.call("cudaStreamSynchronize", 20_000, 4_000)
-    assert _path(builder) == [("host", 20_000), ("sync", 4_000), ("host", 26_000)]
+    assert _path(builder) == "host 20, sync 4, host 26"
 
 
 def test_queued_work_follows_work_and_the_step_ends_with_it() -> None:
-    builder = TraceBuilder()
-    builder.step(0, 0, 10_000)
+    builder = _step_of(10_000)
     builder.kernel(1_000, 3_000, 20_000)
     builder.kernel(4_000, 24_000, 5_000, name="ncclDevKernel_AllGather(x)")
     builder.kernel(6_000, 29_500, 7_000, name=D2D)
-    assert _path(builder) == [
-        ("host", 1_000),
-        ("launch", 2_000),
-        ("compute", 20_000),
-        ("queue", 1_000),
-        ("comm", 5_000),
-        ("queue", 500),
-        ("memory", 7_000),
-    ]
+    assert _path(builder) == "host 1, launch 2, compute 20, queue 1, comm 5, queue 0.5, memory 7"
 
 
 def test_a_copy_to_the_host_waits_for_itself_and_what_was_queued_before_it() -> None:
-    builder = TraceBuilder()
-    builder.step(0, 0, 60_000)
+    builder = _step_of(60_000)
     builder.kernel(1_000, 3_000, 30_000)
     builder.kernel(2_000, 4_000, 50_000, stream=9)  # longer, but on another stream
     builder.item(5_000, 30_000, 33_500)
-    assert _path(builder)[2:6] == [("compute", 30_000), ("queue", 500), ("memory", 1_000), ("sync", 2_500)]
+    assert "compute 30, queue 0.5, memory 1, sync 2.5, " in _path(builder)
 
 
-def test_a_stream_still_busy_was_not_the_one_waited_for() -> None:
-    builder = TraceBuilder()
-    builder.step(0, 0, 90_000)
+@pytest.mark.parametrize(
+    ("wait", "at", "stream"),
+    [
+        ("cudaStreamSynchronize", 4_000, 9),  # a stream that is still busy was not the one waited for
+        ("cudaEventSynchronize", 13_000, 7),  # an event may lie in the middle of a stream
+    ],
+)
+def test_work_that_goes_on_after_a_wait_was_not_waited_for(wait: str, at: int, stream: int) -> None:
+    builder = _step_of(90_000)
     builder.kernel(1_000, 3_000, 10_000)
-    builder.kernel(2_000, 4_000, 70_000, stream=9)
-    builder.call("cudaStreamSynchronize", 5_000, 9_000)
-    assert [part for part in _path(builder) if part[0] in ("compute", "sync")] == [("compute", 10_000), ("sync", 1_000)]
-
-
-def test_an_event_may_lie_in_the_middle_of_a_stream() -> None:
-    builder = TraceBuilder()
-    builder.step(0, 0, 90_000)
-    builder.kernel(1_000, 3_000, 10_000)
-    builder.kernel(2_000, 13_000, 70_000)
-    builder.call("cudaEventSynchronize", 5_000, 9_000)
-    assert [part for part in _path(builder) if part[0] in ("compute", "sync")] == [("compute", 10_000), ("sync", 1_000)]
+    builder.kernel(2_000, at, 70_000, stream=stream)
+    builder.call(wait, 5_000, 9_000)
+    assert "compute 10, sync 1, " in _path(builder)
 
 
 def test_a_stream_that_waits_for_an_event_follows_the_other_stream() -> None:
-    builder = TraceBuilder()
-    builder.step(0, 0, 30_000)
+    builder = _step_of(30_000)
     builder.kernel(1_000, 3_000, 40_000)
     builder.call("cudaEventRecord", 3_000, 100)
     builder.call("cudaStreamWaitEvent", 4_000, 100)
     builder.kernel(5_000, 44_000, 10_000, name="ncclDevKernel_AllReduce(x)", stream=9)
-    assert _path(builder)[2:] == [("compute", 40_000), ("queue", 1_000), ("comm", 10_000)]
+    assert _path(builder).endswith(" compute 40, queue 1, comm 10")
 
 
 def test_work_of_a_graph_follows_the_graphs_other_work() -> None:
-    builder = TraceBuilder()
-    builder.step(0, 0, 10_000)
+    builder = _step_of(10_000)
     graph = builder.call("cudaGraphLaunch", 1_000, 500)
     builder.gpu("a", 3_000, 20_000, graph, stream=7)
     builder.gpu("b", 23_000, 30_000, graph, stream=8)
     builder.gpu("c", 23_100, 1_000, graph, stream=7)
-    assert _path(builder) == [("host", 1_000), ("launch", 2_000), ("compute", 20_000), ("compute", 30_000)]
+    assert _path(builder) == "host 1, launch 2, compute 20, compute 30"
 
 
 def test_the_loader() -> None:
-    builder = TraceBuilder()
-    builder.step(0, 0, 50_000)
+    builder = _step_of(50_000)
     builder.label(_NEXT, 5_000, 20_000)
     builder.kernel(30_000, 32_000, 1_000)
-    assert _path(builder) == [("host", 5_000), ("loader", 20_000), ("host", 25_000)]
+    assert _path(builder) == "host 5, loader 20, host 25"
 
 
 def test_a_sync_of_the_autograd_thread_holds_up_the_step() -> None:
-    builder = TraceBuilder()
-    builder.step(0, 0, 100_000)
+    builder = _step_of(100_000)
     builder.op("aten::mm", 1_000, 5_000)
     builder.op("aten::add", 90_000, 5_000)
     builder.op("autograd::engine::evaluate_function: X", 20_000, 50_000, tid=AUTOGRAD)
     builder.kernel(25_000, 30_000, 30_000, tid=AUTOGRAD)
     builder.call("cudaStreamSynchronize", 28_000, 34_000, tid=AUTOGRAD)
-    table = cp.critical_paths(builder.trace())
-    parts = list(zip(table["class"], table["dur"], strict=True))
-    assert parts == [
-        ("host", 20_000),
-        ("host", 5_000),
-        ("launch", 5_000),
-        ("compute", 30_000),
-        ("sync", 2_000),
-        ("host", 8_000),
-        ("host", 30_000),
-    ]
-    assert table["thread"].fillna(-1).tolist() == [0, 1, 1, -1, 1, 1, 0]
+    assert _path(builder) == "host 20, host 5, launch 5, compute 30, sync 2, host 8, host 30"
+    assert cp.critical_paths(builder.trace())["thread"].fillna(-1).tolist() == [0, 1, 1, -1, 1, 1, 0]
 
 
 def test_a_sync_of_a_thread_beside_the_step_holds_up_nothing() -> None:
-    builder = TraceBuilder()
-    builder.step(0, 0, 100_000)
+    builder = _step_of(100_000)
     builder.kernel(1_000, 3_000, 40_000)
     builder.call("cudaStreamSynchronize", 2_000, 42_000, tid=LOADER)
-    assert _path(builder) == [("host", 100_000)]
+    assert _path(builder) == "host 100"
 
 
 def test_work_of_the_step_before_counts_as_far_as_it_runs_into_the_step() -> None:
-    builder = TraceBuilder()
-    builder.step(0, 0, 10_000)
+    builder = _step_of(10_000)
     builder.kernel(1_000, 3_000, 30_000)
     builder.step(1, 10_000, 10_000)
     builder.kernel(12_000, 33_500, 5_000)
-    table = cp.critical_paths(builder.trace())
-    second = table[table["step"] == 1]
-    assert list(zip(second["class"], second["dur"], strict=True)) == [
-        ("compute", 23_000),
-        ("queue", 500),
-        ("compute", 5_000),
-    ]
+    assert _path(builder, step=1) == "compute 23, queue 0.5, compute 5"
 
 
 def test_work_without_a_launch_follows_its_stream_or_stands_where_the_host_was() -> None:
-    builder = TraceBuilder()
-    builder.step(0, 0, 200_000)
+    builder = _step_of(200_000)
     builder.op("aten::mm", 0, 10)
     builder.gpu("lost", 50_000, 10_000, None)
     builder.gpu("lost", 61_000, 100_000, None)  # 1 us later: queued
     builder.call("cudaDeviceSynchronize", 70_000, 92_000)
-    assert _path(builder) == [
-        ("host", 50_000),
-        ("compute", 10_000),
-        ("queue", 1_000),
-        ("compute", 100_000),
-        ("sync", 1_000),
-        ("host", 38_000),
-    ]
+    assert _path(builder) == "host 50, compute 10, queue 1, compute 100, sync 1, host 38"
 
 
 def test_work_that_starts_before_its_launch_stands_where_the_host_was() -> None:
-    builder = TraceBuilder()
-    builder.step(0, 0, 50_000)
+    builder = _step_of(50_000)
     builder.kernel(10_000, 9_000, 60_000)
-    assert _path(builder) == [("host", 9_000), ("compute", 60_000)]
+    assert _path(builder) == "host 9, compute 60"
 
 
 def test_a_trace_without_steps_or_gpu_is_one_path_of_the_host() -> None:
     builder = TraceBuilder()
     builder.op("aten::mm", 0, 7_000)
     builder.op("aten::mm", 8_000, 7_000)
-    assert _path(builder) == [("host", 15_000)]
+    assert _path(builder) == "host 15"
     assert cp.critical_paths(builder.trace())["step"].isna().all()
     summary = cp.critical_path(builder.trace())
     assert summary is not None
@@ -398,31 +353,13 @@ def test_paths_equal_those_of_a_slow_model(kernels: list[Any], syncs: list[Any],
     assert path.groupby("class", observed=False)["dur"].sum().to_dict() == spent
 
 
-@given(
-    st.lists(
-        st.tuples(
-            st.integers(0, 30),
-            st.integers(0, 30),
-            st.integers(0, 9),
-            st.integers(7, 8),
-            st.integers(0, 3),
-            st.integers(0, 2),
-        ),
-        max_size=10,
-    ),
-    st.lists(
-        st.tuples(
-            st.integers(0, 40),
-            st.integers(0, 20),
-            st.integers(0, 2),
-            st.sampled_from(
-                ["aten::mm", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaStreamWaitEvent", _NEXT]
-            ),
-        ),
-        max_size=8,
-    ),
-    st.lists(st.integers(1, 25), max_size=3),
-)
+_NAMES = ["aten::mm", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaStreamWaitEvent", _NEXT]
+#: Launch, start and length of an activity, its stream, how it was launched, and the thread.
+_ACTIVITY = st.tuples(*(st.integers(low, high) for low, high in ((0, 30), (0, 30), (0, 9), (7, 8), (0, 3), (0, 2))))
+_HOST = st.tuples(st.integers(0, 40), st.integers(0, 20), st.integers(0, 2), st.sampled_from(_NAMES))
+
+
+@given(st.lists(_ACTIVITY, max_size=10), st.lists(_HOST, max_size=8), st.lists(st.integers(1, 25), max_size=3))
 def test_whatever_the_trace_the_path_is_the_step(activities: list[Any], host: list[Any], lengths: list[int]) -> None:
     """Broken clocks, zero lengths, several threads, graphs, overlapping calls: the parts tile the step all the same."""
     builder = TraceBuilder()
@@ -433,13 +370,9 @@ def test_whatever_the_trace_the_path_is_the_step(activities: list[Any], host: li
         ts += length
     graphs = [builder.call("cudaGraphLaunch", at, 1) for at in (0, 12)]
     for launch, start, length, stream, how, thread in activities:
-        correlation = (
-            None
-            if how == 0
-            else graphs[how - 1]
-            if how < 3
-            else builder.call("cudaLaunchKernel", launch, 1, tid=MAIN + thread)
-        )
+        correlation = graphs[how - 1] if how in (1, 2) else None  # none of a work that is lost
+        if how == 3:
+            correlation = builder.call("cudaLaunchKernel", launch, 1, tid=MAIN + thread)
         builder.gpu("gemm", start, length, correlation, stream=stream)
     for at, length, thread, name in host:
         add = builder.op if name.startswith("aten") else builder.label if name == _NEXT else builder.call

@@ -17,15 +17,9 @@ def test_by_stream() -> None:
     builder.gpu("lost", 60_000, 1_000, None)  # no launch known, 7 us
     builder.kernel(15, 100_000, 1_000, stream=9)
     builder.kernel(16, 100_500, 1_000, stream=9)  # overlaps: no gap
-    table = idle_by_stream(builder.trace())
-    assert table.to_numpy().tolist() == [[0, 7, 10_000, 7_000 + 7_000, 30_000], [0, 9, 0, 0, 0]]
-
-
-def test_streams_of_different_devices_are_not_merged() -> None:
-    builder = TraceBuilder()
-    builder.kernel(0, 0, 10, device=0)
-    builder.kernel(0, 500, 10, device=1)
-    assert idle_by_stream(builder.trace()).to_numpy().tolist() == [[0, 7, 0, 0, 0], [1, 7, 0, 0, 0]]
+    builder.kernel(0, 500, 10, device=1)  # not merged with the stream of the same number of the other device
+    table = idle_by_stream(builder.trace()).to_numpy().tolist()
+    assert table == [[0, 7, 10_000, 7_000 + 7_000, 30_000], [0, 9, 0, 0, 0], [1, 7, 0, 0, 0]]
 
 
 def _causes(builder: TraceBuilder) -> list[tuple[str, int]]:
@@ -41,18 +35,20 @@ def _busy_until(end: int) -> TraceBuilder:
     return builder
 
 
-def test_sync_owns_the_gap_behind_it() -> None:
+@pytest.mark.parametrize(
+    ("wait", "ts", "length", "launch", "cause"),
+    [
+        ("cudaStreamSynchronize", 5_000, 97_000, 150_000, "sync"),  # returns 2 us after the GPU ran dry
+        ("cudaEventSynchronize", 120_000, 1_000, 150_000, "host"),  # begins after the GPU ran dry
+        # fills most of the gap, for work launched before it: the rest is the launch's own latency
+        ("cudaDeviceSynchronize", 112_000, 60_000, 110_000, "host"),
+    ],
+)
+def test_a_sync_owns_the_gap_that_begins_within_it(wait: str, ts: int, length: int, launch: int, cause: str) -> None:
     builder = _busy_until(100_000)
-    builder.call("cudaStreamSynchronize", 5_000, 97_000)  # returns 2 us after the GPU ran dry
-    builder.kernel(150_000, 160_000, 10)
-    assert _causes(builder) == [("sync", 60_000)]
-
-
-def test_a_sync_after_the_gpu_ran_dry_does_not_own_the_gap() -> None:
-    builder = _busy_until(100_000)
-    builder.call("cudaEventSynchronize", 120_000, 1_000)
-    builder.kernel(150_000, 160_000, 10)
-    assert _causes(builder) == [("host", 60_000)]
+    builder.call(wait, ts, length)
+    builder.kernel(launch, 160_000, 10)
+    assert _causes(builder) == [(cause, 60_000)]
 
 
 def test_gaps_between_work_queued_before_the_sync_are_not_the_syncs() -> None:
@@ -75,20 +71,6 @@ def test_gaps_between_work_queued_before_the_sync_are_not_the_syncs() -> None:
     ]
 
 
-def test_a_sync_after_the_launch_does_not_own_the_launch_latency() -> None:
-    builder = _busy_until(100_000)
-    builder.kernel(110_000, 160_000, 10)
-    builder.call("cudaDeviceSynchronize", 112_000, 60_000)  # fills most of the gap, for work launched before it
-    assert _causes(builder) == [("host", 60_000)]
-
-
-def test_waiting_for_the_loader() -> None:
-    builder = _busy_until(100_000)
-    builder.label(_NEXT, 50_000, 90_000)
-    builder.kernel(150_000, 160_000, 10)
-    assert _causes(builder) == [("loader", 60_000)]
-
-
 def test_the_loader_wins_over_a_sync_only_where_it_fills_the_gap() -> None:
     for loader_dur, cause in ((80_000, "loader"), (10_000, "sync")):
         builder = _busy_until(100_000)
@@ -98,12 +80,13 @@ def test_the_loader_wins_over_a_sync_only_where_it_fills_the_gap() -> None:
         assert _causes(builder) == [(cause, 100_000)]
 
 
-def test_background_threads_cause_nothing() -> None:
+@pytest.mark.parametrize(("tid", "cause"), [(MAIN, "loader"), (LOADER, "host")])
+def test_waiting_for_the_loader_is_a_cause_but_on_a_background_thread(tid: int, cause: str) -> None:
     builder = _busy_until(100_000)
     builder.call("cudaStreamSynchronize", 5_000, 150_000, LOADER)
-    builder.label(_NEXT, 5_000, 150_000, LOADER)
+    builder.label(_NEXT, 50_000, 90_000, tid)
     builder.kernel(150_000, 160_000, 10)
-    assert _causes(builder) == [("host", 60_000)]
+    assert _causes(builder) == [(cause, 60_000)]
 
 
 def test_queued_work_depends_on_its_stream_or_on_an_event() -> None:

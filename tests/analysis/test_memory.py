@@ -148,12 +148,6 @@ def test_a_trace_without_our_labels_goes_by_pytorch_s_own():
     ]  # fmt: skip
 
 
-def test_a_trace_without_allocations_has_no_peak():
-    builder = TraceBuilder()
-    step(builder)
-    assert memory(builder.trace()) is None
-
-
 class Life(NamedTuple):
     """A block: None is before the trace, or after it."""
 

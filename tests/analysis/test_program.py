@@ -30,11 +30,12 @@ def test_functions_and_modules_have_all_that_they_call_pytorchs_own_frames_aside
     }
 
 
-def test_frames_around_a_study_s_loop_started_it_and_are_left_out() -> None:
+def test_frames_around_a_study_s_loop_and_of_threads_that_do_not_train_are_left_out() -> None:
     builder = _two_layers()
     before = times(builder.trace())
     builder.frame("psutil/__init__.py(1432): __init__", 0, 90_000)
     builder.frame("steptrace/train/loop.py(49): train_step", 1_000, 80_000)
+    builder.frame("tqdm/_monitor.py(60): run", 0, 90_000, tid=77)
     assert times(builder.trace()) == before
 
 
@@ -44,13 +45,6 @@ def test_a_call_within_another_of_the_same_function_counts_once() -> None:
         builder.frame("tree.py(3): walk", ts, dur)
     builder.op("aten::add", 2_100, 100, tid=MAIN)
     assert times(builder.trace()) == {"walk, tree.py:3": (2, 12_000, None)}
-
-
-def test_threads_that_do_not_train_are_left_out() -> None:
-    builder = _two_layers()
-    before = times(builder.trace())
-    builder.frame("tqdm/_monitor.py(60): run", 0, 90_000, tid=77)
-    assert times(builder.trace()) == before
 
 
 def test_without_frames_there_are_no_functions() -> None:

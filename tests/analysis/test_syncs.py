@@ -1,6 +1,5 @@
 """What syncs cost, by place, and the upper bound of what removing them saves."""
 
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,10 +11,15 @@ from steptrace.analysis.syncs import ceiling_ns, exposed_idle, sync_costs, sync_
 from steptrace.trace.model import Trace
 
 
-def test_exposed_idle_runs_to_the_next_launched_work() -> None:
+def _step() -> TraceBuilder:
     builder = TraceBuilder()
     builder.step(0, 0, 1_000)
     builder.op("aten::mm", 0, 900)
+    return builder
+
+
+def test_exposed_idle_runs_to_the_next_launched_work() -> None:
+    builder = _step()
     builder.kernel(10, 100, 200)
     builder.call("cudaStreamSynchronize", 150, 160)
     builder.kernel(400, 450, 100)
@@ -25,9 +29,7 @@ def test_exposed_idle_runs_to_the_next_launched_work() -> None:
 
 
 def test_a_long_block_while_the_gpu_works_exposes_nothing() -> None:
-    builder = TraceBuilder()
-    builder.step(0, 0, 1_000)
-    builder.op("aten::mm", 0, 900)
+    builder = _step()
     builder.kernel(10, 100, 800)
     builder.call("cudaEventSynchronize", 150, 500)
     builder.kernel(700, 900, 100)
@@ -57,9 +59,7 @@ def test_without_a_gpu_there_is_no_exposed_idle() -> None:
 
 
 def test_syncs_in_a_row_share_their_idle_time_once() -> None:
-    builder = TraceBuilder()
-    builder.step(0, 0, 1_000)
-    builder.op("aten::mm", 0, 900)
+    builder = _step()
     builder.kernel(10, 100, 100)
     builder.call("cudaStreamSynchronize", 120, 90)
     builder.call("cudaEventSynchronize", 220, 30)
@@ -86,9 +86,7 @@ def test_sites_gather_what_belongs_together() -> None:
 
 
 def test_exposed_idle_holds_the_gaps_between_work_queued_before_the_sync() -> None:
-    builder = TraceBuilder()
-    builder.step(0, 0, 1_000)
-    builder.op("aten::mm", 0, 900)
+    builder = _step()
     builder.kernel(10, 100, 100)
     builder.kernel(20, 210, 90)  # queued before the wait, 10 ns behind the other
     builder.call("cudaStreamSynchronize", 150, 160)
@@ -108,10 +106,6 @@ HIDDEN = [("kernel", 2_000 * US), ("python", 500 * US), ("item", 10), ("kernel",
 CALL_NS = 2 * US
 
 
-def sites_of(trace: Trace) -> pd.DataFrame:
-    return sync_sites(trace)
-
-
 def bound(trace: Trace, *lines: int) -> int:
     """Of the waits at these lines; of all without any."""
     costs = sync_costs(trace)
@@ -121,7 +115,7 @@ def bound(trace: Trace, *lines: int) -> int:
 @pytest.mark.parametrize("program", [WAITING, HIDDEN], ids=["exposed", "hidden"])
 def test_the_bound_is_at_least_what_is_really_saved(program: list[tuple[str, int]]) -> None:
     really = time_of(program) - time_of(without(program, 10))
-    site = sites_of(simulate(program).trace()).iloc[0]
+    site = sync_sites(simulate(program).trace()).iloc[0]
     assert site["ceiling_ns"] >= really - 3 * CALL_NS
     assert site["ceiling_ns"] <= site["blocked_ns"]
 
@@ -134,8 +128,7 @@ def test_where_the_gpu_is_busy_throughout_nothing_is_saved() -> None:
         builder.kernel((1 + k) * US, (10 + 1_000 * k) * US, 1_000 * US)
     builder.call("cudaEventSynchronize", 20 * US, 2_990 * US)
     builder.kernel(3_020 * US, 4_010 * US, 500 * US)
-    trace = builder.trace()
-    assert sites_of(trace)[["blocked_ns", "ceiling_ns"]].to_numpy().tolist() == [[2_990 * US, 0]]
+    assert sync_sites(builder.trace())[["blocked_ns", "ceiling_ns"]].to_numpy().tolist() == [[2_990 * US, 0]]
 
 
 def test_gaps_in_work_from_before_the_recording_close_by_no_sync_of_theirs() -> None:
@@ -146,15 +139,14 @@ def test_gaps_in_work_from_before_the_recording_close_by_no_sync_of_theirs() -> 
     builder.gpu("gemm", 1_000 * US, 1_000 * US, None)  # 495 us of idle time between the two
     builder.call("cudaDeviceSynchronize", 30 * US, 1_980 * US)
     builder.kernel(2_100 * US, 2_110 * US, 500 * US)
-    trace = builder.trace()
-    assert sites_of(trace)["ceiling_ns"].tolist() == [510 * US]
+    assert sync_sites(builder.trace())["ceiling_ns"].tolist() == [510 * US]
 
 
 def test_a_wait_that_moves_to_the_next_saves_little_alone_but_both_do() -> None:
     program = [("kernel", 2_000 * US), ("item", 10), ("item", 20), ("python", 800 * US), ("kernel", 1_000 * US)]
     trace = simulate(program).trace()
     really = time_of(program) - time_of(without(without(program, 10), 20))
-    assert sites_of(trace)["ceiling_ns"].max() < 0.05 * really
+    assert sync_sites(trace)["ceiling_ns"].max() < 0.05 * really
     assert bound(trace) >= really
 
 
@@ -165,8 +157,7 @@ def test_a_short_wait_before_long_python_saves_no_more_than_it_blocks() -> None:
     builder.kernel(1 * US, 10 * US, 100 * US)
     builder.call("cudaDeviceSynchronize", 105 * US, 10 * US)
     builder.kernel(4_000 * US, 4_010 * US, 100 * US)
-    trace = builder.trace()
-    assert sites_of(trace)[["exposed_idle_ns", "ceiling_ns"]].to_numpy().tolist() == [[3_900 * US, 10 * US]]
+    assert sync_sites(builder.trace())[["exposed_idle_ns", "ceiling_ns"]].to_numpy().tolist() == [[3_900 * US, 10 * US]]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +174,7 @@ def test_only_a_wait_for_all_streams_bounds_what_an_earlier_one_can_save(second:
     builder.kernel(610 * US, 620 * US, 20 * US)
     builder.call(second, 630 * US, 30 * US)
     builder.kernel(1_900 * US, 1_910 * US, 50 * US)
-    site = sites_of(builder.trace()).set_index("kind").loc["d2h_copy"]
+    site = sync_sites(builder.trace()).set_index("kind").loc["d2h_copy"]
     # Without the copy's wait another stream's 20 us are soon over, and the host runs on while the copy is under way.
     assert site["ceiling_ns"] == ceiling * US
 
@@ -192,7 +183,7 @@ def test_only_a_wait_for_all_streams_bounds_what_an_earlier_one_can_save(second:
 @pytest.mark.parametrize("name", ["diff_control", "diff_test", "alexnet_cuda_sync", "nccl", "h100_qwen"])
 def test_all_syncs_of_a_real_trace_save_no_more_than_they_block(name: str) -> None:
     trace = trace_of(name)
-    sites = sites_of(trace)
+    sites = sync_sites(trace)
     assert (sites["ceiling_ns"] <= sites["blocked_ns"]).all()
 
 

@@ -21,18 +21,10 @@ MS = 1_000_000
 
 def site(**changes: Any) -> dict[str, Any]:
     fields = {
-        "file": "model.py",
-        "line": 2,
-        "function": "loss",
-        "op": "aten::nonzero",
-        "label": "mask",
-        "kind": "d2h_copy",
-        "phase": "loss",
-        "code": "keep = mask.nonzero()",
-        "count": 4,
-        "blocked_ns": 8 * MS,
-        "exposed_idle_ns": 2 * MS,
-    }
+        "file": "model.py", "line": 2, "function": "loss", "code": "keep = mask.nonzero()",
+        "op": "aten::nonzero", "label": "mask", "kind": "d2h_copy", "phase": "loss",
+        "count": 4, "blocked_ns": 8 * MS, "exposed_idle_ns": 2 * MS,
+    }  # fmt: skip
     return fields | changes
 
 
@@ -107,20 +99,21 @@ def test_a_summary_that_cannot_be_used_is_a_warning(study: Any, content: str) ->
     assert base["noise"]["warnings"]
 
 
-def test_sync_counts_that_differ_between_runs_are_a_warning(
-    study: Any, trace_of: Callable[..., dict[str, Any]]
+@pytest.mark.parametrize(
+    ("of_runs", "measured", "warning"),
+    [
+        ([{"per_step": count} for count in (6, 6, 7)], 6, "syncs per step differ between runs: 6, 6, 7"),
+        ([{"per_step": 6.5, "by_step": [6, 7]}] * 3, 6.5, "syncs differ between steps: 6 to 7"),
+    ],
+)
+def test_sync_counts_that_differ_are_a_warning(
+    study: Any, trace_of: Callable[..., Any], of_runs: list[dict[str, Any]], measured: float, warning: str
 ) -> None:
-    for repeat, count in enumerate((6, 6, 7)):
-        study.add_run("base", repeat, [20.0] * 20, summary=trace_of(syncs={"per_step": count, "sites": []}))
+    for repeat, syncs in enumerate(of_runs):
+        study.add_run("base", repeat, [20.0] * 20, summary=trace_of(syncs={"sites": [], **syncs}))
     base = only_variant(study)
-    assert base["syncs"]["measured_per_step"] == 6
-    assert base["noise"]["warnings"] == ["syncs per step differ between runs: 6, 6, 7"]
-
-
-def test_syncs_that_differ_between_steps_are_a_warning(study: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
-    syncs = {"per_step": 6.5, "by_step": [6, 7], "sites": []}
-    study.add_runs("base", [20.0] * 3, summary=trace_of(syncs=syncs))
-    assert only_variant(study)["noise"]["warnings"] == ["syncs differ between steps: 6 to 7"]
+    assert base["syncs"]["measured_per_step"] == measured
+    assert base["noise"]["warnings"] == [warning]
 
 
 def test_predicted_syncs_that_differ_between_steps_are_a_mean_and_a_warning(study: Any) -> None:
@@ -177,12 +170,6 @@ def test_what_pytorch_warned_of_is_counted(study: Any, trace_of: Callable[..., d
     assert base["syncs"]["warned_per_step"] == 2
 
 
-def test_a_damaged_record_of_warnings_is_left_out(study: Any) -> None:
-    study.add_runs("base", [20.0] * 3)
-    (study.path / "base" / "run0" / "warned_syncs.json").write_text('{"steps": 1}')
-    assert only_variant(study)["syncs"]["warned_per_step"] is None
-
-
 def test_a_failed_prediction_is_a_warning_and_an_older_one_is_not_used(study: Any) -> None:
     study.add_runs("base", [20.0] * 3)
     write_prediction(study.path / "base", {"total": 6, "sites": [], "unknown": []})
@@ -205,12 +192,25 @@ def test_a_program_that_ignores_the_gpu_has_no_predicted_count(study: Any) -> No
     assert only_variant(study)["syncs"]["predicted_per_step"] == 0
 
 
-def test_a_damaged_prediction_is_a_warning(study: Any) -> None:
+@pytest.mark.parametrize(
+    ("file", "content", "keys"),
+    [
+        ("run0/warned_syncs.json", '{"steps": 1}', ["syncs", "warned_per_step"]),
+        ("run0/communication.json", "{}", ["communication"]),
+        ("run0/input.parquet", "no table", ["input", "breakdown_ms"]),
+        ("prediction.json", "{", ["syncs", "predicted_per_step"]),
+    ],
+)
+def test_a_damaged_record_is_as_if_it_had_not_been_made(study: Any, file: str, content: str, keys: list[str]) -> None:
     study.add_runs("base", [20.0] * 3)
-    (study.path / "base" / "prediction.json").write_text("{")
+    (study.path / "base" / file).write_text(content)
     base = only_variant(study)
-    assert base["syncs"]["predicted_per_step"] is None
-    assert any("prediction not used" in warning for warning in base["noise"]["warnings"])
+    assert base["status"] == "ok"
+    assert any("prediction not used" in warning for warning in base["noise"]["warnings"]) == (file == "prediction.json")
+    figure: Any = base
+    for key in keys:
+        figure = figure[key]
+    assert figure is None
 
 
 def test_a_prediction_of_an_earlier_version_is_refused_with_what_to_do(study: Any) -> None:
@@ -225,58 +225,44 @@ def test_a_prediction_of_an_earlier_version_is_refused_with_what_to_do(study: An
     assert "base/prediction.json: file has version 1, but this steptrace reads version 2; next: make " in warning
 
 
-def batches(**ns: Any) -> pd.DataFrame:
-    fields = {"worker": None, "wait_ns": 1, "fetch_ns": 9 * MS, "collate_ns": MS}
-    rows = [{"batch": i, **fields, "pin_ns": None, "copy_ns": None, **ns} for i in range(3)]
-    return pd.DataFrame(rows).astype(dict.fromkeys(("worker", "pin_ns", "copy_ns"), "Int64"))
+def inputs(folder: Any) -> dict[str, Any]:
+    return {variant["name"]: variant["input"] for variant in compare(folder.path)["variants"]}
 
 
-@pytest.fixture
-def input_of(folder: Any) -> Callable[[str], Any]:
-    def find(variant: str) -> Any:
-        entry = next(item for item in compare(folder.path)["variants"] if item["name"] == variant)
-        return entry["input"]
-
-    return find
-
-
-def test_without_a_gpu_all_of_the_unprofiled_wait_counts(folder, input_of, trace_of) -> None:
+def test_without_a_gpu_all_of_the_unprofiled_wait_counts(folder, trace_of) -> None:
     folder.make_study([{"name": "base"}, {"name": "missing"}])
     summary = trace_of(gpu={"activities": 0}, input={"wait_ns": 9 * MS, "gpu_idle_wait_ns": None, "share": 0.9})
     folder.add_runs("base", [20, 20, 20], wait_ms=5.0, summary=summary)
-    figures = input_of("base")
+    inputs_of = inputs(folder)
+    figures = inputs_of["base"]
     assert (figures["wait_ms"], figures["counted_ms"], figures["idle_part"]) == (5, 5, None)
     assert figures["share"] == pytest.approx(figures["counted_ms"] / figures["step_ms"], rel=0.01)
     assert figures["share"] == pytest.approx(0.25, rel=0.01)  # not the profiled step's, which a profiler slowed
     assert (figures["verdict"], figures["breakdown_ms"]) == ("high", None)
-    assert input_of("missing") is None
+    assert inputs_of["missing"] is None
 
 
-def test_with_a_gpu_the_part_with_it_idle_counts(folder, input_of, trace_of) -> None:
+def test_with_a_gpu_the_part_with_it_idle_counts(folder, trace_of) -> None:
     folder.make_study([{"name": "base"}, {"name": "without_input"}])
     summary = trace_of(input={"wait_ns": 8 * MS, "gpu_idle_wait_ns": 2 * MS, "share": 0.1})
     folder.add_runs("base", [20, 20, 20], wait_ms=5.0, device="cuda", summary=summary)
     folder.add_runs("without_input", [20, 20, 20], wait_ms=5.0, device="cuda", summary=trace_of())
-    figures = input_of("base")
+    inputs_of = inputs(folder)
+    figures = inputs_of["base"]
     assert (figures["wait_ms"], figures["counted_ms"], figures["idle_part"]) == (5, 1.25, 0.25)
     assert figures["share"] == pytest.approx(0.0625, rel=0.01)
     assert figures["verdict"] == "moderate"
-    figures = input_of("without_input")  # a trace that does not say
+    figures = inputs_of["without_input"]  # a trace that does not say
     assert (figures["wait_ms"], figures["counted_ms"], figures["share"], figures["verdict"]) == (5, None, None, None)
 
 
-def test_the_parts_of_loading_are_medians_and_do_not_overlap(folder, input_of) -> None:
-    folder.make_study([{"name": "base"}], repeats=3)
+def test_the_parts_of_loading_are_medians_and_do_not_overlap(study: Any) -> None:
     for repeat in range(3):
-        run_dir = folder.add_run("base", repeat, [20] * 20)
-        write_rows(run_dir, InputOfRun, batches(fetch_ns=(8 + repeat) * MS, pin_ns=3 * MS if repeat else None))
-    assert input_of("base")["breakdown_ms"] == {"fetch": 9, "collate": 1, "pin": 3, "copy": None}
-
-
-def test_a_pass_that_cannot_be_read_is_as_if_it_had_not_been(folder, input_of) -> None:
-    folder.make_study([{"name": "base"}], repeats=1)
-    (folder.add_run("base", 0, [20] * 20) / "input.parquet").write_bytes(b"no table")
-    assert input_of("base")["breakdown_ms"] is None
+        ns = {"wait_ns": 1, "fetch_ns": (8 + repeat) * MS, "collate_ns": MS, "pin_ns": 3 * MS if repeat else None}
+        batches = pd.DataFrame([{"batch": batch, "worker": None, "copy_ns": None, **ns} for batch in range(3)])
+        run_dir = study.add_run("base", repeat, [20] * 20)
+        write_rows(run_dir, InputOfRun, batches.astype(dict.fromkeys(("worker", "pin_ns", "copy_ns"), "Int64")))
+    assert only_variant(study)["input"]["breakdown_ms"] == {"fetch": 9, "collate": 1, "pin": 3, "copy": None}
 
 
 MIB = 2**20
@@ -285,21 +271,12 @@ MIB = 2**20
 def entry(peak: int, **changes: Any) -> dict[str, Any]:
     """One of a trace's `memory`; two steps of 20 ms begin at 0."""
     fields = {
-        "device_type": "cpu",
-        "device": None,
-        "peak_allocated_bytes": peak,
-        "peak_reserved_bytes": None,
-        "peak_ts": 25_000_000,
-        "before_bytes": 10 * MIB,
-        "complete": True,
-        "capacity_bytes": 1000 * MIB,
-        "capacity_source": "limit",
-        "headroom_bytes": 1000 * MIB - peak,
-        "fragmentation": None,
-        "by_category": {"parameters": 10 * MIB, "activations": peak - 10 * MIB},
-        "at_peak": [],
-        "curve": [[ms * 1_000_000, ms * MIB, None] for ms in range(0, 40, 3)],
-    }
+        "device_type": "cpu", "device": None, "peak_allocated_bytes": peak, "peak_reserved_bytes": None,
+        "peak_ts": 25_000_000, "before_bytes": 10 * MIB, "complete": True,
+        "capacity_bytes": 1000 * MIB, "capacity_source": "limit", "headroom_bytes": 1000 * MIB - peak,
+        "fragmentation": None, "by_category": {"parameters": 10 * MIB, "activations": peak - 10 * MIB},
+        "at_peak": [], "curve": [[ms * 1_000_000, ms * MIB, None] for ms in range(0, 40, 3)],
+    }  # fmt: skip
     return fields | changes
 
 
@@ -307,33 +284,13 @@ PARTS = {"compute_ns": 1, "exposed_comm_ns": 0, "exposed_memory_ns": 0, "idle_ns
 STEPS = [{"start_ns": k * 20_000_000, "dur_ns": 20_000_000, **PARTS} for k in range(2)]
 
 
-def config(batch: int, **changes: Any) -> dict[str, Any]:
-    return {"study": "s", "variant": f"b{batch}", "data": {"batch_size": batch, "num_workers": 0}, "seed": 0, **changes}
-
-
-@pytest.fixture
-def add(folder, trace_of):
-    """Adds the runs of a variant with these peaks in MiB."""
-
-    def add(name, batch, peaks, changes=None, **of_entry):
-        for repeat, peak in enumerate(peaks):
-            memory = [entry(peak * MIB, **of_entry), entry(16, device_type="cuda", device=0)]
-            made = trace_of(memory=memory, steps=STEPS)
-            run_dir = folder.add_run(name, repeat, [10.0] * 20, summary=made, config=config(batch, **(changes or {})))
-            write_memory(run_dir, run_memory(batch, gradient_bytes=7))
-
-    return add
-
-
-def run_memory(batch, **more):
-    """A run's record with 1000 MiB to be had."""
-    had = {"device": "cpu", "batch_size": batch, "capacity_bytes": 1000 * MIB, "capacity_source": "limit"}
-    return fill(RunMemory, {**had, "held": {"parameters": 10}, **more})
-
-
-def test_figures_are_medians_of_the_device_that_trained(folder, add):
+def test_figures_are_medians_of_the_device_that_trained(folder, trace_of):
     folder.make_study([{"name": "base"}])
-    add("base", 8, [100, 120, 110])
+    record = {"device": "cpu", "batch_size": 8, "capacity_bytes": 1000 * MIB, "capacity_source": "limit"}
+    for repeat, peak in enumerate((100, 120, 110)):
+        summary = trace_of(memory=[entry(peak * MIB), entry(16, device_type="cuda", device=0)], steps=STEPS)
+        run_dir = folder.add_run("base", repeat, [10.0] * 20, summary=summary)
+        write_memory(run_dir, fill(RunMemory, {**record, "held": {"parameters": 10}, "gradient_bytes": 7}))
     (variant,) = compared(folder.path).variants
     traced, memory = variant.device_memory, variant.memory
     assert traced.peak_allocated_bytes == 110 * MIB
@@ -342,22 +299,12 @@ def test_figures_are_medians_of_the_device_that_trained(folder, add):
     assert (memory.capacity_bytes, traced.headroom_bytes) == (1000 * MIB, 890 * MIB)
 
 
-def test_without_allocations_there_is_no_memory(folder, trace_of):
-    folder.make_study([{"name": "base"}], repeats=1)
-    folder.add_run("base", 0, [10.0] * 20, summary=trace_of(memory=None))
-    assert compare(folder.path)["variants"][0]["memory"] is None
+def test_without_allocations_there_is_no_memory(study, trace_of):
+    study.add_run("base", 0, [10.0] * 20, summary=trace_of(memory=None))
+    assert only_variant(study)["memory"] is None
 
 
-RECORD = Communication(
-    world_size=4,
-    backend="gloo",
-    parameters=1_000,
-    parameter_bytes=4_000,
-    bucket_bytes=(3_000, 1_000),
-    bus_bytes_per_s=1e6,
-    expected_ns=6_000_000,
-    simplified_ns=4_000_000,
-)
+RECORD = fill(Communication, {"world_size": 4, "backend": "gloo", "parameters": 1_000, "expected_ns": 6_000_000})
 
 
 def ranks(*, measured_ms=9, straggler=1, count=8):
@@ -410,12 +357,6 @@ def test_a_straggler_is_the_same_rank_in_every_run(of_ranks):
     assert of_ranks(ranks(), ranks(straggler=None))["ranks"]["straggler"] is None
 
 
-def test_a_damaged_file_is_no_communication(of_ranks, folder):
-    of_ranks(ranks())
-    (folder.path / "ddp" / "run0" / "communication.json").write_text("{}")
-    assert compare(folder.path)["variants"][0]["communication"] is None
-
-
 PRECISION = {
     "kernel_ns": {"bits8": 0, "bits16": 60, "bits32": 30, "bits64": 0, "integer": 0, "unknown": 10},
     "tf32_ns": 5,
@@ -425,38 +366,24 @@ PRECISION = {
 }
 
 
-def _trace(trace_of: Callable[..., dict[str, Any]], **changes: Any) -> dict[str, Any]:
-    seen = {
-        "kind": "gpu",
-        "steps": 2,
-        "window_ns": 40 * MS,
-        "step_ns": 20.0 * MS,
-        "parts_ns": {"compute": 30 * MS, "idle_sync": 10 * MS},
-        "operators": [],
-    }
-    return trace_of(**({"overview": seen, "precision": PRECISION} | changes))
+def _overview(idle_ms: int) -> dict[str, Any]:
+    """Of two steps that compute for 30 ms and idle so long."""
+    figures = {"kind": "gpu", "steps": 2, "step_ns": 20.0 * MS, "operators": []}
+    return figures | {"window_ns": (30 + idle_ms) * MS, "parts_ns": {"compute": 30 * MS, "idle_sync": idle_ms * MS}}
 
 
-def _variant(folder: Any, summaries: list[dict[str, Any]]) -> dict[str, Any]:
-    folder.make_study([{"name": "base"}])
-    for repeat, summary in enumerate(summaries):
-        folder.add_run("base", repeat, [20.0] * 10, summary=summary)
-    (variant,) = compare(folder.path)["variants"]
-    return variant  # type: ignore[no-any-return]
-
-
-def test_parts_are_means_that_add_up(folder: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
-    plain = _trace(trace_of)
-    slow = _trace(trace_of)
-    slow["traces"][0]["overview"] |= {"window_ns": 100 * MS, "parts_ns": {"compute": 30 * MS, "idle_sync": 70 * MS}}
-    overview = _variant(folder, [plain, plain, slow])["trace"]["overview"]
+def test_parts_are_means_that_add_up(study: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
+    for repeat, idle_ms in enumerate((10, 10, 70)):
+        study.add_run("base", repeat, [20.0] * 10, summary=trace_of(overview=_overview(idle_ms)))
+    overview = only_variant(study)["trace"]["overview"]
     assert overview["window_ns"] == 60 * MS
     assert overview["parts_ns"] == {"compute": 30 * MS, "idle_sync": 30 * MS}
 
 
-def test_what_one_run_did_not_measure_is_null(folder: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
-    nothing = _trace(trace_of, overview=None, precision=None)
-    trace = _variant(folder, [_trace(trace_of), nothing])["trace"]
+def test_what_one_run_did_not_measure_is_null(study: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
+    study.add_run("base", 0, [20.0] * 10, summary=trace_of(overview=_overview(10), precision=PRECISION))
+    study.add_run("base", 1, [20.0] * 10, summary=trace_of(overview=None, precision=None))
+    trace = only_variant(study)["trace"]
     assert (trace["overview"], trace["precision"]) == (None, None)
 
 

@@ -60,17 +60,9 @@ def test_what_was_not_measured_is_null(folder: Any) -> None:
     folder.make_study([{"name": "base"}])
     folder.add_runs("base", [10.0, 10.1, 9.9])
     base = by_name(compare(folder.path))["base"]
-    nothing = (
-        "gpu_busy_pct",
-        "nvml_util_pct",
-        "sm_weighted_pct",
-        "profiled_over_unprofiled",
-        "trace",
-        "ranks",
-        "memory",
-    )
-    nothing += ("peak_allocated_bytes", "operators_per_step", "kernels_per_step")
-    assert {base[key] for key in nothing} == {None}
+    figures = ("gpu_busy_pct", "nvml_util_pct", "sm_weighted_pct", "operators_per_step", "kernels_per_step")
+    nothing = (*figures, "profiled_over_unprofiled", "peak_allocated_bytes", "trace", "ranks", "memory")
+    assert {key: base[key] for key in nothing} == dict.fromkeys(nothing)
     assert set(base["syncs"].values()) == {None}
     assert base["predicted_sites"] == []
     assert base["equivalence"]["status"] == "not measured"
@@ -105,19 +97,11 @@ def test_runs_that_failed_or_are_missing_are_listed(folder: Any, status_of: Call
     partial = variants["partial"]
     assert partial["status"] == "killed"
     assert (partial["step_ms"]["runs"], partial["ratio"]["value"]) == (2, pytest.approx(2.0, rel=0.02))
-    assert partial["runs"][2]["error"] == {
-        "status": "killed",
-        "exit_code": None,
-        "signal": 9,
-        "error": "killed",
-        "log_tail": ["step 7"],
-    }
+    error = {"status": "killed", "exit_code": None, "signal": 9, "error": "killed", "log_tail": ["step 7"]}
+    assert partial["runs"][2]["error"] == error
     assert "only 2 of 3 runs were measured" in partial["noise"]["warnings"]
-    assert (variants["broken"]["status"], variants["broken"]["step_ms"], variants["broken"]["ratio"]) == (
-        "out of memory",
-        None,
-        None,
-    )
+    assert variants["broken"]["status"] == "out of memory"
+    assert (variants["broken"]["step_ms"], variants["broken"]["ratio"]) == (None, None)
     assert variants["absent"]["status"] == "not run"
     assert [run["status"] for run in variants["absent"]["runs"]] == ["not run"] * 3
 
@@ -270,13 +254,9 @@ def test_identical_variants_that_differ_are_a_warning(folder: Any) -> None:
 
 
 def test_each_cell_of_a_matrix_has_its_own_baseline(folder: Any) -> None:
-    cells = [
-        {"name": "base__8", "baseline": "base__8"},
-        {"name": "a__8", "baseline": "base__8"},
-        {"name": "base__16", "baseline": "base__16"},
-        {"name": "a__16", "baseline": "base__16"},
-    ]
-    folder.make_study(cells)
+    folder.make_study(
+        [{"name": f"{name}__{cell}", "baseline": f"base__{cell}"} for cell in (8, 16) for name in ("base", "a")]
+    )
     for name, median in (("base__8", 10.0), ("a__8", 5.0), ("base__16", 40.0), ("a__16", 10.0)):
         folder.add_runs(name, [median, 1.01 * median, 0.99 * median])
     comparison = compare(folder.path)
@@ -329,18 +309,18 @@ def test_a_damaged_run_is_a_failed_run(folder: Any, name: str) -> None:
     assert base["step_ms"]["runs"] == 1
 
 
-def test_a_run_of_another_configuration_does_not_count(folder: Any) -> None:
+@pytest.mark.parametrize(
+    ("steps", "changes", "status", "error"),
+    [(20, {"digest": "an older one"}, "not run", "another configuration"), (0, {}, "failed", "no timed step")],
+)
+def test_a_run_of_another_configuration_or_without_timed_steps_does_not_count(
+    folder: Any, steps: int, changes: dict[str, Any], status: str, error: str
+) -> None:
     folder.make_study([{"name": "base"}], repeats=1)
-    folder.add_runs("base", [10.0], digest="an older one")
+    folder.add_run("base", 0, [10.0] * steps, **changes)
     base = by_name(compare(folder.path))["base"]
-    assert (base["status"], base["step_ms"]) == ("not run", None)
-    assert "another configuration" in base["runs"][0]["error"]["error"]
-
-
-def test_a_run_without_timed_steps_is_a_failed_run(folder: Any) -> None:
-    folder.make_study([{"name": "base"}], repeats=1)
-    folder.add_run("base", 0, [])
-    assert "no timed step" in by_name(compare(folder.path))["base"]["runs"][0]["error"]["error"]
+    assert (base["status"], base["step_ms"]) == (status, None)
+    assert error in base["runs"][0]["error"]["error"]
 
 
 def test_runs_beyond_the_repeats_are_not_read(folder: Any) -> None:
@@ -425,18 +405,9 @@ def test_runs_that_were_not_interleaved_give_a_warning(
 
 
 def site(line: int, label: str, count: float = 1) -> PredictedSite:
-    fields = {
-        "file": "losses.py",
-        "line": line,
-        "function": "forward",
-        "op": f"aten::{label}",
-        "label": label,
-        "kind": "d2h_copy",
-        "phase": "loss",
-        "code": "x",
-        "count_per_step": count,
-    }
-    return fill(PredictedSite, fields)
+    place = {"file": "losses.py", "line": line, "function": "forward", "label": label, "phase": "loss"}
+    sync = {"op": f"aten::{label}", "kind": "d2h_copy", "count_per_step": count}
+    return fill(PredictedSite, place | sync)
 
 
 def rows(diff: SyncDiff) -> list[tuple[Any, ...]]:
@@ -473,11 +444,8 @@ def test_job_writes_the_comparison_with_its_findings(folder: Any, tmp_path: Path
     done = call(folder.path, tmp_path / "comparison.json")
     assert (done.returncode, done.stderr) == (0, "")
     comparison = read_json(tmp_path / "comparison.json")
-    assert {finding["rule"] for finding in comparison["findings"]} == {
-        "which_variant",
-        "profiler_overhead",
-        "failed_run",
-    }
+    rules = {finding["rule"] for finding in comparison["findings"]}
+    assert rules == {"which_variant", "profiler_overhead", "failed_run"}
     first = (tmp_path / "comparison.json").read_bytes()
     call(folder.path, tmp_path / "comparison.json")
     assert (tmp_path / "comparison.json").read_bytes() == first
