@@ -24,7 +24,7 @@ def tensor(*shape: int, dtype: str = "float32") -> TensorSpec:
 
 def call(name: str, inputs: list[TensorSpec], outputs: list[TensorSpec], **more: object) -> OperatorCalls:
     given = {"is_view": False, "flop": 0, "calls": 1, "phase": "forward", "file": "train.py", "line": 3, **more}
-    return OperatorCalls(name=name, inputs=tuple(inputs), outputs=tuple(outputs), **given)  # type: ignore[arg-type]
+    return OperatorCalls(name=name, inputs=tuple(inputs), outputs=tuple(outputs), **given)
 
 
 def add(elements: int, **more: object) -> OperatorCalls:
@@ -37,7 +37,7 @@ def product(size: int, dtype: str = "float32", **more: object) -> OperatorCalls:
 
 
 def estimate(operators: list[OperatorCalls], gpu: str, **more: object) -> Estimate:
-    return estimate_step(FollowedStep(operators, **more), gpu_named(gpu))  # type: ignore[arg-type]
+    return estimate_step(FollowedStep(operators, **more), gpu_named(gpu))
 
 
 SORT = call("aten.sort.default", [tensor(10**7)], [tensor(10**7), tensor(10**7, dtype="int64")])
@@ -419,11 +419,6 @@ def test_a_sparse_gradient_is_not_copied_where_its_values_are_dense(values: Tens
     assert launches(call("aten.clone.default", gradient, gradient, phase="backward")) == expected
 
 
-def test_of_a_table_the_rows_are_read_that_are_looked_up() -> None:
-    table, rows, vectors = tensor(10**6, 128), tensor(8, dtype="int64"), tensor(8, 128)
-    assert moved_bytes(call("aten.embedding.default", [table, rows], [vectors])) == 8 * 8 + 2 * 4 * 8 * 128
-
-
 def test_one_value_of_each_row_of_many_classes_leaves_a_step_its_estimate() -> None:
     scores, labels = tensor(8192, 50257), tensor(8192, 1, dtype="int64")
     picked = call("aten.gather.default", [scores, labels], [tensor(8192, 1)])
@@ -433,8 +428,10 @@ def test_one_value_of_each_row_of_many_classes_leaves_a_step_its_estimate() -> N
     assert estimated.gpu_ms[1] < 0.2
 
 
-def test_of_a_sparse_tensor_indices_and_values_are_moved() -> None:
-    gradient = sparse((10**6, 128), tensor(8, 128))
+def test_of_a_table_the_rows_that_are_looked_up_are_moved_and_of_a_sparse_tensor_indices_and_values() -> None:
+    table, rows, vectors = tensor(10**6, 128), tensor(8, dtype="int64"), tensor(8, 128)
+    assert moved_bytes(call("aten.embedding.default", [table, rows], [vectors])) == 8 * 8 + 2 * 4 * 8 * 128
+    gradient = sparse((10**6, 128), vectors)
     assert moved_bytes(call("aten.mul.Tensor", gradient, gradient)) == 2 * (8 * 8 + 4 * 8 * 128)
 
 
@@ -451,11 +448,8 @@ def test_memory_fits_or_not_and_the_largest_batch_is_on_the_line_through_those_f
     assert estimate([add(10)], "H100", peak_memory_bytes=80 * 10**9).fits is False
 
 
-def test_a_gpu_s_name_may_be_in_small_letters() -> None:
+def test_a_gpu_s_name_may_be_in_small_letters_and_an_unknown_one_names_those_that_exist_and_how_to_add_it() -> None:
     assert (gpu_named("rtx-4090").name, gpu_named("h100").name) == ("RTX-4090", "H100")
-
-
-def test_an_unknown_gpu_names_those_that_exist_and_how_to_add_one() -> None:
     with pytest.raises(ConfigError) as raised:
         gpu_named("H1000")
     assert "RTX-4090" in str(raised.value)

@@ -61,14 +61,13 @@ def test_padding_neither_reads_nor_learns(giou, loss_and_gradient, make_boxes):
     assert not gradient[padding].any()
 
 
-@pytest.mark.parametrize("position", [0, 1, 2, 3])
-@pytest.mark.parametrize("value", [torch.nan, 1e30])
-def test_no_clamp_hides_a_nan_or_an_overflow(giou, position, value):
-    predictions = one(0, 0, 2, 2)
-    predictions[0, position] = value
-    if value == 1e30:
-        predictions[0] = torch.tensor([-1e30, -1e30, 1e30, 1e30])
-    assert giou.giou_loss(predictions, one(0, 0, 2, 2)).isnan()
+def test_no_clamp_hides_a_nan_or_an_overflow(giou):
+    target = one(0, 0, 2, 2)
+    for position in range(4):
+        prediction = one(0, 0, 2, 2)
+        prediction[0, position] = torch.nan
+        assert giou.giou_loss(prediction, target).isnan(), position
+    assert giou.giou_loss(one(-1e30, -1e30, 1e30, 1e30), target).isnan()
 
 
 def test_agrees_over_dtypes(ops, reference, dtypes, make_boxes, loss_and_gradient, agree):

@@ -26,9 +26,7 @@ def _step(device: str, dtype: torch.dtype, *, mask: bool, is_causal: bool) -> li
         (torch.bfloat16, False, True, "_scaled_dot_product_flash_attention"),
     ],
 )
-def test_the_fused_operator_has_the_values_of_plain_products(
-    *, dtype: torch.dtype, mask: bool, is_causal: bool, operator: str
-) -> None:
+def test_the_fused_operator_has_the_values_of_plain_products(*, dtype, mask, is_causal, operator):
     expected = _step("cpu", dtype, mask=mask, is_causal=is_causal)
     with predict_syncs() as syncs:
         predicted = _step("cuda", dtype, mask=mask, is_causal=is_causal)
@@ -43,14 +41,14 @@ def test_the_fused_operator_has_the_values_of_plain_products(
 
 
 @pytest.mark.parametrize(("length", "padded"), [(8, False), (6, True)])
-def test_a_mask_is_padded_to_rows_of_a_multiple_of_eight(*, length: int, padded: bool) -> None:
+def test_a_mask_is_padded_to_rows_of_a_multiple_of_eight(*, length, padded):
     with predict_syncs() as syncs:
         query = torch.randn(2, 3, length, 16).to("cuda")
         scaled_dot_product_attention(query, query, query, torch.zeros(length, length, device="cuda"))
     assert any("constant_pad_nd" in call.name for call in syncs.operators) is padded
 
 
-def test_heads_that_the_fused_operators_refuse_are_computed_plainly() -> None:
+def test_heads_that_the_fused_operators_refuse_are_computed_plainly():
     with predict_syncs() as syncs:
         query = torch.randn(2, 3, 8, 5).to("cuda")
         scaled_dot_product_attention(query, query, query)

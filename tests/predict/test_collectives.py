@@ -27,7 +27,7 @@ def job(backend: str | None) -> Iterator[Syncs]:
 
 
 @pytest.mark.parametrize("backend", ["nccl", "cpu:gloo,cuda:nccl", None])
-def test_collectives_of_nccl_do_not_wait(backend: str | None) -> None:
+def test_collectives_of_nccl_do_not_wait(backend):
     with job(backend) as syncs:
         assert backend is None or backend in (dist.get_backend(), dist.get_backend_config())
         values = torch.ones(3, device="cuda")
@@ -39,7 +39,7 @@ def test_collectives_of_nccl_do_not_wait(backend: str | None) -> None:
         assert values.tolist() == [1, 1, 1]
 
 
-def test_a_barrier_and_values_on_the_host_wait() -> None:
+def test_a_barrier_and_values_on_the_host_wait():
     with job("nccl") as syncs:
         dist.barrier(device_ids=[0])
         assert [(site.op, site.kind, site.count) for site in syncs.sites] == [("c10d::barrier", "stream", 1)]
@@ -50,14 +50,14 @@ def test_a_barrier_and_values_on_the_host_wait() -> None:
         assert {site.kind for site in syncs.sites} == {"h2d_copy", "d2h_copy"}
 
 
-def test_gloo_on_a_gpu_cannot_be_judged() -> None:
+def test_gloo_on_a_gpu_cannot_be_judged():
     with job("gloo") as syncs:
         dist.all_reduce(torch.ones(3, device="cuda"))
         dist.all_reduce(torch.ones(3))
         assert (syncs.total, [(place.op, place.count) for place in syncs.unknown]) == (0, [("c10d::allreduce_", 1)])
 
 
-def test_nothing_is_left_behind() -> None:
+def test_nothing_is_left_behind():
     c10d = dist.distributed_c10d
     before = [c10d._new_process_group_helper, c10d._get_object_coll_device, dist.is_nccl_available]
     with job("nccl"):
@@ -65,7 +65,7 @@ def test_nothing_is_left_behind() -> None:
     assert [c10d._new_process_group_helper, c10d._get_object_coll_device, dist.is_nccl_available] == before
 
 
-def test_a_rank_has_the_device_of_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_has_the_device_of_its_number(monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     monkeypatch.setenv("LOCAL_RANK", "2")
     with predict_syncs():
@@ -75,7 +75,7 @@ def test_a_rank_has_the_device_of_its_number(monkeypatch: pytest.MonkeyPatch) ->
             torch.ones(1, device="cuda:4")
 
 
-def test_a_process_with_several_gpus_chooses_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_with_several_gpus_chooses_one(monkeypatch):
     monkeypatch.setattr(backend.machine, "gpus", 2)
     with predict_syncs() as syncs:
         on_second = torch.ones(2, device="cuda:1")
@@ -96,7 +96,7 @@ def test_a_process_with_several_gpus_chooses_one(monkeypatch: pytest.MonkeyPatch
         assert len(torch.cuda.get_rng_state_all()) == 2
 
 
-def test_training_and_checkpoints_stay_on_their_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_and_checkpoints_stay_on_their_gpu(monkeypatch):
     monkeypatch.setattr(backend.machine, "gpus", 2)
     with predict_syncs():
         model = nn.Linear(3, 2).to("cuda:1")
@@ -111,7 +111,7 @@ def test_training_and_checkpoints_stay_on_their_gpu(monkeypatch: pytest.MonkeyPa
             assert {tensor.device for tensor in loaded} == {torch.device("cuda", gpu)}
 
 
-def test_a_sharded_model_that_is_made_without_memory_gets_it_on_the_device() -> None:
+def test_a_sharded_model_that_is_made_without_memory_gets_it_on_the_device():
     """As in the FSDP2 example of pytorch/examples; its weights are drawn there, from a generator like CUDA's."""
     from torch.distributed.fsdp import fully_shard  # a second that no other test needs
 
@@ -130,14 +130,14 @@ def test_a_sharded_model_that_is_made_without_memory_gets_it_on_the_device() -> 
         assert (syncs.total, syncs.unknown) == (0, [])
 
 
-def test_the_generator_s_state_has_the_size_of_a_gpu_s() -> None:
+def test_the_generator_s_state_has_the_size_of_a_gpu_s():
     with predict_syncs():
         torch.manual_seed(7)
         state = torch.cuda.get_rng_state()
         assert (state.dtype, state.tolist()) == (torch.uint8, [7, *[0] * 15])
 
 
-def test_what_a_collective_gave_is_freed_once_it_was_waited_for() -> None:
+def test_what_a_collective_gave_is_freed_once_it_was_waited_for():
     with job("nccl"):
         values = torch.ones(10**6, device="cuda")
         before = allocator().live
@@ -151,7 +151,7 @@ def test_what_a_collective_gave_is_freed_once_it_was_waited_for() -> None:
         assert allocator().live == before
 
 
-def test_what_a_hook_reduces_is_held_until_a_later_backward_pass_reduces() -> None:
+def test_what_a_hook_reduces_is_held_until_a_later_backward_pass_reduces():
     """A hook takes the collective's future: nobody waits for the collective itself."""
     reduced, megabyte = [], 2**20
 

@@ -47,13 +47,11 @@ def _twice_backward() -> None:
         _twice_backward,
     ],
 )
-def test_what_fails_on_any_device_is_the_program_s_fault(step: Callable[[], object]) -> None:
+def test_what_fails_on_any_device_is_the_program_s_fault(step):
     assert _failing(step) is None
 
 
-def test_what_fails_in_steptrace_alone_is_reported_with_versions_operator_and_frames(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_fails_in_steptrace_alone_is_reported_with_versions_operator_and_frames(monkeypatch):
     monkeypatch.setattr(uncomputed, "run", None)
     report = _failing(lambda: torch.ones(2, device="cuda").cos())
     assert f"steptrace {__version__}, torch {torch.__version__}, operator " in report

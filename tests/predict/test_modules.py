@@ -1,7 +1,5 @@
 """Lazy modules get their weights on the virtual device, whenever they were moved there."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import nn
@@ -24,7 +22,7 @@ def _in_context() -> nn.Module:
         _in_context,
     ],
 )
-def test_a_lazy_module_is_made_on_the_device_it_was_moved_to(make: Callable[[], nn.Module]) -> None:
+def test_a_lazy_module_is_made_on_the_device_it_was_moved_to(make):
     with predict_syncs() as syncs:
         model = make()
         out = model(torch.ones(2, 3, 8, 8, device="cuda"))
@@ -37,7 +35,7 @@ def test_a_lazy_module_is_made_on_the_device_it_was_moved_to(make: Callable[[], 
     assert syncs.operator_total > 0
 
 
-def test_a_lazy_module_keeps_its_type_and_stays_on_the_cpu_where_nobody_moves_it() -> None:
+def test_a_lazy_module_keeps_its_type_and_stays_on_the_cpu_where_nobody_moves_it():
     with predict_syncs():
         model = nn.LazyLinear(3).to(torch.bfloat16)
         assert model(torch.ones(2, 4, dtype=torch.bfloat16)).dtype is torch.bfloat16

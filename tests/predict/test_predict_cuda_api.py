@@ -93,14 +93,14 @@ _REFUSING = [
 ]
 
 
-def test_a_stand_in_takes_the_names_and_defaults_of_the_real_function() -> None:
+def test_a_stand_in_takes_the_names_and_defaults_of_the_real_function():
     real = [(module, name, inspect.signature(getattr(module, name))) for module, name in _FUNCTIONS]
     with predict_syncs():
         differ = [f"{m.__name__}.{name}" for m, name, own in real if inspect.signature(getattr(m, name)) != own]
     assert differ == []
 
 
-def test_a_stand_in_takes_every_argument_of_the_real_function() -> None:
+def test_a_stand_in_takes_every_argument_of_the_real_function():
     for module, name in _FUNCTIONS:
         parameters = inspect.signature(getattr(module, name)).parameters.values()
         positional = [None for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
@@ -115,7 +115,7 @@ def _parameters(function: Any) -> list[tuple[str, object, object]]:
     return [("" if p.kind in others else p.name, p.default, p.kind) for p in parameters]
 
 
-def test_streams_and_events_take_the_names_and_defaults_of_the_real_ones() -> None:
+def test_streams_and_events_take_the_names_and_defaults_of_the_real_ones():
     for kind, method in _METHODS:
         real = _parameters(getattr(getattr(torch.cuda, kind), method))
         stand_in = _parameters(getattr(cuda_api.CUDA[kind], _CONSTRUCTOR.get(method, method)))
@@ -124,13 +124,13 @@ def test_streams_and_events_take_the_names_and_defaults_of_the_real_ones() -> No
 
 
 @pytest.mark.parametrize("kind", ["Stream", "Event"])
-def test_streams_and_events_have_what_those_of_torch_have(kind: str) -> None:
+def test_streams_and_events_have_what_those_of_torch_have(kind):
     names = [name for name in dir(getattr(torch, kind)) if not name.startswith("_")]
     stand_ins = cuda_api.CUDA[kind](), cuda_api.TORCH[kind]()
     assert [name for name in names for one in stand_ins if not hasattr(one, name)] == []
 
 
-def test_a_stream_and_an_event_are_used_by_keyword() -> None:
+def test_a_stream_and_an_event_are_used_by_keyword():
     with predict_syncs() as syncs:
         stream, event = torch.cuda.Stream(device="cuda"), torch.cuda.Event(enable_timing=True)
         with torch.cuda.stream(stream=stream):
@@ -147,7 +147,7 @@ def test_a_stream_and_an_event_are_used_by_keyword() -> None:
     ]
 
 
-def test_what_a_program_asks_the_device_has_an_answer() -> None:
+def test_what_a_program_asks_the_device_has_an_answer():
     with predict_syncs():
         assert torch.cuda.memory_stats()["allocated_bytes.all.peak"] == 0
         assert torch.cuda.memory_stats_as_nested_dict() == torch.cuda.host_memory_stats_as_nested_dict() == {}
@@ -172,7 +172,7 @@ def _layers() -> nn.Module:
 
 
 @pytest.mark.parametrize("convert", [nn.Module.float, nn.Module.half, nn.Module.cuda, nn.Module.eval])
-def test_a_model_is_validated_in_inference_mode_and_trained_on(convert: Callable[[nn.Module], nn.Module]) -> None:
+def test_a_model_is_validated_in_inference_mode_and_trained_on(convert):
     with predict_syncs() as syncs:
         model = _layers().cuda()
         images = torch.randn(2, 3, 8, 8, device="cuda")
@@ -186,7 +186,7 @@ def test_a_model_is_validated_in_inference_mode_and_trained_on(convert: Callable
     assert [(site.kind, site.count) for site in syncs.sites] == [("d2h_copy", 1)]
 
 
-def test_autocast_takes_any_type_without_a_warning() -> None:
+def test_autocast_takes_any_type_without_a_warning():
     with predict_syncs(), torch.autocast("cuda", dtype=torch.float32):  # warnings are errors
         assert (torch.ones(2, 2, device="cuda") @ torch.ones(2, 2, device="cuda")).dtype is torch.float32
 
@@ -202,7 +202,7 @@ def _public(module: Any) -> list[str]:
     ]
 
 
-def test_a_warning_of_the_program_is_shown_once_a_line() -> None:
+def test_a_warning_of_the_program_is_shown_once_a_line():
     with warnings.catch_warnings(record=True) as shown, predict_syncs():
         warnings.simplefilter("default")
         for _ in range(3):
@@ -211,7 +211,7 @@ def test_a_warning_of_the_program_is_shown_once_a_line() -> None:
     assert len(shown) == 1
 
 
-def test_every_public_function_and_class_of_torch_cuda_and_torch_amp_has_a_stand_in_or_works_as_it_is() -> None:
+def test_every_public_function_and_class_of_torch_cuda_and_torch_amp_has_a_stand_in_or_works_as_it_is():
     modules = (torch.cuda, torch.amp, torch.accelerator, *_BELOW.values())
     real = {(module, name): getattr(module, name) for module in modules for name in _public(module)}
     with predict_syncs():
@@ -219,7 +219,7 @@ def test_every_public_function_and_class_of_torch_cuda_and_torch_amp_has_a_stand
     assert same - {"torch.cuda.classproperty", "torch.cuda.cudaStatus"} == {f"torch.{name}" for name in _AS_THEY_ARE}
 
 
-def test_what_has_no_stand_in_works_as_it_is() -> None:
+def test_what_has_no_stand_in_works_as_it_is():
     for call in _AS_THEY_ARE.values():
         with predict_syncs(), warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
@@ -236,7 +236,7 @@ def _needed(function: Any) -> list[int]:
     return [0 for p in parameters if p.default is p.empty and p.kind in kinds]
 
 
-def test_a_stand_in_answers() -> None:
+def test_a_stand_in_answers():
     calls = [(module, name, _needed(getattr(module, name))) for module, name in _ANSWERING]
     with predict_syncs(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
@@ -244,7 +244,7 @@ def test_a_stand_in_answers() -> None:
             getattr(module, name)(*arguments)
 
 
-def test_what_needs_a_real_device_is_refused_by_name() -> None:
+def test_what_needs_a_real_device_is_refused_by_name():
     calls = [(module, name, _needed(getattr(module, name))) for module, name in _REFUSING]
     with predict_syncs():
         for module, name, arguments in calls:
@@ -253,7 +253,7 @@ def test_what_needs_a_real_device_is_refused_by_name() -> None:
                 getattr(module, name)(*arguments)
 
 
-def test_a_scale_that_overflows_leaves_weights_finite() -> None:
+def test_a_scale_that_overflows_leaves_weights_finite():
     """On CUDA the scaler leaves such steps out until the scale fits; a prediction follows those that train."""
     with predict_syncs():
         weight = torch.ones(4, device="cuda", requires_grad=True)
@@ -267,7 +267,7 @@ def test_a_scale_that_overflows_leaves_weights_finite() -> None:
         assert weight[0] < 1  # and it trains
 
 
-def test_an_event_has_no_handle_for_other_processes() -> None:
+def test_an_event_has_no_handle_for_other_processes():
     with predict_syncs():
         with pytest.raises(RuntimeError, match=r"cannot follow torch\.cuda\.Event\.ipc_handle, which CUDA can"):
             torch.cuda.Event(interprocess=True).ipc_handle()
@@ -275,7 +275,7 @@ def test_an_event_has_no_handle_for_other_processes() -> None:
             torch.cuda.Event.from_ipc_handle("cuda", b"")
 
 
-def test_events_and_streams_of_torch_take_their_device_first_and_those_of_cuda_are_among_them() -> None:
+def test_events_and_streams_of_torch_take_their_device_first_and_those_of_cuda_are_among_them():
     with predict_syncs():
         event, stream = torch.Event("cuda", enable_timing=True), torch.Stream("cuda", priority=-1)
         assert (event.enable_timing, event.device, stream.priority) == (True, torch.device("cuda", 0), -1)
@@ -283,7 +283,7 @@ def test_events_and_streams_of_torch_take_their_device_first_and_those_of_cuda_a
         assert isinstance(torch.cuda.ExternalStream(7, "cuda"), torch.Stream)
 
 
-def test_marks_for_profilers_and_functions_of_submodules_are_harmless() -> None:
+def test_marks_for_profilers_and_functions_of_submodules_are_harmless():
     with predict_syncs() as syncs, torch.cuda.nvtx.range("step"):
         torch.cuda.profiler.start()
         torch.cuda.memory._record_memory_history()

@@ -3,7 +3,6 @@
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -62,7 +61,7 @@ def config(loss: str = "IgnoreIndexLoss", **data: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def _process_as_before() -> Iterator[None]:
+def _process_as_before():
     """A prediction has a process of its own, but for these tests."""
     path, products, convolutions = sys.path[:], torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     with torch.random.fork_rng(devices=[]):
@@ -73,7 +72,7 @@ def _process_as_before() -> Iterator[None]:
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Callable[[dict[str, Any]], Path]:
+def write(tmp_path):
     def writing(value: dict[str, Any]) -> Path:
         path = tmp_path / "config.yaml"
         path.write_text(yaml.safe_dump(value))
@@ -83,7 +82,7 @@ def write(tmp_path: Path) -> Callable[[dict[str, Any]], Path]:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_masked_losses(loss: str, write: Callable[[dict[str, Any]], Path]) -> None:
+def test_masked_losses(loss, write):
     prediction = predict_config(write(config(loss)))
     assert prediction.total == len(LOSSES[loss])
     assert not prediction.unknown
@@ -97,12 +96,7 @@ def test_masked_losses(loss: str, write: Callable[[dict[str, Any]], Path]) -> No
 @pytest.mark.parametrize(
     ("pin_memory", "non_blocking", "expected"), [(True, True, 0), (False, True, 0), (True, False, 2), (False, False, 2)]
 )
-def test_the_copy_of_a_batch(
-    pin_memory: bool,  # noqa: FBT001
-    non_blocking: bool,  # noqa: FBT001
-    expected: int,
-    write: Callable[[dict[str, Any]], Path],
-) -> None:
+def test_the_copy_of_a_batch(pin_memory, non_blocking, expected, write):
     prediction = predict_config(write(config(pin_memory=pin_memory, non_blocking=non_blocking)))
     assert prediction.total == expected
     # Nobody's line: only PyTorch and the pipeline are on the stack.
@@ -110,14 +104,14 @@ def test_the_copy_of_a_batch(
 
 
 @pytest.mark.parametrize(("autocast", "scaler", "expected"), [("bf16", False, 0), ("fp16", True, 1)])
-def test_precision(autocast: str, scaler: bool, expected: int, write: Callable[[dict[str, Any]], Path]) -> None:  # noqa: FBT001
+def test_precision(autocast, scaler, expected, write):
     value = config() | {"precision": {"autocast": autocast, "tf32": False, "grad_scaler": scaler}}
     prediction = predict_config(write(value))
     assert prediction.total == expected
     assert [site.label for site in prediction.sites] == ["optimizer"] * expected
 
 
-def test_of_several_ranks_one_copies_and_reduces_its_gradients(write: Callable[[dict[str, Any]], Path]) -> None:
+def test_of_several_ranks_one_copies_and_reduces_its_gradients(write):
     def followed(**distributed: Any) -> tuple[Counter[str], int]:
         value = config()
         value["distributed"] |= distributed
@@ -141,20 +135,18 @@ def test_of_several_ranks_one_copies_and_reduces_its_gradients(write: Callable[[
     assert followed() == alone
 
 
-def test_a_compiled_model_is_followed_uncompiled_with_a_note(write: Callable[[dict[str, Any]], Path]) -> None:
+def test_a_compiled_model_is_followed_uncompiled_with_a_note(write):
     eager = predict_config(write(config("WhereLoss")))
     prediction = predict_config(write(config("WhereLoss") | {"step": asdict(StepConfig(compile="default"))}))
     assert prediction.total == eager.total == 4
     assert {unknown.op for unknown in prediction.unknown} == {"torch.compile"}
 
 
-def test_batch_size_can_be_smaller(write: Callable[[dict[str, Any]], Path]) -> None:
+def test_batch_size_can_be_smaller(write):
     assert predict_config(write(config("WhereLoss", batch_size=4)), batch_size=1).total == 4
 
 
-def test_no_more_images_are_written_than_two_steps_take(
-    tmp_path: Path, write: Callable[[dict[str, Any]], Path]
-) -> None:
+def test_no_more_images_are_written_than_two_steps_take(tmp_path, write):
     images = "steptrace.workloads.images"
     dataset = {"_target_": f"{images}.Images", "length": 10**9, "image_size": 8, "crop": 4, "folder": str(tmp_path)}
     value = config(dataset=dataset, batch_size=8, non_blocking=False) | {
@@ -192,9 +184,7 @@ class Loss(nn.Module):
 """
 
 
-def test_a_loss_declares_its_operators_and_the_rest_is_unknown(
-    write: Callable[[dict[str, Any]], Path], tmp_path: Path
-) -> None:
+def test_a_loss_declares_its_operators_and_the_rest_is_unknown(write, tmp_path):
     (tmp_path / "own_operators.py").write_text(OWN_OPERATORS)
     value = config() | {"loss": {"_target_": "own_operators.Loss"}, "python_path": [str(tmp_path)]}
     prediction = predict_config(write(value))
@@ -208,14 +198,12 @@ def test_a_loss_declares_its_operators_and_the_rest_is_unknown(
 
 
 @pytest.mark.parametrize("row", [{"op": "a::b"}, {"op": "a::b", "syncs": 1, "kind": "nap", "source": "", "reason": ""}])
-def test_a_row_that_says_too_little_is_refused(row: dict[str, Any]) -> None:
+def test_a_row_that_says_too_little_is_refused(row):
     with pytest.raises(PredictError, match="SimpleNamespace"):
         declared_rules(SimpleNamespace(predict_rules=[row]))
 
 
-def test_command_line(
-    tmp_path: Path, write: Callable[[dict[str, Any]], Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_line(tmp_path, write, capsys):
     assert main(["--config", str(write(config("SortLoss"))), "--out", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().out == "3 syncs, 0 operations not covered\n"
     written = json.loads((tmp_path / "out" / "prediction.json").read_text())
@@ -232,7 +220,7 @@ def test_command_line(
 
 
 @pytest.mark.parametrize("text", [None, "- a list", "seed: 0"])
-def test_bad_configs(tmp_path: Path, text: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_configs(tmp_path, text, capsys):
     path = tmp_path / "bad.yaml"
     if text is not None:
         path.write_text(text)
@@ -243,7 +231,7 @@ def test_bad_configs(tmp_path: Path, text: str | None, capsys: pytest.CaptureFix
     assert not (tmp_path / "prediction.json").exists()
 
 
-def test_a_prediction_is_frozen() -> None:
+def test_a_prediction_is_frozen():
     with predict_syncs() as syncs:
         x = torch.ones(1, device="cuda")
         prediction = Prediction.of(syncs)
@@ -251,7 +239,7 @@ def test_a_prediction_is_frozen() -> None:
     assert (prediction.total, syncs.total) == (0, 1)
 
 
-def test_lists_of_a_config_reach_a_class_as_python_s_own(write: Callable[[dict[str, Any]], Path]) -> None:
+def test_lists_of_a_config_reach_a_class_as_python_s_own(write):
     model = {
         "_target_": "torch.nn.Sequential",
         "_args_": [
@@ -262,14 +250,14 @@ def test_lists_of_a_config_reach_a_class_as_python_s_own(write: Callable[[dict[s
     assert predict_config(write(config() | {"model": model})).total == 0
 
 
-def test_products_are_in_tf32_where_the_config_allows_it(write: Callable[[dict[str, Any]], Path]) -> None:
+def test_products_are_in_tf32_where_the_config_allows_it(write):
     for tf32 in (True, False):
         value = config() | {"precision": {"autocast": None, "tf32": tf32, "grad_scaler": False}}
         prediction = predict_config(write(value))
         assert (prediction.tf32, prediction.tf32_convolutions) == (tf32, tf32)
 
 
-def test_a_batch_that_a_data_set_of_ours_is_too_short_for_is_whole(write: Callable[[dict[str, Any]], Path]) -> None:
+def test_a_batch_that_a_data_set_of_ours_is_too_short_for_is_whole(write):
     peaks = set()
     for length in (1, 200):
         value = config()

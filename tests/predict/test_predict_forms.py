@@ -1,6 +1,5 @@
 """What CUDA accepts beside plain steps: transforms of functions, checkpoints, FSDP, attention, old and rare forms."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -50,7 +49,7 @@ def _checkpointed(model: nn.Module, values: Tensor) -> Tensor:
         lambda model, values: torch.autograd.functional.jacobian(model, values),
     ],
 )
-def test_a_form_has_the_values_of_a_cpu_and_does_not_wait(form: Callable[[nn.Module, Tensor], Tensor]) -> None:
+def test_a_form_has_the_values_of_a_cpu_and_does_not_wait(form):
     model = _model()
     plain = form(model, VALUES)
     with predict_syncs() as syncs:
@@ -64,7 +63,7 @@ def test_a_form_has_the_values_of_a_cpu_and_does_not_wait(form: Callable[[nn.Mod
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning")
-def test_flex_attention_is_followed_as_it_runs_uncompiled() -> None:
+def test_flex_attention_is_followed_as_it_runs_uncompiled():
     def gradient(device: str) -> Tensor:
         mask = create_block_mask(lambda _batch, _head, i, j: i >= j, 1, 1, 128, 128, device=device)
         query = torch.linspace(-1, 1, 128 * 16).view(1, 1, 128, 16).to(device).requires_grad_()
@@ -78,7 +77,7 @@ def test_flex_attention_is_followed_as_it_runs_uncompiled() -> None:
     torch.testing.assert_close(followed, query.grad)
 
 
-def test_a_weight_that_a_graph_holds_can_be_moved() -> None:
+def test_a_weight_that_a_graph_holds_can_be_moved():
     with pytest.warns(FutureWarning, match="weight_norm"):
         layer = torch.nn.utils.weight_norm(nn.Linear(4, 3))
     with predict_syncs():
@@ -88,7 +87,7 @@ def test_a_weight_that_a_graph_holds_can_be_moved() -> None:
         assert layer.weight_g.grad is not None
 
 
-def test_a_number_names_a_gpu() -> None:
+def test_a_number_names_a_gpu():
     with predict_syncs():
         assert torch.device(0) == torch.device("cuda", 0)
         assert torch.ones(2, device=torch.device(0)).device == torch.device("cuda:0")
@@ -98,7 +97,7 @@ def test_a_number_names_a_gpu() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:FSDP is switching to use `NO_SHARD`:UserWarning")
-def test_fsdp_takes_the_number_of_a_gpu() -> None:
+def test_fsdp_takes_the_number_of_a_gpu():
     with predict_syncs() as syncs:
         store = torch.distributed.HashStore()
         torch.distributed.init_process_group("nccl", store=store, rank=0, world_size=1)
@@ -112,7 +111,7 @@ def test_fsdp_takes_the_number_of_a_gpu() -> None:
 
 
 @pytest.mark.parametrize("says_shapes", [True, False])
-def test_a_library_s_operator_without_a_kernel_for_the_cpu_needs_its_shapes(says_shapes: bool) -> None:  # noqa: FBT001
+def test_a_library_s_operator_without_a_kernel_for_the_cpu_needs_its_shapes(says_shapes):
     name = f"steptrace_test::gpu_only_{says_shapes}".lower()
     operator = torch.library.custom_op(
         name, lambda given: given * 2, mutates_args=(), device_types="cuda", schema="(Tensor given) -> Tensor"

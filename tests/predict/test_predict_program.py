@@ -2,7 +2,7 @@
 
 import copy
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from steptrace.predict import predict_syncs
 
 
 @pytest.fixture(autouse=True)
-def _seeded() -> Iterator[None]:
+def _seeded():
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         yield
@@ -76,7 +76,7 @@ def train(
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("model", MODELS)
-def test_training_gives_the_values_of_a_cpu_run(model: str, optimizer: str) -> None:
+def test_training_gives_the_values_of_a_cpu_run(model, optimizer):
     expected = train("cpu", MODELS[model], OPTIMIZERS[optimizer])
     with predict_syncs() as syncs:
         trained = train("cuda", MODELS[model], OPTIMIZERS[optimizer])
@@ -84,7 +84,7 @@ def test_training_gives_the_values_of_a_cpu_run(model: str, optimizer: str) -> N
     assert not syncs.unknown
 
 
-def test_an_optimizer_made_before_the_move_holds_the_moved_parameters() -> None:
+def test_an_optimizer_made_before_the_move_holds_the_moved_parameters():
     with predict_syncs():
         model = nn.Linear(3, 2)
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
@@ -98,7 +98,7 @@ def test_an_optimizer_made_before_the_move_holds_the_moved_parameters() -> None:
         assert (before - weight).flatten().tolist() == pytest.approx([1.0] * 6)
 
 
-def test_a_tensor_says_that_it_is_on_cuda() -> None:
+def test_a_tensor_says_that_it_is_on_cuda():
     with predict_syncs():
         x = torch.rand(2, device="cuda")
         assert x.is_cuda
@@ -130,12 +130,12 @@ def test_a_tensor_says_that_it_is_on_cuda() -> None:
         lambda: torch.rand(2, generator=torch.Generator("cuda"), device="cuda"),
     ],
 )
-def test_ways_to_the_device(make: Callable[[], Tensor]) -> None:
+def test_ways_to_the_device(make):
     with predict_syncs():
         assert make().is_cuda
 
 
-def test_default_device_and_device_context() -> None:
+def test_default_device_and_device_context():
     with predict_syncs():
         with torch.device("cuda"):
             assert torch.rand(2).is_cuda
@@ -146,7 +146,7 @@ def test_default_device_and_device_context() -> None:
 
 
 @pytest.mark.filterwarnings(r"ignore:torch.set_default_tensor_type\(\) is deprecated")
-def test_legacy_types() -> None:
+def test_legacy_types():
     before = torch.get_default_dtype()
     with predict_syncs():
         x = torch.cuda.FloatTensor(2, 3)
@@ -167,7 +167,7 @@ def test_legacy_types() -> None:
     assert torch.get_default_dtype() == before
 
 
-def test_what_was_moved_can_be_brought_back_afterwards() -> None:
+def test_what_was_moved_can_be_brought_back_afterwards():
     with predict_syncs():
         x = torch.arange(3, device="cuda")
     back = (x + 1).cpu()
@@ -176,7 +176,7 @@ def test_what_was_moved_can_be_brought_back_afterwards() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_autocast_casts_as_on_cuda(dtype: torch.dtype) -> None:
+def test_autocast_casts_as_on_cuda(dtype):
     with predict_syncs():
         layer = nn.Linear(3, 2).cuda()
         with torch.autocast("cuda", dtype=dtype):
@@ -196,14 +196,14 @@ def test_autocast_casts_as_on_cuda(dtype: torch.dtype) -> None:
         lambda x: x.to(torch.ones((), dtype=torch.float32, device="cuda")),
     ],
 )
-def test_a_copy_in_inference_mode_that_changes_the_type_as_well(move: Callable[[torch.Tensor], torch.Tensor]) -> None:
+def test_a_copy_in_inference_mode_that_changes_the_type_as_well(move):
     with predict_syncs() as syncs, torch.inference_mode():
         moved = move(torch.ones(1, 2, 3, 3, dtype=torch.float64))
         assert (moved.device.type, moved.dtype) == ("cuda", torch.float32)
         assert {site.kind for site in syncs.sites} == {"h2d_copy"}
 
 
-def test_checkpointing_recomputes_in_the_backward_phase() -> None:
+def test_checkpointing_recomputes_in_the_backward_phase():
     def block(x: Tensor) -> Tensor:
         return x.sin() * x.max().item() * x.cos()
 
@@ -216,13 +216,13 @@ def test_checkpointing_recomputes_in_the_backward_phase() -> None:
     ]
 
 
-def test_a_backward_pass_finds_the_device_inside_somebody_s_wrapper(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backward_pass_finds_the_device_inside_somebody_s_wrapper(monkeypatch):
     original, calls = torch.autograd.backward, []
 
     @functools.wraps(original)
     def counted(*args: object, **kwargs: object) -> None:
         calls.append(args)
-        original(*args, **kwargs)  # type: ignore[arg-type]
+        original(*args, **kwargs)
 
     monkeypatch.setattr(torch.autograd, "backward", counted)
     with predict_syncs():
@@ -262,7 +262,7 @@ def _with_failing_unpack(x: Tensor) -> Tensor:
         (_Fails.apply, "cannot be multiplied"),
     ],
 )
-def test_an_error_in_a_backward_pass_reaches_the_program(forward: Callable[[Tensor], Tensor], error: str) -> None:
+def test_an_error_in_a_backward_pass_reaches_the_program(forward, error):
     with predict_syncs():
         y = forward(torch.ones(2, 3, device="cuda", requires_grad=True))
         with pytest.raises((LookupError, RuntimeError), match=error):
@@ -272,7 +272,7 @@ def test_an_error_in_a_backward_pass_reaches_the_program(forward: Callable[[Tens
         assert z.grad.tolist() == [1, 1]
 
 
-def test_out_and_resizing() -> None:
+def test_out_and_resizing():
     with predict_syncs():
         out = torch.empty(0, device="cuda")
         torch.add(torch.ones(3, device="cuda"), 1, out=out)
@@ -281,7 +281,7 @@ def test_out_and_resizing() -> None:
         assert out.cpu().tolist() == [[2.0, 2.0, 2.0]]
 
 
-def test_a_tensor_that_gets_the_data_of_another_has_its_values() -> None:
+def test_a_tensor_that_gets_the_data_of_another_has_its_values():
     with predict_syncs():
         weight, mean = nn.Parameter(torch.ones(2, device="cuda")), torch.zeros(2, device="cuda")
         weight.data = mean

@@ -8,10 +8,10 @@ NAMES = [name for name, program in programs.PROGRAMS.items() if program.needs ==
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_program_is_predicted(name: str) -> None:
+def test_a_program_is_predicted(name):
     assert programs.predict(name) == (None, None, programs.PROGRAMS[name].expected.predicted, False, "")
 
 
-def test_programs_that_differ_have_a_reason() -> None:
+def test_programs_that_differ_have_a_reason():
     for name, program in programs.PROGRAMS.items():
         assert bool(program.reason) is (len(set(program.expected[:3])) > 1), name

@@ -96,7 +96,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("refused", [True, False])
-def test_a_prediction_refuses_what_cuda_refuses(*, refused: bool) -> None:
+def test_a_prediction_refuses_what_cuda_refuses(*, refused):
     with predict_syncs() as syncs:
         for case in (REFUSED if refused else TAKEN).values():
             expect(case, refused=refused)
@@ -105,13 +105,13 @@ def test_a_prediction_refuses_what_cuda_refuses(*, refused: bool) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("case", "refused"), CASES)
-def test_cuda_refuses_it(case: Case, *, refused: bool) -> None:
+def test_cuda_refuses_it(case, *, refused):
     if not torch.cuda.device_count():
         pytest.skip("needs a CUDA device")
     expect(case, refused=refused)
 
 
-def test_a_model_in_two_parts_is_followed_across_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_in_two_parts_is_followed_across_its_gpus(monkeypatch):
     monkeypatch.setattr(backend.machine, "gpus", 2)
     with predict_syncs() as syncs:
         first, second = nn.Linear(3, 3).to("cuda:0"), nn.Linear(3, 1).to("cuda:1")

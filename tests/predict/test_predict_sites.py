@@ -31,7 +31,7 @@ def read(x: Tensor) -> float:
         return x.sum().item()
 
 
-def test_a_site_has_line_label_and_count() -> None:
+def test_a_site_has_line_label_and_count():
     with predict_syncs() as syncs:
         x = torch.rand(3, device="cuda")
         read(x)
@@ -45,7 +45,7 @@ def test_a_site_has_line_label_and_count() -> None:
     assert syncs.total == 2
 
 
-def test_a_function_that_a_library_made_of_text_has_no_line_of_its_own() -> None:
+def test_a_function_that_a_library_made_of_text_has_no_line_of_its_own():
     made: dict[str, Any] = {}
     exec("def made(x):\n    return x.sum().item()\n", made)
     with predict_syncs() as syncs:
@@ -54,7 +54,7 @@ def test_a_function_that_a_library_made_of_text_has_no_line_of_its_own() -> None
     assert (site.file, site.code) == (HERE, 'made["made"](torch.rand(3, device="cuda"))')
 
 
-def test_operators_are_counted_under_every_label_they_run_in_without_views() -> None:
+def test_operators_are_counted_under_every_label_they_run_in_without_views():
     with predict_syncs() as syncs:
         read(torch.rand(2, 3, device="cuda").t())
     assert syncs.operators_per_label == {"outer": 2, "reading": 2}  # sum and the read
@@ -65,7 +65,7 @@ def lose(x: Tensor, mask: Tensor) -> Tensor:
     return x[mask].sum()
 
 
-def test_a_sync_in_backward_is_mapped_to_the_forward_line() -> None:
+def test_a_sync_in_backward_is_mapped_to_the_forward_line():
     with predict_syncs() as syncs:
         x = torch.rand(3, device="cuda", requires_grad=True)
         lose(x, x.detach() > 0.5).backward()
@@ -75,7 +75,7 @@ def test_a_sync_in_backward_is_mapped_to_the_forward_line() -> None:
     assert backward.op.startswith("aten::index_put") or backward.op == "aten::_index_put_impl_"
 
 
-def test_each_part_of_a_step_has_its_phase() -> None:
+def test_each_part_of_a_step_has_its_phase():
     model, frozen, batch = nn.Linear(3, 1), nn.Linear(3, 3).requires_grad_(requires_grad=False), torch.ones(2, 3)
     loader = torch.utils.data.DataLoader(torch.ones(4, 3), batch_size=2)
     with predict_syncs() as syncs:
@@ -112,7 +112,7 @@ class Clipped(torch.autograd.Function):
         return grad.clamp(max=grad.max().item())
 
 
-def test_a_backward_written_in_python_and_a_hook_have_their_own_lines() -> None:
+def test_a_backward_written_in_python_and_a_hook_have_their_own_lines():
     with predict_syncs() as syncs:
         x = torch.rand(3, device="cuda", requires_grad=True)
         y = x * 2
@@ -124,7 +124,7 @@ def test_a_backward_written_in_python_and_a_hook_have_their_own_lines() -> None:
     ]
 
 
-def test_a_gradient_on_its_way_back_to_the_cpu_is_a_sync_of_the_line_that_moved_the_tensor() -> None:
+def test_a_gradient_on_its_way_back_to_the_cpu_is_a_sync_of_the_line_that_moved_the_tensor():
     weight = torch.rand(3, requires_grad=True)
     with predict_syncs() as syncs:
         moved = weight.cuda()
@@ -134,14 +134,14 @@ def test_a_gradient_on_its_way_back_to_the_cpu_is_a_sync_of_the_line_that_moved_
     assert (site.kind, site.phase, site.code) == ("d2h_copy", "backward", "moved = weight.cuda()")
 
 
-def test_frames_of_pytorch_are_not_blamed() -> None:
+def test_frames_of_pytorch_are_not_blamed():
     with predict_syncs() as syncs:
         torch.distributions.Bernoulli(probs=torch.full((2,), 0.5, device="cuda"), validate_args=True)
         str(torch.ones(2, device="cuda"))
     assert {site.file for site in syncs.sites} == {HERE}
 
 
-def test_a_sync_in_a_library_names_the_program_s_line_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sync_in_a_library_names_the_program_s_line_too(tmp_path, monkeypatch):
     installed = tmp_path / "site-packages" / "steptrace_test_library.py"
     installed.parent.mkdir()
     installed.write_text("def count(mask):\n    return mask.nonzero()\n\ndef pick(x, mask):\n    return x[mask]\n")
@@ -164,7 +164,7 @@ def test_a_sync_in_a_library_names_the_program_s_line_too(tmp_path: Path, monkey
 
 
 @pytest.fixture
-def library() -> torch.library.Library:
+def library():
     made = torch.library.Library("steptrace_sites_test", "FRAGMENT")
     made.define("twice(Tensor x) -> Tensor")
     made.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
@@ -173,7 +173,7 @@ def library() -> torch.library.Library:
 
 
 @pytest.mark.usefixtures("library")
-def test_a_custom_operator_is_unknown_until_it_has_a_rule() -> None:
+def test_a_custom_operator_is_unknown_until_it_has_a_rule():
     rule = Rule("steptrace_sites_test::twice", "stream", lambda _: 1, "its kernel's source", "it waits")
     with predict_syncs() as unknown:
         assert torch.ops.steptrace_sites_test.twice(torch.ones(2, device="cuda")).is_cuda
@@ -185,7 +185,7 @@ def test_a_custom_operator_is_unknown_until_it_has_a_rule() -> None:
     assert [(site.kind, site.reason) for site in judged.sites] == [("stream", "it waits")]
 
 
-def test_rows_of_a_program_go_before_those_given_and_these_before_the_table_s() -> None:
+def test_rows_of_a_program_go_before_those_given_and_these_before_the_table_s():
     def waits(op: str, number: int) -> Rule:
         return Rule(op, "stream", times(number), "a source", "a reason")
 
@@ -220,20 +220,20 @@ def test_rows_of_a_program_go_before_those_given_and_these_before_the_table_s() 
         lambda: torch.cuda.empty_cache(),
     ],
 )
-def test_what_cannot_be_judged_is_unknown_not_none(step: object) -> None:
+def test_what_cannot_be_judged_is_unknown_not_none(step):
     with predict_syncs() as syncs:
         step()
     assert syncs.unknown
     assert all(place.reason and place.file == HERE for place in syncs.unknown)
 
 
-def test_a_compiled_function_that_is_not_called_is_nothing_unknown() -> None:
+def test_a_compiled_function_that_is_not_called_is_nothing_unknown():
     with predict_syncs() as syncs:
         torch.compile(read)
     assert not syncs.unknown
 
 
-def test_syncs_of_other_threads_of_the_program_are_counted() -> None:
+def test_syncs_of_other_threads_of_the_program_are_counted():
     with predict_syncs() as syncs:
         x = torch.rand(2, device="cuda")
         thread = threading.Thread(target=read, args=(x,))
@@ -242,7 +242,7 @@ def test_syncs_of_other_threads_of_the_program_are_counted() -> None:
     assert [site.function for site in syncs.sites] == ["read"]
 
 
-def test_the_code_of_a_site_goes_on_to_where_its_brackets_close() -> None:
+def test_the_code_of_a_site_goes_on_to_where_its_brackets_close():
     with predict_syncs() as syncs:
         x = torch.ones(3, device="cuda")
         if (
@@ -260,7 +260,7 @@ def test_the_code_of_a_site_goes_on_to_where_its_brackets_close() -> None:
     assert read == "x[0].item(),"
 
 
-def test_a_program_that_switches_anomaly_mode_off_keeps_the_lines_of_its_backward_pass() -> None:
+def test_a_program_that_switches_anomaly_mode_off_keeps_the_lines_of_its_backward_pass():
     with predict_syncs() as syncs:
         torch.autograd.set_detect_anomaly(False)
         assert not torch.is_anomaly_enabled()
@@ -271,7 +271,7 @@ def test_a_program_that_switches_anomaly_mode_off_keeps_the_lines_of_its_backwar
     assert not torch.is_anomaly_enabled()
 
 
-def test_anomaly_mode_of_the_program_checks_for_nan() -> None:
+def test_anomaly_mode_of_the_program_checks_for_nan():
     def divide() -> None:
         with predict_syncs(), torch.autograd.detect_anomaly():
             x = torch.zeros(3, device="cuda", requires_grad=True)
@@ -281,7 +281,7 @@ def test_anomaly_mode_of_the_program_checks_for_nan() -> None:
         divide()
 
 
-def test_a_warning_of_pytorch_names_the_program_s_line() -> None:
+def test_a_warning_of_pytorch_names_the_program_s_line():
     with predict_syncs(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         nn.functional.mse_loss(torch.ones(2, 1, device="cuda"), torch.ones(2, device="cuda"))
@@ -293,14 +293,14 @@ def test_a_warning_of_pytorch_names_the_program_s_line() -> None:
     assert [(warning.filename, warning.lineno) for warning in caught] == [(HERE, line) for line in lines]
 
 
-def test_an_error_in_backward_shows_the_line_of_the_forward_pass() -> None:
+def test_an_error_in_backward_shows_the_line_of_the_forward_pass():
     class Broken(torch.autograd.Function):
         @staticmethod
-        def forward(_ctx, values):  # type: ignore[no-untyped-def]
+        def forward(_ctx, values):
             return values * 2
 
         @staticmethod
-        def backward(_ctx, _gradient):  # type: ignore[no-untyped-def]
+        def backward(_ctx, _gradient):
             raise ValueError("broken")
 
     with (
@@ -311,7 +311,7 @@ def test_an_error_in_backward_shows_the_line_of_the_forward_pass() -> None:
         Broken.apply(torch.ones(3, device="cuda", requires_grad=True)).sum().backward()
 
 
-def test_the_steps_of_a_program_s_own_profiler_are_one_place() -> None:
+def test_the_steps_of_a_program_s_own_profiler_are_one_place():
     later = torch.profiler.schedule(wait=9, warmup=1, active=1)
     with predict_syncs() as syncs:
         value = torch.ones(1, device="cuda")

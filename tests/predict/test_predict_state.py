@@ -3,7 +3,6 @@
 import importlib
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -42,7 +41,7 @@ def raising() -> None:
 
 
 @pytest.mark.parametrize("step", [lambda: None, raising, lambda: torch.zeros(2, device="cuda").sum().item()])
-def test_a_prediction_leaves_the_process_state_unchanged(step: Callable[[], object]) -> None:
+def test_a_prediction_leaves_the_process_state_unchanged(step):
     with predict_syncs():
         pass  # what a process's first prediction registers and imports stays
     before = state()
@@ -56,7 +55,7 @@ def test_a_prediction_leaves_the_process_state_unchanged(step: Callable[[], obje
 
 
 @pytest.mark.usefixtures("forked_programs")
-def test_a_program_may_have_run_a_backward_pass_before() -> None:
+def test_a_program_may_have_run_a_backward_pass_before():
     """In a process of its own: autograd starts its threads once, with the first backward pass of all."""
     program = """
 import torch
@@ -72,7 +71,7 @@ print([(site.phase, site.count) for site in syncs.sites], x.grad.cpu().tolist())
     assert (done.returncode, done.stdout) == (0, "[('forward', 1), ('backward', 1)] [1.0, 1.0]\n"), done.stderr
 
 
-def test_the_device_is_gone_afterwards() -> None:
+def test_the_device_is_gone_afterwards():
     if torch.cuda.is_available():
         pytest.skip("a machine with a GPU keeps its own device")
     with predict_syncs():
@@ -81,7 +80,7 @@ def test_the_device_is_gone_afterwards() -> None:
         torch.zeros(2, device="cuda")
 
 
-def test_a_second_prediction_inside_the_first_is_refused_and_leaves_it_intact() -> None:
+def test_a_second_prediction_inside_the_first_is_refused_and_leaves_it_intact():
     with predict_syncs() as syncs:
         x = torch.ones(1, device="cuda")
         with pytest.raises(PredictError, match="already active"), predict_syncs():
@@ -93,7 +92,7 @@ def test_a_second_prediction_inside_the_first_is_refused_and_leaves_it_intact() 
     assert again.total == 1
 
 
-def test_another_owner_of_the_backend_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_owner_of_the_backend_is_an_error(monkeypatch):
     monkeypatch.setattr(torch._C, "_get_privateuse1_backend_name", lambda: "npu")
     with pytest.raises(PredictError, match="taken by 'npu'"), predict_syncs():
         pass
@@ -102,7 +101,7 @@ def test_another_owner_of_the_backend_is_an_error(monkeypatch: pytest.MonkeyPatc
         assert torch.ones(1, device="cuda").is_cuda
 
 
-def test_rows_name_operators_of_this_pytorch() -> None:
+def test_rows_name_operators_of_this_pytorch():
     for rule in RULES:
         packet, _, overload = rule.op.partition(".")
         if "::" not in packet:  # another library's, which may not be there

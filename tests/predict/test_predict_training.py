@@ -1,8 +1,5 @@
 """Syncs of what a training brings along: batches of a loader, its optimizer's form, an encoder that is evaluated."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 from torch import nn
@@ -15,7 +12,7 @@ from steptrace.predict import predict_syncs
     ("num_workers", "pin_memory", "non_blocking", "expected"),
     [(0, True, True, 0), (1, True, True, 0), (0, True, False, 2), (0, False, False, 2), (1, False, True, 0)],
 )
-def test_loader_batches(num_workers: int, pin_memory: bool, non_blocking: bool, expected: int) -> None:  # noqa: FBT001
+def test_loader_batches(num_workers, pin_memory, non_blocking, expected):
     data = TensorDataset(torch.rand(2, 3), torch.arange(2))
     with predict_syncs() as syncs:
         (batch,) = DataLoader(data, batch_size=2, pin_memory=pin_memory, num_workers=num_workers)
@@ -26,7 +23,7 @@ def test_loader_batches(num_workers: int, pin_memory: bool, non_blocking: bool, 
     assert {(site.kind, site.pinned) for site in syncs.sites} <= {("h2d_copy", pin_memory)}
 
 
-def test_the_default_form_of_an_optimizer_is_foreach_as_on_cuda() -> None:
+def test_the_default_form_of_an_optimizer_is_foreach_as_on_cuda():
     with predict_syncs() as syncs:
         model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(20))).cuda()
         for p in model.parameters():
@@ -37,7 +34,7 @@ def test_the_default_form_of_an_optimizer_is_foreach_as_on_cuda() -> None:
 
 
 @pytest.mark.parametrize(("grad_mode", "unknown"), [(torch.no_grad, 1), (torch.enable_grad, 0)])
-def test_an_encoder_that_is_evaluated_reads_its_padding_mask(grad_mode: Callable[[], Any], unknown: int) -> None:
+def test_an_encoder_that_is_evaluated_reads_its_padding_mask(grad_mode, unknown):
     layer = torch.nn.TransformerEncoderLayer(8, 2, 8, batch_first=True)
     with predict_syncs() as syncs:
         encoder = torch.nn.TransformerEncoder(layer, 1).cuda().eval()

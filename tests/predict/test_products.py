@@ -1,14 +1,10 @@
 """Gradients of products: those of a CPU, and the host reads whether there are zeros, as on a GPU."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import Tensor
 
 from steptrace.predict import predict_syncs
-
-Product = Callable[[Tensor], Tensor]
 
 
 @pytest.mark.parametrize(
@@ -29,7 +25,7 @@ Product = Callable[[Tensor], Tensor]
         (lambda values: values.sum().prod(), 0),
     ],
 )
-def test_a_product_has_the_gradient_of_a_cpu_and_waits_once(product: Product, waits: int) -> None:
+def test_a_product_has_the_gradient_of_a_cpu_and_waits_once(product, waits):
     def gradient(device: str, values: Tensor) -> Tensor:
         given = values.clone().to(device, non_blocking=True).requires_grad_()
         made = product(given)
@@ -47,7 +43,7 @@ def test_a_product_has_the_gradient_of_a_cpu_and_waits_once(product: Product, wa
         torch.testing.assert_close(followed, gradient("cpu", values))
 
 
-def test_the_gradient_of_a_gradient_and_torch_func() -> None:
+def test_the_gradient_of_a_gradient_and_torch_func():
     values = torch.linspace(0.5, 2, 12).view(3, 4)
 
     def results(device: str) -> list[Tensor]:
@@ -62,7 +58,7 @@ def test_the_gradient_of_a_gradient_and_torch_func() -> None:
     torch.testing.assert_close(followed, results("cpu"))
 
 
-def test_a_large_product_has_no_values_and_no_zeros() -> None:
+def test_a_large_product_has_no_values_and_no_zeros():
     with predict_syncs() as syncs:
         given = torch.rand(512, 512, device="cuda", requires_grad=True)
         given.prod(1).sum().backward()

@@ -40,7 +40,7 @@ def computed(device: str, kind: str, *, packed: bool) -> list[Tensor]:
     ("kind", "packed"),
     [*((kind, False) for kind in LAYERS), ("lstm", True), ("projected, both ways", True), ("gru", True)],
 )
-def test_values_and_gradients_are_those_of_the_cpu(kind: str, *, packed: bool) -> None:
+def test_values_and_gradients_are_those_of_the_cpu(kind, *, packed):
     on_cpu = computed("cpu", kind, packed=packed)
     with predict_syncs() as syncs:
         on_gpu = computed("cuda", kind, packed=packed)
@@ -60,7 +60,7 @@ def test_values_and_gradients_are_those_of_the_cpu(kind: str, *, packed: bool) -
         ("batch first", lambda made: made[0].mul(2).sum(), 10),
     ],
 )
-def test_launches_are_those_of_the_stand_in_device(kind: str, loss: Any, expected: int) -> None:
+def test_launches_are_those_of_the_stand_in_device(kind, loss, expected):
     with predict_syncs() as syncs:
         layer = LAYERS[kind]().cuda()
         loss(layer(torch.ones(3, 6, 4, device="cuda"))).backward()
@@ -77,9 +77,7 @@ def test_launches_are_those_of_the_stand_in_device(kind: str, loss: Any, expecte
         (nn.RNN, torch.float32, 1, 512, 32, 64, 584.0),
     ],
 )
-def test_the_band_holds_what_an_h100_took(
-    kind: Any, dtype: torch.dtype, layers: int, size: int, length: int, batch: int, measured_us: float
-) -> None:
+def test_the_band_holds_what_an_h100_took(kind, dtype, layers, size, length, batch, measured_us):
     """The measurements from which the class is judged, with PyTorch 2.11."""
     with predict_syncs() as syncs:
         layer = kind(size, size, layers).to("cuda", dtype)
@@ -91,7 +89,7 @@ def test_the_band_holds_what_an_h100_took(
     assert band[1] < 12 * band[0]
 
 
-def test_a_packed_sequence_takes_as_many_time_steps_as_its_longest() -> None:
+def test_a_packed_sequence_takes_as_many_time_steps_as_its_longest():
     bands = []
     for packed in (False, True):
         with predict_syncs() as syncs:
@@ -105,7 +103,7 @@ def test_a_packed_sequence_takes_as_many_time_steps_as_its_longest() -> None:
     assert bands[0] == pytest.approx(bands[1])
 
 
-def test_autocast_computes_a_layer_in_its_type() -> None:
+def test_autocast_computes_a_layer_in_its_type():
     with predict_syncs() as syncs, torch.autocast("cuda", torch.bfloat16):
         made, _ = nn.LSTM(4, 5).cuda()(torch.ones(3, 6, 4, device="cuda"))
         assert made.dtype == torch.bfloat16

@@ -9,7 +9,7 @@ from steptrace.predict import predict_syncs
 
 @pytest.mark.parametrize("size", [6, 128])  # with values, and of a size at which none are computed
 @pytest.mark.parametrize("last", [False, True])
-def test_results_have_the_channels_last_if_the_images_have(*, last: bool, size: int) -> None:
+def test_results_have_the_channels_last_if_the_images_have(*, last, size):
     layout = torch.channels_last if last else torch.contiguous_format
     with predict_syncs():
         images = torch.randn(4, 8, size, size).to("cuda").contiguous(memory_format=layout).requires_grad_()
@@ -22,7 +22,7 @@ def test_results_have_the_channels_last_if_the_images_have(*, last: bool, size: 
 
 
 @pytest.mark.parametrize("last", [False, True])
-def test_a_group_norm_copies_images_whose_channels_lie_last(*, last: bool) -> None:
+def test_a_group_norm_copies_images_whose_channels_lie_last(*, last):
     layout = torch.channels_last if last else torch.contiguous_format
     images, layer = torch.rand(2, 8, 6, 6).contiguous(memory_format=layout), torch.nn.GroupNorm(2, 8)
     plain = layer(images)
@@ -35,7 +35,7 @@ def test_a_group_norm_copies_images_whose_channels_lie_last(*, last: bool) -> No
     assert copies == last
 
 
-def test_results_have_the_values_of_a_cpu() -> None:
+def test_results_have_the_values_of_a_cpu():
     images, weight = torch.randn(2, 8, 6, 6).contiguous(memory_format=torch.channels_last), torch.randn(4, 8, 3, 3)
     with predict_syncs():
         made = torch.nn.functional.conv2d(images.to("cuda"), weight.to("cuda")).cpu()
@@ -51,7 +51,7 @@ def test_results_have_the_values_of_a_cpu() -> None:
         (nn.RMSNorm(8, elementwise_affine=False), {"_fused_rms_norm", "_fused_rms_norm_backward"}),
     ],
 )
-def test_an_operator_with_a_kernel_on_cuda_is_one_operator(layer: nn.Module, operators: set[str]) -> None:
+def test_an_operator_with_a_kernel_on_cuda_is_one_operator(layer, operators):
     values = torch.linspace(-1, 1, 32).view(4, 8)
 
     def gradients(device: str) -> list[torch.Tensor]:
@@ -69,7 +69,7 @@ def test_an_operator_with_a_kernel_on_cuda_is_one_operator(layer: nn.Module, ope
     torch.testing.assert_close(followed, plain)
 
 
-def test_a_norm_under_a_transform_of_functions_is_differentiated() -> None:
+def test_a_norm_under_a_transform_of_functions_is_differentiated():
     def gradients(device: str) -> dict[str, torch.Tensor]:
         torch.manual_seed(0)
         layer = nn.RMSNorm(8).to(device)
@@ -87,7 +87,7 @@ def test_a_norm_under_a_transform_of_functions_is_differentiated() -> None:
     torch.testing.assert_close(followed, gradients("cpu"))
 
 
-def test_large_values_and_16_bit() -> None:
+def test_large_values_and_16_bit():
     with predict_syncs() as syncs:
         layer = nn.RMSNorm(512, device="cuda", dtype=torch.bfloat16)
         given = torch.rand(512, 512, device="cuda", dtype=torch.bfloat16, requires_grad=True)

@@ -1,7 +1,6 @@
 """Large tensors of the virtual device have shapes and no values; what is read from them is said."""
 
 import gc
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -13,7 +12,7 @@ from steptrace.predict import Syncs, memory, predict_syncs
 SIDE = 512  # above the size from which on a tensor has no values
 
 
-def test_a_product_of_large_matrices_takes_no_memory_and_no_time() -> None:
+def test_a_product_of_large_matrices_takes_no_memory_and_no_time():
     with predict_syncs() as syncs:
         a = torch.rand(200_000, 200_000, device="cuda")
         assert (a @ a).shape == (200_000, 200_000)
@@ -21,7 +20,7 @@ def test_a_product_of_large_matrices_takes_no_memory_and_no_time() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_autocast_computes_nothing_large_in_16_bits(dtype: torch.dtype) -> None:
+def test_autocast_computes_nothing_large_in_16_bits(dtype):
     """On a CPU without units for it that takes minutes."""
     with predict_syncs() as syncs, torch.autocast("cuda", dtype=dtype):
         layer = nn.Linear(100_000, 100_000, device="cuda")
@@ -29,7 +28,7 @@ def test_autocast_computes_nothing_large_in_16_bits(dtype: torch.dtype) -> None:
     assert (out.dtype, out.shape, syncs.assumed) == (dtype, (100_000, 100_000), [])
 
 
-def test_labels_and_masks_made_from_data_are_exact() -> None:
+def test_labels_and_masks_made_from_data_are_exact():
     images, labels = torch.arange(SIDE * SIDE).float().view(SIDE, SIDE), torch.arange(SIDE) % 3
     with predict_syncs() as syncs:
         images, labels = images.to("cuda"), labels.to("cuda")
@@ -49,9 +48,7 @@ def test_labels_and_masks_made_from_data_are_exact() -> None:
         (lambda _, large: large.relu().tolist(), "values that were not computed are copied to the host"),
     ],
 )
-def test_what_was_not_computed_is_listed_with_its_line(
-    read: Callable[[torch.Tensor, torch.Tensor], object], reason: str
-) -> None:
+def test_what_was_not_computed_is_listed_with_its_line(read, reason):
     with predict_syncs() as syncs:
         large = torch.rand(SIDE, SIDE, device="cuda")
         read(large.sum(), large)
@@ -59,7 +56,7 @@ def test_what_was_not_computed_is_listed_with_its_line(
     assert {place.file for place in syncs.assumed} == {__file__}
 
 
-def test_a_step_that_checks_its_gradients_goes_on() -> None:
+def test_a_step_that_checks_its_gradients_goes_on():
     with predict_syncs() as syncs:
         model = nn.Sequential(nn.Linear(SIDE, SIDE), nn.ReLU(), nn.Linear(SIDE, 1)).to("cuda")
         optimizer = torch.optim.AdamW(model.parameters())
@@ -74,7 +71,7 @@ def test_a_step_that_checks_its_gradients_goes_on() -> None:
     assert {call.phase for call in syncs.operators} == {"forward", "backward", "optimizer", "other"}
 
 
-def test_a_large_weight_is_not_initialised_on_the_host_and_a_small_one_is() -> None:
+def test_a_large_weight_is_not_initialised_on_the_host_and_a_small_one_is():
     with predict_syncs():
         large, small = nn.Linear(2048, 2048), nn.Linear(8, 8)
     assert small.weight.abs().sum() > 0
@@ -89,7 +86,7 @@ def test_a_large_weight_is_not_initialised_on_the_host_and_a_small_one_is() -> N
         (torch.bfloat16, True, "aten._scaled_dot_product_efficient_attention.default"),
     ],
 )
-def test_attention_is_the_operator_that_a_gpu_takes(dtype: torch.dtype, masked: bool, name: str) -> None:  # noqa: FBT001
+def test_attention_is_the_operator_that_a_gpu_takes(dtype, masked, name):
     with predict_syncs() as syncs:
         q = torch.rand(4, 8, 128, 64, device="cuda", dtype=dtype, requires_grad=True)
         mask = torch.ones(128, 128, dtype=torch.bool, device="cuda") if masked else None
@@ -100,7 +97,7 @@ def test_attention_is_the_operator_that_a_gpu_takes(dtype: torch.dtype, masked: 
     assert q.grad.shape == q.shape
 
 
-def test_operators_are_counted_by_shape_phase_and_line() -> None:
+def test_operators_are_counted_by_shape_phase_and_line():
     with predict_syncs() as syncs:
         a = torch.rand(128, 512, device="cuda", dtype=torch.bfloat16)
         b = torch.rand(512, 1024, device="cuda", dtype=torch.bfloat16)
@@ -120,7 +117,7 @@ def test_operators_are_counted_by_shape_phase_and_line() -> None:
     assert {spec.dtype for spec in call.inputs} == {"bfloat16"}
 
 
-def test_the_peak_is_what_is_alive_at_once_in_blocks_of_the_caching_allocator() -> None:
+def test_the_peak_is_what_is_alive_at_once_in_blocks_of_the_caching_allocator():
     with predict_syncs() as syncs:
         syncs.reset()
         before = syncs.peak_memory_bytes
@@ -134,7 +131,7 @@ def test_the_peak_is_what_is_alive_at_once_in_blocks_of_the_caching_allocator() 
         assert syncs.peak_memory_bytes == before
 
 
-def test_what_an_earlier_prediction_left_in_a_cycle_is_not_in_the_peak() -> None:
+def test_what_an_earlier_prediction_left_in_a_cycle_is_not_in_the_peak():
     def allocated() -> int:
         with predict_syncs() as syncs:
             before = syncs.peak_memory_bytes
@@ -160,11 +157,11 @@ def test_what_an_earlier_prediction_left_in_a_cycle_is_not_in_the_peak() -> None
         (21 * 2**19, 21 * 2**19),
     ],
 )
-def test_blocks_are_rounded_as_cuda_rounds_them(nbytes: int, block: int) -> None:
+def test_blocks_are_rounded_as_cuda_rounds_them(nbytes, block):
     assert memory.block_bytes(nbytes) == block
 
 
-def test_a_prediction_that_is_over_records_nothing() -> None:
+def test_a_prediction_that_is_over_records_nothing():
     with predict_syncs():
         large = torch.rand(SIDE, SIDE, device="cuda")
     assert Syncs.active is None
@@ -183,7 +180,7 @@ def test_a_prediction_that_is_over_records_nothing() -> None:
         lambda x: (x @ x.t(), x.sum(1), x.mean()),
     ],
 )
-def test_a_call_that_comes_again_has_results_like_the_first(function: Callable[[Tensor], object]) -> None:
+def test_a_call_that_comes_again_has_results_like_the_first(function):
     def described(x: Tensor) -> list[object]:
         leaves = torch.utils._pytree.tree_leaves(function(x))
         return [(leaf.shape, leaf.stride(), leaf.dtype, leaf.is_cuda) for leaf in leaves]

@@ -444,19 +444,6 @@ def _traces(folder: Path) -> dict[str, Path]:
     return {"trace": whole.write(folder / "trace.json.gz"), "cpu_trace": host_only.write(folder / "cpu_trace.json.gz")}
 
 
-@pytest.fixture(scope="session")
-def narrow_boxes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a trace with 30 operators that take a thousandth of its step each."""
-    folder = tmp_path_factory.mktemp("narrow")
-    builder = TraceBuilder()
-    builder.step(1, 0, 100_000)
-    for number in range(30):
-        builder.op(f"aten::tiny_{number}", 3_000 * number, 100)
-    summary, _ = summarize([builder.write(folder / "narrow.json.gz")])
-    trace_page.write(summary, folder / "narrow.html")
-    return folder / "narrow.html"
-
-
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 

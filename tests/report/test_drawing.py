@@ -66,10 +66,7 @@ def test_pieces_alike_are_one_box_and_parts_stand_on_each_other() -> None:
     assert 'viewBox="0 0 4 100"' in picture
     assert '<path fill="var(--blue)" d="M1 40h2v60h-2zM3 0h1v100h-1z"/>' in picture
     assert '<path fill="var(--vermillion)" d="M1 0h2v40h-2z"/>' in picture
-
-
-def test_what_runs_shortly_is_still_seen() -> None:
-    assert "M0 88h1v12h-1z" in lanes(sync=[1, 0])
+    assert "M0 88h1v12h-1z" in lanes(sync=[1, 0])  # what runs shortly is still seen
 
 
 def test_every_lane_says_in_words_what_is_on_it_and_the_axis_its_unit() -> None:
@@ -77,9 +74,6 @@ def test_every_lane_says_in_words_what_is_on_it_and_the_axis_its_unit() -> None:
     assert 'aria-label="GPU: compute, idle after a sync"' in picture
     assert '<span class="key vermillion">idle after a sync</span>' in picture
     assert "Time in ms" in picture
-
-
-def test_names_of_lanes_are_escaped() -> None:
     assert "<script" not in lanes(**{'"><script>alert(1)</script>': [9]})
 
 

@@ -36,21 +36,11 @@ def test_all_that_can_be_clicked_works_without_an_error_or_a_request(
     assert (messages, requests) == ([], [])
 
 
-#: The section with the table of all variants, folded or not.
-VARIANTS = ":is(details:has(> #variants), section:has(> #variants))"
-#: Opens what is folded.
-UNFOLD = "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
-
-
-#: A cell of what a sync costs.
-COST = "td[data-label='Host blocked per step']"
-
-
 def test_sorting_by_keyboard_puts_numbers_in_order_whatever_their_unit_and_dates_as_text(
     visit: Any, pages: dict[str, Path]
 ) -> None:
     tab, *_ = visit(pages["gpu"], 1440, "light")
-    tab.evaluate(UNFOLD)
+    tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     # Heads are not shown on a narrow screen, where rows are cards; they can still be used by a script.
     tab.evaluate("""() => {
       const heads = document.querySelectorAll("table.sortable thead th");
@@ -58,7 +48,8 @@ def test_sorting_by_keyboard_puts_numbers_in_order_whatever_their_unit_and_dates
       head.dispatchEvent(new KeyboardEvent("keydown", { key: " ", cancelable: true }));
       head.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", cancelable: true }));
     }""")
-    cells = tab.locator(f"table.sortable:has({COST})").first.locator(f"tbody {COST}").all_inner_texts()
+    cost = "td[data-label='Host blocked per step']"
+    cells = tab.locator(f"table.sortable:has({cost})").first.locator(f"tbody {cost}").all_inner_texts()
     assert cells == ["200 µs", "400 µs", "1.20 ms", "2.10 ms", "91.4 ms"]
 
     dates = ["2026-02-01 10:00", "2026-01-15 09:00", "2026-01-15.json", "2026-03.json", "2026-01-01"]
@@ -139,8 +130,9 @@ def test_hostile_data_does_nothing(visit: Any, pages: dict[str, Path]) -> None:
 
 def test_the_table_sorts_by_a_column_and_keeps_the_unmeasured_last(visit: Any, pages: dict[str, Path]) -> None:
     tab, _, _ = visit(pages["study"], 1280)
-    names = tab.locator(f"{VARIANTS} tbody .variant")
-    head = tab.locator(f"{VARIANTS} thead th", has_text="Step time").first
+    table = ":is(details:has(> #variants), section:has(> #variants))"  # folded or not
+    names = tab.locator(f"{table} tbody .variant")
+    head = tab.locator(f"{table} thead th", has_text="Step time").first
     head.click()
     assert names.all_inner_texts()[:2] == ["boolean_mask", "ignore_index"]
     head.click()

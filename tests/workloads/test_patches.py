@@ -4,17 +4,12 @@ import torch
 from steptrace.workloads.patches import PatchNet, RandomImages
 
 
-def test_an_image_becomes_one_logit_per_class():
+def test_an_image_becomes_a_token_of_every_patch_of_eight_by_eight_and_a_logit_per_class():
     net = PatchNet(in_channels=3, width=32, blocks=1, heads=4, classes=5)
-    assert net(torch.zeros(2, 3, 16, 24)).shape == (2, 5)
-
-
-def test_the_stem_makes_a_token_of_every_patch_of_eight_by_eight():
-    net = PatchNet(width=32, blocks=1)
     seen = []
     net.blocks[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].shape))
-    net(torch.zeros(2, 3, 32, 16))
-    assert seen == [(2, 4 * 2, 32)]
+    assert net(torch.zeros(2, 3, 16, 24)).shape == (2, 5)
+    assert seen == [(2, 2 * 3, 32)]
 
 
 def test_every_token_attends_to_every_other():
