@@ -17,12 +17,12 @@ KERNELS = TRACES.parent / "estimate" / "kernels.csv"
 
 
 @pytest.fixture(scope="module")
-def shares() -> Any:
+def shares():
     return _module("estimate_shares")
 
 
 @pytest.fixture(scope="module")
-def bench(shares: Any) -> Any:
+def bench(shares):
     sys.modules["estimate_shares"] = shares  # which it imports by this name, as a script
     return _module("estimate")
 
@@ -34,7 +34,7 @@ def _module(name: str) -> Any:
     return module
 
 
-def test_kernels_are_held_against_their_bands(bench: Any, shares: Any, tmp_path: Path) -> None:
+def test_kernels_are_held_against_their_bands(bench, shares, tmp_path):
     ideal_ms = 1e3 * 2 * 4096**3 / (0.75 * 14.03e12)
     rows = [f"V100,linear,B=1 M=4096 N=4096 K=4096,{ms},gemm" for ms in (ideal_ms, 10 * ideal_ms, 0.1)]
     conv = "B=2 Input_Channel=64 Output_Channel=64 Kernel_Size=3 Input_Size=56 Stride=1 Padding=1"
@@ -50,7 +50,7 @@ def test_kernels_are_held_against_their_bands(bench: Any, shares: Any, tmp_path:
     assert shares.operator("bmm", {"B": 3, "M": 4, "N": 5, "K": 6}).flop == 2 * 3 * 4 * 5 * 6
 
 
-def test_a_band_reaches_as_far_as_gpus_lie_from_each_other(shares: Any) -> None:
+def test_a_band_reaches_as_far_as_gpus_lie_from_each_other(shares):
     alike = {gpu: [(0.8, 1.0)] for gpu in ("V100", "T4", "P100")}
     assert shares.bands(alike, part=0.9) == ((0.8, 0.8), (0.8, 0.8))
     # The middle of all is 0.4; the slow one lies at half of the others, each of those at sqrt(2) of the other two.
@@ -63,11 +63,11 @@ def test_a_band_reaches_as_far_as_gpus_lie_from_each_other(shares: Any) -> None:
 
 
 @pytest.mark.skipif(not KERNELS.is_file(), reason="no published kernels beside the recorded traces")
-def test_the_shipped_shares_are_those_derived(shares: Any) -> None:
+def test_the_shipped_shares_are_those_derived(shares):
     assert shares.toml(shares.read_kernels(KERNELS)) == shares.SHIPPED.read_text(encoding="utf-8")
 
 
-def test_a_cast_to_the_same_type_launches_nothing(bench: Any, tmp_path: Path) -> None:
+def test_a_cast_to_the_same_type_launches_nothing(bench, tmp_path):
     columns = "op,target,_input_nodes,meta,input_shapes,input_contiguous,output_shape,dtype,Name"
     rows = [
         'placeholder,x,{},{},[],[],"(2, 4)",torch.float32,x',
@@ -82,7 +82,7 @@ def test_a_cast_to_the_same_type_launches_nothing(bench: Any, tmp_path: Path) ->
 
 
 @pytest.mark.skipif(not (TRACES / "h100_vit.json.gz").is_file(), reason="no recorded traces")
-def test_the_classes_of_a_recorded_trace_are_held_against_their_bands(bench: Any) -> None:
+def test_the_classes_of_a_recorded_trace_are_held_against_their_bands(bench):
     rows = list(bench.of_trace(TRACES / "h100_vit.json.gz"))
     assert {gpu for gpu, *_ in rows} == {"H100"}
     assert {what for _, what, *_ in rows} >= {"h100_vit: elementwise", "h100_vit: matrix product, 16 bit or TF32"}

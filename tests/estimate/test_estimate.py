@@ -1,7 +1,6 @@
 """A step on a GPU that is not there: the arithmetic of its bands, what limits it, what is refused."""
 
 import math
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -43,7 +42,7 @@ def estimate(operators: list[OperatorCalls], gpu: str, **more: object) -> Estima
 SORT = call("aten.sort.default", [tensor(10**7)], [tensor(10**7), tensor(10**7, dtype="int64")])
 
 
-def test_a_large_product_is_limited_by_arithmetic_and_its_band_holds_the_published_constants() -> None:
+def test_a_large_product_is_limited_by_arithmetic_and_its_band_holds_the_published_constants():
     result = estimate([product(8192, calls=3)], "H100", steps=3)
     assert result.limited_by == "arithmetic"
     assert result.gpu_ms[0] < 2 * 8192**3 / (0.75 * 66.9e9) < result.gpu_ms[1]
@@ -52,13 +51,13 @@ def test_a_large_product_is_limited_by_arithmetic_and_its_band_holds_the_publish
     assert result.gpu_busy_pct[1] == 100
 
 
-def test_a_large_sum_is_limited_by_memory() -> None:
+def test_a_large_sum_is_limited_by_memory():
     result = estimate([add(10**8)], "A100-80")
     assert result.limited_by == "memory"
     assert result.gpu_ms[0] < 1.2e9 / (0.8 * 1935e6) < result.gpu_ms[1]
 
 
-def test_small_kernels_are_limited_by_launches_and_syncs_add_the_gpu_s_time() -> None:
+def test_small_kernels_are_limited_by_launches_and_syncs_add_the_gpu_s_time():
     small = [add(64, calls=1000)]
     result = estimate(small, "H100")
     assert result.limited_by == "launches"
@@ -67,7 +66,7 @@ def test_small_kernels_are_limited_by_launches_and_syncs_add_the_gpu_s_time() ->
     assert with_syncs.step_ms == pytest.approx((5, 30 + with_syncs.gpu_ms[1]))
 
 
-def test_syncs_limit_where_host_and_gpu_take_about_as_long() -> None:
+def test_syncs_limit_where_host_and_gpu_take_about_as_long():
     even = [add(2_500_000, calls=1000)]
     assert estimate(even, "H100", syncs=5).limited_by == "syncs"
     assert estimate(even, "H100").limited_by == "undecided"
@@ -81,9 +80,7 @@ def images(*shape: int, dtype: str, last: bool = False) -> TensorSpec:
 @pytest.mark.parametrize(
     ("size", "dtype", "least", "most"), [(3, "bfloat16", 2, 2), (3, "float32", 0, 0), (1, "bfloat16", 0, 2)]
 )
-def test_images_that_are_not_channels_last_are_converted_for_tensor_cores(
-    size: int, dtype: str, least: int, most: int
-) -> None:
+def test_images_that_are_not_channels_last_are_converted_for_tensor_cores(size, dtype, least, most):
     """Measured on an H100 (bfloat16, 1024 x 64 x 32 x 32 to 256 channels): 0.43 ms of 1.10 ms are the convolution."""
 
     def both(*, last: bool) -> tuple[float, float]:
@@ -98,7 +95,7 @@ def test_images_that_are_not_channels_last_are_converted_for_tensor_cores(
     assert more == pytest.approx([least * moved / (0.9 * rate), most * moved / (0.5 * rate)])
 
 
-def test_images_of_the_weights_shape_are_converted_as_others_are() -> None:
+def test_images_of_the_weights_shape_are_converted_as_others_are():
     square = images(64, 64, 3, 3, dtype="bfloat16")
     forward = call("aten.convolution.default", [square, square], [square])
     backward = call("aten.convolution_backward.default", [square] * 3, [square])
@@ -133,13 +130,13 @@ def convolution(images: TensorSpec, weight: TensorSpec, *, backward: bool = Fals
     ],
 )
 def test_the_rule_of_a_convolution_is_that_of_its_channels_whatever_the_batch(
-    channels: int, weight: tuple[int, int], arithmetic: str, rule: rules.Rule, batch: int, *, backward: bool
-) -> None:
+    channels, weight, arithmetic, rule, batch, *, backward
+):
     one = convolution(tensor(batch, channels, 40, 40), tensor(*weight, 3, 3), backward=backward)
     assert rules.rule_of(one, arithmetic) is rule
 
 
-def test_few_channels_are_computed_as_a_whole_tile() -> None:
+def test_few_channels_are_computed_as_a_whole_tile():
     images, weight = tensor(8, 16, 40, 40), tensor(8, 16, 3, 3)
     forward, backward = (convolution(images, weight, backward=backward) for backward in (False, True))
     assert computed_flop(forward) == forward.flop * 32 / 8
@@ -149,21 +146,21 @@ def test_few_channels_are_computed_as_a_whole_tile() -> None:
     assert few == pytest.approx(many, rel=0.1)
 
 
-def test_convolutions_are_in_tf32_unless_the_program_switches_it_off() -> None:
+def test_convolutions_are_in_tf32_unless_the_program_switches_it_off():
     given, weight, made = tensor(64, 256, 56, 56), tensor(256, 256, 3, 3), tensor(64, 256, 54, 54)
     of_products = call("aten.convolution.default", [given, weight], [made], flop=2 * 64 * 54 * 54 * 256 * 256 * 9)
     allowed, not_allowed = (estimate([of_products], "H100", tf32_convolutions=tf32) for tf32 in (True, False))
     assert not_allowed.gpu_ms[0] > allowed.gpu_ms[1]
 
 
-def test_operators_of_one_line_without_a_rule_are_one_row() -> None:
+def test_operators_of_one_line_without_a_rule_are_one_row():
     sorts = [call("aten.sort.default", [tensor(size)], [tensor(size)], line=7) for size in (10**7, 2 * 10**7)]
     (missing,) = estimate([*sorts, add(64)], "H100", steps=2).not_estimated
     assert (missing.calls, missing.line) == (1, 7)
     assert missing.share_pct > 99
 
 
-def test_an_operator_without_a_rule_that_moves_next_to_nothing_is_covered_by_the_shortest_kernel() -> None:
+def test_an_operator_without_a_rule_that_moves_next_to_nothing_is_covered_by_the_shortest_kernel():
     small = call("aten.index.Tensor", [tensor(64, 10), tensor(60, dtype="int64")], [tensor(60, 10)])
     result = estimate([small], "H100")
     assert (result.covered_pct, result.not_estimated) == (100, ())
@@ -171,7 +168,7 @@ def test_an_operator_without_a_rule_that_moves_next_to_nothing_is_covered_by_the
 
 
 @pytest.mark.parametrize("syncs", [0, 1, 5])
-def test_a_simulated_queue_lies_within_the_band(syncs: int) -> None:
+def test_a_simulated_queue_lies_within_the_band(syncs):
     """Kernels of known time launched at a known rate, with waits in between: the step is in [max, max or sum]."""
     for kernel_s in (1e-6, 8e-6, 10e-6, 12e-6, 200e-6):
         host = free = 0.0
@@ -192,9 +189,7 @@ def test_a_simulated_queue_lies_within_the_band(syncs: int) -> None:
     kernels=st.lists(st.tuples(st.floats(1e-6, 1e-3), st.floats(1e-6, 1e-3), st.booleans()), min_size=1, max_size=30),
     waits=st.booleans(),
 )
-def test_steps_of_any_launches_kernels_and_syncs_lie_within_the_band(
-    kernels: list[tuple[float, float, bool]], *, waits: bool
-) -> None:
+def test_steps_of_any_launches_kernels_and_syncs_lie_within_the_band(kernels, *, waits):
     """Of many steps in a row, as the host may run ahead of one: at most one step's work more than the band says."""
     host = free = 0.0
     steps = 20
@@ -208,7 +203,7 @@ def test_steps_of_any_launches_kernels_and_syncs_lie_within_the_band(
     assert low * 0.999 <= max(host, free) / steps <= high * 1.001 + (0 if count else (launched + gpu) / steps)
 
 
-def test_without_rules_for_most_of_the_work_there_is_no_figure_but_the_reason() -> None:
+def test_without_rules_for_most_of_the_work_there_is_no_figure_but_the_reason():
     result = estimate([SORT, add(1000)], "H100")
     assert (result.step_ms, result.gpu_ms, result.gpu_busy_pct, result.limited_by) == (None,) * 4
     assert result.covered_pct < 90
@@ -218,13 +213,13 @@ def test_without_rules_for_most_of_the_work_there_is_no_figure_but_the_reason() 
     assert missing.share_pct == pytest.approx(100 - result.covered_pct, abs=0.1)
 
 
-def test_a_small_uncovered_share_is_listed_beside_the_figure() -> None:
+def test_a_small_uncovered_share_is_listed_beside_the_figure():
     result = estimate([SORT, product(16384)], "H100")
     assert result.step_ms is not None
     assert [missing.name for missing in result.not_estimated] == ["aten.sort.default"]
 
 
-def test_a_step_with_compiled_code_has_no_time_but_an_upper_bound() -> None:
+def test_a_step_with_compiled_code_has_no_time_but_an_upper_bound():
     eager = estimate([product(4096)], "H100", peak_memory_bytes=2**30)
     compiled = estimate([product(4096)], "H100", peak_memory_bytes=2**30, compiled=[("train.py", 3), ("train.py", 3)])
     assert compiled.uncompiled_ms == eager.step_ms
@@ -236,7 +231,7 @@ def test_a_step_with_compiled_code_has_no_time_but_an_upper_bound() -> None:
     assert compiled.reason.endswith("; the same code without torch.compile takes at most 4.0 ms")
 
 
-def test_a_copy_from_the_host_is_assumed_and_not_covered_nor_missing() -> None:
+def test_a_copy_from_the_host_is_assumed_and_not_covered_nor_missing():
     copy = call("aten._to_copy.default", [], [tensor(10**7)], host=tensor(10**7))
     result = estimate([copy, add(10**7)], "H100")
     alone = estimate([add(10**7)], "H100")
@@ -247,7 +242,7 @@ def test_a_copy_from_the_host_is_assumed_and_not_covered_nor_missing() -> None:
     assert estimate([copy], "H100").reason == "nothing but copies ran on the virtual device"
 
 
-def test_the_band_of_many_shapes_is_narrower_than_that_of_one() -> None:
+def test_the_band_of_many_shapes_is_narrower_than_that_of_one():
     one, many = (
         estimate([product(4096 + 64 * index, calls=64 // count) for index in range(count)], "H100") for count in (1, 64)
     )
@@ -257,13 +252,13 @@ def test_the_band_of_many_shapes_is_narrower_than_that_of_one() -> None:
     assert high / low < many.gpu_ms[1] / many.gpu_ms[0] < 0.9 * one.gpu_ms[1] / one.gpu_ms[0]
 
 
-def test_custom_operators_are_not_estimated() -> None:
+def test_custom_operators_are_not_estimated():
     result = estimate([call("mylib.kernel.default", [tensor(10**6)], [tensor(10**6)])], "H100")
     assert result.not_estimated[0].reason == "a custom operator"
     assert result.step_ms is None
 
 
-def test_collectives_are_launched_but_in_no_time_of_the_gpu() -> None:
+def test_collectives_are_launched_but_in_no_time_of_the_gpu():
     """However large: how long they take depends on the link and on other ranks."""
     reduces = call("c10d.allreduce_.default", [tensor(10**9)], [tensor(10**9)])
     alone, of_rank = estimate([product(4096)], "H100"), estimate([product(4096), reduces], "H100")
@@ -271,18 +266,18 @@ def test_collectives_are_launched_but_in_no_time_of_the_gpu() -> None:
     assert of_rank.launches > alone.launches
 
 
-def test_bfloat16_has_no_figure_on_a_v100() -> None:
+def test_bfloat16_has_no_figure_on_a_v100():
     assert estimate([product(4096, "bfloat16")], "V100").step_ms is None
     assert estimate([product(4096, "float16")], "V100").step_ms is not None
 
 
-def test_a_16_bit_product_whose_size_is_no_multiple_of_8_may_be_many_times_slower() -> None:
+def test_a_16_bit_product_whose_size_is_no_multiple_of_8_may_be_many_times_slower():
     aligned, odd = (work_of(product(size, "bfloat16"), gpu_named("H100")) for size in (4096, 4097))
     assert odd.time[1] > 5 * aligned.time[1]
     assert odd.time[0] == pytest.approx(aligned.time[0], rel=0.01)
 
 
-def test_what_makes_views_or_only_reserves_memory_launches_nothing() -> None:
+def test_what_makes_views_or_only_reserves_memory_launches_nothing():
     assert launches(call("aten.view.default", [tensor(4)], [tensor(2, 2)], is_view=True)) == 0
     assert launches(call("aten.empty_like.default", [tensor(4)], [tensor(4)])) == 0
 
@@ -304,7 +299,7 @@ def test_what_makes_views_or_only_reserves_memory_launches_nothing() -> None:
         ("aten._foreach_mul_.Scalar", 1, [2241 * 65536], 2),
     ],
 )
-def test_launches_of_operators_on_lists(name: str, lists: int, sizes: list[int], expected: int) -> None:
+def test_launches_of_operators_on_lists(name, lists, sizes, expected):
     assert launches(call(name, [tensor(size) for size in sizes] * lists, [])) == expected
 
 
@@ -406,20 +401,18 @@ IMAGES_16 = TensorSpec(shape=IMAGES.shape, strides=IMAGES.strides, dtype="bfloat
         ("aten.clone.default", sparse((9, 128), tensor(8, 128)), sparse((9, 128), tensor(8, 128)), 2),
     ],
 )
-def test_launches_depend_on_sizes_and_types(
-    name: str, inputs: list[TensorSpec], outputs: list[TensorSpec], expected: int
-) -> None:
+def test_launches_depend_on_sizes_and_types(name, inputs, outputs, expected):
     """As PyTorch 2.13 was seen to launch them on the stand-in device."""
     assert launches(call(name, inputs, outputs)) == expected
 
 
 @pytest.mark.parametrize(("values", "expected"), [(tensor(8, 128), 0), (EXPANDED, 2)])
-def test_a_sparse_gradient_is_not_copied_where_its_values_are_dense(values: TensorSpec, expected: int) -> None:
+def test_a_sparse_gradient_is_not_copied_where_its_values_are_dense(values, expected):
     gradient = sparse((9, 128), values)
     assert launches(call("aten.clone.default", gradient, gradient, phase="backward")) == expected
 
 
-def test_one_value_of_each_row_of_many_classes_leaves_a_step_its_estimate() -> None:
+def test_one_value_of_each_row_of_many_classes_leaves_a_step_its_estimate():
     scores, labels = tensor(8192, 50257), tensor(8192, 1, dtype="int64")
     picked = call("aten.gather.default", [scores, labels], [tensor(8192, 1)])
     loss = call("aten.nll_loss_forward.default", [scores, tensor(8192, dtype="int64")], [tensor(), tensor()])
@@ -428,14 +421,14 @@ def test_one_value_of_each_row_of_many_classes_leaves_a_step_its_estimate() -> N
     assert estimated.gpu_ms[1] < 0.2
 
 
-def test_of_a_table_the_rows_that_are_looked_up_are_moved_and_of_a_sparse_tensor_indices_and_values() -> None:
+def test_of_a_table_the_rows_that_are_looked_up_are_moved_and_of_a_sparse_tensor_indices_and_values():
     table, rows, vectors = tensor(10**6, 128), tensor(8, dtype="int64"), tensor(8, 128)
     assert moved_bytes(call("aten.embedding.default", [table, rows], [vectors])) == 8 * 8 + 2 * 4 * 8 * 128
     gradient = sparse((10**6, 128), vectors)
     assert moved_bytes(call("aten.mul.Tensor", gradient, gradient)) == 2 * (8 * 8 + 4 * 8 * 128)
 
 
-def test_memory_fits_or_not_and_the_largest_batch_is_on_the_line_through_those_followed() -> None:
+def test_memory_fits_or_not_and_the_largest_batch_is_on_the_line_through_those_followed():
     gpu = gpu_named("H100")
     peaks = {2: 10 * 10**9, 8: 16 * 10**9}
     assert largest_batch(peaks, gpu) == 71
@@ -448,7 +441,7 @@ def test_memory_fits_or_not_and_the_largest_batch_is_on_the_line_through_those_f
     assert estimate([add(10)], "H100", peak_memory_bytes=80 * 10**9).fits is False
 
 
-def test_a_gpu_s_name_may_be_in_small_letters_and_an_unknown_one_names_those_that_exist_and_how_to_add_it() -> None:
+def test_a_gpu_s_name_may_be_in_small_letters_and_an_unknown_one_names_those_that_exist_and_how_to_add_it():
     assert (gpu_named("rtx-4090").name, gpu_named("h100").name) == ("RTX-4090", "H100")
     with pytest.raises(ConfigError) as raised:
         gpu_named("H1000")
@@ -456,7 +449,7 @@ def test_a_gpu_s_name_may_be_in_small_letters_and_an_unknown_one_names_those_tha
     assert "add [H1000]" in str(raised.value)
 
 
-def test_a_file_in_the_working_directory_adds_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_in_the_working_directory_adds_a_gpu(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     figures = "fp32_tflops = 10\nhalf_tflops = 40\nbandwidth_gbs = 500\nmemory_gb = 8\npcie_gbs = 16\n"
     (tmp_path / "gpus.toml").write_text(f"[Mine]\n{figures}")

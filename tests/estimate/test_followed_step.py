@@ -27,7 +27,7 @@ assert (compiled.step_ms, compiled.uncompiled_ms) == (None, estimate.step_ms), c
 """
 
 
-def test_a_followed_step_is_estimated() -> None:
+def test_a_followed_step_is_estimated():
     # In a process of its own: the virtual device stays where it was set up.
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

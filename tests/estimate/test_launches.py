@@ -108,7 +108,7 @@ def followed(code: str) -> tuple[OperatorCalls, ...]:
         ("torch.save([x, m], file); file.seek(0); torch.load(file)", 4),
     ],
 )
-def test_launches_are_those_of_the_stand_in_device(code: str, expected: int) -> None:
+def test_launches_are_those_of_the_stand_in_device(code, expected):
     assert sum(launches(call) * call.calls for call in followed(code)) == expected
 
 
@@ -123,7 +123,7 @@ def test_launches_are_those_of_the_stand_in_device(code: str, expected: int) -> 
         ("x.to('cpu', torch.float64)", 32),
     ],
 )
-def test_what_goes_over_the_bus_is_cast_by_the_host_where_it_waits(code: str, expected: int) -> None:
+def test_what_goes_over_the_bus_is_cast_by_the_host_where_it_waits(code, expected):
     (copied,) = followed(code)
     assert moved_bytes(copied) == expected
 
@@ -132,9 +132,7 @@ def test_what_goes_over_the_bus_is_cast_by_the_host_where_it_waits(code: str, ex
     ("version", "cuda", "expected"),
     [("2.11.0+cu130", "13.0", 8), ("2.12.0+cu126", "12.6", 8), ("2.12.0+cu130", "13.0", 2), ("2.13.0+cpu", None, 2)],
 )
-def test_lists_are_launched_in_the_parts_of_the_pytorch_that_was_followed(
-    version: str, cuda: str | None, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lists_are_launched_in_the_parts_of_the_pytorch_that_was_followed(version, cuda, expected, monkeypatch):
     """Also where another one reads the prediction."""
     with monkeypatch.context() as followed_with:
         followed_with.setattr(torch, "__version__", TorchVersion(version))
@@ -151,9 +149,7 @@ def test_lists_are_launched_in_the_parts_of_the_pytorch_that_was_followed(
 @pytest.mark.parametrize(
     ("version", "dropout", "expected"), [("2.13.0+cpu", 0, 1), ("2.14.1+cu130", 0, 3), ("2.14.1+cu130", 0.1, 1)]
 )
-def test_attention_is_launched_as_by_the_pytorch_that_was_followed(
-    version: str, dropout: float, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_attention_is_launched_as_by_the_pytorch_that_was_followed(version, dropout, expected, monkeypatch):
     monkeypatch.setattr(torch, "__version__", TorchVersion(version))
     calls = followed(
         f"torch.nn.functional.scaled_dot_product_attention(*[x.expand(1, 2, 8, 8)] * 3, dropout_p={dropout})"

@@ -1,6 +1,6 @@
 """Every rule fires on a comparison made for it and stays silent on its repaired twin."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -64,7 +64,7 @@ def findings_of(**changes: Any) -> list[Finding]:
 
 
 @pytest.fixture
-def traced(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+def traced(monkeypatch):
     """A variant in whose trace these findings are."""
 
     def make(*items: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -94,7 +94,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("rule", CASES)
-def test_rule_fires_and_its_repaired_twin_is_silent(rule: str) -> None:
+def test_rule_fires_and_its_repaired_twin_is_silent(rule):
     faulty, repaired = CASES[rule]
     (finding,) = findings_of(**faulty)
     assert (finding.rule, finding.variant) == (rule, "v")
@@ -104,13 +104,13 @@ def test_rule_fires_and_its_repaired_twin_is_silent(rule: str) -> None:
     assert findings_of(**repaired) == []
 
 
-def test_every_rule_has_a_case() -> None:
+def test_every_rule_has_a_case():
     others = {"environments_differ", "which_variant"}  # the last: test_verdict_of_study.py
     assert {rule.name for rule in STUDY_RULES} == set(CASES) | others
     assert all(rule.condition and rule.basis for rule in STUDY_RULES)
 
 
-def test_environments_that_differ_are_a_finding_on_the_study() -> None:
+def test_environments_that_differ_are_a_finding_on_the_study():
     values = {"torch": ["2.12", "2.13"], "gpu": ["H100", None]}
     (finding,) = find(comparison(healthy_variant(), environments_differ=values))
     assert (finding.rule, finding.variant) == ("environments_differ", None)
@@ -119,13 +119,13 @@ def test_environments_that_differ_are_a_finding_on_the_study() -> None:
     assert find(comparison(healthy_variant())) == []
 
 
-def test_variant_without_measurements_has_only_the_finding_on_missing_runs() -> None:
+def test_variant_without_measurements_has_only_the_finding_on_missing_runs():
     (finding,) = find(comparison({"name": "v", "runs": [run("not run")], "equivalence": {"status": "not measured"}}))
     assert (finding.rule, finding.severity) == ("failed_run", "warning")
     assert "are missing" in finding.claim
 
 
-def test_predicted_syncs_are_named_where_no_gpu_has_measured_any() -> None:
+def test_predicted_syncs_are_named_where_no_gpu_has_measured_any():
     sites = {"predicted_sites": [predicted(), predicted(line=13, phase="backward")]}
     (finding,) = findings_of(syncs={"predicted_per_step": 2}, **sites)
     assert finding.claim == "2 syncs per step predicted on 2 lines, first in a step at loss.py:12"
@@ -146,12 +146,12 @@ def trace_finding(rule: str, **changes: Any) -> dict[str, Any]:
     return fields | changes
 
 
-def test_findings_of_traces_are_added_under_their_variant(traced: Callable[..., dict[str, Any]]) -> None:
+def test_findings_of_traces_are_added_under_their_variant(traced):
     findings = find(comparison(traced(trace_finding("host_bound"))))
     assert [(finding.rule, finding.variant, finding.evidence) for finding in findings] == [("host_bound", "v", ("e",))]
 
 
-def test_what_a_variant_saves_is_of_its_step_over_all_runs_not_of_the_profiled_run() -> None:
+def test_what_a_variant_saves_is_of_its_step_over_all_runs_not_of_the_profiled_run():
     """The GPU works 10 of 30 profiled ms: of 20 ms in all runs 10 can be saved, though the profiled run took 25."""
     parts = {"compute": 10 * MS, "exposed_memory": 0, "exposed_comm": 0, "idle_host": 20 * MS}
     overview = {"kind": "gpu", "steps": 1, "window_ns": 30 * MS, "parts_ns": parts}
@@ -162,14 +162,14 @@ def test_what_a_variant_saves_is_of_its_step_over_all_runs_not_of_the_profiled_r
 
 
 @pytest.mark.parametrize(("workers", "more"), [(1, True), (2, False), (None, True)])
-def test_more_workers_are_advised_only_where_cores_are_free(workers: int | None, *, more: bool) -> None:
+def test_more_workers_are_advised_only_where_cores_are_free(workers, *, more):
     variant = healthy_variant() | {"input": waiting(0.1, workers=workers)}
     (finding,) = find(comparison(variant, environment={"cpu_count": 2}))
     assert ("give the loader more workers" in finding.advice) == more
     assert ("for every core" in finding.advice) != more
 
 
-def test_a_wait_for_the_loader_is_that_of_unprofiled_steps_everywhere(traced: Callable[..., dict[str, Any]]) -> None:
+def test_a_wait_for_the_loader_is_that_of_unprofiled_steps_everywhere(traced):
     """The trace's own figure is of profiled steps; it stands only where no unprofiled wait was measured."""
     of_trace = trace_finding("input_bound", claim="12 % of the step is waiting for the data loader")
     (finding,) = find(comparison(traced(of_trace, input=waiting(0.1))))
@@ -185,7 +185,7 @@ def test_a_wait_for_the_loader_is_that_of_unprofiled_steps_everywhere(traced: Ca
 
 
 @pytest.mark.parametrize(("verdict", "marked"), [("faster", True), ("same", False)])
-def test_variant_that_differs_and_is_faster_says_so_in_the_claim(verdict: str, *, marked: bool) -> None:
+def test_variant_that_differs_and_is_faster_says_so_in_the_claim(verdict, *, marked):
     result = {"status": "differs", "loss_rel_err": 0.25, "tolerance": {"loss": 1e-5, "gradient": 1e-4}}
     (finding,) = findings_of(equivalence=result, ratio={"verdict": verdict})
     assert ("its speed does not count" in finding.claim) == marked
@@ -196,7 +196,7 @@ def test_variant_that_differs_and_is_faster_says_so_in_the_claim(verdict: str, *
     )
 
 
-def test_network_that_differs_lists_errors_of_predictions_and_parameters() -> None:
+def test_network_that_differs_lists_errors_of_predictions_and_parameters():
     errors = {"loss_rel_err": 0.0, "gradient_rel_err": 0.0, "predictions_rel_err": 0.5}
     tolerance = {"loss": 1e-6, "gradient": 1e-6, "predictions": 1e-5, "parameters": 1e-3}
     result = {"status": "differs", "tolerance": tolerance, **errors}
@@ -207,7 +207,7 @@ def test_network_that_differs_lists_errors_of_predictions_and_parameters() -> No
     )
 
 
-def test_noise_above_the_refusal_threshold_is_high() -> None:
+def test_noise_above_the_refusal_threshold_is_high():
     (finding,) = findings_of(noise={"iqr_over_median": 0.26, "uneven": ["w"], "warnings": ["w", "no source lines"]})
     assert (finding.severity, finding.evidence) == ("high", ("w",))
     assert "too much for a verdict" in finding.claim
@@ -221,18 +221,18 @@ def test_noise_above_the_refusal_threshold_is_high() -> None:
         ({}, "run 1: failed"),
     ],
 )
-def test_evidence_of_a_failed_run(error: dict[str, Any], expected: str) -> None:
+def test_evidence_of_a_failed_run(error, expected):
     (finding,) = findings_of(runs=[run("ok"), run("failed", **error)])
     assert finding.evidence == (expected,)
     assert finding.claim == "1 of 2 runs failed"
 
 
-def test_out_of_memory_and_failed_runs_are_separate_findings() -> None:
+def test_out_of_memory_and_failed_runs_are_separate_findings():
     findings = findings_of(runs=[run("out of memory"), run("failed")])
     assert [finding.rule for finding in findings] == ["out_of_memory", "failed_run"]
 
 
-def test_with_findings_changes_findings_only() -> None:
+def test_with_findings_changes_findings_only():
     before = comparison(healthy_variant() | {"profiled_over_unprofiled": 1.5})
     after = with_findings(before)
     assert [finding.rule for finding in after.findings] == ["profiler_overhead"]
@@ -301,11 +301,11 @@ def test_with_findings_changes_findings_only() -> None:
         ),
     ],
 )
-def test_every_operation_has_its_usual_replacement(changes: dict[str, Any], advice: str | None) -> None:
+def test_every_operation_has_its_usual_replacement(changes, advice):
     assert replacement(fill(PredictedSite, predicted(**changes))) == advice
 
 
-def test_a_counter_check_says_when_a_replacement_does_not_pay() -> None:
+def test_a_counter_check_says_when_a_replacement_does_not_pay():
     ops = ("aten::nonzero", "aten::_unique2", "aten::item", "aten::copy_", "aten::other")
     checks = {op: counter_check(fill(PredictedSite, predicted(op=op))) for op in ops}
     assert "sparse mask" in checks["aten::nonzero"]
@@ -316,7 +316,7 @@ def test_a_counter_check_says_when_a_replacement_does_not_pay() -> None:
     assert ["Pinning" in counter_check(fill(PredictedSite, copy)) for copy in copies] == [False, True]
 
 
-def test_findings_are_ranked_by_severity_and_cost_and_errors_lead(traced: Callable[..., dict[str, Any]]) -> None:
+def test_findings_are_ranked_by_severity_and_cost_and_errors_lead(traced):
     costs = [trace_finding("sync_bound", severity="high", cost_ns_per_step=ns) for ns in (MS, 3 * MS)]
     variant = traced(
         *costs,
@@ -330,7 +330,7 @@ def test_findings_are_ranked_by_severity_and_cost_and_errors_lead(traced: Callab
     assert [finding.cost_ns_per_step for finding in findings][1:3] == [3 * MS, MS]
 
 
-def test_predicted_syncs_come_before_what_a_cpu_s_step_waits_for(traced: Callable[..., dict[str, Any]]) -> None:
+def test_predicted_syncs_come_before_what_a_cpu_s_step_waits_for(traced):
     waits = {"rule": "input_bound", "severity": "warning", "cost_ns_per_step": 5_000_000}
     syncs = {"syncs": {"predicted_per_step": 1}, "predicted_sites": [predicted()]}
     rules = [item.rule for item in find(comparison(traced(waits, input=None, **syncs)))]

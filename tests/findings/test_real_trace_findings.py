@@ -31,11 +31,11 @@ FIRES = {
 
 
 @pytest.mark.parametrize("name", FIRES)
-def test_findings_of_a_real_trace(name: str) -> None:
+def test_findings_of_a_real_trace(name):
     assert [finding.rule for finding in find_in_trace(summarize_trace(trace_of(name)))] == FIRES[name]
 
 
-def test_a_host_bound_training_is_advised_on_its_host_alone_and_its_longest_gaps_are_named() -> None:
+def test_a_host_bound_training_is_advised_on_its_host_alone_and_its_longest_gaps_are_named():
     """All of the critical path of `nccl` is the host's: faster kernels and all-reduces would save nothing."""
     (host,) = find_in_trace(summarize_trace(trace_of("nccl")))
     assert host.claim.endswith("mostly while the host is in operators")
@@ -43,7 +43,7 @@ def test_a_host_bound_training_is_advised_on_its_host_alone_and_its_longest_gaps
     assert gaps in host.evidence[3]
 
 
-def test_findings_of_two_real_ranks() -> None:
+def test_findings_of_two_real_ranks():
     summary, _ = summarize([recorded(f"two_ranks_{rank}") for rank in (0, 1)])
     for entry in summary.traces:
         rules = [finding.rule for finding in find_in_trace(entry)]

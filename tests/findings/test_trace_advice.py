@@ -37,14 +37,14 @@ def multiplying(name: str, **gpu: Any) -> TraceBuilder:
         ({"computeMajor": 9, "warpSize": 64}, "before Ampere", "This GPU"),  # AMD's number says nothing of NVIDIA's
     ],
 )
-def test_advice_on_formats_fits_the_gpu(kernel: str, gpu: dict[str, int], contains: str, lacks: str) -> None:
+def test_advice_on_formats_fits_the_gpu(kernel, gpu, contains, lacks):
     (finding,) = by_rule(multiplying(kernel, **gpu).summary(), "fp32_where_bf16_fits")
     assert contains in finding.advice
     assert lacks not in finding.advice
     assert ("allow TF32" in finding.advice) == (kernel == SGEMM and gpu == {"computeMajor": 8, "warpSize": 32})
 
 
-def test_a_gpu_without_tensor_cores_loses_none_of_their_gain() -> None:
+def test_a_gpu_without_tensor_cores_loses_none_of_their_gain():
     costs = {}
     for major in (6, 7):
         gpu = {"computeMajor": major, "warpSize": 32}
@@ -68,7 +68,7 @@ def waiting(call: str, length: int, *, steps: bool = True) -> TraceBuilder:
     return builder
 
 
-def test_a_long_first_call_is_named_and_so_is_the_gap_before_the_first_work() -> None:
+def test_a_long_first_call_is_named_and_so_is_the_gap_before_the_first_work():
     builder = waiting("cudaFree", 530 * US)
     for k in (1, 2):  # nothing else to wait for
         builder.kernel(k * MS - 5 * US, k * MS, 540 * US, "triton_poi_fused_0")
@@ -77,7 +77,7 @@ def test_a_long_first_call_is_named_and_so_is_the_gap_before_the_first_work() ->
     assert "warm-up steps" in finding.advice
 
 
-def test_gaps_without_a_call_are_named_by_what_ends_them() -> None:
+def test_gaps_without_a_call_are_named_by_what_ends_them():
     (finding,) = by_rule(waiting("cudaFree", US).summary(), "host_bound")
     assert finding.evidence[3:] == (
         "in the whole trace 2 gaps of 560 µs before a launch by aten::add, the host in no call of the GPU's runtime",
@@ -85,7 +85,7 @@ def test_gaps_without_a_call_are_named_by_what_ends_them() -> None:
     )
 
 
-def test_one_long_gap_is_looked_at_though_all_kernels_are_short() -> None:
+def test_one_long_gap_is_looked_at_though_all_kernels_are_short():
     builder = TraceBuilder()
     builder.step(0, 0, 4 * MS)
     for k in range(50):
@@ -104,7 +104,7 @@ def test_one_long_gap_is_looked_at_though_all_kernels_are_short() -> None:
         (14, 12, "in calls into the GPU's runtime", "Launch less"),
     ],
 )
-def test_the_advice_on_a_slow_host_follows_what_it_does_most(op: int, call: int, most: str, advice: str) -> None:
+def test_the_advice_on_a_slow_host_follows_what_it_does_most(op, call, most, advice):
     """Every 20 µs a kernel of 4 µs: of the 16 µs before it `op` in an operator, of which `call` in the launch."""
     builder = TraceBuilder()
     for k in range(150):
@@ -139,18 +139,18 @@ def launching(*, kernel: int, frames: bool = False) -> TraceBuilder:
     return builder
 
 
-def test_what_is_not_on_the_critical_path_saves_nothing_and_is_no_finding() -> None:
+def test_what_is_not_on_the_critical_path_saves_nothing_and_is_no_finding():
     entry = launching(kernel=8).summary()
     (host,) = find_in_trace(entry)  # none on the all-reduces, which computation does not hide
     assert (host.rule, host.severity) == ("host_bound", "warning")
 
 
-def test_work_of_a_gpu_that_seldom_waits_keeps_its_cost() -> None:
+def test_work_of_a_gpu_that_seldom_waits_keeps_its_cost():
     (reduces,) = by_rule(launching(kernel=14).summary(), "exposed_communication")
     assert reduces.cost_ns_per_step == 5 * 14 * US
 
 
-def test_with_python_stacks_the_advice_is_to_profile_without_them_first() -> None:
+def test_with_python_stacks_the_advice_is_to_profile_without_them_first():
     """The profiler may be why the host is slow; where an unprofiled step time is recorded, it says by how much."""
     entry = launching(kernel=8, frames=True).summary()
     (host,) = find_in_trace(entry)  # none on GPU work: its cost is not known
@@ -162,7 +162,7 @@ def test_with_python_stacks_the_advice_is_to_profile_without_them_first() -> Non
     assert "profile again" not in timed.advice
 
 
-def test_idle_time_that_the_profiler_added_is_none_of_an_unprofiled_step() -> None:
+def test_idle_time_that_the_profiler_added_is_none_of_an_unprofiled_step():
     """The GPU works 400 us of the profiled 1 ms: an unprofiled step of 600 us has 200 us to gain, not 600."""
     entry = launching(kernel=8).summary()
     (profiled,) = by_rule(entry, "host_bound")
@@ -187,11 +187,11 @@ def waiting_for(ceiling_ns: int) -> TraceSummary:
 
 
 @pytest.mark.parametrize(("ceiling_ns", "listed"), [(0, False), (99 * US, False), (101 * US, True)])
-def test_what_saves_less_than_a_hundredth_of_a_step_is_no_finding(ceiling_ns: int, *, listed: bool) -> None:
+def test_what_saves_less_than_a_hundredth_of_a_step_is_no_finding(ceiling_ns, *, listed):
     assert bool(by_rule(waiting_for(ceiling_ns), "sync_bound")) == listed
 
 
-def test_nothing_saves_more_than_an_unprofiled_step_takes() -> None:
+def test_nothing_saves_more_than_an_unprofiled_step_takes():
     entry = waiting_for(9 * MS)
     (profiled,) = by_rule(entry, "sync_bound")
     assert (profiled.cost_ns_per_step, profiled.cost_share) == (9 * MS, 0.9)
@@ -199,7 +199,7 @@ def test_nothing_saves_more_than_an_unprofiled_step_takes() -> None:
     assert (bounded.cost_ns_per_step, bounded.cost_share) == (7 * MS, 1.0)
 
 
-def test_a_trace_of_one_step_has_a_caution_and_no_finding() -> None:
+def test_a_trace_of_one_step_has_a_caution_and_no_finding():
     """`--profile 1` leaves a trace of one step, which is a caution and nothing to change in the program."""
     builder = TraceBuilder()
     builder.step(0, 0, MS)
@@ -211,7 +211,7 @@ def test_a_trace_of_one_step_has_a_caution_and_no_finding() -> None:
     assert "One step only; it may be untypical." in words
 
 
-def test_what_costs_most_is_recommended_first_whatever_its_severity() -> None:
+def test_what_costs_most_is_recommended_first_whatever_its_severity():
     """A sync is severe from 5 % of the step on, a slow host a warning at 60 %."""
     sync = fill(Finding, {"rule": "sync_bound", "severity": "high", "cost_ns_per_step": 60})
     host = fill(Finding, {"rule": "host_bound", "severity": "warning", "cost_ns_per_step": 600})
@@ -219,7 +219,7 @@ def test_what_costs_most_is_recommended_first_whatever_its_severity() -> None:
     assert recommended([error, sync, host]) == [error, host, sync]
 
 
-def test_a_sync_outside_of_functions_is_named_by_its_file() -> None:
+def test_a_sync_outside_of_functions_is_named_by_its_file():
     builder = TraceBuilder()
     for k in range(3):
         at = k * MS
@@ -233,7 +233,7 @@ def test_a_sync_outside_of_functions_is_named_by_its_file() -> None:
     assert sync.source is None
 
 
-def test_one_long_call_among_many_short_kernels_is_no_matter_of_launches() -> None:
+def test_one_long_call_among_many_short_kernels_is_no_matter_of_launches():
     builder = TraceBuilder()
     for k in range(150):
         at = k * 12 * US
@@ -247,7 +247,7 @@ def test_one_long_call_among_many_short_kernels_is_no_matter_of_launches() -> No
     assert any("475 µs in cudaMalloc" in line for line in finding.evidence)
 
 
-def test_what_tells_training_from_a_forward_pass() -> None:
+def test_what_tells_training_from_a_forward_pass():
     forward, labelled, graph = (TraceBuilder() for _ in range(3))
     for builder in (forward, labelled, graph):
         builder.op("aten::mm", US, US)
@@ -259,7 +259,7 @@ def test_what_tells_training_from_a_forward_pass() -> None:
     assert bare.summary().training is None
 
 
-def test_without_steps_the_time_beside_the_gpus_work_is_named_but_counts_for_nothing() -> None:
+def test_without_steps_the_time_beside_the_gpus_work_is_named_but_counts_for_nothing():
     entry = waiting("cudaFree", 530 * US, steps=False).summary()
     assert (entry.host_gaps.gap_ns, entry.host_gaps.long_call_ns) == (2 * 560 * US, 0)
     (finding,) = by_rule(entry, "host_bound")
@@ -267,7 +267,7 @@ def test_without_steps_the_time_beside_the_gpus_work_is_named_but_counts_for_not
     assert any("before the first GPU work: 530 µs in cudaFree" in line for line in finding.evidence)
 
 
-def test_places_that_cost_together_are_named_with_one_figure() -> None:
+def test_places_that_cost_together_are_named_with_one_figure():
     sites = [
         {"file": "a.py", "line": n, "count": 3, "blocked_ns": 3 * n * US, "exposed_idle_ns": 0, "ceiling_ns": 0}
         for n in (10, 20, 30, 40)
@@ -283,7 +283,7 @@ def test_places_that_cost_together_are_named_with_one_figure() -> None:
     assert " ms" not in finding.claim
 
 
-def test_rules_on_traces_do_not_mention_studies_or_their_configuration() -> None:
+def test_rules_on_traces_do_not_mention_studies_or_their_configuration():
     of_studies = ("variant", "equivalence", "the report", "data.", "precision=", "distributed.", "scale.", "here `")
     for rule in (*TRACE_RULES, *RANK_RULES):
         for words in of_studies:

@@ -166,7 +166,7 @@ def fired(entry: TraceSummary) -> list[str]:
 
 
 @pytest.mark.parametrize("rule", CASES)
-def test_rule_fires_on_its_trace_and_its_repaired_twin_is_silent(rule: str) -> None:
+def test_rule_fires_on_its_trace_and_its_repaired_twin_is_silent(rule):
     faulty = made(CASES[rule], faulty=True, **GPU).summary()
     assert fired(faulty) == [rule]
     (finding,) = find_in_trace(faulty)
@@ -186,7 +186,7 @@ def test_rule_fires_on_its_trace_and_its_repaired_twin_is_silent(rule: str) -> N
         (communicates_in_bits, "The all-reduces are small"),
     ],
 )
-def test_the_advice_on_communication_follows_its_cause(step: Step, advice: str) -> None:
+def test_the_advice_on_communication_follows_its_cause(step, advice):
     (finding,) = find_in_trace(made(step, faulty=True, **GPU).summary())
     assert finding.rule == "exposed_communication"
     assert finding.advice.startswith(advice)
@@ -194,7 +194,7 @@ def test_the_advice_on_communication_follows_its_cause(step: Step, advice: str) 
     assert any(text.startswith(f"{count} per step, ") for text in finding.evidence)
 
 
-def test_products_beside_the_tensor_cores_are_a_warning() -> None:
+def test_products_beside_the_tensor_cores_are_a_warning():
     in_32_bits = partial(multiplies_in_tf32, name=SGEMM)
     (finding,) = find_in_trace(made(in_32_bits, faulty=True, **GPU).summary())
     assert (finding.rule, finding.severity, finding.cost_ns_per_step) == ("fp32_where_bf16_fits", "warning", 498 * US)
@@ -204,7 +204,7 @@ def test_products_beside_the_tensor_cores_are_a_warning() -> None:
 OTHERS = {"slow_kernels", "straggler"}
 
 
-def test_every_rule_has_a_case_and_says_where_it_comes_from() -> None:
+def test_every_rule_has_a_case_and_says_where_it_comes_from():
     rules = (*TRACE_RULES, *RANK_RULES)
     assert {rule.name for rule in rules} == set(CASES) | OTHERS
     assert len({rule.name for rule in rules}) == len(rules)
@@ -227,7 +227,7 @@ def two_ranks(folder: Path, late: int) -> Summary:
     return summarize([folder])[0]
 
 
-def test_a_straggler_is_a_finding_on_the_ranks_together(tmp_path: Path) -> None:
+def test_a_straggler_is_a_finding_on_the_ranks_together(tmp_path):
     late, even = two_ranks(tmp_path / "late", 100 * US), two_ranks(tmp_path / "even", 0)
     (finding,) = find_in_ranks(late)
     assert (finding.rule, finding.cost_ns_per_step) == ("straggler", 100 * US)
@@ -246,7 +246,7 @@ def test_a_straggler_is_a_finding_on_the_ranks_together(tmp_path: Path) -> None:
     assert [item.rule for item in filled.ranks.findings] == ["straggler"]
 
 
-def test_upper_bounds_of_what_the_gpu_does_and_severity_comes_before_them() -> None:
+def test_upper_bounds_of_what_the_gpu_does_and_severity_comes_before_them():
     """Three steps of 10 ms, most of it in 32-bit matrix products, and 2 ms of communication."""
     parts = {"compute": 21 * MS, "exposed_memory": 0, "exposed_comm": 6 * MS, "idle_host": 3 * MS}
     entry = {
@@ -265,21 +265,21 @@ def figures_of(entry: TraceSummary) -> list[tuple[str, str, int | None]]:
     return [(item.rule, item.severity, item.cost_ns_per_step) for item in find_in_trace(entry)]
 
 
-def test_a_wait_whose_end_lets_the_host_run_ahead_costs_no_less_than_its_removal_saves() -> None:
+def test_a_wait_whose_end_lets_the_host_run_ahead_costs_no_less_than_its_removal_saves():
     program = [("python", 500_000), ("kernel", 2 * MS), ("kernel", 20_000), ("item", 10)]
     really = (time_of(program) - time_of(without(program, 10))) // 3
     (finding,) = [item for item in find_in_trace(simulate(program).summary()) if item.rule == "sync_bound"]
     assert 344_000 == really <= finding.cost_ns_per_step < 1.01 * really
 
 
-def test_a_cost_is_a_share_of_the_step() -> None:
+def test_a_cost_is_a_share_of_the_step():
     entry = made(copies_alone, faulty=True).summary()
     (finding,) = find_in_trace(entry)
     assert finding.cost_ns_per_step == 100 * US
     assert finding.cost_share == pytest.approx(0.1, rel=0.01)
 
 
-def test_a_trace_without_steps_is_looked_at_as_a_whole() -> None:
+def test_a_trace_without_steps_is_looked_at_as_a_whole():
     builder = TraceBuilder()
     for k in range(3):
         copies_alone(builder, k * MS, True)
@@ -290,7 +290,7 @@ def test_a_trace_without_steps_is_looked_at_as_a_whole() -> None:
     assert any("in the whole trace" in line for line in finding.evidence)
 
 
-def test_what_was_not_measured_fires_nothing() -> None:
+def test_what_was_not_measured_fires_nothing():
     builder = TraceBuilder()
     for k in range(3):
         builder.step(k, k * MS, MS)
@@ -302,7 +302,7 @@ def test_what_was_not_measured_fires_nothing() -> None:
     assert fired(fill(TraceSummary, {key: value for key, value in plain(entry).items() if key in kept})) == []
 
 
-def test_gloo_on_a_host_counts_as_communication() -> None:
+def test_gloo_on_a_host_counts_as_communication():
     builder = TraceBuilder()
     for k in range(3):
         builder.step(k, k * MS, MS)
@@ -322,26 +322,26 @@ def test_gloo_on_a_host_counts_as_communication() -> None:
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_documented_rules_are_the_rules() -> None:
+def test_the_documented_rules_are_the_rules():
     text = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
     assert with_table(text, "rules", rule_table()) == text, "python -m steptrace.document_schemas docs"
     assert text.count("| `sync_bound` |") == 1
 
 
-def test_every_word_of_rules_toml_is_used_and_every_case_is_known() -> None:
+def test_every_word_of_rules_toml_is_used_and_every_case_is_known():
     """A case that no module names, or a threshold that is not given, would never be seen."""
     rules = {rule.name: rule for rule in (*STUDY_RULES, *TRACE_RULES, *RANK_RULES)}
     assert set(WORDS) == set(rules)
     assert not any("{" in rule.condition + rule.basis for rule in rules.values())
 
 
-def test_the_studies_that_demonstrate_rules_exist() -> None:
+def test_the_studies_that_demonstrate_rules_exist():
     named = {rule.study for rule in (*STUDY_RULES, *TRACE_RULES, *RANK_RULES)} - {None}
     assert named <= {path.stem for path in (ROOT / "config" / "study").glob("*.yaml")}
 
 
 @pytest.mark.parametrize(("slower", "priced"), [(1.9, True), (10.0, False)])
-def test_costs_of_a_profile_far_slower_than_the_step_are_not_given(slower: float, *, priced: bool) -> None:
+def test_costs_of_a_profile_far_slower_than_the_step_are_not_given(slower, *, priced):
     entry = made(launches_little_work, faulty=True).summary()
     whole = entry.overview
     assert whole.steps

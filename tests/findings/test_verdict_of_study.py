@@ -47,13 +47,13 @@ def study(*others: dict[str, Any], gpu: dict[str, Any] = GPU, **changes: Any) ->
 @pytest.mark.parametrize(
     ("own", "words"), [(1, "20.0 ms of 1 sample instead of 32"), (None, "20.0 ms"), (32, "20.0 ms")]
 )
-def test_numbers_of_samples_are_named_where_both_are_known_and_differ(own: int | None, words: str) -> None:
+def test_numbers_of_samples_are_named_where_both_are_known_and_differ(own, words):
     fast = variant("fast", 2.0, "faster", samples_per_step=own)
     verdict = verdict_of(study(variants=[BASE | {"samples_per_step": 32}, fast]))
     assert verdict.sentence.endswith(f"per step instead of {words}.")
 
 
-def test_the_fastest_variant_is_named_with_its_interval_and_its_change() -> None:
+def test_the_fastest_variant_is_named_with_its_interval_and_its_change():
     verdict = verdict_of(study(variant("fast", 1.5, "faster"), variant("fastest", 2.0, "faster")))
     assert verdict.use == "fastest"
     assert verdict.sentence == (
@@ -64,14 +64,14 @@ def test_the_fastest_variant_is_named_with_its_interval_and_its_change() -> None
     assert verdict.tone == "good"
 
 
-def test_of_variants_that_are_alike_the_simplest_is_named_first() -> None:
+def test_of_variants_that_are_alike_the_simplest_is_named_first():
     many, few = variant("many", 1.6, "faster", overrides=["loss=a", "data=b"]), variant("few", 1.5, "faster")
     verdict = verdict_of(study(many, few, alike=["few", "many"]))
     assert verdict.use == "few"
     assert verdict.sentence.endswith("`many` is about equally fast.")
 
 
-def test_the_lines_without_a_sync_are_named_once_and_only_where_none_is_left() -> None:
+def test_the_lines_without_a_sync_are_named_once_and_only_where_none_is_left():
     counts = ((5, 1, 0), (5, 1, 0), (6, 1, 0), (6, 1, 1), (8, 0, 0), (9, 2, None))
     sites = [
         {"file": "loss.py", "line": line, "baseline_count_per_step": before, "variant_count_per_step": after}
@@ -81,13 +81,13 @@ def test_the_lines_without_a_sync_are_named_once_and_only_where_none_is_left() -
     assert verdict.advice.endswith("No sync is left at `loss.py:5`, `:9`.")
 
 
-def test_how_variants_were_measured_is_no_change_to_make() -> None:
+def test_how_variants_were_measured_is_no_change_to_make():
     verdict = verdict_of(study(variant("fast", 1.5, "faster", overrides=["loss=base", "data.form=list", "profile=x"])))
     assert verdict.advice == "Use `fast`."
 
 
 @pytest.mark.parametrize("status", ["differs", "failed"])
-def test_a_faster_variant_that_computes_something_else_is_not_advised(status: str) -> None:
+def test_a_faster_variant_that_computes_something_else_is_not_advised(status):
     wrong = variant("wrong", 3.0, "faster", equivalence={"status": status})
     assert verdict_of(study(wrong, variant("fast", 1.5, "faster"))).use == "fast"
     verdict = verdict_of(study(wrong))
@@ -96,7 +96,7 @@ def test_a_faster_variant_that_computes_something_else_is_not_advised(status: st
     assert verdict.tone == "care"
 
 
-def test_undecided_on_a_cpu_is_no_advice_to_keep_what_syncs() -> None:
+def test_undecided_on_a_cpu_is_no_advice_to_keep_what_syncs():
     base = BASE | {"syncs": {"predicted_per_step": 6}}
     without = variant("ignore", 1.1, "undecided", syncs={"predicted_per_step": 0})
     verdict = verdict_of(study(variants=[base, without], gpu={"gpu": None}))
@@ -106,7 +106,7 @@ def test_undecided_on_a_cpu_is_no_advice_to_keep_what_syncs() -> None:
     assert verdict.use == "ignore"
 
 
-def test_where_nothing_is_faster_the_baseline_is_kept_or_more_runs_are_taken() -> None:
+def test_where_nothing_is_faster_the_baseline_is_kept_or_more_runs_are_taken():
     slow = variant("slow", 0.5, "slower")
     assert verdict_of(study(slow)).advice.startswith("Keep `base`")
     assert verdict_of(study(slow)).sentence == "No variant is faster. `slow` (0.50×) is slower."
@@ -115,7 +115,7 @@ def test_where_nothing_is_faster_the_baseline_is_kept_or_more_runs_are_taken() -
     assert "4x the runs halves the interval" in verdict.advice
 
 
-def test_medians_that_differ_without_a_verdict_are_reported_with_the_runs_that_decide() -> None:
+def test_medians_that_differ_without_a_verdict_are_reported_with_the_runs_that_decide():
     """An interval that excludes 1 is no "no measurable difference", though the correction leaves it open."""
     two = {"runs": [{"status": "ok"}] * 2}
     apart = [variant("wide", 4.0, "undecided", overrides=["loss=a", "data=b"], **two)]
@@ -140,23 +140,23 @@ def test_medians_that_differ_without_a_verdict_are_reported_with_the_runs_that_d
     assert "If they confirm it" not in open_ones.advice
 
 
-def test_within_the_noise_floor_nothing_measured_apart() -> None:
+def test_within_the_noise_floor_nothing_measured_apart():
     ratio = {"value": 1.006, "low": 1.004, "high": 1.008, "verdict": "undecided"}
     verdict = verdict_of(study(variant("tiny", 1.006, "undecided") | {"ratio": ratio}))
     assert verdict.sentence == "No measurable difference."
 
 
-def test_the_runs_to_take_are_four_times_those_that_were_taken() -> None:
+def test_the_runs_to_take_are_four_times_those_that_were_taken():
     runs = {"runs": [{"status": "ok"}] * 2}
     verdict = verdict_of(study(variants=[BASE | runs, variant("even", 1.05, "undecided", **runs)]))
     assert "`--config repeats=8`" in verdict.advice
 
 
-def test_cpu_timings_are_called_so() -> None:
+def test_cpu_timings_are_called_so():
     assert "CPU timings" in verdict_of(study(variant("fast", 1.5, "faster"), gpu={"gpu": None})).advice
 
 
-def test_without_a_verdict_the_step_times_stand_alone() -> None:
+def test_without_a_verdict_the_step_times_stand_alone():
     unjudged = variant("open", 1.5, "faster") | {"ratio": {"value": 1.5, "verdict": None}}
     verdict = verdict_of(study(unjudged))
     assert verdict.sentence.startswith("One run each, so no verdict: `open` 13.3 ms")
@@ -165,7 +165,7 @@ def test_without_a_verdict_the_step_times_stand_alone() -> None:
     assert ANSWER not in {item.rule for item in find(study())}  # one variant asks nothing
 
 
-def test_failed_variants_are_named_and_without_a_baseline_nothing_is_compared() -> None:
+def test_failed_variants_are_named_and_without_a_baseline_nothing_is_compared():
     gone = variant("gone", 1.0, "same") | {"step_ms": None, "ratio": None, "status": "out of memory"}
     assert verdict_of(study(variant("fast", 1.5, "faster"), gone)).sentence.endswith("`gone` ran out of memory.")
     lost = BASE | {"step_ms": None, "ratio": None, "status": "failed"}
@@ -185,7 +185,7 @@ def test_failed_variants_are_named_and_without_a_baseline_nothing_is_compared() 
         ({"loss": 1.0}, None),
     ],
 )
-def test_the_parts_by_which_a_variant_is_faster_are_named(parts: dict[str, float], words: str | None) -> None:
+def test_the_parts_by_which_a_variant_is_faster_are_named(parts, words):
     def profiled(changes: dict[str, float]) -> dict[str, Any]:
         parts_ns = {name: round((10 + change) * 2e6) for name, change in changes.items()}
         return {"trace": {"overview": {"kind": "gpu", "steps": 2, "parts_ns": parts_ns}}}
@@ -196,7 +196,7 @@ def test_the_parts_by_which_a_variant_is_faster_are_named(parts: dict[str, float
     assert any("A profiled step saves" in text for text in verdict.details) == (words is not None)
 
 
-def test_where_the_profile_names_no_part_fewer_launches_and_syncs_are_the_reason() -> None:
+def test_where_the_profile_names_no_part_fewer_launches_and_syncs_are_the_reason():
     base = BASE | {"kernels_per_step": 400, "syncs": {"measured_per_step": 3}}
     fast = variant("fast", 1.5, "faster", kernels_per_step=40, syncs={"measured_per_step": 0})
     words = "`fast` has 40 kernels per step instead of 400 and 0 measured syncs per step instead of 3."
@@ -218,8 +218,8 @@ def estimated(name: str, step_ms: list[float], limited_by: str, launches: dict[i
 
 @pytest.mark.parametrize(("limit", "gpu_ms"), [("launches", [180, 480]), ("undecided", [180, 495])])
 def test_where_launches_may_limit_the_baseline_the_line_that_launches_is_named_with_what_the_variant_saves(
-    limit: str, gpu_ms: list[float]
-) -> None:
+    limit, gpu_ms
+):
     slow = estimated("base", [490, 1500], limit, {5: 24_000, 9: 60, 7: 40})
     slow["estimates"][0] |= {"gpu_ms": gpu_ms, "host_ms": [490, 1500]}
     fast = estimated("fast", [38, 75], "arithmetic", {5: 24, 9: 60})
@@ -230,14 +230,14 @@ def test_where_launches_may_limit_the_baseline_the_line_that_launches_is_named_w
     assert "`loss.py:9`" not in advice  # as many as before
 
 
-def test_no_launches_are_named_where_the_gpu_surely_takes_longer() -> None:
+def test_no_launches_are_named_where_the_gpu_surely_takes_longer():
     slow = estimated("base", [490, 1500], "undecided", {5: 24_000})
     slow["estimates"][0] |= {"gpu_ms": [490, 1500], "host_ms": [100, 600]}
     fast = estimated("fast", [38, 75], "arithmetic", {5: 24})
     assert "launches" not in verdict_of(study(variants=[slow, fast], gpu={"gpu": None})).advice
 
 
-def test_lines_that_no_longer_sync_are_named_with_the_most_that_they_can_save() -> None:
+def test_lines_that_no_longer_sync_are_named_with_the_most_that_they_can_save():
     site = {"file": "loss.py", "line": 5, "baseline_count_per_step": 2, "variant_count_per_step": 0}
     base = estimated("base", [10, 18], "syncs", {5: 9}) | {"syncs": {"predicted_per_step": 2}}
     none = {"syncs": {"predicted_per_step": 0}, "sync_diff": {"sites": [site]}}
@@ -252,7 +252,7 @@ def test_lines_that_no_longer_sync_are_named_with_the_most_that_they_can_save() 
     assert "The estimates do not decide" in advice
 
 
-def test_the_simplest_variant_is_the_one_that_changes_least() -> None:
+def test_the_simplest_variant_is_the_one_that_changes_least():
     """Not the one with the shortest list: what stands in the baseline's list too is no change."""
     fewest = variant("a", 1.0, "same", overrides=["loss=base", "data.form=list", "profile=light", "loss=a"])
     other = variant("b", 1.0, "same", overrides=["model=b", "loss=b"])
@@ -260,7 +260,7 @@ def test_the_simplest_variant_is_the_one_that_changes_least() -> None:
     assert [both.changed(entry) for entry in both.variants] == [0, 1, 2]
 
 
-def test_syncs_are_called_measured_or_predicted() -> None:
+def test_syncs_are_called_measured_or_predicted():
     few = variant("few", 1.0, "same", syncs={"measured_per_step": 0, "predicted_per_step": 0})
     assert "Syncs per step, measured: `base` 1, `few` 0." in verdict_of(study(few)).details
     assert "Syncs per step, measured: 1 in every variant." in verdict_of(study()).details
@@ -277,12 +277,12 @@ def test_syncs_are_called_measured_or_predicted() -> None:
         (("same", "same", "failed"), "`v2`: check of the answer failed."),
     ],
 )
-def test_the_verdict_says_whether_the_answer_is_the_same(statuses: tuple[str, ...], words: str) -> None:
+def test_the_verdict_says_whether_the_answer_is_the_same(statuses, words):
     variants = [variant(f"v{k}", 1.0, "same", equivalence={"status": status}) for k, status in enumerate(statuses)]
     assert words in verdict_of(study(variants=variants)).details
 
 
-def test_behind_the_answer_stands_what_remains_in_that_variant(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_behind_the_answer_stands_what_remains_in_that_variant(monkeypatch):
     unused = {"rule": "unused_memory", "severity": "warning", "claim": "c", "cost_ns_per_step": 9, "advice": "a"}
     finds(monkeypatch, unused)
     listed = find(study(variant("fast", 2.0, "faster", trace={}), variant("slow", 0.5, "slower", trace={})))
@@ -290,9 +290,7 @@ def test_behind_the_answer_stands_what_remains_in_that_variant(monkeypatch: pyte
 
 
 @pytest.mark.parametrize(("slower", "priced"), [(1.9, True), (24.2, False)])
-def test_a_profile_far_slower_than_the_step_prices_nothing(
-    slower: float, monkeypatch: pytest.MonkeyPatch, *, priced: bool
-) -> None:
+def test_a_profile_far_slower_than_the_step_prices_nothing(slower, monkeypatch, *, priced):
     unused = {"rule": "unused_memory", "severity": "warning", "claim": "c", "cost_ns_per_step": 9, "cost_share": 0.1}
     finds(monkeypatch, unused)
     listed = find(study(variant("fast", 2.0, "faster", profiled_over_unprofiled=slower, trace={})))

@@ -13,7 +13,7 @@ from steptrace.report.page.parts import keyed_bar
 from steptrace.report.trace.memory import memory_curve
 
 
-def test_names_are_escaped_and_coordinates_short() -> None:
+def test_names_are_escaped_and_coordinates_short():
     drawing = Drawing(50)
     drawing.rect((1 / 3, 2), (10, 5), "blue")
     drawing.text((0, 10), "a < b & 0.123456 > c", "name")
@@ -34,11 +34,11 @@ def test_names_are_escaped_and_coordinates_short() -> None:
         ((0, 3e9), [0, 5e8, 1e9, 1.5e9, 2e9, 2.5e9, 3e9]),
     ],
 )
-def test_ticks_are_round_values_within_the_limits(limits: tuple[float, float], expected: list[float]) -> None:
+def test_ticks_are_round_values_within_the_limits(limits, expected):
     assert ticks(*limits, 6) == pytest.approx(expected)
 
 
-def test_the_longest_bar_fills_the_width_and_the_others_their_share() -> None:
+def test_the_longest_bar_fills_the_width_and_the_others_their_share():
     rows = [[Piece(1, "blue", "x"), Piece(2, "green", "y")], [Piece(1.5, "blue", "x")]]
     boxes = [box for row in rows for box in ET.fromstring(bar_cell(row, 3)).iter("rect")]
     assert [(box.get("x"), box.get("width")) for box in boxes] == [
@@ -48,12 +48,12 @@ def test_the_longest_bar_fills_the_width_and_the_others_their_share() -> None:
     ]
 
 
-def test_a_bar_without_pieces_is_left_out_and_the_others_name_theirs() -> None:
+def test_a_bar_without_pieces_is_left_out_and_the_others_name_theirs():
     assert keyed_bar([Piece(0, "blue", "x")]) == ""
     assert '<span class="key blue">&lt;b&gt;</span>' in keyed_bar([Piece(1, "blue", "<b>"), Piece(0, "green", "y")])
 
 
-def test_memory_without_a_curve_is_not_drawn() -> None:
+def test_memory_without_a_curve_is_not_drawn():
     assert memory_curve(fill(DeviceMemory, {"device_type": "cuda", "curve": []}), "x") is None
 
 
@@ -61,7 +61,7 @@ def lanes(**parts: list[int]) -> str:
     return str(timeline_figure(fill(Timeline, {"span_ns": 4_000_000, "lanes": [{"name": "GPU", "parts": parts}]})))
 
 
-def test_pieces_alike_are_one_box_and_parts_stand_on_each_other() -> None:
+def test_pieces_alike_are_one_box_and_parts_stand_on_each_other():
     picture = lanes(compute=[0, 60, 60, 100], idle_sync=[0, 40, 40, 0])
     assert 'viewBox="0 0 4 100"' in picture
     assert '<path fill="var(--blue)" d="M1 40h2v60h-2zM3 0h1v100h-1z"/>' in picture
@@ -69,7 +69,7 @@ def test_pieces_alike_are_one_box_and_parts_stand_on_each_other() -> None:
     assert "M0 88h1v12h-1z" in lanes(sync=[1, 0])  # what runs shortly is still seen
 
 
-def test_every_lane_says_in_words_what_is_on_it_and_the_axis_its_unit() -> None:
+def test_every_lane_says_in_words_what_is_on_it_and_the_axis_its_unit():
     picture = lanes(compute=[100], idle_sync=[0])
     assert 'aria-label="GPU: compute, idle after a sync"' in picture
     assert '<span class="key vermillion">idle after a sync</span>' in picture
@@ -78,7 +78,7 @@ def test_every_lane_says_in_words_what_is_on_it_and_the_axis_its_unit() -> None:
 
 
 @pytest.mark.parametrize("scale", [1, 8, 9, 1_000, 8_000, 76_800_000])
-def test_an_axis_has_at_most_eight_round_steps(scale: int) -> None:
+def test_an_axis_has_at_most_eight_round_steps(scale):
     places = ticks(0, scale, 8)
     assert places[0] == 0
     assert len(places) <= 9

@@ -18,7 +18,7 @@ def a_finding(rule: str, cost: int | None = None) -> dict[str, Any]:
             "cost_ns_per_step": cost}  # fmt: skip
 
 
-def test_the_interval_drawn_excludes_the_baseline_exactly_where_the_ratio_does(study_builder: Any) -> None:
+def test_the_interval_drawn_excludes_the_baseline_exactly_where_the_ratio_does(study_builder):
     study_builder.comparison["baseline"] = "base"
     study_builder.add("base", [30.0, 60.0], ratio=BASE, baseline="base")
     study_builder.add("fast", [20.0, 40.0], ratio=ratio(1.5, 1.4, 1.6, "faster"), baseline="base")
@@ -35,7 +35,7 @@ def test_the_interval_drawn_excludes_the_baseline_exactly_where_the_ratio_does(s
     assert 'class="on-scale faster"' in screen
 
 
-def test_warnings_that_nothing_else_says_stand_below_the_table_of_variants(study_builder: Any) -> None:
+def test_warnings_that_nothing_else_says_stand_below_the_table_of_variants(study_builder):
     late, uneven = "all of its runs were taken 3 h after the baseline's", "runs differ by 16 %"
     corrected = "the interval excludes 1, but not after the correction for several candidates"
     for name, iqr, warnings in (("even", 0.01, [uneven, late]), ("odd", 0.2, [uneven, late, corrected])):
@@ -46,7 +46,7 @@ def test_warnings_that_nothing_else_says_stand_below_the_table_of_variants(study
     assert "correction for" not in page
 
 
-def test_timed_steps_that_do_not_count_are_mentioned(study_builder: Any) -> None:
+def test_timed_steps_that_do_not_count_are_mentioned(study_builder):
     study_builder.add("base", [30.0, 30.0])
     late = study_builder.add("late", [30.0, 30.0])
     assert "timed steps per variant: 40<" in first_screen(load_study(study_builder.write()))
@@ -56,7 +56,7 @@ def test_timed_steps_that_do_not_count_are_mentioned(study_builder: Any) -> None
     assert "timed steps per variant: 38 to 40 (2 of 80 left out as still warming up)<" in screen
 
 
-def test_what_a_prediction_does_not_cover_is_mentioned_only_where_no_sync_was_measured(study_builder: Any) -> None:
+def test_what_a_prediction_does_not_cover_is_mentioned_only_where_no_sync_was_measured(study_builder):
     unknown = [{"op": "torch.compile", "reason": "not followed", "file": "t.py", "line": 3}]
     counts = {"measured_per_step": 0, "predicted_per_step": 0}
     for name, changes in (("base", {}), ("measured", {}), ("odd", {"predicted_per_step": 2})):
@@ -72,14 +72,14 @@ def test_what_a_prediction_does_not_cover_is_mentioned_only_where_no_sync_was_me
     assert variants(load_study(study_builder.write())).count("not predicted") == 1
 
 
-def test_every_name_leads_to_its_row_in_the_table_of_all_variants(make_study: Any) -> None:
+def test_every_name_leads_to_its_row_in_the_table_of_all_variants(make_study):
     study = load_study(make_study("gpu"))
     links = re.findall(r'class="variant" href="#([^"]+)"', first_screen(study))
     assert len(links) == len(study.variants)
     assert all(f'id="{link}"' in variants(study) for link in links)
 
 
-def test_of_many_variants_the_baseline_and_those_that_differ_most_are_shown(study_builder: Any) -> None:
+def test_of_many_variants_the_baseline_and_those_that_differ_most_are_shown(study_builder):
     study_builder.comparison["baseline"] = "base"
     study_builder.add("base", [30.0], ratio=BASE, baseline="base")
     for n in range(40):
@@ -97,7 +97,7 @@ def test_of_many_variants_the_baseline_and_those_that_differ_most_are_shown(stud
     assert ">same0</text>" not in charts
 
 
-def test_the_first_recommendations_are_of_different_rules_and_lead_to_the_findings(study_builder: Any) -> None:
+def test_the_first_recommendations_are_of_different_rules_and_lead_to_the_findings(study_builder):
     study_builder.add("boolean_mask", [100.0], ratio=BASE)
     study_builder.comparison["findings"] = [
         a_finding(rule, 9_000_000 - n) | {"claim": f"claim {n}", "advice": f"advice {n}"}
@@ -110,7 +110,7 @@ def test_the_first_recommendations_are_of_different_rules_and_lead_to_the_findin
         assert text in html
 
 
-def test_findings_about_the_method_come_last(study_builder: Any) -> None:
+def test_findings_about_the_method_come_last(study_builder):
     study_builder.add("boolean_mask", [100.0], ratio=BASE)
     study_builder.comparison["findings"] = [a_finding("noise"), a_finding("sync_bound", 5)]
     study = load_study(study_builder.write())
@@ -121,7 +121,7 @@ def test_findings_about_the_method_come_last(study_builder: Any) -> None:
     assert "laim of noise" in first_screen(load_study(study_builder.write()))
 
 
-def test_a_scale_is_logarithmic_where_values_lie_far_apart_and_what_lies_beyond_is_at_its_ends() -> None:
+def test_a_scale_is_logarithmic_where_values_lie_far_apart_and_what_lies_beyond_is_at_its_ends():
     far, near = Scale.of([1.0, 100.0]), Scale.of([10.0, 20.0])
     assert far.log
     assert not near.log
@@ -131,7 +131,7 @@ def test_a_scale_is_logarithmic_where_values_lie_far_apart_and_what_lies_beyond_
     assert near.ticks() == [10, 15, 20]
 
 
-def test_variants_have_anchors_of_their_own_whatever_their_names(study_builder: Any) -> None:
+def test_variants_have_anchors_of_their_own_whatever_their_names(study_builder):
     names = ["a b", "a-b", "a/b", "a.b", "ä"]
     for name in names:
         study_builder.add(name, [20.0])
@@ -149,7 +149,7 @@ def base_and_fast(builder: Any, gpu: str | None = None) -> Any:
     return load_study(builder.write())
 
 
-def test_a_baseline_has_no_interval_of_a_ratio_and_none_is_called_not_measured(study_builder: Any) -> None:
+def test_a_baseline_has_no_interval_of_a_ratio_and_none_is_called_not_measured(study_builder):
     page = variants(base_and_fast(study_builder))
     cells = re.findall(r'data-label="95 % interval of the ratio"[^>]*>(.*?)</td>', page)
     assert cells == ["", "1.40 to 1.60"]
@@ -159,16 +159,14 @@ def test_a_baseline_has_no_interval_of_a_ratio_and_none_is_called_not_measured(s
     ("gpu", "words"),
     [("NVIDIA H100 (stand-in)", "simulated GPU: times mean nothing"), (None, "no GPU: CPU timings"), ("H100", None)],
 )
-def test_a_badge_beside_the_title_says_whose_times_these_are(
-    study_builder: Any, gpu: str | None, words: str | None
-) -> None:
+def test_a_badge_beside_the_title_says_whose_times_these_are(study_builder, gpu, words):
     study = base_and_fast(study_builder, gpu)
     (title,) = re.findall(r"<h1>.*?</h1>", str(first_screen(study)), re.DOTALL)
     assert re.findall(r'class="badge [^"]*device">([^<]+)', title) == ([words] if words else [])
     assert (device_of_study(study) is None) == (words is None)
 
 
-def test_operators_per_step_stand_beside_syncs_and_kernels_where_a_gpu_ran(study_builder: Any) -> None:
+def test_operators_per_step_stand_beside_syncs_and_kernels_where_a_gpu_ran(study_builder):
     screen = str(first_screen(base_and_fast(study_builder)))
     assert ">Operators per step</th>" in screen
     assert re.search(r'class="num launched"[^>]*>123<', screen)
@@ -178,7 +176,7 @@ def test_operators_per_step_stand_beside_syncs_and_kernels_where_a_gpu_ran(study
     assert re.search(r'class="num launched"[^>]*>45<', screen)
 
 
-def test_a_profile_far_slower_than_the_step_is_marked(study_builder: Any) -> None:
+def test_a_profile_far_slower_than_the_step_is_marked(study_builder):
     parts = {"compute": 400.0, "exposed_comm": 0.0, "exposed_memory": 0.0, "idle": 80.0}
     study_builder.add("slow", [20.0], trace=traced(1, parts), profiled_over_unprofiled=24.2)
     study_builder.add("near", [20.0], trace=traced(1, parts), profiled_over_unprofiled=1.4)
@@ -186,7 +184,7 @@ def test_a_profile_far_slower_than_the_step_is_marked(study_builder: Any) -> Non
     assert re.findall(r'class="warn">([^<]+)', screen) == ["profiled: 24 times as long"]
 
 
-def test_the_page_names_the_commit_of_what_was_measured_and_the_version_of_steptrace(study_builder: Any) -> None:
+def test_the_page_names_the_commit_of_what_was_measured_and_the_version_of_steptrace(study_builder):
     study = base_and_fast(study_builder)
     screen = str(first_screen(study))
     assert re.findall(r"<span>(measured code at commit \w+|steptrace [\d.]+)", screen) == [
@@ -194,7 +192,7 @@ def test_the_page_names_the_commit_of_what_was_measured_and_the_version_of_stept
     ]  # fmt: skip
 
 
-def test_variants_that_were_measured_differently_are_named_with_their_steps(study_builder: Any) -> None:
+def test_variants_that_were_measured_differently_are_named_with_their_steps(study_builder):
     study_builder.add("base", [30.0], overrides=["loss=a", "profile=light", "scale.timed_steps=8"], steps=8)
     study_builder.add("fast", [20.0], overrides=["loss=b"])
     page = str(variants(load_study(study_builder.write())))
@@ -202,7 +200,7 @@ def test_variants_that_were_measured_differently_are_named_with_their_steps(stud
     assert "(8 timed steps in all)" in page
 
 
-def test_a_bar_that_is_mostly_the_profiler_s_does_not_shorten_the_others(study_builder: Any) -> None:
+def test_a_bar_that_is_mostly_the_profiler_s_does_not_shorten_the_others(study_builder):
     for name, compute, slower in (("slow", 480.0, 24.2), ("long", 20.0, 1.1), ("half", 10.0, 1.1)):
         parts = {"compute": compute, "exposed_comm": 0.0, "exposed_memory": 0.0, "idle": 0.0}
         study_builder.add(name, [20.0], trace=traced(1, parts), profiled_over_unprofiled=slower)
@@ -210,7 +208,7 @@ def test_a_bar_that_is_mostly_the_profiler_s_does_not_shorten_the_others(study_b
     assert re.findall(r'<rect x="0%" width="([\d.]+)%"', screen) == ["100", "100", "50"]
 
 
-def test_advice_begins_with_what_to_do_and_where_and_the_rest_is_folded(study_builder: Any) -> None:
+def test_advice_begins_with_what_to_do_and_where_and_the_rest_is_folded(study_builder):
     source = {"file": "lab/losses.py", "line": 57}
     at_source = {"claim": "it waits at lab/losses.py:57", "advice": "Keep `x` on the device. It is read later."}
     elsewhere = {"claim": "two places wait", "advice": "Replace both."}
@@ -228,7 +226,7 @@ def test_advice_begins_with_what_to_do_and_where_and_the_rest_is_folded(study_bu
     assert "samples per step: 32" in screen
 
 
-def test_a_verdict_that_is_missing_is_explained_below_the_table(make_study: Any, study_builder: Any) -> None:
+def test_a_verdict_that_is_missing_is_explained_below_the_table(make_study, study_builder):
     screen = first_screen(load_study(make_study("single")))
     assert ">no verdict<" in screen
     assert "two runs" in screen[screen.index("</table>") :]
@@ -240,6 +238,6 @@ def test_a_verdict_that_is_missing_is_explained_below_the_table(make_study: Any,
     assert "<code>odd</code>: no verdict: IQR/median is 40%, above 25%." in screen
 
 
-def test_where_nothing_was_measured_there_is_no_column_of_intervals(study_builder: Any) -> None:
+def test_where_nothing_was_measured_there_is_no_column_of_intervals(study_builder):
     study_builder.fail("base", "failed", {"error": "no such file", "log_tail": []})
     assert "Step time with" not in str(first_screen(load_study(study_builder.write())))

@@ -1,6 +1,5 @@
 """What a reader sees of a study's page before scrolling, in a real browser: on a phone and on a laptop."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ ADVICE = [
 
 
 @pytest.fixture(scope="module")
-def study_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def study_of(tmp_path_factory):
     """The page of a study of so many variants, the last being the fastest, and so much advice; each is made once."""
     made: dict[tuple[int, int], Path] = {}
 
@@ -68,9 +67,7 @@ def foot(tab: Any, selector: str, at: int = 0) -> float:
 @pytest.mark.parametrize(
     ("size", "count", "advice"), [(PHONE, 5, 3), (PHONE, 7, 1), (LAPTOP, 5, 3), (LAPTOP, 11, 3), (LAPTOP, 15, 1)]
 )
-def test_verdict_axis_every_variant_and_advice_are_seen_without_scrolling(
-    visit: Any, study_of: Callable[[int], Path], size: tuple[int, int], count: int, advice: int
-) -> None:
+def test_verdict_axis_every_variant_and_advice_are_seen_without_scrolling(visit, study_of, size, count, advice):
     tab = opened(visit, study_of(count), size)
     assert tab.locator(".result > tbody > tr").count() == count
     height = size[1]
@@ -84,9 +81,7 @@ def test_verdict_axis_every_variant_and_advice_are_seen_without_scrolling(
     assert foot(tab, ".result > tbody .goes", -1) < foot(tab, ".first summary")
 
 
-def test_of_many_variants_a_phone_shows_the_baseline_and_the_fastest_first(
-    visit: Any, study_of: Callable[[int], Path]
-) -> None:
+def test_of_many_variants_a_phone_shows_the_baseline_and_the_fastest_first(visit, study_of):
     tab = opened(visit, study_of(11), PHONE)
     tops = tab.locator(".result > tbody > tr").evaluate_all("rows => rows.map((row) => row.getBoundingClientRect().y)")
     assert sorted(range(11), key=lambda row: tops[row])[:3] == [0, 10, 1]
@@ -94,9 +89,7 @@ def test_of_many_variants_a_phone_shows_the_baseline_and_the_fastest_first(
 
 
 @pytest.mark.parametrize(("size", "count"), [(PHONE, 5), (TABLET, 5), (LAPTOP, 5), (LAPTOP, 11)])
-def test_all_rows_are_drawn_on_the_scale_of_the_axis_and_nothing_runs_over(
-    visit: Any, study_of: Callable[[int], Path], size: tuple[int, int], count: int
-) -> None:
+def test_all_rows_are_drawn_on_the_scale_of_the_axis_and_nothing_runs_over(visit, study_of, size, count):
     tab = opened(visit, study_of(count), size)
     spans = tab.locator(".result .drawn svg").evaluate_all(
         "all => all.map((svg) => svg.getBoundingClientRect()).map((at) => [at.left, at.right].map(Math.round))"
@@ -110,7 +103,7 @@ def test_all_rows_are_drawn_on_the_scale_of_the_axis_and_nothing_runs_over(
     assert tab.evaluate("document.documentElement.scrollWidth") == size[0]
 
 
-def test_on_a_phone_an_estimate_beside_what_was_measured_is_readable(visit: Any, tmp_path: Path) -> None:
+def test_on_a_phone_an_estimate_beside_what_was_measured_is_readable(visit, tmp_path):
     """Also where nothing was estimated, or no trace was recorded."""
     builder = StudyBuilder(tmp_path / "results", baseline="base")
     builder.comparison["environment"] = {**builder.comparison["environment"], "gpu": "NVIDIA H100 80GB HBM3"}
@@ -146,7 +139,7 @@ def test_on_a_phone_an_estimate_beside_what_was_measured_is_readable(visit: Any,
     assert tab.locator("details tbody tr, .result > tbody > tr").evaluate_all(overlapping) == []
 
 
-def test_on_a_phone_advice_is_a_line_each_until_it_is_opened(visit: Any, study_of: Callable[[int], Path]) -> None:
+def test_on_a_phone_advice_is_a_line_each_until_it_is_opened(visit, study_of):
     tab = opened(visit, study_of(5), PHONE)
     first = tab.locator(".first details").first
     summary, claim = first.locator("summary"), first.locator("p").first
@@ -159,14 +152,14 @@ def test_on_a_phone_advice_is_a_line_each_until_it_is_opened(visit: Any, study_o
     assert wide.locator(".first details p").first.is_visible()
 
 
-def test_a_single_thing_to_do_is_open_even_below_the_first_screen(visit: Any, study_of: Callable[..., Path]) -> None:
+def test_a_single_thing_to_do_is_open_even_below_the_first_screen(visit, study_of):
     tab = opened(visit, study_of(15, advice=1), LAPTOP)
     claim = tab.locator(".first details > p").first
     assert claim.is_visible()
     assert claim.bounding_box()["y"] > LAPTOP[1] - 100
 
 
-def test_print_shows_what_to_do_first_with_its_reason(visit: Any, study_of: Callable[[int], Path]) -> None:
+def test_print_shows_what_to_do_first_with_its_reason(visit, study_of):
     """On paper nothing can be unfolded."""
     tab = opened(visit, study_of(5), PHONE)
     tab.emulate_media(media="print")

@@ -31,12 +31,12 @@ def sheets(visit: Any, page: Path) -> int:
 
 
 @pytest.mark.parametrize("name", ["study", "gpu", "cpu", "trace"])
-def test_a_page_is_short(visit: Any, pages: dict[str, Path], name: str) -> None:
+def test_a_page_is_short(visit, pages, name):
     assert screens(visit, pages[name]) <= SCREENS
     assert 1 <= sheets(visit, pages[name]) <= SHEETS
 
 
-def test_the_page_of_a_recorded_trace_is_short(visit: Any, tmp_path: Path) -> None:
+def test_the_page_of_a_recorded_trace_is_short(visit, tmp_path):
     summary, _ = summarize([recorded("nccl")])
     trace_page.write(with_trace_findings(summary), tmp_path / "page.html")
     assert screens(visit, tmp_path / "page.html") <= SCREENS

@@ -12,7 +12,7 @@ from steptrace.report import diff, notebook, results  # noqa: F401  (with them a
 from steptrace.report.page.markup import definitions, page
 
 
-def test_the_policy_names_the_script_that_is_there() -> None:
+def test_the_policy_names_the_script_that_is_there():
     html = page("x", "<p>body</p>", [])
     (script,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
     digest = b64encode(sha256(script.encode()).digest()).decode()
@@ -29,12 +29,12 @@ _SECTIONS = "".join(
 NAMES = sorted(set(re.findall(r'"([A-Z][a-zA-Z]+\.[a-z]\w+)"', _SECTIONS)))
 
 
-def test_sections_name_columns() -> None:
+def test_sections_name_columns():
     assert {"StepTimes.median", "IdleGap.cause", "RowChange.renamed_from"} <= set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_is_declared(name: str) -> None:
+def test_each_is_declared(name):
     (definition,) = definitions([name])
     assert definition.term
     assert definition.meaning.endswith(".")

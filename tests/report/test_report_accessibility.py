@@ -28,12 +28,12 @@ def violations(tab: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "width", "scheme"), PAGES)
-def test_nothing_stands_in_the_way(visit: Any, pages: dict[str, Path], name: str, width: int, scheme: str) -> None:
+def test_nothing_stands_in_the_way(visit, pages, name, width, scheme):
     tab, *_ = visit(pages[name], width, scheme, bypass_csp=True)
     assert violations(tab) == []
 
 
-def test_what_breaks_a_rule_is_found(visit: Any, tmp_path: Path) -> None:
+def test_what_breaks_a_rule_is_found(visit, tmp_path):
     page = tmp_path / "bad.html"
     page.write_text('<!DOCTYPE html><html lang="en"><title>x</title><main><h1>x</h1><img src="data:,"></main></html>')
     tab, *_ = visit(page, 1440, bypass_csp=True)
@@ -43,6 +43,6 @@ def test_what_breaks_a_rule_is_found(visit: Any, tmp_path: Path) -> None:
 @pytest.mark.skipif(not DOCS.is_file(), reason="the docs are not built: make docs")
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
 @pytest.mark.parametrize("name", ["index", "findings", "tutorial"])  # with tables and code that scroll
-def test_nothing_serious_in_the_docs(visit: Any, name: str, width: int, scheme: str) -> None:
+def test_nothing_serious_in_the_docs(visit, name, width, scheme):
     tab, *_ = visit(DOCS.with_name(f"{name}.html"), width, scheme, bypass_csp=True)
     assert [text for text in violations(tab) if "(moderate)" not in text] == []

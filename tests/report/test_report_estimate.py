@@ -26,7 +26,7 @@ def an_estimate(low: float | None, high: float | None = None, gpu: str = "H100")
 
 
 @pytest.fixture
-def estimated(study_builder: Any) -> Any:
+def estimated(study_builder):
     """Makes a study of two variants with these bands, measured on a GPU of that name or on a CPU."""
 
     def make(bands: dict[str, tuple[float | None, float | None]], gpu: str | None = None) -> Any:
@@ -40,7 +40,7 @@ def estimated(study_builder: Any) -> Any:
     return make
 
 
-def test_without_a_gpu_estimates_lead_and_cpu_times_fold(estimated: Any) -> None:
+def test_without_a_gpu_estimates_lead_and_cpu_times_fold(estimated):
     study = estimated({"base": (20, 30), "fast": (5, 9)})
     screen = first_screen(study)
     assert screen.index("Estimated for H100") < screen.index("CPU check")
@@ -54,7 +54,7 @@ def test_without_a_gpu_estimates_lead_and_cpu_times_fold(estimated: Any) -> None
 
 
 @pytest.mark.parametrize("gpu", [None, "NVIDIA H100 80GB HBM3"])
-def test_findings_on_cpu_steps_fold_where_an_estimate_leads(estimated: Any, gpu: str | None) -> None:
+def test_findings_on_cpu_steps_fold_where_an_estimate_leads(estimated, gpu):
     study = estimated({"base": (20, 30), "fast": (5, 9)}, gpu=gpu)
     rules = {"noise": None, "input_bound": 10**6, PREDICTED_SYNCS: None}
     items = tuple(
@@ -85,13 +85,8 @@ OPEN = "No fastest variant can be named for H100: `fast` cannot be estimated."
     ],
 )
 def test_without_a_gpu_winner_headline_and_advice_follow_the_estimates_whose_bands_are_apart(
-    estimated: Any,
-    base: tuple[float, float],
-    fast: tuple[float | None, float | None],
-    winner: str | None,
-    sentence: str,
-    advice: str,
-) -> None:
+    estimated, base, fast, winner, sentence, advice
+):
     study = estimated({"base": base, "fast": fast})
     best, verdict = estimated_winner(study, "H100"), verdict_of(study)
     assert (None if best is None else best.name) == winner
@@ -105,7 +100,7 @@ def test_without_a_gpu_winner_headline_and_advice_follow_the_estimates_whose_ban
         assert first_screen(study).count("is estimated to be the fastest") == 1
 
 
-def test_with_a_gpu_its_measured_times_lead_and_the_estimate_stands_folded_beside_them(estimated: Any) -> None:
+def test_with_a_gpu_its_measured_times_lead_and_the_estimate_stands_folded_beside_them(estimated):
     study = estimated({"base": (20, 30), "fast": (5, 9), "none": (None, None)}, gpu="NVIDIA H100 80GB HBM3")
     study = replace(study, variants=tuple(
         replace(v, step_ms=None if v.step_ms is None else replace(v.step_ms, median=30.0)) for v in study.variants
@@ -136,7 +131,7 @@ def test_with_a_gpu_its_measured_times_lead_and_the_estimate_stands_folded_besid
         assert other.index("runs per variant") < other.index("Estimated for H100")
 
 
-def test_of_variants_that_are_all_faster_than_the_baseline_the_simplest_is_named(estimated: Any) -> None:
+def test_of_variants_that_are_all_faster_than_the_baseline_the_simplest_is_named(estimated):
     study = estimated({"base": (490, 1500), "concat": (38, 75), "padding": (35, 67), "slow": (90, 99)})
     verdict = verdict_of(study)
     assert verdict.sentence == (
@@ -155,9 +150,7 @@ def test_of_variants_that_are_all_faster_than_the_baseline_the_simplest_is_named
         (["launches", "memory"], ""),  # of two GPUs
     ],
 )
-def test_the_limit_of_a_step_is_the_reason_only_where_the_other_variant_has_less_of_it(
-    estimated: Any, limits: list[str], reason: str
-) -> None:
+def test_the_limit_of_a_step_is_the_reason_only_where_the_other_variant_has_less_of_it(estimated, limits, reason):
     study = estimated({"base": (490, 1500), "fast": (35, 67)})
     base, fast = study.variants
     of_base = [
@@ -172,7 +165,7 @@ def test_the_limit_of_a_step_is_the_reason_only_where_the_other_variant_has_less
     assert details[1].startswith("Syncs ")  # said, as the reason names none
 
 
-def test_a_compiled_variant_has_no_step_time_and_no_winner_over_it(estimated: Any, study_builder: Any) -> None:
+def test_a_compiled_variant_has_no_step_time_and_no_winner_over_it(estimated, study_builder):
     estimated({"base": (20, 30), "fast": (5, 9)})
     missing = {"name": "torch.compile", "reason": "", "share_pct": 100, "calls": 1, "file": "t.py", "line": 3}
     compiled = an_estimate(None) | {
@@ -193,12 +186,12 @@ def test_a_compiled_variant_has_no_step_time_and_no_winner_over_it(estimated: An
     assert "1.00 GiB, fits (without torch.compile)" in screen
 
 
-def test_with_a_gpu_the_verdict_is_of_what_was_measured(estimated: Any) -> None:
+def test_with_a_gpu_the_verdict_is_of_what_was_measured(estimated):
     verdict = verdict_of(estimated({"base": (20, 30), "fast": (5, 9)}, gpu="NVIDIA H100 80GB HBM3"))
     assert "estimated" not in verdict.sentence + verdict.advice
 
 
-def test_where_all_estimates_are_alike_the_measured_times_lead(estimated: Any) -> None:
+def test_where_all_estimates_are_alike_the_measured_times_lead(estimated):
     """A study of data loading, which is in no estimate, is answered by the times of the machine."""
     study = estimated({"base": (5.7, 14), "workers": (5.7, 14)})
     screen = first_screen(study)

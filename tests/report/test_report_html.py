@@ -1,5 +1,4 @@
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from steptrace.report.study import findings, load_study
 from steptrace.report.study.step_times import load_steps, steps_in_order
 from steptrace.report.study.variants import endings, errors_to_reference
 
-MakeStudy = Callable[[str], Path]
 HOSTILE = r"""<img src=x onerror="alert('a')"> & {{ 7 * 7 }} \1 $x_1$"""
 
 
@@ -35,7 +33,7 @@ def row(page: str, variant: str) -> dict[str, str]:
     return {label: text_of(cell).strip() for label, cell in [("Variant", heading), *by_label]}
 
 
-def test_numbers_of_samples_that_differ_are_shown(study_builder: Any) -> None:
+def test_numbers_of_samples_that_differ_are_shown(study_builder):
     study_builder.add("small", [20.0, 20.0], samples_per_step=8)
     study_builder.add("large", [50.0, 50.0], samples_per_step=32)
     table = sections.variants(load_study(study_builder.write()))
@@ -46,7 +44,7 @@ def test_numbers_of_samples_that_differ_are_shown(study_builder: Any) -> None:
     assert "Samples" not in text_of(sections.variants(load_study(study_builder.write())))
 
 
-def test_means_stand_where_means_are_compared(study_builder: Any) -> None:
+def test_means_stand_where_means_are_compared(study_builder):
     times = {"statistic": "mean", "median": 0.9, "mean": 40.0, "low": 39.0, "high": 41.0, "p95": 90.0, "steps": 40}
     variant = study_builder.add("one", [0.9, 0.9], step_ms=times)
     for run in variant["runs"]:
@@ -71,7 +69,7 @@ def all_parts(path: Path) -> str:
     return "".join(str(part) for part in parts if part is not None)
 
 
-def test_a_cpu_study_says_what_it_did_not_measure(make_study: MakeStudy) -> None:
+def test_a_cpu_study_says_what_it_did_not_measure(make_study):
     study = load_study(make_study("cpu"))
     table = sections.variants(study)
     cells = row(table, "boolean_mask")
@@ -85,13 +83,13 @@ def test_a_cpu_study_says_what_it_did_not_measure(make_study: MakeStudy) -> None
         assert absent not in shown + text_of(sections.syncs(study))
 
 
-def test_a_gpu_study_shows_measured_beside_predicted(make_study: MakeStudy) -> None:
+def test_a_gpu_study_shows_measured_beside_predicted(make_study):
     cells = row(sections.variants(load_study(make_study("gpu"))), "boolean_mask")
     assert (cells["Syncs per step"], cells["Syncs per step, predicted"]) == ("6", "6")
     assert (cells["GPU busy"], cells["Multiprocessors in use"], cells["NVML utilisation"]) == ("89 %", "71 %", "99 %")
 
 
-def test_a_variant_that_differs_is_never_called_faster_without_that_mark(make_study: MakeStudy) -> None:
+def test_a_variant_that_differs_is_never_called_faster_without_that_mark(make_study):
     study = load_study(make_study("gpu"))
     cells = row(sections.variants(study), "ignore_index")
     assert cells["Verdict"] == "faster differs"
@@ -99,14 +97,14 @@ def test_a_variant_that_differs_is_never_called_faster_without_that_mark(make_st
     assert "faster, but differs" in sections.first_screen(study)
 
 
-def test_a_variant_whose_network_differs_says_so() -> None:
+def test_a_variant_whose_network_differs_says_so():
     errors = {"loss_rel_err": 1e-9, "gradient_rel_err": 1e-9, "predictions_rel_err": 0.5, "parameters_rel_err": 0.01}
     tolerance = {"loss": 1e-5, "gradient": 1e-4, "predictions": 0.1, "parameters": 0.1}
     equivalence = fill(Equivalence, {"status": "differs", "tolerance": tolerance, **errors})
     assert [name for name, *_, out in errors_to_reference(equivalence) if out] == ["predictions"]
 
 
-def test_an_error_that_is_not_finite_was_measured(make_study: MakeStudy) -> None:
+def test_an_error_that_is_not_finite_was_measured(make_study):
     study = load_study(make_study("gpu"))
     variants = tuple(
         replace(variant, equivalence=replace(variant.equivalence, status="differs", gradient_rel_err=None))
@@ -116,7 +114,7 @@ def test_an_error_that_is_not_finite_was_measured(make_study: MakeStudy) -> None
     assert cells["Equivalence"] == "differs loss 3.1e-02 (tolerance 1.0e-05) gradient not finite (tolerance 1.0e-04)"
 
 
-def test_failed_variants_are_marked_with_their_last_log_lines(make_study: MakeStudy) -> None:
+def test_failed_variants_are_marked_with_their_last_log_lines(make_study):
     page = sections.variants(load_study(make_study("broken")))
     failed, oom = row(page, "where"), row(page, "sort")
     assert failed["Variant"].startswith("where failed")
@@ -130,14 +128,14 @@ def test_failed_variants_are_marked_with_their_last_log_lines(make_study: MakeSt
     assert "step 3\nstep 4</pre>" in page
 
 
-def test_a_run_that_never_started_is_not_shown_as_an_error(make_study: MakeStudy) -> None:
+def test_a_run_that_never_started_is_not_shown_as_an_error(make_study):
     study = load_study(make_study("broken"))
     never = next(variant for variant in study.variants if variant.name == "never")
     assert endings(never) == []
     assert row(sections.variants(study), "never")["Runs"] == "not run"
 
 
-def test_a_failed_equivalence_check_is_shown(study_builder: Any) -> None:
+def test_a_failed_equivalence_check_is_shown(study_builder):
     failure = {"status": "failed", "error": "RuntimeError: shapes differ", "exit_code": 1, "log_tail": ["last words"]}
     study_builder.add("boolean_mask", [1.0, 1.1], equivalence={"status": "failed", "failure": failure})
     page = sections.variants(load_study(study_builder.write()))
@@ -146,7 +144,7 @@ def test_a_failed_equivalence_check_is_shown(study_builder: Any) -> None:
     assert "last words" in page
 
 
-def test_a_broken_gate_is_named(study_builder: Any) -> None:
+def test_a_broken_gate_is_named(study_builder):
     study_builder.add("boolean_mask", [1.0])
     gate = {"study": "s", "variant": "boolean_mask", "key": "syncs.per_step", "value": 1}
     words = "s/boolean_mask syncs.per_step (predicted) is 1, expected at most 0: own.py:3"
@@ -161,20 +159,20 @@ def test_a_broken_gate_is_named(study_builder: Any) -> None:
     assert "expected at most 0: own.py:3" in page
 
 
-def test_each_cell_of_a_matrix_names_its_baseline(make_study: MakeStudy) -> None:
+def test_each_cell_of_a_matrix_names_its_baseline(make_study):
     page = sections.variants(load_study(make_study("matrix")))
     for batch in (4, 8, 16):
         settings = f"-data.batch_size={batch}-precision=bf16"
         assert row(page, f"ignore_index{settings}")["Baseline"] == f"boolean_mask{settings}"
 
 
-def test_one_run_has_no_verdict_and_no_interval(make_study: MakeStudy) -> None:
+def test_one_run_has_no_verdict_and_no_interval(make_study):
     cells = row(sections.variants(load_study(make_study("single"))), "ignore_index")
     assert cells["Verdict"] == "no verdict"
     assert "95 % interval" not in cells
 
 
-def test_a_study_where_everything_failed_still_has_every_section(make_study: MakeStudy) -> None:
+def test_a_study_where_everything_failed_still_has_every_section(make_study):
     page = text_of(all_parts(make_study("all_failed")))
     assert "Not measured: syncs need a GPU" in page
     assert "No findings." in page
@@ -182,14 +180,14 @@ def test_a_study_where_everything_failed_still_has_every_section(make_study: Mak
     assert "No module named" in page
 
 
-def test_predicted_sites_are_called_predicted(make_study: MakeStudy) -> None:
+def test_predicted_sites_are_called_predicted(make_study):
     page = text_of(sections.syncs(load_study(make_study("cpu"))))
     assert "Predicted, not measured: these runs had no GPU" in page
     assert "workloads/masked_losses.py:52 in BooleanMaskLoss.__call__ labels = torch.unique(target)" in page
     assert "Host blocked" not in page
 
 
-def test_a_predicted_sync_in_a_library_names_the_program_s_line(study_builder: Any) -> None:
+def test_a_predicted_sync_in_a_library_names_the_program_s_line(study_builder):
     syncs = {"predicted_per_step": 1}
     site = {"file": "accelerate/utils/operations.py", "line": 160, "op": "aten::_to_copy", "label": "data"}
     outer = {"program_file": "train.py", "program_line": 31}
@@ -206,14 +204,14 @@ def test_a_predicted_sync_in_a_library_names_the_program_s_line(study_builder: A
         (None, "A few steps at the start of each variant's program were"),
     ],
 )
-def test_a_prediction_names_the_steps_that_were_followed(study_builder: Any, batch: int | None, steps: str) -> None:
+def test_a_prediction_names_the_steps_that_were_followed(study_builder, batch, steps):
     """A program may make a sync every 50 steps: a reader of its zero has to know that few were followed."""
     syncs = {"predicted_per_step": 0, "predicted_batch_size": batch}
     study_builder.add("boolean_mask", [1.0], syncs=syncs, predicted_sites=[])
     assert f"{steps} followed in software" in text_of(sections.syncs(load_study(study_builder.write())))
 
 
-def test_the_copy_of_the_batch_is_called_so(study_builder: Any) -> None:
+def test_the_copy_of_the_batch_is_called_so(study_builder):
     syncs = {"predicted_per_step": 2}
     copy = {"file": None, "line": None, "op": "aten::_to_copy", "label": "data", "kind": "h2d_copy", "phase": "forward"}
     sites = [{**copy, "count_per_step": 2}, {**copy, "label": "optimizer", "count_per_step": 1}]
@@ -223,7 +221,7 @@ def test_the_copy_of_the_batch_is_called_so(study_builder: Any) -> None:
     assert "line unknown aten::_to_copy h2d_copy optimizer forward 1" in page
 
 
-def test_what_the_prediction_does_not_cover_is_listed(study_builder: Any) -> None:
+def test_what_the_prediction_does_not_cover_is_listed(study_builder):
     unknown = {"op": "torch.compile", "file": "own.py", "line": 3, "reason": "runs uncompiled here"}
     syncs = {"predicted_per_step": 0, "predicted_batch_size": 16}
     study_builder.add("boolean_mask", [1.0], syncs=syncs, predicted_unknown=[unknown])
@@ -236,14 +234,14 @@ def test_what_the_prediction_does_not_cover_is_listed(study_builder: Any) -> Non
     assert "Per step: 0 predicted, 1 operation not covered" in page  # also where the block is folded
 
 
-def test_measured_sites_carry_their_cost(make_study: MakeStudy) -> None:
+def test_measured_sites_carry_their_cost(make_study):
     page = text_of(sections.syncs(load_study(make_study("gpu"))))
     first = page.index("background = torch.nonzero")
     assert "aten::nonzero d2h_copy non_zero loss 1 91.4 ms 310 µs" in page[first : first + 200]
     assert "No sync in a step: ignore_index ." in page
 
 
-def test_findings_carry_evidence_advice_and_counter_check(make_study: MakeStudy) -> None:
+def test_findings_carry_evidence_advice_and_counter_check(make_study):
     page = text_of(sections.findings(load_study(make_study("gpu")).findings))
     place = "…/steptrace/workloads/masked_losses.py:48"
     assert f"saves at most 310 µs per step {place} count per step: 1, blocked: 91.4 ms" in page
@@ -266,9 +264,7 @@ def test_findings_carry_evidence_advice_and_counter_check(make_study: MakeStudy)
         ),
     ],
 )
-def test_provenance_gives_commands_commit_and_what_differs_between_runs(
-    make_study: MakeStudy, study: str, words: list[str]
-) -> None:
+def test_provenance_gives_commands_commit_and_what_differs_between_runs(make_study, study, words):
     path = make_study(study)
     page = text_of(sections.provenance(load_study(path), path)).replace("&#39;", "'")
     for text in words:
@@ -276,7 +272,7 @@ def test_provenance_gives_commands_commit_and_what_differs_between_runs(
     assert str(path.parents[2]) not in page
 
 
-def test_whatever_comes_from_data_is_escaped(study_builder: Any) -> None:
+def test_whatever_comes_from_data_is_escaped(study_builder):
     name = HOSTILE
     site = {"file": HOSTILE, "line": 1, "function": HOSTILE, "op": HOSTILE, "label": HOSTILE, "code": HOSTILE}
     for key in ("title", "question", "text"):
@@ -303,7 +299,7 @@ def chart_of(path: Path) -> str:
     return steps_in_order(study, load_steps(study, path))
 
 
-def test_charts_keep_their_text_and_say_what_they_show(make_study: MakeStudy) -> None:
+def test_charts_keep_their_text_and_say_what_they_show(make_study):
     chart = chart_of(make_study("cpu"))
     assert chart.startswith("<svg class=")
     assert 'aria-label="' in chart
@@ -314,7 +310,7 @@ def test_charts_keep_their_text_and_say_what_they_show(make_study: MakeStudy) ->
     assert len(ids) == len(set(ids))
 
 
-def test_the_scale_of_steps_is_that_of_timed_ones_and_longer_ones_are_cut_off(study_builder: Any) -> None:
+def test_the_scale_of_steps_is_that_of_timed_ones_and_longer_ones_are_cut_off(study_builder):
     """A first step of six times as long would flatten all that the comparison rests on."""
     study_builder.add("base", [10.0])
     chart = chart_of(study_builder.write())
@@ -325,7 +321,7 @@ def test_the_scale_of_steps_is_that_of_timed_ones_and_longer_ones_are_cut_off(st
     assert max(heights[5:]) < top + height / 2  # a timed step takes more than half of the scale
 
 
-def test_long_names_are_shortened_in_charts_only(study_builder: Any) -> None:
+def test_long_names_are_shortened_in_charts_only(study_builder):
     name = "a" * 40 + "b" * 40
     study_builder.add(name, [1.0, 1.1])
     path = study_builder.write()
@@ -333,22 +329,20 @@ def test_long_names_are_shortened_in_charts_only(study_builder: Any) -> None:
     assert name in sections.variants(load_study(path))
 
 
-def test_inline_code_and_breaks_escape_first() -> None:
+def test_inline_code_and_breaks_escape_first():
     assert inline_code("`a<b` & c") == "<code>a&lt;b</code> &amp; c"
     assert breakable("a_b=<x>") == "a_<wbr>b=<wbr>&lt;x&gt;"
 
 
 @pytest.mark.parametrize("study", ["cpu", "gpu", "broken", "matrix", "single", "all_failed"])
-def test_no_number_of_a_page_is_null_or_nan_and_sentences_are_parted_by_spaces(
-    make_study: MakeStudy, study: str
-) -> None:
+def test_no_number_of_a_page_is_null_or_nan_and_sentences_are_parted_by_spaces(make_study, study):
     parts = all_parts(make_study(study))
     assert not re.search(r"\b(None|nan|NaN|null)\b", text_of(parts))
     page = re.sub(r"<title>.*?</title>|</?(?:span|b|code|a|wbr)\b[^>]*>", "", parts)
     assert re.findall(r"[a-z)%][.;:][A-Z][a-z]+", re.sub(r"<[^>]+>", "\n", page)) == []
 
 
-def test_findings_of_one_rule_share_its_advice_and_the_worst_severity() -> None:
+def test_findings_of_one_rule_share_its_advice_and_the_worst_severity():
     noise = {"rule": "noise", "advice": "Free the machine.", "counter_check": "Look at the plot.", "claim": "uneven"}
     items = [{**noise, "variant": "a", "severity": "warning"}, {**noise, "variant": "b", "severity": "high"}]
     page = sections.findings([fill(Finding, item) for item in items])
@@ -372,7 +366,7 @@ def test_a_claim_starts_as_a_sentence_does_but_names_stay(claim, shown):
     assert sentence(claim) == shown
 
 
-def test_a_page_of_200_variants_stays_small(study_builder: Any, tmp_path: Path) -> None:
+def test_a_page_of_200_variants_stays_small(study_builder, tmp_path):
     """Without trace views, which are 24 at most; what most variants share is said once, and the rest is left out."""
     labels = ("forward", "backward", "mask", "calc loss", "non_zero", "unique", "numel", "optimizer")
     site = {"file": "own.py", "function": "loss", "code": "x.nonzero()", "op": "aten::nonzero", "kind": "d2h_copy"}
@@ -407,7 +401,7 @@ def syncs_against_baseline(builder: Any, base: dict[str, Any] | None = None, **f
     return text_of(sections.syncs(load_study(builder.write())))
 
 
-def test_the_places_that_sync_less_or_more_often_are_named(study_builder: Any) -> None:
+def test_the_places_that_sync_less_or_more_often_are_named(study_builder):
     sites = [
         sync_change(38, 1, 0),
         sync_change(40, 2, 2),
@@ -423,13 +417,13 @@ def test_the_places_that_sync_less_or_more_often_are_named(study_builder: Any) -
     ) in page
 
 
-def test_a_variant_that_syncs_as_its_baseline_does_is_not_compared(study_builder: Any) -> None:
+def test_a_variant_that_syncs_as_its_baseline_does_is_not_compared(study_builder):
     diff = {"basis": "predicted", "sites": [sync_change(38, 1, 1)]}
     page = syncs_against_baseline(study_builder, syncs={"predicted_per_step": 1}, sync_diff=diff)
     assert "Against the baseline" not in page
 
 
-def test_what_each_site_costs_at_most_stands_on_the_page(study_builder: Any) -> None:
+def test_what_each_site_costs_at_most_stands_on_the_page(study_builder):
     costs = {"blocked_ns": 9_000_000, "exposed_idle_ns": 8_000_000, "ceiling_ns": 8_500_000}
     priced = {"file": "masked_losses.py", "line": 38, "op": "aten::nonzero", "count": 1, **costs}
     base = {"trace": traced(1, None, [priced]), "syncs": {"measured_per_step": 1}}
@@ -439,7 +433,7 @@ def test_what_each_site_costs_at_most_stands_on_the_page(study_builder: Any) -> 
     assert "Without its syncs a step is at most 9.00 ms shorter" in page
 
 
-def test_of_many_variants_with_one_finding_the_first_are_shown_and_the_others_named(study_builder: Any) -> None:
+def test_of_many_variants_with_one_finding_the_first_are_shown_and_the_others_named(study_builder):
     uneven = [
         {"rule": "noise", "severity": "info", "claim": f"uneven {n}", "advice": "Free the machine.", "variant": f"v{n}"}
         for n in range(9)
@@ -451,7 +445,7 @@ def test_of_many_variants_with_one_finding_the_first_are_shown_and_the_others_na
     assert "Also v6 , v7 , v8 : figures in comparison.json." in page
 
 
-def test_a_line_s_number_stays_with_its_file() -> None:
+def test_a_line_s_number_stays_with_its_file():
     """A narrow screen breaks a path at a slash or an underscore, and never within `losses.py:57`'s number."""
     assert breakable("a/my_loss.py:57") == 'a/<wbr>my_<wbr>loss.<wbr><span class="nowrap">py:57</span>'
     assert inline_code("see a/loss.py:57 and 3:4") == 'see a/loss.<span class="nowrap">py:57</span> and 3:4'
@@ -459,7 +453,7 @@ def test_a_line_s_number_stays_with_its_file() -> None:
 
 
 @pytest.mark.parametrize("name", ["study", "gpu", "cpu", "trace", "results", "diff"])
-def test_every_table_is_the_one_component(pages: dict[str, Path], name: str) -> None:
+def test_every_table_is_the_one_component(pages, name):
     tables = re.findall(r"<table[^>]*>", pages[name].read_text(encoding="utf-8"))
     assert tables
     assert all('class="compact sortable' in table for table in tables)

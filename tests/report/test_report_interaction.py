@@ -1,8 +1,5 @@
 """What a reader can do on a page, in a real browser, from file:// and without a network."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from steptrace.report.notebook import render_study
@@ -25,9 +22,7 @@ ALL_PAGES = ("study", "gpu", "cpu", "matrix", "index", "trace", "cpu_trace", "re
         *((name, 1440, "light") for name in ("gpu", "matrix", "trace", "results")),
     ],
 )
-def test_all_that_can_be_clicked_works_without_an_error_or_a_request(
-    visit: Any, pages: dict[str, Path], name: str, width: int, scheme: str
-) -> None:
+def test_all_that_can_be_clicked_works_without_an_error_or_a_request(visit, pages, name, width, scheme):
     tab, messages, requests = visit(pages[name], width, scheme)
     for _ in range(2):
         assert (tab.evaluate(EVERYTHING) > 0) == (name != "index")  # which has links alone
@@ -36,9 +31,7 @@ def test_all_that_can_be_clicked_works_without_an_error_or_a_request(
     assert (messages, requests) == ([], [])
 
 
-def test_sorting_by_keyboard_puts_numbers_in_order_whatever_their_unit_and_dates_as_text(
-    visit: Any, pages: dict[str, Path]
-) -> None:
+def test_sorting_by_keyboard_puts_numbers_in_order_whatever_their_unit_and_dates_as_text(visit, pages):
     tab, *_ = visit(pages["gpu"], 1440, "light")
     tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     # Heads are not shown on a narrow screen, where rows are cards; they can still be used by a script.
@@ -68,7 +61,7 @@ def test_sorting_by_keyboard_puts_numbers_in_order_whatever_their_unit_and_dates
     assert sorted(in_order) == in_order != dates
 
 
-def test_a_link_leads_to_a_variant_and_unfolds_it(visit: Any, pages: dict[str, Path]) -> None:
+def test_a_link_leads_to_a_variant_and_unfolds_it(visit, pages):
     place, text = "#variant-ignore_index", "ignore_index"
     tab, *_ = visit(pages["gpu"], 1440, "light")
     assert tab.locator(f'a.variant[href="{place}"]').count() == 1
@@ -84,9 +77,7 @@ def test_a_link_leads_to_a_variant_and_unfolds_it(visit: Any, pages: dict[str, P
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_names_of_145_characters_without_a_break_do_not_widen_the_page(
-    visit: Any, study_builder: Any, tmp_path: Path, width: int
-) -> None:
+def test_names_of_145_characters_without_a_break_do_not_widen_the_page(visit, study_builder, tmp_path, width):
     long = "x" * 145
     place = {"file": f"/{long}/{long}.py", "function": long, "op": long, "label": long, "code": long, "line": 1}
     fields = {
@@ -105,9 +96,7 @@ def test_names_of_145_characters_without_a_break_do_not_widen_the_page(
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_a_head_that_is_a_defined_term_shows_its_meaning_when_focused_and_hides_it_on_escape(
-    visit: Any, pages: dict[str, Path]
-) -> None:
+def test_a_head_that_is_a_defined_term_shows_its_meaning_when_focused_and_hides_it_on_escape(visit, pages):
     tab, messages, _ = visit(pages["study"], 1280)
     head = tab.locator("table.result th.term", has_text="Step time").first
     head.focus()
@@ -122,13 +111,13 @@ def test_a_head_that_is_a_defined_term_shows_its_meaning_when_focused_and_hides_
     assert messages == []
 
 
-def test_hostile_data_does_nothing(visit: Any, pages: dict[str, Path]) -> None:
+def test_hostile_data_does_nothing(visit, pages):
     tab, _, _ = visit(pages["study"], 1280)
     assert tab.locator("main script").count() == 0
     assert tab.get_by_text("<script>alert('x')</script>").count() > 0
 
 
-def test_the_table_sorts_by_a_column_and_keeps_the_unmeasured_last(visit: Any, pages: dict[str, Path]) -> None:
+def test_the_table_sorts_by_a_column_and_keeps_the_unmeasured_last(visit, pages):
     tab, _, _ = visit(pages["study"], 1280)
     table = ":is(details:has(> #variants), section:has(> #variants))"  # folded or not
     names = tab.locator(f"{table} tbody .variant")
@@ -140,7 +129,7 @@ def test_the_table_sorts_by_a_column_and_keeps_the_unmeasured_last(visit: Any, p
     assert head.get_attribute("aria-sort") == "ascending"
 
 
-def test_charts_are_seen_and_follow_the_theme(visit: Any, pages: dict[str, Path]) -> None:
+def test_charts_are_seen_and_follow_the_theme(visit, pages):
     tab, _, _ = visit(pages["study"], 1280)
     chart = tab.locator("svg.chart").first
     assert chart.bounding_box()["width"] > 300

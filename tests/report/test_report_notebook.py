@@ -3,7 +3,6 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
@@ -13,8 +12,6 @@ from nbclient import NotebookClient
 
 from steptrace.report import notebook
 from steptrace.report.notebook import FIRST, render_study
-
-MakeStudy = Callable[[str], Path]
 
 SOURCES = str(Path(notebook.__file__).parents[2])
 
@@ -29,11 +26,11 @@ def body_of(page: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def page(pages: dict[str, Path]) -> str:
+def page(pages):
     return pages["study"].read_text(encoding="utf-8")
 
 
-def test_a_study_becomes_one_small_page(page: str) -> None:
+def test_a_study_becomes_one_small_page(page):
     assert page.startswith("<!DOCTYPE html>")
     assert "<title>Losses that break – steptrace</title>" in page
     assert len(page) < 900_000
@@ -41,7 +38,7 @@ def test_a_study_becomes_one_small_page(page: str) -> None:
     assert "In&nbsp;[" not in page
 
 
-def test_a_page_loads_nothing_from_elsewhere(page: str) -> None:
+def test_a_page_loads_nothing_from_elsewhere(page):
     assert "http://" not in page
     assert "https://" not in page
     assert not LOADS.findall(body_of(page))
@@ -49,7 +46,7 @@ def test_a_page_loads_nothing_from_elsewhere(page: str) -> None:
     assert "require" not in page.lower()
 
 
-def test_the_first_sections_stand_open_and_the_rest_is_folded(page: str) -> None:
+def test_the_first_sections_stand_open_and_the_rest_is_folded(page):
     for heading, *_ in FIRST:
         section = heading.lower().replace(" ", "-")
         assert f'<h2 id="{section}">{heading}</h2>' in page
@@ -60,14 +57,14 @@ def test_the_first_sections_stand_open_and_the_rest_is_folded(page: str) -> None
     assert '<h2 id="variants">' in page  # something failed in it
 
 
-def test_the_index_links_to_every_study(pages: dict[str, Path]) -> None:
+def test_the_index_links_to_every_study(pages):
     page = pages["index"].read_text(encoding="utf-8")
     assert '<a href="masked_loss.html">Losses that break</a>' in page
     assert "<code>ignore_index</code> is 1.18× faster" in page
     assert 'href="results/traces/mine/report.html"' in page
 
 
-def test_a_page_imports_neither_pandas_nor_a_kernel(make_study: MakeStudy, tmp_path: Path) -> None:
+def test_a_page_imports_neither_pandas_nor_a_kernel(make_study, tmp_path):
     code = (
         "import sys, pathlib, steptrace.report.notebook as notebook\n"
         "notebook.render_study(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]))\n"
@@ -78,7 +75,7 @@ def test_a_page_imports_neither_pandas_nor_a_kernel(make_study: MakeStudy, tmp_p
     assert subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout == "[]\n"
 
 
-def test_the_styles_of_the_notebooks_outputs_stay_out_of_the_page(pages: dict[str, Path], page: str) -> None:
+def test_the_styles_of_the_notebooks_outputs_stay_out_of_the_page(pages, page):
     executed = pages["study"].with_suffix(".ipynb").read_text(encoding="utf-8")
     assert "<style>.jp-OutputArea-output {" in executed
     assert ":root" not in executed
@@ -86,9 +83,7 @@ def test_the_styles_of_the_notebooks_outputs_stay_out_of_the_page(pages: dict[st
     assert ":root" in page
 
 
-def test_the_executed_notebook_runs_again_in_jupyter_and_goes_on_with_typed_tables(
-    make_study: MakeStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_executed_notebook_runs_again_in_jupyter_and_goes_on_with_typed_tables(make_study, tmp_path, monkeypatch):
     comparison = make_study("gpu")
     out = tmp_path / "moved" / "reports" / "study.html"
     render_study(comparison, out)

@@ -13,11 +13,10 @@ from steptrace.analysis.overview import step_figures
 from steptrace.compare.gates import outcomes
 from steptrace.diff import diff, read_sides
 from steptrace.document_schemas import schema_of, subject_table, with_table
-from steptrace.documents.base import Column
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.rows import check_key
 from steptrace.documents.steps import STEP_FIGURES
-from steptrace.documents.summary import Summary, TraceSummary
+from steptrace.documents.summary import Summary
 from steptrace.report.diff import in_words, page_html
 from steptrace.report.study.variants import variants
 from steptrace.report.trace import page as trace_page
@@ -41,7 +40,7 @@ def steps(kernels: int) -> TraceBuilder:
 
 
 @pytest.fixture(scope="module")
-def summarized(tmp_path_factory: pytest.TempPathFactory) -> TraceSummary:
+def summarized(tmp_path_factory):
     return summarize_trace(load_trace(steps(3).write(tmp_path_factory.mktemp("figures") / "trace.json")))
 
 
@@ -49,7 +48,7 @@ def shown(page: str) -> str:
     return " ".join(re.sub("<[^>]+>", " ", page).split())
 
 
-def test_each_is_measured_and_stands_on_the_page_of_a_trace(summarized: TraceSummary) -> None:
+def test_each_is_measured_and_stands_on_the_page_of_a_trace(summarized):
     page = trace_page.page_html("a trace", trace_page.build(Summary(warnings=(), traces=(summarized,))), None)
     for figure in STEP_FIGURES:
         value = getattr(summarized, figure.name)
@@ -59,7 +58,7 @@ def test_each_is_measured_and_stands_on_the_page_of_a_trace(summarized: TraceSum
 
 
 @each_figure
-def test_without_a_gpu_or_steps_it_is_not_measured(figure: Column) -> None:
+def test_without_a_gpu_or_steps_it_is_not_measured(figure):
     builder = TraceBuilder()
     builder.step(0, 0, 100)
     builder.op("aten::mm", 10, 50)
@@ -70,7 +69,7 @@ def test_without_a_gpu_or_steps_it_is_not_measured(figure: Column) -> None:
 
 
 @each_figure
-def test_it_stands_in_a_study(figure: Column, summarized: TraceSummary) -> None:
+def test_it_stands_in_a_study(figure, summarized):
     value = getattr(summarized, figure.name)
     study = fill(Comparison, {"variants": [{"name": "a", figure.name: value}]})
     page = shown(str(variants(study)))
@@ -78,7 +77,7 @@ def test_it_stands_in_a_study(figure: Column, summarized: TraceSummary) -> None:
     assert fmt.with_unit(value, figure.unit) in page
 
 
-def test_each_stands_in_a_diff(tmp_path: Path) -> None:
+def test_each_stands_in_a_diff(tmp_path):
     a, b = ([steps(kernels).write(tmp_path / f"{kernels}.json")] for kernels in (3, 4))
     result = diff(*read_sides(a, b))
     page = page_html(result)
@@ -89,14 +88,14 @@ def test_each_stands_in_a_diff(tmp_path: Path) -> None:
 
 
 @each_figure
-def test_a_gate_can_hold_it(figure: Column) -> None:
+def test_a_gate_can_hold_it(figure):
     check_key(figure.name)
     study = fill(Comparison, {"study": "s", "variants": [{"name": "a", figure.name: 3.0}]})
     (broken,) = outcomes(study, {"s": {"a": {figure.name: {"at_most": 2}}}})
     assert (broken.outcome, broken.value) == ("broken", 3.0)
 
 
-def test_each_stands_in_the_schemas_and_the_docs() -> None:
+def test_each_stands_in_the_schemas_and_the_docs():
     text = (DOCS / "metrics.md").read_text(encoding="utf-8")
     assert with_table(text, "subjects of a trace", subject_table()) == text, "python -m steptrace.document_schemas docs"
     for document, kind in (("summary", "TraceSummary"), ("comparison", "VariantResult")):

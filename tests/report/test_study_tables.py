@@ -66,7 +66,7 @@ ON_GPU = traced(1, {"compute": 60.0, "idle_sync": 8.0}) | {"precision": PRECISIO
 SECTIONS = {"copy data": 0.05, "calc loss": 6.2}
 
 
-def test_parts_that_no_variant_has_have_no_column(study_builder: Any) -> None:
+def test_parts_that_no_variant_has_have_no_column(study_builder):
     parts = {"compute": 60.0, "idle_sync": 8.0, "idle_loader": 0.0, "idle_host": 0.0}
     some = {"trace": traced(1, parts)}, {"trace": traced(1, parts | {"idle_host": 2.0})}
     (head, first, _) = rows(section(study_builder, "overview", *some))
@@ -74,7 +74,7 @@ def test_parts_that_no_variant_has_have_no_column(study_builder: Any) -> None:
     assert first[1:] == ["60.0 ms", "8.00 ms", "0 ns"]
 
 
-def test_a_variant_whose_trace_records_no_memory_has_the_peak_of_its_run(study_builder: Any) -> None:
+def test_a_variant_whose_trace_records_no_memory_has_the_peak_of_its_run(study_builder):
     record = {"device": "cuda", "batch_size": 16, "capacity_bytes": 1000 * MIB}
     page = section(study_builder, "memory", {"memory": record, "peak_allocated_bytes": 175 * MIB}, with_memory())
     by_variant = {row[0]: dict(zip(rows(page)[0], row, strict=True)) for row in rows(page)[1:]}
@@ -101,8 +101,8 @@ def test_a_variant_whose_trace_records_no_memory_has_the_peak_of_its_run(study_b
     ],
 )  # fmt: skip
 def test_the_figures_of_a_variant_stand_in_a_row_and_columns_without_any_are_left_out(
-    study_builder: Any, name: str, variants: list[Json], head: list[str], first: list[str | None]
-) -> None:
+    study_builder, name, variants, head, first
+):
     shown, row = rows(section(study_builder, name, *variants))
     assert shown == ["Variant", *head]
     assert [row[0], *(have if want is not None else None for have, want in zip(row[1:], first, strict=True))] == [
@@ -123,27 +123,27 @@ def test_the_figures_of_a_variant_stand_in_a_row_and_columns_without_any_are_lef
         *((name, {"trace": {"quality": {}}}) for name in ("launches", "queues", "quality", "program", "timeline")),
     ],
 )
-def test_a_section_without_figures_is_left_out(study_builder: Any, name: str, fields: Json) -> None:
+def test_a_section_without_figures_is_left_out(study_builder, name, fields):
     assert section(study_builder, name, fields, {}) is None
 
 
-def test_a_variant_without_a_figure_says_so_beside_one_that_has_it(study_builder: Any) -> None:
+def test_a_variant_without_a_figure_says_so_beside_one_that_has_it(study_builder):
     _, _, other = rows(section(study_builder, "memory", with_memory(), with_memory(headroom_bytes=None)))
     assert other == ["b", "180 MiB", "200 MiB", "1000 MiB", "not measured", "25 %"]
 
 
-def test_a_straggler_may_be_rank_0(study_builder: Any) -> None:
+def test_a_straggler_may_be_rank_0(study_builder):
     ranks = COMMUNICATION["ranks"] | {"straggler": {"rank": 0, "share": 0.9}}
     head, first = rows(section(study_builder, "collectives", COMMUNICATION | {"ranks": ranks}))
     assert dict(zip(head, first, strict=True))["Rank of the straggler"] == "0"
 
 
-def test_what_one_batch_copies_is_a_table_of_its_own(study_builder: Any) -> None:
+def test_what_one_batch_copies_is_a_table_of_its_own(study_builder):
     page = section(study_builder, "memory", with_memory() | {"batch_bytes": {"inputs": 2**18, "targets": 500}})
     assert rows(page, 2) == [["Variant", "Inputs", "Targets"], ["a", "256 KiB", "500 B"]]
 
 
-def test_number_formats_follow_the_parts_of_a_step(study_builder: Any) -> None:
+def test_number_formats_follow_the_parts_of_a_step(study_builder):
     page = section(study_builder, "overview", {"trace": ON_GPU})
     assert rows(page, 1)[1] == ["a", "62 %", "30 %", "1.0 %", "7.0 %", "91 %"]
 
@@ -154,7 +154,7 @@ def with_kernels(steps: int, **sum_ns: int) -> Json:
     return {"trace": {"kernels": rows, "quality": {"steps": steps}}}
 
 
-def test_a_subject_that_only_columns_declare_has_a_table_of_all_variants(study_builder: Any) -> None:
+def test_a_subject_that_only_columns_declare_has_a_table_of_all_variants(study_builder):
     stream = {"work": "compute", "busy_ns": 4 * MS, "alone_ns": 3 * MS, "hidden": 0.25}
     both = [{"stream": 7, **stream}, {"stream": 20, **stream, "work": "comm"}]
     page = section(
@@ -172,23 +172,23 @@ def test_a_subject_that_only_columns_declare_has_a_table_of_all_variants(study_b
     assert "with no other stream&#39;s work running" in page  # what a column means
 
 
-def test_figures_that_are_no_list_are_a_row_of_each_variant(study_builder: Any) -> None:
+def test_figures_that_are_no_list_are_a_row_of_each_variant(study_builder):
     launched = {"trace": {"launches": {"count": 8, "activities": 12, "unlinked": 3}, "quality": {"steps": 2}}}
     page = section(study_builder, "launches", launched, launched)
     assert rows(page)[0][-1] == "Activities without launch"  # a fault of the trace, and no figure of a step
     assert rows(page)[1:] == [[name, "4", "6", "3"] for name in "ab"]
 
 
-def test_subjects_that_the_page_says_elsewhere_or_of_one_run_alone_have_no_table() -> None:
+def test_subjects_that_the_page_says_elsewhere_or_of_one_run_alone_have_no_table():
     assert {"syncs", "gpu", "sequences"}.isdisjoint(one.name for one in sections.subjects())
 
 
-def test_a_category_of_memory_that_holds_nothing_at_the_peak_is_measured(study_builder: Any) -> None:
+def test_a_category_of_memory_that_holds_nothing_at_the_peak_is_measured(study_builder):
     held = with_memory(by_category={"parameters": MIB, "gradients": MIB}), with_memory(by_category={"parameters": MIB})
     assert [row[-1] for row in rows(section(study_builder, "memory", *held), 1)] == ["Gradients", "1.00 MiB", "none"]
 
 
-def test_of_many_rows_those_are_shown_in_which_variants_differ_most(study_builder: Any) -> None:
+def test_of_many_rows_those_are_shown_in_which_variants_differ_most(study_builder):
     same = {f"kernel_{n}": 1000 * MS - n for n in range(50)}
     page = section(
         study_builder,
@@ -202,14 +202,14 @@ def test_of_many_rows_those_are_shown_in_which_variants_differ_most(study_builde
     assert "32 more are in comparison.json" in page
 
 
-def test_a_variant_of_which_nothing_was_recorded_makes_no_row_differ(study_builder: Any) -> None:
+def test_a_variant_of_which_nothing_was_recorded_makes_no_row_differ(study_builder):
     same = {f"kernel_{n}": 1000 * MS - n for n in range(50)}
     both = with_kernels(1, **same, slower=5 * MS), with_kernels(1, **same, slower=2 * MS)
     page = section(study_builder, "kernels", *both, with_kernels(1))
     assert [row[:2] for row in rows(page)[-2:]] == [["a", "slower"], ["b", "slower"]]
 
 
-def test_the_kernels_that_the_fastest_variant_does_without_are_named(study_builder: Any) -> None:
+def test_the_kernels_that_the_fastest_variant_does_without_are_named(study_builder):
     study_builder.comparison["baseline"] = "slow"
     study_builder.add("slow", [20.0, 20.0], **with_kernels(2, conv=9 * MS, mask=6 * MS, sort=2 * MS))
     study_builder.add("fast", [10.0, 10.0], **with_kernels(2, conv=9 * MS))
@@ -221,7 +221,7 @@ def test_the_kernels_that_the_fastest_variant_does_without_are_named(study_build
 
 
 @pytest.mark.parametrize(("linked", "heads"), [(4, ["Calls per step", "Sum per step"]), (3, [])])
-def test_no_figure_per_step_counts_work_of_an_unknown_step(study_builder: Any, linked: int, heads: list[str]) -> None:
+def test_no_figure_per_step_counts_work_of_an_unknown_step(study_builder, linked, heads):
     fields = with_kernels(2, conv=9 * MS, mask=6 * MS)
     fields["trace"] |= {"launches": {"activities": 2 * linked}}  # of 8
     fields["trace"]["kernels"][0]["mean_ns"] = MS

@@ -150,7 +150,7 @@ def text_of(page: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", body))
 
 
-def test_kinds_of_steps_stand_on_the_page_with_mean_and_median() -> None:
+def test_kinds_of_steps_stand_on_the_page_with_mean_and_median():
     usual = {
         "kind": "usual", "steps": 15, "of": 16, "median_ns": 12_000_000, "share": 0.2, "comes": "mostly", "syncs": 11,
     }  # fmt: skip
@@ -164,14 +164,14 @@ def test_kinds_of_steps_stand_on_the_page_with_mean_and_median() -> None:
 
 
 @pytest.mark.parametrize("complete", [True, False])
-def test_what_was_held_before_a_trace_is_a_figure_where_it_is_known(*, complete: bool) -> None:
+def test_what_was_held_before_a_trace_is_a_figure_where_it_is_known(*, complete):
     entry = {"device_type": "cuda", "device": 0, "peak_allocated_bytes": 2**30, "before_bytes": 0}
     page = written(trace(memory=[{**entry, "complete": complete, "by_category": {"unknown": 2**30}}]))
     assert ("Before the trace 0 B" in text_of(page)) == complete
     assert ("the peak is without it" in text_of(page)) != complete
 
 
-def test_syncs_are_counted_as_often_as_each_kind_of_step_comes() -> None:
+def test_syncs_are_counted_as_often_as_each_kind_of_step_comes():
     """Of the steps profiled one is of each kind: their mean is not that of the program's steps."""
     kind = {"of": 16, "median_ns": 12_000_000, "share": 0.5, "comes": "mostly"}
     kinds = [{**kind, "kind": "usual", "steps": 15, "syncs": 11}, {**kind, "kind": "other", "steps": 1, "syncs": 787}]
@@ -183,13 +183,13 @@ def test_syncs_are_counted_as_often_as_each_kind_of_step_comes() -> None:
     assert "399 syncs per step on average" in headline(view)
 
 
-def test_a_prediction_whose_steps_differ_says_so_on_the_page() -> None:
+def test_a_prediction_whose_steps_differ_says_so_on_the_page():
     prediction = {"total": 3.5, "sites": [], "unknown": [], "by_step": [2, 2, 2, 8]}
     words = words_of(trace(), predicted=(prediction, []))
     assert "3.5 syncs per step on average: 3 of 4 steps: 2 syncs; 1 of 4 steps: 8 syncs." in words
 
 
-def test_a_sum_over_steps_is_shown_per_step() -> None:
+def test_a_sum_over_steps_is_shown_per_step():
     """Of three steps the page has a third of what summary.json has, as its heading says."""
     rows = [fill(LineTime, {"file": "train.py", "line": 7, "device_ns": 118_000_000})]
     shown = listing(rows, ("device_ns",), steps=3).html
@@ -198,7 +198,7 @@ def test_a_sum_over_steps_is_shown_per_step() -> None:
     assert "118 ms" in listing(rows, ("device_ns",)).html
 
 
-def test_one_trace_tells_where_its_time_goes() -> None:
+def test_one_trace_tells_where_its_time_goes():
     page = written(trace())
     words = text_of(page)
     assert "GPU busy 70 % of the profiled step; idle 20 % after a sync; 2 syncs per step." in words
@@ -218,7 +218,7 @@ def test_one_trace_tells_where_its_time_goes() -> None:
     assert "<i>warning" not in page
 
 
-def test_a_page_begins_with_its_overview() -> None:
+def test_a_page_begins_with_its_overview():
     builder = TraceBuilder()
     for index in range(2):
         training_step(builder, index, index * 1_000_000)
@@ -231,13 +231,13 @@ def test_a_page_begins_with_its_overview() -> None:
     assert "idle after a sync" in before
 
 
-def test_a_trace_without_a_gpu_has_no_formats(pages: dict[str, Path]) -> None:
+def test_a_trace_without_a_gpu_has_no_formats(pages):
     page = pages["cpu_trace"].read_text(encoding="utf-8").replace("<wbr>", "")
     assert "<dt>16-bit</dt>" not in page
     assert "aten::addmm" in page
 
 
-def test_waiting_for_data_has_its_verdict_its_share_and_each_step() -> None:
+def test_waiting_for_data_has_its_verdict_its_share_and_each_step():
     step = {"index": 3, "host_ns": 10_000_000, "waits": 1, "wait_ns": 2_000_000}
     wait = {"source": "loader", "steps": 2, "waits": 2, "wait_ns": 8_000_000, "share": 0.2, "verdict": "high"}
 
@@ -253,7 +253,7 @@ def test_waiting_for_data_has_its_verdict_its_share_and_each_step() -> None:
     assert 'id="input"' not in written(trace(input={}))
 
 
-def test_sections_stand_in_the_order_of_the_subjects_and_explain_their_figures() -> None:
+def test_sections_stand_in_the_order_of_the_subjects_and_explain_their_figures():
     page = written(trace())
     ids = re.findall(r'<h2 id="(\w+)"', page)
     names = [subject.name for subject in subjects_of(TraceSummary)]
@@ -269,7 +269,7 @@ def test_sections_stand_in_the_order_of_the_subjects_and_explain_their_figures()
         assert ("folded" in before) == subject.folded, subject.name
 
 
-def test_a_trace_without_gpu_work_measures_none_of_it() -> None:
+def test_a_trace_without_gpu_work_measures_none_of_it():
     words = words_of(without_gpu())
     assert "No GPU activity in this trace: its GPU figures were not measured." in words
     assert "GPU busy" not in words  # one sentence says it of all figures of a GPU
@@ -291,12 +291,12 @@ def test_a_trace_without_gpu_work_measures_none_of_it() -> None:
         (None, "the trace does not name its GPU"),
     ],
 )
-def test_a_page_says_why_operators_are_not_compared_with_a_data_sheet(name: str | None, why: str) -> None:
+def test_a_page_says_why_operators_are_not_compared_with_a_data_sheet(name, why):
     words = html.unescape(words_of(trace(device_name=name, roofline=[])))
     assert f"Operators against the data sheet ({why}" in words[words.index("Not shown: ") :]
 
 
-def test_a_single_activity_leaves_idle_time_unmeasured() -> None:
+def test_a_single_activity_leaves_idle_time_unmeasured():
     gpu = {**trace()["gpu"], "activities": 1, "idle_ns": 0}
     idle = {**trace()["idle"], "gaps": None, "ended_by": []}
     words = words_of(trace(gpu=gpu, idle=idle))
@@ -305,7 +305,7 @@ def test_a_single_activity_leaves_idle_time_unmeasured() -> None:
     assert "No gap" not in words
 
 
-def test_a_trace_without_steps_counts_its_whole_length() -> None:
+def test_a_trace_without_steps_counts_its_whole_length():
     syncs = {**trace()["syncs"], "per_step": None}
     syncs["sites"] = [{**syncs["sites"][0], "count_per_step": None}]
     words = words_of(trace(steps=[], syncs=syncs))
@@ -313,7 +313,7 @@ def test_a_trace_without_steps_counts_its_whole_length() -> None:
     assert "a/b.py:7 in f aten::item d2h_copy loss 4 1.20 ms" in words
 
 
-def test_a_page_without_steps_speaks_of_none() -> None:
+def test_a_page_without_steps_speaks_of_none():
     builder = TraceBuilder()
     builder.op("aten::mm", 0, 9_000_000)
     builder.kernel(1_000, 1_000_000, 2_000_000)
@@ -328,11 +328,11 @@ def test_a_page_without_steps_speaks_of_none() -> None:
     assert "All of the trace, 9.00 ms." in words
 
 
-def test_one_sync_is_in_the_singular() -> None:
+def test_one_sync_is_in_the_singular():
     assert "1 sync per step." in words_of(trace(syncs={**trace()["syncs"], "per_step": 1.0}))
 
 
-def test_ranks_stand_side_by_side_and_then_each_by_itself() -> None:
+def test_ranks_stand_side_by_side_and_then_each_by_itself():
     page = written(trace(), trace(rank=1, gpu_busy_pct=50.0), {**without_gpu(), "rank": 2})
     words = text_of(page)
     assert "Rank 1 NVIDIA H200 10.0 ms 50 %" in words
@@ -348,7 +348,7 @@ def a_finding(severity: str, rule: str, cost: int | None) -> Json:
     return {"rule": rule, "severity": severity, "cost_ns_per_step": cost, **advice}
 
 
-def test_the_headline_takes_its_shares_from_the_parts_of_the_steps() -> None:
+def test_the_headline_takes_its_shares_from_the_parts_of_the_steps():
     """The causes of idle time over the GPU's span know nothing of the time before its first work."""
     parts = {"compute": 200_000, "exposed_memory": 0, "idle_sync": 800_000, "idle_host": 19 * 10**6}
     shown = trace(gpu_busy_pct=1.0, overview={**trace()["overview"], "parts_ns": parts})
@@ -356,7 +356,7 @@ def test_the_headline_takes_its_shares_from_the_parts_of_the_steps() -> None:
     assert "GPU busy 1.0 % of the profiled step; idle 95 % because nothing was launched; 2 syncs" in words
 
 
-def test_the_first_screen_says_what_the_record_is_of() -> None:
+def test_the_first_screen_says_what_the_record_is_of():
     step = trace()["steps"][0]
     stacks = {"program": {"functions": [], "stacks": True}}
     few = trace(steps=[step], training=False, **stacks)
@@ -370,7 +370,7 @@ def test_the_first_screen_says_what_the_record_is_of() -> None:
         assert remark not in many
 
 
-def test_warnings_do_not_repeat_the_headline() -> None:
+def test_warnings_do_not_repeat_the_headline():
     raw = without_gpu()
     raw["quality"]["warnings"] = ["no GPU activity: GPU figures were not measured"]
     words = words_of(raw)
@@ -379,13 +379,13 @@ def test_warnings_do_not_repeat_the_headline() -> None:
 
 
 @pytest.mark.parametrize("raw", [trace(), without_gpu()])
-def test_what_to_do_first_stands_there_or_that_there_is_nothing(raw: Json) -> None:
+def test_what_to_do_first_stands_there_or_that_there_is_nothing(raw):
     assert "What to do first No findings" in words_of(raw)
     small = [a_finding("info", "small", None)]
     assert "What to do first mend small It is small" in words_of({**raw, "findings": small})
 
 
-def test_findings_stand_behind_the_overview_and_what_has_nothing_to_show_in_one_line() -> None:
+def test_findings_stand_behind_the_overview_and_what_has_nothing_to_show_in_one_line():
     good = {"check": "one GPU", "wrong": 0, "of": 1, "warns": False, "says": "GPU work on 1 device"}
     tiny = {**trace()["copies"][1], "bytes": 2, "kind": "Memcpy DtoH (Device -> Pinned)"}
     site = {**trace()["syncs"]["sites"][0], "ceiling_ns": 100_000}
@@ -405,7 +405,7 @@ def test_findings_stand_behind_the_overview_and_what_has_nothing_to_show_in_one_
     assert "1 sync outside the steps is in no figure per step." in words
 
 
-def test_several_traces_begin_with_what_costs_most_in_any() -> None:
+def test_several_traces_begin_with_what_costs_most_in_any():
     first = trace(findings=[a_finding("info", "dear", 9_000_000), a_finding("warning", "both", 1_000_000)])
     second = trace(rank=1, findings=[a_finding("high", "severe", 10), a_finding("warning", "both", 2_000_000)])
     page = written(first, second)
@@ -425,7 +425,7 @@ def test_several_traces_begin_with_what_costs_most_in_any() -> None:
     )
 
 
-def test_the_terminal_tells_profiled_from_unprofiled_steps() -> None:
+def test_the_terminal_tells_profiled_from_unprofiled_steps():
     raw = trace(findings=[a_finding("info", "dear", 9_000_000)], unprofiled_step_ns=8_000_000)
     assert in_words(summary_of(raw)).splitlines()[1:3] == [
         "Of profiled steps (10.0 ms each, unprofiled 8.00 ms):",
@@ -434,7 +434,7 @@ def test_the_terminal_tells_profiled_from_unprofiled_steps() -> None:
     assert "Unprofiled step, median" in written(raw)
 
 
-def test_where_the_host_runs_ahead_a_step_takes_its_share_of_the_time() -> None:
+def test_where_the_host_runs_ahead_a_step_takes_its_share_of_the_time():
     """Two steps of 20 ms of time end 16 ms after their start each; unprofiled ones take 10 ms, so nothing is slower."""
     steps = [{**step, "dur_ns": 16_000_000} for step in trace()["steps"]]
     raw = trace(steps=steps, unprofiled_step_ns=10_000_000)
@@ -444,7 +444,7 @@ def test_where_the_host_runs_ahead_a_step_takes_its_share_of_the_time() -> None:
     assert "A profiled step took 2.00× the time of an unprofiled one" in slow
 
 
-def test_exposed_communication_of_several_traces_is_that_of_their_steps() -> None:
+def test_exposed_communication_of_several_traces_is_that_of_their_steps():
     """As their findings have it: the GPU's span is not the time of the steps."""
     made = trace()
     parts = {**made["overview"]["parts_ns"], "idle_host": 0, "exposed_comm": 2_000_000}
@@ -456,7 +456,7 @@ def test_exposed_communication_of_several_traces_is_that_of_their_steps() -> Non
     assert "13 %" not in table
 
 
-def test_traces_that_repeat_a_rank_go_by_their_files() -> None:
+def test_traces_that_repeat_a_rank_go_by_their_files():
     raw = [trace(path=f"{folder}/one.json.gz") for folder in ("a", "b")]
     assert [view.title for view in build(summary_of(*raw))] == ["a/one.json.gz", "b/one.json.gz"]
     words = words_of(*raw, warnings=["these are two jobs"])
@@ -465,7 +465,7 @@ def test_traces_that_repeat_a_rank_go_by_their_files() -> None:
     assert "Which rank" not in words
 
 
-def test_gpus_of_two_ranks_are_not_called_by_one_number() -> None:
+def test_gpus_of_two_ranks_are_not_called_by_one_number():
     raw = [trace(rank=rank, device_name=None) for rank in (0, 1)]
     words = words_of(*raw)
     assert "Rank 1 GPU without a name" in words
@@ -474,12 +474,12 @@ def test_gpus_of_two_ranks_are_not_called_by_one_number() -> None:
     assert "Device 2 × NVIDIA H200" in named
 
 
-def test_an_empty_summary_is_one_clear_error() -> None:
+def test_an_empty_summary_is_one_clear_error():
     with pytest.raises(RecordError, match="no traces"):
         written()
 
 
-def test_a_real_trace_makes_a_page() -> None:
+def test_a_real_trace_makes_a_page():
     summary, _ = summarize([recorded("nccl")])
     assert build(summary)[0].has_gpu
     page = trace_page.page_html("nccl", build(summary), None)
@@ -487,7 +487,7 @@ def test_a_real_trace_makes_a_page() -> None:
     assert "ncclKernel_AllReduce" in page.replace("<wbr>", "")
 
 
-def test_a_column_without_any_value_is_left_out() -> None:
+def test_a_column_without_any_value_is_left_out():
     counts = {"count": 2, "activities": 2, "host_ns": 9_000, "device_ns": 5_000, "short_kernels": 2}
     calls = [{"call": "cudaMemcpyAsync", "kind": "copy"}, {"call": "cudaLaunchKernel", "kind": "kernel"}]
     raw = trace(launches={**LAUNCHES, "by_call": [call | counts for call in calls]})
@@ -499,7 +499,7 @@ def test_a_column_without_any_value_is_left_out() -> None:
     assert "copy to the device" not in words  # copies go any way
 
 
-def test_a_page_without_a_gpu_begins_with_what_was_measured_and_what_is_predicted() -> None:
+def test_a_page_without_a_gpu_begins_with_what_was_measured_and_what_is_predicted():
     raw = {**without_gpu(), "unprofiled_step_ns": 750_000}
     words = words_of(raw)
     assert "A step takes 750 µs on this CPU (median); GPU figures were not measured." in words
@@ -512,7 +512,7 @@ def test_a_page_without_a_gpu_begins_with_what_was_measured_and_what_is_predicte
     assert line.endswith("Predicted for a GPU: 3 syncs per step, 120 µs to 480 µs on H100.")
 
 
-def test_without_a_gpu_the_lines_of_predicted_syncs_are_what_to_do_first() -> None:
+def test_without_a_gpu_the_lines_of_predicted_syncs_are_what_to_do_first():
     site = {"kind": "d2h_copy", "phase": "forward", "label": None, "file": "train.py", "function": "main"}
     sites = [
         {**site, "op": "aten::_local_scalar_dense", "line": 17, "code": "total += loss.item()", "count": 1},
@@ -527,7 +527,7 @@ def test_without_a_gpu_the_lines_of_predicted_syncs_are_what_to_do_first() -> No
     assert "syncs per step predicted, at" not in measured  # a GPU measured them
 
 
-def test_the_idle_time_after_syncs_and_what_they_cost_stand_in_one_sentence() -> None:
+def test_the_idle_time_after_syncs_and_what_they_cost_stand_in_one_sentence():
     syncs = {**trace()["syncs"], "blocked_ns": 1_200_000, "ceiling_ns": 1_000_000}
     words = words_of(trace(syncs=syncs))
     assert "idle after a sync 20 % (of which the syncs cost at most 5.0 %)" in words
@@ -537,7 +537,7 @@ def test_the_idle_time_after_syncs_and_what_they_cost_stand_in_one_sentence() ->
     ) in words
 
 
-def test_a_sentence_in_a_table_is_whole_and_a_long_name_is_not() -> None:
+def test_a_sentence_in_a_table_is_whole_and_a_long_name_is_not():
     columns = {column.name: column for column in columns_of(QualityCheck)}
     sentence = (
         "1 of 2 steps begin while GPU work of the one before runs: a step is the window over their number, 401 ms"
@@ -551,9 +551,7 @@ def test_a_sentence_in_a_table_is_whole_and_a_long_name_is_not() -> None:
     ("exposed_ns", "words"), [(None, "1 all-reduce per step, 4.00 KiB: 3.00 ms under way."),
                               (2_000_000, "3.00 ms under way, 1.00 ms of it exposed.")],
 )  # fmt: skip
-def test_time_of_communication_that_was_not_measured_is_not_in_the_sentence_on_it(
-    exposed_ns: int | None, words: str
-) -> None:
+def test_time_of_communication_that_was_not_measured_is_not_in_the_sentence_on_it(exposed_ns, words):
     by_name = {"collective": "all_reduce", "group": None, "count": 2, "sum_ns": 6_000_000, "median_ns": 3e6,
                "max_ns": 3_000_000, "exposed_ns": exposed_ns, "bytes": 8192, "hidden_pct": None}  # fmt: skip
     reduced = {"source": "gpu", "count": 2, "bytes": 8192, "measured_ns": 6_000_000, "exposed_ns": exposed_ns}
@@ -561,7 +559,7 @@ def test_time_of_communication_that_was_not_measured_is_not_in_the_sentence_on_i
     assert words in words_of(raw)
 
 
-def test_names_in_a_list_break_on_a_phone() -> None:
+def test_names_in_a_list_break_on_a_phone():
     column = next(column for column in columns_of(Sequence) if column.name == "kernels")
     entries = tuple(SequenceEntry(name=f"fused_{number}_of_all_elementwise_kernels", times=1) for number in range(9))
     row = fill(Sequence, {"kind": "op", "name": "aten::mm", "kernels": []})
