@@ -121,8 +121,7 @@ def test_what_other_threads_compute_hides_nothing():
     builder = TraceBuilder()
     cpu_step(builder, 0, 0, [(500, 100, RUNLOOP[0])])
     builder.op("aten::mm", 500 * US, 100 * US, tid=AUTOGRAD)
-    figures = all_reduce(builder.trace())
-    assert figures.exposed_ns == 100 * US
+    assert all_reduce(builder.trace()).exposed_ns == 100 * US
 
 
 def test_other_collectives_and_labels_are_no_all_reduces():
@@ -132,8 +131,7 @@ def test_other_collectives_and_labels_are_no_all_reduces():
     builder.label("all_reduce of mine", 600 * US, 10 * US)
     trace = builder.trace()
     assert host_collectives(trace)["collective"].tolist() == ["broadcast"]
-    figures = all_reduce(trace)
-    assert figures is None
+    assert all_reduce(trace) is None
 
 
 @pytest.mark.parametrize(("kind", "size"), [("c10::BFloat16", 512), ("double", 2048), ("something", None)])
@@ -141,8 +139,7 @@ def test_bytes_by_the_element_s_type(kind, size):
     builder = TraceBuilder()
     cpu_step(builder, 0, 0, [])
     gloo(builder, 500 * US, 10 * US, kind=kind)
-    figures = all_reduce(builder.trace())
-    assert figures.bytes == size
+    assert all_reduce(builder.trace()).bytes == size
 
 
 def test_a_gpu_s_all_reduces_by_the_kernels():
@@ -151,8 +148,7 @@ def test_a_gpu_s_all_reduces_by_the_kernels():
     described = {"Collective name": "allreduce", "dtype": "Float", "In msg nelems": 256, "Out msg nelems": 256}
     builder.kernel(10 * US, 100 * US, 200 * US, name="gemm")
     builder.kernel(20 * US, 250 * US, 150 * US, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL", stream=20, **described)
-    trace = builder.trace()
-    figures = all_reduce(trace)
+    figures = all_reduce(builder.trace())
     assert (figures.source, figures.count, figures.bytes) == ("gpu", 1, 1024)
     assert (figures.measured_ns, figures.exposed_ns) == (150 * US, 100 * US)
 
@@ -161,8 +157,7 @@ def test_what_the_host_reduces_for_a_gpu_is_hidden_by_kernels_alone():
     builder = TraceBuilder()
     cpu_step(builder, 0, 0, [(100, 300, RUNLOOP[0])])  # beside an operator for 200 us
     builder.kernel(50 * US, 350 * US, 200 * US, name="gemm")
-    trace = builder.trace()
-    figures = all_reduce(trace)
+    figures = all_reduce(builder.trace())
     assert (figures.source, figures.measured_ns, figures.exposed_ns) == ("host", 300 * US, 250 * US)
 
 

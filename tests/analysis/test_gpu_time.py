@@ -43,19 +43,13 @@ def test_classes_exposed_and_overlap() -> None:
     assert gpu.overlap_pct == 50.0
 
 
-def test_no_communication_has_no_overlap() -> None:
-    builder = TraceBuilder()
-    builder.gpu("gemm", 0, 40, None)
-    assert gpu_time(builder.trace()).overlap_pct is None
-
-
 def test_each_device_has_its_own_figures_and_the_busiest_comes_first() -> None:
     builder = TraceBuilder()
     builder.gpu("gemm", 0, 10, None, device=0)
     builder.gpu("gemm", 100, 50, None, device=3)
     trace = builder.trace()
     assert trace.devices == [3, 0]
-    assert gpu_time(trace).span_ns == 50
+    assert (gpu_time(trace).span_ns, gpu_time(trace).overlap_pct) == (50, None)  # without communication no overlap
     for stream in range(6):  # at once: more time added up, still no more busy time
         builder.gpu("gemm", 0, 10, None, device=0, stream=stream)
     assert builder.trace().devices == [3, 0]
@@ -237,22 +231,13 @@ def test_labels_on_host_and_device() -> None:
     assert label_times(host_only)["device_ns"].isna().tolist() == [True, True]
 
 
-def test_labels_own_what_the_autograd_thread_launches_meanwhile() -> None:
-    builder = TraceBuilder()
-    builder.step(0, 0, 900)
-    builder.label("backward", 100, 300)
-    builder.op("X", 110, 100, 101, **{"Sequence number": 1, "Fwd thread id": 1})
-    builder.kernel(150, 200, 40, tid=101)
-    builder.kernel(160, 300, 70, tid=102)  # neither a step's nor a backward's thread
-    assert label_times(builder.trace())["device_ns"].tolist() == [40]
-
-
-def test_a_label_of_the_autograd_thread_takes_nothing_from_the_label_the_pass_runs_for() -> None:
+def test_labels_own_what_the_autograd_thread_launches_meanwhile_its_own_labels_aside() -> None:
     builder = TraceBuilder()
     builder.step(0, 0, 900)
     builder.label("## backward ##", 100, 300)
     builder.op("X", 110, 200, AUTOGRAD, **{"Sequence number": 1, "Fwd thread id": 1})
     builder.kernel(150, 200, 40, tid=AUTOGRAD)
+    builder.kernel(155, 500, 90, tid=102)  # neither a step's nor a backward's thread
     builder.label("nccl:all_reduce", 160, 50, AUTOGRAD)
     builder.kernel(170, 300, 70, tid=AUTOGRAD)
     builder.kernel(180, 400, 5)  # of the step's own thread: the label on the other says nothing of it

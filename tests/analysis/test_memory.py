@@ -72,18 +72,11 @@ def test_a_block_s_category_follows_from_where_it_is_allocated_and_released():
         8: (92, None, "optimizer_state"),
         9: (65, 165, "gradients"),  # the same part of another step is another part
     }
-    for address, (begin, end, _) in lives.items():
-        builder.block(begin, 10, address)
-        if end is not None:
-            builder.block(end, -10, address)
-    builder.block(40, -500, 99)  # allocated before the trace
-    # In order of time, as the counter was written.
-    builder.events.sort(key=lambda event: event["ts"])
-    builder.total = {1: 5000}
-    for event in builder.events:
-        if event["name"] == "[memory]":
-            builder.total[1] += event["args"]["Bytes"]
-            event["args"]["Total Allocated"] = builder.total[1]
+    changes = [(begin, 10, address) for address, (begin, _, _) in lives.items()]
+    changes += [(end, -10, address) for address, (_, end, _) in lives.items() if end is not None]
+    changes.append((40, -500, 99))  # allocated before the trace
+    for change in sorted(changes):
+        builder.block(*change)
     blocks, peak = measured(builder)
     categories = dict(zip(blocks["address"], blocks["category"], strict=True))
     assert categories == {address: category for address, (*_, category) in lives.items()} | {99: "unknown"}

@@ -85,8 +85,7 @@ def test_idle_has_its_cause_and_the_loader_its_share_before_the_first_work() -> 
     builder.kernel(90, 100, 100)
     builder.call("cudaDeviceSynchronize", 150, 100)
     builder.kernel(390, 400, 100)
-    shown = _shown(builder)
-    assert _parts(shown) == {"compute": 200, "idle_loader": 60, "idle_sync": 200, "idle_host": 40 + 500}
+    assert _parts(_shown(builder)) == {"compute": 200, "idle_loader": 60, "idle_sync": 200, "idle_host": 40 + 500}
 
 
 def test_without_a_gpu_the_parts_are_the_loops_labels() -> None:
@@ -111,8 +110,7 @@ def test_a_part_inside_another_counts_once() -> None:
     builder.label("data", 10, 100)
     builder.label("loss", 500, 200)
     builder.label("backward", 850, 100)
-    shown = _shown(builder)
-    assert _parts(shown) == {"forward": 800, "backward": 100, "other": 100}
+    assert _parts(_shown(builder)) == {"forward": 800, "backward": 100, "other": 100}
 
 
 @given(
@@ -149,17 +147,15 @@ def test_the_parts_of_any_program_follow_from_pytorchs_own_labels(loader: str) -
     builder.op("aten::addmm", 150, 100)
     builder.op("autograd::engine::evaluate_function: AddmmBackward0", 400, 200, sequence=1)
     builder.label("Optimizer.step#AdamW.step", 700, 100)
-    shown = _shown(builder)
     # The loss is not known apart from the forward pass, which is not 0.
-    assert shown.parts_ns == {"data": 90, "forward": 300, "backward": 200, "optimizer": 100, "other": 310}
+    assert _shown(builder).parts_ns == {"data": 90, "forward": 300, "backward": 200, "optimizer": 100, "other": 310}
 
 
 def test_without_any_label_parts_are_not_measured() -> None:
     builder = TraceBuilder()
     builder.step(0, 0, 1_000)
     builder.op("aten::addmm", 150, 100)
-    shown = _shown(builder)
-    assert shown.parts_ns == {"other": 1_000}
+    assert _shown(builder).parts_ns == {"other": 1_000}
 
 
 _SET = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)).map(lambda span: (span[0], sum(span))), max_size=6)

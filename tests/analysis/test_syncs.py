@@ -11,40 +11,39 @@ from steptrace.analysis.syncs import ceiling_ns, exposed_idle, sync_costs, sync_
 from steptrace.trace.model import Trace
 
 
-def _step() -> TraceBuilder:
+@pytest.mark.parametrize(
+    ("kernels", "waits", "exposed", "in_all"),
+    [
+        # to the next work that is launched
+        ([(10, 100, 200), (400, 450, 100), (500, 700, 100)], [("Stream", 150, 160)], [(150, 450)], 150),
+        # a long block while the GPU works exposes nothing
+        ([(10, 100, 800), (700, 900, 100)], [("Event", 150, 500)], [(0, 900)], 0),
+        # without later work the GPU's end is the end
+        ([(10, 100, 100), (20, 300, 100)], [("Device", 150, 300), ("Device", 500, 5)], [(100, 400), (0, 500)], 100),
+        # in a row: their idle time counts once
+        ([(10, 100, 100), (300, 400, 100)], [("Stream", 120, 90), ("Event", 220, 30)], [(200, 400), (180, 400)], 200),
+        # with the 10 ns between two that were queued before it
+        ([(10, 100, 100), (20, 210, 90), (400, 450, 100)], [("Stream", 150, 160)], [(160, 450)], 160),
+    ],
+)
+def test_exposed_idle_runs_from_a_sync_to_the_next_launched_work(
+    kernels: list[tuple[int, int, int]],
+    waits: list[tuple[str, int, int]],
+    exposed: list[tuple[int, int]],
+    in_all: int,
+) -> None:
     builder = TraceBuilder()
     builder.step(0, 0, 1_000)
     builder.op("aten::mm", 0, 900)
-    return builder
-
-
-def test_exposed_idle_runs_to_the_next_launched_work() -> None:
-    builder = _step()
-    builder.kernel(10, 100, 200)
-    builder.call("cudaStreamSynchronize", 150, 160)
-    builder.kernel(400, 450, 100)
-    builder.kernel(500, 700, 100)
-    costs = sync_costs(builder.trace())
-    assert costs[["blocked_ns", "exposed_idle_ns", "exposed_until"]].to_numpy().tolist() == [[160, 150, 450]]
-
-
-def test_a_long_block_while_the_gpu_works_exposes_nothing() -> None:
-    builder = _step()
-    builder.kernel(10, 100, 800)
-    builder.call("cudaEventSynchronize", 150, 500)
-    builder.kernel(700, 900, 100)
-    costs = sync_costs(builder.trace())
-    assert costs[["blocked_ns", "exposed_idle_ns"]].to_numpy().tolist() == [[500, 0]]
-
-
-def test_without_later_work_the_gpus_end_is_the_end() -> None:
-    builder = TraceBuilder()
-    builder.op("aten::mm", 0, 900)
-    builder.kernel(10, 100, 100)
-    builder.kernel(20, 300, 100)
-    builder.call("cudaDeviceSynchronize", 150, 300)
-    builder.call("cudaDeviceSynchronize", 500, 5)
-    assert sync_costs(builder.trace())["exposed_idle_ns"].tolist() == [100, 0]
+    for launch, start, length in kernels:
+        builder.kernel(launch, start, length)
+    for what, start, length in waits:
+        builder.call(f"cuda{what}Synchronize", start, length)
+    trace = builder.trace()
+    costs = sync_costs(trace)
+    assert costs["blocked_ns"].tolist() == [length for *_, length in waits]
+    assert list(zip(costs["exposed_idle_ns"], costs["exposed_until"], strict=True)) == exposed
+    assert exposed_idle(trace, costs) == in_all
 
 
 def test_without_a_gpu_there_is_no_exposed_idle() -> None:
@@ -56,18 +55,6 @@ def test_without_a_gpu_there_is_no_exposed_idle() -> None:
     assert costs["exposed_idle_ns"].isna().all()
     assert exposed_idle(trace, costs) is None
     assert sync_sites(trace)["exposed_idle_ns"].isna().all()
-
-
-def test_syncs_in_a_row_share_their_idle_time_once() -> None:
-    builder = _step()
-    builder.kernel(10, 100, 100)
-    builder.call("cudaStreamSynchronize", 120, 90)
-    builder.call("cudaEventSynchronize", 220, 30)
-    builder.kernel(300, 400, 100)
-    trace = builder.trace()
-    costs = sync_costs(trace)
-    assert costs["exposed_idle_ns"].tolist() == [200, 180]
-    assert exposed_idle(trace, costs) == 200
 
 
 def test_sites_gather_what_belongs_together() -> None:
@@ -83,16 +70,6 @@ def test_sites_gather_what_belongs_together() -> None:
         ["model.py", 10, "aten::_local_scalar_dense", "forward"],
     ]
     assert sites[["count", "blocked_ns", "count_per_step"]].to_numpy().tolist() == [[1, 60_000, 0.5], [2, 44_000, 1]]
-
-
-def test_exposed_idle_holds_the_gaps_between_work_queued_before_the_sync() -> None:
-    builder = _step()
-    builder.kernel(10, 100, 100)
-    builder.kernel(20, 210, 90)  # queued before the wait, 10 ns behind the other
-    builder.call("cudaStreamSynchronize", 150, 160)
-    builder.kernel(400, 450, 100)
-    trace = builder.trace()
-    assert exposed_idle(trace, sync_costs(trace)) == 10 + 150
 
 
 US = 1_000

@@ -1,6 +1,5 @@
 """Trace figures, syncs and predictions in a comparison."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
@@ -39,7 +38,7 @@ def study(folder: Any) -> Any:
     return folder
 
 
-def test_figures_of_the_gpu_are_taken_from_traces_and_nvml(study: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
+def test_figures_of_the_gpu_are_taken_from_traces_and_nvml(study: Any, trace_of: Any) -> None:
     study.add_runs(
         "base", [20.0, 20.0, 20.0], summary=trace_of(), nvml={"utilisation_pct": 90.0}, peak_allocated_bytes=1000
     )
@@ -55,7 +54,7 @@ def test_figures_of_the_gpu_are_taken_from_traces_and_nvml(study: Any, trace_of:
 
 
 @pytest.mark.parametrize("key", [figure.name for figure in STEP_FIGURES])
-def test_each_figure_of_a_step_is_the_median_of_the_runs(study: Any, trace_of: Callable[..., Any], key: str) -> None:
+def test_each_figure_of_a_step_is_the_median_of_the_runs(study: Any, trace_of: Any, key: str) -> None:
     for repeat, value in enumerate((1.0, 4.0, 9.0)):
         study.add_run("base", repeat, [20.0] * 20, summary=trace_of(**{key: value}))
     assert only_variant(study)[key] == 4
@@ -64,7 +63,7 @@ def test_each_figure_of_a_step_is_the_median_of_the_runs(study: Any, trace_of: C
 @pytest.mark.parametrize(("activities", "warned"), [(1, True), (0, False)])
 def test_what_is_wrong_with_a_trace_of_a_gpu_stands_among_a_variant_s_warnings(
     study: Any,
-    trace_of: Callable[..., dict[str, Any]],
+    trace_of: Any,
     activities: int,
     warned: bool,  # noqa: FBT001
 ) -> None:
@@ -73,14 +72,14 @@ def test_what_is_wrong_with_a_trace_of_a_gpu_stands_among_a_variant_s_warnings(
     assert ("work is missing" in only_variant(study)["noise"]["warnings"]) == warned
 
 
-def test_a_trace_without_gpu_work_measures_no_syncs(study: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
+def test_a_trace_without_gpu_work_measures_no_syncs(study: Any, trace_of: Any) -> None:
     study.add_runs("base", [20.0] * 3, summary=trace_of(gpu={"activities": 0}, steps=[]))
     base = only_variant(study)
     assert base["syncs"]["measured_per_step"] is None
     assert base["operators_per_step"] == 100
 
 
-def test_figures_are_medians_over_the_runs_that_have_them(study: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
+def test_figures_are_medians_over_the_runs_that_have_them(study: Any, trace_of: Any) -> None:
     study.add_run("base", 0, [20.0] * 20, summary=trace_of(operators_per_step=100))
     study.add_run("base", 1, [20.0] * 20, summary=trace_of(operators_per_step=104))
     study.add_run("base", 2, [20.0] * 20)
@@ -107,7 +106,7 @@ def test_a_summary_that_cannot_be_used_is_a_warning(study: Any, content: str) ->
     ],
 )
 def test_sync_counts_that_differ_are_a_warning(
-    study: Any, trace_of: Callable[..., Any], of_runs: list[dict[str, Any]], measured: float, warning: str
+    study: Any, trace_of: Any, of_runs: list[dict[str, Any]], measured: float, warning: str
 ) -> None:
     for repeat, syncs in enumerate(of_runs):
         study.add_run("base", repeat, [20.0] * 20, summary=trace_of(syncs={"sites": [], **syncs}))
@@ -126,9 +125,7 @@ def test_predicted_syncs_that_differ_between_steps_are_a_mean_and_a_warning(stud
     assert f"predicted syncs differ between steps: {words}" in base["noise"]["warnings"]
 
 
-def test_sync_sites_are_medians_of_the_runs_and_a_site_of_one_run_alone_is_left_out(
-    study: Any, trace_of: Callable[..., dict[str, Any]]
-) -> None:
+def test_sync_sites_are_medians_of_the_runs_and_a_site_of_one_run_alone_is_left_out(study: Any, trace_of: Any) -> None:
     for repeat, blocked in enumerate((8, 2, 6)):
         sites = [site(blocked_ns=blocked, ceiling_ns=1), *([site(line=9)] if repeat == 0 else [])]
         study.add_run("base", repeat, [20.0] * 20, summary=trace_of(syncs={"per_step": 6, "sites": sites}))
@@ -159,7 +156,7 @@ def test_a_prediction_stands_beside_the_measurement(study: Any) -> None:
     assert (shown["line"], shown["code"], shown["count_per_step"]) == (2, "keep = mask.nonzero()", 6)
 
 
-def test_what_pytorch_warned_of_is_counted(study: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
+def test_what_pytorch_warned_of_is_counted(study: Any, trace_of: Any) -> None:
     for repeat in range(3):
         study.add_run("base", repeat, [20.0] * 20, summary=trace_of(syncs={"per_step": 1, "sites": [site(count=2)]}))
         warned = site(count=2) | {"kind": None, "op": "aten::nonzero"}
@@ -269,26 +266,17 @@ MIB = 2**20
 
 
 def entry(peak: int, **changes: Any) -> dict[str, Any]:
-    """One of a trace's `memory`; two steps of 20 ms begin at 0."""
-    fields = {
-        "device_type": "cpu", "device": None, "peak_allocated_bytes": peak, "peak_reserved_bytes": None,
-        "peak_ts": 25_000_000, "before_bytes": 10 * MIB, "complete": True,
-        "capacity_bytes": 1000 * MIB, "capacity_source": "limit", "headroom_bytes": 1000 * MIB - peak,
-        "fragmentation": None, "by_category": {"parameters": 10 * MIB, "activations": peak - 10 * MIB},
-        "at_peak": [], "curve": [[ms * 1_000_000, ms * MIB, None] for ms in range(0, 40, 3)],
-    }  # fmt: skip
-    return fields | changes
-
-
-PARTS = {"compute_ns": 1, "exposed_comm_ns": 0, "exposed_memory_ns": 0, "idle_ns": 0}
-STEPS = [{"start_ns": k * 20_000_000, "dur_ns": 20_000_000, **PARTS} for k in range(2)]
+    """One of a trace's `memory`."""
+    figures = {"peak_allocated_bytes": peak, "headroom_bytes": 1000 * MIB - peak}
+    by_category = {"parameters": 10 * MIB, "activations": peak - 10 * MIB}
+    return {"device_type": "cpu", **figures, "by_category": by_category, **changes}
 
 
 def test_figures_are_medians_of_the_device_that_trained(folder, trace_of):
     folder.make_study([{"name": "base"}])
     record = {"device": "cpu", "batch_size": 8, "capacity_bytes": 1000 * MIB, "capacity_source": "limit"}
     for repeat, peak in enumerate((100, 120, 110)):
-        summary = trace_of(memory=[entry(peak * MIB), entry(16, device_type="cuda", device=0)], steps=STEPS)
+        summary = trace_of(memory=[entry(peak * MIB), entry(16, device_type="cuda", device=0)])
         run_dir = folder.add_run("base", repeat, [10.0] * 20, summary=summary)
         write_memory(run_dir, fill(RunMemory, {**record, "held": {"parameters": 10}, "gradient_bytes": 7}))
     (variant,) = compared(folder.path).variants
@@ -307,18 +295,12 @@ def test_without_allocations_there_is_no_memory(study, trace_of):
 RECORD = fill(Communication, {"world_size": 4, "backend": "gloo", "parameters": 1_000, "expected_ns": 6_000_000})
 
 
-def ranks(*, measured_ms=9, straggler=1, count=8):
+def ranks(*, measured_ms=9, straggler=1):
+    figures = {"count_per_step": 8, "bytes_per_step": 16_000, "exposed_ns_per_step": 3e6, "overlap": 2 / 3}
     return {
         "count": 4,
         "straggler": None if straggler is None else {"rank": straggler, "share": 0.75},
-        "all_reduce": {
-            "count_per_step": count,
-            "bytes_per_step": 16_000,
-            "measured_ns_per_step": measured_ms * 1e6,
-            "exposed_ns_per_step": 3e6,
-            "overlap": 2 / 3,
-            "wait_ns_per_step": 1e6,
-        },
+        "all_reduce": {**figures, "measured_ns_per_step": measured_ms * 1e6, "wait_ns_per_step": 1e6},
     }
 
 
@@ -359,11 +341,8 @@ def test_a_straggler_is_the_same_rank_in_every_run(of_ranks):
 
 PRECISION = {
     "kernel_ns": {"bits8": 0, "bits16": 60, "bits32": 30, "bits64": 0, "integer": 0, "unknown": 10},
-    "tf32_ns": 5,
-    "tensor_core_ns": 40,
-    "tensor_core_eligible_ns": 80,
-    "tensor_core_unknown_ns": 10,
-}
+    "tf32_ns": 5, "tensor_core_ns": 40, "tensor_core_eligible_ns": 80, "tensor_core_unknown_ns": 10,
+}  # fmt: skip
 
 
 def _overview(idle_ms: int) -> dict[str, Any]:
@@ -372,7 +351,7 @@ def _overview(idle_ms: int) -> dict[str, Any]:
     return figures | {"window_ns": (30 + idle_ms) * MS, "parts_ns": {"compute": 30 * MS, "idle_sync": idle_ms * MS}}
 
 
-def test_parts_are_means_that_add_up(study: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
+def test_parts_are_means_that_add_up(study: Any, trace_of: Any) -> None:
     for repeat, idle_ms in enumerate((10, 10, 70)):
         study.add_run("base", repeat, [20.0] * 10, summary=trace_of(overview=_overview(idle_ms)))
     overview = only_variant(study)["trace"]["overview"]
@@ -380,7 +359,7 @@ def test_parts_are_means_that_add_up(study: Any, trace_of: Callable[..., dict[st
     assert overview["parts_ns"] == {"compute": 30 * MS, "idle_sync": 30 * MS}
 
 
-def test_what_one_run_did_not_measure_is_null(study: Any, trace_of: Callable[..., dict[str, Any]]) -> None:
+def test_what_one_run_did_not_measure_is_null(study: Any, trace_of: Any) -> None:
     study.add_run("base", 0, [20.0] * 10, summary=trace_of(overview=_overview(10), precision=PRECISION))
     study.add_run("base", 1, [20.0] * 10, summary=trace_of(overview=None, precision=None))
     trace = only_variant(study)["trace"]
@@ -388,7 +367,7 @@ def test_what_one_run_did_not_measure_is_null(study: Any, trace_of: Callable[...
 
 
 def test_shares_of_precision() -> None:
-    of = fill(Precision, {**PRECISION, "tensor_core_eligible_ns": 80})
+    of = fill(Precision, PRECISION)
     assert (of.shares["bits16"], of.tf32_share) == (0.6, 0.05)
     assert (of.tensor_core_share, of.tensor_core_unknown_share) == (0.5, 0.125)
     assert fill(Precision, {**PRECISION, "tensor_core_eligible_ns": 0}).tensor_core_share is None

@@ -92,25 +92,19 @@ def test_splitting_an_activity_changes_no_time(
     assert steps.step_times(after)[columns].equals(steps.step_times(before)[columns])
 
 
-def _sites(steps: int, extra: tuple[int, int] | None = None) -> dict[tuple[str, int], int]:
-    """How often each line waits in so many steps, one of which may have a wait of its own (step, line) besides."""
+def _sites(steps: int, extra: tuple[int, int]) -> dict[tuple[str, int], int]:
+    """How often each line waits in so many steps, one of which has a wait of its own (step, line) besides."""
     builder = TraceBuilder()
     for index in range(steps):
         training_step(builder, index, index * 1_100_000)
-    if extra is not None:
-        ts = extra[0] * 1_100_000 + 600_000
-        builder.frame(f"other.py({extra[1]}): metric", ts, 90_000)
-        builder.op("aten::_local_scalar_dense", ts + 1_000, 80_000)
-        builder.item(ts + 2_000, 30_000, ts + 5_000)
+    ts = extra[0] * 1_100_000 + 600_000
+    builder.frame(f"other.py({extra[1]}): metric", ts, 90_000)
+    builder.op("aten::_local_scalar_dense", ts + 1_000, 80_000)
+    builder.item(ts + 2_000, 30_000, ts + 5_000)
     table = sync_sites(builder.trace())
     return {(row.file, row.line): row.count for row in table.itertuples()}
 
 
 @given(st.integers(1, 4), st.integers(0, 3), st.integers(1, 40))
-def test_one_more_sync_adds_one_at_its_line(count: int, chosen: int, line: int) -> None:
+def test_each_step_waits_once_and_one_more_sync_adds_one_at_its_line(count: int, chosen: int, line: int) -> None:
     assert _sites(count, (chosen % count, line)) == {("model.py", 10): count, ("other.py", line): 1}
-
-
-def test_each_step_waits_once() -> None:
-    for count in range(1, 5):
-        assert _sites(count) == {("model.py", 10): count}

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 import hostile
 from builders import TraceBuilder, training_step
 from recorded import NAMES, TRACES, needs_traces
-from steptrace import intervals
 from steptrace.analysis.common import call_tree
 from steptrace.compiled import compiled
 from steptrace.errors import TraceError
@@ -161,35 +160,6 @@ def test_text_that_was_damaged(tmp_path: Path, data: st.DataObject) -> None:
 
 
 _SPANS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(0, 9)), max_size=30)
-
-
-def _nesting(spans: list[tuple[int, int, int]]) -> tuple[Any, Any, Any]:
-    """Group, start and end of spans given as (group, start, length), in the order of a nesting."""
-    rows = np.array(sorted((g, a, -(a + n)) for g, a, n in spans), dtype=np.int64).reshape(-1, 3).T
-    return rows[0].copy(), rows[1].copy(), -rows[2]
-
-
-def _innermost(spans: list[tuple[int, int, int]], group: int, time: int) -> int:
-    """The last of the spans before which stand only those that hold a time, or have ended: by definition."""
-    held = [row for row, (of, start, end) in enumerate(spans) if of == group and start <= time < end]
-    return max(held, default=-1)
-
-
-@given(_SPANS)
-def test_nestings(spans: list[tuple[int, int, int]]) -> None:
-    group, start, end = _nesting(spans)
-    rows = list(zip(group.tolist(), start.tolist(), end.tolist(), strict=True))
-    expected = [_innermost(rows[:row], of, begin) for row, (of, begin, _) in enumerate(rows)]
-    assert intervals.nesting_parents(group, start, end).tolist() == expected
-
-
-@given(_SPANS, st.lists(st.tuples(st.integers(-1, 3), st.integers(-2, 35)), max_size=20))
-def test_instants_in_a_nesting(spans: list[tuple[int, int, int]], instants: list[tuple[int, int]]) -> None:
-    group, start, end = _nesting(spans)
-    rows = list(zip(group.tolist(), start.tolist(), end.tolist(), strict=True))
-    of, time = np.array(instants, dtype=np.int64).reshape(-1, 2).T
-    expected = [_innermost(rows, *instant) for instant in instants]
-    assert intervals.enclosing(group, start, end, of, time).tolist() == expected
 
 
 def _forest(rows: list[int], shuffled: random.Random) -> list[int]:

@@ -69,12 +69,14 @@ def _two_waits() -> TraceBuilder:
     return builder
 
 
-def _lines(rows: list[tuple[str, str | None, str, str | None, int | None, str | None]]) -> SourceLines:
-    columns = ["op", "label", "phase", "file", "line", "function"]
-    table = pd.DataFrame(rows, columns=columns).assign(
-        order=range(len(rows)), step=0, program_file=None, program_line=None
-    )
-    return SourceLines(table, {"steptrace/workloads/loss.py": "\n".join(f"    line {n}  " for n in range(1, 60))})
+def _op_lines(rows: list[Any], step: int = 0) -> pd.DataFrame:
+    table = pd.DataFrame(rows, columns=["op", "label", "phase", "file", "line", "function"])
+    return table.assign(order=range(len(rows)), step=step, program_file=None, program_line=None)
+
+
+def _lines(rows: list[Any]) -> SourceLines:
+    text = "\n".join(f"    line {n}  " for n in range(1, 60))
+    return SourceLines(_op_lines(rows), {"steptrace/workloads/loss.py": text})
 
 
 def test_site_is_the_line_of_the_def_without_recorded_lines() -> None:
@@ -147,14 +149,11 @@ def test_another_number_of_operators_in_one_function_leaves_the_others_their_lin
 
 def test_any_watched_step_with_as_many_operators_gives_the_lines() -> None:
     builder = _calls((_CALL, "aten::_to_copy"), (_CALL, "aten::_to_copy"))
-    steps = [_main(("aten::_to_copy", 45)), _main(("aten::_to_copy", 45), ("aten::_to_copy", 60))]
-    frames = [_lines(rows).op_lines for rows in steps]
-    table = pd.concat([frame.assign(step=n) for n, frame in enumerate(frames) if frame is not None])
-    assert sites_of_syncs(builder.trace(), SourceLines(table))["line"].tolist() == [45, 60]
-    # two of them that disagree leave a doubt
-    other = _lines(_main(("aten::_to_copy", 45), ("aten::_to_copy", 70))).op_lines
-    assert other is not None
-    doubtful = SourceLines(pd.concat([table, other.assign(step=2)]))
+    recorded = [(45,), (45, 60), (45, 70)]
+    steps = [_op_lines(_main(*[("aten::_to_copy", line) for line in lines]), n) for n, lines in enumerate(recorded)]
+    lines = SourceLines(pd.concat(steps[:2]))
+    assert sites_of_syncs(builder.trace(), lines)["line"].tolist() == [45, 60]
+    doubtful = SourceLines(pd.concat(steps))  # two of them disagree
     assert sites_of_syncs(builder.trace(), doubtful)["line"].tolist() == [45, 57]
 
 
@@ -178,7 +177,7 @@ def test_functions_of_one_name_in_one_file_keep_their_lines_apart(
 ) -> None:
     builder = _calls(*[(f"m.py({line}): forward", "aten::mul") for line in (10, 10, 50)], (_CALL, "aten::mul"))
     rows = [("aten::mul", None, None, "m.py", line, "forward") for line in recorded]
-    table = _lines([*rows, *_main(*[("aten::mul", 60 + k) for k in range(elsewhere)])]).op_lines
+    table = _op_lines([*rows, *_main(*[("aten::mul", 60 + k) for k in range(elsewhere)])])
     sites = sites_of_syncs(builder.trace(), SourceLines(table, {"m.py": _TWO_CLASSES}))
     assert sites["line"].tolist() == [*expected, 57]
 
@@ -187,7 +186,7 @@ def test_a_file_that_was_edited_meanwhile_refutes_no_recorded_line() -> None:
     builder = _calls(*[("m.py(5): forward", "aten::mul")] * 3, (_CALL, "aten::mul"))
     rows = [("aten::mul", None, None, "m.py", line, "forward") for line in (7, 8, 12)]
     text = "import torch\n" * 6 + "def forward(x):\n" + "    x = x * x\n" * 8
-    table = _lines([*rows, *_main(("aten::mul", 60))]).op_lines
+    table = _op_lines([*rows, *_main(("aten::mul", 60))])
     sites = sites_of_syncs(builder.trace(), SourceLines(table, {"m.py": text}))
     assert sites["line"].tolist() == [7, 8, 12, 60]
 
@@ -216,10 +215,9 @@ def test_operators_of_which_no_watched_step_had_as_many_cost_a_fixed_amount_each
 
 
 def test_a_site_in_a_library_names_the_program_s_line() -> None:
-    lines = _lines(_index_at(31, 34))
-    assert lines.op_lines is not None
-    lines.op_lines[["program_file", "program_line"]] = [["train.py", 7], [None, None]]
-    sites = sites_of_syncs(_two_waits().trace(), lines)
+    table = _op_lines(_index_at(31, 34))
+    table[["program_file", "program_line"]] = [["train.py", 7], [None, None]]
+    sites = sites_of_syncs(_two_waits().trace(), SourceLines(table))
     assert sites["line"].tolist() == [31, 34]
     assert sites["program_file"].tolist() == ["train.py", None]
     assert sites["program_line"].tolist() == [7, pd.NA]
@@ -380,9 +378,7 @@ def test_code_comes_from_the_recorded_text_and_never_from_the_disk(
 def test_files_beside_a_trace(tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     assert load_source_lines(trace) == SourceLines(None, {})
-    lines = _lines([_OTHER]).op_lines
-    assert lines is not None
-    lines.to_parquet(tmp_path / "op_lines.parquet")
+    _op_lines([_OTHER]).to_parquet(tmp_path / "op_lines.parquet")
     write_sources(tmp_path, {"a.py": "x"})
     loaded = load_source_lines(trace)
     assert loaded.sources == {"a.py": "x"}
@@ -393,7 +389,7 @@ def test_files_beside_a_trace(tmp_path: Path) -> None:
     assert error.value.where == str(tmp_path / "sources.json")
 
 
-def test_same_file() -> None:
+def test_of_two_names_of_a_file_one_ends_with_the_other_s_parts() -> None:
     assert same_file("src/steptrace/a.py", "steptrace/a.py")
     assert not same_file("b/a.py", "c/a.py")
     assert not same_file("aa.py", "a.py")
