@@ -24,6 +24,7 @@ from steptrace.report import diff as diff_page
 from steptrace.report import results as results_page
 from steptrace.report.index import render_index
 from steptrace.report.notebook import render_study
+from steptrace.report.study import load_study
 from steptrace.report.trace import page as trace_page
 
 Json = dict[str, Any]
@@ -179,6 +180,10 @@ class StudyBuilder:
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / "comparison.json"
         return write(path, fill(Comparison, self.comparison))
+
+    def study(self) -> Comparison:
+        """What pages are made of, as it is read from that file."""
+        return load_study(self.write())
 
 
 def ratio(value: float, low: float | None, high: float | None, verdict: str | None) -> Json:

@@ -20,10 +20,10 @@ def a_finding(rule: str, cost: int | None = None) -> dict[str, Any]:
 
 def test_the_interval_drawn_excludes_the_baseline_exactly_where_the_ratio_does(study_builder):
     study_builder.comparison["baseline"] = "base"
-    study_builder.add("base", [30.0, 60.0], ratio=BASE, baseline="base")
-    study_builder.add("fast", [20.0, 40.0], ratio=ratio(1.5, 1.4, 1.6, "faster"), baseline="base")
-    study_builder.add("open", [25.0, 50.0], ratio=ratio(1.2, 0.9, 1.6, "undecided"), baseline="base")
-    study = load_study(study_builder.write())
+    study_builder.add("base", [30.0, 60.0], ratio=BASE)
+    study_builder.add("fast", [20.0, 40.0], ratio=ratio(1.5, 1.4, 1.6, "faster"))
+    study_builder.add("open", [25.0, 50.0], ratio=ratio(1.2, 0.9, 1.6, "undecided"))
+    study = study_builder.study()
     medians = {v.name: v.step_ms.median for v in study.variants if v.step_ms is not None}
     base, fast, undecided = study.variants
     assert against_baseline(base, medians) is None
@@ -40,7 +40,7 @@ def test_warnings_that_nothing_else_says_stand_below_the_table_of_variants(study
     corrected = "the interval excludes 1, but not after the correction for several candidates"
     for name, iqr, warnings in (("even", 0.01, [uneven, late]), ("odd", 0.2, [uneven, late, corrected])):
         study_builder.add(name, [30.0], noise={"iqr_over_median": iqr, "uneven": [uneven], "warnings": warnings})
-    page = variants(load_study(study_builder.write()))
+    page = variants(study_builder.study())
     assert "All of its runs were taken 3 h after the baseline&#39;s: all variants." in page
     assert "Runs differ by 16 %: <code>even</code>." in page  # that of the other is evidence of the finding on noise
     assert "correction for" not in page
@@ -49,10 +49,10 @@ def test_warnings_that_nothing_else_says_stand_below_the_table_of_variants(study
 def test_timed_steps_that_do_not_count_are_mentioned(study_builder):
     study_builder.add("base", [30.0, 30.0])
     late = study_builder.add("late", [30.0, 30.0])
-    assert "timed steps per variant: 40<" in first_screen(load_study(study_builder.write()))
+    assert "timed steps per variant: 40<" in first_screen(study_builder.study())
     late["runs"][1] |= {"warmup_left_out": 2, "steps": 18}
     late["step_ms"]["steps"] = 38
-    screen = first_screen(load_study(study_builder.write()))
+    screen = first_screen(study_builder.study())
     assert "timed steps per variant: 38 to 40 (2 of 80 left out as still warming up)<" in screen
 
 
@@ -61,7 +61,7 @@ def test_what_a_prediction_does_not_cover_is_mentioned_only_where_no_sync_was_me
     counts = {"measured_per_step": 0, "predicted_per_step": 0}
     for name, changes in (("base", {}), ("measured", {}), ("odd", {"predicted_per_step": 2})):
         study_builder.add(name, [30.0, 30.0], syncs=counts | changes, predicted_unknown=unknown)
-    study = load_study(study_builder.write())
+    study = study_builder.study()
     pages = [first_screen(study), variants(study), syncs(study)]
     assert "not predicted" not in pages[1]
     assert not any("not covered" in page.lower() for page in pages[:2])
@@ -69,7 +69,7 @@ def test_what_a_prediction_does_not_cover_is_mentioned_only_where_no_sync_was_me
     assert pages[2].count("<summary>") == 2  # one block, of what was predicted and not measured, and the meanings
     assert ">odd<" in pages[2].split("<summary>")[1]
     study_builder.add("unlike", [30.0, 30.0], syncs={"measured_per_step": 0, "predicted_per_step": None})
-    assert variants(load_study(study_builder.write())).count("not predicted") == 1
+    assert variants(study_builder.study()).count("not predicted") == 1
 
 
 def test_every_name_leads_to_its_row_in_the_table_of_all_variants(make_study):
@@ -81,10 +81,10 @@ def test_every_name_leads_to_its_row_in_the_table_of_all_variants(make_study):
 
 def test_of_many_variants_the_baseline_and_those_that_differ_most_are_shown(study_builder):
     study_builder.comparison["baseline"] = "base"
-    study_builder.add("base", [30.0], ratio=BASE, baseline="base")
+    study_builder.add("base", [30.0], ratio=BASE)
     for n in range(40):
-        study_builder.add(f"same{n}", [30.0], ratio=ratio(1 + n / 1e5, 0.99, 1.01, "same"), baseline="base")
-    study_builder.add("slow", [90.0], ratio=ratio(0.33, 0.3, 0.36, "slower"), baseline="base")
+        study_builder.add(f"same{n}", [30.0], ratio=ratio(1 + n / 1e5, 0.99, 1.01, "same"))
+    study_builder.add("slow", [90.0], ratio=ratio(0.33, 0.3, 0.36, "slower"))
     study = load_study(path := study_builder.write())
     names = [variant.name for variant in variants_shown(study)]
     assert len(names) == MOST_ROWS
@@ -103,7 +103,7 @@ def test_the_first_recommendations_are_of_different_rules_and_lead_to_the_findin
         a_finding(rule, 9_000_000 - n) | {"claim": f"claim {n}", "advice": f"advice {n}"}
         for n, rule in enumerate(["sync", "sync", "input", "launches", "memory"])
     ]
-    study = load_study(study_builder.write())
+    study = study_builder.study()
     assert [finding.claim for finding in recommended(study.findings)] == ["claim 0", "claim 2", "claim 3"]
     html = first_screen(study)
     for text in ("advice 2", "Saves at most 9.00 ms per step", 'href="#findings"', "All findings"):
@@ -113,12 +113,12 @@ def test_the_first_recommendations_are_of_different_rules_and_lead_to_the_findin
 def test_findings_about_the_method_come_last(study_builder):
     study_builder.add("boolean_mask", [100.0], ratio=BASE)
     study_builder.comparison["findings"] = [a_finding("noise"), a_finding("sync_bound", 5)]
-    study = load_study(study_builder.write())
+    study = study_builder.study()
     assert "claim of noise" not in first_screen(study)
     page = findings(study.findings)
     assert page.index("laim of sync_bound") < page.index("laim of noise")
     study_builder.comparison["findings"] = [a_finding("noise")]
-    assert "laim of noise" in first_screen(load_study(study_builder.write()))
+    assert "laim of noise" in first_screen(study_builder.study())
 
 
 def test_a_scale_is_logarithmic_where_values_lie_far_apart_and_what_lies_beyond_is_at_its_ends():
@@ -135,7 +135,7 @@ def test_variants_have_anchors_of_their_own_whatever_their_names(study_builder):
     names = ["a b", "a-b", "a/b", "a.b", "ä"]
     for name in names:
         study_builder.add(name, [20.0])
-    page = str(variants(load_study(study_builder.write())))
+    page = str(variants(study_builder.study()))
     ids = re.findall(r'<tr id="(variant-[^"]+)"', page)
     assert len(set(ids)) == len(names)
 
@@ -144,9 +144,9 @@ def base_and_fast(builder: Any, gpu: str | None = None) -> Any:
     """A study of two variants, on that GPU or none."""
     builder.comparison["baseline"] = "base"
     builder.comparison["environment"] = {**builder.comparison["environment"], "gpu": gpu}
-    builder.add("base", [30.0, 31.0], ratio=BASE, baseline="base")
-    builder.add("fast", [20.0, 21.0], ratio=ratio(1.5, 1.4, 1.6, "faster"), baseline="base", operators_per_step=123)
-    return load_study(builder.write())
+    builder.add("base", [30.0, 31.0], ratio=BASE)
+    builder.add("fast", [20.0, 21.0], ratio=ratio(1.5, 1.4, 1.6, "faster"), operators_per_step=123)
+    return builder.study()
 
 
 def test_a_baseline_has_no_interval_of_a_ratio_and_none_is_called_not_measured(study_builder):
@@ -170,8 +170,8 @@ def test_operators_per_step_stand_beside_syncs_and_kernels_where_a_gpu_ran(study
     screen = str(first_screen(base_and_fast(study_builder)))
     assert ">Operators per step</th>" in screen
     assert re.search(r'class="num launched"[^>]*>123<', screen)
-    study_builder.add("traced", [20.0], baseline="base", kernels_per_step=45)
-    screen = str(first_screen(load_study(study_builder.write())))
+    study_builder.add("traced", [20.0], kernels_per_step=45)
+    screen = str(first_screen(study_builder.study()))
     assert ">Kernels per step</th>" in screen
     assert re.search(r'class="num launched"[^>]*>45<', screen)
 
@@ -180,7 +180,7 @@ def test_a_profile_far_slower_than_the_step_is_marked(study_builder):
     parts = {"compute": 400.0, "exposed_comm": 0.0, "exposed_memory": 0.0, "idle": 80.0}
     study_builder.add("slow", [20.0], trace=traced(1, parts), profiled_over_unprofiled=24.2)
     study_builder.add("near", [20.0], trace=traced(1, parts), profiled_over_unprofiled=1.4)
-    screen = str(first_screen(load_study(study_builder.write())))
+    screen = str(first_screen(study_builder.study()))
     assert re.findall(r'class="warn">([^<]+)', screen) == ["profiled: 24 times as long"]
 
 
@@ -195,7 +195,7 @@ def test_the_page_names_the_commit_of_what_was_measured_and_the_version_of_stept
 def test_variants_that_were_measured_differently_are_named_with_their_steps(study_builder):
     study_builder.add("base", [30.0], overrides=["loss=a", "profile=light", "scale.timed_steps=8"], steps=8)
     study_builder.add("fast", [20.0], overrides=["loss=b"])
-    page = str(variants(load_study(study_builder.write())))
+    page = str(variants(study_builder.study()))
     assert "Measured differently from the others: <code>base</code>, by <code>profile=light</code> and" in page
     assert "(8 timed steps in all)" in page
 
@@ -204,7 +204,7 @@ def test_a_bar_that_is_mostly_the_profiler_s_does_not_shorten_the_others(study_b
     for name, compute, slower in (("slow", 480.0, 24.2), ("long", 20.0, 1.1), ("half", 10.0, 1.1)):
         parts = {"compute": compute, "exposed_comm": 0.0, "exposed_memory": 0.0, "idle": 0.0}
         study_builder.add(name, [20.0], trace=traced(1, parts), profiled_over_unprofiled=slower)
-    screen = str(first_screen(load_study(study_builder.write())))
+    screen = str(first_screen(study_builder.study()))
     assert re.findall(r'<rect x="0%" width="([\d.]+)%"', screen) == ["100", "100", "50"]
 
 
@@ -217,7 +217,7 @@ def test_advice_begins_with_what_to_do_and_where_and_the_rest_is_folded(study_bu
         a_finding("sync", 5) | at_source | {"source": source},
         a_finding("both", 4) | elsewhere | {"source": source},
     ]
-    screen = str(first_screen(load_study(study_builder.write())))
+    screen = str(first_screen(study_builder.study()))
     first, second = re.findall(r"<details>\s*<summary>(.*?)</summary>", screen)[:2]
     gain = ' <b class="nowrap">Saves at most {}.00 ns per step</b>'
     assert first == f'<span class="place">losses.py:57</span>: Keep <code>x</code> on the device.{gain.format(5)}'
@@ -232,12 +232,12 @@ def test_a_verdict_that_is_missing_is_explained_below_the_table(make_study, stud
     assert "two runs" in screen[screen.index("</table>") :]
     noise = {"iqr_over_median": 0.4, "warnings": ["no verdict: IQR/median is 40%, above 25%"]}
     study_builder.comparison["baseline"] = "base"
-    study_builder.add("base", [30.0, 30.0], ratio=BASE, baseline="base")
-    study_builder.add("odd", [20.0, 20.0], ratio=ratio(1.5, 1.2, 1.8, None), baseline="base", noise=noise)
-    screen = first_screen(load_study(study_builder.write()))
+    study_builder.add("base", [30.0, 30.0], ratio=BASE)
+    study_builder.add("odd", [20.0, 20.0], ratio=ratio(1.5, 1.2, 1.8, None), noise=noise)
+    screen = first_screen(study_builder.study())
     assert "<code>odd</code>: no verdict: IQR/median is 40%, above 25%." in screen
 
 
 def test_where_nothing_was_measured_there_is_no_column_of_intervals(study_builder):
     study_builder.fail("base", "failed", {"error": "no such file", "log_tail": []})
-    assert "Step time with" not in str(first_screen(load_study(study_builder.write())))
+    assert "Step time with" not in str(first_screen(study_builder.study()))

@@ -12,7 +12,7 @@ from steptrace.documents.summary import TraceSummary
 from steptrace.findings.estimated import estimated_winner
 from steptrace.findings.verdict import verdict_of
 from steptrace.report.page.findings import device_of_study
-from steptrace.report.study import all_findings, first_screen, load_study
+from steptrace.report.study import all_findings, first_screen
 
 
 def an_estimate(low: float | None, high: float | None = None, gpu: str = "H100") -> dict[str, Any]:
@@ -34,8 +34,8 @@ def estimated(study_builder):
         study_builder.comparison["environment"] = {**study_builder.comparison["environment"], "gpu": gpu}
         for name, band in bands.items():
             ratio = {"value": 1.0, "verdict": "baseline" if name == "base" else "same"}
-            study_builder.add(name, [30.0, 30.0], ratio=ratio, baseline="base", estimates=[an_estimate(*band)])
-        return load_study(study_builder.write())
+            study_builder.add(name, [30.0, 30.0], ratio=ratio, estimates=[an_estimate(*band)])
+        return study_builder.study()
 
     return make
 
@@ -173,8 +173,8 @@ def test_a_compiled_variant_has_no_step_time_and_no_winner_over_it(estimated, st
     }  # fmt: skip
     compiled |= {"syncs": 0}
     unknown = [{"op": "torch.compile", "reason": "not followed", "file": "t.py", "line": 3}]
-    study_builder.add("compiled", [30.0, 30.0], baseline="base", estimates=[compiled], predicted_unknown=unknown)
-    study = load_study(study_builder.write())
+    study_builder.add("compiled", [30.0, 30.0], estimates=[compiled], predicted_unknown=unknown)
+    study = study_builder.study()
     assert verdict_of(study).sentence == (
         "On H100 `fast` is estimated to be 2.2 to 6.0 times as fast as `base`: 5.0 ms to 9.0 ms per step instead of "
         "20 ms to 30 ms. `compiled` cannot be estimated and may be faster."

@@ -36,12 +36,12 @@ def row(page: str, variant: str) -> dict[str, str]:
 def test_numbers_of_samples_that_differ_are_shown(study_builder):
     study_builder.add("small", [20.0, 20.0], samples_per_step=8)
     study_builder.add("large", [50.0, 50.0], samples_per_step=32)
-    table = sections.variants(load_study(study_builder.write()))
+    table = sections.variants(study_builder.study())
     large = row(table, "large")
     assert (large["Samples"], large["Samples a second"]) == ("32", "641")
     assert "Steps take 8 to 32 samples: ratio and verdict compare steps." in text_of(table)
     study_builder.comparison["variants"][1]["samples_per_step"] = 8
-    assert "Samples" not in text_of(sections.variants(load_study(study_builder.write())))
+    assert "Samples" not in text_of(sections.variants(study_builder.study()))
 
 
 def test_means_stand_where_means_are_compared(study_builder):
@@ -138,7 +138,7 @@ def test_a_run_that_never_started_is_not_shown_as_an_error(make_study):
 def test_a_failed_equivalence_check_is_shown(study_builder):
     failure = {"status": "failed", "error": "RuntimeError: shapes differ", "exit_code": 1, "log_tail": ["last words"]}
     study_builder.add("boolean_mask", [1.0, 1.1], equivalence={"status": "failed", "failure": failure})
-    page = sections.variants(load_study(study_builder.write()))
+    page = sections.variants(study_builder.study())
     assert "check failed" in page
     assert "Equivalence check: failed, exit code 1" in text_of(page)
     assert "last words" in page
@@ -152,7 +152,7 @@ def test_a_broken_gate_is_named(study_builder):
         {**gate, "outcome": "held", "limits": {"at_most": 1}},
         {**gate, "outcome": "broken", "text": words, "limits": {"at_most": 0, "allow": ["a.py:1", "b.py"]}},
     ]
-    page = text_of(sections.variants(load_study(study_builder.write())))
+    page = text_of(sections.variants(study_builder.study()))
     assert "Gates 1 of 2 broken" in page
     first, second = page.index("broken boolean_mask syncs.per_step : at most 0, allow a.py:1 b.py"), page.index("held")
     assert first < second
@@ -193,7 +193,7 @@ def test_a_predicted_sync_in_a_library_names_the_program_s_line(study_builder):
     outer = {"program_file": "train.py", "program_line": 31}
     sites = [{**site, **outer, "kind": "h2d_copy", "phase": "data", "count_per_step": 1}]
     study_builder.add("boolean_mask", [1.0], syncs=syncs, predicted_sites=sites)
-    page = text_of(sections.syncs(load_study(study_builder.write())))
+    page = text_of(sections.syncs(study_builder.study()))
     assert "train.py:31 (in accelerate/utils/operations.py:160)" in page
 
 
@@ -208,7 +208,7 @@ def test_a_prediction_names_the_steps_that_were_followed(study_builder, batch, s
     """A program may make a sync every 50 steps: a reader of its zero has to know that few were followed."""
     syncs = {"predicted_per_step": 0, "predicted_batch_size": batch}
     study_builder.add("boolean_mask", [1.0], syncs=syncs, predicted_sites=[])
-    assert f"{steps} followed in software" in text_of(sections.syncs(load_study(study_builder.write())))
+    assert f"{steps} followed in software" in text_of(sections.syncs(study_builder.study()))
 
 
 def test_the_copy_of_the_batch_is_called_so(study_builder):
@@ -216,7 +216,7 @@ def test_the_copy_of_the_batch_is_called_so(study_builder):
     copy = {"file": None, "line": None, "op": "aten::_to_copy", "label": "data", "kind": "h2d_copy", "phase": "forward"}
     sites = [{**copy, "count_per_step": 2}, {**copy, "label": "optimizer", "count_per_step": 1}]
     study_builder.add("boolean_mask", [1.0], syncs=syncs, predicted_sites=sites)
-    page = text_of(sections.syncs(load_study(study_builder.write()))).replace("&#39;", "'")
+    page = text_of(sections.syncs(study_builder.study())).replace("&#39;", "'")
     assert "the loop's copy of the batch aten::_to_copy h2d_copy data forward 2" in page
     assert "line unknown aten::_to_copy h2d_copy optimizer forward 1" in page
 
@@ -225,7 +225,7 @@ def test_what_the_prediction_does_not_cover_is_listed(study_builder):
     unknown = {"op": "torch.compile", "file": "own.py", "line": 3, "reason": "runs uncompiled here"}
     syncs = {"predicted_per_step": 0, "predicted_batch_size": 16}
     study_builder.add("boolean_mask", [1.0], syncs=syncs, predicted_unknown=[unknown])
-    study = load_study(study_builder.write())
+    study = study_builder.study()
     cells = row(sections.variants(study), "boolean_mask")
     assert (cells["Syncs per step, predicted"], cells["Not covered"]) == ("0", "1")
     page = text_of(sections.syncs(study))
@@ -371,6 +371,7 @@ def test_a_page_of_200_variants_stays_small(study_builder, tmp_path):
     labels = ("forward", "backward", "mask", "calc loss", "non_zero", "unique", "numel", "optimizer")
     site = {"file": "own.py", "function": "loss", "code": "x.nonzero()", "op": "aten::nonzero", "kind": "d2h_copy"}
     sites = [{**site, "line": line, "count_per_step": 1} for line in range(6)]
+    study_builder.comparison["baseline"] = "variant_000"
     for number in range(200):
         study_builder.add(
             f"variant_{number:03}",
@@ -379,9 +380,7 @@ def test_a_page_of_200_variants_stays_small(study_builder, tmp_path):
             trace=traced(1, **dict.fromkeys(labels, 0.4)),
             syncs={"predicted_per_step": 6},
             predicted_sites=sites[:5] if number == 7 else sites,
-            baseline="variant_000",
         )
-    study_builder.comparison["baseline"] = "variant_000"
     page = tmp_path / "many.html"
     render_study(study_builder.write(), page)
     assert page.stat().st_size < 1_000_000
@@ -398,7 +397,7 @@ def sync_change(line: int, before: float, after: float, op: str = "aten::_unique
 def syncs_against_baseline(builder: Any, base: dict[str, Any] | None = None, **fields: Any) -> str:
     builder.add("boolean_mask", [22.0] * 3, ratio=BASE, **(base or {}))
     builder.add("where", [14.0] * 3, ratio=ratio(1.57, None, None, "faster"), **fields)
-    return text_of(sections.syncs(load_study(builder.write())))
+    return text_of(sections.syncs(builder.study()))
 
 
 def test_the_places_that_sync_less_or_more_often_are_named(study_builder):
@@ -440,7 +439,7 @@ def test_of_many_variants_with_one_finding_the_first_are_shown_and_the_others_na
     ]
     study_builder.comparison["findings"] = uneven
     study_builder.add("v0", [20.0])
-    page = text_of(findings(load_study(study_builder.write()).findings))
+    page = text_of(findings(study_builder.study().findings))
     assert page.count(": uneven ") == 6
     assert "Also v6 , v7 , v8 : figures in comparison.json." in page
 

@@ -8,7 +8,6 @@ from markupsafe import Markup
 
 from report.conftest import traced
 from steptrace.report import study as sections
-from steptrace.report.study.variants import load_study
 
 Json = dict[str, Any]
 MIB = 2**20
@@ -26,7 +25,7 @@ def section(builder: Any, name: str, *variants: Json) -> Any:
     """A section of a study whose variants `a`, `b`, ... have these keys."""
     for letter, fields in zip("abc", variants, strict=False):
         builder.add(letter, [20.0, 20.0], **fields)
-    study = load_study(builder.write())
+    study = builder.study()
     return sections.subject(study, name)
 
 
@@ -213,7 +212,7 @@ def test_the_kernels_that_the_fastest_variant_does_without_are_named(study_build
     study_builder.comparison["baseline"] = "slow"
     study_builder.add("slow", [20.0, 20.0], **with_kernels(2, conv=9 * MS, mask=6 * MS, sort=2 * MS))
     study_builder.add("fast", [10.0, 10.0], **with_kernels(2, conv=9 * MS))
-    text = sections.subject(load_study(study_builder.write()), "kernels")
+    text = sections.subject(study_builder.study(), "kernels")
     assert (
         "Of the 3 kernels of <code>slow</code>, <code>fast</code> does not run 2, which take 4.00 ms of a profiled "
         "step: <code>mask</code> and <code>sort</code>."
