@@ -29,6 +29,17 @@ def compare(study: Path) -> Any:
     return plain(compared(study))
 
 
+def an_estimate(low: float | None, high: float | None = None) -> dict[str, Any]:
+    """A variant's estimate: a step and its GPU's work of `low` to `high` ms, or none for want of coverage."""
+    times = None if low is None else [low, high]
+    return {
+        "gpu": "H100", "batch": 8, "step_ms": times, "gpu_ms": times, "host_ms": [1, 3], "launches": 200, "syncs": 2,
+        "gpu_busy_pct": None if low is None else [80, 100], "limited_by": None if low is None else "memory",
+        "peak_memory_bytes": 2**30, "fits": True, "largest_batch": None, "covered_pct": 95 if low else 50,
+        "reason": None if low else "50 % of the GPU work is covered, 90 are needed: sort", "not_estimated": [],
+    }  # fmt: skip
+
+
 def _filled(kind: msgspec.inspect.Type, part: Any) -> Any:
     inspect = msgspec.inspect
     if isinstance(kind, inspect.Metadata):

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from documents import fill
-from report.test_report_estimate import an_estimate
+from documents import an_estimate, fill
 from steptrace import findings
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS, Finding

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from documents import an_estimate
 from report.conftest import StudyBuilder, traced
-from report.test_report_estimate import an_estimate
 from steptrace.report.notebook import render_study
 
 pytestmark = pytest.mark.browser

@@ -6,23 +6,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from documents import fill
+from documents import an_estimate, fill
 from steptrace.documents.finding import PREDICTED_SYNCS, Finding
 from steptrace.documents.summary import TraceSummary
 from steptrace.findings.estimated import estimated_winner
 from steptrace.findings.verdict import verdict_of
 from steptrace.report.page.findings import device_of_study
 from steptrace.report.study import all_findings, first_screen
-
-
-def an_estimate(low: float | None, high: float | None = None, gpu: str = "H100") -> dict[str, Any]:
-    times = None if low is None else [low, high]
-    return {
-        "gpu": gpu, "batch": 8, "step_ms": times, "gpu_ms": times, "host_ms": [1, 3], "launches": 200, "syncs": 2,
-        "gpu_busy_pct": None if low is None else [80, 100], "limited_by": None if low is None else "memory",
-        "peak_memory_bytes": 2**30, "fits": True, "largest_batch": None, "covered_pct": 95 if low else 50,
-        "reason": None if low else "50 % of the GPU work is covered, 90 are needed: sort", "not_estimated": [],
-    }  # fmt: skip
 
 
 @pytest.fixture

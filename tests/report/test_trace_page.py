@@ -8,9 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from builders import TraceBuilder, training_step
-from documents import fill
+from documents import an_estimate, fill
 from recorded import recorded
-from report.test_report_estimate import an_estimate
 from steptrace.analysis import summarize
 from steptrace.documents.base import columns_of, subjects_of
 from steptrace.documents.estimate import Estimate
