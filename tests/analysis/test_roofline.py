@@ -1,13 +1,12 @@
 """Operators against the data sheet, where a trace has the sizes of their inputs."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from builders import TraceBuilder
 from recorded import needs_traces, trace_of
-from steptrace.analysis import load_trace, summarize_trace
+from steptrace.analysis import summarize_trace
 from steptrace.documents.summary import TraceSummary
 from steptrace.estimate.gpus import gpu_of_driver
 from steptrace.estimate.recorded import recorded_call
@@ -16,28 +15,28 @@ from steptrace.findings import find_in_trace
 BF16 = ["c10::BFloat16", "c10::BFloat16"]
 
 
-def _summary(tmp_path: Path, ns: int, *, gpu: str = "NVIDIA H100 80GB HBM3", **args: Any) -> TraceSummary:
+def _summary(ns: int, *, gpu: str = "NVIDIA H100 80GB HBM3", **args: Any) -> TraceSummary:
     builder = TraceBuilder()
     builder.metadata["deviceProperties"] = [{"id": 0, "name": gpu, "computeMajor": 9}]
     lists = {"Input Dims": [[4096, 4096], [4096, 4096]], "Input type": BF16, "Input Strides": [[4096, 1], [4096, 1]]}
     builder.op("aten::mm", 0, 10_000, **{**lists, **args})
     builder.kernel(1_000, 20_000, ns)
-    return summarize_trace(load_trace(builder.write(tmp_path / "made.json")))
+    return builder.summary()
 
 
-def test_a_product_is_held_against_the_data_sheet(tmp_path: Path) -> None:
+def test_a_product_is_held_against_the_data_sheet() -> None:
     ideal_ns = 1e9 * 2 * 4096**3 / 989e12
-    (row,) = _summary(tmp_path, 278_000).roofline
+    (row,) = _summary(278_000).roofline
     assert (row.name, row.count, row.ns, row.because) == ("aten::mm", 1, 278_000, "")
     assert row.inputs == "4096x4096 bfloat16, 4096x4096 bfloat16"
     assert row.ideal_ns == pytest.approx(ideal_ns, rel=1e-4)
     assert row.roofline_pct == pytest.approx(100 * ideal_ns / 278_000, rel=1e-4)
 
 
-def test_an_operator_far_from_the_roofline_is_a_finding_with_its_cause(tmp_path: Path) -> None:
-    assert not [one for one in find_in_trace(_summary(tmp_path, 278_000)) if one.rule == "slow_kernels"]
+def test_an_operator_far_from_the_roofline_is_a_finding_with_its_cause() -> None:
+    assert not [one for one in find_in_trace(_summary(278_000)) if one.rule == "slow_kernels"]
     odd = {"Input Dims": [[4096, 4099], [4099, 4096]], "Input Strides": [[4099, 1], [4096, 1]]}
-    (finding,) = [one for one in find_in_trace(_summary(tmp_path, 10_000_000, **odd)) if one.rule == "slow_kernels"]
+    (finding,) = [one for one in find_in_trace(_summary(10_000_000, **odd)) if one.rule == "slow_kernels"]
     assert "aten::mm runs at 1.4 % of" in finding.claim
     assert "no multiple of 8" in " ".join(finding.evidence)
 
@@ -51,8 +50,8 @@ def test_an_operator_far_from_the_roofline_is_a_finding_with_its_cause(tmp_path:
         {"Input type": ["", ""]},
     ],
 )
-def test_without_sizes_or_a_data_sheet_there_is_no_row(tmp_path: Path, changed: dict[str, Any]) -> None:
-    assert _summary(tmp_path, 278_000, **changed).roofline == ()
+def test_without_sizes_or_a_data_sheet_there_is_no_row(changed: dict[str, Any]) -> None:
+    assert _summary(278_000, **changed).roofline == ()
 
 
 def test_operators_whose_output_does_not_follow_have_no_ideal() -> None:
