@@ -34,9 +34,9 @@ def study(*variants: dict[str, Any], **changes: Any) -> Comparison:
     return fill(Comparison, {**whole, "variants": [baseline, *variants], **changes})
 
 
-def failed(error: str = "ValueError: no", log: tuple[str, ...] = ("Traceback", "ValueError: no")) -> dict[str, Any]:
-    ended = {"status": "failed", "exit_code": 1, "error": error, "log_tail": log}
-    return variant("bad", status="failed", step_ms=None, runs=[{"repeat": 0, "status": "failed", "error": ended}])
+def lines_of(whole: Comparison, gates: Any = None) -> list[str]:
+    """The summary of a study alone."""
+    return ci.summary([whole], judge([whole], gates or {})).splitlines()
 
 
 def finding(number: int, **changes: Any) -> dict[str, Any]:
@@ -46,15 +46,14 @@ def finding(number: int, **changes: Any) -> dict[str, Any]:
 
 def test_the_answer_stands_once_and_what_to_do_follows_it() -> None:
     answer = finding(0, rule=ANSWER, claim="`quick` is faster.", advice="Use `quick`.")
-    text = ci.summary([whole := study(variant("quick"), findings=[answer])], judge([whole], {}))
-    assert [line for line in text.splitlines() if line.startswith("- ")] == ["- Use `quick`."]
+    lines = lines_of(study(variant("quick"), findings=[answer]))
+    assert [line for line in lines if line.startswith("- ")] == ["- Use `quick`."]
 
 
 def test_a_table_and_three_findings() -> None:
     source = {"file": "losses.py", "line": 14}
-    whole = study(variant("quick"), findings=[finding(k, source=source if k == 1 else None) for k in range(1, 6)])
-    text = ci.summary([whole], judge([whole], {}))
-    lines = text.splitlines()
+    findings = [finding(k, source=source if k == 1 else None) for k in range(1, 6)]
+    lines = lines_of(study(variant("quick"), findings=findings))
     assert lines[0] == "## steptrace: all runs ended well"
     assert "| `plain` | 2.00 ms | - | - | baseline | 3 | same |" in lines
     assert "| `quick` | 2.00 ms | 2.00× | 1.80 to 2.20 | faster | 0 | same |" in lines
@@ -69,16 +68,15 @@ def test_a_table_and_three_findings() -> None:
 def test_a_table_of_means_says_so() -> None:
     times = {"statistic": "mean", "median": 2.0, "mean": 5.0, "low": 4.9, "high": 5.1, "runs": 3}
     whole = study(variant("quick", step_ms=times))
-    whole = replace(whole, variants=whole.variants[1:])
-    lines = ci.summary([whole], judge([whole], {})).splitlines()
+    lines = lines_of(replace(whole, variants=whole.variants[1:]))
     assert any(line.startswith("| variant | mean step |") for line in lines)
     assert "| `quick` | 5.00 ms | 2.00× | 1.80 to 2.20 | faster | 0 | same |" in lines
 
 
 def test_a_place_is_named_once() -> None:
     named = finding(1, claim="it waits at losses.py:14", source={"file": "losses.py", "line": 14})
-    text = ci.summary([study(variant("quick"), findings=[named])], judge([study(variant("quick"))], {}))
-    assert "- **warning** `quick`: it waits at losses.py:14. advice 1." in text.splitlines()
+    lines = lines_of(study(variant("quick"), findings=[named]))
+    assert "- **warning** `quick`: it waits at losses.py:14. advice 1." in lines
 
 
 @pytest.mark.parametrize(
@@ -94,30 +92,26 @@ def test_a_gate_that_was_skipped_does_not_hold(held: int, head: str) -> None:
 
 
 def test_a_broken_gate_leads() -> None:
-    whole = study(variant("quick"))
-    verdict = judge([whole], {"s": {"plain": {"syncs.per_step": {"at_most": 1}}}})
-    lines = ci.summary([whole], verdict).splitlines()
+    lines = lines_of(study(variant("quick")), {"s": {"plain": {"syncs.per_step": {"at_most": 1}}}})
     assert lines[0] == "## steptrace: not passed"
     assert lines[3].startswith("gate broken: s/plain syncs.per_step (predicted) is 3, expected at most 1")
 
 
 def test_what_was_not_measured_says_so() -> None:
-    whole = study(failed())
-    row = next(line for line in ci.summary([whole], judge([whole], {})).splitlines() if line.startswith("| `bad`"))
+    failed = [{"repeat": 0, "status": "failed", "error": {"status": "failed", "exit_code": 1}}]
+    lines = lines_of(study(variant("bad", status="failed", step_ms=None, runs=failed)))
+    (row,) = [line for line in lines if line.startswith("| `bad`")]
     assert row.startswith("| `bad` | not measured |")
     assert "| failed |" in row
 
 
 def test_many_variants_fit_into_a_comment() -> None:
-    whole = study(*(variant(f"v{k}") for k in range(200)), findings=[finding(k) for k in range(200)])
-    text = ci.summary([whole], judge([whole], {}))
-    assert len(text) < 10_000
-    assert "176 more variants in `reports/s.html`." in text
+    lines = lines_of(study(*(variant(f"v{k}") for k in range(200)), findings=[finding(k) for k in range(200)]))
+    assert len("\n".join(lines)) < 10_000
+    assert "176 more variants in `reports/s.html`." in lines
 
 
 def test_no_text_of_others_makes_a_table_row_or_html() -> None:
-    whole = study(title="A | <b>study</b>", findings=[finding(1, claim="a\n| b | <img> and `x<y`")])
-    text = ci.summary([whole], judge([whole], {}))
-    assert "claim" not in text
-    assert "- **warning** `quick`: a | b | &lt;img> and `x<y`. advice 1." in text.splitlines()
-    assert "### A | &lt;b>study&lt;/b>" in text
+    lines = lines_of(study(title="A | <b>study</b>", findings=[finding(1, claim="a\n| b | <img> and `x<y`")]))
+    assert "- **warning** `quick`: a | b | &lt;img> and `x<y`. advice 1." in lines
+    assert "### A | &lt;b>study&lt;/b>" in lines

@@ -231,7 +231,7 @@ def test_options_of_an_excerpt(
 
 
 def test_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in ([], ["analyze"], ["analyze", "x.json"], ["no-such"]):
+    for arguments in ([], ["analyze"], ["analyze", "x.json"], ["run"], ["no-such"]):
         with pytest.raises(SystemExit) as exit_:
             main(arguments)
         assert exit_.value.code == 2

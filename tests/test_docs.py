@@ -10,22 +10,18 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 from snakemake.cli import get_argument_parser
 
+from pages import BLOCK, DOCUMENTS, PAGES, ROOT, blocks
 from steptrace import cli
 from steptrace.analysis.build import OF_TRACE
 from steptrace.documents.base import subjects_of
 from steptrace.documents.summary import TraceSummary
 from steptrace.trace.rows import TABLES
 
-ROOT = Path(__file__).parents[1]
-PAGES = sorted((ROOT / "docs").rglob("*.md"))
-DOCUMENTS = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "config/README.md", "profiles/README.md")),
-    *PAGES,
-]
-BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(?<!`)\[[^\]`]*(?:`[^`]*`[^\]`]*)*\]\(([^)\s]+)\)")
+CONFIGURATION = sorted((ROOT / "config").rglob("*.yaml"))
 #: Programs that a reader has, and that take what is written there.
 COMMON = {"pip", "git", "cd", ".", "eval", "gh", "cat", "source", "kill"}
 
@@ -53,29 +49,36 @@ def _anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def _blocks(path: Path, *kinds: str) -> Iterator[str]:
-    for indent, kind, text in BLOCK.findall(path.read_text(encoding="utf-8")):
-        if kind in kinds:
-            yield re.sub(rf"^{indent}", "", text, flags=re.MULTILINE)
-
-
 @pytest.mark.parametrize("path", DOCUMENTS, ids=_name)
 def test_python_in_documents_is_python(path: Path) -> None:
-    for text in _blocks(path, "python"):
+    for text in blocks(path, "python"):
         # A piece of a method stands indented, as it does in its file.
         body = text if not text.startswith(" ") else "def method(self):\n    if True:\n" + text
         compile(body, str(path), "exec")
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=_name)
+def test_yaml_in_documents_is_yaml(path: Path) -> None:
+    for text in blocks(path, "yaml"):
+        assert isinstance(yaml.safe_load(text), dict)
+
+
+@pytest.mark.parametrize("path", [*DOCUMENTS, ROOT / "ext/giou/README.md", *CONFIGURATION], ids=_name)
+def test_brackets_in_commands_are_quoted(path: Path) -> None:
+    """Some shells take them for a pattern of file names."""
+    commands = re.findall(r"--config [^`\n]*", path.read_text())
+    assert not [command for command in commands if "[" in re.sub(r"'[^']*'|\"[^\"]*\"", "", command)]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=_name)
 def test_scripts_in_documents_are_bash(path: Path) -> None:
-    for text in _blocks(path, "sh", "bash", ""):
+    for text in blocks(path, "sh", "bash", ""):
         done = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr
 
 
 def _commands(path: Path) -> Iterator[list[str]]:
-    for text in _blocks(path, "bash", ""):
+    for text in blocks(path, "bash", ""):
         for line in text.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
             parts: list[list[str]] = [[]]
@@ -154,7 +157,7 @@ def _index() -> str:
 def test_the_readme_is_short() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(readme.splitlines()) <= 80
-    (output,) = re.findall(r"^```console\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
+    (output,) = blocks("README.md", "console")
     assert output in (ROOT / "docs" / "tutorial-program.md").read_text(encoding="utf-8")  # which a test runs
 
 

@@ -9,17 +9,16 @@ import re
 import shlex
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 
 from builders import TraceBuilder, training_step
+from pages import ROOT, blocks
 from steptrace.cli import main
 
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
-ROOT = Path(__file__).parents[1]
 #: What a page's snippet takes for granted: the reader's model, data and step.
 READERS = """
 import torch
@@ -49,18 +48,6 @@ def _python_of_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 
 
-def _text(page: str) -> str:
-    return (ROOT / page).read_text(encoding="utf-8")
-
-
-def snippets(page: str) -> list[str]:
-    """A page's Python, in its order."""
-    return [
-        textwrap.dedent(body)
-        for body in re.findall(r"^ *```python\n(.*?)^ *```", _text(page), re.DOTALL | re.MULTILINE)
-    ]
-
-
 def run(code: str, cwd: Path) -> str:
     done = subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -70,13 +57,14 @@ def run(code: str, cwd: Path) -> str:
 def test_a_readers_own_step_is_predicted(tmp_path: Path) -> None:
     """README and syncs.md: a loss that is read, and two copies from memory that is not pinned."""
     for page in ("README.md", "docs/syncs.md"):
-        output = run(f"{READERS}\n{snippets(page)[0]}", tmp_path)
+        output = run(f"{READERS}\n{blocks(page, 'python')[0]}", tmp_path)
         assert output.startswith("3\n" if page == "README.md" else "3 ")
 
 
 def test_the_tutorial_s_script_waits_where_the_tutorial_says(tmp_path: Path) -> None:
-    (change,) = snippets("docs/tutorial-program.md")
-    before, after = re.findall(r"^```console\n(.*?)^```", _text("docs/tutorial-program.md"), re.DOTALL | re.MULTILINE)
+    page = "docs/tutorial-program.md"
+    (change,) = blocks(page, "python")
+    before, after = blocks(page, "console")
     for session in (before, after):
         command, *expected = session.splitlines()
         _write_mnist(tmp_path / "main.py", change if session is after else None)
@@ -87,9 +75,7 @@ def test_the_tutorial_s_script_waits_where_the_tutorial_says(tmp_path: Path) -> 
         shown = [line for line in done.stdout.splitlines() if not re.match(r"Train Epoch|  operators per step: ", line)]
         assert shown == expected
     # The budget that it then gives allows the one line that is left.
-    (allowed,) = re.findall(
-        r"^steptrace predict --budget 0 --allow (\S+) --", _text("docs/tutorial-program.md"), re.MULTILINE
-    )
+    (allowed,) = re.findall(r"^steptrace predict --budget 0 --allow (\S+) --", (ROOT / page).read_text(), re.MULTILINE)
     assert re.findall(r"main\.py:\d+", after) == [allowed] * 2
 
 
@@ -124,11 +110,11 @@ optimizer = torch.optim.Adadelta(model.parameters())
 
 
 def test_loaders_are_timed_as_input_md_says(tmp_path: Path) -> None:
-    assert run(f"{READERS}\n{snippets('docs/input.md')[0]}", tmp_path).count("BatchTimes(fetch_ns=") == 2
+    assert run(f"{READERS}\n{blocks('docs/input.md', 'python')[0]}", tmp_path).count("BatchTimes(fetch_ns=") == 2
 
 
 def test_a_program_of_syncs_md_passes_its_gate_and_one_that_waits_does_not(tmp_path: Path) -> None:
-    text = snippets("docs/syncs.md")[1]
+    text = blocks("docs/syncs.md", "python")[1]
     waits = text.replace("    optimizer.step()\n", "    optimizer.step()\n" + "    loss.item()\n" * 3)
     (tmp_path / "ci_train.py").write_text(text)
     (tmp_path / "waits.py").write_text(waits)

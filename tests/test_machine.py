@@ -113,6 +113,8 @@ def test_auto_is_gpu_where_there_is_one(
     monkeypatch.setattr(machine, "torch_has_gpu_support", lambda: True)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert machine.resolve_scale("auto") == scale
+    monkeypatch.setattr(machine, "torch_has_gpu_support", lambda: False)
+    assert machine.resolve_scale("auto") == "cpu"
 
 
 @pytest.mark.parametrize(

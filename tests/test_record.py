@@ -7,19 +7,10 @@ import pandas as pd
 import pytest
 
 from documents import fill
+from steptrace import record
 from steptrace.documents.run import InputOfRun, RunRecord, Status
 from steptrace.errors import RecordError, SchemaError
 from steptrace.files import read_json, replace_atomically, write_json
-from steptrace.record import (
-    read_rows,
-    read_run,
-    read_status,
-    read_steps,
-    write_rows,
-    write_run,
-    write_status,
-    write_steps,
-)
 
 STATUS = fill(Status, {"status": "out of memory", "exit_code": 1, "log_tail": ["step 3", "höher"], "wall_s": 1.5})
 RUN = fill(
@@ -47,12 +38,12 @@ def make_steps() -> pd.DataFrame:
 
 
 def test_records_come_back_as_written(tmp_path: Path) -> None:
-    write_status(tmp_path / "run0", STATUS)
-    write_run(tmp_path / "run0", RUN)
-    write_steps(tmp_path / "run0", make_steps())
-    assert read_status(tmp_path / "run0") == STATUS
-    assert read_run(tmp_path / "run0") == RUN
-    pd.testing.assert_frame_equal(read_steps(tmp_path / "run0"), make_steps())
+    record.write_status(tmp_path / "run0", STATUS)
+    record.write_run(tmp_path / "run0", RUN)
+    record.write_steps(tmp_path / "run0", make_steps())
+    assert record.read_status(tmp_path / "run0") == STATUS
+    assert record.read_run(tmp_path / "run0") == RUN
+    pd.testing.assert_frame_equal(record.read_steps(tmp_path / "run0"), make_steps())
     assert sorted(path.name for path in (tmp_path / "run0").iterdir()) == ["run.json", "status.json", "steps.parquet"]
 
 
@@ -60,16 +51,17 @@ def test_batches_of_the_input_pass_come_back_with_their_nulls(tmp_path: Path) ->
     nullable = dict.fromkeys(("worker", "pin_ns", "copy_ns"), "Int64")
     row = {"batch": 0, "worker": 1, "wait_ns": 5, "fetch_ns": 9, "collate_ns": 2}
     batches = pd.DataFrame([row | {"pin_ns": None, "copy_ns": 3}]).astype(nullable)
-    write_rows(tmp_path, InputOfRun, batches)
-    pd.testing.assert_frame_equal(read_rows(tmp_path, InputOfRun), batches)
+    record.write_rows(tmp_path, InputOfRun, batches)
+    pd.testing.assert_frame_equal(record.read_rows(tmp_path, InputOfRun), batches)
     with pytest.raises(SchemaError, match="holds nulls"):
-        write_rows(tmp_path, InputOfRun, batches.assign(fetch_ns=pd.array([None], dtype="Int64")))
+        record.write_rows(tmp_path, InputOfRun, batches.assign(fetch_ns=pd.array([None], dtype="Int64")))
     with pytest.raises(SchemaError, match="missing columns"):
-        write_rows(tmp_path, InputOfRun, batches.drop(columns="wait_ns"))
+        record.write_rows(tmp_path, InputOfRun, batches.drop(columns="wait_ns"))
 
 
 @pytest.mark.parametrize(
-    ("name", "read"), [("status.json", read_status), ("run.json", read_run), ("steps.parquet", read_steps)]
+    ("name", "read"),
+    [("status.json", record.read_status), ("run.json", record.read_run), ("steps.parquet", record.read_steps)],
 )
 @pytest.mark.parametrize("content", [None, b"", b"{}", b'{"status": "ok"', b"\xff\xfe"])
 def test_missing_and_damaged_files_are_named(tmp_path: Path, name: str, read: object, content: bytes | None) -> None:
@@ -81,10 +73,10 @@ def test_missing_and_damaged_files_are_named(tmp_path: Path, name: str, read: ob
 
 
 def test_unknown_status_is_refused(tmp_path: Path) -> None:
-    path = write_status(tmp_path, STATUS)
+    path = record.write_status(tmp_path, STATUS)
     path.write_text(json.dumps(read_json(path) | {"status": "fine"}))
     with pytest.raises(RecordError, match=r"'fine'.*\$\.status"):
-        read_status(tmp_path)
+        record.read_status(tmp_path)
 
 
 def test_lists_of_numbers_take_one_line_and_come_back(tmp_path: Path) -> None:

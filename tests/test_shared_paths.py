@@ -1,6 +1,5 @@
 """Call tree, sequences and critical path on every shared trace: what must hold, and what is known."""
 
-import pandas as pd
 import pytest
 
 from recorded import NAMES, needs_traces, trace_of
@@ -49,23 +48,17 @@ def test_sequences_hold_what_their_calls_launched(trace: Trace) -> None:
         assert rows["kernel_ns"].sum() <= calls["device_ns"].sum()
 
 
-def _shares(name: str) -> "pd.Series[float]":
+@pytest.mark.parametrize(
+    ("name", "compute", "waits"),
+    [
+        # Kernels of graphs are on the path: the GPU starts on the first recorded work 149 ms after its launch; from
+        # there on it is never idle.
+        ("cuda_graphs_vllm", 0.5, "queue"),
+        ("h100_qwen", 0.8, "sync"),  # a wait for unlinked work is that work
+    ],
+)
+def test_a_path_is_of_work_where_the_gpu_is_never_idle(name: str, compute: float, waits: str) -> None:
     sums = critical_paths(trace_of(name)).groupby("class", observed=False)["dur"].sum()
-    return sums / sums.sum()
-
-
-def test_kernels_of_graphs_are_on_the_path() -> None:
-    if "cuda_graphs_vllm.json.gz" not in NAMES:
-        pytest.skip("cuda_graphs_vllm.json.gz is not among the traces")
-    shares = _shares("cuda_graphs_vllm.json.gz")
-    # The GPU starts on the first recorded work 149 ms after its launch; from there on it is never idle.
-    assert shares["compute"] > 0.5
-    assert shares["queue"] < 0.01
-
-
-def test_a_wait_for_unlinked_work_is_that_work() -> None:
-    if "h100_qwen.json.gz" not in NAMES:
-        pytest.skip("h100_qwen.json.gz is not among the traces")
-    shares = _shares("h100_qwen.json.gz")
-    assert shares["compute"] > 0.8
-    assert shares["sync"] < 0.01
+    shares = sums / sums.sum()
+    assert shares["compute"] > compute
+    assert shares[waits] < 0.01

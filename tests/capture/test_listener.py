@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -239,29 +237,6 @@ def test_the_record_has_the_times_of_unprofiled_steps_before_it(capture, entry, 
     _ask(entry, tmp_path / "two", name="2")
     train(3, 50_000_000)
     assert _record(tmp_path / "two").unprofiled["step_ns"] == [7_000_000] * 4 + [50_000_000]
-
-
-@pytest.mark.usefixtures("forked_programs")
-def test_a_recording_needs_torch_and_the_standard_library_only(tmp_path):
-    """A launcher's probe runs where steptrace's other dependencies are missing."""
-    script = (
-        "import sys\n"
-        "for name in ('msgspec', 'psutil', 'pandas', 'pyarrow', 'hydra'): sys.modules[name] = None\n"
-        "from steptrace.engine.recording import Before, Recording, Request, Settings\n"
-        "assert 'torch' not in sys.modules\n"
-        f"request = Request('1', {str(tmp_path)!r}, Settings(steps=2, warmup=1))\n"
-        "recording = Recording(request, lambda: Before([5, 7, 6]))\n"
-        "import torch\n"
-        "for number in range(4):\n"
-        "    recording.step(number)\n"
-        "    torch.ones(4).sum()\n"
-        "assert recording.done, recording.message\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "trace.json.gz").exists()
-    record = json.loads((tmp_path / "capture.json").read_text())
-    assert (record["steps"], record["unprofiled"]["median_ns"]) == ({"first": 1, "last": 2, "count": 2}, 6)
 
 
 @pytest.mark.parametrize("wrong", [{"steps": 0}, {"warmup": -1}])

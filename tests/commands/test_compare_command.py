@@ -176,15 +176,16 @@ def test_no_text_of_the_results_becomes_html(sides: list[str], tmp_path: Path) -
     assert "<script>" not in (tmp_path / "out" / "compare.md").read_text()
 
 
-def test_a_missing_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", str(tmp_path), str(tmp_path)]) == 2
-    assert f"{tmp_path}/comparison.json: file is missing" in capsys.readouterr().err
-
-
-def test_a_folder_of_several_studies_says_which_to_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path / "results" / "s" / "comparison.json", study(variant("v", 10)))
-    assert main(["compare", str(tmp_path / "results"), str(tmp_path / "results" / "s")]) == 2
-    assert f"name {tmp_path / 'results' / 's'}" in capsys.readouterr().err
+def test_results_that_are_not_there_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study_folder = tmp_path / "results" / "s"
+    write(study_folder / "comparison.json", study(variant("v", 10)))
+    for files, message in (
+        ([tmp_path], "expected: two or more"),
+        ([tmp_path, tmp_path], f"{tmp_path}/comparison.json: file is missing"),
+        ([tmp_path / "results", study_folder], f"name {study_folder}"),  # of several studies
+    ):
+        assert main(["compare", *map(str, files)]) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_a_series_is_held_from_one_result_to_the_next() -> None:
@@ -206,11 +207,6 @@ def test_a_series_is_held_from_one_result_to_the_next() -> None:
 )
 def test_results_are_headed_by_what_tells_their_files_apart(files: list[str], names: list[str]) -> None:
     assert short_names(files) == names
-
-
-def test_one_result_alone_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", str(tmp_path)]) == 2
-    assert "expected: two or more" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -49,9 +49,6 @@ def test_masked_loss_is_the_published_training_on_a_gpu(planned):
     config = study.variants[0].config
     assert config["data"]["batch_size"] == 256
     assert config["data"]["dataset"]["image_size"] == 256
-    assert config["data"]["pool"] == 2
-    assert config["data"]["pin_memory"] is True
-    assert config["data"]["non_blocking"] is True
     assert config["scale"]["timed_steps"] == 12
     assert config["model"] == {
         "_target_": "steptrace.workloads.segmentation.SegmentationNet",

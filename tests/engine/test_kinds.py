@@ -130,12 +130,9 @@ def test_steps_with_other_operators_at_one_distance_are_a_kind_whatever_their_ti
     assert sum(kind.steps for kind in kinds[1:]) == len(others)
 
 
-def test_two_long_steps_at_both_ends_are_not_periodic():
-    assert [kind.every for kind in kinds_of([40] + [10] * 28 + [40])] == [None, None]
-
-
-def test_two_long_steps_with_one_missing_between_are_not_periodic():
-    assert [kind.every for kind in kinds_of([12] * 10 + [710, 12, 710] + [12] * 17)] == [None, None]
+@pytest.mark.parametrize("steps_ns", [[40] + [10] * 28 + [40], [12] * 10 + [710, 12, 710] + [12] * 17])
+def test_two_long_steps_at_both_ends_or_side_by_side_are_not_periodic(steps_ns):
+    assert [kind.every for kind in kinds_of(steps_ns)] == [None, None]
 
 
 def test_the_mean_of_syncs_is_that_of_steps_as_often_as_they_come():

@@ -34,15 +34,10 @@ def test_a_trace_without_its_record_is_kept_and_no_earlier_record_stays_beside_i
 
 def _rank(number: int, timed: int, step_ns: int) -> dict[str, Any]:
     row = {"wait_ns": 0, "batches": 0, "loss": None, "backwards": 1, "samples": 0, "skipped": False}
-    return {
-        **{"rank": number, "world_size": 2, "steps_seen": 3 + timed, "state": "complete"},
-        **{
-            "rows": [{**row, "phase": "timed", "step_ns": step_ns} for _ in range(timed)],
-            "gpu": None,
-            "clock": "monotonic",
-        },
-        **{"cwd": "/", "python": "3.11.7", "torch": "2.13.0", "cuda": None, "optimizers": []},
-    }
+    rows = [{**row, "phase": "timed", "step_ns": step_ns} for _ in range(timed)]
+    rank = {"rank": number, "world_size": 2, "steps_seen": 3 + timed, "state": "complete", "rows": rows}
+    rank |= {"gpu": None, "clock": "monotonic", "optimizers": []}
+    return rank | {"cwd": "/", "python": "3.11.7", "torch": "2.13.0", "cuda": None}
 
 
 def test_the_error_for_a_program_that_failed_too_early_says_so(tmp_path: Path) -> None:

@@ -72,11 +72,24 @@ for step in range(50):
 """
 
 
-def test_a_program_leaves_what_a_run_of_ours_leaves(tmp_path: Path, capfd) -> None:
-    out = tmp_path / "out"
-    options = ["--steps", "5", "--warmup", "3", "--profile", "2", "--no-predict", "--out", str(out)]
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+#: As short as a run can be.
+SHORT = ("--steps", "2", "--warmup", "1", "--profile", "1")
+
+
+def run(out: Path, *program: str, options: Sequence[str] = SHORT) -> int:
+    """The exit code of `steptrace run` with a Python program."""
+    return main(["run", *options, "--out", str(out), "--", sys.executable, *program])
+
+
+def test_a_program_leaves_what_a_run_of_ours_leaves(out: Path, capfd) -> None:
+    options = ("--steps", "5", "--warmup", "3", "--profile", "2", "--no-predict")
     argument = os.fsdecode(b"caf\xe9")  # Latin-1 in a UTF-8 environment
-    assert main(["run", *options, "--", sys.executable, str(FORMS), "loader", argument]) == 0
+    assert run(out, str(FORMS), "loader", argument, options=options) == 0
     record, steps = read_run(out / "run0"), read_steps(out / "run0")
     assert steps.groupby("phase", sort=False).size().to_dict() == {"warmup": 2, "timed": 5, "profiled": 2}
     assert (steps["step_ns"] > 0).all()
@@ -107,11 +120,12 @@ def test_a_program_leaves_what_a_run_of_ours_leaves(tmp_path: Path, capfd) -> No
     assert "its final checkpoint, if any, was not written" in output
 
 
-def test_a_program_s_buffers_and_its_gradients_at_the_end_of_a_backward_pass_are_counted(tmp_path: Path) -> None:
-    program, out = tmp_path / "train.py", tmp_path / "out"
+def test_a_program_s_buffers_and_its_gradients_at_the_end_of_a_backward_pass_are_counted(
+    tmp_path: Path, out: Path
+) -> None:
+    program, out = tmp_path / "train.py", out
     program.write_text(HOLDS_MEMORY)
-    options = ["--steps", "2", "--warmup", "1", "--profile", "1", "--no-predict", "--out", str(out)]
-    assert main(["run", *options, "--", sys.executable, str(program)]) == 0
+    assert run(out, str(program), options=(*SHORT, "--no-predict")) == 0
     memory = read_memory(out / "run0")
     assert memory is not None
     moments, counts = 2 * 64, 2 * 4
@@ -120,28 +134,25 @@ def test_a_program_s_buffers_and_its_gradients_at_the_end_of_a_backward_pass_are
 
 
 def test_a_call_that_measures_nothing_keeps_an_earlier_one_s_results_and_one_that_does_replaces_them(
-    tmp_path: Path, capfd
+    tmp_path: Path, out: Path, capfd
 ) -> None:
-    out = tmp_path / "out"
-    options = ["--steps", "2", "--warmup", "1", "--profile", "1", "--no-predict", "--out", str(out)]
-    assert main(["run", *options, "--", sys.executable, str(FORMS), "loader"]) == 0
+    options = (*SHORT, "--no-predict")
+    assert run(out, str(FORMS), "loader", options=options) == 0
     kept = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    assert main(["run", *options, "--", sys.executable, str(tmp_path / "trian.py")]) == 2
-    assert main(["run", *options, "--", "true"]) == 2
+    assert run(out, str(tmp_path / "trian.py"), options=options) == 2
+    assert main(["run", *options, "--out", str(out), "--", "true"]) == 2
     assert "steptrace was not loaded into the program" in capfd.readouterr().err
     assert all(path.read_bytes() == content for path, content in kept.items())
     (out / "run0" / "left.txt").touch()
-    assert main(["run", *options, "--profile", "0", "--", sys.executable, str(FORMS), "loader"]) == 0
+    assert run(out, str(FORMS), "loader", options=(*options, "--profile", "0")) == 0
     assert (out / "run0").exists()
     assert not (out / "run0" / "left.txt").exists()
     assert not (out / "tables").exists()
     assert not (out / "probe").exists()
 
 
-def test_a_program_is_followed_once_more_for_a_gpu_that_is_not_there(tmp_path: Path, capfd) -> None:
-    out = tmp_path / "out"
-    options = ["--steps", "2", "--warmup", "1", "--profile", "1", "--gpu", "H100,L4", "--json", "--out", str(out)]
-    assert main(["run", *options, "--", sys.executable, str(FORMS), "loader"]) == 0
+def test_a_program_is_followed_once_more_for_a_gpu_that_is_not_there(out: Path, capfd) -> None:
+    assert run(out, str(FORMS), "loader", options=(*SHORT, "--gpu", "H100,L4", "--json")) == 0
     document = json.loads(capfd.readouterr().out)
     assert sum(kind["steps"] for kind in document["kinds"]) == 2
     predicted = document["predicted"]
@@ -153,14 +164,11 @@ def test_a_program_is_followed_once_more_for_a_gpu_that_is_not_there(tmp_path: P
     assert f"{predicted['total']:g} syncs per step" in page
 
 
-def test_without_a_gpu_a_program_is_started_once_more_and_its_syncs_are_predicted(tmp_path: Path, capfd) -> None:
-    out = tmp_path / "out"
-    options = ["--steps", "2", "--warmup", "1", "--profile", "1", "--out", str(out)]
-    program = [sys.executable, str(FORMS), "loader"]
-    assert main(["run", *options, "--", *program]) == 0
+def test_without_a_gpu_a_program_is_started_once_more_and_its_syncs_are_predicted(out: Path, capfd) -> None:
+    assert run(out, str(FORMS), "loader") == 0
     shown = capfd.readouterr()
     assert "the program is started once more, on a virtual GPU: " in shown.err
-    assert f"{shlex.join(program)}: 3 syncs per step predicted" in shown.out
+    assert f"{shlex.join([sys.executable, str(FORMS), 'loader'])}: 3 syncs per step predicted" in shown.out
     assert "Predicted for a GPU: 3 syncs per step." in shown.out
     # `--steps` of this command are measured steps.
     assert "  as many in each of 4 steps; steptrace predict --steps 24 shows what comes less often" in shown.out
@@ -171,27 +179,25 @@ def test_without_a_gpu_a_program_is_started_once_more_and_its_syncs_are_predicte
     assert "steptrace run --gpu H100" in page
 
 
-def test_a_program_that_cannot_be_predicted_is_measured_all_the_same(tmp_path: Path, capfd) -> None:
+def test_a_program_that_cannot_be_predicted_is_measured_all_the_same(tmp_path: Path, out: Path, capfd) -> None:
     (tmp_path / "train.py").write_text(ON_THE_CPU)
-    options = ["--steps", "2", "--warmup", "1", "--profile", "1", "--out", str(tmp_path / "out")]
-    assert main(["run", *options, "--", sys.executable, str(tmp_path / "train.py")]) == 0
+    assert run(out, str(tmp_path / "train.py")) == 0
     shown = capfd.readouterr()
     (warning,) = [line for line in shown.err.splitlines() if "no syncs are predicted" in line]
     assert "nothing ran on the virtual GPU" in warning
     assert "syncs: not measured (no GPU)" in shown.out
-    assert "Predicted for a GPU" not in (tmp_path / "out" / "report.html").read_text()
+    assert "Predicted for a GPU" not in (out / "report.html").read_text()
 
 
-def test_an_estimate_on_an_unknown_gpu_runs_nothing(tmp_path: Path, capfd) -> None:
-    assert main(["run", "--gpu", "H1000", "--out", str(tmp_path / "out"), "--", sys.executable, "missing.py"]) == 2
+def test_an_estimate_on_an_unknown_gpu_runs_nothing(out: Path, capfd) -> None:
+    assert run(out, "missing.py", options=("--gpu", "H1000")) == 2
     assert "no GPU of the name 'H1000'" in capfd.readouterr().err
-    assert not (tmp_path / "out").exists()
+    assert not (out).exists()
 
 
-def test_workers_that_are_forked_while_steps_are_profiled_leave_that_to_the_program(tmp_path: Path, capfd) -> None:
-    out = tmp_path / "out"
-    options = ["--steps", "2", "--warmup", "2", "--profile", "3", "--no-predict", "--out", str(out)]
-    assert main(["run", *options, "--", sys.executable, str(FORMS), "workers"]) == 0
+def test_workers_that_are_forked_while_steps_are_profiled_leave_that_to_the_program(out: Path, capfd) -> None:
+    options = ("--steps", "2", "--warmup", "2", "--profile", "3", "--no-predict")
+    assert run(out, str(FORMS), "workers", options=options) == 0
     assert "capture " not in capfd.readouterr().err
     assert len(json.loads((out / "summary.json").read_text())["traces"][0]["steps"]) == 3
 
@@ -202,22 +208,20 @@ def test_the_spread_stays_within_what_was_measured() -> None:
     assert 1 <= low < high <= 100
 
 
-def test_a_program_that_ends_early_is_reported_with_what_was_timed(tmp_path: Path, capfd) -> None:
-    out = tmp_path / "out"
-    options = ["--warmup", "2", "--steps", "10", "--out", str(out)]
-    assert main(["run", *options, "--", sys.executable, str(FORMS), "raises"]) == 1
+def test_a_program_that_ends_early_is_reported_with_what_was_timed(out: Path, capfd) -> None:
+    options = ("--warmup", "2", "--steps", "10")
+    assert run(out, str(FORMS), "raises", options=options) == 1
     assert "the program ended after 3 timed steps, with exit code 1" in capfd.readouterr().err
-    assert main(["run", *options, "--", sys.executable, str(FORMS), "loader", "0"]) == 2
+    assert run(out, str(FORMS), "loader", "0", options=options) == 2
     assert "no training step was seen" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(("options", "exit_code"), [(["--warmup", "2"], 1), (["--warmup", "9"], 2), (["--capture"], 1)])
 def test_a_fault_of_steptrace_that_ends_a_program_is_reported_as_one(
-    tmp_path: Path, capfd, options: list[str], exit_code: int
+    tmp_path: Path, out: Path, capfd, options: list[str], exit_code: int
 ) -> None:
     (tmp_path / "train.py").write_text(BREAKS_STEPTRACE)
-    out = ["--out", str(tmp_path / "out")]
-    assert main(["run", *options, *out, "--", sys.executable, str(tmp_path / "train.py")]) == exit_code
+    assert run(out, str(tmp_path / "train.py"), options=options) == exit_code
     errors = capfd.readouterr().err
     assert "this is a fault of steptrace, not of the program; please report: steptrace " in errors
     assert re.search(r"TypeError: 'NoneType' object is not callable, at .*train\.py:10, hooks\.py:\d+$", errors, re.M)
@@ -235,12 +239,6 @@ def test_a_folder_of_somebody_else_is_not_emptied(tmp_path: Path, capfd) -> None
     assert main(["run", "--out", str(tmp_path), "--", "true"]) == 2
     assert "was not written by `steptrace run`" in capfd.readouterr().err
     assert (tmp_path / "mine").exists()
-
-
-def test_without_a_command_it_says_how() -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["run"])
-    assert stopped.value.code == 2
 
 
 def test_a_program_of_anybody_s_can_be_captured_while_it_runs(tmp_path: Path) -> None:
@@ -309,8 +307,7 @@ def test_a_kind_of_steps_has_its_syncs_operators_and_times_on_one_line() -> None
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_to_the_command_alone_ends_the_program_and_keeps_what_was_timed(tmp_path: Path, number: int) -> None:
-    out = tmp_path / "out"
+def test_a_signal_to_the_command_alone_ends_the_program_and_keeps_what_was_timed(out: Path, number: int) -> None:
     options = ["--warmup", "2", "--steps", "500", "--out", str(out)]
     command = [sys.executable, "-m", "steptrace.cli", "run", *options, "--", sys.executable, str(FORMS), "slow"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
@@ -324,10 +321,8 @@ def test_a_signal_to_the_command_alone_ends_the_program_and_keeps_what_was_timed
     assert "the program ended after" in errors
 
 
-def test_timed_steps_are_kept_whatever_ends_the_program(tmp_path: Path, capfd) -> None:
-    out = tmp_path / "out"
-    options = ["--warmup", "2", "--steps", "500", "--out", str(out)]
-    assert main(["run", *options, "--", sys.executable, str(FORMS), "killed"]) == 1
+def test_timed_steps_are_kept_whatever_ends_the_program(out: Path, capfd) -> None:
+    assert run(out, str(FORMS), "killed", options=("--warmup", "2", "--steps", "500")) == 1
     assert (read_steps(out / "run0")["phase"] == "timed").sum() >= 5
     assert "with exit code -9" in capfd.readouterr().err
 

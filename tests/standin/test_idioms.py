@@ -10,18 +10,10 @@ import subprocess
 import sys
 
 import pytest
-import torch
 
 import idioms
 from idioms import Counts, Idiom
 
-pytestmark = [
-    pytest.mark.standin,
-    pytest.mark.skipif(
-        not torch.cuda.is_available() or "stand-in" not in torch.cuda.get_device_name(),
-        reason="needs PyTorch's CUDA build on the stand-in device",
-    ),
-]
 TABLE = idioms.read_table()
 _SMALL = {"FAKECUDA_COMPUTED_SIZE": "0", "FAKECUDA_COMPUTED_BOOL": "0"}
 _LARGE = {"FAKECUDA_COMPUTED_SIZE": "8", "FAKECUDA_COMPUTED_BOOL": "1"}

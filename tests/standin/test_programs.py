@@ -6,21 +6,11 @@ import subprocess
 import sys
 
 import pytest
-import torch
 
 import programs
 from idioms import Counts
 
-pytestmark = [
-    pytest.mark.standin,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(
-        not torch.cuda.is_available() or "stand-in" not in torch.cuda.get_device_name(),
-        reason="needs PyTorch's CUDA build on the stand-in device",
-    ),
-]
-
-
+pytestmark = pytest.mark.timeout(900)
 NAMES = [name for name, program in programs.PROGRAMS.items() if programs.available(program.needs)]
 
 

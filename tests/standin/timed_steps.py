@@ -42,70 +42,49 @@ def kernels(count: int) -> None:
         numbers.add_(1)
 
 
-def make_item() -> Step:
-    def step() -> None:
-        host(5)
-        kernels(10)
-        numbers[0].item()
-
-    return step
+def item() -> None:
+    host(5)
+    kernels(10)
+    numbers[0].item()
 
 
-def make_late_item() -> Step:
-    def step() -> None:
-        host(8)
-        kernels(2)
-        numbers[0].item()
-
-    return step
+def late_item() -> None:
+    host(8)
+    kernels(2)
+    numbers[0].item()
 
 
-def make_nonzero() -> Step:
-    def step() -> None:
-        host(4)
-        kernels(3)
-        numbers.nonzero()
-
-    return step
+def nonzero() -> None:
+    host(4)
+    kernels(3)
+    numbers.nonzero()
 
 
-def make_upload() -> Step:
-    def step() -> None:
-        host(6)
-        on_device.copy_(on_host)
-        kernels(4)
-
-    return step
+def upload() -> None:
+    host(6)
+    on_device.copy_(on_host)
+    kernels(4)
 
 
-def make_hidden_upload() -> Step:
-    def step() -> None:
-        host(3)
-        on_device.copy_(on_host)
-        kernels(4)
-
-    return step
+def hidden_upload() -> None:
+    host(3)
+    on_device.copy_(on_host)
+    kernels(4)
 
 
-def make_pinned_upload() -> Step:
-    def step() -> None:
-        host(1)
-        on_device.copy_(pinned, non_blocking=True)
-        kernels(4)
-
-    return step
+def pinned_upload() -> None:
+    host(1)
+    on_device.copy_(pinned, non_blocking=True)
+    kernels(4)
 
 
-def make_download() -> Step:
-    def step() -> None:
-        host(2)
-        kernels(3)
-        on_host.copy_(on_device)
-
-    return step
+def download() -> None:
+    host(2)
+    kernels(3)
+    on_host.copy_(on_device)
 
 
-def make_two_streams() -> Step:
+def two_streams() -> Step:
     side, ready, done = torch.cuda.Stream(), torch.cuda.Event(), torch.cuda.Event()
     main = torch.cuda.current_stream()
 
@@ -125,7 +104,7 @@ def make_two_streams() -> Step:
     return step
 
 
-def make_graph() -> Step:
+def graph_of_kernels() -> Step:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         kernels(8)
@@ -138,12 +117,9 @@ def make_graph() -> Step:
     return step
 
 
-def make_full_queue() -> Step:
-    def step() -> None:
-        kernels(1500)
-        numbers[0].item()
-
-    return step
+def full_queue() -> None:
+    kernels(1500)
+    numbers[0].item()
 
 
 def recorded(step: Step) -> tuple[profile, list[float]]:
@@ -178,13 +154,14 @@ def between_steps() -> tuple[profile, list[float]]:
 
 def main(name: str, trace: str) -> int:
     """Record the program `name` into the file `trace`."""
-    step = None if name == "between_steps" else globals()[f"make_{name}"]()
+    made = {"two_streams": two_streams, "graph": graph_of_kernels}
+    step = made[name]() if name in made else globals()[name]
     with contextlib.suppress(PermissionError):  # nothing else of the machine holds it up then
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
         torch.cuda.synchronize()
-        profiler, took = between_steps() if step is None else recorded(step)
+        profiler, took = between_steps() if step is between_steps else recorded(step)
         if max(took) - statistics.median(took) < QUIET_S:
             profiler.export_chrome_trace(trace)
             return 0

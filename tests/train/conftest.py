@@ -11,60 +11,38 @@ from msgspec.structs import asdict
 from omegaconf import DictConfig, OmegaConf
 
 from steptrace.config.schema import DistributedConfig, ScaleConfig, StepConfig
+from steptrace.train.main import main
 
-TINY: dict[str, Any] = {
-    "study": "tiny",
-    "variant": "ignore_index",
-    "digest": "0" * 64,
-    "seed": 7,
-    "device": "cpu",
-    "model": {
-        "_target_": "steptrace.workloads.segmentation.SegmentationNet",
-        "in_channels": 3,
-        "hidden": 2,
-        "layers": 1,
-        "classes": 10,
-    },
-    "loss": {"_target_": "steptrace.workloads.masked_losses.IgnoreIndexLoss"},
-    "data": {
-        "dataset": {
-            "_target_": "steptrace.workloads.segmentation.RandomMasks",
-            "length": 6,
-            "image_size": 8,
-            "seed": 7,
-        },
-        "batch_size": 2,
-        "num_workers": 0,
-        "pin_memory": True,
-        "non_blocking": True,
-        "shuffle": True,
-        "prefetch_factor": 2,
-        "persistent_workers": True,
-        "device_prefetch": False,
-        "pool": None,
-    },
-    "optimizer": {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.1, "momentum": 0.9},
-    "precision": {
-        "name": "fp32",
-        "autocast": None,
-        "tf32": False,
-        "grad_scaler": False,
-        "tolerance": {"loss": 1e-5, "gradient": 1e-4},
-    },
-    "step": asdict(StepConfig()),
-    "distributed": asdict(DistributedConfig()),
-    "scale": asdict(ScaleConfig(name="cpu", warmup_steps=2, timed_steps=4)),
-    "profile": {
-        "warmup": 1,
-        "active": 2,
-        "record_shapes": True,
-        "profile_memory": True,
-        "with_stack": True,
-        "repeats": None,
-    },
-    "equivalence": {"seeds": [0, 1], "batch_size": 2, "model": {}},
-    "python_path": [],
-}
+TINY = OmegaConf.create("""
+study: tiny
+variant: ignore_index
+seed: 7
+device: cpu
+model: {_target_: steptrace.workloads.segmentation.SegmentationNet, in_channels: 3, hidden: 2, layers: 1, classes: 10}
+loss: {_target_: steptrace.workloads.masked_losses.IgnoreIndexLoss}
+data:
+  dataset: {_target_: steptrace.workloads.segmentation.RandomMasks, length: 6, image_size: 8, seed: 7}
+  batch_size: 2
+  num_workers: 0
+  pin_memory: true
+  non_blocking: true
+  shuffle: true
+  prefetch_factor: 2
+  persistent_workers: true
+  device_prefetch: false
+  pool: null
+optimizer: {_target_: torch.optim.SGD, _partial_: true, lr: 0.1, momentum: 0.9}
+precision: {name: fp32, autocast: null, tf32: false, grad_scaler: false, tolerance: {loss: 1e-5, gradient: 1e-4}}
+profile: {warmup: 1, active: 2, record_shapes: true, profile_memory: true, with_stack: true, repeats: null}
+equivalence: {seeds: [0, 1], batch_size: 2, model: {}}
+python_path: []
+""")
+TINY.update(
+    digest="0" * 64,
+    step=asdict(StepConfig()),
+    distributed=asdict(DistributedConfig()),
+    scale=asdict(ScaleConfig(name="cpu", warmup_steps=2, timed_steps=4)),
+)
 
 MakeConfig = Callable[..., DictConfig]
 
@@ -74,7 +52,7 @@ def make_config() -> MakeConfig:
     """Builds the tiny config with changes given by dotted key: `make_config({"data.batch_size": 3})`."""
 
     def make(changes: dict[str, Any] | None = None) -> DictConfig:
-        config = OmegaConf.create(copy.deepcopy(TINY))
+        config = copy.deepcopy(TINY)
         for key, value in (changes or {}).items():
             OmegaConf.update(config, key, value, merge=False)
         return config
@@ -92,6 +70,18 @@ def write_config(make_config: MakeConfig, tmp_path: Path) -> Callable[..., Path]
         return path
 
     return write
+
+
+@pytest.fixture
+def trained(write_config: Callable[..., Path], tmp_path: Path) -> Callable[..., Path]:
+    """Trains the tiny config with changes, in this process, to a good end; returns the run's folder."""
+
+    def train(changes: dict[str, Any] | None = None, *, to: str = "run", repeat: int = 0) -> Path:
+        out = tmp_path / to
+        assert main([str(write_config(changes)), "--out", str(out), "--repeat", str(repeat)]) == 0
+        return out
+
+    return train
 
 
 @pytest.fixture(autouse=True)

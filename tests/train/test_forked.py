@@ -4,13 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 from msgspec.structs import asdict
 
+from processes import gone, wait_for
 from steptrace.config.schema import ScaleConfig
 from steptrace.record import read_status, read_steps
 from steptrace.train import forked
@@ -87,17 +87,6 @@ def training_of(holder):
     return supervisor, *supervisor.children()
 
 
-def wait_for(condition):
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, "took too long"
-        time.sleep(0.02)
-
-
-def has_ended(process):
-    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-
-
 def test_a_forked_run_trains_as_any_other(server, config_of):
     assert start(server[0], config_of(), "forked").wait(120) == 0
     assert read_status(Path("forked")).status == "ok", Path("forked", "train.log").read_text()
@@ -135,6 +124,6 @@ def test_a_forked_run_ends_with_its_job_and_with_the_workflow(server, endless, w
     job = start(server[0], endless, "run")
     processes = training_of(server[1])
     (job if who == "job" else server[1]).kill()
-    wait_for(lambda: all(map(has_ended, processes)))
+    wait_for(lambda: all(gone(process.pid) for process in processes))
     assert job.wait(60) != 0
     assert not Path("run/status.json").exists()

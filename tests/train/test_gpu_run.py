@@ -8,7 +8,6 @@ import torch
 from steptrace.engine.device import MemoryLook
 from steptrace.record import read_run, read_steps
 from steptrace.train.loop import train_step
-from steptrace.train.main import main
 from steptrace.train.setup import training
 
 pytestmark = [
@@ -52,9 +51,8 @@ def test_a_copy_that_blocks_is_seen(make_config):
     assert len(host_waits(make_config, "IgnoreIndexLoss", **{"data.non_blocking": False})) == 2
 
 
-def test_a_gpu_run_records_events_memory_and_the_gpu(write_config, tmp_path):
-    config, out = write_config({"device": "cuda", "scale.name": "gpu"}), tmp_path / "run0"
-    assert main([str(config), "--out", str(out), "--repeat", "0"]) == 0
+def test_a_gpu_run_records_events_memory_and_the_gpu(trained):
+    out = trained({"device": "cuda", "scale.name": "gpu"})
     record = read_run(out)
     assert record.clock == "cuda_events"
     assert record.environment.gpu == torch.cuda.get_device_name()

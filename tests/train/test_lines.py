@@ -11,25 +11,19 @@ from steptrace.documents.table import validate
 from steptrace.engine.frames import trace_file_name
 from steptrace.engine.step_recorders import OpLineRecorder
 from steptrace.record import read_run, read_steps
-from steptrace.train.main import main
 from steptrace.workloads import masked_losses, segmentation
 
 LOSSES = "steptrace/workloads/masked_losses.py"
 
 
 @pytest.fixture
-def recorded(write_config, tmp_path):
+def recorded(trained):
     """Op lines, sources and trace of a tiny run of the baseline."""
-    loss = "steptrace.workloads.masked_losses.BooleanMaskLoss"
-    run(write_config({"loss._target_": loss, "profile.active": 1}), tmp_path)
-    with gzip.open(tmp_path / "trace.json.gz") as file:
+    out = trained({"loss._target_": "steptrace.workloads.masked_losses.BooleanMaskLoss", "profile.active": 1})
+    with gzip.open(out / "trace.json.gz") as file:
         trace = json.load(file)["traceEvents"]
-    lines = validate(pd.read_parquet(tmp_path / "op_lines.parquet"), OpLine)
-    return lines, json.loads((tmp_path / "sources.json").read_text())["files"], trace
-
-
-def run(config, out):
-    assert main([str(config), "--out", str(out)]) == 0
+    lines = validate(pd.read_parquet(out / "op_lines.parquet"), OpLine)
+    return lines, json.loads((out / "sources.json").read_text())["files"], trace
 
 
 def code_of(row, sources):
@@ -189,13 +183,12 @@ class Loss(torch.nn.Module):
     ],
 )
 def test_a_step_that_cannot_be_watched_costs_the_lines_only_and_says_why(
-    write_config, tmp_path, monkeypatch, message, warning
+    trained, tmp_path, monkeypatch, message, warning
 ):
     name = f"watched_loss_{len(message)}"
     (tmp_path / f"{name}.py").write_text(WATCHED.format(message=message))
     monkeypatch.syspath_prepend(tmp_path)
-    out = tmp_path / "run"
-    run(write_config({"loss": {"_target_": f"{name}.Loss"}}), out)
+    out = trained({"loss": {"_target_": f"{name}.Loss"}})
     (shown,) = read_run(out).warnings
     assert shown.startswith(warning)
     assert "frames" not in shown

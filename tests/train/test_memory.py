@@ -11,13 +11,11 @@ from steptrace.documents.run import RunMemory
 from steptrace.engine.device import MemoryLook, free_blocks, modules_of
 from steptrace.record import read_memory, write_memory
 from steptrace.train.loop import train_step
-from steptrace.train.main import main
 from steptrace.train.setup import training
 
 
-def test_a_run_counts_its_parameters_gradients_and_optimizer_state(write_config, make_config, tmp_path):
-    assert main([str(write_config({"scale.memory_limit_mb": 1})), "--out", str(tmp_path), "--repeat", "0"]) == 0
-    memory = read_memory(tmp_path)
+def test_a_run_counts_its_parameters_gradients_and_optimizer_state(trained, make_config):
+    memory = read_memory(trained({"scale.memory_limit_mb": 1}))
     with training(make_config(), 7) as parts:
         size = sum(parameter.nbytes for parameter in parts.model.parameters())
     assert memory is not None

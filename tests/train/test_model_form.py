@@ -12,7 +12,6 @@ from steptrace.engine.device import compilations
 from steptrace.errors import TrainError
 from steptrace.record import read_run, read_steps
 from steptrace.train import precision
-from steptrace.train.main import main
 from steptrace.train.precision import check_compiled, prepared
 from steptrace.train.setup import training
 
@@ -22,8 +21,8 @@ PLAIN = {"model": {"_target_": "torch.nn.Conv2d", "in_channels": 3, "out_channel
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 
 
-def run(config, out):
-    return main([str(config), "--out", str(out), "--repeat", "0"])
+def losses(out):
+    return read_steps(out)["loss"].tolist()
 
 
 def step_of(**changes):
@@ -54,27 +53,22 @@ def test_by_default_nothing_is_arranged():
     assert not model._forward_pre_hooks
 
 
-def test_a_run_in_channels_last_trains_as_one_without(write_config, tmp_path):
-    assert run(write_config({"step.channels_last": True}), tmp_path / "last") == 0
-    assert run(write_config(), tmp_path / "first") == 0
-    losses = [read_steps(tmp_path / name)["loss"].tolist() for name in ("last", "first")]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+def test_a_run_in_channels_last_trains_as_one_without(trained):
+    last, first = trained({"step.channels_last": True}, to="last"), trained(to="first")
+    assert losses(last) == pytest.approx(losses(first), rel=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0:RuntimeWarning")
-def test_a_compiled_run_is_compiled_before_it_is_timed(write_config, tmp_path, monkeypatch):
+def test_a_compiled_run_is_compiled_before_it_is_timed(trained, monkeypatch):
     # Graphs are made, but run as they are: generating code for them takes seconds.
     monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", lambda graph, *_, **__: graph.forward)
     before = compilations()
-    config = write_config({**PLAIN, "step.compile": "default"})
-    assert run(config, tmp_path / "run") == 0
+    compiled = trained({**PLAIN, "step.compile": "default"})
     assert compilations() > before
-    record = read_run(tmp_path / "run")
+    record = read_run(compiled)
     assert record.warnings == ()
     assert OmegaConf.create(record.config).step.compile == "default"
-    assert run(write_config(PLAIN), tmp_path / "eager") == 0
-    losses = [read_steps(tmp_path / name)["loss"].tolist() for name in ("run", "eager")]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert losses(compiled) == pytest.approx(losses(trained(PLAIN, to="eager")), rel=1e-5)
 
 
 def test_what_the_compiler_cannot_do_ends_the_training_with_its_message(make_config, monkeypatch):
@@ -104,7 +98,6 @@ def test_a_process_that_never_compiled_has_made_no_graphs(monkeypatch):
 
 
 @pytest.mark.parametrize("how", [{"fused": True}, {"foreach": True}, {"foreach": False, "fused": False}])
-def test_each_form_of_the_optimizer_trains(write_config, tmp_path, how):
+def test_each_form_of_the_optimizer_trains(trained, how):
     optimizer = {"_target_": "torch.optim.AdamW", "_partial_": True, "lr": 0.01, **how}
-    assert run(write_config({"optimizer": optimizer}), tmp_path / "run") == 0
-    assert read_steps(tmp_path / "run")["loss"].notna().all()
+    assert read_steps(trained({"optimizer": optimizer}))["loss"].notna().all()

@@ -7,45 +7,27 @@ import pytest
 import torch
 
 from documents import fill
-from steptrace.compare.load import load_run
-from steptrace.documents.run import InputOfRun, SectionOfRun
+from steptrace.compare.explain import figures as figures_of
+from steptrace.compare.load import Variant, load_run
+from steptrace.documents.run import InputOfRun, PlannedVariant, SectionOfRun, Status
 from steptrace.documents.table import validate
 from steptrace.engine.device import tensors_of
-from steptrace.record import read_rows, read_run, read_steps, write_rows
+from steptrace.record import read_rows, read_run, read_steps, write_rows, write_status
 from steptrace.train import passes
 from steptrace.train.loop import to_device, train_step
-from steptrace.train.main import main
 from steptrace.train.passes import PartTimer, batch_bytes, left_out, measure_input, measure_sections
 from steptrace.train.setup import build_loader, training
 from steptrace.workloads.giou_data import ConcatenatedBoxes
 
 NAMES = ["copy data", "forward", "calc loss", "backward", "optimizer"]
 
-GIOU = {
-    "model": {
-        "_target_": "steptrace.workloads.giou_network.GIoUNet",
-        "image_size": 32,
-        "hidden": 4,
-        "boxes": 8,
-    },
-    "data.dataset": {
-        "_target_": "steptrace.workloads.giou_data.RandomBoxes",
-        "length": 32,
-        "image_size": 32,
-        "max_boxes": 8,
-        "form": "padded",
-        "seed": 0,
-    },
-    "data.batch_size": 8,
-}
-
 
 def giou(form, loss):
-    return {
-        **GIOU,
-        "data.dataset": {**GIOU["data.dataset"], "form": form},
-        "loss": {"_target_": f"steptrace.workloads.giou_losses.{loss}"},
-    }
+    model = {"_target_": "steptrace.workloads.giou_network.GIoUNet", "image_size": 32, "hidden": 4, "boxes": 8}
+    data = {"_target_": "steptrace.workloads.giou_data.RandomBoxes", "length": 32, "image_size": 32}
+    data |= {"max_boxes": 8, "form": form, "seed": 0}
+    loss = {"_target_": f"steptrace.workloads.giou_losses.{loss}"}
+    return {"model": model, "data.dataset": data, "data.batch_size": 8, "loss": loss}
 
 
 def test_every_step_gives_its_five_sections_in_order(make_config):
@@ -83,10 +65,8 @@ def test_a_step_trains_in_the_same_way_while_its_sections_are_timed(make_config)
     assert all(torch.equal(a, b) for a, b in zip(plain, timed, strict=True))
 
 
-def test_a_run_with_section_steps_leaves_them_and_the_batch_s_bytes(write_config, tmp_path):
-    out = tmp_path / "run0"
-    config = write_config({**giou("padded", "PaddedLoss"), "scale.section_steps": 3})
-    assert main([str(config), "--out", str(out), "--repeat", "0"]) == 0
+def test_a_run_with_section_steps_leaves_them_and_the_batch_s_bytes(trained):
+    out = trained({**giou("padded", "PaddedLoss"), "scale.section_steps": 3})
     assert len(read_rows(out, SectionOfRun)) == 3 * len(NAMES)
     assert read_run(out).batch_bytes == {"inputs": 8 * 32 * 32, "targets": 8 * 8 * 4}
     assert read_steps(out)["phase"].tolist() == 2 * ["warmup"] + 4 * ["timed"] + 2 * ["profiled"]
@@ -128,20 +108,10 @@ def test_whatever_holds_tensors_is_copied_and_counted():
     assert copied["nothing"] is None
 
 
-def test_a_comparison_reads_the_sections_of_a_run(write_config, tmp_path):
-    from steptrace.compare.explain import figures as figures_of
-    from steptrace.compare.load import Variant
-    from steptrace.documents.run import PlannedVariant
-
-    config = write_config({"scale.section_steps": 1})
+def test_a_comparison_reads_the_sections_of_a_run(trained, tmp_path):
     for repeat in range(2):
-        out = tmp_path / f"run{repeat}"
-        main([str(config), "--out", str(out), "--repeat", str(repeat)])
-        (out / "status.json").write_text(
-            '{"status": "ok", "exit_code": 0, "signal": null, "error": null, "log_tail": [], '
-            '"started_at": "2026-01-01T00:00:00+00:00", '
-            '"wall_s": 1.0}'
-        )
+        out = trained({"scale.section_steps": 1}, to=f"run{repeat}", repeat=repeat)
+        write_status(out, fill(Status, {"status": "ok", "started_at": "2026-01-01T00:00:00+00:00"}))
         times = {"forward": [1_000_000, 3_000_000, 9_000_000 + 2_000_000 * repeat], "calc loss": [500_000] * 3}
         rows = [(step, name, ns[step]) for name, ns in times.items() for step in range(3)]
         write_rows(out, SectionOfRun, pd.DataFrame(rows, columns=["step", "section", "section_ns"]))
@@ -170,13 +140,9 @@ def test_a_row_for_each_batch_of_the_steps_asked_for(make_config, workers, accum
     assert table[["pin_ns", "copy_ns"]].isna().all(axis=None)
 
 
-def test_a_run_leaves_the_table_and_the_same_timed_steps(write_config, tmp_path):
-    outs = {}
-    for steps in (0, 3):
-        outs[steps] = tmp_path / str(steps)
-        config = write_config({"scale.input_steps": steps}, name=f"{steps}.yaml")
-        assert main([str(config), "--out", str(outs[steps]), "--repeat", "0"]) == 0
-    assert len(read_rows(outs[3], InputOfRun)) == 3
-    assert not (outs[0] / "input.parquet").exists()
-    without, with_pass = (read_steps(outs[steps]) for steps in (0, 3))
-    assert with_pass["loss"].tolist()[:6] == without["loss"].tolist()[:6]
+def test_a_run_leaves_the_table_and_the_same_timed_steps(trained):
+    without, with_pass = (trained({"scale.input_steps": steps}, to=str(steps)) for steps in (0, 3))
+    assert len(read_rows(with_pass, InputOfRun)) == 3
+    assert not (without / "input.parquet").exists()
+    losses = [read_steps(out)["loss"].tolist()[:6] for out in (without, with_pass)]
+    assert losses[0] == losses[1]

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from omegaconf import DictConfig
 
 from steptrace.train.equivalence import cases_of, compare_on
@@ -86,15 +85,3 @@ def test_equivalence_with_arguments_of_its_own(make_config: MakeConfig) -> None:
     config = make_config(CHANGES | {"equivalence.model": {"named": {"d": [4]}}})
     cases = [compare_on(config, config, *case) for case in cases_of(config)]
     assert verdict_on(cases)["status"] == "same"
-
-
-def test_a_module_of_pytorch_that_refuses_other_lists(make_config: MakeConfig) -> None:
-    model = {
-        "_target_": "torch.nn.Sequential",
-        "_args_": [
-            {"_target_": "torch.nn.Conv2d", "in_channels": 3, "out_channels": 10, "kernel_size": [1, 1]},
-            {"_target_": "torch.nn.Upsample", "size": [8, 8]},
-        ],
-    }
-    with training(make_config({"model": model}), 7) as parts:
-        assert parts.model(torch.ones(1, 3, 4, 4)).shape == (1, 10, 8, 8)

@@ -11,38 +11,32 @@ from steptrace.record import read_steps
 from steptrace.train.main import main
 
 
-def run(config, out):
-    return main([str(config), "--out", str(out)])
-
-
-def events_of(trace):
-    with gzip.open(trace) as file:
+def events_of(run):
+    with gzip.open(run / "trace.json.gz") as file:
         return json.load(file)["traceEvents"]
 
 
 @pytest.mark.parametrize(("warmup", "active"), [(2, 3), (0, 1)])
-def test_a_window_holds_exactly_its_active_steps(write_config, tmp_path, warmup, active):
-    assert run(write_config({"profile.warmup": warmup, "profile.active": active}), tmp_path / "run") == 0
-    events = events_of(tmp_path / "run" / "trace.json.gz")
+def test_a_window_holds_exactly_its_active_steps(trained, warmup, active):
+    run = trained({"profile.warmup": warmup, "profile.active": active})
+    events = events_of(run)
     steps = [event["name"] for event in events if event["name"].startswith("ProfilerStep")]
     before = 2 + 4 + warmup  # steps that the engine has counted
     assert steps == [f"ProfilerStep#{before + i}" for i in range(active)]
     labels = [event["name"] for event in events if event.get("cat") == "user_annotation"]
     for label in ("data", "forward", "loss", "backward", "optimizer", "calc loss"):
         assert labels.count(label) == active
-    assert read_steps(tmp_path / "run")["phase"].tolist().count("profiled") == active
+    assert read_steps(run)["phase"].tolist().count("profiled") == active
 
 
-def test_shapes_memory_and_stacks_are_recorded_when_asked_for(write_config, tmp_path):
-    assert run(write_config(), tmp_path / "all") == 0
-    events = events_of(tmp_path / "all" / "trace.json.gz")
+def test_shapes_memory_and_stacks_are_recorded_when_asked_for(trained):
+    events = events_of(trained(to="all"))
     assert any(event.get("cat") == "python_function" for event in events)
     assert any(event["name"] == "[memory]" for event in events)
     assert any("Input Dims" in event.get("args", {}) for event in events)
     assert not any("omegaconf" in event["name"] for event in events)  # a recorded step reads no configuration
     light = {f"profile.{name}": False for name in ("with_stack", "profile_memory", "record_shapes")}
-    assert run(write_config(light), tmp_path / "light") == 0
-    events = events_of(tmp_path / "light" / "trace.json.gz")
+    events = events_of(trained(light, to="light"))
     assert not any(event.get("cat") == "python_function" or event["name"] == "[memory]" for event in events)
 
 
@@ -55,7 +49,7 @@ def test_a_trace_that_cannot_be_written_fails_the_run_and_leaves_nothing_behind(
         raise OSError("disk full")
 
     monkeypatch.setattr(torch.profiler.profile, "export_chrome_trace", fail)
-    assert run(write_config(), tmp_path / "run") == 2
+    assert main([str(write_config()), "--out", str(tmp_path / "run")]) == 2
     assert "no complete trace of the profiled steps: OSError: disk full" in capsys.readouterr().err
     left = {path.name for path in (tmp_path / "run").rglob("*")}
     assert not any("trace" in name for name in left)

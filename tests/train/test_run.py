@@ -20,24 +20,19 @@ TIMED = {"run.json", "steps.parquet", "memory.json"}
 FILES = TIMED | {"trace.json.gz", "capture.json", "op_lines.parquet", "sources.json"}
 
 
-def run(config, out, repeat=0):
-    return main([str(config), "--out", str(out), "--repeat", str(repeat)])
-
-
 def losses(out):
     return read_steps(out)["loss"].tolist()
 
 
-def test_a_run_leaves_records_that_validate(write_config, tmp_path, capsys):
-    config, out = write_config(), tmp_path / "study" / "variant" / "run1"
-    assert run(config, out, repeat=1) == 0
+def test_a_run_leaves_records_that_validate(trained, tmp_path, capsys):
+    out = trained(to="study/variant/run1", repeat=1)
     assert {path.name for path in out.iterdir()} == FILES
     record = read_run(out)
     assert (record.study, record.variant, record.repeat, record.seed) == ("tiny", "ignore_index", 1, 8)
     assert (record.device, record.clock, record.scale, record.world_size) == ("cpu", "monotonic", "cpu", 1)
     assert record.digest == "0" * 64
     assert record.traces == ("trace.json.gz",)
-    assert record.config == OmegaConf.to_container(OmegaConf.load(config))
+    assert record.config == OmegaConf.to_container(OmegaConf.load(tmp_path / "config.yaml"))
     assert (record.peak_allocated_bytes, record.peak_reserved_bytes, record.nvml) == (None, None, None)
     assert record.warnings == ()
     assert record.environment.torch == torch.__version__
@@ -51,38 +46,26 @@ def test_a_run_leaves_records_that_validate(write_config, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines() == ["warm-up 2/2", "timed 4/4", "under the profiler 3/3", "watched 1/1"]
 
 
-def test_a_run_whose_time_is_over_says_how_many_steps_it_timed(write_config, tmp_path):
-    config = write_config({"scale.at_most_s": 1e-9, "scale.warmup_steps": 6, "scale.timed_steps": 9})
-    assert run(config, tmp_path / "run0") == 0
-    assert read_steps(tmp_path / "run0")["phase"].tolist()[:8] == 3 * ["warmup"] + 5 * ["timed"]
-    assert read_run(tmp_path / "run0").warnings == ("5 of 9 planned steps were timed: at_most_s is 1e-09 s",)
+def test_repeats_beyond_those_that_explain_only_take_step_times(trained):
+    changes = {"profile.repeats": 1, "scale.section_steps": 2}
+    explains, times = (trained(changes, to=str(repeat), repeat=repeat) for repeat in (0, 1))
+    assert {path.name for path in explains.iterdir()} == FILES | {"sections.parquet"}
+    assert {path.name for path in times.iterdir()} == TIMED
+    assert read_run(times).traces == ()
+    assert read_steps(times)["phase"].tolist() == 2 * ["warmup"] + 4 * ["timed"]
 
 
-def test_repeats_beyond_those_that_explain_only_take_step_times(write_config, tmp_path):
-    config = write_config({"profile.repeats": 1, "scale.section_steps": 2})
-    for repeat in (0, 1):
-        assert run(config, tmp_path / str(repeat), repeat) == 0
-    assert {path.name for path in (tmp_path / "0").iterdir()} == FILES | {"sections.parquet"}
-    assert {path.name for path in (tmp_path / "1").iterdir()} == TIMED
-    assert read_run(tmp_path / "1").traces == ()
-    assert read_steps(tmp_path / "1")["phase"].tolist() == 2 * ["warmup"] + 4 * ["timed"]
-
-
-def test_a_repeat_s_seed_decides_its_losses(write_config, tmp_path, monkeypatch):
-    config = write_config()
+def test_a_repeat_s_seed_decides_its_losses(trained, tmp_path, monkeypatch):
+    first, other = trained(to="first"), trained(to="other", repeat=1)
     monkeypatch.chdir(tmp_path)
-    assert run(config, "from/here") == 0
+    assert main(["config.yaml", "--out", "from/here"]) == 0
     assert {path.name for path in Path("from/here").iterdir()} == FILES
-    for name, repeat in (("a", 0), ("again", 0), ("b", 1)):
-        assert run(config, tmp_path / name, repeat) == 0
-    assert losses(tmp_path / "a") == losses(tmp_path / "again")
-    assert losses(tmp_path / "a") != losses(tmp_path / "b")
+    assert losses(first) == losses(Path("from/here"))
+    assert losses(first) != losses(other)
 
 
-def test_a_loss_that_is_not_a_number_is_recorded_as_none(write_config, tmp_path):
-    config = write_config({"optimizer.lr": 1e30})
-    assert run(config, tmp_path / "run0") == 0
-    assert read_steps(tmp_path / "run0")["loss"].isna().any()
+def test_a_loss_that_is_not_a_number_is_recorded_as_none(trained):
+    assert read_steps(trained({"optimizer.lr": 1e30}))["loss"].isna().any()
 
 
 @pytest.mark.usefixtures("forked_programs")
@@ -102,7 +85,7 @@ def test_a_loss_that_raises_ends_the_process_with_its_traceback(write_config, tm
     assert not (out / "run.json").exists()
 
 
-def test_what_fails_at_the_end_leaves_no_record(write_config, tmp_path, monkeypatch):
+def test_what_fails_at_the_end_leaves_no_record(trained, tmp_path, monkeypatch):
     """A folder with run.json is complete: what a training closes at its end has been closed by then."""
     real = train_main.training
 
@@ -114,22 +97,22 @@ def test_what_fails_at_the_end_leaves_no_record(write_config, tmp_path, monkeypa
 
     monkeypatch.setattr(train_main, "training", fails_at_its_end)
     with pytest.raises(OSError, match="could not be ended"):
-        run(write_config(), tmp_path / "run0")
-    assert not (tmp_path / "run0" / "run.json").exists()
+        trained()
+    assert not (tmp_path / "run" / "run.json").exists()
 
 
 def test_a_config_that_cannot_be_read_is_a_message_and_exit_code_2(tmp_path, capsys):
-    assert run(tmp_path / "missing.yaml", tmp_path / "run0") == 2
+    assert main([str(tmp_path / "missing.yaml"), "--out", str(tmp_path / "run0")]) == 2
     error = capsys.readouterr().err
     assert "missing.yaml" in error
     assert "Traceback" not in error
 
 
 @pytest.mark.usefixtures("forked_programs")
-def test_as_anybody_s_program_it_is_measured_alike(write_config, tmp_path):
+def test_as_anybody_s_program_it_is_measured_alike(trained, tmp_path):
     """`steptrace run` finds the steps that the program tells of, and in each the loss that a run of its own has."""
-    config, out = write_config(), tmp_path / "out"
+    own, out = trained(to="own"), tmp_path / "out"
     options = ["--warmup", "2", "--steps", "4", "--profile", "0", "--no-predict", "--out", str(out)]
-    assert cli(["run", *options, "--", sys.executable, "-m", "steptrace.train", str(config)]) == 0
-    assert run(config, tmp_path / "own") == 0
-    assert losses(out / "run0") == losses(tmp_path / "own")[1:6]  # of a program's first step nobody knows the beginning
+    program = [sys.executable, "-m", "steptrace.train", str(tmp_path / "config.yaml")]
+    assert cli(["run", *options, "--", *program]) == 0
+    assert losses(out / "run0") == losses(own)[1:6]  # of a program's first step nobody knows the beginning

@@ -82,16 +82,6 @@ def test_the_config_sets_the_number_of_threads(make_config):
         assert torch.get_num_threads() == 1
 
 
-def test_a_user_s_own_loss_is_found_on_the_python_path(write_config, tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "my_own_loss.py").write_text("def loss(output, target):\n    return output.mean()\n")
-    loss = {"_target_": "hydra.utils.get_method", "path": "my_own_loss.loss"}
-    config = load_config(write_config({"python_path": [str(tmp_path / "mine")], "loss": loss}))
-    with training(config, 7) as parts:
-        assert parts.loss(torch.ones(2), None) == 1
-    sys.path.remove(str(tmp_path / "mine"))
-
-
 @pytest.mark.parametrize("text", [None, "", "- a list", "a: [unclosed"])
 def test_an_unreadable_config_is_named(tmp_path, text):
     path = tmp_path / "config.yaml"

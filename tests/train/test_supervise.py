@@ -5,12 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
+from processes import gone, wait_for
 from steptrace.record import read_status
 from steptrace.train.supervise import Job, take_devices
 
@@ -37,20 +36,6 @@ def supervised(out, code, *options):
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return read_status(out)
-
-
-def wait_for(condition, seconds=60.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "took too long"
-        time.sleep(0.02)
-
-
-def gone(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 def test_the_status_of_a_run_that_ended_well(out):

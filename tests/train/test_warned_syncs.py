@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from steptrace.engine.step_recorders import OpLineRecorder, counted_warnings
-from steptrace.train.main import main
 
 #: PyTorch says this in C++, once for every call, of a result that does not have the size of its `out=`.
 RESIZED = "An output with one or more elements was resized"
@@ -47,18 +46,16 @@ def test_filters_are_as_before_and_other_warnings_are_shown():
     assert (warnings.filters, warnings.showwarning) == (before, shown)
 
 
-def test_without_a_gpu_nothing_is_written(write_config, tmp_path):
-    assert main([str(write_config()), "--out", str(tmp_path / "run")]) == 0
-    assert not (tmp_path / "run" / "warned_syncs.json").exists()
+def test_without_a_gpu_nothing_is_written(trained):
+    assert not (trained() / "warned_syncs.json").exists()
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_on_a_gpu_the_masked_loss_is_warned_of(write_config, tmp_path):
-    loss = "steptrace.workloads.masked_losses.BooleanMaskLoss"
-    assert main([str(write_config({"device": "cuda", "loss._target_": loss})), "--out", str(tmp_path / "run")]) == 0
+def test_on_a_gpu_the_masked_loss_is_warned_of(trained):
+    out = trained({"device": "cuda", "loss._target_": "steptrace.workloads.masked_losses.BooleanMaskLoss"})
     assert torch.cuda.get_sync_debug_mode() == 0
-    record = json.loads((tmp_path / "run" / "warned_syncs.json").read_text())
+    record = json.loads((out / "warned_syncs.json").read_text())
     assert record["per_step"] > 0
     assert len(set(record["by_step"])) == 1
 

@@ -1,30 +1,14 @@
 """What goes wrong stays where it went wrong: a page all the same, an exit code, and the next call repairs it."""
 
 import json
-import os
 import shutil
 import signal
-import time
-from pathlib import Path
 
 import pytest
 
+from processes import gone, wait_for
+
 pytestmark = pytest.mark.workflow
-
-
-def wait_for(condition, seconds=300.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "took too long"
-        time.sleep(0.1)
-
-
-def alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
 
 
 def test_failures_leave_a_page_an_exit_code_and_are_all_that_runs_next(project, planned):
@@ -113,7 +97,7 @@ def test_kill_9_leaves_no_process_and_the_same_command_goes_on_and_tries_failure
     project.edit("config/study/tiny.yaml", "seed=1]", variants)
     running = project.start()
     request.addfinalizer(lambda: running.poll() is None and (running.kill(), running.communicate()))
-    wait_for(lambda: (project.folder / "pid.txt").exists() and (project.folder / "pid.txt").read_text())
+    wait_for(lambda: (project.folder / "pid.txt").exists() and (project.folder / "pid.txt").read_text(), 300)
     training = int((project.folder / "pid.txt").read_text())
 
     second = project.run()
@@ -123,11 +107,11 @@ def test_kill_9_leaves_no_process_and_the_same_command_goes_on_and_tries_failure
     study = (project.folder / "results/tiny/study.json").read_bytes()
     assert project.run("--dry-run", "--config", "repeats=4").returncode == 0
     assert (project.folder / "results/tiny/study.json").read_bytes() == study
-    assert alive(training)
+    assert not gone(training)
 
     running.send_signal(signal.SIGKILL)
     running.communicate()
-    wait_for(lambda: not alive(training))
+    wait_for(lambda: gone(training), seconds=300)
     before = [line for line in project.ran() if line.startswith("train")]
     assert not (project.folder / "results/tiny/other/run1/status.json").exists()
     assert json.loads((project.folder / "results/tiny/raises/run0/status.json").read_text())["status"] == "failed"

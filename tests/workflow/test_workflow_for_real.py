@@ -1,16 +1,12 @@
 """The whole way once, with nothing replaced: YAML, trainings, traces, tables, comparison, pages and exit code."""
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 
-from snakemake_calls import run_snakemake
+from snakemake_calls import run_checkout
 
 pytestmark = pytest.mark.workflow
-
-ROOT = Path(__file__).parents[2]
 
 VARIANTS = """
 scales:
@@ -59,9 +55,7 @@ def test_a_study_with_ones_own_loss_and_a_failing_variant(small_study, tmp_path)
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "STEPTRACE_FOLDER": str(tmp_path / "locks")}
-    arguments = ("--cores", "2", "--snakefile", str(ROOT / "Snakefile"), "--directory", str(tmp_path))
-    result = run_snakemake(*arguments, cwd=ROOT, environment=environment)
+    result = run_checkout(tmp_path)
     assert result.returncode == 1, result.stdout  # one variant failed, and that is all
     assert "small/broken run0, equivalence: failed, ValueError: the own loss is broken (see results" in result.stdout
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import runpy
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ from unittest import mock
 import pytest
 
 import forked_python
+from pages import blocks
 from snakemake_calls import run_snakemake
 from steptrace.cli import main
 
@@ -127,9 +127,7 @@ def test_a_new_folder_runs_its_study(installed: Path, tmp_path: Path) -> None:
     losses = folder / "plugins" / "losses.py"
     lines = losses.read_text().splitlines(keepends=True)
     assert (finding["source"]["file"], lines[finding["source"]["line"] - 1].split()[0]) == ("losses.py", "return")
-    (mended,) = re.findall(
-        r"^```python\n(.*?)^```", (ROOT / "docs" / "tutorial.md").read_text(), re.DOTALL | re.MULTILINE
-    )
+    (mended,) = blocks("docs/tutorial.md", "python")
     losses.write_text("".join([*lines[: finding["source"]["line"] - 1], mended, *lines[finding["source"]["line"] :]]))
     output = _run("-m", "steptrace.cli", "predict", "masks", "--budget", "0", python=installed, cwd=folder)
     assert "mask: 0 syncs per step predicted" in output

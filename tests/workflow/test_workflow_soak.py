@@ -233,23 +233,6 @@ def test_a_full_disk(small_disk, keep: int) -> None:
     check_whole(project, before)
 
 
-@pytest.mark.parametrize("moment", [0.0, 0.4, 0.8])
-def test_a_disk_that_becomes_read_only(small_disk, moment: float) -> None:
-    project, disk = small_disk
-    subprocess.run(["mount", "-o", "remount,size=50m", disk], check=True)
-    project.write("pace", "0.5")
-    running = project.start(start_new_session=True)
-    while moment and running.poll() is None and len(finished(project.folder)) < 4 * moment:
-        time.sleep(0.05)
-    while subprocess.run(["mount", "-o", "remount,ro", disk], check=False, stderr=subprocess.DEVNULL).returncode:
-        time.sleep(0.02)  # while anything is open for writing it is refused
-        if running.poll() is not None:
-            break
-    running.communicate(timeout=LONGEST_S)
-    subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
-    check_whole(project, finished(project.folder))
-
-
 @pytest.mark.parametrize("name", ["results", "results/tiny/other", "reports"])
 def test_a_folder_that_is_read_only(new_project, name: str) -> None:
     folder = new_project.folder / name

@@ -1,25 +1,15 @@
 """Traces alone, with nothing replaced: from `traces:` to a page of each and the index, and no training at all."""
 
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from builders import TraceBuilder, training_step
-from snakemake_calls import run_snakemake
+from snakemake_calls import run_checkout
 from steptrace import cli
 
 pytestmark = pytest.mark.workflow
-
-ROOT = Path(__file__).parents[2]
-
-
-def _snakemake(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    arguments = ("--cores", "2", "--snakefile", str(ROOT / "Snakefile"), "--directory", str(folder), *arguments)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "STEPTRACE_FOLDER": str(folder / "locks")}
-    return run_snakemake(*arguments, cwd=ROOT, environment=environment)
 
 
 def test_traces_without_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +19,7 @@ def test_traces_without_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             training_step(builder, index, index * 1_100_000)
         builder.write(tmp_path / "job" / f"rank{rank}.json.gz")
         builder.write(tmp_path / "lone trace.json")
-    result = _snakemake(tmp_path, "--config", "studies=[]", 'traces={lone: "lone trace.json", ranks: job}')
+    result = run_checkout(tmp_path, "--config", "studies=[]", 'traces={lone: "lone trace.json", ranks: job}')
     assert result.returncode == 0, result.stdout
     traces = tmp_path / "results" / "traces"
     ranks = json.loads((traces / "ranks" / "summary.json").read_text())
