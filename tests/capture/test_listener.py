@@ -233,6 +233,7 @@ def test_the_record_has_the_times_of_unprofiled_steps_before_it(capture, entry, 
     unprofiled = _record(tmp_path / "one").unprofiled
     assert unprofiled["step_ns"] == [2_000_000] * 59 + [3_000_000] * 4 + [50_000_000]
     assert unprofiled["median_ns"] == 2_000_000
+    assert _record(tmp_path / "one").steps == {"first": 107, "last": 107, "count": 1}
     train(5, 7_000_000)  # profiled steps are never among them
     _ask(entry, tmp_path / "two", name="2")
     train(3, 50_000_000)

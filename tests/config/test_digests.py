@@ -1,7 +1,6 @@
 """What a digest sees and what it does not, of code and of configurations: this decides what runs again."""
 
 import shutil
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -66,58 +65,41 @@ def of_training():
     return code_digest(["steptrace.train.main", "steptrace.work.losses.Loss", "torch.optim.SGD"])
 
 
+REFORMATTED = """
+# a comment
+from steptrace.errors import (
+    Error,
+)
+
+class Loss:
+    '''Another docstring.'''
+    slope = (1)
+"""
+
+
 @pytest.mark.parametrize(
-    ("name", "old", "new"),
+    ("name", "text", "counts"),
     [
-        ("work/losses.py", "slope = 1", "slope = 2"),
-        ("train/loop.py", "value = 1", "value = 2"),  # imported inside a function, relatively
-        ("record.py", "value = 1", "value = 2"),
-        ("errors.py", "class Error", "class Mistake"),
-        ("work/__init__.py", '"""Doc."""', "value = 1"),  # executed on the way to the loss
-        ("work/kernel.cu", "{}", "{ }"),  # another language: every byte counts
+        ("work/losses.py", FILES["work/losses.py"].replace("slope = 1", "slope = 2"), True),
+        ("train/loop.py", "value = 2\n", True),  # imported inside a function, relatively
+        ("record.py", "value = 2\n", True),
+        ("errors.py", "class Mistake(Exception): ...\n", True),
+        ("work/__init__.py", "value = 1\n", True),  # executed on the way to the loss
+        ("work/kernel.cu", "__global__ void f() { }", True),  # another language: every byte counts
+        ("work/table.json", "1", True),  # a new data file
+        ("work/losses.py", REFORMATTED, False),
+        ("work/__pycache__/losses.pyc", "1", False),
+        ("work/.hidden", "1", False),
+        ("train/supervise.py", "value = 2\n", False),  # not run
+        ("work/other.py", "value = 2\n", False),
     ],
 )
-def test_a_change_of_what_runs_counts(package, name, old, new):
+def test_a_change_of_what_runs_counts_and_no_other(package, name, text, counts):
     before = of_training()
-    text = (package / name).read_text()
-    assert old in text
-    (package / name).write_text(text.replace(old, new))
-    assert of_training() != before
-
-
-def test_comments_formatting_docstrings_and_times_cost_nothing(package):
-    before = of_training()
-    path = package / "work/losses.py"
-    path.write_text(
-        textwrap.dedent("""
-        # a comment
-        from steptrace.errors import (
-            Error,
-        )
-
-        class Loss:
-            '''Another docstring.'''
-            slope = (1)
-        """)
-    )
-    assert of_training() == before
-
-
-@pytest.mark.parametrize("name", ["train/supervise.py", "work/other.py"])
-def test_code_that_is_not_run_does_not_count(package, name):
-    before = of_training()
-    (package / name).write_text("value = 2\n")
-    assert of_training() == before
-
-
-def test_a_new_data_file_counts_and_a_cache_does_not(package):
-    before = of_training()
-    (package / "work/__pycache__").mkdir()
-    (package / "work/__pycache__/losses.pyc").write_bytes(b"1")
-    (package / "work/.hidden").write_text("1")
-    assert of_training() == before
-    (package / "work/table.json").write_text("1")
-    assert of_training() != before
+    path = package / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    assert (of_training() != before) is counts
 
 
 def test_a_star_is_every_module_of_a_package(package):

@@ -56,12 +56,6 @@ def test_workers_give_the_same_data_and_are_gone_afterwards(make_config, persist
     assert multiprocessing.active_children() == []
 
 
-def test_less_than_one_batch_of_data_is_refused(make_config):
-    with pytest.raises(TrainError, match="less than one batch of 7"), training(make_config({"data.batch_size": 7}), 7):
-        pass
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_a_pool_is_the_loader_s_first_batches_again_and_again(make_config):
     with training(make_config(), 7) as parts:
         wanted = [next(parts.batches) for _ in range(2)]
@@ -72,8 +66,18 @@ def test_a_pool_is_the_loader_s_first_batches_again_and_again(make_config):
         assert torch.equal(targets, wanted[index % 2][1])
 
 
-def test_a_missing_gpu_is_one_message(make_config):
-    with pytest.raises(TrainError, match="no GPU"), training(make_config({"device": "cuda"}), 7):
+without_gpu_alone = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data.batch_size": 7}, "less than one batch of 7"),
+        pytest.param({"device": "cuda"}, "no GPU", marks=without_gpu_alone),
+    ],
+)
+def test_what_the_machine_or_the_data_lacks_is_one_message(make_config, change, message):
+    with pytest.raises(TrainError, match=message), training(make_config(change), 7):
         pass
 
 
