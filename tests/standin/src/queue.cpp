@@ -74,7 +74,9 @@ static void perform(const fcu_op& op) {
         bool known = (uintptr_t)op.src % 512 ||
                      (upload != uploads.end() && upload->second.bytes == op.bytes &&
                       (upload->second.stays || upload->second.kernels == kernels_run || (op.bytes == 4 && !counted)));
-        if (op.copy_kind == 2 && op.bytes <= 8 * computed_count && !known) {
+        // Thrust reads pairs of a flag or count and an index, at which it then reads on (`mode` of long rows).
+        bool indexed = op.bytes == 16 && (strstr(last_kernel, "ReduceAgent") || strstr(last_kernel, "DeviceReduce"));
+        if (op.copy_kind == 2 && (op.bytes <= 8 * computed_count || indexed) && !known) {
             if (verbose) fprintf(stderr, "fakecuda: a computed value of %zu bytes is read\n", op.bytes);
             if (next_value(op.dst, op.bytes)) return;
             memset(op.dst, 0, op.bytes);
