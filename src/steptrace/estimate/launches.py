@@ -41,6 +41,10 @@ _UNSORTED: Final = 3072
 #: About as many random bits are sorted by randperm.
 _RANDOM_BITS: Final = 40
 _TILE: Final = 4096
+#: The most frequent element of rows of up to so many is searched in one block; of longer ones by so many launches of
+#: Thrust beside the sort, copies of single values among them.
+_BLOCK_ROW: Final = 2048
+_COUNTING: Final = 17
 #: Attention computes with a position's heads side by side.
 _HEADS_INSIDE: Final = (0, 2, 1, 3)
 _MANY_ROWS: Final = 65536
@@ -157,6 +161,15 @@ def _unique_rows(call: OperatorCalls) -> int:
         return 3 + 3 * inverse
     sorting, copied = base_name(call.name) == "unique_dim", bool(given["dim"])
     return 4 + sorting + copied + 5 * inverse + 4 * counts
+
+
+def _mode(call: OperatorCalls) -> int:
+    """See ATen/native/cuda/TensorModeKernel.cu: rows too long for one block are sorted and counted one by one."""
+    rows = max(1, elements(call.outputs[0]))
+    length = elements(call.inputs[0]) // rows
+    if length <= _BLOCK_ROW:
+        return 1
+    return 1 + rows * (_COUNTING + radix_sort(length, 8 * item_bytes(call.inputs[0])))
 
 
 def _multinomial(call: OperatorCalls) -> int:
@@ -308,6 +321,7 @@ _SPECIAL: Final[Mapping[str, Callable[[OperatorCalls], int]]] = {
     "bincount": lambda call: 5 - (call.inputs[0].dtype == "uint8"),  # which is never negative
     "isin": _isin,
     "repeat_interleave": lambda call: 7 if call.arguments.get("output_size") is None else 3,
+    "mode": _mode,
     "multinomial": _multinomial,
     "_embedding_bag_backward": _bag_backward,
     "embedding_dense_backward": _embedding_backward,
