@@ -137,10 +137,6 @@ def relative_error(got: Tensor, reference: Tensor) -> float:
     return error / size if size > 0 else error
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 @dataclass(frozen=True)
 class Outputs:
     """The variant's results, on the CPU: the loss, and the rest as one vector each.
@@ -277,3 +273,7 @@ def _dropped(module: _DropoutNd, draw: torch.Generator, values: Tensor) -> Tenso
     shape = [length if axis < whole else 1 for axis, length in enumerate(values.shape)]
     kept = torch.rand(shape, generator=draw) >= module.p
     return values * kept.to(values.device) / (1 - module.p)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
