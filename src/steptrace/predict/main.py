@@ -56,24 +56,9 @@ def predict_config(path: Path, *, batch_size: int | None = None) -> Prediction:
     config = load_config(path)
     config.data.update(num_workers=0, shuffle=False, batch_size=batch_size or config.data.batch_size)
     _fit_data(config)
-    with _of_group(config.distributed.world_size) as rank, predict_syncs() as syncs:
-        try:
-            training = _assembled(config, rank)
-            for _ in range(1 if rank.alone else 3):
-                train_step(training)
-            syncs.reset()
-            syncs.batch_arrives()
-            train_step(training)
-        except SteptraceError:
-            raise
-        except Exception as error:
-            raise PredictError(
-                f"the step failed on the virtual device ({type(error).__name__}: {error}){_raised_at(error)}",
-                where=path,
-                next_step=fault_report(error)
-                or "try it on CUDA or the CPU; a step that runs there but not here is a gap of the prediction",
-            ) from error
-        return replace(Prediction.of(syncs), batch_size=config.data.batch_size)
+    with _of_group(config.distributed.world_size) as rank:
+        prediction = _predict_step(config, rank, path)
+    return replace(prediction, batch_size=config.data.batch_size)
 
 
 def _fit_data(config: DictConfig) -> None:
@@ -99,6 +84,28 @@ def _of_group(size: int) -> Generator[DistInfo]:
     finally:
         gc.collect()  # no model may outlive the group
         dist.destroy_process_group()
+
+
+def _predict_step(config: DictConfig, rank: DistInfo, path: Path) -> Prediction:
+    """The syncs of a step behind those that set up; the training ends with this call, before its group does."""
+    with predict_syncs() as syncs:
+        try:
+            training = _assembled(config, rank)
+            for _ in range(1 if rank.alone else 3):
+                train_step(training)
+            syncs.reset()
+            syncs.batch_arrives()
+            train_step(training)
+        except SteptraceError:
+            raise
+        except Exception as error:
+            raise PredictError(
+                f"the step failed on the virtual device ({type(error).__name__}: {error}){_raised_at(error)}",
+                where=path,
+                next_step=fault_report(error)
+                or "try it on CUDA or the CPU; a step that runs there but not here is a gap of the prediction",
+            ) from error
+        return Prediction.of(syncs)
 
 
 def _raised_at(error: BaseException) -> str:

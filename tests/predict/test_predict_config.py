@@ -1,5 +1,6 @@
 """Whole training steps: the masked losses, resolved configs, and the command line."""
 
+import gc
 import json
 import sys
 from collections import Counter
@@ -11,6 +12,8 @@ import pytest
 import torch
 import yaml
 from msgspec.structs import asdict
+from torch import distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from steptrace.config.schema import StepConfig, defaults
 from steptrace.engine.frames import trace_file_name
@@ -133,6 +136,20 @@ def test_of_several_ranks_one_copies_and_reduces_its_gradients(write):
         assert sum(of_rank[name] for name in ("aten.mul.out", "aten.copy_.default")) == copies
         assert with_buckets > alone[1]
     assert followed() == alone
+
+
+def test_no_model_outlives_its_group(write, monkeypatch):
+    alive, destroy = [], dist.destroy_process_group
+
+    def destroying() -> None:
+        alive.append(sum(type(one) is DistributedDataParallel for one in gc.get_objects()))
+        destroy()
+
+    monkeypatch.setattr(dist, "destroy_process_group", destroying)
+    value = config()
+    value["distributed"]["world_size"] = 2
+    predict_config(write(value))
+    assert alive == [0]
 
 
 def test_a_compiled_model_is_followed_uncompiled_with_a_note(write):
