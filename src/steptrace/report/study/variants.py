@@ -126,10 +126,6 @@ def _figures(study: Comparison) -> list[Figure]:
     ]
 
 
-def _whole(value: float) -> str:
-    return fmt.count(round(value))
-
-
 def _named(variant: VariantResult) -> Html:
     """The name, and how its runs ended if not well."""
     html = Html('<span class="variant">{}</span>').format(breakable(variant.name))

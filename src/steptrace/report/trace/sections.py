@@ -1,6 +1,4 @@
-"""The overview of a trace: in which number formats it computes and what takes the time.
-
-The sections of a trace's page, by the names of its subjects in summary.json.
+"""The sections of a trace's page, by the names of its subjects in summary.json.
 
 A subject whose value is a list of rows needs none here: its table follows from its columns. The others have a function
 of the trace that gives the parts of the section, or None if there is nothing to show.
@@ -34,8 +32,8 @@ from steptrace.report.page.parts import (
 from steptrace.report.trace.memory import memory
 from steptrace.report.trace.words import TraceView
 
-#: How many operators stand in an overview.
-_MOST: Final = 6
+#: How many operators stand in the overview.
+_MOST_OPERATORS: Final = 6
 #: A number format with less of the kernel time is left out, and so is what is unknown of the matrix products.
 _SMALLEST_SHARE: Final = 0.005
 #: Classes of work on the critical path, where a page calls them something else.
@@ -105,7 +103,7 @@ def overview(view: TraceView) -> Parts:
         return [figures]
     on_device = any(row.device_self_ns for row in of.operators)
     columns = ("name", "calls", *(["device_self_ns"] if on_device else []), "host_self_ns", "share")
-    return [figures, subheading("Top operators"), listing(of.operators[:_MOST], columns, steps=of.steps)]
+    return [figures, subheading("Top operators"), listing(of.operators[:_MOST_OPERATORS], columns, steps=of.steps)]
 
 
 def _precision(trace: TraceSummary) -> list[tuple[str, str]]:

@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -55,7 +54,7 @@ class TraceView:
         trace = self.trace
         if trace.overview is not None and trace.overview.kind == "gpu":
             return None if trace.overview.step_ns is None else trace.overview.step_ns / fmt.NS_PER_MS
-        return median(step.dur_ns / fmt.NS_PER_MS for step in trace.steps) if trace.steps else None
+        return statistics.median(step.dur_ns / fmt.NS_PER_MS for step in trace.steps) if trace.steps else None
 
     @property
     def sync_count(self) -> int | None:
