@@ -49,7 +49,7 @@ def shown(page: str) -> str:
 
 
 def test_each_is_measured_and_stands_on_the_page_of_a_trace(summarized):
-    page = trace_page.page_html("a trace", trace_page.build(Summary(warnings=(), traces=(summarized,))), None)
+    page = trace_page.page_html("a trace", trace_page.trace_views(Summary(warnings=(), traces=(summarized,))), None)
     for figure in STEP_FIGURES:
         value = getattr(summarized, figure.name)
         assert value is not None

@@ -21,7 +21,7 @@ from steptrace.errors import RecordError
 from steptrace.findings import with_trace_findings
 from steptrace.report.page.parts import cell, listing
 from steptrace.report.trace import page as trace_page
-from steptrace.report.trace.words import build, headline, in_words
+from steptrace.report.trace.words import headline, in_words, trace_views
 
 Json = dict[str, Any]
 
@@ -140,7 +140,7 @@ def words_of(*traces: Json, **more: Any) -> str:
 
 def page_of(builder: TraceBuilder) -> str:
     summary = Summary(warnings=(), traces=(builder.summary(),))
-    return trace_page.page_html("a trace", build(with_trace_findings(summary)), None)
+    return trace_page.page_html("a trace", trace_views(with_trace_findings(summary)), None)
 
 
 def text_of(page: str) -> str:
@@ -176,9 +176,9 @@ def test_syncs_are_counted_as_often_as_each_kind_of_step_comes():
     kinds = [{**kind, "kind": "usual", "steps": 15, "syncs": 11}, {**kind, "kind": "other", "steps": 1, "syncs": 787}]
     raw = trace(step_kinds=kinds)
     raw["syncs"] |= {"per_step": 399.0, "by_step": [11, 787]}
-    (view,) = build(summary_of(raw))
+    (view,) = trace_views(summary_of(raw))
     assert "59.5 syncs per step on average (11 and 787 in the profiled steps)" in headline(view)
-    (view,) = build(summary_of(raw | {"step_kinds": []}))
+    (view,) = trace_views(summary_of(raw | {"step_kinds": []}))
     assert "399 syncs per step on average" in headline(view)
 
 
@@ -457,7 +457,7 @@ def test_exposed_communication_of_several_traces_is_that_of_their_steps():
 
 def test_traces_that_repeat_a_rank_go_by_their_files():
     raw = [trace(path=f"{folder}/one.json.gz") for folder in ("a", "b")]
-    assert [view.title for view in build(summary_of(*raw))] == ["a/one.json.gz", "b/one.json.gz"]
+    assert [view.title for view in trace_views(summary_of(*raw))] == ["a/one.json.gz", "b/one.json.gz"]
     words = words_of(*raw, warnings=["these are two jobs"])
     assert words.count("These are two jobs.") == 1
     assert "Rank 0" not in words
@@ -480,8 +480,8 @@ def test_an_empty_summary_is_one_clear_error():
 
 def test_a_real_trace_makes_a_page():
     summary, _ = summarize([recorded("nccl")])
-    assert build(summary)[0].has_gpu
-    page = trace_page.page_html("nccl", build(summary), None)
+    assert trace_views(summary)[0].has_gpu
+    page = trace_page.page_html("nccl", trace_views(summary), None)
     assert len(page.encode()) < 1_000_000
     assert "ncclKernel_AllReduce" in page.replace("<wbr>", "")
 
@@ -505,7 +505,7 @@ def test_a_page_without_a_gpu_begins_with_what_was_measured_and_what_is_predicte
     assert "All figures but the unprofiled step time were recorded under the profiler" in words
     for heading in ("GPU busy", "Kernels per step", "GPU work with its launch"):
         assert heading not in words[: words.index("Overview")]
-    (view,) = build(summary_of(raw))
+    (view,) = trace_views(summary_of(raw))
     predicted = {"total": 3, "sites": [], "unknown": []}
     line = headline(view, (predicted, [fill(Estimate, an_estimate(0.12, 0.48))]))
     assert line.endswith("Predicted for a GPU: 3 syncs per step, 120 µs to 480 µs on H100.")

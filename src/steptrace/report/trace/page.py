@@ -38,7 +38,6 @@ from steptrace.report.trace.sections import parts_of, why_absent
 from steptrace.report.trace.words import (
     Predicted,
     TraceView,
-    build,
     caution,
     first_of_all,
     first_of_one,
@@ -46,6 +45,7 @@ from steptrace.report.trace.words import (
     headline_of_all,
     nothing_to_advise,
     removable,
+    trace_views,
     unprofiled,
 )
 
@@ -67,7 +67,7 @@ def write(summary: Summary, out: Path, title: str | None = None, predicted: Pred
     Raises:
         RecordError: the summary holds no traces.
     """
-    traces = build(summary)
+    traces = trace_views(summary)
     title = title or (traces[0].title if len(traces) == 1 else f"{len(traces)} traces")
     write_text(out, page_html(title, traces, summary.ranks, summary.warnings, predicted))
 

@@ -63,7 +63,7 @@ class TraceView:
         return count if self.has_gpu or count else None
 
 
-def build(summary: Summary) -> tuple[TraceView, ...]:
+def trace_views(summary: Summary) -> tuple[TraceView, ...]:
     """All traces of a summary.json with their titles, in its order.
 
     Raises:
@@ -258,7 +258,7 @@ def first_of_all(traces: Sequence[TraceView], together: Sequence[Finding]) -> di
 
 def in_words(summary: Summary, predicted: Predicted | None = None) -> str:
     """The page in a few lines of plain text: the headline of one trace, the first finding of one or all, cautions."""
-    traces = build(summary)
+    traces = trace_views(summary)
     together = () if summary.ranks is None else summary.ranks.findings
     items = first_of_one(traces[0], predicted) if len(traces) == 1 else first_of_all(traces, together)["items"]
     of_all = headline_of_all(summary.traces, summary.ranks)
