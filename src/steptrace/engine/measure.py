@@ -21,8 +21,8 @@ import torch
 
 from steptrace.engine.device import Clock, compilations, current_clock, gpu, has_compiled, peaks, recompiled
 from steptrace.engine.kinds import FIRST_STEPS, first_of_each, kinds_of, window_of_each
-from steptrace.engine.recording import WITH_TRACE, Before, OperatorCounter, Recording, Request, Settings
-from steptrace.engine.step_recorders import COMPILED, OpLineRecorder, counted_warnings, why_incomplete
+from steptrace.engine.recording import WITH_TRACE, Before, Recording, Request, Settings
+from steptrace.engine.step_recorders import COMPILED, OperatorCounter, OpLineRecorder, counted_warnings, why_incomplete
 from steptrace.engine.steps import Step
 from steptrace.files import write_bytes
 from steptrace.rank import from_rank_0, ranks_can_talk, this_rank

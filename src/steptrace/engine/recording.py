@@ -1,4 +1,4 @@
-"""One recording: steps under the profiler, their trace, and the record beside it; and operators counted by a profiler.
+"""One recording: steps under the profiler, their trace, and the record beside it.
 
 For `steptrace run` and `steptrace capture`: needs PyTorch and the standard library only, and imports PyTorch when the
 first recording begins.
@@ -258,55 +258,6 @@ def _quietly(call: Callable[[], object]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         call()
-
-
-class OperatorCounter:
-    """Counts the operators of whole steps by PyTorch's older profiler, which takes a step under 1 ms more.
-
-    Unlike a dispatch mode it lets compiled code run as it is. Unlike the newer one it records on the host alone: once
-    used without CUDA that one never records a GPU, and used with CUDA it slows the later steps. It stops at an error.
-    """
-
-    def __init__(self, steps: int) -> None:
-        self.counts: list[int] = []
-        self._is_on = False
-        self._stopped = False
-        with self._stopping_with_errors():
-            refuse_other_profilers(steps)
-
-    def begin(self) -> None:
-        """To be called when a step begins."""
-        if self._stopped or profiler_is_on():
-            return
-        with self._stopping_with_errors():
-            from torch._C import _autograd, _profiler
-
-            config: Any = _profiler.ProfilerConfig
-            options = _profiler._ExperimentalConfig()
-            _autograd._enable_profiler_legacy(config(_profiler.ProfilerState.CPU, *[False] * 5, options))
-            self._is_on = True
-
-    def end(self, *, count: bool = True) -> None:
-        """To be called when it ends; without `count` it is left out."""
-        if not self._is_on:
-            return
-        self._is_on = False
-        with self._stopping_with_errors():
-            from torch._C import _autograd
-
-            events: list[list[Any]] = _autograd._disable_profiler_legacy()
-            began = [event for thread in events for event in thread if event.kind() == "push"]
-            if count:
-                self.counts.append(sum(event.name().startswith("aten::") for event in began))
-
-    @contextlib.contextmanager
-    def _stopping_with_errors(self) -> Generator[None]:
-        try:
-            yield
-        except Exception as error:
-            _LOG.debug("operators are not counted: %s", error)
-            self._stopped = True
-            self.counts.clear()
 
 
 def profiler_is_on() -> bool:
