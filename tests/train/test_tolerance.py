@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from steptrace.train.precision import Precision
 from steptrace.train.tolerance import NetworkSize, gradient_tolerance, loss_tolerance, roundoff
-
-FP32 = {"autocast": None, "tf32": False}
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
@@ -40,18 +39,23 @@ def test_a_network_s_size_is_that_of_its_layers_and_of_what_goes_through_them():
     assert size.positions == 4 * 6 * 6
     unit = 2.0**-24
     assert size.parameters() == pytest.approx((6 * 2 + math.sqrt(4 * 288) + 144) * unit)
-    assert size.predictions(FP32, torch.float32) == pytest.approx((3 * math.sqrt(2) + math.sqrt(2 * 288)) * unit)
+    assert size.predictions(torch.float32, torch.float32, tf32=False) == pytest.approx(
+        (3 * math.sqrt(2) + math.sqrt(2 * 288)) * unit
+    )
 
 
 @pytest.mark.parametrize(
-    ("precision", "dtype", "unit"),
+    ("autocast", "tf32", "dtype", "unit"),
     [
-        (FP32, torch.float32, 2.0**-24),
-        ({"autocast": None, "tf32": True}, torch.float32, 2.0**-11),
-        ({"autocast": "bf16", "tf32": False}, torch.bfloat16, 2.0**-8),
-        ({"autocast": "bf16", "tf32": False}, torch.float32, 2.0**-8),  # the last operation alone is one in float32
-        (FP32, torch.float16, 2.0**-11),  # a model that is float16 without autocast
+        (None, False, torch.float32, 2.0**-24),
+        (None, True, torch.float32, 2.0**-11),
+        ("bf16", False, torch.bfloat16, 2.0**-8),
+        ("bf16", False, torch.float32, 2.0**-8),  # the last operation alone is one in float32
+        ("fp16", False, torch.float32, 2.0**-11),
+        (None, False, torch.float16, 2.0**-11),  # a model that is float16 without autocast
     ],
 )
-def test_predictions_are_as_coarse_as_the_coarsest_format(precision, dtype, unit):
-    assert NetworkSize(1, 0).predictions(precision, dtype) == 3 * unit
+def test_predictions_are_as_coarse_as_the_coarsest_format(autocast, tf32, dtype, unit):
+    config = {"autocast": autocast, "tf32": tf32, "grad_scaler": False}
+    products = Precision.from_config(config, "cpu").autocast_dtype or torch.float32
+    assert NetworkSize(1, 0).predictions(dtype, products, tf32=tf32) == 3 * unit

@@ -124,7 +124,7 @@ def compare_on(
         tolerance={
             "loss": loss_tolerance(got.loss_dtype, terms) if given.loss is None else given.loss,
             "gradient": gradient_tolerance(got.loss_dtype, terms, dtype) if given.gradient is None else given.gradient,
-            "predictions": size.predictions(config.precision, dtype),
+            "predictions": size.predictions(dtype, precision.autocast_dtype or torch.float32, tf32=precision.tf32),
             "parameters": size.parameters(),
         },
     )

@@ -15,6 +15,8 @@ from steptrace.errors import TrainError
 
 #: Dimensions of a batch of images, which channels_last applies to.
 _IMAGES: Final = 4
+#: Names of the config -> dtype that autocast runs eligible operations in.
+_AUTOCAST_DTYPES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def prepared(model: nn.Module, step: Mapping[str, Any]) -> nn.Module:
@@ -57,10 +59,6 @@ def check_compiled(step: Mapping[str, Any]) -> None:
         )
 
 
-#: Names of the config -> dtype that autocast runs eligible operations in.
-AUTOCAST_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
-
 @dataclass(frozen=True)
 class Precision:
     """The precision of a training step on one type of device (`cpu` or `cuda`).
@@ -76,7 +74,7 @@ class Precision:
     @classmethod
     def from_config(cls, config: Mapping[str, Any], device_type: str) -> "Precision":
         """Read the config's `precision` group."""
-        dtype = None if config["autocast"] is None else AUTOCAST_DTYPES[config["autocast"]]
+        dtype = None if config["autocast"] is None else _AUTOCAST_DTYPES[config["autocast"]]
         return cls(device_type, dtype, bool(config.get("tf32")), bool(config["grad_scaler"]))
 
     def apply(self) -> None:

@@ -32,10 +32,14 @@ from typing import Any, Final
 #: The unit roundoff u of each number format.
 ROUNDOFF: Final = {"float64": 2.0**-53, "float32": 2.0**-24, "tf32": 2.0**-11, "bfloat16": 2.0**-8, "float16": 2.0**-11}
 _FLOAT32: Final = ROUNDOFF["float32"]
-#: The format of products under the config's `precision.autocast`.
-_AUTOCAST: Final = {"bf16": "bfloat16", "fp16": "float16", None: "float32"}
 #: Rounding operations per layer: of its weights, its input and its output.
 ROUNDINGS: Final = 3
+#: Operations on the way from a prediction to a term of the loss.
+OPERATIONS: Final = 32
+#: How often a loss uses its predictions: each use rounds a share of their gradient to their format.
+USES: Final = 4
+#: Weights of fewer dimensions (biases, scales) are added or multiplied once, and do not count as a layer.
+_MATRIX: Final = 2
 
 
 @dataclass(frozen=True)
@@ -109,14 +113,6 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-#: Operations on the way from a prediction to a term of the loss.
-OPERATIONS: Final = 32
-#: How often a loss uses its predictions: each use rounds a share of their gradient to their format.
-USES: Final = 4
-#: Weights of fewer dimensions (biases, scales) are added or multiplied once, and do not count as a layer.
-_MATRIX: Final = 2
-
-
 def roundoff(dtype: object) -> float:
     """The unit roundoff u of a number format, a `torch.dtype`."""
     return ROUNDOFF[str(dtype).removeprefix("torch.")]
@@ -152,13 +148,12 @@ class NetworkSize:
             for hook in hooks:
                 hook.remove()
 
-    def predictions(self, precision: Mapping[str, Any], dtype: object) -> float:
-        """Largest relative error of the predictions, which have format `dtype`, in a `precision` of the config.
+    def predictions(self, dtype: object, products: object, *, tf32: bool) -> float:
+        """Largest relative error of the predictions, which have format `dtype`; matrix products compute in `products`.
 
         The coarsest format counts: under autocast the last operation may be in float32.
         """
-        arithmetic = ROUNDOFF[_AUTOCAST[precision["autocast"]]]
-        unit = max(roundoff(dtype), arithmetic, ROUNDOFF["tf32"] if precision["tf32"] else 0.0)
+        unit = max(roundoff(dtype), roundoff(products), ROUNDOFF["tf32"] if tf32 else 0.0)
         return ROUNDINGS * math.sqrt(self.depth) * unit + math.sqrt(self.depth * self.terms) * _FLOAT32
 
     def parameters(self) -> float:
