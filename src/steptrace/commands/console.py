@@ -1,4 +1,4 @@
-"""What the commands take and print: numbers of options; text and tables for a person, or JSON for a program."""
+"""What the commands take and print: values of options; text and tables for a person, or JSON for a program."""
 
 import argparse
 import contextlib

@@ -271,12 +271,12 @@ def follow(kind: str, programs: Mapping[str, str], scratch: Path, options: Seque
         for folder, name in folders.items()
     ]
     jobs = [Job(folder, command, log=_LOG) for folder, command in zip(folders, commands, strict=True)]
-    ended = {}
+    by_name = {}
     for job, status in supervise(jobs, at_once=at_once):
         name = folders[job.out]
-        ended[name] = _read(name, job.out, status, of_program=kind == "command")
-        say(f"{len(ended)} of {len(jobs)} followed: {name}")
-    return [ended[name] for name in programs]
+        by_name[name] = _read(name, job.out, status, of_program=kind == "command")
+        say(f"{len(by_name)} of {len(jobs)} followed: {name}")
+    return [by_name[name] for name in programs]
 
 
 def _read(name: str, folder: Path, status: Status, *, of_program: bool) -> Followed:

@@ -23,8 +23,8 @@ import steptrace
 from steptrace.errors import ConfigError
 from steptrace.files import write_text
 
-#: Entries that are kept; a few hundred are in use.
-_MOST: Final = 5_000
+#: Entries of the cache that are kept; a few hundred are in use.
+_MOST_ENTRIES: Final = 5_000
 _PACKAGE = Path(steptrace.__file__).parent
 #: Not part of the digest: variants that differ in these only are the same training.
 _LABELS: Final = ("study", "variant", "digest")
@@ -54,7 +54,7 @@ class Cache:
         """Write the file if there is something new."""
         with suppress(OSError):  # it saves time, no more
             if self._new:
-                values = self._values if len(self._values) <= _MOST else {}
+                values = self._values if len(self._values) <= _MOST_ENTRIES else {}
                 write_text(self._path, msgspec.json.encode(values).decode())
 
 

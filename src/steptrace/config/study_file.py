@@ -110,8 +110,10 @@ class Cell:
 
     def named(self, variant: str) -> str:
         """The name of a variant in this cell, with a hash of the whole where that is too long for a file name."""
-        name = f"{variant}__{self.suffix}" if self.suffix else variant
-        if not self.suffix or len(name) <= _LONGEST:
+        if not self.suffix:
+            return variant
+        name = f"{variant}__{self.suffix}"
+        if len(name) <= _LONGEST:
             return name
         return f"{name[: _LONGEST - 11]}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
 

@@ -1,12 +1,11 @@
-"""Distributed training: this process's rank, the process group, and collectives of Python values.
+"""Distributed training: this process's rank, the process group, collectives of Python values, and the bandwidth.
 
 `torchrun` (`python -m torch.distributed.run`) starts one process per rank, and gives the rank in the environment. With
 a world of one there is no group, and the functions here do nothing.
 
-Measures the bandwidth between ranks: separate all-reduces of as many bytes as the gradients have.
-
-Measured after the last step, outside the profiled window. The bus bandwidth gives the expected time of the gradients'
-all-reduce; a step with a longer one waits for something else.
+The bandwidth between ranks is that of separate all-reduces of as many bytes as the gradients have, measured after the
+last step, outside the profiled window. It gives the expected time of the gradients' all-reduce; a step with a longer
+one waits for something else.
 """
 
 import gc
@@ -36,17 +35,16 @@ from steptrace.processes import die_with
 
 #: Timeout of a rank's wait for the others, at the start and in any collective.
 TIMEOUT: Final = timedelta(minutes=5)
-
 #: Difference between the seeds of two ranks, so that ranks of different repeats never share a seed.
 SEED_STRIDE: Final = 1_000_003
-
-_Value = TypeVar("_Value")
-#: The most bytes of one message.
+#: The most bytes of one message by which the bandwidth is measured, and how often it is sent before and while it is.
 _MOST_BYTES: Final = 1 << 28
 _WARMUP: Final = 2
 _REPEATS: Final = 7
 #: Bytes per parameter in the source of the simplified formula: float32, also under mixed precision.
 _SIMPLIFIED_BYTES: Final = 4
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,6 @@
 The config was validated when it was composed. A `_target_` may be the user's code: the folders in `python_path` are
 searched before the installed packages. It gets lists and mappings as plain Python containers (`_convert_="all"`):
 OmegaConf's own are slow to read, and many libraries reject them.
-
-Copies the next batch to the device during the step: `data.device_prefetch`.
-
-On a GPU a batch is copied on a separate stream, one batch ahead of the step that trains on it, so the copy overlaps
-with computation even if the step ends with a sync. This needs pinned memory and `non_blocking`: a copy from pageable
-memory blocks the host on any stream.
-
-On a CPU the loader only loads each batch one step early. Batches and their order are the same as without, and so are
-the results, unless the data set draws from the global random generators in the main process (0 workers): it then draws
-before the step's own draws (dropout), not after them.
 """
 
 import random
@@ -237,6 +227,14 @@ def _again(loader: DataLoader[Batch], count: int) -> Generator[Batch]:
 
 def prefetched(batches: Generator[Batch], device: torch.device, *, non_blocking: bool) -> Generator[Batch]:
     """The same batches in the same order, on `device`, each fetched and its copy begun one batch early.
+
+    This is the config's `data.device_prefetch`. On a GPU a batch is copied on a separate stream, one batch ahead of the
+    step that trains on it, so the copy overlaps with computation even if the step ends with a sync. This needs pinned
+    memory and `non_blocking`: a copy from pageable memory blocks the host on any stream.
+
+    On a CPU the loader only loads each batch one step early. The results are the same as without, unless the data set
+    draws from the global random generators in the main process (0 workers): it then draws before the step's own draws
+    (dropout), not after them.
 
     Closing it closes `batches`.
     """
