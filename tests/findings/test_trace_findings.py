@@ -104,7 +104,7 @@ def copies_pageable(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa:
     work(builder, ts + 33 * US, ts + MS, launched=ts + 3 * US)
 
 
-def multiplies_in_tf32(builder: TraceBuilder, ts: int, bad: bool, name: str = TF32) -> None:  # noqa: FBT001
+def multiplies_in_32_bits(builder: TraceBuilder, ts: int, bad: bool, name: str = TF32) -> None:  # noqa: FBT001
     work(builder, ts + 2 * US, ts + 500 * US, name=name if bad else BF16)
     work(builder, ts + 501 * US, ts + MS, launched=ts + 4 * US)
 
@@ -155,7 +155,7 @@ CASES: dict[str, Step] = {
     "host_bound": computes_on_the_host,
     "copy_bound": copies_alone,
     "pageable_copies": copies_pageable,
-    "fp32_where_bf16_fits": multiplies_in_tf32,
+    "fp32_where_bf16_fits": multiplies_in_32_bits,
     "unused_memory": leaves_memory_and_gpu_unused,
     "exposed_communication": communicates_alone,
 }
@@ -195,8 +195,8 @@ def test_the_advice_on_communication_follows_its_cause(step, advice):
 
 
 def test_products_beside_the_tensor_cores_are_a_warning():
-    in_32_bits = partial(multiplies_in_tf32, name=SGEMM)
-    (finding,) = find_in_trace(made(in_32_bits, faulty=True, **GPU).summary())
+    beside = partial(multiplies_in_32_bits, name=SGEMM)
+    (finding,) = find_in_trace(made(beside, faulty=True, **GPU).summary())
     assert (finding.rule, finding.severity, finding.cost_ns_per_step) == ("fp32_where_bf16_fits", "warning", 498 * US)
 
 
