@@ -22,9 +22,6 @@ from steptrace.limits import NOISE_FLOOR, SLOW_PROFILE
 #: What a rule looks at: a `Comparison`, a `TraceSummary`, or the whole `Summary` of several ranks.
 Subject = TypeVar("Subject")
 
-#: What figures are for, in words; a trace without steps is looked at as a whole.
-PER_STEP: Final = "per step"
-
 
 @dataclass(frozen=True)
 class Match:
@@ -131,8 +128,6 @@ def per_variant(check: Callable[[VariantResult], Iterator[Match]]) -> Callable[[
     return find
 
 
-WHOLE: Final = "in the whole trace"
-
 _BUSY: Final = ("compute", "exposed_memory", "exposed_comm")
 #: Classes of the critical path on the GPU. A GPU with nothing to do for this share of a step is bound by the host.
 _GPU_CLASSES: Final = ("queue", "compute", "comm", "memory")
@@ -157,8 +152,8 @@ class Window:
 
     @property
     def per(self) -> str:
-        """What figures are for, in words."""
-        return PER_STEP if self.steps else WHOLE
+        """What figures are for, in words; a trace without steps is looked at as a whole."""
+        return "per step" if self.steps else "in the whole trace"
 
     @property
     def idle_ns(self) -> float | None:
