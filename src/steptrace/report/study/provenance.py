@@ -1,4 +1,4 @@
-"""The section "Provenance" of a study's page: environment, runs, digests, and how to make it all again."""
+"""Where a study's figures come from: environment, runs, digests, how to make it all again, how it was compared."""
 
 from pathlib import Path
 from typing import Final
@@ -10,7 +10,7 @@ from steptrace.documents.comparison import Comparison
 from steptrace.documents.run import RunResult
 from steptrace.documents.variant import Statistic
 from steptrace.report.page.markup import Html, badge, breakable, render
-from steptrace.report.page.parts import named_facts, text_table
+from steptrace.report.page.parts import facts, named_facts, text_table
 
 _ENVIRONMENT_NAMES = {
     "cpu": "CPU",
@@ -34,14 +34,14 @@ MOST_LISTED = 40
 
 def provenance(study: Comparison, comparison: Path | str) -> Html:
     """Environment, runs, digests, and the exact commands that make this again."""
-    facts = {} if study.environment is None else asdict(study.environment)
+    recorded = {} if study.environment is None else asdict(study.environment)
     environment = [
         (
             _named(study, key),
             Html(" or ").join(_value(key, one) for one in study.environments_differ.get(key, (value,))),
         )
-        for key, value in facts.items()
-        if facts["gpu"] is not None or key not in _OF_A_GPU
+        for key, value in recorded.items()
+        if recorded["gpu"] is not None or key not in _OF_A_GPU
     ]
     rows = [
         (breakable(variant.name), *_run(run, study.statistic))
@@ -105,3 +105,9 @@ def _run_command(study: Comparison, comparison: Path) -> str:
     of_program = config.is_file() and "\nprogram:" in config.read_text(encoding="utf-8")
     module = "steptrace.launch.main measure --config" if of_program else "steptrace.train"
     return f"python -m {module} results/{study.study}/VARIANT/config.yaml --out out/VARIANT --repeat 0"
+
+
+def method(study: Comparison) -> Html:
+    """How the comparison was made."""
+    of = facts(study.method)
+    return Html(of.html + render("study/tables", lead="", tables=[], meanings=of.meanings))

@@ -22,7 +22,6 @@ from steptrace.report.page.parts import (
     cell,
     columns_of_rows,
     definitions_of,
-    facts,
     figures_table,
     meanings,
     per_step,
@@ -257,9 +256,3 @@ def _by_name(values: Mapping[str, Mapping[str, float]], column: Column) -> list[
 def _figures_table(figures: Sequence[Figure]) -> Html:
     rows = dict.fromkeys(name for figure in figures for name in figure.values)
     return figures_table("Variant", {name: breakable(name) for name in rows}, figures)
-
-
-def method(study: Comparison) -> Html:
-    """How the comparison was made."""
-    of = facts(study.method)
-    return Html(of.html + _of_tables([], of.meanings))
