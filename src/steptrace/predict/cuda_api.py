@@ -14,13 +14,7 @@ from typing import Any, Final
 
 import torch
 
-from steptrace.predict.backend import (
-    Replacements,
-    choose_device,
-    device_count,
-    device_index,
-    rng_state,
-)
+from steptrace.predict.backend import Replacements, choose_device, device_count, device_index, rng_state
 from steptrace.predict.cuda_classes import (
     TYPES,
     AnyEvent,

@@ -18,6 +18,7 @@ from steptrace.stats import IQR_WARNING
 
 #: More variants than this do not fit a screen: the baselines and those that differ most stand for all.
 MOST_ROWS = 15
+_NOTE: Final = Html('<span class="note">{}</span>')
 
 
 def load_study(path: Path | str) -> Comparison:
@@ -47,9 +48,6 @@ def variants_shown(study: Comparison) -> list[VariantResult]:
 
     chosen = sorted(study.variants, key=interest, reverse=True)[:MOST_ROWS]
     return [variant for variant in study.variants if variant in chosen]
-
-
-_NOTE: Final = Html('<span class="note">{}</span>')
 
 
 def variants(study: Comparison) -> Html:
