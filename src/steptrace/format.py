@@ -1,5 +1,7 @@
 """Numbers as words: nanoseconds to "1.23 ms", intervals with the digits they deserve, "not measured" for null.
 
+Names and places in a sentence, too, and text of others made harmless for a terminal.
+
 Nothing else in steptrace turns a measured number into text for a page, a finding or a terminal, so a unit or a rounding
 rule is changed here and nowhere else. What can be unmeasured takes None.
 """

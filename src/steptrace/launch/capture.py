@@ -126,7 +126,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 class Listener:
-    """Makes this process capturable.
+    """Makes this process capturable, and records the steps that `steptrace capture` asks for.
+
+    Errors never reach the program: they are logged, and written into the capture's record.
 
     Args:
         folder: where traces go unless the command line names a folder; each capture gets a folder of its own there.
