@@ -2,7 +2,7 @@
 
 They meet in the control folder. Imports no torch before a recording begins.
 
-    ROOT/                   0700; see `control_folder`
+    ROOT/                   0700; see `_control_folder`
       PID/                  of a program that `steptrace run --capture` has started
         process.json        who it is, and its steps so far; written once a second
         request.json        written by `steptrace capture`, removed by the program that takes it
@@ -39,7 +39,7 @@ _RETRY_NS: Final = 60_000_000_000
 _RECENT: Final = 64
 
 
-def control_folder() -> Path:
+def _control_folder() -> Path:
     """The folder of all programs of this user that can be captured."""
     return private_folder(user_folder() / "capture")
 
@@ -73,7 +73,7 @@ class Process:
     @property
     def path(self) -> Path:
         """Its control folder."""
-        return control_folder() / str(self.pid)
+        return _control_folder() / str(self.pid)
 
     @property
     def name(self) -> str:
@@ -106,7 +106,7 @@ class Process:
 def processes() -> list[Process]:
     """The programs that can be captured, by process number; removes the folders of ended ones."""
     running = []
-    for path in control_folder().iterdir():
+    for path in _control_folder().iterdir():
         with suppress(TypeError):
             process = Process(**_read(path / "process.json"))
             if process.is_alive():

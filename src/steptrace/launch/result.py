@@ -14,7 +14,7 @@ from steptrace.processes import in_words
 
 #: A program that ended early needs this many timed steps to count.
 _LEAST: Final = 2
-ADVICE: Final = (
+_ADVICE: Final = (
     "steps are counted by calls of torch.optim optimizers: if the program updates its weights in another way, "
     "call steptrace.step() at the end of each step"
 )
@@ -80,9 +80,10 @@ def require_steps(launched: Launched) -> None:
             expected=f"a program that ends by itself, and space in {launched.out.parent}",
             next_step="see the program's own output, or try fewer --warmup and --steps",
         )
-    by_itself = launched.failed and launched.stopped is None
-    its_output = why(launched) + (_MORE_GPUS if any(launched.out.glob("lacks_gpus.*")) else "")
-    raise LaunchError("no training step was seen", where=ended(launched), next_step=its_output if by_itself else ADVICE)
+    next_step = _ADVICE
+    if launched.failed and launched.stopped is None:
+        next_step = why(launched) + (_MORE_GPUS if any(launched.out.glob("lacks_gpus.*")) else "")
+    raise LaunchError("no training step was seen", where=ended(launched), next_step=next_step)
 
 
 def why(launched: Launched) -> str:
@@ -134,7 +135,7 @@ def write_results(launched: Launched, run_dir: Path, named: Named, program: dict
             f"{ended(launched)} after {seen}, before two were timed",
             where=" ".join(program["command"]),
             expected="a program that trains for more steps than the warm-up takes",
-            next_step=why(launched) if launched.failed else f"a smaller --warmup; {ADVICE}",
+            next_step=why(launched) if launched.failed else f"a smaller --warmup; {_ADVICE}",
         )
     batch = _batch(ranks[0])
     labels = {**asdict(named), "config": {"program": program, **batch}, "warnings": _warnings(launched)}

@@ -92,7 +92,7 @@ def ranks_of(config: DictConfig) -> DistInfo:
     return ranks
 
 
-def backend_of(config: DictConfig) -> str:
+def _backend_of(config: DictConfig) -> str:
     """The backend of its process group: nccl on GPUs, gloo on CPUs."""
     return "nccl" if config.device == "cuda" else "gloo"
 
@@ -124,7 +124,7 @@ def process_group(config: DictConfig, ranks: DistInfo) -> Generator[None]:
     if config.device == "cuda":
         torch.cuda.set_device(ranks.local_rank)
         own = torch.device("cuda", ranks.local_rank)
-    backend, size = backend_of(config), ranks.world_size
+    backend, size = _backend_of(config), ranks.world_size
     dist.init_process_group(backend, timeout=TIMEOUT, rank=ranks.rank, world_size=size, device_id=own)
     yield
     gc.collect()  # models that are part of a cycle
@@ -189,17 +189,17 @@ def communication(model: nn.Module, device: torch.device, config: DictConfig, ra
     n = ranks.world_size
     return Communication(
         world_size=n,
-        backend=backend_of(config),
+        backend=_backend_of(config),
         parameters=parameters,
         parameter_bytes=parameter_bytes,
         bucket_bytes=bucket_bytes(model),
         bus_bytes_per_s=bus,
-        expected_ns=round(parameter_bytes * ring_share(n) / bus * 1e9),
+        expected_ns=round(parameter_bytes * _ring_share(n) / bus * 1e9),
         simplified_ns=round(parameters * _SIMPLIFIED_BYTES / bus * 1e9),
     )
 
 
-def ring_share(ranks: int) -> float:
+def _ring_share(ranks: int) -> float:
     """Fewest times that a rank sends each byte of an all-reduce: 2(n-1)/n."""
     return 2 * (ranks - 1) / ranks
 
@@ -229,4 +229,4 @@ def _bus_bytes_per_s(device: torch.device, ranks: DistInfo, size: int) -> float:
         times_ns.append(time.perf_counter_ns() - start_ns)
     by_rank = np.array(from_every_rank(times_ns[_WARMUP:], ranks))
     median_ns = max(1, round(float(np.median(by_rank.max(axis=0)))))
-    return size * ring_share(ranks.world_size) / median_ns * 1e9
+    return size * _ring_share(ranks.world_size) / median_ns * 1e9
