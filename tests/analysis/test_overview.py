@@ -11,11 +11,11 @@ from builders import AUTOGRAD, PINNED_D2H, TraceBuilder, training_step
 from recorded import NAMES, needs_traces, trace_of
 from steptrace import intervals
 from steptrace.analysis.common.division import CAUSES, divide, gpu_division, gpu_window
-from steptrace.analysis.common.labels import HOST_PARTS
 from steptrace.analysis.overview import busy_pct, kernels_per_step, overview, top_operators
 from steptrace.analysis.precision import kernel_formats, precision_of
 from steptrace.analysis.quality import quality
 from steptrace.documents.overview import Overview
+from steptrace.trace.names import HOST_PARTS
 
 
 def _shown(builder: TraceBuilder) -> Overview:

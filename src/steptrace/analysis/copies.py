@@ -10,7 +10,7 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.division import left_over
-from steptrace.analysis.common.series import quantiles, steps_of, time_held
+from steptrace.analysis.common.series import quantiles, running_sum, time_held
 from steptrace.documents.copies import Copy, CopyRate
 from steptrace.documents.table import frame_of, validate
 from steptrace.trace.columns import spans_of
@@ -33,8 +33,8 @@ def copy_rates(trace: Trace) -> pd.DataFrame:
             continue
         rate = sized["bytes"].to_numpy(dtype=np.float64) / sized["dur"].to_numpy() * _NS_PER_S
         times = spans_of(sized).T.ravel()
-        instants, running = steps_of(times, np.repeat(np.array([1, -1], dtype=np.int64), len(sized)))
-        _, total = steps_of(times, np.concatenate([rate, -rate]))
+        instants, running = running_sum(times, np.repeat(np.array([1, -1], dtype=np.int64), len(sized)))
+        _, total = running_sum(times, np.concatenate([rate, -rate]))
         # Floats added and subtracted again leave rounding errors: the sum must be 0 when nothing runs.
         total = np.where(running == 0, 0.0, np.maximum(total, 0.0))
         columns = {"device": device, "kind": kind, "ts": instants, "running": running, "bytes_per_second": total}

@@ -17,6 +17,8 @@ stream's last work if none had drained, count even if they ended up to 20 us aft
 Work without a launch in the trace, or with a launch after its start (clocks that disagree), follows the work before it
 on its stream if that ended less than 30 us earlier. Else it is assumed to be launched at its start, or, if a training
 thread is blocked in a sync at that time, before the sync.
+
+Also the steps that paths lead through, and the spans in which another training thread worked for the steps' own.
 """
 
 from collections.abc import Iterator
@@ -28,7 +30,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.division import wait_for_event
+from steptrace.analysis.common.division import event_waits
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import row_numbers, spans_of, start_end, take
 from steptrace.trace.model import Trace
@@ -132,7 +134,7 @@ def _latest_before(group: Ints, end: Ints, start: Ints) -> Ints:
 def _events_waited_for(trace: Trace, launch: Ints, asked: Ints, queue: Ints) -> Ints:
     """For each activity launched right after a stream's wait for an event, the activity that delayed it."""
     event = np.full(len(launch), -1, dtype=np.int64)
-    calls = wait_for_event(trace, launch)
+    calls = event_waits(trace, launch)
     start, end = start_end(trace.kernels)
     ended = _Ended(end, asked)
     for row in np.flatnonzero(calls >= 0):

@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace.analysis.common.labels import labelled_parts, unlabelled_parts
-from steptrace.analysis.common.series import steps_of
+from steptrace.analysis.common.series import running_sum
 from steptrace.documents.base import Document, field, key
 from steptrace.documents.memory import AtPeak, DeviceMemory
 from steptrace.documents.run import RunMemory
@@ -170,7 +170,7 @@ def _level(blocks: pd.DataFrame, start: int) -> tuple[Ints, Ints]:
     begin, end = _life(blocks)
     size = blocks["bytes"].to_numpy()
     times = np.concatenate([[start], begin[begin != MISSING], end[end != MISSING]])
-    instants, change = steps_of(times, np.concatenate([[0], size[begin != MISSING], -size[end != MISSING]]))
+    instants, change = running_sum(times, np.concatenate([[0], size[begin != MISSING], -size[end != MISSING]]))
     return instants, change + int(size[begin == MISSING].sum())
 
 

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from steptrace.analysis.common.call_tree import call_tree, device_time_by
 from steptrace.analysis.common.division import activity, gpu_division, gpu_window, host_division, sm_weighted_ns
-from steptrace.analysis.common.labels import is_own_operator
 from steptrace.documents.overview import Overview, TopOperator
 from steptrace.documents.table import frame_of, rows
 from steptrace.intervals import Ints, measure_within
 from steptrace.trace.columns import has_ancestor, map_names, row_numbers
 from steptrace.trace.model import Trace, once
+from steptrace.trace.names import is_own_operator
 
 #: How many operators summary.json lists.
 MOST_OPERATORS: Final = 10

@@ -19,8 +19,7 @@ import pandas as pd
 
 from steptrace.analysis.common.division import left_over
 from steptrace.analysis.common.kernel_names import short_names
-from steptrace.documents.kernels import KernelFormat as KernelFormatRow
-from steptrace.documents.kernels import Precision
+from steptrace.documents.kernels import KernelFormat, Precision
 from steptrace.documents.table import frame_of, rows
 from steptrace.trace.columns import take
 from steptrace.trace.model import Trace, launching_op, once
@@ -30,10 +29,11 @@ FORMATS: Final = ("bits8", "bits16", "bits32", "bits64", "integer", "unknown")
 
 
 @dataclass(frozen=True)
-class KernelFormat:
-    """A name's meaning. `tensor_core`: `yes`, `no` or `unknown`; `matrix`: multiplies matrices, convolves or attends.
+class Arithmetic:
+    """What a kernel's name says of its arithmetic.
 
-    `helper` kernels prepare or finish the work of a `matrix` kernel (layout, split-K sums), without tensor cores.
+    `tensor_core`: `yes`, `no` or `unknown`. `matrix` kernels multiply matrices, convolve or attend; `helper` kernels
+    prepare or finish their work (layout, split-K sums), without tensor cores.
     """
 
     bits: str
@@ -146,12 +146,12 @@ _TF32: Final = re.compile(r"tf32|tfloat32|(?<![a-z])s(?:1684|1688)(?![0-9])")
 
 
 @lru_cache(maxsize=4096)
-def kernel_format(name: str) -> KernelFormat:
+def kernel_format(name: str) -> Arithmetic:
     """The arithmetic of a kernel by its recorded name."""
     bits = _first(FORMAT_RULES, name) or "unknown"
     role = _first(MATRIX_RULES, name)
     core = "no" if bits == "integer" else _first(TENSOR_CORE_RULES, name) or "unknown"
-    return KernelFormat(
+    return Arithmetic(
         bits=bits,
         tensor_core=core,
         matrix=role == "matrix",
@@ -227,7 +227,7 @@ def kernel_formats(trace: Trace) -> pd.DataFrame:
     table = rows.groupby([*_KEYS], dropna=False, sort=True)[["count", "ns"]].sum().reset_index()
     table = table.sort_values(["ns", "name"], ascending=[False, True], kind="stable", ignore_index=True)
     short = short_names(table["name"])
-    return frame_of(KernelFormatRow, table.assign(short_name=[short[name] for name in table["name"]]))
+    return frame_of(KernelFormat, table.assign(short_name=[short[name] for name in table["name"]]))
 
 
 def _judged(name: str, op: str, types: str) -> tuple[str, str, str | None, str, bool, bool]:
@@ -252,7 +252,7 @@ def precision_of(formats: pd.DataFrame) -> Precision:
         tensor_core_ns=total(eligible & (core == "yes")),
         tensor_core_eligible_ns=total(eligible),
         tensor_core_unknown_ns=total(eligible & (core == "unknown")),
-        kernels=rows(formats[eligible].head(MOST), KernelFormatRow),
+        kernels=rows(formats[eligible].head(MOST), KernelFormat),
     )
 
 

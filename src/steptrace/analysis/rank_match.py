@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from steptrace.analysis.communication import CollectiveTime, gpu_collectives, host_collectives
 from steptrace.documents.table import names_of
-from steptrace.trace.columns import Ints, row_numbers, unmeasured
+from steptrace.intervals import Ints
+from steptrace.trace.columns import row_numbers, unmeasured
 from steptrace.trace.model import Trace
 
 #: Collectives that end at about the same time on every rank; a broadcast's root may leave early.

@@ -18,7 +18,7 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.division import gpu_window, left_over
-from steptrace.analysis.common.series import quantiles, steps_of, time_held
+from steptrace.analysis.common.series import quantiles, running_sum, time_held
 from steptrace.documents.streams import Queue, QueueLength, Stream, StreamsAtOnce
 from steptrace.documents.table import frame_of
 from steptrace.intervals import Ints, Spans
@@ -87,7 +87,7 @@ def _streams(trace: Trace) -> _Streams:
     of = (merged[:, 0] - low) // width
     spans = merged - (of * width)[:, None]
     times = np.concatenate([[low, high], spans.T.ravel()])
-    instants, running = steps_of(times, np.repeat(np.array([0, 1, -1]), [2, len(spans), len(spans)]))
+    instants, running = running_sum(times, np.repeat(np.array([0, 1, -1]), [2, len(spans), len(spans)]))
     return _Streams(number, work.sort_values("level_0")["level_1"].tolist(), spans, of, instants, running)
 
 

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from steptrace import intervals
 from steptrace.compiled import compiled
+from steptrace.intervals import Ints
 from steptrace.trace.decode import MISSING
 from steptrace.trace.names import step_index
 
-Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 #: Row numbers: no table has more rows than fit in int32.
 Rows = NDArray[np.int32] | NDArray[np.int64]

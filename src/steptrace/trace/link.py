@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from steptrace.intervals import Ints
 from steptrace.trace import names as naming
 from steptrace.trace import tables
 from steptrace.trace.columns import (
     Columns,
-    Ints,
     Mask,
     around,
     by_name,

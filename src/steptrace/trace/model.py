@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from steptrace import intervals
 from steptrace.documents.table import validate
-from steptrace.trace.columns import Ints, row_numbers, spans_of, take
+from steptrace.intervals import Ints
+from steptrace.trace.columns import row_numbers, spans_of, take
 from steptrace.trace.rows import TABLES
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Classifies the names in a trace: kinds of GPU activities, of calls into the runtime, and of Python frames."""
+"""Classifies the names in a trace: of GPU activities, operators, labels, calls into the runtime and Python frames."""
 
 import re
 import sys
@@ -49,6 +49,9 @@ _COLLECTIVE_OP = re.compile(r"^(?:c10d|_c10d_functional|c10d_functional|symm_mem
 #: Labels of collectives on the host, on threads of their own.
 _HOST_COLLECTIVE = re.compile(r"^(?:gloo|mpi|ucc):")
 
+#: The labels of the training loop: a step's parts, one after the other.
+HOST_PARTS: Final = ("data", "forward", "loss", "backward", "optimizer")
+
 #: Labels of PyTorch around a wait for the data loader.
 LOADER_LABEL = re.compile(r"^enumerate\((?:DataLoader|DataPipe)\)#")
 
@@ -91,6 +94,11 @@ def collective_name(name: str) -> str | None:
     # A kernel's parameters are types, whose names can mislead.
     head = name.replace("(anonymous namespace)", "").split("(")[0]
     return next((collective for collective, pattern in _COLLECTIVE.items() if pattern.search(head)), None)
+
+
+def is_own_operator(name: str) -> bool:
+    """Whether a name is an operator's own: it has a namespace, and is not a wrapper of the autograd engine."""
+    return "::" in name and not name.startswith("autograd::")
 
 
 def is_collective_op(name: str) -> bool:

@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from steptrace import format as fmt
 from steptrace.errors import TraceError
 from steptrace.machine import cpu_count
+from steptrace.trace.columns import Columns
 from steptrace.trace.decode import LARGEST, LATEST_NS, LONGEST_NS, MISSING, MOST_DEVICES, CollectiveArgs, plain_text
 from steptrace.trace.files import CHUNK, EventStream
 from steptrace.trace.names import step_index
 from steptrace.trace.scan import KINDS, LISTS, ChunkScanner, Thread
-
-Columns = dict[str, NDArray[Any]]
 
 #: Most waits for the device at the profiler's own end.
 _STOPS: Final = 2
@@ -35,7 +33,7 @@ class RawTrace:
     """
 
     path: Path
-    columns: dict[str, dict[str, NDArray[Any]]]
+    columns: dict[str, Columns]
     names: list[str]
     threads: list[Thread]
     thread_names: dict[Thread, str]
@@ -49,7 +47,7 @@ class RawTrace:
 _NOT_NEEDED = frozenset({"Trace", "gpu_user_annotation", "cuda_sync", "overhead", "ac2g", "external_correlation"})
 
 
-def _is_profilers_stop(columns: dict[str, dict[str, NDArray[Any]]], names: list[str]) -> bool:
+def _is_profilers_stop(columns: dict[str, Columns], names: list[str]) -> bool:
     """Whether the only event is the wait at the profiler's end: exported in the wait or warm-up of a schedule."""
     calls = [names[place] for place in columns["call"]["name"].tolist()[: _STOPS + 1]]
     others = sum(len(columns[kind]["ts"]) for kind in ("op", "gpu", "label"))
@@ -63,7 +61,7 @@ def _unknown_categories(counts: dict[str, int]) -> list[str]:
     return [f"{fmt.plural(sum(unknown.values()), 'event')} of other categories left out: {names}"] if unknown else []
 
 
-def _plain_names(columns: dict[str, dict[str, NDArray[Any]]], written: list[str]) -> list[str]:
+def _plain_names(columns: dict[str, Columns], written: list[str]) -> list[str]:
     """The names as `plain_text`, sorted; the columns then hold their indices."""
     coded = [(c, key) for c in columns.values() for key in ("name", "category", *LISTS) if key in c]
     used = np.zeros(len(written), dtype=bool)

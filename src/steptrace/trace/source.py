@@ -38,14 +38,12 @@ from steptrace.trace.columns import (
 )
 from steptrace.trace.executing import ExecutingLines, same_file
 from steptrace.trace.model import Trace, on_training
-from steptrace.trace.names import MODULE, PIPELINE, SKIP, STDLIB, USER, Frame, frame_role
+from steptrace.trace.names import HOST_PARTS, MODULE, PIPELINE, SKIP, STDLIB, USER, Frame, frame_role
 
 #: The columns of a site, in order.
 SITE_COLUMNS = ("file", "line", "function", "op", "label", "phase", "code")
 #: Of a site in a library: the program's line that leads there, as far as it was recorded.
 PROGRAM_COLUMNS = ("program_file", "program_line")
-
-_PHASES = frozenset({"data", "forward", "loss", "backward", "optimizer"})
 
 
 @dataclass(frozen=True)
@@ -265,6 +263,7 @@ def _labels_of(trace: Trace, events: pd.DataFrame, op: Ints) -> tuple[list[str |
     outermost = texts(labels["name"], take(outermost_of, rows))
     in_backward = (op >= 0) & (backward[op] if len(backward) else False)
     phases = [
-        "backward" if b else name if name in _PHASES else None for b, name in zip(in_backward, outermost, strict=True)
+        "backward" if b else name if name in HOST_PARTS else None
+        for b, name in zip(in_backward, outermost, strict=True)
     ]
     return texts(labels["name"], rows).tolist(), phases

@@ -18,10 +18,10 @@ import pandas as pd
 
 from steptrace.documents.base import columns_of
 from steptrace.documents.table import names_of
+from steptrace.intervals import Ints
 from steptrace.trace import names as naming
 from steptrace.trace.columns import (
     Columns,
-    Ints,
     Mask,
     by_name,
     map_names,

@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from steptrace import intervals
-from steptrace.analysis.common.labels import HOST_PARTS, labelled_parts, unlabelled_parts
+from steptrace.analysis.common.labels import labelled_parts, unlabelled_parts
 from steptrace.intervals import Ints, Spans
 from steptrace.limits import KERNEL_WAIT_BELOW_NS
 from steptrace.trace import names as naming
 from steptrace.trace.columns import Mask, map_names, row_numbers, spans_of, start_end, take
 from steptrace.trace.model import Trace, launched_at, on_training, once
-from steptrace.trace.names import LOADER_LABEL
+from steptrace.trace.names import HOST_PARTS, LOADER_LABEL
 
 
 @dataclass(frozen=True)
@@ -102,11 +102,11 @@ def _blocks_in_time(trace: Trace) -> tuple[Ints, NDArray[np.float64]] | None:
 
 def waits_for_event(trace: Trace, launch: Ints) -> Mask:
     """Whether the thread made a stream wait for an event between its previous launch of GPU work and this one."""
-    return wait_for_event(trace, launch) >= 0
+    return event_waits(trace, launch) >= 0
 
 
-def wait_for_event(trace: Trace, launch: Ints) -> Ints:
-    """For each launch where `waits_for_event`, the last call that made a stream wait for an event; else -1.
+def event_waits(trace: Trace, launch: Ints) -> Ints:
+    """Row of `launches` of the last call that made a stream wait for an event, where `waits_for_event`; else -1.
 
     Traces record neither the stream nor the event: the next launch of the thread is assumed to wait.
     """

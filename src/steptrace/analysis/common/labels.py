@@ -19,16 +19,8 @@ from steptrace.documents.table import validate
 from steptrace.intervals import Ints
 from steptrace.trace.columns import has_ancestor, marks_steps, nearest, row_numbers, start_end, take, unmeasured
 from steptrace.trace.model import Trace, launched_at, on_training, once
-from steptrace.trace.names import LOADER_LABEL
+from steptrace.trace.names import HOST_PARTS, LOADER_LABEL
 
-
-def is_own_operator(name: str) -> bool:
-    """Whether a name is an operator's own: it has a namespace, and is not a wrapper of the autograd engine."""
-    return "::" in name and not name.startswith("autograd::")
-
-
-#: The labels of the training loop, one after the other in a step.
-HOST_PARTS: Final = ("data", "forward", "loss", "backward", "optimizer")
 #: PyTorch's own labels, and their parts of a step.
 _LABELS: Final = {"data": LOADER_LABEL, "optimizer": re.compile(r"^Optimizer\.")}
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from steptrace.intervals import Ints
 
 
-def steps_of(times: Ints, changes: NDArray[Any]) -> tuple[Ints, NDArray[Any]]:
+def running_sum(times: Ints, changes: NDArray[Any]) -> tuple[Ints, NDArray[Any]]:
     """The instants at which a sum changes, sorted and each once, and the sum from each on.
 
     Args:
