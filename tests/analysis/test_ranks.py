@@ -14,7 +14,6 @@ from builders import TraceBuilder
 from documents import fill
 from recorded import needs_traces, recorded
 from steptrace.analysis import ranks
-from steptrace.analysis.communication import MatchedCollective
 from steptrace.cli import main
 from steptrace.documents.ranks import RankKernel, Ranks, RankWait
 from steptrace.documents.table import validate
@@ -66,7 +65,7 @@ def test_brute_force(starts: list[tuple[int, int, int]], clock: int) -> None:
     base = 1_700_000_000_000_000_000
     traces = {r: _rank(r, [(s[r], 900) for s in starts], clock=clock * r, base=base) for r in range(3)}
     matched, waits = ranks.matched_collectives(traces)
-    validate(matched, MatchedCollective)
+    validate(matched, ranks.MatchedCollective)
     validate(waits, RankWait)
     caused, delay = [0, 0, 0], [0, 0, 0]
     for each in starts:

@@ -36,10 +36,6 @@ ELEMENT_BYTES = {
 }
 
 
-_Collective = Annotated[str, field("`all_reduce`, ..., or the kernel's short name where nothing says it.")]
-_Group = Annotated[str | None, field("Process group, null if not in the trace.")]
-
-
 class CollectiveTime(Document, frozen=True):
     """One collective: its activity on a GPU, or PyTorch's label around it where the host carried it out (gloo).
 
@@ -50,8 +46,8 @@ class CollectiveTime(Document, frozen=True):
 
     kernel: Annotated[int | None, key("", "Row of `kernels`; null for one of the host.")]
     label: Annotated[int | None, key("", "Row of `labels`: the label around it; null for one of a GPU.")]
-    collective: _Collective
-    group: _Group
+    collective: Annotated[str, field("`all_reduce`, ..., or the kernel's short name where nothing says it.")]
+    group: Annotated[str | None, field("Process group, null if not in the trace.")]
     stream: Annotated[int | None, field("Stream it ran on; null for one of the host.")]
     thread: Annotated[int | None, field("Row of `threads`: what carried it out; null for one of a GPU.")]
     step: Annotated[int | None, field("Row of `steps`: the step that launched it, or it began in; null outside them.")]
@@ -63,23 +59,6 @@ class CollectiveTime(Document, frozen=True):
     bytes: Annotated[
         int | None, field("The larger of what this rank gives and gets, on a host what it gives; null if not recorded.")
     ]
-
-
-class MatchedCollective(Document, frozen=True):
-    """One rank's part in a collective that several ranks' traces hold."""
-
-    match: Annotated[int, key("", "Number of the collective.")]
-    collective: _Collective
-    group: _Group
-    matched_by: Annotated[str, field("`sequence` (group and number), `order` (on a host) or `time` (aligned times).")]
-    rank: Annotated[int, key("", "Rank, or the trace's place in the list where traces do not say.")]
-    kernel: Annotated[int | None, field("Row of that rank's `kernels`, null for a collective of the host.")]
-    label: Annotated[int | None, field("Row of that rank's `labels`, null for one of a GPU.")]
-    step: Annotated[int | None, field("Row of that rank's `steps`.")]
-    start_ns: Annotated[int, field("Aligned start.")]
-    dur_ns: Annotated[int, field("Length.")]
-    wait_ns: Annotated[int, field("Before the last rank arrived.")]
-    last: Annotated[bool, field("Whether this rank was the last to arrive.")]
 
 
 @once

@@ -6,15 +6,16 @@ A rank's collectives are those of the analysed GPU, or without one the host's.
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.kernel_names import short_names
-from steptrace.analysis.communication import MatchedCollective
 from steptrace.analysis.kernels import recorded_kernels
 from steptrace.analysis.rank_match import Clocks, align, all_collectives, match
+from steptrace.documents.base import Document, field, key
 from steptrace.documents.ranks import (
     MatchedName,
     RankAllReduce,
@@ -35,6 +36,23 @@ from steptrace.trace.model import Trace
 MOST_KERNELS = 50
 
 _PER_STEP = ("count", "bytes", "measured_ns", "exposed_ns")
+
+
+class MatchedCollective(Document, frozen=True):
+    """One rank's part in a collective that several ranks' traces hold."""
+
+    match: Annotated[int, key("", "Number of the collective.")]
+    collective: Annotated[str, field("`all_reduce`, ..., or the kernel's short name where nothing says it.")]
+    group: Annotated[str | None, field("Process group, null if not in the trace.")]
+    matched_by: Annotated[str, field("`sequence` (group and number), `order` (on a host) or `time` (aligned times).")]
+    rank: Annotated[int, key("", "Rank, or the trace's place in the list where traces do not say.")]
+    kernel: Annotated[int | None, field("Row of that rank's `kernels`, null for a collective of the host.")]
+    label: Annotated[int | None, field("Row of that rank's `labels`, null for one of a GPU.")]
+    step: Annotated[int | None, field("Row of that rank's `steps`.")]
+    start_ns: Annotated[int, field("Aligned start.")]
+    dur_ns: Annotated[int, field("Length.")]
+    wait_ns: Annotated[int, field("Before the last rank arrived.")]
+    last: Annotated[bool, field("Whether this rank was the last to arrive.")]
 
 
 def straggler_share(ranks: int) -> float:
@@ -180,14 +198,14 @@ def _all_reduce(
     None without all-reduces in steps. `wait_ns_per_step` is the ranks' mean waiting inside collectives.
     """
     stepped = [trace for trace in traces if trace.quality.steps]
-    by_rank = [(one, trace.quality.steps) for trace in stepped if (one := trace.all_reduce) is not None]
-    if not by_rank:
+    figures = [(one, trace.quality.steps) for trace in stepped if (one := trace.all_reduce) is not None]
+    if not figures:
         return None
     waited, steps = waits["wait_ns"].dropna(), median(trace.quality.steps for trace in stepped)
-    overlaps = [one.overlap for one, _ in by_rank if one.overlap is not None]
+    overlaps = [one.overlap for one, _ in figures if one.overlap is not None]
     return RankAllReduce(
-        source=by_rank[0][0].source,
-        **{f"{name}_per_step": _per_step([(getattr(one, name), own) for one, own in by_rank]) for name in _PER_STEP},
+        source=figures[0][0].source,
+        **{f"{name}_per_step": _per_step([(getattr(one, name), own) for one, own in figures]) for name in _PER_STEP},
         overlap=median(overlaps) if overlaps else None,
         wait_ns_per_step=float(waited.mean()) / steps if len(waited) else None,
         expected_ns=None if communication is None else communication.expected_ns,

@@ -10,6 +10,7 @@ says which part of the wait had the GPU idle, and that part of the unprofiled wa
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
@@ -79,8 +80,8 @@ def figures(variant: Variant, trace: TraceSummary | None) -> dict[str, Any]:
     runs = variant.measured
     return {
         **{figure.name: None if trace is None else getattr(trace, figure.name) for figure in STEP_FIGURES},
-        "nvml_util_pct": median_of([run.record.nvml or {} for run in runs], lambda nvml: nvml.get("utilisation_pct")),
-        "profiled_over_unprofiled": median_of(
+        "nvml_util_pct": _median_of([run.record.nvml or {} for run in runs], lambda nvml: nvml.get("utilisation_pct")),
+        "profiled_over_unprofiled": _median_of(
             [run for run in runs if len(run.profiled_ns)],
             lambda run: float(np.median(run.profiled_ns)) / run.times.median_ns,
         ),
@@ -171,7 +172,7 @@ def estimates(variant_dir: Path, gpus: Sequence[Gpu]) -> tuple[Estimate, ...]:
     return tuple(estimate_prediction(prediction, gpu) for gpu in gpus)
 
 
-def median_of(items: Sequence[_Item], figure: Callable[[_Item], float | None]) -> float | None:
+def _median_of(items: Sequence[_Item], figure: Callable[[_Item], float | None]) -> float | None:
     """Median of a figure over the items that have it; None if none has. Whole numbers stay whole."""
     values = [value for item in items if (value := figure(item)) is not None]
     if not values:
@@ -180,9 +181,9 @@ def median_of(items: Sequence[_Item], figure: Callable[[_Item], float | None]) -
     return int(middle) if middle.is_integer() else middle
 
 
-def median_ms(items: Sequence[_Item], ns: Callable[[_Item], float | None]) -> float | None:
+def _median_ms(items: Sequence[_Item], ns: Callable[[_Item], float | None]) -> float | None:
     """The same of a figure in nanoseconds, as milliseconds."""
-    return median_of(items, lambda item: None if (value := ns(item)) is None else value / NS_PER_MS)
+    return _median_of(items, lambda item: None if (value := ns(item)) is None else value / NS_PER_MS)
 
 
 def _synced_sections(runs: Sequence[Measured]) -> dict[str, float] | None:
@@ -200,7 +201,7 @@ def _synced_sections(runs: Sequence[Measured]) -> dict[str, float] | None:
 def _warned(variant: Variant) -> float | None:
     """How many syncs a step PyTorch's own check warned of: the median of the runs that asked it."""
     warned = _recorded(variant, lambda folder: read_versioned(folder / WARNED_SYNCS_FILE))
-    return median_of(warned, lambda one: one.get("per_step"))
+    return _median_of(warned, lambda one: one.get("per_step"))
 
 
 def _prediction(variant_dir: Path) -> tuple[dict[str, Any], list[str]]:
@@ -234,13 +235,13 @@ def input_figures(variant: Variant) -> LoaderWait | None:
     runs = variant.measured
     if not runs:
         return None
-    share = median_of(runs, lambda run: _counted(run, run.wait_share))
+    share = _median_of(runs, lambda run: _counted(run, run.wait_share))
     return LoaderWait(
         workers=(runs[0].record.config.get("data") or {}).get("num_workers"),
-        wait_ms=median_ms(runs, lambda run: run.wait_ns),
-        counted_ms=median_ms(runs, lambda run: _counted(run, run.wait_ns)),
-        step_ms=median_ms(runs, lambda run: float(run.times.counted.mean())),
-        idle_part=median_of(runs, lambda run: _idle_part(run) if _on_gpu(run) else None),
+        wait_ms=_median_ms(runs, lambda run: run.wait_ns),
+        counted_ms=_median_ms(runs, lambda run: _counted(run, run.wait_ns)),
+        step_ms=_median_ms(runs, lambda run: float(run.times.counted.mean())),
+        idle_part=_median_of(runs, lambda run: _idle_part(run) if _on_gpu(run) else None),
         share=share,
         verdict=verdict_on(share),
         breakdown_ms=_breakdown(variant),
@@ -272,10 +273,10 @@ def _breakdown(variant: Variant) -> LoadingParts | None:
     tables = _recorded(variant, lambda folder: read_rows(folder, InputOfRun))
     if not tables:
         return None
-    by_run = {part: [_median_ms(table[f"{part}_ns"]) for table in tables] for part in _LOADING}
-    return LoadingParts(**{part: median_of(medians, lambda ms: ms) for part, medians in by_run.items()})
+    by_run = [{part: _median(table[f"{part}_ns"]) for part in _LOADING} for table in tables]
+    return LoadingParts(**{part: _median_ms(by_run, itemgetter(part)) for part in _LOADING})
 
 
-def _median_ms(values: "pd.Series[Any]") -> float | None:
+def _median(values: "pd.Series[Any]") -> float | None:
     measured = values.dropna().to_numpy(dtype=np.float64)
-    return float(np.median(measured)) / NS_PER_MS if len(measured) else None
+    return float(np.median(measured)) if len(measured) else None

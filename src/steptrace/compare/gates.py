@@ -24,22 +24,18 @@ from msgspec.structs import replace
 from steptrace import format as fmt
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison, Differing, Failure, GateOutcome, Verdict
-from steptrace.documents.rows import EVERY_VARIANT, value_at
+from steptrace.documents.rows import EVERY_VARIANT, SYNCS_PER_STEP, value_at
 from steptrace.documents.run import LOG_FILE
 from steptrace.documents.syncs import Site, place_of
 from steptrace.documents.variant import VariantResult
 from steptrace.errors import ConfigError, RecordError
-from steptrace.format import printable
 
 #: study -> variant (`*`: every one) -> dotted key of the variant in comparison.json -> limits.
 Gates = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]
 Limits = Mapping[str, Any]
 
-PER_STEP: Final = "syncs.per_step"
 _MEASURED, _PREDICTED = "syncs.measured_per_step", "syncs.predicted_per_step"
 _LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
-
-
 #: Facts of an environment that make two machines two.
 MACHINE: Final = ("cpu", "cpu_count", "gpu", "gpu_count")
 
@@ -124,7 +120,7 @@ def _outcome(gate: GateOutcome, comparison: Comparison, variant: VariantResult) 
     if before is not None and (differing := machines_differ(before, comparison)):
         return replace(gate, text=f"baseline '{limits['baseline']}' is from another machine ({'; '.join(differing)})")
     shown = f"{gate.study}/{gate.variant} {key}"
-    if key == PER_STEP:
+    if key == SYNCS_PER_STEP:
         key = _PREDICTED if variant.syncs.measured_per_step is None else _MEASURED
         shown += f" ({key.removeprefix('syncs.').removesuffix('_per_step')})"
     try:
@@ -278,7 +274,7 @@ def explain(verdict: Verdict) -> str:
         lines.append(f"all {verdict.runs} runs ok, {fmt.plural(held, 'gate')} held")
     elif verdict.failed:
         lines.append("the same command again runs only what failed")
-    return printable("\n".join(lines))
+    return fmt.printable("\n".join(lines))
 
 
 def _failed(failures: Iterable[Failure]) -> Iterator[str]:
@@ -306,5 +302,4 @@ def ending(verdict: Verdict, folder: Path) -> str | None:
     if verdict.failed or not broken:
         return None
     page = folder / "reports" / f"{broken[0] if len(set(broken)) == 1 else 'index'}.html"
-    what = "1 gate" if len(broken) == 1 else f"{len(broken)} gates"
-    return f"{what} broken: see {folder / 'results' / 'verdict.json'} and {page}"
+    return f"{fmt.plural(len(broken), 'gate')} broken: see {folder / 'results' / 'verdict.json'} and {page}"

@@ -32,7 +32,7 @@ from steptrace.documents.rows import pairs
 from steptrace.documents.run import RunResult
 from steptrace.documents.syncs import Place, Site
 from steptrace.documents.variant import SyncChange, SyncCounts, SyncDiff, VariantResult
-from steptrace.estimate.gpus import gpu_named
+from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.format import NS_PER_MS
 from steptrace.stats import holm, ratios, verdict
 
@@ -55,10 +55,6 @@ def compare(study_dir: Path, *, estimate_gpus: Sequence[str] = ()) -> Comparison
     method, timings = compare_times(study)
     first = first_measured(study.variants)
     gpus = [gpu_named(name) for name in estimate_gpus]
-    variants = [
-        replace(entry, estimates=estimates(variant.path, gpus))
-        for variant, entry in zip(study.variants, _variants(study, timings), strict=True)
-    ]
     comparison = Comparison(
         study=plan.name,
         title=plan.title or plan.name,
@@ -69,7 +65,7 @@ def compare(study_dir: Path, *, estimate_gpus: Sequence[str] = ()) -> Comparison
         environment=None if first is None else first.record.environment,
         environments_differ=_environments_differ(study),
         method=method,
-        variants=tuple(variants),
+        variants=_variants(study, timings, gpus),
         measured_at=_measured_at(study),
     )
     return replace(comparison, alike=alike(study, comparison))
@@ -90,26 +86,21 @@ def _environments_differ(study: Study) -> dict[str, tuple[Any, ...]]:
     return {key: of_key for key, of_key in values.items() if len(of_key) > 1}
 
 
-def _variants(study: Study, timings: Mapping[str, Timing]) -> list[VariantResult]:
+def _variants(study: Study, timings: Mapping[str, Timing], gpus: Sequence[Gpu]) -> tuple[VariantResult, ...]:
     """Every variant by itself, and then against its baseline."""
-    by_name = {variant.name: variant for variant in study.variants}
-    entries = {name: _variant(variant, timings[name]) for name, variant in by_name.items()}
-    return [_against_baseline(by_name, entries, name) for name in entries]
+    entries = {variant.name: _variant(variant, timings[variant.name], gpus) for variant in study.variants}
+    return tuple(_against_baseline(entry, entries.get(entry.baseline)) for entry in entries.values())
 
 
-def _against_baseline(by_name: Mapping[str, Variant], entries: Mapping[str, VariantResult], name: str) -> VariantResult:
+def _against_baseline(entry: VariantResult, baseline: VariantResult | None) -> VariantResult:
     """The entry of a variant with what it changes against its baseline."""
-    entry, baseline = entries[name], by_name.get(by_name[name].baseline)
-    if baseline is None:
+    if baseline is None or baseline is entry:
         return entry
-    before = entries[baseline.name]
-    basis = None if baseline.name == name else basis_of(before.syncs, entry.syncs)
-    diff = None
-    if basis == "measured":
-        diff = sync_diff(basis, before.sync_sites, entry.sync_sites)
-    elif basis == "predicted":
-        diff = sync_diff(basis, before.predicted_sites, entry.predicted_sites)
-    return replace(entry, sync_diff=diff)
+    basis = basis_of(baseline.syncs, entry.syncs)
+    if basis is None:
+        return entry
+    before, now = (side.sync_sites if basis == "measured" else side.predicted_sites for side in (baseline, entry))
+    return replace(entry, sync_diff=sync_diff(basis, before, now))
 
 
 _HERE: Final = ("file", "line", "function", "op", "label", "kind", "phase")
@@ -153,7 +144,7 @@ def _order(row: SyncChange) -> tuple[Any, ...]:
     return before == after, -max(before, after), str(row.file), row.line or 0
 
 
-def _variant(variant: Variant, timing: Timing) -> VariantResult:
+def _variant(variant: Variant, timing: Timing, gpus: Sequence[Gpu]) -> VariantResult:
     trace = trace_of(variant)
     syncs, warnings = sync_figures(variant, trace)
     # A trace without GPU work lacks no GPU work: nothing is said of its quality.
@@ -178,6 +169,7 @@ def _variant(variant: Variant, timing: Timing) -> VariantResult:
         memory=memory_of(variant),
         communication=communication(variant),
         equivalence=equivalence(variant.path),
+        estimates=estimates(variant.path, gpus),
     )
 
 

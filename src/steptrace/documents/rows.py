@@ -204,7 +204,7 @@ _ROWS: Final = 5
 #: The variant that stands for all.
 EVERY_VARIANT: Final = "*"
 #: What a gate holds and no document has under this name: the measured syncs, else the predicted ones.
-_SYNCS: Final = "syncs.per_step"
+SYNCS_PER_STEP: Final = "syncs.per_step"
 
 
 def check_key(key: str) -> None:
@@ -213,10 +213,10 @@ def check_key(key: str) -> None:
     Raises:
         ConfigError: naming those that are near.
     """
-    hint = None if key == _SYNCS else _misfit(inspect.type_info(VariantResult), key)
+    hint = None if key == SYNCS_PER_STEP else _misfit(inspect.type_info(VariantResult), key)
     if hint is not None:
-        expected = f"a key of a variant in comparison.json, such as ratio.low or {_SYNCS}"
-        next_step = meant(key, [_SYNCS]) or hint
+        expected = f"a key of a variant in comparison.json, such as ratio.low or {SYNCS_PER_STEP}"
+        next_step = meant(key, [SYNCS_PER_STEP]) or hint
         raise ConfigError(f"a variant has no figure '{key}'", expected=expected, next_step=next_step)
 
 
