@@ -1,4 +1,5 @@
-"""Kernel time by number format, and what of the matrix work ran on tensor cores."""
+# ruff: noqa: E501  (names as they are recorded)
+"""Kernel time by number format, what of the matrix work ran on tensor cores, and what real names of kernels say."""
 
 import json
 from typing import Any
@@ -127,9 +128,6 @@ def test_every_kernels_time_counts_once(work: list[Any]) -> None:
     assert figures.kernel_ns == expected
     assert (figures.tensor_core_eligible_ns, figures.tensor_core_ns) == (eligible, core)
     assert figures.tensor_core_unknown_ns == unknown
-
-
-# ruff: noqa: E501  (names as they are recorded)
 
 
 ELEMENTWISE = (

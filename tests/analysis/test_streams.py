@@ -1,4 +1,4 @@
-"""How many streams work at once, against a walk over the activities of real traces, event by event."""
+"""Streams at once, against a walk over the activities of real traces, event by event, and when a queue is full."""
 
 from collections import Counter
 

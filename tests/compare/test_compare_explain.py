@@ -1,4 +1,4 @@
-"""Trace figures, syncs and predictions in a comparison."""
+"""A variant beside its step times: figures of traces, syncs, predictions, waits for data, memory and ranks."""
 
 from typing import Any
 

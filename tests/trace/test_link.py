@@ -1,20 +1,17 @@
-"""Links between tables: kernel <- launch <- operator <- label, step, frame; backward -> forward."""
+"""A trace's tables: kernel <- launch <- operator <- label, step, frame; backward -> forward; collectives.
 
-import cProfile
-import importlib.util
+And what is computed of a trace once.
+"""
+
 import pickle
-import pstats
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from builders import AUTOGRAD, LOADER, MAIN, TraceBuilder, training_step
-from steptrace import cli
 from steptrace.trace import names as naming
 from steptrace.trace.link import read_trace
 from steptrace.trace.model import Trace, once
@@ -264,8 +261,10 @@ def test_the_operators_around_the_launch_say_it(
 )
 def test_kinds_of_kernels_and_the_names_of_their_collectives(name: str, collective: str | None, kind: str) -> None:
     assert naming.collective_name(name) == collective
-    assert naming.kernel_kind(name, "kernel") == kind
-    assert naming.kernel_kind(name, "memcpy") == "memory"
+    builder = TraceBuilder()
+    builder.gpu(name, 0, 10, None)
+    builder.add("gpu_memcpy", name, 20, 10, pid=0, tid=7, args={"device": 0, "stream": 7})
+    assert builder.trace().kernels["kind"].tolist() == [kind, "memory"]
 
 
 def test_a_trace_without_collectives_has_an_empty_table() -> None:
@@ -302,48 +301,3 @@ def test_a_trace_goes_to_another_process_with_what_was_computed_of_it() -> None:
     _CALLS.clear()
     assert _double(trace, 1) == _double(pickle.loads(pickle.dumps(trace)), 1)
     assert _CALLS == [1]
-
-
-BENCH = Path(__file__).parents[2] / "bench" / "shapes.py"
-_SPEC = importlib.util.spec_from_file_location("shapes_bench", BENCH)
-assert _SPEC is not None
-assert _SPEC.loader is not None
-SHAPES: ModuleType = importlib.util.module_from_spec(_SPEC)
-sys.modules[_SPEC.name] = SHAPES
-_SPEC.loader.exec_module(SHAPES)
-
-
-def _calls(shape: str, count: int, folder: Path) -> int:
-    """How many functions are called for the figures of a trace of a shape."""
-    path = folder / f"{count}.json"
-    SHAPES.write(shape, count, path)
-    profile = cProfile.Profile()
-    profile.enable()
-    assert cli.main(["analyze", str(path), "--out", str(folder / "out"), "--no-report"]) == 0
-    profile.disable()
-    calls: int = pstats.Stats(profile).total_calls  # type: ignore[attr-defined]
-    return calls
-
-
-_OFTEN = ("streams", "nested")
-
-
-@pytest.mark.parametrize(
-    "shape",
-    [pytest.param(s, marks=[] if s in _OFTEN else pytest.mark.slow) for s in SHAPES.SHAPES if s != SHAPES.REFUSED],
-)
-def test_the_work_grows_with_the_size(tmp_path: Path, shape: str, capsys: pytest.CaptureFixture[str]) -> None:
-    _, small, middle, large = (_calls(shape, count, tmp_path) for count in (1, 20, 80, 320))  # the first one imports
-    capsys.readouterr()
-    assert large - middle < 6 * max(middle - small, 20_000)  # four times the events; 16 if it were quadratic
-
-
-def test_the_page_shows_the_top_rows() -> None:
-    _, page = SHAPES.analyze("threads", 800)
-    assert page < 300_000
-
-
-def test_more_gpus_than_a_process_has_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    SHAPES.write("devices", 300, tmp_path / "trace.json")
-    assert cli.main(["analyze", str(tmp_path / "trace.json"), "--out", str(tmp_path / "out"), "--no-report"]) == 2
-    assert "GPU work on 300 GPUs" in capsys.readouterr().err

@@ -82,11 +82,9 @@ _STEP = re.compile(r"^ProfilerStep\s*#\s*(\d{1,15})\Z")
 _COPY_DIRECTION = re.compile(r"^(?:Memcpy\s+|Copy)?(HtoD|DtoH|DtoD|HtoH|PtoP|HostToDevice|DeviceToHost)\b")
 
 
-def kernel_kind(name: str, category: str) -> str:
-    """`memory` for memcpy and memset, `comm` for a collective's kernel, else `compute`."""
-    if category != "kernel":
-        return "memory"
-    return "comm" if _COMM.search(name) else "compute"
+def is_collective_kernel(name: str) -> bool:
+    """Whether a kernel is one of a collective."""
+    return bool(_COMM.search(name))
 
 
 def collective_name(name: str) -> str | None:

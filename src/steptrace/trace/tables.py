@@ -95,7 +95,7 @@ def kernels_table(gpu: Columns, names: pd.Index, launch: Ints, step: Ints, meta:
     """The GPU activities with their kinds and links."""
     kinds = pd.Index(["compute", "comm", "memory"], dtype=object)
     is_kernel = names.to_numpy()[gpu["category"]] == "kernel" if len(gpu["ts"]) else np.empty(0, dtype=bool)
-    kind = by_name(gpu["name"], names, lambda name: kinds.get_loc(naming.kernel_kind(name, "kernel")), np.int64)
+    is_comm = by_name(gpu["name"], names, naming.is_collective_kernel)
     return pd.DataFrame(
         {
             "ts": gpu["ts"],
@@ -104,7 +104,7 @@ def kernels_table(gpu: Columns, names: pd.Index, launch: Ints, step: Ints, meta:
             "stream": gpu["stream"],
             "name": text(gpu["name"], names),
             "category": text(gpu["category"], names),
-            "kind": text(np.where(is_kernel, kind, 2), kinds),
+            "kind": text(np.where(is_kernel, is_comm, 2), kinds),
             "correlation": optional(gpu["correlation"]),
             "launch": references(launch),
             "step": references(step),

@@ -1,0 +1,56 @@
+"""Traces of unusual shapes (bench/shapes.py): what is done grows with their size alone, and a page has its top rows."""
+
+import cProfile
+import importlib.util
+import pstats
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from steptrace import cli
+
+BENCH = Path(__file__).parents[2] / "bench" / "shapes.py"
+_SPEC = importlib.util.spec_from_file_location("shapes_bench", BENCH)
+assert _SPEC is not None
+assert _SPEC.loader is not None
+SHAPES: ModuleType = importlib.util.module_from_spec(_SPEC)
+sys.modules[_SPEC.name] = SHAPES
+_SPEC.loader.exec_module(SHAPES)
+
+
+def _calls(shape: str, count: int, folder: Path) -> int:
+    """How many functions are called for the figures of a trace of a shape."""
+    path = folder / f"{count}.json"
+    SHAPES.write(shape, count, path)
+    profile = cProfile.Profile()
+    profile.enable()
+    assert cli.main(["analyze", str(path), "--out", str(folder / "out"), "--no-report"]) == 0
+    profile.disable()
+    calls: int = pstats.Stats(profile).total_calls  # type: ignore[attr-defined]
+    return calls
+
+
+_OFTEN = ("streams", "nested")
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [pytest.param(s, marks=[] if s in _OFTEN else pytest.mark.slow) for s in SHAPES.SHAPES if s != SHAPES.REFUSED],
+)
+def test_the_work_grows_with_the_size(tmp_path: Path, shape: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _, small, middle, large = (_calls(shape, count, tmp_path) for count in (1, 20, 80, 320))  # the first one imports
+    capsys.readouterr()
+    assert large - middle < 6 * max(middle - small, 20_000)  # four times the events; 16 if it were quadratic
+
+
+def test_the_page_shows_the_top_rows() -> None:
+    _, page = SHAPES.analyze("threads", 800)
+    assert page < 300_000
+
+
+def test_more_gpus_than_a_process_has_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    SHAPES.write("devices", 300, tmp_path / "trace.json")
+    assert cli.main(["analyze", str(tmp_path / "trace.json"), "--out", str(tmp_path / "out"), "--no-report"]) == 2
+    assert "GPU work on 300 GPUs" in capsys.readouterr().err
