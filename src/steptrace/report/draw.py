@@ -19,22 +19,22 @@ from steptrace.documents.timeline import Lane, Timeline
 from steptrace.format import NS_PER_MS
 
 
-def image(kind: str, size: str, drawn: str, alt: str) -> Markup:
+def _image(kind: str, size: str, drawn: str, alt: str) -> Markup:
     """A whole picture: its class, the attributes of its size, what it holds, and what it shows in words."""
-    return Markup(element("svg", f'class="{kind}" role="img" aria-label="{escape(alt)}" {size}', drawn))
+    return Markup(_element("svg", f'class="{kind}" role="img" aria-label="{escape(alt)}" {size}', drawn))
 
 
-def element(name: str, attributes: str, inside: str = "") -> str:
+def _element(name: str, attributes: str, inside: str = "") -> str:
     """An element with its attributes, such as `x="4" width="10%"`, and what is inside it."""
     return f"<{name} {attributes}>{inside}</{name}>" if inside else f"<{name} {attributes}/>"
 
 
-def text(place: str, words: str) -> str:
+def _text(place: str, words: str) -> str:
     """Words at a place, such as `x="4" y="12"`."""
-    return element("text", place, str(escape(words)))
+    return _element("text", place, str(escape(words)))
 
 
-def title(words: str) -> str:
+def _title(words: str) -> str:
     """The tooltip of the element that it is put into."""
     return f"<title>{escape(words)}</title>"
 
@@ -86,7 +86,7 @@ class Drawing:
         """Words on a line whose middle is at a height; `kind` is "note", small and pale, or "name", bold."""
         look = f' class="{kind}"' if kind != "note" else ""
         look += f' text-anchor="{anchor}"' if anchor != "start" else ""
-        self._parts.append(text(f'x="{_n(place[0])}" y="{_n(place[1] + 4)}"{look}', words))
+        self._parts.append(_text(f'x="{_n(place[0])}" y="{_n(place[1] + 4)}"{look}', words))
 
     def row_label(self, top: float, name: str, note: str) -> None:
         """A row's name, and at the right end of its line the note on it."""
@@ -96,10 +96,10 @@ class Drawing:
 
     def svg(self, alt: str) -> Markup:
         """The drawing, with what it shows in words."""
-        return image("chart drawn", f'viewBox="0 0 {_n(WIDTH)} {_n(self.height)}"', "".join(self._parts), alt)
+        return _image("chart drawn", f'viewBox="0 0 {_n(WIDTH)} {_n(self.height)}"', "".join(self._parts), alt)
 
     def _add(self, name: str, attributes: str) -> None:
-        self._parts.append(element(name, attributes))
+        self._parts.append(_element(name, attributes))
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:
@@ -189,12 +189,12 @@ def interval_cell(
     drawn = ""
     if baseline is not None:
         at = scale.place(baseline)
-        drawn += element("line", f'class="baseline" x1="{at}%" x2="{at}%" y1="0" y2="100%"')
+        drawn += _element("line", f'class="baseline" x1="{at}%" x2="{at}%" y1="0" y2="100%"')
     if ends is not None:
         left, right = map(scale.place, ends)
-        drawn += element("line", f'class="interval" x1="{left}%" x2="{right}%" y1="50%" y2="50%"')
-    drawn += element("circle", f'class="mark" cx="{scale.place(value)}%" cy="50%" r="5"')
-    return image(f"on-scale {look}", f'width="100%" height="{_ROW}"', drawn, alt)
+        drawn += _element("line", f'class="interval" x1="{left}%" x2="{right}%" y1="50%" y2="50%"')
+    drawn += _element("circle", f'class="mark" cx="{scale.place(value)}%" cy="50%" r="5"')
+    return _image(f"on-scale {look}", f'width="100%" height="{_ROW}"', drawn, alt)
 
 
 def time_axis(scale: Scale) -> tuple[Markup, str]:
@@ -204,10 +204,10 @@ def time_axis(scale: Scale) -> tuple[Markup, str]:
     for value in scale.ticks():
         at = float(scale.place(value))
         anchor = "start" if at < 6 else "end" if at > 94 else "middle"
-        drawn += text(f'x="{at:g}%" y="14" text-anchor="{anchor}"', f"{value / size:g}")
+        drawn += _text(f'x="{at:g}%" y="14" text-anchor="{anchor}"', f"{value / size:g}")
     words = f"{unit}, log scale" if scale.log else unit
     ends = f"{fmt.duration_ms(scale.low)} to {fmt.duration_ms(scale.high)}"
-    return image("on-scale axis", f'width="100%" height="{_AXIS}"', drawn, f"Axis in {words}, {ends}"), words
+    return _image("on-scale axis", f'width="100%" height="{_AXIS}"', drawn, f"Axis in {words}, {ends}"), words
 
 
 @dataclass(frozen=True)
@@ -226,10 +226,10 @@ def bar_cell(pieces: Sequence[Piece], longest: float) -> Markup:
         width = 100 * piece.size / longest
         if width:
             look = f'x="{left:.4g}%" width="{width:.4g}%"'
-            drawn += element("rect", f'{look} fill="var(--{piece.colour})"', title(piece.words))
+            drawn += _element("rect", f'{look} fill="var(--{piece.colour})"', _title(piece.words))
         left += width
     words = ", ".join(piece.words for piece in pieces)
-    return image("parts", f'width="100%" height="{_BAR}"', drawn, words)
+    return _image("parts", f'width="100%" height="{_BAR}"', drawn, words)
 
 
 def pieces_of(parts_ns: Mapping[str, float]) -> list[Piece]:
@@ -254,13 +254,13 @@ def _lane(lane: Lane) -> Markup:
     for part, heights in lane.parts.items():
         seen = [max(height, _LEAST) if height else 0 for height in heights]
         tops = [min(low + height, _HEIGHT) for low, height in zip(below, seen, strict=True)]
-        drawn += element("path", f'fill="var(--{colour_of(part)})" d="{_outline(below, tops)}"')
+        drawn += _element("path", f'fill="var(--{colour_of(part)})" d="{_outline(below, tops)}"')
         below = tops
     frame = f'width="100%" height="20" viewBox="0 0 {pieces} {_HEIGHT}" preserveAspectRatio="none"'
     words = f"{lane.name}: {', '.join(names.values())}"
     key = Markup('<span class="key {}">{}</span>')
     keys = Markup("").join(key.format(colour_of(part), name) for part, name in names.items())
-    return Markup('<div class="goes"><b>{}</b> {}{}</div>').format(lane.name, keys, image("lane", frame, drawn, words))
+    return Markup('<div class="goes"><b>{}</b> {}{}</div>').format(lane.name, keys, _image("lane", frame, drawn, words))
 
 
 def _outline(low: list[int], high: list[int]) -> str:
