@@ -77,7 +77,7 @@ def estimate_step(followed: FollowedStep, gpu: Gpu, *, peaks: Mapping[int, int] 
         launches=count,
         syncs=syncs,
         peak_memory_bytes=peak_memory_bytes,
-        fits=None if peak_memory_bytes is None else fits(peak_memory_bytes, gpu),
+        fits=None if peak_memory_bytes is None else _fits(peak_memory_bytes, gpu),
         largest_batch=largest_batch(peaks or {}, gpu),
         covered_pct=_round(100 * covered),
         reason=None if enough else _reason(works, covered),
@@ -246,7 +246,7 @@ CONTEXT_BYTES: Final = 10**9
 _LEAST_GROWTH: Final = 0.01
 
 
-def fits(peak_bytes: int, gpu: Gpu) -> bool:
+def _fits(peak_bytes: int, gpu: Gpu) -> bool:
     """Whether a step with this peak of live storages fits."""
     return peak_bytes <= _usable(gpu)
 

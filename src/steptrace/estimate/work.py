@@ -93,7 +93,7 @@ def work_of(call: OperatorCalls, gpu: Gpu, *, tf32: bool = False) -> Work | None
         low = count * rule.floor[0] + max(flop_low / of_flop[1], bytes_s / of_bytes[1], waits[0])
         high = count * rule.floor[1] + max(flop_high / slow, bytes_s / of_bytes[0], waits[1])
         high += converted / CONVERSION[0]
-        if converted and not may_be_unconverted(call, kind):
+        if converted and not _may_be_unconverted(call, kind):
             low += converted / CONVERSION[1]
         bands.append((low, high))
     by_flop, by_bytes = flop_low / rule.arithmetic.typical[1], bytes_s / rule.memory.typical[1]
@@ -165,7 +165,7 @@ def converted_bytes(call: OperatorCalls, arithmetic: str) -> int:
     return 2 * (_bytes(images) + sum(map(_bytes, of_images)) + 2 * _bytes(call.inputs[0]))
 
 
-def may_be_unconverted(call: OperatorCalls, arithmetic: str) -> bool:
+def _may_be_unconverted(call: OperatorCalls, arithmetic: str) -> bool:
     """Whether it may do without: kernels for TF32 may take other layouts, and those of size 1 are products."""
     _, weight = images_and_weight(call)
     return arithmetic == "tf32" or all(size == 1 for size in weight.shape[2:])
