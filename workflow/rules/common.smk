@@ -7,8 +7,14 @@ from pathlib import Path
 from steptrace.machine import visible_gpus
 from steptrace.root import ROOT
 from steptrace.train import forked
-from steptrace.workflow.rules import ALL_CORES, CHECKS, ENDING, names
-from steptrace.workflow.rules import before_the_first_job, begin
+from steptrace.workflow.rules import (
+    ALL_CORES,
+    CHECKS,
+    ENDING,
+    before_the_first_job,
+    begin,
+    names,
+)
 
 RULES = begin(config)
 PLAN = RULES.plan
