@@ -1,10 +1,10 @@
 """What the rules ask of the plan and the machine, without running Snakemake."""
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from documents import fill
 from steptrace.config.digest import extension_digest
@@ -14,7 +14,7 @@ from steptrace.documents.comparison import Comparison
 from steptrace.documents.run import Status
 from steptrace.record import write_status
 from steptrace.workflow import rules as asked
-from steptrace.workflow.rules import ALL_CORES, CHECKS, ENDING, Rules, key_of_try, names
+from steptrace.workflow.rules import ALL_CORES, CHECKS, ENDING, LOCK, Rules, names
 
 ROOT = Path(__file__).parents[1]
 
@@ -107,55 +107,47 @@ def test_a_check_depends_on_each_variant_s_digests(rules_on) -> None:
     assert keys != dict(pair.split("=", 1) for pair in rules.keys("equivalence")(Wildcards("masked_loss")))
 
 
+RUN, EQUIVALENCE, PREDICTION = (f"results/giou/loop/{name}" for name in ("run0", "equivalence", "prediction"))
+
+
 @pytest.mark.parametrize(
-    ("folder", "ending", "again"),
+    ("folder", "ending", "result", "again"),
     [
-        ("run0", ("ok", 0), False),
-        ("run0", ("killed", None), True),
-        ("run0", ("out of memory", 1), True),
-        ("equivalence", ("failed", 2), True),
-        ("prediction", ("failed", 1), True),
-        ("prediction", ("failed", 2), False),  # a step that cannot be followed never can
+        (RUN, ("ok", 0), f"{RUN}/status.json", False),
+        (RUN, ("killed", None), f"{RUN}/status.json", True),
+        (RUN, ("out of memory", 1), f"{RUN}/status.json", True),
+        (RUN, None, f"{RUN}/status.json", True),  # of another version, or damaged
+        (EQUIVALENCE, ("failed", 2), "results/giou/equivalence.json", True),
+        (PREDICTION, ("failed", 1), "results/giou/prediction.json", True),
+        (PREDICTION, ("failed", 2), "results/giou/prediction.json", False),  # it cannot be followed, and never can
+        ("results/extension", ("failed", 1), "results/extension/status.json", True),
+        ("results/memory/bf16/run0", ("failed", 1), "results/memory/bf16/run0/status.json", False),  # not in this call
     ],
 )
-def test_a_failure_is_tried_again_and_what_ended_well_is_not(tmp_path, folder, ending, again) -> None:
-    def end(key: str, ending: tuple[str, int | None], at: str) -> None:
-        fields = {"status": ending[0], "exit_code": ending[1], "started_at": at, "wall_s": 1.0, "key": key}
-        write_status(tmp_path / folder, fill(Status, fields))
-        (tmp_path / folder / "result").touch()
-
-    key = "digest torch==2"
-    assert key_of_try(tmp_path / folder, key, "result") == key  # no try yet
-    end(key, ending, "9:00")
-    second = key_of_try(tmp_path / folder, key, "result")
-    assert (second != key) == again
-    end(second, ending, "9:05")
-    assert (key_of_try(tmp_path / folder, key, "result") != second) == again
-    end(second, ("ok", 0), "9:10")
-    assert key_of_try(tmp_path / folder, key, "result") == second
-    assert key_of_try(tmp_path / folder, "edited torch==2", "result") == "edited torch==2"
-    (tmp_path / folder / "status.json").write_text("no status")
-    assert key_of_try(tmp_path / folder, key, "result") != key
+def test_what_failed_is_tried_again(rules_on, folder: str, ending, result: str, again) -> None:
+    rules = rules_on("cpu")
+    for study, variant in rules.plan.pairs:
+        for check in ("equivalence", "prediction"):
+            write_status(Path("results", study, variant, check), fill(Status, {"status": "ok", "exit_code": 0}))
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    if ending is None:
+        Path(folder, "status.json").write_text("{")
+    else:
+        write_status(Path(folder), fill(Status, {"status": ending[0], "exit_code": ending[1]}))
+    Path(folder, "train.log").touch()
+    Path(result).touch()
+    rules.remove_failed()
+    assert Path(result).exists() != again
+    assert Path(folder, "train.log").exists()
 
 
-def test_what_was_removed_is_made_again(tmp_path) -> None:
-    """By hand: a result, or a check's folder; of checks Snakemake knows only the file written after the last one."""
-    folder, key, of_all = tmp_path / "prediction", "digest", tmp_path / "prediction.json"
-    fields = {"status": "ok", "exit_code": 0, "started_at": "9:00", "wall_s": 1.0, "key": key}
-    write_status(folder, fill(Status, fields))
-    (folder / "result").touch()
-    of_all.touch()
-    assert key_of_try(folder, key, "result", of_all) == key
-    (folder / "result").unlink()
-    again = key_of_try(folder, key, "result", of_all)
-    assert again != key
-    write_status(folder, fill(Status, fields | {"key": again, "started_at": "9:05"}))
-    (folder / "result").touch()
-    assert key_of_try(folder, key, "result", of_all) == again
-    shutil.rmtree(folder)
-    assert key_of_try(folder, key, "result", of_all) not in (key, again)
-    of_all.unlink()
-    assert key_of_try(folder, key, "result", of_all) == key
+def test_nothing_is_removed_beside_a_running_call(rules_on) -> None:
+    """Its own jobs on a cluster read the Snakefile, too."""
+    rules, folder = rules_on("cpu"), Path(RUN)
+    write_status(folder, fill(Status, {"status": "failed", "exit_code": 1}))
+    with FileLock(LOCK.lock_file):
+        rules.remove_failed()
+    assert (folder / "status.json").exists()
 
 
 def test_the_index_keeps_the_studies_that_do_not_run_now(rules_on) -> None:

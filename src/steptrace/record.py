@@ -3,8 +3,8 @@ memory.json; where the study asks for it, sections.parquet too, and where severa
 ranks trained, communication.json.
 
 `status.json` is written by the supervisor whatever happens; where it says that the run failed, the next call of the
-workflow tries again. `run.json` and `steps.parquet` are written by a
-training that got to its end. A run counts only if its status is `ok`.
+workflow removes it and tries again. `run.json` and `steps.parquet` are written by a training that got to its end. A run
+counts only if its status is `ok`.
 
 Every file is replaced in one step (written beside its place, then renamed), so that a killed process leaves the old
 file or the new one, never half of one. Readers check what they read and raise `RecordError` naming the file.
@@ -30,7 +30,7 @@ from steptrace.documents.run import (
     StepOfRun,
 )
 from steptrace.documents.table import names_of, read_table, validate, write_table
-from steptrace.errors import RecordError, SchemaError
+from steptrace.errors import RecordError, SchemaError, SteptraceError
 from steptrace.files import (
     VERSION_KEY,
     check_version,
@@ -91,9 +91,17 @@ def read_status(run_dir: Path) -> Status:
     return documents.read(run_dir / STATUS_FILE, Status, next_step=_AGAIN)
 
 
-def would_end_alike(run_dir: Path, status: Status) -> bool:
-    """Whether another try is in vain: it ended well, or it is a prediction of a step that cannot be followed."""
-    return status.status == "ok" or (run_dir.name == "prediction" and status.exit_code == _CANNOT_FOLLOW)
+def finished(run_dir: Path) -> Status | None:
+    """The status of what need not be tried again: it ended well, or predicts a step that cannot be followed.
+
+    None where it failed, or where there is no status that can be read.
+    """
+    try:
+        status = read_status(run_dir)
+    except SteptraceError:  # none yet, damaged, or of another version
+        return None
+    cannot_follow = run_dir.name == "prediction" and status.exit_code == _CANNOT_FOLLOW
+    return status if status.status == "ok" or cannot_follow else None
 
 
 def write_run(run_dir: Path, run: RunRecord) -> Path:

@@ -11,6 +11,7 @@ from steptrace.workflow.rules import (
     ALL_CORES,
     CHECKS,
     ENDING,
+    VARIANT_CHECKS,
     before_the_first_job,
     begin,
     names,

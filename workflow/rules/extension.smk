@@ -1,7 +1,6 @@
 """The compiled operators of ext/giou: built once, before the first variant that calls them."""
 
 from steptrace.config.digest import extension_digest
-from steptrace.workflow.rules import key_of_try
 
 
 rule extension:
@@ -13,13 +12,11 @@ rule extension:
     priority: ENDING
     threads: ALL_CORES
     params:
-        depends=key_of_try(
-            Path("results/extension"), extension_digest(ROOT / "ext" / "giou")
-        ),
+        depends=extension_digest(ROOT / "ext" / "giou"),
     shell:
         """
         export PYTHONPATH="$STEPTRACE_EXTENSION/python${{PYTHONPATH:+:$PYTHONPATH}}"
         exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise --out results/extension --log build.log \
-            --expect build.json --key {params.depends:q} \
+            --expect build.json \
             -- "$STEPTRACE_PYTHON" -m steptrace_giou.build --out results/extension
         """

@@ -30,12 +30,12 @@ for study in STUDIES:
                 """
                 run=results/{wildcards.study}/{wildcards.variant}/run{wildcards.repeat}
                 exec $STEPTRACE_FORKED steptrace.train.supervise --out $run {params.takes} --expect run.json \
-                    --key {params.depends:q} --timeout $STEPTRACE_TIMEOUT_S -- "$STEPTRACE_PYTHON" {params.trains} \
+                    --timeout $STEPTRACE_TIMEOUT_S -- "$STEPTRACE_PYTHON" {params.trains} \
                     results/{wildcards.study}/{wildcards.variant}/config.yaml --out $run --repeat {wildcards.repeat}
                 """
 
     # Loss and gradient of every variant against float64, and the syncs that each would make on a GPU: a child each.
-    for what in ("equivalence", "prediction"):
+    for what in VARIANT_CHECKS:
 
         rule:
             name:

@@ -86,7 +86,7 @@ class Job:
         expect: files that a successful run writes, relative to `out`.
         gpus: number of GPUs to lock while the child runs.
         cpu: whether to lock the processor, so that no other timed training runs on it.
-        key: digest of everything that the run depends on; written to its status.
+        key: digest of everything that the run depends on, for its status; where jobs are chosen by it.
     """
 
     out: Path
@@ -227,7 +227,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cpu", action="store_true", help="lock the processor while the child runs")
     parser.add_argument("--timeout", type=float, default=0, help="seconds; 0: never")
     parser.add_argument("--expect", action="append", default=[], help="a file that a successful run writes")
-    parser.add_argument("--key", default="", help="what the run depends on, for its status")
     parser.add_argument("--log", default=LOG_FILE, help="file in the folder that gets the child's output")
     parser.add_argument("command", nargs="+", help="the child, after --")
     options = vars(parser.parse_args(arguments))

@@ -17,11 +17,10 @@ from typing import Final
 import yaml
 
 from steptrace.config.study import GPU_CONFIG
-from steptrace.errors import SteptraceError
 from steptrace.files import write_json
 from steptrace.format import printable
 from steptrace.launch.main import SHARED_VARIABLE
-from steptrace.record import read_status, would_end_alike
+from steptrace.record import finished
 from steptrace.train.supervise import Job, supervise
 
 _REFERENCE: Final = "reference.yaml"
@@ -63,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     jobs = []
     for variant, key in keys.items():
         folder = options.study / variant
-        if _is_done(folder / options.what, key):
+        status = finished(folder / options.what)
+        if status is not None and status.key == key:
             continue
         config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
         job = _CHECKS[options.what](folder, references[variant], of_command="program" in config, gpus=options.gpus)
@@ -76,14 +76,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(printable(f"{name}: {status.status} after {status.wall_s:.1f} s {status.error or ''}"), flush=True)  # noqa: T201
     write_json(options.out, keys)
     return 0
-
-
-def _is_done(folder: Path, key: str) -> bool:
-    try:
-        status = read_status(folder)
-    except SteptraceError:  # none yet, or of another version
-        return False
-    return status.key == key and would_end_alike(folder, status)
 
 
 if __name__ == "__main__":

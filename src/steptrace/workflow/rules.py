@@ -5,6 +5,7 @@ The plan is made while the Snakefile is read; before the first job the lock is t
 """
 
 import atexit
+import contextlib
 import hashlib
 import json
 import os
@@ -22,7 +23,7 @@ from steptrace.config.plan import RESULTS, Plan, make_plan
 from steptrace.errors import SteptraceError
 from steptrace.format import printable
 from steptrace.machine import visible_gpus
-from steptrace.record import STATUS_FILE, read_status, would_end_alike
+from steptrace.record import STATUS_FILE, finished
 from steptrace.root import ROOT
 
 #: Held as long as this process lives, so that there is nothing to unlock after a crash.
@@ -33,12 +34,12 @@ ALL_CORES: Final = 1024
 ENDING: Final = 1_000_000
 #: Of what no study waits for.
 CHECKS: Final = 50
+#: The folder of the compiled operators.
+EXTENSION: Final = RESULTS / "extension"
+#: What is checked of every variant of a study, in one job.
+VARIANT_CHECKS: Final = ("equivalence", "prediction")
 #: A loss from here is made of the extension's operators.
 _OPERATORS: Final = "steptrace.workloads.giou_kernels."
-#: Between a key and the failure of an earlier try.
-_AFTER: Final = " after "
-#: What a check of a variant leaves, from its folder.
-_RESULTS_OF: Final = {"equivalence": "equivalence.json", "prediction": "../prediction.json"}
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,27 @@ class Rules:
         """The compiled operators, if the variant's loss calls them; without one any of the study's, or any."""
         study, variant = (getattr(wildcards, name, "") for name in ("study", "variant"))
         pairs = [(s, v) for s, v in self.plan.pairs if study in ("", s) and variant in ("", v)]
-        return ["results/extension/status.json"] if any(self._calls_operators(*pair) for pair in pairs) else []
+        return [str(EXTENSION / STATUS_FILE)] if any(self._calls_operators(*pair) for pair in pairs) else []
 
     def _calls_operators(self, study: str, variant: str) -> bool:
         loss = self.plan.variant(study, variant).config.get("loss", {})  # a study of commands has none
         return str(loss.get("_target_", "")).startswith(_OPERATORS)
 
-    # What makes a rule run again besides its input. What is supervised writes its key into its status.
+    # What makes a rule run again besides its input.
+    def remove_failed(self) -> None:
+        """Remove the results of what failed, so that this call tries it again; logs and pages stay.
+
+        Nothing is removed beside a running call, which holds the lock: its jobs on a cluster read the Snakefile, too.
+        """
+        results = {folder: folder / STATUS_FILE for folder in map(Path, self.runs(""))}
+        results[EXTENSION] = EXTENSION / STATUS_FILE
+        for check in VARIANT_CHECKS:
+            results |= {RESULTS / s / v / check: RESULTS / s / f"{check}.json" for s, v in self.plan.pairs}
+        with contextlib.suppress(Timeout, OSError), LOCK.acquire(blocking=False):
+            for folder, result in results.items():
+                if result.exists() and finished(folder) is None:
+                    result.unlink()
+
     def study(self, wildcards: Any) -> str:
         """Digest of what a comparison reads of the plan."""
         return hashlib.sha256(self.plan.studies[wildcards.study].files()["study.json"].encode()).hexdigest()[:16]
@@ -84,19 +99,12 @@ class Rules:
 
     def training(self, wildcards: Any) -> str:
         """What a run depends on: configuration, code, versions."""
-        run = RESULTS / wildcards.study / wildcards.variant / f"run{wildcards.repeat}"
-        return key_of_try(run, self.plan.key("training", wildcards.study, wildcards.variant), "run.json")
+        return self.plan.key("training", wildcards.study, wildcards.variant)
 
     def keys(self, what: str) -> Any:
         """Of a check: what each variant's depends on, as `VARIANT=KEY`."""
-
-        def key(study: str, variant: str) -> str:
-            folder = RESULTS / study
-            return key_of_try(
-                folder / variant / what, self.plan.key(what, study, variant), _RESULTS_OF[what], folder / f"{what}.json"
-            )
-
-        return lambda wildcards: [f"{v}={key(s, v)}" for s, v in self.plan.pairs if s == wildcards.study]
+        key = self.plan.key
+        return lambda wildcards: [f"{v}={key(what, s, v)}" for s, v in self.plan.pairs if s == wildcards.study]
 
     def other_studies(self) -> list[str]:
         """Comparisons of studies that are not part of this call but have a page: they stay in the index.
@@ -152,29 +160,6 @@ class Rules:
         return self.plan.variant(wildcards.study, variant).config
 
 
-def key_of_try(folder: Path, key: str, result: str = STATUS_FILE, of_all: Path | None = None) -> str:
-    """`key`, with the last try in `folder` if that failed or its result is gone, so that the next call tries it again.
-
-    A try that ended well keeps the key that it was made under, and is not made again.
-
-    Args:
-        folder: of the try, with its status.
-        key: what it depends on.
-        result: path from there of what it leaves besides.
-        of_all: what Snakemake knows of, if not the status: there after the tries of all variants.
-    """
-    if not (folder / STATUS_FILE).exists():
-        return key if of_all is None or not of_all.exists() else f"{key}{_AFTER}no try"
-    try:
-        status = read_status(folder)
-    except SteptraceError:  # of another version, or damaged
-        return f"{key}{_AFTER}an unreadable status"
-    if status.key.partition(_AFTER)[0] != key:
-        return key
-    is_there = status.status != "ok" or (folder / result).exists()
-    return status.key if would_end_alike(folder, status) and is_there else f"{key}{_AFTER}{status.started_at}"
-
-
 def launcher(world_size: int) -> str:
     """What stands between `python` and `-m module` to start that many ranks on this machine; empty for one.
 
@@ -199,11 +184,13 @@ def stop(error: object) -> NoReturn:
 def begin(config: Mapping[str, Any]) -> Rules:
     """Plan what `--config` and the files ask for; nothing is written but what later calls remember."""
     try:
-        plan = make_plan(ROOT, Path.cwd(), config, write=False)
+        rules = Rules(make_plan(ROOT, Path.cwd(), config, write=False))
     except SteptraceError as error:
         stop(error)
-    atexit.register(plan.cache.save)  # half of the time of a call with nothing to do
-    return Rules(plan)
+    atexit.register(rules.plan.cache.save)  # half of the time of a call with nothing to do
+    if RESULTS.is_dir():
+        rules.remove_failed()
+    return rules
 
 
 def before_the_first_job(rules: Rules, *, gpus_here: bool) -> None:
