@@ -111,33 +111,46 @@ RUN, EQUIVALENCE, PREDICTION = (f"results/giou/loop/{name}" for name in ("run0",
 
 
 @pytest.mark.parametrize(
-    ("folder", "ending", "result", "again"),
+    ("folder", "ending", "left", "result", "again"),
     [
-        (RUN, ("ok", 0), f"{RUN}/status.json", False),
-        (RUN, ("killed", None), f"{RUN}/status.json", True),
-        (RUN, ("out of memory", 1), f"{RUN}/status.json", True),
-        (RUN, None, f"{RUN}/status.json", True),  # of another version, or damaged
-        (EQUIVALENCE, ("failed", 2), "results/giou/equivalence.json", True),
-        (PREDICTION, ("failed", 1), "results/giou/prediction.json", True),
-        (PREDICTION, ("failed", 2), "results/giou/prediction.json", False),  # it cannot be followed, and never can
-        ("results/extension", ("failed", 1), "results/extension/status.json", True),
-        ("results/memory/bf16/run0", ("failed", 1), "results/memory/bf16/run0/status.json", False),  # not in this call
+        (RUN, ("ok", 0), f"{RUN}/run.json", f"{RUN}/status.json", False),
+        (RUN, ("ok", 0), None, f"{RUN}/status.json", True),  # removed by hand
+        (RUN, ("killed", None), None, f"{RUN}/status.json", True),
+        (RUN, ("out of memory", 1), None, f"{RUN}/status.json", True),
+        (RUN, None, f"{RUN}/run.json", f"{RUN}/status.json", True),  # of another version, or damaged
+        (EQUIVALENCE, ("failed", 2), None, "results/giou/equivalence.json", True),
+        (EQUIVALENCE, ("ok", 0), None, "results/giou/equivalence.json", True),
+        (EQUIVALENCE, ("ok", 0), f"{EQUIVALENCE}/equivalence.json", "results/giou/equivalence.json", False),
+        (PREDICTION, ("failed", 1), None, "results/giou/prediction.json", True),
+        (PREDICTION, ("failed", 2), f"{RUN}/run.json", "results/giou/prediction.json", False),  # and never can be
+        (PREDICTION, ("failed", 2), None, "results/giou/prediction.json", True),  # nor does it train: for want of data?
+        ("results/extension", ("failed", 1), None, "results/extension/status.json", True),
+        ("results/extension", ("ok", 0), "results/extension/build.json", "results/extension/status.json", False),
+        ("results/memory/bf16/run0", ("failed", 1), None, "results/memory/bf16/run0/status.json", False),  # no part
     ],
 )
-def test_what_failed_is_tried_again(rules_on, folder: str, ending, result: str, again) -> None:
-    rules = rules_on("cpu")
+def test_what_failed_or_lost_its_result_is_tried_again(
+    rules_on, folder: str, ending, left: str | None, result: str, again
+) -> None:
+    rules, ok = rules_on("cpu"), fill(Status, {"status": "ok", "exit_code": 0})
     for study, variant in rules.plan.pairs:
         for check in ("equivalence", "prediction"):
-            write_status(Path("results", study, variant, check), fill(Status, {"status": "ok", "exit_code": 0}))
+            write_status(Path("results", study, variant, check), ok)
+        Path("results", study, variant, "equivalence", "equivalence.json").touch()
+        Path("results", study, variant, "prediction.json").touch()
+    Path(EQUIVALENCE, "equivalence.json").unlink()
+    write_status(Path(RUN), ok)
     Path(folder).mkdir(parents=True, exist_ok=True)
     if ending is None:
         Path(folder, "status.json").write_text("{")
     else:
         write_status(Path(folder), fill(Status, {"status": ending[0], "exit_code": ending[1]}))
     Path(folder, "train.log").touch()
-    Path(result).touch()
+    for file in filter(None, (left, result)):
+        Path(file).touch()
     rules.remove_failed()
     assert Path(result).exists() != again
+    assert Path(folder, "status.json").exists() != again  # a check's, too: it would be taken for done
     assert Path(folder, "train.log").exists()
 
 

@@ -58,6 +58,8 @@ _SOURCES_VERSION: Final = 2
 _PREDICTION_VERSION: Final = 2
 #: The exit code of a prediction of a step that cannot be followed.
 _CANNOT_FOLLOW: Final = 2
+#: What ends well leaves this beside its status, by its folder; a run leaves run.json.
+_RESULTS: Final = {"equivalence": "equivalence.json", "prediction": f"../{PREDICTION_FILE}", "extension": "build.json"}
 
 #: The file of each kind of rows.
 _TABLES: Final[dict[type[Document], str]] = {
@@ -92,16 +94,18 @@ def read_status(run_dir: Path) -> Status:
 
 
 def finished(run_dir: Path) -> Status | None:
-    """The status of what need not be tried again: it ended well, or predicts a step that cannot be followed.
+    """The status of what need not be tried again; None where it failed, or its status or its result is not there.
 
-    None where it failed, or where there is no status that can be read.
+    A prediction of a step that cannot be followed is not tried again either, unless the variant does not train.
     """
     try:
         status = read_status(run_dir)
     except SteptraceError:  # none yet, damaged, or of another version
         return None
+    if status.status == "ok":
+        return status if (run_dir / _RESULTS.get(run_dir.name, RUN_FILE)).exists() else None
     cannot_follow = run_dir.name == "prediction" and status.exit_code == _CANNOT_FOLLOW
-    return status if status.status == "ok" or cannot_follow else None
+    return status if cannot_follow and finished(run_dir.parent / "run0") else None
 
 
 def write_run(run_dir: Path, run: RunRecord) -> Path:

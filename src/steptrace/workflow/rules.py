@@ -70,7 +70,7 @@ class Rules:
 
     # What makes a rule run again besides its input.
     def remove_failed(self) -> None:
-        """Remove the results of what failed, so that this call tries it again; logs and pages stay.
+        """Remove the status of what failed, or has lost its result, so that this call tries it again.
 
         Nothing is removed beside a running call, which holds the lock: its jobs on a cluster read the Snakefile, too.
         """
@@ -81,7 +81,8 @@ class Rules:
         with contextlib.suppress(Timeout, OSError), LOCK.acquire(blocking=False):
             for folder, result in results.items():
                 if result.exists() and finished(folder) is None:
-                    result.unlink()
+                    (folder / STATUS_FILE).unlink(missing_ok=True)
+                    result.unlink(missing_ok=True)
 
     def study(self, wildcards: Any) -> str:
         """Digest of what a comparison reads of the plan."""
@@ -199,7 +200,7 @@ def before_the_first_job(rules: Rules, *, gpus_here: bool) -> None:
         cluster = "on a cluster set how many GPUs to use: --resources gpu=N"
         stop(f"scale=gpu needs a GPU, and none was found\n  next: use scale=cpu, or scale=auto; {cluster}")
     try:
-        LOCK.acquire(blocking=False)
+        LOCK.acquire(timeout=1)  # a call that is being planned has it for a moment
         rules.plan.write_snapshots()
     except Timeout:
         stop(f"another snakemake is running in {Path.cwd()}\n  next: wait until it ends, or use --directory DIR")
