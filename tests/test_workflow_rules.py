@@ -43,7 +43,7 @@ def rules_on(tmp_path: Path, composed: Path, monkeypatch: pytest.MonkeyPatch):
     def make(scale: str, *, gpus: int = 0, **settings: object) -> Rules:
         monkeypatch.setattr(asked, "visible_gpus", lambda: [*map(str, range(gpus))])
         overrides = {"studies": ["masked_loss", "giou"], "scale": scale, "repeats": 2, **settings}
-        return Rules(make_plan(ROOT, tmp_path, overrides, write=False))
+        return Rules(make_plan(ROOT, tmp_path, overrides))
 
     return make
 

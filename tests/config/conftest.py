@@ -39,7 +39,9 @@ def plan_of(copy: Path) -> Callable[..., Plan]:
 
     def make(study: str, **overrides: object) -> Plan:
         (copy / "config" / "study" / "tiny.yaml").write_text(study)
-        return make_plan(copy, copy, {"studies": ["tiny"], "scale": "gpu", **overrides})
+        plan = make_plan(copy, copy, {"studies": ["tiny"], "scale": "gpu", **overrides})
+        plan.write_snapshots()
+        return plan
 
     return make
 

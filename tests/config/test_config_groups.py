@@ -22,7 +22,7 @@ CHOSEN = "".join(re.sub("#.*", "", (ROOT / "config" / "study" / f"{study}.yaml")
 def planned(tmp_path_factory):
     """A function from a scale to the plan of every study at it."""
     folder = tmp_path_factory.mktemp("planned")
-    return functools.cache(lambda scale: make_plan(ROOT, folder, {"studies": STUDIES, "scale": scale}, write=False))
+    return functools.cache(lambda scale: make_plan(ROOT, folder, {"studies": STUDIES, "scale": scale}))
 
 
 @pytest.mark.parametrize("option", [option for option in OPTIONS if not re.search(rf"{option}\b", CHOSEN)])

@@ -39,6 +39,7 @@ def test_the_study_of_one_s_own_is_complete(copy: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(copy)
     monkeypatch.setattr(sys, "path", [*sys.path])
     own_study = make_plan(copy, copy, {"scale": "cpu"})
+    own_study.write_snapshots()
     assert own_study.pairs == [("mine", "masked"), ("mine", "plain"), ("mine", "plain_bf16")]
     for study, variant in own_study.pairs:
         folder = copy / "results" / study

@@ -145,7 +145,7 @@ def test_a_command_without_python_code_depends_on_its_whole_folder(planned: Call
     text = STUDY.replace("[{python}, train.py]", "[sh, run.sh]").replace("cwd: repository", "cwd: .")
     (folder / "run.sh").write_text("python repository/train.py\n")
     before = digests(planned(text))
-    (folder / "results" / "speed" / "comparison.json").write_text("{}")  # the workflow's own
+    (folder / "results" / "comparison.json").write_text("{}")  # the workflow's own
     assert digests(planned(text)) == before
     (folder / "repository" / "notes.txt").write_text("may be read")
     assert digests(planned(text))["main"] != before["main"]

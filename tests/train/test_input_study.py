@@ -45,7 +45,7 @@ variants:
 def test_a_study_of_files_has_the_wait_and_the_parts_of_loading_of_each_variant(tmp_path: Path) -> None:
     (tmp_path / "config/study").mkdir(parents=True)
     (tmp_path / "config/study/tiny.yaml").write_text(STUDY.replace("FOLDER", str(tmp_path / "images")))
-    make_plan(ROOT, tmp_path, {"studies": ["tiny"], "scale": "cpu", "repeats": 1})
+    make_plan(ROOT, tmp_path, {"studies": ["tiny"], "scale": "cpu", "repeats": 1}).write_snapshots()
     study = tmp_path / "results/tiny"
     for variant in ("files", "pooled"):
         run = study / variant / "run0"

@@ -114,14 +114,13 @@ class Plan:
         return self._keys[key]
 
 
-def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = None, *, write: bool = True) -> Plan:
-    """Read the settings and studies, compose what is not in the cache, and write the snapshots.
+def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = None) -> Plan:
+    """Read the settings and studies, and compose what is not in the cache; `Plan.write_snapshots` writes them.
 
     Args:
         root: the folder that holds the Snakefile.
         workdir: the folder that receives results/ and reports/, and may hold a config/ of its own.
         overrides: keys of workflow.yaml given on the command line.
-        write: False to leave the snapshots to `Plan.write_snapshots`.
 
     Raises:
         ConfigError: anything wrong in the configuration.
@@ -135,8 +134,6 @@ def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = N
     _check_gates(settings, project, names)
     plan = Plan(project, settings, studies, cache, composer.code)
     cache.save()
-    if write:
-        plan.write_snapshots()
     return plan
 
 

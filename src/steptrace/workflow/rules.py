@@ -185,7 +185,7 @@ def stop(error: object) -> NoReturn:
 def begin(config: Mapping[str, Any]) -> Rules:
     """Plan what `--config` and the files ask for; nothing is written but what later calls remember."""
     try:
-        rules = Rules(make_plan(ROOT, Path.cwd(), config, write=False))
+        rules = Rules(make_plan(ROOT, Path.cwd(), config))
     except SteptraceError as error:
         stop(error)
     atexit.register(rules.plan.cache.save)  # half of the time of a call with nothing to do
