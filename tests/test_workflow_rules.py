@@ -1,5 +1,6 @@
 """What the rules ask of the plan and the machine, without running Snakemake."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from steptrace.documents.comparison import Comparison
 from steptrace.documents.run import Status
 from steptrace.record import write_status
 from steptrace.workflow import rules as asked
-from steptrace.workflow.rules import ALL_CORES, CHECKS, ENDING, LOCK, Rules, names
+from steptrace.workflow.rules import ALL_CORES, CHECKS, ENDING, LOCK, Rules, before_the_first_job, names
 
 ROOT = Path(__file__).parents[1]
 
@@ -161,6 +162,16 @@ def test_nothing_is_removed_beside_a_running_call(rules_on) -> None:
     with FileLock(LOCK.lock_file):
         rules.remove_failed()
     assert (folder / "status.json").exists()
+
+
+def test_results_that_cannot_be_written_are_named(rules_on, monkeypatch, capsys) -> None:
+    rules = rules_on("cpu")
+    Path("results/.cache").unlink()
+    Path("results/.cache").write_text("a file, in the way as another user's folder is")
+    monkeypatch.setattr("os._exit", sys.exit)
+    with pytest.raises(SystemExit, match="2"):
+        before_the_first_job(rules, gpus_here=False)
+    assert "results/.cache: " in capsys.readouterr().err
 
 
 def test_the_index_keeps_the_studies_that_do_not_run_now(rules_on) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from builders import TraceBuilder, training_step
 from snakemake_calls import run_snakemake
 
 ROOT = Path(__file__).parents[2]
@@ -140,10 +141,14 @@ def _write_project(folder: Path) -> None:
 
 @pytest.fixture(scope="session")
 def finished(once: Once, fresh: Project) -> Project:
-    """A project that has run to its end. Not to be changed: copy it. `first.log` holds Snakemake's output."""
+    """A project, with a trace, that has run to its end. Not to be changed: copy it. `first.log`: Snakemake's output."""
 
     def run(folder: Path) -> None:
         project = Project(Path(shutil.copytree(fresh.folder, folder / "project")))
+        builder = TraceBuilder()
+        training_step(builder, 0, 0)
+        builder.write(project.folder / "recorded.json")
+        project.edit("config/workflow.yaml", "scale: cpu", "scale: cpu\ntraces: {recorded: recorded.json}")
         result = project.run()
         assert result.returncode == 0, result.stdout
         project.write("first.log", result.stdout)

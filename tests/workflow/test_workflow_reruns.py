@@ -1,26 +1,18 @@
 """What runs again after a change, and what does not. Trainings are the expensive part and must not run in vain."""
 
+import json
 import os
 import re
 from collections import Counter
 
 import pytest
 
-from builders import TraceBuilder, training_step
-
 pytestmark = pytest.mark.workflow
-
-#: What one variant costs at two repeats.
-PER_VARIANT = {"train": 2, "equivalence": 1, "predict": 1, "analyze_runs": 2}
-
-
-def kinds(ran):
-    return Counter(line.split()[0] for line in ran)
 
 
 def test_first_run_runs_each_part_once_and_interleaves_the_repeats(finished):
     ran = (finished.folder / "runs.txt").read_text().splitlines()
-    assert kinds(ran) == {
+    assert Counter(line.split()[0] for line in ran) == {
         "train": 4,
         "equivalence": 2,
         "predict": 2,
@@ -35,8 +27,10 @@ def test_first_run_runs_each_part_once_and_interleaves_the_repeats(finished):
     assert order[8:12] == ["analyze_runs"] * 4
     log = (finished.folder / "first.log").read_text()
     line = re.compile(r"^tiny/(?:plain|other) run[01] ok \(\d+ of (\d+) jobs, about .+ left\)$", re.MULTILINE)
-    assert line.findall(log) == 4 * ["14"]  # the trainings, two checks, two analyses, and what is written of them
+    assert line.findall(log) == 4 * ["15"]  # the trainings, two checks, three analyses, and what is written of them
     assert log.rstrip().splitlines()[-1].endswith("reports/index.html")
+    summary = json.loads((finished.folder / "results/traces/recorded/summary.json").read_text())
+    assert summary["traces"][0]["quality"]["steps"] == 1
 
 
 def test_nothing_runs_again_for_nothing(project):
@@ -64,43 +58,17 @@ def test_nothing_runs_again_for_nothing(project):
     assert project.ran() == []
 
 
-def test_a_variant_is_one_line_and_runs_alone(project):
-    project.edit("config/study/tiny.yaml", "  other:", "  third: [seed=2]\n  other:")
-    result = project.run()
-    assert result.returncode == 0, result.stdout
-    ran = project.ran()
-    assert kinds(ran) == {**PER_VARIANT, "compare": 1, "report": 2}
-    assert all("third" in line for line in ran if line.split()[0] in PER_VARIANT)
-
-    project.edit("config/study/tiny.yaml", "  third: [seed=2]\n", "")
-    assert project.run().returncode == 0
-    assert kinds(project.ran()) == {"compare": 1, "report": 2}  # removing it trains nothing
-
-
 def test_an_edit_plans_the_trainings_that_it_concerns(project, planned):
-    def trainings(*arguments):
-        jobs = planned(project.run("--dry-run", *arguments))
-        assert jobs["compare"] == 1
-        return {name: count for name, count in jobs.items() if name.startswith("train_")}
-
-    project.edit("workflow/scripts/compare.py", '"by": name', '"by": name, "more": 1')
-    assert trainings() == {}
-    assert trainings("--config", "repeats=3") == {"train_tiny_run2": 2}
     project.edit("config/study/tiny.yaml", "seed=1", "seed=7")
-    assert trainings() == {"train_tiny_run0": 1, "train_tiny_run1": 1}
-    project.edit("src/steptrace/workloads/fake_losses.py", "STEPS = 1", "STEPS = 2")
-    assert trainings() == {"train_tiny_run0": 2, "train_tiny_run1": 2}
+    jobs = planned(project.run("--dry-run", "--config", "repeats=3"))
+    trainings = {name: count for name, count in jobs.items() if name.startswith("train_")}
+    assert trainings == {"train_tiny_run0": 1, "train_tiny_run1": 1, "train_tiny_run2": 2}
+    assert jobs["compare"] == 1
 
 
 def test_an_edit_of_the_analysis_analyses_a_trace_again_and_trains_nothing(project, planned):
-    builder = TraceBuilder()
-    training_step(builder, 0, 0)
-    builder.write(project.folder / "recorded.json")
-    project.edit("config/workflow.yaml", "scale: cpu", "scale: cpu\ntraces: {recorded: recorded.json}")
-    result = project.run()
-    assert result.returncode == 0, result.stdout
-    assert "Nothing to be done" in project.run("--dry-run").stdout
+    project.edit("workflow/scripts/compare.py", '"by": name', '"by": name, "more": 1')
     project.edit("src/steptrace/analysis/idle.py", "MOST_GAPS, MOST_CALLS = 5, 3", "MOST_GAPS, MOST_CALLS = 6, 3")
     jobs = planned(project.run("--dry-run"))
-    assert jobs["analyze_trace"] == 1
+    assert (jobs["analyze_trace"], jobs["compare"]) == (1, 1)
     assert not [name for name in jobs if name.startswith(("train", "equivalence", "prediction"))]

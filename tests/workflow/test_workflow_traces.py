@@ -17,23 +17,19 @@ def test_traces_without_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         builder = TraceBuilder(distributedInfo={"rank": rank, "world_size": 2})
         for index in range(2):
             training_step(builder, index, index * 1_100_000)
-        builder.write(tmp_path / "job" / f"rank{rank}.json.gz")
-        builder.write(tmp_path / "lone trace.json")
-    result = run_checkout(tmp_path, "--config", "studies=[]", 'traces={lone: "lone trace.json", ranks: job}')
+        builder.write(tmp_path / "one job" / f"rank{rank}.json.gz")
+    result = run_checkout(tmp_path, "--config", "studies=[]", 'traces={ranks: "one job"}')
     assert result.returncode == 0, result.stdout
-    traces = tmp_path / "results" / "traces"
-    ranks = json.loads((traces / "ranks" / "summary.json").read_text())
-    assert [entry["rank"] for entry in ranks["traces"]] == [0, 1]
+    folder = tmp_path / "results" / "traces" / "ranks"
+    ranks = json.loads((folder / "summary.json").read_text())
+    assert [(entry["rank"], entry["quality"]["steps"]) for entry in ranks["traces"]] == [(0, 2), (1, 2)]
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["analyze", "job", "--out", "by one"]) == 0
-    assert (tmp_path / "by one" / "summary.json").read_bytes() == (traces / "ranks" / "summary.json").read_bytes()
+    assert cli.main(["analyze", "one job", "--out", "by one"]) == 0
+    assert (tmp_path / "by one" / "summary.json").read_bytes() == (folder / "summary.json").read_bytes()
     assert {file.name for file in Path("by one/tables").rglob("*")} == {
-        file.name for file in (traces / "ranks" / "tables").rglob("*")
+        file.name for file in (folder / "tables").rglob("*")
     }
-    lone = traces / "lone"
-    assert json.loads((lone / "summary.json").read_text())["traces"][0]["quality"]["steps"] == 2
     index = (tmp_path / "reports" / "index.html").read_text(encoding="utf-8")
-    for folder in (lone, traces / "ranks"):
-        assert (folder / "report.html").is_file()
-        assert f'href="../results/traces/{folder.name}/report.html"' in index
+    assert (folder / "report.html").is_file()
+    assert 'href="../results/traces/ranks/report.html"' in index
     assert json.loads((tmp_path / "results" / "verdict.json").read_text())["status"] == "pass"
