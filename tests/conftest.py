@@ -1,9 +1,10 @@
 """The stand-in device's settings, forked programs, and which tests run, in which order."""
 
-import copy
 import fcntl
 import gc
+import hashlib
 import os
+import pickle
 import shutil
 import signal
 import sys
@@ -25,6 +26,7 @@ os.environ.setdefault("FAKECUDA_COMPUTED_BOOL", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # of programs that are given more
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # more are processes, each of which imports PyTorch
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")  # or it would compile and load programs to see what runs here
 
 # A shell's `make test &` ignores it, and what tests interrupt would go on.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -63,14 +65,15 @@ def forked_programs(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytes
 
 
 @pytest.fixture(scope="session")
-def composed_by_hydra() -> dict[str, Any]:
-    """What Hydra has composed, by the overrides and by all that it can read; no errors."""
-    return {}
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder of all workers."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
 
 
-@pytest.fixture
-def hydra_composes_once(composed_by_hydra: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same overrides of the same files, which take 60 ms, are composed once for all tests."""
+@pytest.fixture(scope="session", autouse=True)
+def _hydra_composes_once(shared_folder: Path) -> Iterator[None]:
+    """The same overrides of the same files, which take 140 ms, are composed once for all plans; errors each time."""
     from steptrace.config import study
 
     by_hydra = study.compose
@@ -78,25 +81,27 @@ def hydra_composes_once(composed_by_hydra: dict[str, Any], monkeypatch: pytest.M
     def remembered(folders: Sequence[Path], overrides: Sequence[str], *, where: str) -> Any:
         files = [(path.relative_to(folder), path) for folder in folders for path in sorted(folder.rglob("*.yaml"))]
         texts = [(name, path.read_bytes()) for name, path in files if name.parts[0] != "study"]
-        variables = sorted(os.environ.keys() - {"PYTEST_CURRENT_TEST"})
+        variables = sorted(name for name in os.environ if not name.startswith("PYTEST_"))
         key = repr((overrides, texts, [(name, os.environ[name]) for name in variables]))
-        if key not in composed_by_hydra:
-            composed_by_hydra[key] = by_hydra(folders, overrides, where=where)
-        return copy.deepcopy(composed_by_hydra[key])
+        file = shared_folder / f"composed-{hashlib.sha256(key.encode()).hexdigest()}"
+        if not file.exists():
+            new = file.with_suffix(f".{os.getpid()}")
+            new.write_bytes(pickle.dumps(by_hydra(folders, overrides, where=where)))
+            new.rename(file)
+        return pickle.loads(file.read_bytes())
 
-    monkeypatch.setattr(study, "compose", remembered)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(study, "compose", remembered)
+        yield
 
 
 @pytest.fixture(scope="session")
-def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], None]], Path]:
+def once(shared_folder: Path) -> Callable[[str, Callable[[Path], None]], Path]:
     """Has a folder made by one worker for all: of that name, empty, by the function given. Not to be changed then."""
-    shared = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        shared = shared.parent
 
     def made(name: str, make: Callable[[Path], None]) -> Path:
-        folder, done = shared / name, shared / f"{name}.made"
-        with (shared / f"{name}.lock").open("w") as lock:
+        folder, done = shared_folder / name, shared_folder / f"{name}.made"
+        with (shared_folder / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not done.exists():
                 shutil.rmtree(folder, ignore_errors=True)

@@ -12,11 +12,6 @@ from steptrace.config.settings import Project
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(autouse=True)
-def _composed_once(hydra_composes_once: None) -> None:
-    """Of whatever folder it is."""
-
-
 @pytest.fixture(scope="session")
 def root() -> Path:
     return ROOT
