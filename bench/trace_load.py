@@ -191,11 +191,11 @@ def _measure_python(arguments: Sequence[str], source: Path) -> dict[str, float]:
     environment = {**os.environ, "PYTHONPATH": str(source)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     begin = time.perf_counter()
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    assert process.stderr is not None
-    errors = process.stderr.read()
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        errors = process.stderr.read()
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{errors.decode()[-2000:]}")
     wall = time.perf_counter() - begin

@@ -2,25 +2,49 @@
 
 import json
 import re
-import subprocess
-import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-BENCH = Path(__file__).parents[1] / "bench" / "trace_load.py"
+import pytest
+
+from benches import bench_module
+from steptrace.cli import main
+
+FIGURES = {"cpu_s": 1.0, "wall_s": 1.0, "peak_mb": 1.0}
 
 
-def test_it_measures_every_way_on_a_trace_given(tmp_path: Path) -> None:
-    made = str(tmp_path / "made.json")
-    script = (
-        "import json, sys\n"
-        f"sys.path.insert(0, {str(BENCH.parent)!r})\n"
-        "import trace_load\n"
-        f"open({made!r}, 'w').write(json.dumps(trace_load.made_up_trace(2, 5)))\n"
-        "trace_load.ROUNDS = 1\n"
-        f"sys.argv = ['trace_load.py', {made!r}, '--mb', '0.3']\n"
-        "trace_load.main()\n"
-    )
-    output = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+@pytest.fixture
+def bench() -> Any:
+    return bench_module("trace_load")
+
+
+def test_it_measures_every_way_on_a_trace_given(
+    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What needs no pandas in processes of its own, which is measured in the same way, the rest in this one."""
+    measure, measure_python = bench.measure, bench._measure_python
+
+    def measured(how: str, path: Path) -> dict[str, float]:
+        if how == "json.load":
+            return dict(measure(how, path))
+        bench.ACTIONS[how](path)
+        return FIGURES
+
+    def python_measured(arguments: Sequence[str], source: Path) -> dict[str, float]:
+        if arguments[-1] == "--help":
+            return dict(measure_python(arguments, source))
+        assert arguments == ["-c", "import numpy, pandas"] or main(arguments[2:]) == 0
+        return FIGURES
+
+    monkeypatch.setattr(bench, "measure", measured)
+    monkeypatch.setattr(bench, "_measure_python", python_measured)
+    monkeypatch.setattr(bench, "ROUNDS", 1)
+    made = tmp_path / "made.json"
+    made.write_text(json.dumps(bench.made_up_trace(2, 5)))
+    monkeypatch.setattr("sys.argv", ["trace_load.py", str(made), "--mb", "0.3"])
+    bench.main()
+    output = capsys.readouterr().out
     assert output.startswith("made.json, repeated to 0 MB of JSON")
     for how in ("json.load", "columns", "steptrace"):
         assert f"\n{how} " in output
@@ -31,16 +55,9 @@ def test_it_measures_every_way_on_a_trace_given(tmp_path: Path) -> None:
     assert "the same events in 0 and 0 MB" in output
 
 
-def test_repeating_keeps_copies_apart(tmp_path: Path) -> None:
+def test_repeating_keeps_copies_apart(bench: Any, tmp_path: Path) -> None:
     """Ids, correlations and step numbers are of one copy only, so that links and steps stay what they were."""
-    script = (
-        "import sys\n"
-        f"sys.path.insert(0, {str(BENCH.parent)!r})\n"
-        "from pathlib import Path\n"
-        "import trace_load\n"
-        f"trace_load.write_repeated(trace_load.made_up_trace(2, 5), Path({str(tmp_path / 'out.json')!r}), 0.02)\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
+    bench.write_repeated(bench.made_up_trace(2, 5), tmp_path / "out.json", 0.02)
     events = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
     launches = [e["args"]["correlation"] for e in events if e["cat"] == "cuda_runtime"]
     kernels = [e["args"]["correlation"] for e in events if e["cat"] == "kernel"]

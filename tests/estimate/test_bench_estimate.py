@@ -1,16 +1,9 @@
 """`bench/estimate.py`: measured kernels become operators with their FLOP, and a table counts what lies in the bands."""
 
-import importlib.util
-import sys
-from pathlib import Path
-from typing import Any
-
 import pytest
 
+from benches import bench_module
 from recorded import TRACES
-
-ROOT = Path(__file__).parents[2]
-
 
 #: Beside the recorded traces.
 KERNELS = TRACES.parent / "estimate" / "kernels.csv"
@@ -18,20 +11,12 @@ KERNELS = TRACES.parent / "estimate" / "kernels.csv"
 
 @pytest.fixture(scope="module")
 def shares():
-    return _module("estimate_shares")
+    return bench_module("estimate_shares")
 
 
 @pytest.fixture(scope="module")
-def bench(shares):
-    sys.modules["estimate_shares"] = shares  # which it imports by this name, as a script
-    return _module("estimate")
-
-
-def _module(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "bench" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def bench(shares):  # noqa: ARG001  # which it imports
+    return bench_module("estimate")
 
 
 def test_kernels_are_held_against_their_bands(bench, shares, tmp_path):

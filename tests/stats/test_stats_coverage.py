@@ -3,38 +3,29 @@
 Seeds are fixed. The bench runs more regimes and more trials; what it shows in the long run stands beside each test.
 """
 
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import pytest
 
-BENCH = Path(__file__).parents[2] / "bench" / "stats_coverage.py"
+from benches import bench_module
 
 
 @pytest.fixture(scope="module")
-def bench() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("stats_coverage_bench", BENCH)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+def bench() -> Any:
+    return bench_module("stats_coverage")
 
 
 @pytest.mark.parametrize("runs", [3, 10])
-def test_coverage_and_false_claims(bench: ModuleType, runs: int) -> None:
+def test_coverage_and_false_claims(bench: Any, runs: int) -> None:
     """Long run: coverage 95.8 and 95.0 %; any false claim in 3.3 and 4.4 % of studies."""
     regime = bench.Regime("correlated steps, runs of 2 %", steps=40, rho=0.6)
-    outcome = bench.simulate(regime, runs, 1000, seed=1)
+    outcome = bench.simulate(regime, runs, 1000, seed=1, with_gains=False)
     assert 0.93 <= outcome.coverage <= 0.97
     assert 0.93 <= outcome.lowest_coverage <= 0.97
     assert outcome.any_claim <= 0.05
 
 
-def test_a_true_gain_of_5_percent_is_found(bench: ModuleType) -> None:
+def test_a_true_gain_of_5_percent_is_found(bench: Any) -> None:
     """2 % between runs, 5 runs, one of three candidates is faster. Long run: 85.7 %."""
     assert bench.gain_share(candidates=3, runs=5, gain=1.05, trials=4000, seed=0) >= 0.85
 
@@ -44,6 +35,6 @@ def test_a_true_gain_of_5_percent_is_found(bench: ModuleType) -> None:
     [{"round_sd": 0.06}, {"run_sd": (0.02, 0.04, 0.02, 0.02)}, {"run_tail": 3.0, "spikes": 0.05, "warmup": 3}],
     ids=["rounds drift", "one variant is noisier", "heavy tails and warm-up"],
 )
-def test_coverage_survives_less_tidy_noise(bench: ModuleType, changes: dict[str, object]) -> None:
-    outcome = bench.simulate(bench.Regime("untidy", steps=40, **changes), 3, 500, seed=2)
+def test_coverage_survives_less_tidy_noise(bench: Any, changes: dict[str, object]) -> None:
+    outcome = bench.simulate(bench.Regime("untidy", steps=40, **changes), 3, 500, seed=2, with_gains=False)
     assert 0.93 <= outcome.coverage <= 0.97

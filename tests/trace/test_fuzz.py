@@ -1,40 +1,32 @@
 """Traces changed at random (bench/fuzz/traces.py): figures and a page, or an error that names the file."""
 
-import importlib.util
 import random
-import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import hostile
+from benches import bench_module
 from steptrace.errors import TraceError
-
-BENCH = Path(__file__).parents[2] / "bench" / "fuzz" / "traces.py"
 
 
 @pytest.fixture(scope="module")
-def fuzz() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("fuzz_traces", BENCH)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+def fuzz() -> Any:
+    return bench_module("fuzz/traces")
 
 
-def test_the_corpus_has_every_small_hostile_case_and_can_be_analysed(fuzz: ModuleType, tmp_path: Path) -> None:
+def test_the_corpus_has_every_small_hostile_case_and_can_be_analysed(fuzz: Any, tmp_path: Path) -> None:
     assert len(fuzz.SMALL) > 0.8 * len(hostile.CASES)
     fuzz.check(fuzz.every_kind().text(), tmp_path)
     assert (tmp_path / "out" / "summary.json").is_file()
 
 
 @pytest.mark.parametrize("code", [0, 2])
-def test_a_fault_would_be_found(fuzz: ModuleType, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+def test_a_fault_would_be_found(fuzz: Any, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     """Neither an error that names no file passes, nor figures that are no numbers."""
 
     def analyze(arguments: list[str]) -> int:
@@ -49,7 +41,7 @@ def test_a_fault_would_be_found(fuzz: ModuleType, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("wrong", ["another file", "infinite"])
-def test_a_fault_of_the_reader_would_be_found(fuzz: ModuleType, monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+def test_a_fault_of_the_reader_would_be_found(fuzz: Any, monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
     def read(_path: Path) -> SimpleNamespace:
         if wrong == "another file":
             raise TraceError("it is no trace", where="elsewhere.json")
@@ -60,11 +52,11 @@ def test_a_fault_of_the_reader_would_be_found(fuzz: ModuleType, monkeypatch: pyt
         fuzz.run(3, analyze_each=10**9)
 
 
-def test_150_inputs(fuzz: ModuleType) -> None:
+def test_150_inputs(fuzz: Any) -> None:
     fuzz.run(150, analyze_each=10)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-def test_10_000_inputs(fuzz: ModuleType) -> None:
+def test_10_000_inputs(fuzz: Any) -> None:
     fuzz.run(10_000, number=random.SystemRandom().getrandbits(32))

@@ -1,23 +1,15 @@
 """Traces of unusual shapes (bench/shapes.py): what is done grows with their size alone, and a page has its top rows."""
 
 import cProfile
-import importlib.util
 import pstats
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from benches import bench_module
 from steptrace import cli
 
-BENCH = Path(__file__).parents[2] / "bench" / "shapes.py"
-_SPEC = importlib.util.spec_from_file_location("shapes_bench", BENCH)
-assert _SPEC is not None
-assert _SPEC.loader is not None
-SHAPES: ModuleType = importlib.util.module_from_spec(_SPEC)
-sys.modules[_SPEC.name] = SHAPES
-_SPEC.loader.exec_module(SHAPES)
+SHAPES = bench_module("shapes")
 
 
 def _calls(shape: str, count: int, folder: Path) -> int:
