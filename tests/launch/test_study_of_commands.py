@@ -69,7 +69,9 @@ def planned(folder: Path) -> Callable[..., Plan]:
         file = folder / "config" / "study" / "speed.yaml"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text.format(python=python))
-        return make_plan(ROOT, folder, {"studies": ["speed"], "scale": scale, "repeats": 1})
+        made = make_plan(ROOT, folder, {"studies": ["speed"], "scale": scale, "repeats": 1})
+        made.write_snapshots()
+        return made
 
     return plan
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # a prediction and a check of the answer need none
 
 
 def steps_table(ranks: Sequence[Sequence[Mapping[str, Any]]]) -> "pd.DataFrame":
-    """The table `STEPS_OF_RUN` from all ranks' rows: for each step the longest time and wait, and the mean loss."""
+    """The table `StepOfRun` from all ranks' rows: for each step the longest time and wait, and the mean loss."""
     import pandas as pd
 
     rows = [

@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _measure(config: dict[str, Any], out: Path, repeat: int) -> None:
     probe, scale = out / "probe", config["scale"]
     counts = (scale["warmup_steps"], scale["timed_steps"], config["profile"]["active"])
-    settings = LaunchSettings(str(probe.resolve()), "measure", *counts, at_most_s=scale.get("at_most_s"))
+    settings = LaunchSettings(str(probe.resolve()), "measure", *counts, at_most_s=scale["at_most_s"])
     seed = config["seed"] + repeat
     launched = _launch(config, settings, seed)
     require_steps(launched)

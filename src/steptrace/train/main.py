@@ -149,7 +149,7 @@ def measure(
         scale.warmup_steps,
         scale.timed_steps,
         profiled if explained else None,
-        at_most_s=scale.get("at_most_s"),
+        at_most_s=scale.at_most_s,
         ours=True,
     )
     measurement = Measurement(settings, between=passes.between, progress=_print_end)

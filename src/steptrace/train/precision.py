@@ -75,7 +75,7 @@ class Precision:
     def from_config(cls, config: Mapping[str, Any], device_type: str) -> "Precision":
         """Read the config's `precision` group."""
         dtype = None if config["autocast"] is None else _AUTOCAST_DTYPES[config["autocast"]]
-        return cls(device_type, dtype, bool(config.get("tf32")), bool(config["grad_scaler"]))
+        return cls(device_type, dtype, config["tf32"], config["grad_scaler"])
 
     def apply(self) -> None:
         """Set TF32 or full float32 for matrix products and convolutions, process-wide.
