@@ -311,6 +311,7 @@ _SPECIAL: Final[Mapping[str, Callable[[OperatorCalls], int]]] = {
     "_unique2": _unique,
     "unique_consecutive": _unique_rows,
     "unique_dim": _unique_rows,
+    "_fused_moving_avg_obs_fq_helper": lambda call: 10 if call.arguments.get("per_row_fake_quant") else 4,
     "topk": lambda call: 1 + call.arguments.get("sorted", True),
     "histc": lambda call: 5 if call.arguments.get("min") == call.arguments.get("max") else 2,
     "segment_reduce": _segment_reduce,

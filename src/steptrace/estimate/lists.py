@@ -31,7 +31,7 @@ _CHUNK: Final = 65536
 
 def is_of_lists(name: str) -> bool:
     """Whether an operator works on lists of tensors."""
-    return name.startswith(("_foreach_", _FUSED)) and name not in ("_fused_rms_norm", "_fused_rms_norm_backward")
+    return name.startswith(("_foreach_", _FUSED)) and not name.startswith(("_fused_rms_norm", "_fused_moving_avg"))
 
 
 def lists_of(call: OperatorCalls) -> int:

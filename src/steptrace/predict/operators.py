@@ -95,7 +95,7 @@ class Overload:
             self.namespace != "aten"
             or torch.Tag.inplace_view in func.tags
             or any(argument.is_out for _, argument in writes)
-            or self.packet.startswith(("resize", "set_"))
+            or self.packet.startswith(("resize", "set_", "_fused_moving_avg_obs"))
         )
         by_alias = {alias: argument.name for _, argument in writes for alias in argument.alias_info.before_set}
         self.given_back = tuple(
@@ -173,8 +173,9 @@ class OperatorLog:
         if overload.copied is not None:
             ends = (args[0], result if overload.copied == 0 else args[1])
             host = next(_specs_of(end for end in ends if not hasattr(end, "_inner")), None)
-            if host is None and overload.copied == 1 and _is_same_memory(*(end._inner for end in ends)):
-                return
+        of_two = (host is None and overload.copied == 1) or overload.packet == "equal"
+        if of_two and is_same_memory(*(one._inner for one in args[:2])):
+            return
         outputs = tuple(_specs_of(tensor._inner for tensor in tensors_of((result,)) if hasattr(tensor, "_inner")))
         file, line = (None, None) if site is None else (site.file, site.line)
         inputs = tuple(_specs_of(tensor._inner for tensor in virtual))
@@ -254,8 +255,8 @@ def _argument(value: Any) -> Any:
     return isinstance(value, Tensor) or (tuple(value) if isinstance(value, list) else value)
 
 
-def _is_same_memory(tensor: Tensor, other: Tensor) -> bool:
-    """Whether a copy of one to the other is left out, as it would change nothing; also of meta tensors.
+def is_same_memory(tensor: Tensor, other: Tensor) -> bool:
+    """Whether a copy of one to the other, or a comparison, is left out, as the outcome is clear; also of meta tensors.
 
     `Tensor.is_set_to` is not implemented for those.
     """

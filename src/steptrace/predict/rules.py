@@ -20,6 +20,7 @@ from torch import Tensor
 
 from steptrace.estimate.launches import isin_sorts
 from steptrace.predict.memory import PINNED
+from steptrace.predict.operators import is_same_memory
 from steptrace.predict.rule import Call, Rule, cannot_tell, if_not_empty, never, once, times
 from steptrace.predict.tensor import is_virtual, unwrap
 
@@ -241,7 +242,7 @@ def _sorter(call: Call) -> int:
 
 def _equal(call: Call) -> int:
     a, b = call["self"], call["other"]
-    return int(a is not b and a.shape == b.shape and a.numel() > 0)
+    return int(a.shape == b.shape and a.numel() > 0 and not is_same_memory(unwrap(a), unwrap(b)))
 
 
 def _repeats_without_size(call: Call) -> int:
@@ -285,6 +286,11 @@ def _half_of_grouped(call: Call) -> int:
     return int(call["self"].dtype != torch.bfloat16 and call.on_device("offs"))
 
 
+def _rows_observed(call: Call) -> int:
+    """The host reads whether to quantize, and then the zero points; of a whole tensor one kernel does all of it."""
+    return 3 if call["per_row_fake_quant"] else 0
+
+
 def _goes_on_nested(_: Call) -> int | None:
     """An encoder that computes no gradients packs its batch into a nested tensor, which is not followed."""
     return 0 if torch.is_grad_enabled() or torch.is_autocast_enabled() else None
@@ -295,6 +301,8 @@ _COPY = "native/cuda/Copy.cu, native/TensorConversions.cpp"
 _THRUST = "native/cuda/Unique.cu: unique_dim_cuda_template"
 _UNIQUE = "native/cuda/UniqueCub.cu: num_out.item()"
 _NESTED = "native/nested/NestedTensorMath.cpp"
+_QUANTIZED = "native/quantized: cuda/FusedObsFakeQuant.cu, FakeQuantPerTensorAffine.cpp, FakeQuantPerChannelAffine.cpp"
+_ZERO_POINTS = "the host reads whether zero points are in range"
 _PACKS = "nn.TransformerEncoder then packs the batch by its padding mask, and reads the lengths on the host"
 _MASK = "a boolean index becomes nonzero(), whose size the host must know"
 _INDEX_COPY = "an integer index or a value on the CPU is copied to the device"
@@ -323,6 +331,14 @@ RULES: tuple[Rule, ...] = (
     Rule("normal", "d2h_copy", _std_tensor, "native/DistributionTemplates.h", "checks that std is not negative"),
     Rule("_nested_tensor_from_mask_left_aligned", "d2h_copy", once, _NESTED, "checks that padding stands at the end"),
     Rule("_nested_tensor_from_mask_left_aligned", "d2h_copy", _goes_on_nested, _NESTED, _PACKS),
+    # Quantization as training learns it
+    Rule("fake_quantize_per_channel_affine_cachemask", "d2h_copy", times(2), _QUANTIZED, _ZERO_POINTS),
+    Rule("_fused_moving_avg_obs_fq_helper", "d2h_copy", _rows_observed, _QUANTIZED, _ZERO_POINTS),
+    *(
+        Rule(f"_fake_quantize_learnable_per_{each}_affine{backward}", "d2h_copy", times(2), _QUANTIZED, reason)
+        for each, reason in (("tensor", "reads scale and zero point"), ("channel", _ZERO_POINTS))
+        for backward in ("", "_backward")
+    ),
     # Indexing
     Rule("index", "d2h_copy", _index_masks, _INDEXING, _MASK),
     Rule("index", "h2d_copy", _index_copies, _INDEXING, _INDEX_COPY),

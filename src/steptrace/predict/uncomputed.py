@@ -137,7 +137,8 @@ def _run_uncomputed(overload: Overload, function: Any, args: Sequence[Any], kwar
     if name == "_local_scalar_dense":
         _record(overload, "a value that was not computed is read")
         return _FILL if args[0].is_floating_point() else False if args[0].dtype is torch.bool else 0
-    if written and (name.startswith(("_foreach", "_fused", "_amp_foreach")) or overload.namespace == "c10d"):
+    only_writes = name.startswith(("_foreach", "_fused", "_amp_foreach")) and None not in overload.given_back
+    if written and (only_writes or overload.namespace == "c10d"):
         for tensor in written:  # their shapes stay
             _assumed.add(tensor)
         return _what_was_written(overload, args, kwargs)
