@@ -121,13 +121,6 @@ def test_two_keys_with_the_same_last_part_keep_their_full_names():
     assert names_of(**{"seed": [1], "data.dataset.seed": [2]}) == ["plain__seed-1__data.dataset.seed-2"]
 
 
-def test_very_long_names_are_shortened_and_stay_distinct():
-    long = "0." + "0" * 150
-    names = names_of(**{"optimizer.lr": [f"{long}1", f"{long}2"]})
-    assert max(map(len, names)) <= 120
-    assert len(set(names)) == 2
-
-
 @pytest.mark.parametrize(
     ("change", "parts"),
     [

@@ -3,7 +3,6 @@
 Each combination of the matrix's values is a cell.
 """
 
-import hashlib
 import itertools
 import re
 from collections.abc import Mapping
@@ -19,8 +18,6 @@ from steptrace.config.schema import Text
 from steptrace.config.settings import Project, convert, read_yaml
 from steptrace.errors import ConfigError, near
 
-#: Longest file name made from a variant's name; most file systems end at 255 bytes.
-_LONGEST: Final = 120
 #: What a value of the matrix may hold and the name of a file should not.
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.+-]+")
 
@@ -109,13 +106,8 @@ class Cell:
     values: Mapping[str, str]
 
     def named(self, variant: str) -> str:
-        """The name of a variant in this cell, with a hash of the whole where that is too long for a file name."""
-        if not self.suffix:
-            return variant
-        name = f"{variant}__{self.suffix}"
-        if len(name) <= _LONGEST:
-            return name
-        return f"{name[: _LONGEST - 11]}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"
+        """The name of a variant in this cell."""
+        return f"{variant}__{self.suffix}" if self.suffix else variant
 
 
 def cells(matrix: Mapping[str, list[Any]], path: Path) -> list[Cell]:
