@@ -1,6 +1,7 @@
 """The stand-in device's settings, forked programs, and which tests run, in which order."""
 
 import fcntl
+import functools
 import gc
 import hashlib
 import os
@@ -72,9 +73,12 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _hydra_composes_once(shared_folder: Path) -> Iterator[None]:
-    """The same overrides of the same files, which take 140 ms, are composed once for all plans; errors each time."""
-    from steptrace.config import study
+def _planned_once(shared_folder: Path) -> Iterator[None]:
+    """The same overrides of the same files, which take 140 ms, are composed once for all plans; errors each time.
+
+    Of digests of code a worker parses each file once, which takes a second for all of them.
+    """
+    from steptrace.config import digest, study
 
     by_hydra = study.compose
 
@@ -92,6 +96,7 @@ def _hydra_composes_once(shared_folder: Path) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(study, "compose", remembered)
+        patch.setattr(digest, "_read", functools.cache(digest._read))
         yield
 
 

@@ -140,7 +140,7 @@ def test_torch_build_is_read_from_its_version_file(
 def test_planning_does_not_import_torch(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom pathlib import Path\nfrom steptrace.config.plan import make_plan\n"
-        "make_plan(Path(sys.argv[1]), Path(sys.argv[2]), {'studies': ['masked_loss']})\n"
+        "make_plan(Path(sys.argv[1]), Path(sys.argv[2]), {'studies': ['masked_loss'], 'scale': 'gpu'})\n"
         "assert 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code, str(ROOT), str(tmp_path)], check=True)

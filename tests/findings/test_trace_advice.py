@@ -1,5 +1,6 @@
 """What findings on a trace advise: what the recorded GPU can do, what fills the gaps, what is wrong with the trace."""
 
+import functools
 import re
 from typing import Any
 
@@ -27,6 +28,11 @@ def multiplying(name: str, **gpu: Any) -> TraceBuilder:
     return builder
 
 
+@functools.cache
+def multiplied(name: str) -> TraceSummary:
+    return multiplying(name).summary()
+
+
 @pytest.mark.parametrize("kernel", [SGEMM, TF32])
 @pytest.mark.parametrize(
     ("gpu", "contains", "lacks"),
@@ -38,7 +44,8 @@ def multiplying(name: str, **gpu: Any) -> TraceBuilder:
     ],
 )
 def test_advice_on_formats_fits_the_gpu(kernel, gpu, contains, lacks):
-    (finding,) = by_rule(multiplying(kernel, **gpu).summary(), "fp32_where_bf16_fits")
+    major = multiplying(kernel, **gpu).trace().meta.compute_major(0)
+    (finding,) = by_rule(replace(multiplied(kernel), compute_major=major), "fp32_where_bf16_fits")
     assert contains in finding.advice
     assert lacks not in finding.advice
     assert ("allow TF32" in finding.advice) == (kernel == SGEMM and gpu == {"computeMajor": 8, "warpSize": 32})

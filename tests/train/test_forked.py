@@ -20,7 +20,6 @@ JOB = [sys.executable, "-IS", forked.__file__, "steptrace.train.supervise"]
 HOLDER = """
 import os
 from steptrace.train import forked
-from steptrace.train.main import main
 forked.start_server()
 print(os.environ[forked.VARIABLE], flush=True)
 input()

@@ -1,5 +1,6 @@
 """A small copy of the workflow whose trainings, tables and pages are fakes, so that the workflow alone is tested."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from builders import TraceBuilder, training_step
+from documents import fill, plain
 from snakemake_calls import run_snakemake
+from steptrace.documents.run import RunRecord
 
 ROOT = Path(__file__).parents[2]
 FAKES = Path(__file__).parent / "fakes"
@@ -118,7 +121,7 @@ def _write_project(folder: Path) -> None:
     for name in ("workflow", "profiles", "config", "src"):
         shutil.copytree(ROOT / name, folder / name, ignore=no_caches)
     shutil.copy(ROOT / "Snakefile", folder)
-    for helper in (ROOT / "tests" / "documents.py", FAKES / "pace.py"):  # of the fakes
+    for helper in (ROOT / "tests" / "documents.py", FAKES / "pace.py", FAKES / "sitecustomize.py"):  # of the fakes
         shutil.copy(helper, folder / "src")
     package = folder / "src" / "steptrace"
     shutil.copy(FAKES / "main.py", package / "train" / "__main__.py")  # the real one imports torch: 2 s of CPU time
@@ -128,6 +131,7 @@ def _write_project(folder: Path) -> None:
     shutil.copy(FAKES / "fake_losses.py", package / "workloads")
     for name in ("analyze_runs", "compare", "report"):
         shutil.copy(FAKES / "job.py", folder / "workflow" / "scripts" / f"{name}.py")
+    (folder / "src" / "run.json").write_text(json.dumps(plain(fill(RunRecord, {}))))  # of a fake training
     project = Project(folder)
     project.write("config/loss/fake.yaml", "_target_: steptrace.workloads.fake_losses.Loss\nmode: ok\n")
     project.write("config/study/tiny.yaml", STUDY)

@@ -13,7 +13,6 @@ scales:
   gpu: [data.pin_memory=true, data.non_blocking=true]
 variants:
   boolean_mask: [loss=boolean_mask]
-  own: [loss=own]
   ranks: [loss=ignore_index, distributed.world_size=2, scale.threads=1]
   broken: [loss=own, loss.broken=true]
 """
@@ -38,7 +37,7 @@ gates:
   small:
     boolean_mask:
       syncs.per_step: {at_most: 1, allow: [cross_entropy, "masked_losses.py:1"]}
-    own:
+    ranks:
       syncs.per_step: {at_most: 0}
 """
 OWN_GROUP = "_target_: own_losses.Loss\nbroken: false\nignore_index: -1\nbackground: 9\n"
@@ -63,14 +62,13 @@ def test_a_study_with_ones_own_loss_and_a_failing_variant(small_study, tmp_path)
     variants = {variant["name"]: variant for variant in comparison["variants"]}
     assert {name: variant["status"] for name, variant in variants.items()} == {
         "boolean_mask": "ok",
-        "own": "ok",
         "ranks": "ok",
         "broken": "failed",
     }
     predicted = {name: variant["syncs"]["predicted_per_step"] for name, variant in variants.items()}
-    assert predicted == {"boolean_mask": 6, "own": 0, "ranks": 0, "broken": None}
+    assert predicted == {"boolean_mask": 6, "ranks": 0, "broken": None}
     assert "gate broken: small/boolean_mask syncs.per_step (predicted) beyond those allowed is 3" in result.stdout
-    for name in ("boolean_mask", "own", "ranks"):
+    for name in ("boolean_mask", "ranks"):
         assert variants[name]["equivalence"]["status"] == "same"
         assert variants[name]["step_ms"]["steps"] > 0
         assert variants[name]["operators_per_step"] > 0
@@ -84,7 +82,7 @@ def test_a_study_with_ones_own_loss_and_a_failing_variant(small_study, tmp_path)
     traced = variants["ranks"]["ranks"]["all_reduce"]
     assert traced["measured_ns_per_step"] >= traced["exposed_ns_per_step"] > 0
     assert traced["count_per_step"] == len(communication["bucket_bytes"])
-    assert variants["own"]["communication"] is None
+    assert variants["boolean_mask"]["communication"] is None
 
     page = (tmp_path / "reports/small.html").read_text()
     assert '<td data-label="Backend">gloo</td>' in page

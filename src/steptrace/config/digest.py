@@ -179,8 +179,9 @@ def _read(path: Path, package: str, content: bytes, *, users: bool) -> _File:
     if path.suffix == ".py":
         with suppress(SyntaxError):  # whoever runs it will say so; here its bytes do
             tree = ast.parse(content)
-            imports = tuple(dict.fromkeys(_imported(tree, package)))
-            tree = _without_docstrings(tree)
+            nodes = list(ast.walk(tree))  # once: it takes most of the time
+            imports = tuple(dict.fromkeys(_imported(nodes, package)))
+            _remove_docstrings(nodes)
             content = ast.dump(tree).encode()
             constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
             strings = (text for text in constants if isinstance(text, str) and 0 < len(text) < 200)
@@ -188,17 +189,16 @@ def _read(path: Path, package: str, content: bytes, *, users: bool) -> _File:
     return _File(hashlib.sha256(content).hexdigest(), imports, texts)
 
 
-def _without_docstrings(tree: ast.Module) -> ast.Module:
-    for node in ast.walk(tree):
+def _remove_docstrings(nodes: Iterable[ast.AST]) -> None:
+    for node in nodes:
         match node:
             case ast.Module() | ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
                 node.body = node.body[ast.get_docstring(node, clean=False) is not None :]
-    return tree
 
 
-def _imported(tree: ast.Module, package: str) -> Iterator[str]:
+def _imported(nodes: Iterable[ast.AST], package: str) -> Iterator[str]:
     parts = [] if package == "." else package.split("/")
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
