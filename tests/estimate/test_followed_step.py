@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import torch
 from steptrace.predict import predict_syncs
@@ -27,6 +29,7 @@ assert (compiled.step_ms, compiled.uncompiled_ms) == (None, estimate.step_ms), c
 """
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_a_followed_step_is_estimated():
     # In a process of its own: the virtual device stays where it was set up.
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)

@@ -69,6 +69,7 @@ def test_the_status_of_runs_that_failed_were_killed_or_left_no_result(out, code,
     assert (status.status, status.exit_code, status.signal, status.error) == expected
 
 
+@pytest.mark.usefixtures("forked_programs")  # torchrun imports PyTorch
 @pytest.mark.parametrize(
     ("end", "expected"),
     [
