@@ -1,5 +1,6 @@
 """Documents for tests: `fill` makes a whole one of the part a test is about, `plain` turns one into JSON data."""
 
+import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,10 @@ _Document = TypeVar("_Document", bound=Document)
 
 def fill(kind: type[_Document], part: Mapping[str, Any]) -> _Document:
     """A document with the values of `part`, at any depth; what it lacks is null where that is allowed, else empty."""
-    return convert(_filled(msgspec.inspect.type_info(kind), part), kind)
+    return convert(_filled(_type_of(kind), part), kind)
+
+
+_type_of = functools.cache(msgspec.inspect.type_info)  # 20 ms for a comparison
 
 
 def plain(document: Document) -> Any:

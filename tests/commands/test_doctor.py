@@ -105,6 +105,7 @@ def test_what_a_product_on_the_gpu_shows(
     assert checks.get("Profiler", {}).get("state") == profiler
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_the_check_of_the_gpu_says_why_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     command = [sys.executable, "-m", "steptrace.commands.doctor"]

@@ -6,6 +6,7 @@ another (`trace.labels.loss`, `trace.queues.7`; of several keys `trace.collectiv
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from operator import itemgetter
 from statistics import mean, median
 from typing import Any, Final, Generic, TypeVar
@@ -207,13 +208,16 @@ EVERY_VARIANT: Final = "*"
 SYNCS_PER_STEP: Final = "syncs.per_step"
 
 
+_type_of = cache(inspect.type_info)  # 20 ms a call, and gates have many keys
+
+
 def check_key(key: str) -> None:
     """Refuse a gate's key that no variant of any study has; `syncs.per_step` is what was measured, else predicted.
 
     Raises:
         ConfigError: naming those that are near.
     """
-    hint = None if key == SYNCS_PER_STEP else _misfit(inspect.type_info(VariantResult), key)
+    hint = None if key == SYNCS_PER_STEP else _misfit(_type_of(VariantResult), key)
     if hint is not None:
         expected = f"a key of a variant in comparison.json, such as ratio.low or {SYNCS_PER_STEP}"
         next_step = meant(key, [SYNCS_PER_STEP]) or hint
