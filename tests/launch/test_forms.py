@@ -161,8 +161,8 @@ def bare_python(tmp_path: Path) -> str:
 
 def test_an_environment_without_steptrace(launched: Launch, bare_python: str, monkeypatch) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    found = f"import importlib.util as i; print([name for name in {ABSENT} if i.find_spec(name)])"
-    assert subprocess.run([bare_python, "-c", found], capture_output=True, check=True).stdout == b"[]\n"
+    present = f"import importlib.util as i; print([name for name in {ABSENT} if i.find_spec(name)])"
+    assert subprocess.run([bare_python, "-c", present], capture_output=True, check=True).stdout == b"[]\n"
     result = launched(command=[bare_python, str(FORMS), "loader"], mode="predict")
     require_steps(result)
     assert result.complete
