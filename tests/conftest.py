@@ -118,6 +118,22 @@ def once(shared_folder: Path) -> Callable[[str, Callable[[Path], None]], Path]:
     return made
 
 
+@pytest.fixture(scope="session")
+def recorded_summary(once: Callable[[str, Callable[[Path], None]], Path]) -> Callable[[str], Any]:
+    """What the analysis makes of a recorded trace, once for all workers."""
+    from recorded import recorded
+    from steptrace.analysis import summarize
+    from steptrace.documents.base import read, write
+    from steptrace.documents.summary import Summary
+
+    def summary(name: str) -> Any:
+        trace = recorded(name)
+        made = once(f"summary-{name}", lambda folder: write(folder / "summary.json", summarize([trace])[0]))
+        return read(made / "summary.json", Summary)
+
+    return functools.cache(summary)
+
+
 #: Folders whose files take longest, in their order: before all others, so that none of them is left at the end.
 LONGEST = (
     "workflow", "launch", "train", "commands", "capture", "config", "ext", "analysis", "report", "trace", "properties",

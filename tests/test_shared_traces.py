@@ -16,14 +16,16 @@ Where the expected figure is itself off, the reason stands beside the allowance:
 
 import dataclasses
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from documents import plain
 from recorded import TRACES, needs_traces, trace_of
-from steptrace.analysis import launches, streams, summarize_trace
+from steptrace.analysis import launches, streams
 from steptrace.analysis.kernels import kernel_table
+from steptrace.documents.summary import Summary
 from steptrace.limits import EXCESS_DELAY_NS, SLOW_LAUNCH_NS
 from steptrace.trace.columns import row_numbers
 from steptrace.trace.model import Trace, launched_at
@@ -57,9 +59,11 @@ def _differences(expected: dict[str, Any], actual: dict[str, Any], prefix: str) 
 
 
 @pytest.fixture(scope="module", params=sorted(EXPECTED) or ["none"])
-def case(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any], dict[str, Any]]:
+def case(
+    request: pytest.FixtureRequest, recorded_summary: Callable[[str], Summary]
+) -> tuple[str, dict[str, Any], dict[str, Any]]:
     name = request.param
-    return name, EXPECTED[name], plain(summarize_trace(trace_of(name)))
+    return name, EXPECTED[name], plain(recorded_summary(name.removesuffix(".json.gz")).traces[0])
 
 
 def test_gpu_time_equals_expected(case: tuple[str, dict[str, Any], dict[str, Any]]) -> None:

@@ -11,8 +11,8 @@ all-reduces and no operator: what they cost is not known.
 
 import pytest
 
-from recorded import needs_traces, recorded, trace_of
-from steptrace.analysis import summarize, summarize_trace
+from recorded import needs_traces, recorded
+from steptrace.analysis import summarize
 from steptrace.findings import find_in_ranks, find_in_trace
 
 pytestmark = needs_traces
@@ -31,13 +31,13 @@ FIRES = {
 
 
 @pytest.mark.parametrize("name", FIRES)
-def test_findings_of_a_real_trace(name):
-    assert [finding.rule for finding in find_in_trace(summarize_trace(trace_of(name)))] == FIRES[name]
+def test_findings_of_a_real_trace(recorded_summary, name):
+    assert [finding.rule for finding in find_in_trace(recorded_summary(name).traces[0])] == FIRES[name]
 
 
-def test_a_host_bound_training_is_advised_on_its_host_alone_and_its_longest_gaps_are_named():
+def test_a_host_bound_training_is_advised_on_its_host_alone_and_its_longest_gaps_are_named(recorded_summary):
     """All of the critical path of `nccl` is the host's: faster kernels and all-reduces would save nothing."""
-    (host,) = find_in_trace(summarize_trace(trace_of("nccl")))
+    (host,) = find_in_trace(recorded_summary("nccl").traces[0])
     assert host.claim.endswith("mostly while the host is in operators")
     gaps = "in the whole trace 3 gaps of 15.5 ms to 15.7 ms before a launch by aten::copy_ in DistributedDataParallel"
     assert gaps in host.evidence[3]

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from recorded import recorded
-from steptrace.analysis import summarize
 from steptrace.findings import with_trace_findings
 from steptrace.report.trace import page as trace_page
 
@@ -36,8 +34,7 @@ def test_a_page_is_short(visit, pages, name):
     assert 1 <= sheets(visit, pages[name]) <= SHEETS
 
 
-def test_the_page_of_a_recorded_trace_is_short(visit, tmp_path):
-    summary, _ = summarize([recorded("nccl")])
-    trace_page.write(with_trace_findings(summary), tmp_path / "page.html")
+def test_the_page_of_a_recorded_trace_is_short(visit, recorded_summary, tmp_path):
+    trace_page.write(with_trace_findings(recorded_summary("nccl")), tmp_path / "page.html")
     assert screens(visit, tmp_path / "page.html") <= SCREENS
     assert sheets(visit, tmp_path / "page.html") <= SHEETS

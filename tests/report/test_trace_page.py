@@ -9,8 +9,6 @@ from msgspec.structs import replace
 
 from builders import TraceBuilder, training_step
 from documents import an_estimate, fill
-from recorded import recorded
-from steptrace.analysis import summarize
 from steptrace.documents.base import columns_of, subjects_of
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.kernels import Sequence, SequenceEntry
@@ -478,8 +476,8 @@ def test_an_empty_summary_is_one_clear_error():
         written()
 
 
-def test_a_real_trace_makes_a_page():
-    summary, _ = summarize([recorded("nccl")])
+def test_a_real_trace_makes_a_page(recorded_summary):
+    summary = recorded_summary("nccl")
     assert trace_views(summary)[0].has_gpu
     page = trace_page.page_html("nccl", trace_views(summary), None)
     assert len(page.encode()) < 1_000_000
