@@ -35,7 +35,7 @@ model: {_target_: torch.nn.Linear, in_features: 4, out_features: 2}
 loss: {_target_: own_losses.Loss}
 data: {dataset: {_target_: own_losses.Data}, batch_size: 2, num_workers: 0, pin_memory: true, non_blocking: true}
 optimizer: {_target_: torch.optim.SGD, _partial_: true, lr: 0.1}
-precision: {autocast: null, grad_scaler: false}
+precision: {autocast: null, tf32: false, grad_scaler: false}
 equivalence: {batch_size: 1, model: {}}
 python_path: [.]
 step: {accumulate: 1, set_to_none: true, channels_last: false, compile: null}
