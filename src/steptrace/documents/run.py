@@ -89,7 +89,7 @@ class Status(File, frozen=True, kw_only=True):
     wall_s: Annotated[float, field("How long it ran, in seconds.")]
     key: Annotated[
         str,
-        field("Digests of the configuration and code that it ran, and when an earlier try failed; empty if not given."),
+        field("Digests of the configuration and code that a check ran; empty if not given."),
     ] = ""
 
 
