@@ -1,7 +1,8 @@
 """What the Snakefile's rules ask for: files, shares of the machine, order, and what makes a rule run again.
 
-The plan is made while the Snakefile is read; before the first job the lock is taken. Methods of `Rules` that take
-`wildcards` are input, params and resources functions. Paths are relative to the working directory, as Snakemake's are.
+While the Snakefile is read the plan is made, and the statuses of what failed are removed; before the first job the lock
+is taken. Methods of `Rules` that take `wildcards` are input, params and resources functions. Paths are relative to the
+working directory, as Snakemake's are.
 """
 
 import atexit
@@ -183,7 +184,10 @@ def stop(error: object) -> NoReturn:
 
 
 def begin(config: Mapping[str, Any]) -> Rules:
-    """Plan what `--config` and the files ask for; nothing is written but what later calls remember."""
+    """Plan what `--config` and the files ask for, in a dry run, too: see `Rules.remove_failed` for what that removes.
+
+    Nothing is written but what later calls remember.
+    """
     try:
         rules = Rules(make_plan(ROOT, Path.cwd(), config))
     except SteptraceError as error:
