@@ -83,7 +83,7 @@ def test_a_training_of_several_ranks_is_started_by_torchrun(rules_on) -> None:
     rules = rules_on("cpu", studies=["all_reduce"])
     assert rules.trains(Wildcards("all_reduce", "one_process")) == "-m steptrace.train"
     started = rules.trains(Wildcards("all_reduce", "ddp"))
-    assert started.startswith("-m torch.distributed.run --standalone")
+    assert started.startswith("-m steptrace.train.torchrun --standalone")
     assert started.endswith("--nproc-per-node 2 -m steptrace.train")
 
 

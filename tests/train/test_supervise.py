@@ -8,10 +8,13 @@ import sys
 
 import pytest
 from filelock import FileLock
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from processes import gone, wait_for
 from steptrace.record import read_status
+from steptrace.train import torchrun
 from steptrace.train.supervise import Job, take_devices
+from steptrace.workflow.rules import launcher
 
 # The child's death signal is set between fork and exec. A supervisor has one thread, pytest's process may have more.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
@@ -74,17 +77,29 @@ def test_the_status_of_runs_that_failed_were_killed_or_left_no_result(out, code,
     ("end", "expected"),
     [
         ("os.kill(os.getpid(), 9)", "rank 1 ended with SIGKILL (out of host memory?)"),
+        ("record(lambda: 1 / 0)()", "ZeroDivisionError: division by zero"),
         ("os._exit(3)", "rank 1 ended with exit code 3"),
         ("sys.exit('error: no such file')", "no such file"),
     ],
 )
 def test_the_error_of_ranks_is_that_of_the_first_to_end(out, tmp_path, end, expected):
     program = tmp_path / "train.py"
-    program.write_text(f"import os, sys, time\nif os.environ['RANK'] == '1':\n    {end}\ntime.sleep(60)\n")
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"]
-    subprocess.run([*MODULE, "--out", str(out), "--", sys.executable, *torchrun, str(program)], check=True, timeout=120)
+    imports = "import os, sys, time\nfrom torch.distributed.elastic.multiprocessing.errors import record\n"
+    program.write_text(f"{imports}if os.environ['RANK'] == '1':\n    {end}\ntime.sleep(60)\n")
+    command = [sys.executable, *launcher(2).split(), str(program)]
+    subprocess.run([*MODULE, "--out", str(out), "--", *command], check=True, timeout=120)
     status = read_status(out)
     assert (status.status, status.error) == ("failed", expected)
+
+
+def test_a_killed_rank_is_named_before_one_that_lost_its_connection(monkeypatch, capsys):
+    def run(_):
+        lost, killed = (ProcessFailure(rank, 100 + rank, code, "") for rank, code in ((0, 1), (1, -9)))
+        raise ChildFailedError("train.py", {0: lost, 1: killed})
+
+    monkeypatch.setattr(torchrun, "run", run)
+    assert torchrun.main(["train.py"]) == 1
+    assert capsys.readouterr().err.endswith("\nerror: rank 1 ended with SIGKILL (out of host memory?)\n")
 
 
 def test_a_command_that_does_not_exist(out):

@@ -31,7 +31,7 @@ VICTIMS = {
     "supervisor": (b"-m", b"steptrace.train.supervise"),
     "training": (b"-m", b"steptrace.train"),
     "rank": (b"-u", b"-m", b"steptrace.train"),
-    "torchrun": (b"-m", b"torch.distributed.run"),
+    "torchrun": (b"-m", b"steptrace.train.torchrun"),
     "checks": (b"-m", b"steptrace.workflow.checks"),
     "check": (b"-m", b"steptrace.train.equivalence"),
     "prediction": (b"-m", b"steptrace.predict.main"),

@@ -43,8 +43,6 @@ _LONGEST: Final = 500
 _EXCEPTION: Final = re.compile(
     r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Timeout|Missing)\b(: .*)?\Z|error: |\S+:\d+:\d+: (fatal )?error: "
 )
-#: torchrun's report of the rank that failed first: one that was killed leaves no error in its file.
-_FIRST_RANK: Final = re.compile(r"Root Cause .*?rank +: (\d+).*?exitcode +: (-?\d+)", re.DOTALL)
 #: Signals of a program's own crash; others come from outside.
 _CRASHES: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
@@ -206,9 +204,6 @@ class _Run:
         if code is not None and code < 0:
             return f"ended with {in_words(code)}"
         exception = next((line for line in reversed(lines) if _EXCEPTION.match(line)), None)
-        rank = _FIRST_RANK.search("\n".join(lines))
-        if rank is not None and (exception is None or int(rank[2]) < 0):  # else another rank's error would be named
-            return f"rank {rank[1]} ended with {in_words(int(rank[2]))}"
         return (exception or (lines[-1] if lines else f"exit code {code}")).removeprefix("error: ")
 
 

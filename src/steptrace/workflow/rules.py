@@ -167,7 +167,7 @@ def launcher(world_size: int) -> str:
 
     No address but the loopback's is used, so a machine without a network will do.
     """
-    ranks = f"-m torch.distributed.run --standalone --local-addr 127.0.0.1 --nproc-per-node {world_size}"
+    ranks = f"-m steptrace.train.torchrun --standalone --local-addr 127.0.0.1 --nproc-per-node {world_size}"
     return ranks if world_size > 1 else ""
 
 
