@@ -52,7 +52,7 @@ class Children:
         instead: Callable[[], NoReturn] | None = None,
         **options: Any,
     ) -> psutil.Popen:
-        """Start a command.
+        """Start a command in a session of its own: no signal reaches it but through this process.
 
         Args:
             command: the program and its arguments.
@@ -61,16 +61,13 @@ class Children:
             options: those of `subprocess.Popen`.
         """
         begin = partial(_begin, os.getpid(), last, instead)
-        self._started.append(psutil.Popen(command, preexec_fn=begin, **options))
+        self._started.append(psutil.Popen(command, preexec_fn=begin, start_new_session=True, **options))
         return self._started[-1]
-
-    def all(self) -> set[psutil.Process]:
-        """The processes below this one."""
-        return set(psutil.Process().children(recursive=True)) - self._spared
 
     def end(self, but: Collection[psutil.Process] = ()) -> None:
         """End all of them but some children, with what those have started: a request first, then by force."""
-        tree = {*self._started, *self.all()}  # those started keep their return codes
+        below = set(psutil.Process().children(recursive=True)) - self._spared
+        tree = {*self._started, *below}  # those started keep their return codes
         # Looked up after `tree`, which so has none of the processes that a kept child starts meanwhile.
         tree -= {process for child in but for process in (child, *child.children(recursive=True))}
         for act in (psutil.Process.terminate, psutil.Process.kill):

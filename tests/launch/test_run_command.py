@@ -321,6 +321,23 @@ def test_a_signal_to_the_command_alone_ends_the_program_and_keeps_what_was_timed
     assert "the program ended after" in errors
 
 
+def test_an_interrupt_gives_a_program_the_time_that_it_takes_and_a_second_one_ends_it(out: Path) -> None:
+    program = (
+        "import signal, time\n"
+        "signal.signal(signal.SIGINT, lambda *_: print('saving', flush=True))\n"
+        "print('began', flush=True)\n"
+        "while True: time.sleep(1)"
+    )
+    command = [sys.executable, "-m", "steptrace.cli", "run", "--out", str(out), "--", sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        for line in (b"began\n", b"saving\n"):
+            assert running.stdout.readline() == line
+            assert running.poll() is None
+            running.send_signal(signal.SIGINT)
+        assert running.wait(timeout=60) == 2
+
+
 def test_timed_steps_are_kept_whatever_ends_the_program(out: Path, capfd) -> None:
     assert run(out, str(FORMS), "killed", options=("--warmup", "2", "--steps", "500")) == 1
     assert (read_steps(out / "run0")["phase"] == "timed").sum() >= 5

@@ -2,18 +2,19 @@
 
 Every Python process that the command starts, directly or not, imports `inject/sitecustomize.py`: it is first on
 PYTHONPATH. Output, input, working directory and exit code of the program stay its own. It is stopped if it runs on long
-after its last measured step. All its descendants are ended with it, in any session.
+after its last measured step. All its descendants are ended with it, in any session. Having a session of its own, it
+gets a terminal's Ctrl-C from this process alone.
 """
 
 import contextlib
 import json
+import math
 import os
 import shlex
 import shutil
 import signal
-import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -27,7 +28,7 @@ from steptrace.processes import Children
 _POLL_S: Final = 0.2
 #: Seconds that a program has to end by itself after its last measured step.
 _GRACE_S: Final = 60.0
-#: Seconds that a program has to end by itself after an interrupt.
+#: Seconds that a program has to end by itself after a signal other than Ctrl-C's.
 _INTERRUPT_S: Final = 10.0
 #: Seconds after which a line of progress is printed within a phase, too.
 _EVERY_S: Final = 30.0
@@ -79,8 +80,8 @@ def launch(
                 next_step=starter and f"-- {starter} {shlex.join(command)}",
             ) from error
         stopped = _follow(child, StatusLine(out, status), children.signals)
-        if stopped is not None and children.signals:
-            _interrupt(child, children.all())
+        if child.poll() is None and children.signals:
+            _interrupt(child, children.signals)
         if child.poll() is not None and settings.mode == "capture":
             children.spare()  # a program that has ended by itself may have left a service
     (out / OVER).touch()
@@ -90,27 +91,13 @@ def launch(
     return Launched(child.returncode, stopped, tuple(ranks), out, started, failures, settings.mode == "predict")
 
 
-def _interrupt(child: psutil.Popen, processes: Iterable[psutil.Process]) -> None:
+def _interrupt(child: psutil.Popen, signals: list[int]) -> None:
     """As Ctrl-C does: the program may end by itself, and timed steps are kept."""
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            process.send_signal(signal.SIGINT)
-    with contextlib.suppress(psutil.TimeoutExpired):
-        child.wait(_INTERRUPT_S)
-
-
-def _has_terminal() -> bool:
-    """Whether this process is in the foreground of a terminal: Ctrl-C then reaches the program, too."""
-    with contextlib.suppress(OSError):
-        return os.tcgetpgrp(sys.__stderr__.fileno() if sys.__stderr__ else 2) == os.getpgrp()
-    return False
-
-
-def _stop_for(signals: list[int]) -> int | None:
-    """The signal to stop for, if one was received. The first Ctrl-C of a terminal is left to the program."""
-    if _has_terminal() and signals[:1] == [signal.SIGINT]:
-        return signals[1] if len(signals) > 1 else None
-    return signals[0] if signals else None
+    os.killpg(child.pid, signal.SIGINT)
+    # Whoever pressed Ctrl-C may wait for it, as for a checkpoint, or press it again.
+    ends_at = math.inf if signals[0] == signal.SIGINT else time.monotonic() + _INTERRUPT_S
+    while child.poll() is None and len(signals) == 1 and time.monotonic() < ends_at:
+        time.sleep(_POLL_S)
 
 
 class StatusLine:
@@ -152,8 +139,8 @@ def _follow(child: psutil.Popen, status: StatusLine, signals: list[int]) -> str 
     while child.poll() is None:
         time.sleep(_POLL_S)
         status.look()
-        if (number := _stop_for(signals)) is not None:
-            return f"signal {number}"
+        if signals:
+            return f"signal {signals[0]}"
         if measured_at is None and _is_measured(out):
             measured_at = time.monotonic()
             (out / OVER).touch()

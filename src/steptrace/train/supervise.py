@@ -147,7 +147,6 @@ class _Run:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    start_new_session=True,
                 )
             except OSError as error:
                 self._problem = f"{job.command[0]} cannot be started: {error.strerror}"
