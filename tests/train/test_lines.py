@@ -5,6 +5,7 @@ import linecache
 import pandas as pd
 import pytest
 import torch
+from torch.nn import functional as F  # noqa: N812 - the name everyone knows it by
 
 from steptrace.documents.run import OpLine
 from steptrace.documents.table import validate
@@ -52,6 +53,20 @@ def test_a_wait_without_an_operator_has_a_line(monkeypatch):
     assert (row["op"], row["label"], row["function"]) == (
         "cudaDeviceSynchronize", None, "test_a_wait_without_an_operator_has_a_line",
     )  # fmt: skip
+
+
+def test_a_loss_that_is_made_of_other_operators_under_a_mode_is_one_with_its_backward_pass():
+    scores, targets = torch.randn(6, 2, 5, requires_grad=True), torch.ones(2, 3, dtype=torch.long)
+    lengths = torch.tensor([6, 6]), torch.tensor([3, 3])
+    with OpLineRecorder() as recorder:
+        loss = F.ctc_loss(scores, targets, *lengths)
+        forward = len(recorder.lines)
+        loss.backward()
+    lines = {row["op"]: (row["phase"], row["line"]) for row in recorder.rows()}
+    called = lines["aten::ctc_loss"]
+    assert linecache.getline(__file__, called[1]).strip().startswith("loss = F.ctc_loss(")
+    assert [line.op for line in recorder.lines[:forward]] == ["aten::ctc_loss"]
+    assert lines["aten::_ctc_loss_backward"] == ("backward", called[1])
 
 
 def test_an_operator_that_a_library_calls_has_the_program_s_line_too(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from steptrace.engine.frames import Site, calling_site, frames_from, program_site, trace_file_name
 from steptrace.engine.recording import profiler_is_on, refuse_other_profilers
@@ -29,11 +29,13 @@ _ENGINE = "_engine_run_backward"
 #: The dispatch key of operators that are made of others, and those of kernels for a device.
 _COMPOSITE: Final = torch._C.DispatchKey.CompositeImplicitAutograd
 _OF_A_DEVICE: Final = ("CPU", "CUDA")
-#: Calls that wait and are no operators: owner, name, and what a trace calls them.
-_WAITS: Final = (
+#: Calls that are recorded as one: owner, name, and what a trace calls them. Those that wait are no operators. The last
+#: is made of others where a dispatch mode is on, and its copies could not be matched with a trace's.
+_CALLS: Final = (
     (torch.cuda, "synchronize", "cudaDeviceSynchronize"),
     (torch.cuda.Stream, "synchronize", "cudaStreamSynchronize"),
     (torch.cuda.Event, "synchronize", "cudaEventSynchronize"),
+    (torch, "ctc_loss", "aten::ctc_loss"),
 )
 #: Text of PyTorch's warning (c10/cuda/CUDAFunctions.cpp).
 MESSAGE: Final = "called a synchronizing CUDA operation"
@@ -46,7 +48,7 @@ _Sites = tuple[Site | None, Site | None]
 
 @dataclass(frozen=True)
 class OpLine:
-    """One dispatched operator, or a call of `_WAITS`.
+    """One dispatched operator, or a call of `_CALLS`.
 
     With its name, the innermost and outermost `record_function` label (of a wait none), its site, and of a site in a
     library the program's line that leads there.
@@ -60,7 +62,7 @@ class OpLine:
 
 
 class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Records an `OpLine` for every operator dispatched, and every wait called, while it is active."""
+    """Records an `OpLine` for every operator dispatched, and every one of `_CALLS`, while it is active."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -71,8 +73,8 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._replaced: list[tuple[Any, str, Any]] = []
 
     def __enter__(self) -> Any:
-        """Begin, and note each call of `_WAITS` meanwhile."""
-        for owner, name, shown in _WAITS:
+        """Begin, and note each of `_CALLS` meanwhile."""
+        for owner, name, shown in _CALLS:
             real = getattr(owner, name)
             self._replaced.append((owner, name, real))
             setattr(owner, name, self._noting(real, shown))
@@ -84,13 +86,25 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             setattr(*self._replaced.pop())
         return super().__exit__(*error)  # type: ignore[no-untyped-call]
 
-    def _noting(self, wait: Callable[..., Any], name: str) -> Callable[..., Any]:
-        @wraps(wait)
+    def _noting(self, call: Callable[..., Any], name: str) -> Callable[..., Any]:
+        @wraps(call)
         def noted(*args: Any, **kwargs: Any) -> Any:
-            self.lines.append(OpLine(name, None, None, *_sites(frames_from(sys._getframe(1)))))
-            return wait(*args, **kwargs)
+            sites = _sites(frames_from(sys._getframe(1)))
+            label, phase = self._part() if name.startswith("aten::") else (None, None)
+            self.lines.append(OpLine(name, label, phase, *sites))
+            first = _next_sequence_nr()
+            with _disable_current_modes():
+                result = call(*args, **kwargs)
+            self._forward_sites |= dict.fromkeys(range(first, _next_sequence_nr()), sites)
+            return result
 
         return noted
+
+    def _part(self) -> tuple[str | None, str | None]:
+        """The label of an operator that runs now, and its phase."""
+        labels = self._labels
+        phase = "backward" if torch._C._current_autograd_node() is not None else labels[0] if labels else None
+        return labels[-1] if labels else None, phase
 
     def __torch_dispatch__(
         self,
@@ -110,9 +124,7 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 # Not `decompose`: of some it takes an implementation in Python that makes them of others.
                 return func._op_dk(_COMPOSITE, *args, **(kwargs or {}))
         else:
-            labels = self._labels
-            phase = "backward" if torch._C._current_autograd_node() is not None else labels[0] if labels else None
-            self.lines.append(OpLine(name, labels[-1] if labels else None, phase, *self._called_from()))
+            self.lines.append(OpLine(name, *self._part(), *self._called_from()))
         return func(*args, **(kwargs or {}))
 
     def rows(self, step: int = 0) -> list[dict[str, Any]]:
@@ -149,8 +161,7 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         sites = _sites(frames_from(here))
         # Autograd numbers its nodes, and makes an operator's node just before it dispatches the operator: a node
         # belongs to the first operator dispatched after its number was assigned.
-        sequence_nr = torch.autograd._get_sequence_nr() - 1
-        self._forward_sites.setdefault(sequence_nr, sites)
+        self._forward_sites.setdefault(_next_sequence_nr() - 1, sites)
         return sites
 
 
@@ -163,6 +174,11 @@ class _Insides(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self._recorder.__torch_dispatch__(func, types, args, kwargs)
+
+
+def _next_sequence_nr() -> int:
+    """The number that autograd gives to its next node in this thread."""
+    return int(torch.autograd._get_sequence_nr())  # type: ignore[attr-defined]
 
 
 @cache
