@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from steptrace.documents.run import Status
-from steptrace.record import PREDICTION_FILE, RUN_FILE, write_status
+from steptrace.record import PREDICTION_FILE, RUN_FILE, write_document
 
 ROOT = Path(__file__).resolve().parents[1]
 VARIANTS = 100
@@ -106,7 +106,7 @@ def end_well(results: Path) -> None:
         left[variant / "prediction"] = variant / PREDICTION_FILE
     left |= {folder: folder / "build.json" for folder in results.glob("extension")}
     for folder, file in left.items():
-        write_status(folder, STATUS)
+        write_document(folder, STATUS)
         file.touch()
 
 

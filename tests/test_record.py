@@ -8,7 +8,7 @@ import pytest
 
 from documents import fill
 from steptrace import record
-from steptrace.documents.run import InputOfRun, RunRecord, Status
+from steptrace.documents.run import InputOfRun, RunRecord, Status, StepOfRun
 from steptrace.errors import RecordError, SchemaError
 from steptrace.files import read_json, replace_atomically, write_json
 
@@ -38,9 +38,9 @@ def make_steps() -> pd.DataFrame:
 
 
 def test_records_come_back_as_written(tmp_path: Path) -> None:
-    record.write_status(tmp_path / "run0", STATUS)
-    record.write_run(tmp_path / "run0", RUN)
-    record.write_steps(tmp_path / "run0", make_steps())
+    record.write_document(tmp_path / "run0", STATUS)
+    record.write_document(tmp_path / "run0", RUN)
+    record.write_rows(tmp_path / "run0", StepOfRun, make_steps())
     assert record.read_status(tmp_path / "run0") == STATUS
     assert record.read_run(tmp_path / "run0") == RUN
     pd.testing.assert_frame_equal(record.read_steps(tmp_path / "run0"), make_steps())
@@ -73,7 +73,7 @@ def test_missing_and_damaged_files_are_named(tmp_path: Path, name: str, read: ob
 
 
 def test_unknown_status_is_refused(tmp_path: Path) -> None:
-    path = record.write_status(tmp_path, STATUS)
+    path = record.write_document(tmp_path, STATUS)
     path.write_text(json.dumps(read_json(path) | {"status": "fine"}))
     with pytest.raises(RecordError, match=r"'fine'.*\$\.status"):
         record.read_status(tmp_path)

@@ -9,7 +9,7 @@ import pytest
 from builders import TraceBuilder, training_step
 from documents import fill
 from steptrace.documents.run import Status
-from steptrace.record import write_status
+from steptrace.record import write_document
 from steptrace.workflow.run_summary import summarize_run
 
 
@@ -25,7 +25,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         kernel = {"device": 0, "stream": 20, "correlation": 77, **described}
         builder.add("kernel", "ncclDevKernel_AllReduce", 600_000 + 9_000 * rank, 30_000, pid=0, tid=20, args=kernel)
         builder.write(folder / f"trace_rank{rank}.json.gz")
-    write_status(folder, fill(Status, {"status": "ok", "started_at": "", "wall_s": 1.0}))
+    write_document(folder, fill(Status, {"status": "ok", "started_at": "", "wall_s": 1.0}))
     return folder
 
 
@@ -45,5 +45,5 @@ def test_a_rank_that_cannot_be_read_is_the_summary_s_error(run: Path) -> None:
 
 
 def test_a_run_that_failed_has_a_summary_without_traces(run: Path) -> None:
-    write_status(run, fill(Status, {"status": "failed", "started_at": "", "wall_s": 1.0}))
+    write_document(run, fill(Status, {"status": "failed", "started_at": "", "wall_s": 1.0}))
     assert summary(run)["traces"] == []

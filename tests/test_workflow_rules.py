@@ -13,7 +13,7 @@ from steptrace.config.plan import make_plan
 from steptrace.documents.base import version_of
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.run import Status
-from steptrace.record import write_status
+from steptrace.record import write_document
 from steptrace.workflow import rules as asked
 from steptrace.workflow.rules import ALL_CORES, CHECKS, ENDING, LOCK, Rules, before_the_first_job, names
 
@@ -136,16 +136,16 @@ def test_what_failed_or_lost_its_result_is_tried_again(
     rules, ok = rules_on("cpu"), fill(Status, {"status": "ok", "exit_code": 0})
     for study, variant in rules.plan.pairs:
         for check in ("equivalence", "prediction"):
-            write_status(Path("results", study, variant, check), ok)
+            write_document(Path("results", study, variant, check), ok)
         Path("results", study, variant, "equivalence", "equivalence.json").touch()
         Path("results", study, variant, "prediction.json").touch()
     Path(EQUIVALENCE, "equivalence.json").unlink()
-    write_status(Path(RUN), ok)
+    write_document(Path(RUN), ok)
     Path(folder).mkdir(parents=True, exist_ok=True)
     if ending is None:
         Path(folder, "status.json").write_text("{")
     else:
-        write_status(Path(folder), fill(Status, {"status": ending[0], "exit_code": ending[1]}))
+        write_document(Path(folder), fill(Status, {"status": ending[0], "exit_code": ending[1]}))
     Path(folder, "train.log").touch()
     for file in filter(None, (left, result)):
         Path(file).touch()
@@ -158,7 +158,7 @@ def test_what_failed_or_lost_its_result_is_tried_again(
 def test_nothing_is_removed_beside_a_running_call(rules_on) -> None:
     """Its own jobs on a cluster read the Snakefile, too."""
     rules, folder = rules_on("cpu"), Path(RUN)
-    write_status(folder, fill(Status, {"status": "failed", "exit_code": 1}))
+    write_document(folder, fill(Status, {"status": "failed", "exit_code": 1}))
     with FileLock(LOCK.lock_file):
         rules.remove_failed()
     assert (folder / "status.json").exists()

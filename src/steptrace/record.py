@@ -1,5 +1,5 @@
-"""What one run leaves behind: run.json, steps.parquet and status.json in `results/<study>/<variant>/run<k>/`;
-memory.json; where the study asks for it, sections.parquet too, and where several
+"""What one run leaves behind: run.json, steps.parquet, memory.json and status.json in
+`results/<study>/<variant>/run<k>/`; where the study asks for it, sections.parquet and input.parquet, and where several
 ranks trained, communication.json.
 
 `status.json` is written by the supervisor whatever happens; where it says that the run failed, the next call of the
@@ -10,7 +10,6 @@ Every file is replaced in one step (written beside its place, then renamed), so 
 file or the new one, never half of one. Readers check what they read and raise `RecordError` naming the file.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -58,11 +57,15 @@ _SOURCES_VERSION: Final = 2
 _PREDICTION_VERSION: Final = 2
 #: The exit code of a prediction of a step that cannot be followed.
 _CANNOT_FOLLOW: Final = 2
-#: What ends well leaves this beside its status, by its folder; a run leaves run.json.
+#: What ends well leaves this, by the folder of its status; a run leaves run.json.
 _RESULTS: Final = {"equivalence": "equivalence.json", "prediction": f"../{PREDICTION_FILE}", "extension": "build.json"}
 
-#: The file of each kind of rows.
-_TABLES: Final[dict[type[Document], str]] = {
+#: The file of each document, and of each kind of rows.
+_FILES: Final[dict[type[Document], str]] = {
+    Status: STATUS_FILE,
+    RunRecord: RUN_FILE,
+    RunMemory: MEMORY_FILE,
+    Communication: COMMUNICATION_FILE,
     StepOfRun: STEPS_FILE,
     SectionOfRun: "sections.parquet",
     InputOfRun: "input.parquet",
@@ -72,9 +75,9 @@ _TABLES: Final[dict[type[Document], str]] = {
 _AGAIN: Final = "remove the run's folder and run the study again"
 
 
-def write_communication(run_dir: Path, communication: Communication) -> Path:
-    """Write `communication.json` into `run_dir` and return its path."""
-    return documents.write(run_dir / COMMUNICATION_FILE, communication)
+def write_document(run_dir: Path, document: Document) -> Path:
+    """Write a document of a run into `run_dir` (made if missing) and return its path."""
+    return documents.write(run_dir / _FILES[type(document)], document)
 
 
 def read_communication(run_dir: Path) -> Communication | None:
@@ -83,14 +86,14 @@ def read_communication(run_dir: Path) -> Communication | None:
     return documents.read(path, Communication, next_step=_AGAIN) if path.exists() else None
 
 
-def write_status(run_dir: Path, status: Status) -> Path:
-    """Write `status.json` into `run_dir` (made if missing) and return its path."""
-    return documents.write(run_dir / STATUS_FILE, status)
-
-
 def read_status(run_dir: Path) -> Status:
     """The `status.json` of `run_dir`; `RecordError` if it is missing, malformed or names an unknown status."""
     return documents.read(run_dir / STATUS_FILE, Status, next_step=_AGAIN)
+
+
+def result_of(run_dir: Path) -> Path:
+    """The file that is there where what a folder's status is of has ended well."""
+    return run_dir / _RESULTS.get(run_dir.name, RUN_FILE)
 
 
 def finished(run_dir: Path) -> Status | None:
@@ -103,24 +106,14 @@ def finished(run_dir: Path) -> Status | None:
     except SteptraceError:  # none yet, damaged, or of another version
         return None
     if status.status == "ok":
-        return status if (run_dir / _RESULTS.get(run_dir.name, RUN_FILE)).exists() else None
+        return status if result_of(run_dir).exists() else None
     cannot_follow = run_dir.name == "prediction" and status.exit_code == _CANNOT_FOLLOW
     return status if cannot_follow and finished(run_dir.parent / "run0") else None
-
-
-def write_run(run_dir: Path, run: RunRecord) -> Path:
-    """Write `run.json` into `run_dir` (made if missing) and return its path."""
-    return documents.write(run_dir / RUN_FILE, run)
 
 
 def read_run(run_dir: Path) -> RunRecord:
     """The `run.json` of `run_dir`; `RecordError` if it is missing or malformed."""
     return documents.read(run_dir / RUN_FILE, RunRecord, next_step=_AGAIN)
-
-
-def write_steps(run_dir: Path, steps: "pd.DataFrame") -> Path:
-    """Write `steps.parquet` (table `StepOfRun`, one row a step) into `run_dir` and return its path."""
-    return write_rows(run_dir, StepOfRun, steps)
 
 
 def read_steps(run_dir: Path) -> "pd.DataFrame":
@@ -132,14 +125,14 @@ def read_steps(run_dir: Path) -> "pd.DataFrame":
 
 def write_rows(run_dir: Path, kind: type[Document], rows: "pd.DataFrame") -> Path:
     """Write a table of a run into `run_dir` and return its path."""
-    path, rows = run_dir / _TABLES[kind], validate(rows, kind)
+    path, rows = run_dir / _FILES[kind], validate(rows, kind)
     replace_atomically(path, lambda temporary: write_table(rows, temporary))
     return path
 
 
 def read_rows(run_dir: Path, kind: type[Document]) -> "pd.DataFrame | None":
     """The same of `run_dir`, None where the run has none; `RecordError` if it is malformed."""
-    path = run_dir / _TABLES[kind]
+    path = run_dir / _FILES[kind]
     try:
         return validate(read_table(path), kind) if path.exists() else None
     except (OSError, ValueError, SchemaError) as error:  # pyarrow's ArrowInvalid is a ValueError
@@ -174,19 +167,6 @@ def write_prediction(variant_dir: Path, prediction: Mapping[str, Any]) -> Path:
 def read_prediction(variant_dir: Path) -> dict[str, Any]:
     """The `prediction.json` of `variant_dir`; `RecordError` if it is missing, malformed or of another version."""
     return read_versioned(variant_dir / PREDICTION_FILE, _PREDICTION_VERSION)
-
-
-#: What out of memory looks like in a log: torch on a device, the runtime and its libraries (pinned memory, workspaces,
-#: communicators), Python, torch's host allocator, C++.
-OUT_OF_MEMORY: Final = re.compile(
-    r"OutOfMemoryError\b|MemoryError\b|(?:CUDA|HIP)(?: error:)? out of memory|Cuda failure \d+ 'out of memory'"
-    r"|(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED|DefaultCPUAllocator: (can't allocate|not enough) memory|std::bad_alloc"
-)
-
-
-def write_memory(run_dir: Path, memory: RunMemory) -> Path:
-    """Write `memory.json` into `run_dir` (made if missing) and return its path."""
-    return documents.write(run_dir / MEMORY_FILE, memory)
 
 
 def read_memory(run_dir: Path) -> RunMemory | None:

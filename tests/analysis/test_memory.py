@@ -13,7 +13,7 @@ from documents import fill
 from steptrace.analysis import load_trace, summarize, summarize_trace
 from steptrace.analysis.memory import CATEGORIES, downsample, memory, memory_blocks
 from steptrace.documents.run import RunMemory
-from steptrace.record import write_memory
+from steptrace.record import write_document
 from steptrace.report.trace.page import write
 
 PHASES = [("data", 0, 20), ("forward", 20, 50), ("loss", 50, 60), ("backward", 60, 90), ("optimizer", 90, 100)]
@@ -242,7 +242,7 @@ def test_the_summary_takes_capacity_and_fragmentation_from_the_run_s_memory_reco
     held = {"parameters": 900, "gradients": 0, "optimizer_state": 0}
     had = {"device": "cuda", "capacity_bytes": 5000, "capacity_source": "limit"}
     memory_record = fill(RunMemory, {**had, "held": held, "free_bytes": 40, "largest_free_bytes": 10})
-    write_memory(tmp_path, memory_record)
+    write_document(tmp_path, memory_record)
     (entry,) = summarize_trace(load_trace(path)).memory
     assert (entry.capacity_bytes, entry.headroom_bytes, entry.fragmentation) == (5000, 4000, 0.75)
     assert (entry.by_category["parameters"], entry.by_category["unknown"]) == (900, 100)

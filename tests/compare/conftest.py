@@ -11,10 +11,10 @@ import pytest
 
 from documents import fill
 from steptrace.documents.base import write
-from steptrace.documents.run import RunRecord, Status
+from steptrace.documents.run import RunRecord, Status, StepOfRun
 from steptrace.documents.summary import Summary
 from steptrace.files import write_json
-from steptrace.record import write_run, write_status, write_steps
+from steptrace.record import write_document, write_rows
 
 MS = 1_000_000
 
@@ -45,14 +45,15 @@ class StudyFolder:
         profiled_ms = changes.pop("profiled_ms", [])
         if "summary" in changes:
             self.add_summary(run_dir, changes.pop("summary"))
-        write_status(run_dir, make_status(**{k: changes.pop(k) for k in ("started_at", "wall_s") if k in changes}))
-        write_run(run_dir, self._record(variant, repeat, changes))
+        write_document(run_dir, make_status(**{k: changes.pop(k) for k in ("started_at", "wall_s") if k in changes}))
+        write_document(run_dir, self._record(variant, repeat, changes))
         all_ms = [50.0, *step_ms, *profiled_ms]
         waits_ms = np.full(len(all_ms), wait_ms if np.isscalar(wait_ms) else 0.0)
         if not np.isscalar(wait_ms):
             waits_ms[1 : 1 + len(step_ms)] = wait_ms
-        write_steps(
+        write_rows(
             run_dir,
+            StepOfRun,
             pd.DataFrame(
                 {
                     "phase": ["warmup"] + ["timed"] * len(step_ms) + ["profiled"] * len(profiled_ms),

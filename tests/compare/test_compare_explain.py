@@ -13,7 +13,7 @@ from steptrace.documents.run import Communication, InputOfRun, RunMemory, Status
 from steptrace.documents.steps import STEP_FIGURES
 from steptrace.estimate.gpus import gpu_named
 from steptrace.files import write_json
-from steptrace.record import write_communication, write_memory, write_prediction, write_rows, write_status
+from steptrace.record import write_document, write_prediction, write_rows
 
 MS = 1_000_000
 
@@ -171,7 +171,7 @@ def test_a_failed_prediction_is_a_warning_and_an_older_one_is_not_used(study: An
     study.add_runs("base", [20.0] * 3)
     write_prediction(study.path / "base", {"total": 6, "sites": [], "unknown": []})
     failed = fill(Status, {"status": "failed", "exit_code": 2, "error": "no such operator"})
-    write_status(study.path / "base" / "prediction", failed)
+    write_document(study.path / "base" / "prediction", failed)
     base = only_variant(study)
     assert base["status"] == "ok"
     assert base["syncs"]["predicted_per_step"] is None
@@ -278,7 +278,7 @@ def test_figures_are_medians_of_the_device_that_trained(folder, trace_of):
     for repeat, peak in enumerate((100, 120, 110)):
         summary = trace_of(memory=[entry(peak * MIB), entry(16, device_type="cuda", device=0)])
         run_dir = folder.add_run("base", repeat, [10.0] * 20, summary=summary)
-        write_memory(run_dir, fill(RunMemory, {**record, "held": {"parameters": 10}, "gradient_bytes": 7}))
+        write_document(run_dir, fill(RunMemory, {**record, "held": {"parameters": 10}, "gradient_bytes": 7}))
     (variant,) = compared(folder.path).variants
     traced, memory = variant.device_memory, variant.memory
     assert traced.peak_allocated_bytes == 110 * MIB
@@ -314,7 +314,7 @@ def of_ranks(folder, trace_of):
             run = folder.add_run("ddp", repeat, [10.0] * 5, world_size=4)
             folder.add_summary(run, trace_of() | {"ranks": entry})
             if record:
-                write_communication(run, record)
+                write_document(run, record)
         return compare(folder.path)["variants"][0]
 
     return make

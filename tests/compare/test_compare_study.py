@@ -17,7 +17,7 @@ from steptrace.documents.syncs import PredictedSite
 from steptrace.documents.variant import SyncCounts, SyncDiff
 from steptrace.errors import RecordError
 from steptrace.files import read_json, write_json
-from steptrace.record import write_status
+from steptrace.record import write_document
 
 
 def by_name(comparison: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -81,9 +81,9 @@ def test_runs_that_failed_or_are_missing_are_listed(folder: Any, status_of: Call
     folder.add_runs("base", [10.0, 10.1, 9.9])
     folder.add_runs("partial", [5.0, 5.05])
     killed = status_of("killed", exit_code=None, signal=9, error="killed", log_tail=("step 7",))
-    write_status(folder.path / "partial" / "run2", killed)
+    write_document(folder.path / "partial" / "run2", killed)
     for repeat in range(3):
-        write_status(folder.path / "broken" / f"run{repeat}", status_of("out of memory", error="out of memory"))
+        write_document(folder.path / "broken" / f"run{repeat}", status_of("out of memory", error="out of memory"))
     variants = by_name(compare(folder.path))
     partial = variants["partial"]
     assert partial["status"] == "killed"
@@ -99,7 +99,7 @@ def test_runs_that_failed_or_are_missing_are_listed(folder: Any, status_of: Call
 
 def test_without_a_baseline_there_is_no_ratio_and_it_says_why(folder: Any, status_of: Callable[..., Any]) -> None:
     folder.make_study([{"name": "base"}, {"name": "a"}], repeats=1)
-    write_status(folder.path / "base" / "run0", status_of("failed"))
+    write_document(folder.path / "base" / "run0", status_of("failed"))
     folder.add_runs("a", [5.0])
     variants = by_name(compare(folder.path))
     assert variants["base"]["ratio"] is None
@@ -344,7 +344,7 @@ def test_equivalence_in_all_its_outcomes(folder: Any, status_of: Callable[..., A
         ("odd", "ok", {"status": "perhaps"}),
         ("unlike", "ok", {"status": "not comparable", "reason": "other samples"}),
     ):
-        write_status(folder.path / name / "equivalence", status_of(status, error=None if status == "ok" else "boom"))
+        write_document(folder.path / name / "equivalence", status_of(status, error=None if status == "ok" else "boom"))
         if content is not None:
             write_json(folder.path / name / "equivalence" / "equivalence.json", content)
     equivalences = {name: variant["equivalence"] for name, variant in by_name(compare(folder.path)).items()}

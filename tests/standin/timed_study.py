@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from steptrace.commands.predict import named_study
 from steptrace.documents.run import Status
-from steptrace.record import read_steps, write_status
+from steptrace.record import read_steps, write_document
 from steptrace.train.main import run
 from steptrace.train.setup import load_config
 from steptrace.workflow.run_summary import summarize_run
@@ -105,7 +105,7 @@ def train(config: Path, out: Path, repeat: int) -> bool:
     """One run of a variant; whether no other process held up its host."""
     run(load_config(config), out, repeat)
     now = datetime.now(UTC).isoformat()
-    write_status(
+    write_document(
         out,
         Status(status="ok", exit_code=0, signal=None, error=None, log_tail=(), started_at=now, wall_s=1.0),
     )

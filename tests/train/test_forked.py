@@ -60,7 +60,7 @@ def folder(tmp_path, monkeypatch):
 
 def start(address, config, out):
     """Start a job of the workflow: a supervised training."""
-    command = [*JOB, "--out", out, "--cpu", "--expect", "run.json", "--"]
+    command = [*JOB, "--out", out, "--cpu", "--"]
     training = [sys.executable, "-m", "steptrace.train", str(config), "--out", out]
     return subprocess.Popen([*command, *training], env={**os.environ, forked.VARIABLE: address})
 

@@ -9,7 +9,7 @@ from steptrace.config.plan import make_plan
 from steptrace.documents.base import write
 from steptrace.documents.run import Status
 from steptrace.findings import with_findings, with_trace_findings
-from steptrace.record import write_status
+from steptrace.record import write_document
 from steptrace.train.main import main
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ def test_a_study_of_files_has_the_wait_and_the_parts_of_loading_of_each_variant(
     for variant in ("files", "pooled"):
         run = study / variant / "run0"
         assert main([str(study / variant / "config.yaml"), "--out", str(run), "--repeat", "0"]) == 0
-        write_status(run, fill(Status, {"status": "ok", "exit_code": 0, "started_at": "2026-01-01T00:00:00+00:00"}))
+        write_document(run, fill(Status, {"status": "ok", "exit_code": 0, "started_at": "2026-01-01T00:00:00+00:00"}))
         write(run / "summary.json", with_trace_findings(summarize([run / "trace.json.gz"])[0]))
     files, pooled = (variant.input for variant in with_findings(compare(study)).variants)
     assert files is not None

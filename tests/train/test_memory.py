@@ -9,7 +9,7 @@ from torch import nn
 from documents import fill
 from steptrace.documents.run import RunMemory
 from steptrace.engine.device import MemoryLook, free_blocks, modules_of
-from steptrace.record import read_memory, write_memory
+from steptrace.record import read_memory, write_document
 from steptrace.train.loop import train_step
 from steptrace.train.setup import training
 
@@ -39,7 +39,7 @@ def test_gradients_filled_with_zeros_are_held_between_steps(make_config):
 
 def test_the_record_survives_its_file_and_knows_its_fragmentation(tmp_path):
     memory = fill(RunMemory, {"device": "cuda", "free_bytes": 400, "largest_free_bytes": 100})
-    write_memory(tmp_path, memory)
+    write_document(tmp_path, memory)
     assert read_memory(tmp_path) == memory
     assert memory.fragmentation == 0.75
     assert read_memory(tmp_path / "none") is None

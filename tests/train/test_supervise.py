@@ -43,12 +43,12 @@ def supervised(out, code, *options):
 
 def test_the_status_of_a_run_that_ended_well(out):
     out.mkdir()
-    (out / "run.json").write_text("of an earlier run")
-    code = f"import pathlib; print('timed 1/2'); print('other'); pathlib.Path({str(out)!r}, 'new.json').touch()"
-    status = supervised(out, code, "--expect", "new.json")
+    (out / "steps.parquet").write_text("of an earlier run")
+    code = f"import pathlib; print('timed 1/2'); print('other'); pathlib.Path({str(out)!r}, 'run.json').touch()"
+    status = supervised(out, code)
     assert (status.status, status.exit_code, status.signal, status.error) == ("ok", 0, None, None)
     assert status.log_tail == ("timed 1/2", "other")
-    assert not (out / "run.json").exists()
+    assert not (out / "steps.parquet").exists()
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_the_status_of_a_run_that_ended_well(out):
     ],
 )
 def test_the_status_of_runs_that_failed_were_killed_or_left_no_result(out, code, expected):
-    status = supervised(out, code, "--expect", "run.json")
+    status = supervised(out, code)
     assert (status.status, status.exit_code, status.signal, status.error) == expected
 
 

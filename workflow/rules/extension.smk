@@ -17,6 +17,5 @@ rule extension:
         """
         export PYTHONPATH="$STEPTRACE_EXTENSION/python${{PYTHONPATH:+:$PYTHONPATH}}"
         exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise --out results/extension --log build.log \
-            --expect build.json \
             -- "$STEPTRACE_PYTHON" -m steptrace_giou.build --out results/extension
         """

@@ -29,7 +29,7 @@ for study in STUDIES:
             shell:
                 """
                 run=results/{wildcards.study}/{wildcards.variant}/run{wildcards.repeat}
-                exec $STEPTRACE_FORKED steptrace.train.supervise --out $run {params.takes} --expect run.json \
+                exec $STEPTRACE_FORKED steptrace.train.supervise --out $run {params.takes} \
                     --timeout $STEPTRACE_TIMEOUT_S -- "$STEPTRACE_PYTHON" {params.trains} \
                     results/{wildcards.study}/{wildcards.variant}/config.yaml --out $run --repeat {wildcards.repeat}
                 """

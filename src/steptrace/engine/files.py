@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steptrace import record
-from steptrace.documents.run import RunMemory, RunRecord
+from steptrace.documents.run import RunMemory, RunRecord, StepOfRun
 from steptrace.files import read_json, write_versioned
 from steptrace.machine import environment
 
@@ -119,11 +119,11 @@ def write_files(
     run_dir.mkdir(parents=True, exist_ok=True)
     first = ranks[0]
     gpu, memory, cwd = first["gpu"], first.get("memory"), Path(first["cwd"])
-    record.write_steps(run_dir, steps_table([rank["rows"] for rank in ranks]))
+    record.write_rows(run_dir, StepOfRun, steps_table([rank["rows"] for rank in ranks]))
     traces = _move_traces(ranks, left, run_dir)
     _write_lines(left, run_dir)
     if batch_size is not None and memory is not None:
-        record.write_memory(run_dir, memory_of(gpu, batch_size, memory, limit_bytes))
+        record.write_document(run_dir, memory_of(gpu, batch_size, memory, limit_bytes))
     fault = trace_fault(first) or (_LOST if first.get("trace") is not None and not traces else None)
     measured = {
         "world_size": max(rank["world_size"] for rank in ranks),
@@ -134,5 +134,5 @@ def write_files(
         **{key: first.get(key) for key in ("clock", "peak_allocated_bytes", "peak_reserved_bytes", "nvml")},
     }
     run = RunRecord(**{**labels, **measured})
-    record.write_run(run_dir, run)  # last: a folder with run.json is complete
+    record.write_document(run_dir, run)  # last: a folder with run.json is complete
     return run

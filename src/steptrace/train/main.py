@@ -33,7 +33,7 @@ from steptrace.engine.recording import Settings
 from steptrace.engine.steps import Step
 from steptrace.errors import SteptraceError, TrainError
 from steptrace.rank import this_rank
-from steptrace.record import write_communication
+from steptrace.record import write_document
 from steptrace.train.distributed import DistInfo, barrier, communication, from_every_rank, process_group, ranks_of
 from steptrace.train.loop import Training, train_step
 from steptrace.train.passes import StudyPasses
@@ -121,7 +121,7 @@ def _run(config: DictConfig, out: Path, repeat: int, ranks: DistInfo) -> None:
             between_ranks = None if ranks.alone else communication(parts.model, parts.device, config, ranks)
         if ranks.rank == 0:
             if between_ranks is not None:
-                write_communication(out, between_ranks)
+                write_document(out, between_ranks)
             passes.write(out)
             labels = {key: config[key] for key in ("study", "variant", "digest")}
             labels |= {"repeat": repeat, "seed": config.seed + repeat, "scale": config.scale.name}

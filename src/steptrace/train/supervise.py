@@ -1,6 +1,6 @@
 """Starts a child process, waits for its end, and writes status.json.
 
-    python -m steptrace.train.supervise --out DIR [--gpus N | --cpu] [--expect FILE] -- COMMAND...
+    python -m steptrace.train.supervise --out DIR [--gpus N | --cpu] -- COMMAND...
 
 The child has a session of its own, and writes to DIR/LOG. While it lives its devices are locked, for one training at a
 time, in a folder of the user. It is ended, with all its descendants, at the time limit, and when this process or its
@@ -32,7 +32,7 @@ from steptrace.documents.run import LOG_FILE, RunStatus, Status
 from steptrace.files import user_folder
 from steptrace.machine import visible_gpus
 from steptrace.processes import Children, in_words
-from steptrace.record import OUT_OF_MEMORY, write_status
+from steptrace.record import result_of, write_document
 from steptrace.train.forked import forked_program
 
 _POLL_S: Final = 0.05
@@ -42,6 +42,12 @@ _LONGEST: Final = 500
 #: The last line of a traceback, a message of ours, or a compiler's.
 _EXCEPTION: Final = re.compile(
     r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Timeout|Missing)\b(: .*)?\Z|error: |\S+:\d+:\d+: (fatal )?error: "
+)
+#: What out of memory looks like in a log: torch on a device, the runtime and its libraries (pinned memory, workspaces,
+#: communicators), Python, torch's host allocator, C++.
+_OUT_OF_MEMORY: Final = re.compile(
+    r"OutOfMemoryError\b|MemoryError\b|(?:CUDA|HIP)(?: error:)? out of memory|Cuda failure \d+ 'out of memory'"
+    r"|(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED|DefaultCPUAllocator: (can't allocate|not enough) memory|std::bad_alloc"
 )
 #: Signals of a program's own crash; others come from outside.
 _CRASHES: Final = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
@@ -81,7 +87,6 @@ class Job:
         out: folder of the run; emptied first.
         command: the child's command line.
         log: file in `out` that gets the child's output.
-        expect: files that a successful run writes, relative to `out`.
         gpus: number of GPUs to lock while the child runs.
         cpu: whether to lock the processor, so that no other timed training runs on it.
         key: digest of everything that the run depends on, for its status; where jobs are chosen by it.
@@ -90,7 +95,6 @@ class Job:
     out: Path
     command: Sequence[str]
     log: str = LOG_FILE
-    expect: Sequence[str] = ()
     gpus: int = 0
     cpu: bool = False
     key: str = ""
@@ -163,8 +167,7 @@ class _Run:
         self._lease.locks.close()
         lines = _tail(self._log)
         code = self.child.returncode if self.child else None
-        missing = [name for name in self.job.expect if not (self.job.out / name).exists()]
-        status, error = self._ending(code, lines, missing)
+        status, error = self._ending(code, lines)
         wall_s = round(time.monotonic() - self._start, 3)
         ended_by = -code if code is not None and code < 0 else None
         written = Status(
@@ -177,21 +180,22 @@ class _Run:
             wall_s=wall_s,
             key=self.job.key,
         )
-        write_status(self.job.out, written)
+        write_document(self.job.out, written)
         return written
 
-    def _ending(self, code: int | None, lines: Sequence[str], missing: Sequence[str]) -> tuple[RunStatus, str | None]:
+    def _ending(self, code: int | None, lines: Sequence[str]) -> tuple[RunStatus, str | None]:
         """Its status, and its error in one line."""
         if self._problem:
             return "failed", self._problem
         if self._is_late:
             return "failed", "stopped at its time limit (timeout_minutes)"
         if code == 0:
-            return ("failed", f"exit code 0, but it has not written {', '.join(missing)}") if missing else ("ok", None)
+            result = result_of(self.job.out)
+            return ("ok", None) if result.exists() else ("failed", f"exit code 0, but it has not written {result.name}")
         error = self._error(code, lines)
-        out_of_memory = next((line for line in (error, *reversed(lines)) if OUT_OF_MEMORY.search(line)), None)
+        out_of_memory = next((line for line in (error, *reversed(lines)) if _OUT_OF_MEMORY.search(line)), None)
         if out_of_memory is not None:
-            return "out of memory", error if OUT_OF_MEMORY.search(error) else out_of_memory.strip()
+            return "out of memory", error if _OUT_OF_MEMORY.search(error) else out_of_memory.strip()
         killed = code is not None and code < 0 and -code not in _CRASHES
         return "killed" if killed else "failed", error
 
@@ -220,7 +224,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--gpus", type=int, default=0, help="number of GPUs to lock while the child runs")
     parser.add_argument("--cpu", action="store_true", help="lock the processor while the child runs")
     parser.add_argument("--timeout", type=float, default=0, help="seconds; 0: never")
-    parser.add_argument("--expect", action="append", default=[], help="a file that a successful run writes")
     parser.add_argument("--log", default=LOG_FILE, help="file in the folder that gets the child's output")
     parser.add_argument("command", nargs="+", help="the child, after --")
     options = vars(parser.parse_args(arguments))

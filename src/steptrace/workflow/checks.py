@@ -32,14 +32,14 @@ def _equivalence(variant: Path, reference: str, *, of_command: bool, gpus: int) 
     out = variant / "equivalence"
     files = ["--config", str(variant / "config.yaml"), "--reference", str(variant.parent / reference)]
     command = [sys.executable, "-m", *module, *files, "--out", str(out)]
-    return Job(out, command, expect=["equivalence.json"], gpus=gpus)
+    return Job(out, command, gpus=gpus)
 
 
 def _prediction(variant: Path, _reference: str, *, of_command: bool, gpus: int) -> Job:  # noqa: ARG001
     """The syncs on a GPU, as the variant would train there."""
     module = ["steptrace.launch.main", "predict"] if of_command else ["steptrace.predict.main"]
     command = [sys.executable, "-m", *module, "--config", str(variant / GPU_CONFIG), "--out", str(variant)]
-    return Job(variant / "prediction", command, log="predict.log", expect=["../prediction.json"])
+    return Job(variant / "prediction", command, log="predict.log")
 
 
 _CHECKS: Final = {"equivalence": _equivalence, "prediction": _prediction}
