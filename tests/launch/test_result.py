@@ -10,7 +10,7 @@ from steptrace.documents.syncs import SyncSite
 from steptrace.engine.files import _move_traces
 from steptrace.errors import LaunchError
 from steptrace.launch import start
-from steptrace.launch.result import Launched, Named, require_steps, write_results
+from steptrace.launch.result import Launched, require_steps, write_results
 from steptrace.launch.settings import PROGRESS
 from steptrace.launch.start import StatusLine
 from steptrace.record import read_steps
@@ -44,7 +44,7 @@ def test_the_error_for_a_program_that_failed_too_early_says_so(tmp_path: Path) -
     rank = _rank(0, 1, 100) | {"steps_seen": 1, "state": "partial"}
     launched = Launched(exit_code=1, stopped=None, ranks=(rank,), out=tmp_path / "left", started=1, failures=())
     with pytest.raises(LaunchError) as raised:
-        write_results(launched, tmp_path / "run", Named(), {"command": ["python", "train.py"], "cwd": "/"})
+        write_results(launched, tmp_path / "run", {"command": ["python", "train.py"], "cwd": "/"})
     assert raised.value.what == "the program ended with exit code 1 after 1 step, before two were timed"
     assert raised.value.next_step == "see the program's own output"
 
@@ -75,9 +75,9 @@ def test_only_steps_of_all_ranks_count_where_one_has_ended_early(tmp_path: Path,
     program = {"command": ["torchrun", "train.py"], "cwd": "/"}
     if timed < 2:
         with pytest.raises(LaunchError, match=f"exit code 0 after {3 + timed} steps, before two were timed"):
-            write_results(launched, tmp_path / "run", Named(), program)
+            write_results(launched, tmp_path / "run", program)
     else:
-        write_results(launched, tmp_path / "run", Named(), program)
+        write_results(launched, tmp_path / "run", program)
         assert read_steps(tmp_path / "run")["step_ns"].tolist() == [200, 200, 200]
 
 

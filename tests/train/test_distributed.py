@@ -51,7 +51,7 @@ def locks(tmp_path, monkeypatch):
 
 def run_ranks(out, config):
     command = [sys.executable, *launcher(2).split(), "-m", "steptrace.train", str(config)]
-    supervised = ["--out", str(out), "--cpu", "--expect", "run.json", "--timeout", "120"]
+    supervised = ["--out", str(out), "--cpu", "--timeout", "120"]
     supervise = [sys.executable, "-m", "steptrace.train.supervise", *supervised]
     subprocess.run([*supervise, "--", *command, "--out", str(out), "--repeat", "0"], check=True)
     return read_status(out)
@@ -209,14 +209,6 @@ def test_a_start_without_torchrun_says_how(make_config, monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with pytest.raises(TrainError, match="needs 2 ranks, but 1 were started"):
         ranks_of(make_config(TWO_RANKS))
-
-
-def test_more_ranks_than_gpus_are_an_error_before_training(make_config, monkeypatch):
-    for name, value in (("WORLD_SIZE", "2"), ("RANK", "1"), ("LOCAL_RANK", "1")):
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(TrainError, match="rank 1 has no GPU: 1 for 2 ranks"):
-        ranks_of(make_config({**TWO_RANKS, "device": "cuda"}))
 
 
 def test_threads_of_one_process_are_the_config_s(make_config):

@@ -11,8 +11,8 @@ from steptrace.compare.explain import figures as figures_of
 from steptrace.compare.load import Variant, load_run
 from steptrace.documents.run import InputOfRun, PlannedVariant, SectionOfRun, Status
 from steptrace.documents.table import validate
-from steptrace.engine.device import tensors_of
-from steptrace.record import read_rows, read_run, read_steps, write_rows, write_status
+from steptrace.engine.device import Clock, tensors_of
+from steptrace.record import read_rows, read_run, read_steps, write_document, write_rows
 from steptrace.train import passes
 from steptrace.train.loop import to_device, train_step
 from steptrace.train.passes import PartTimer, batch_bytes, left_out, measure_input, measure_sections
@@ -41,9 +41,9 @@ def test_every_step_gives_its_five_sections_in_order(make_config):
 def test_the_device_is_without_work_before_and_after_each_section(monkeypatch):
     clock = iter(range(1000))
     events = []
-    monkeypatch.setattr(passes, "synchronize", lambda _: events.append("synchronize"))
+    monkeypatch.setattr(Clock, "synchronize", lambda _: events.append("synchronize"))
     monkeypatch.setattr(passes.time, "perf_counter_ns", lambda: (events.append("clock"), next(clock))[1])
-    timer = PartTimer(torch.device("cpu"), ["forward"])
+    timer = PartTimer(["forward"])
     with timer("forward"):
         events.append("work")
     assert events == ["synchronize", "clock", "work", "synchronize", "clock"]
@@ -111,7 +111,7 @@ def test_whatever_holds_tensors_is_copied_and_counted():
 def test_a_comparison_reads_the_sections_of_a_run(trained, tmp_path):
     for repeat in range(2):
         out = trained({"scale.section_steps": 1}, to=f"run{repeat}", repeat=repeat)
-        write_status(out, fill(Status, {"status": "ok", "started_at": "2026-01-01T00:00:00+00:00"}))
+        write_document(out, fill(Status, {"status": "ok", "started_at": "2026-01-01T00:00:00+00:00"}))
         times = {"forward": [1_000_000, 3_000_000, 9_000_000 + 2_000_000 * repeat], "calc loss": [500_000] * 3}
         rows = [(step, name, ns[step]) for name, ns in times.items() for step in range(3)]
         write_rows(out, SectionOfRun, pd.DataFrame(rows, columns=["step", "section", "section_ns"]))

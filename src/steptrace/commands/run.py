@@ -17,7 +17,7 @@ from steptrace.commands.prediction_text import as_json, estimates, text_of
 from steptrace.documents.estimate import Estimate
 from steptrace.errors import LaunchError, SteptraceError
 from steptrace.estimate.gpus import Gpu, gpu_named
-from steptrace.launch.result import Launched, Named, ended, fault, require_steps, write_results
+from steptrace.launch.result import Launched, ended, fault, require_steps, write_results
 from steptrace.launch.settings import LaunchSettings
 from steptrace.launch.start import launch
 
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     require_steps(launched)
     _remove_earlier(out)
     run_dir = out / "run0"
-    measured = Measured(launched, write_results(launched, run_dir, Named(), program), run_dir)
+    measured = Measured(launched, write_results(launched, run_dir, program), run_dir)
     _warn_of_fault(launched)
     shutil.rmtree(settings.out)
     on_gpu = measured.record.device == "cuda"

@@ -55,12 +55,6 @@ def current_clock() -> Clock:
     return Clock(on_gpu=bool(torch.cuda.is_initialized()))  # type: ignore[no-untyped-call]
 
 
-def synchronize(device: torch.device) -> None:
-    """Wait until the device has done all its work; nothing to do on a CPU."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def gpu() -> dict[str, Any] | None:
     """The GPU in use: `name`, `memory_bytes` and the `count` of visible GPUs; None where CUDA is not in use."""
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -216,19 +210,10 @@ def _held_by(value: Any) -> list[Any]:
     return [*getattr(value, "__dict__", {}).values(), *in_slots]
 
 
-def has_compiled() -> bool:
-    """Whether torch.compile has made anything in this process."""
-    return bool(_compiler_counters().get("frames"))
-
-
 def compilations() -> int:
     """How many graphs torch.compile has made in this process so far."""
-    return int(_compiler_counters().get("stats", {}).get("unique_graphs", 0))
-
-
-def _compiler_counters() -> Mapping[str, Mapping[str, int]]:
     compiler = sys.modules.get("torch._dynamo.utils")  # it takes a second to import, and most runs compile nothing
-    return {} if compiler is None else compiler.counters
+    return 0 if compiler is None else int(compiler.counters["stats"]["unique_graphs"])
 
 
 def recompiled(graphs: int) -> tuple[str, ...]:

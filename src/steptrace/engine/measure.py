@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import torch
 
-from steptrace.engine.device import Clock, compilations, current_clock, gpu, has_compiled, peaks, recompiled
+from steptrace.engine.device import Clock, compilations, current_clock, gpu, peaks, recompiled
 from steptrace.engine.kinds import FIRST_STEPS, first_of_each, kinds_of, window_of_each
 from steptrace.engine.recording import WITH_TRACE, Before, Recording, Request, Settings
 from steptrace.engine.step_recorders import COMPILED, OperatorCounter, OpLineRecorder, counted_warnings, why_incomplete
@@ -234,7 +234,7 @@ class Measurement:
         Rank 0 alone leaves their lines.
         """
         first_rank = not this_rank().rank
-        if not self._settings.ours and has_compiled():  # a mode would make the program's own compiled code fail
+        if not self._settings.ours and compilations():  # a mode would make the program's own compiled code fail
             self.warn(COMPILED)
             return
         self._label(True)

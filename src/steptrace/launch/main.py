@@ -33,7 +33,7 @@ from filelock import FileLock
 
 from steptrace.errors import LaunchError, SteptraceError
 from steptrace.files import write_text, write_versioned
-from steptrace.launch.result import Launched, Named, ended, prediction_of, require_steps, why, write_results
+from steptrace.launch.result import Launched, ended, prediction_of, require_steps, why, write_results
 from steptrace.launch.settings import LaunchSettings, Mode
 from steptrace.launch.start import launch
 from steptrace.record import PREDICTION_FILE, write_prediction
@@ -84,8 +84,8 @@ def _measure(config: dict[str, Any], out: Path, repeat: int) -> None:
             where=_command(config, seed),
             next_step="see its own output; if it trains for fewer steps, set `steps` lower",
         )
-    named = Named(config["study"], config["variant"], repeat, seed, config["digest"], config["scale"]["name"])
-    write_results(launched, out, named, config["program"])
+    labels = {key: config[key] for key in ("study", "variant", "digest")}
+    write_results(launched, out, config["program"], **labels, repeat=repeat, seed=seed, scale=scale["name"])
     shutil.rmtree(probe)
 
 

@@ -23,7 +23,7 @@ from steptrace.engine.measure import Phases
 from steptrace.engine.steps import Step, StepFinder
 from steptrace.files import write_bytes
 from steptrace.launch.hooks import Hooks
-from steptrace.launch.settings import FAULT, PROGRESS, LaunchSettings, rank_file
+from steptrace.launch.settings import FAULT, PROGRESS, LaunchSettings
 from steptrace.rank import this_rank
 
 #: Seconds between two updates of the progress.
@@ -114,7 +114,7 @@ class Probe:
             "optimizers": self.finder.optimizers,
             **process_record(),
         }
-        file = Path(self.settings.out) / rank_file(self.record["rank"])
+        file = Path(self.settings.out) / f"rank{self.record['rank']}.json"
         if state == "complete" or self._saved or not file.exists():
             with suppress(OSError):
                 write_bytes(file, json.dumps(self.record).encode())

@@ -1,7 +1,7 @@
 """How a started program ended: its probe's records as the files of a run, or why there are none. Imports no torch."""
 
 import statistics
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -104,26 +104,18 @@ def ended(launched: Launched) -> str:
     return f"the program ended with {in_words(launched.exit_code)}"
 
 
-@dataclass(frozen=True)
-class Named:
-    """A run's labels, and the digest of its configuration."""
-
-    study: str = "run"
-    variant: str = "program"
-    repeat: int = 0
-    seed: int = 0
-    digest: str = ""
-    scale: str = "auto"
+#: What the record of a program that belongs to no study says of it.
+_OF_NO_STUDY: Final = {"study": "run", "variant": "program", "repeat": 0, "seed": 0, "digest": "", "scale": "auto"}
 
 
-def write_results(launched: Launched, run_dir: Path, named: Named, program: dict[str, Any]) -> RunRecord:
+def write_results(launched: Launched, run_dir: Path, program: dict[str, Any], **labels: Any) -> RunRecord:
     """Write run.json, steps.parquet, traces, memory.json and the operators' lines into `run_dir`.
 
     Args:
         launched: a program that made steps (`require_steps`).
         run_dir: the run's folder.
-        named: labels and digest of the record.
         program: the program as the record's config names it.
+        labels: study, variant, repeat, seed, digest and scale of the record.
 
     Raises:
         LaunchError: fewer than two of its steps were timed.
@@ -138,7 +130,7 @@ def write_results(launched: Launched, run_dir: Path, named: Named, program: dict
             next_step=why(launched) if launched.failed else f"a smaller --warmup; {_ADVICE}",
         )
     batch = _batch(ranks[0])
-    labels = {**asdict(named), "config": {"program": program, **batch}, "warnings": _warnings(launched)}
+    labels = _OF_NO_STUDY | labels | {"config": {"program": program, **batch}, "warnings": _warnings(launched)}
     return write_files(ranks, launched.out, run_dir, labels, batch_size=batch.get("data", {}).get("batch_size"))
 
 

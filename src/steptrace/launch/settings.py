@@ -1,13 +1,12 @@
 """Settings of the probe, and the names of the files that it leaves for the launcher. Standard library only."""
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 #: On the path of the program's processes, for its `sitecustomize.py`.
 INJECT: Final = Path(__file__).with_name("inject")
-#: The environment variable that holds the settings.
+#: The environment variable that holds the settings, as JSON.
 VARIABLE: Final = "STEPTRACE_LAUNCH"
 #: Once this file exists, newly started processes are left alone.
 OVER: Final = "over"
@@ -36,12 +35,3 @@ class LaunchSettings:
     at_most_s: float | None = None
     captures: str = "captures"
     gpus: int | None = None
-
-    def to_variable(self) -> str:
-        """The text of the environment variable."""
-        return json.dumps(asdict(self))
-
-
-def rank_file(rank: int) -> str:
-    """The file with a rank's record."""
-    return f"rank{rank}.json"

@@ -15,6 +15,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -65,7 +66,7 @@ def launch(
     out.mkdir(parents=True)
     environment = {**os.environ, **(env or {})}
     path = [str(INJECT), *filter(None, [environment.get("PYTHONPATH")])]
-    environment |= {"PYTHONPATH": os.pathsep.join(path), VARIABLE: settings.to_variable()}
+    environment |= {"PYTHONPATH": os.pathsep.join(path), VARIABLE: json.dumps(asdict(settings))}
     environment.setdefault("KINETO_LOG_LEVEL", "6")  # errors alone: the profiler tells of its every start
     with Children() as children:
         try:

@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader
 from steptrace.documents.base import Document, columns_of
 from steptrace.documents.run import InputOfRun, SectionOfRun
 from steptrace.documents.table import names_of
-from steptrace.engine.device import MemoryLook, synchronize, tensors_of
+from steptrace.engine.device import MemoryLook, current_clock, tensors_of
 from steptrace.record import write_rows
 from steptrace.train.distributed import barrier
 from steptrace.train.loop import Batch, Training, train_step
@@ -48,9 +48,9 @@ class PartTimer:
     `times` has the label of each part and its time in ns, from sync to sync.
     """
 
-    def __init__(self, device: torch.device, labels: Collection[str]) -> None:
+    def __init__(self, labels: Collection[str]) -> None:
         self.times: list[tuple[str, int]] = []
-        self._device, self._labels = device, labels
+        self._labels, self._clock = labels, current_clock()
 
     @contextmanager
     def __call__(self, label: str) -> Generator[None]:
@@ -58,10 +58,10 @@ class PartTimer:
         if label not in self._labels:
             yield
             return
-        synchronize(self._device)
+        self._clock.synchronize()
         start_ns = time.perf_counter_ns()
         yield
-        synchronize(self._device)
+        self._clock.synchronize()
         self.times.append((label, time.perf_counter_ns() - start_ns))
 
 
@@ -69,7 +69,7 @@ def measure_sections(training: Training, steps: int) -> pd.DataFrame:
     """Train for `steps` more steps and return the times of their sections (table `SectionOfRun`)."""
     rows = []
     for step in range(steps):
-        timer = PartTimer(training.device, SECTIONS)
+        timer = PartTimer(SECTIONS)
         train_step(training, timer)
         rows += [(step, SECTIONS[label], section_ns) for label, section_ns in timer.times]
     parts = pd.DataFrame(rows, columns=["step", "section", "section_ns"])
@@ -96,7 +96,7 @@ def measure_input(training: Training, loader: "DataLoader[Batch]", steps: int) -
     rows: list[dict[str, Any]] = []
     source = _recorded(timed_loader(loader), rows)
     watched = replace(training, batches=source)
-    copies = PartTimer(training.device, () if training.device.type == "cpu" else ("copy data",))
+    copies = PartTimer(() if training.device.type == "cpu" else ("copy data",))
     try:
         for _ in range(left_out(loader)):
             train_step(watched, copies)

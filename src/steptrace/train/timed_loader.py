@@ -62,9 +62,6 @@ class TimedDataset:
 
     dataset: Any
 
-    def __len__(self) -> int:
-        return len(self.dataset)
-
     def __getitems__(self, indices: list[int]) -> tuple[Any, int]:
         """A batch's samples, from the data set's own `__getitems__`, or one by one as the loader would; and the ns."""
         started_ns = time.perf_counter_ns()
