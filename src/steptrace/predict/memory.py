@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
 
 _BLOCK: Final = 512
 _OWN_SEGMENT: Final = 10 * 2**20
@@ -50,7 +49,8 @@ def _up(size: int, step: int) -> int:
 
 
 _allocators: dict[int, Allocator] = {}
-_tracked: dict[int, "_Block"] = {}
+#: By the identity of a storage that is in use.
+_tracked: dict[int, weakref.ref[Any]] = {}
 
 
 def allocator(gpu: int = 0) -> Allocator:
@@ -63,59 +63,35 @@ def allocator(gpu: int = 0) -> Allocator:
 def track(tensor: Any, gpu: int) -> None:
     """Count the storage of a tensor inside a virtual one from now on until it is freed."""
     storage = tensor.untyped_storage()
-    key, nbytes = storage._cdata, storage.nbytes()
+    key, nbytes, of = storage._cdata, storage.nbytes(), allocator(gpu)
     if key in _tracked or not nbytes:
         return
-    block = _Block(storage, _freed)
-    block.key, block.nbytes, block.of = key, nbytes, allocator(gpu)
-    block.of.allocate(nbytes)
-    _tracked[key] = block
+    of.allocate(nbytes)
 
+    def freed(_: object) -> None:
+        if _tracked.pop(key, None) is not None:
+            of.free(nbytes)
 
-class _Block(weakref.ref[Any]):
-    """A storage that is in use, and where it lies."""
-
-    __slots__ = ("key", "nbytes", "of")
-
-    key: int
-    nbytes: int
-    of: Allocator
-
-
-def _freed(block: _Block) -> None:
-    if _tracked.pop(block.key, None) is not None:
-        block.of.free(block.nbytes)
-
-
-#: The table of marked memory is cleaned when it has grown to this size, and then whenever it has doubled.
-_CLEAN_AT: Final = 4096
+    _tracked[key] = weakref.ref(storage, freed)
 
 
 class Marks:
     """Memory of the CPU that has a mark, for as long as it lives."""
 
     def __init__(self) -> None:
-        self._storages: dict[int, StorageWeakRef] = {}
-        self._clean_at = _CLEAN_AT
+        self._storages: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
 
     def add(self, tensor: Tensor) -> Tensor:
         """Mark the memory of a tensor, and so of its views; return the tensor."""
         if not tensor.is_meta and tensor.layout is torch.strided:
-            if len(self._storages) >= self._clean_at:
-                self._storages = {key: ref for key, ref in self._storages.items() if not ref.expired()}  # type: ignore[no-untyped-call]
-                self._clean_at = max(_CLEAN_AT, 2 * len(self._storages))
-            reference = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
-            self._storages[reference.cdata] = reference
+            self._storages.add(tensor.untyped_storage())
         return tensor
 
     def __bool__(self) -> bool:
         return bool(self._storages)
 
     def __contains__(self, tensor: Tensor) -> bool:
-        if not self._storages or tensor.layout is not torch.strided:
-            return False
-        reference = self._storages.get(tensor.untyped_storage()._cdata)
-        return reference is not None and not reference.expired()  # type: ignore[no-untyped-call]
+        return tensor.layout is torch.strided and tensor.untyped_storage() in self._storages
 
     def clear(self) -> None:
         """Forget all marks."""
