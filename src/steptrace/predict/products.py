@@ -15,25 +15,31 @@ from steptrace.predict.tensor import is_virtual
 
 
 class _Product(Function):
-    """Of all elements, or along a dimension."""
+    """A product of values, with its gradient by a formula of the product's gradient, the values, and the product."""
 
     @staticmethod
-    def forward(values: Tensor, dim: int | None, keepdim: bool, dtype: torch.dtype | None) -> Tensor:  # noqa: FBT001 - torch's own
-        return values.prod(dtype=dtype) if dim is None else values.prod(dim, keepdim, dtype=dtype)
+    def forward(values: Tensor, product: Callable[[Tensor], Tensor], _formula: Callable[..., Tensor]) -> Tensor:
+        return product(values)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        values, ctx.dim, ctx.keepdim, _ = inputs
+        values, _, ctx.formula = inputs
         ctx.save_for_backward(values, output)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        values, made = ctx.saved_tensors
-        gradient, values = gradients[0], values.to(gradients[0].dtype)
-        return _of_product(gradient, values, made, ctx.dim, keepdim=ctx.keepdim), None, None, None
+        return ctx.formula(*gradients, *ctx.saved_tensors), None, None
 
 
-def _of_product(gradient: Tensor, values: Tensor, made: Tensor, dim: int | None, *, keepdim: bool) -> Tensor:
+def _of_product(
+    gradient: Tensor,
+    values: Tensor,
+    made: Tensor,
+    dim: int | None = None,
+    keepdim: bool = False,  # noqa: FBT001, FBT002 - torch's own
+    **_: Any,
+) -> Tensor:
+    values = values.to(gradient.dtype)
     if values.dim() == 0:
         return gradient
     if dim is None:
@@ -60,59 +66,33 @@ def _without_division(gradient: Tensor, values: Tensor, dim: int) -> Tensor:
     return gradient * (before * behind).conj()
 
 
-class _RunningProduct(Function):
-    """Along a dimension."""
-
-    @staticmethod
-    def forward(values: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
-        return values.cumprod(dim, dtype=dtype)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        values, ctx.dim, _ = inputs
-        ctx.save_for_backward(values, output)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        values, made = ctx.saved_tensors
-        return _of_running_product(gradients[0].to(values.dtype), values, made, ctx.dim), None, None
-
-
-def _of_running_product(gradient: Tensor, values: Tensor, made: Tensor, dim: int) -> Tensor:
+def _of_running_product(gradient: Tensor, values: Tensor, made: Tensor, dim: int, **_: Any) -> Tensor:
+    gradient = gradient.to(values.dtype)
     if values.numel() <= 1 or values.size(dim) == 1:
         return gradient
     weighted = made.conj() * gradient
-    if not (values == 0).any().item():
-        return weighted.flip(dim).cumsum(dim).flip(dim).div(values.conj())
-    size, one = values.size(dim), torch.ones_like(values.narrow(dim, 0, 1))
-    parts = []
-    for place in range(size):
-        others = values.narrow(dim, 0, place), one, values.narrow(dim, place + 1, size - place - 1)
-        later = (gradient * torch.cat(others, dim).cumprod(dim).conj()).narrow(dim, place, size - place)
-        parts.append(later.sum(dim, keepdim=True))
-    return torch.cat(parts, dim)
+    if (values == 0).any().item():
+        return torch.ops.aten.cumprod_backward(gradient, values, dim, made)  # type: ignore[no-any-return]
+    return weighted.flip(dim).cumsum(dim).flip(dim).div(values.conj())
 
 
-def _needs_gradient(values: Tensor) -> bool:
-    """Whether autograd records a call; transforms of functions (`torch.func`) take PyTorch's own formulas."""
-    recorded = is_virtual(values) and values.requires_grad and torch.is_grad_enabled()
-    return recorded and not torch._C._are_functorch_transforms_active()
+def _differentiated(product: Callable[..., Tensor], formula: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A product with its gradient by a formula; transforms of functions (`torch.func`) take PyTorch's own."""
 
-
-def _product(input: Tensor, dim: int | None = None, keepdim: bool = False, **options: Any) -> Tensor:  # noqa: FBT001, FBT002 - torch's own
-    if _needs_gradient(input) and "out" not in options:
-        made: Tensor = _Product.apply(input, dim, keepdim, options.get("dtype"))  # type: ignore[no-untyped-call]
+    def call(input: Tensor, *args: Any, **options: Any) -> Tensor:
+        recorded = is_virtual(input) and input.requires_grad and torch.is_grad_enabled() and "out" not in options
+        if not recorded or torch._C._are_functorch_transforms_active():
+            return product(input, *args, **options)
+        made: Tensor = _Product.apply(  # type: ignore[no-untyped-call]
+            input, lambda values: product(values, *args, **options), lambda *each: formula(*each, *args, **options)
+        )
         return made
-    return torch.prod(input, **options) if dim is None else torch.prod(input, dim, keepdim, **options)
+
+    return call
 
 
-def _running_product(input: Tensor, dim: int, **options: Any) -> Tensor:
-    if _needs_gradient(input) and "out" not in options:
-        made: Tensor = _RunningProduct.apply(input, dim, options.get("dtype"))  # type: ignore[no-untyped-call]
-        return made
-    return torch.cumprod(input, dim, **options)
-
-
+_product = _differentiated(torch.prod, _of_product)
+_running_product = _differentiated(torch.cumprod, _of_running_product)
 #: What is called in place of a function.
 REPLACED: Final[dict[Any, Callable[..., Tensor]]] = {
     torch.prod: _product,
