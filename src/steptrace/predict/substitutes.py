@@ -4,7 +4,7 @@ Convolutions give results in the layout that cuDNN gives them, which decides wha
 CUDA has a kernel of, and that PyTorch composes of others for a device without one, stay one operator.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
@@ -42,39 +42,6 @@ def _has_channels_last(tensor: Tensor) -> bool:
     return tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
 
 
-class _RmsNorm(torch.autograd.Function):
-    """The operator with its gradient, of which PyTorch has a formula for CUDA alone."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, shape: Sequence[int], weight: Tensor | None, eps: float | None) -> Any:
-        """Normalise; also the reciprocals of the root mean squares."""
-        with torch._C._AutoDispatchBelowAutograd():
-            made, scale = _RMS_NORM(values, shape, weight, eps)
-        ctx.save_for_backward(values, scale, weight)
-        ctx.shape = shape
-        ctx.mark_non_differentiable(scale)
-        ctx.set_materialize_grads(False)
-        return made, scale
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        """The gradients of values and weight."""
-        values, scale, weight = ctx.saved_tensors
-        needed = [ctx.needs_input_grad[0], ctx.needs_input_grad[2]]
-        of_values, of_weight = _RMS_NORM_BACKWARD(gradients[0], values, ctx.shape, scale, weight, needed)
-        return of_values, None, of_weight, None
-
-
-def _rms_norm(values: Tensor, shape: Sequence[int], weight: Tensor | None, eps: float | None) -> Any:
-    if not torch._C._are_functorch_transforms_active():
-        return _RmsNorm.apply(values, shape, weight, eps)  # type: ignore[no-untyped-call]
-    # `torch.func` differentiates no function of `_RmsNorm`'s kind: of other operators, as without the kernel.
-    dims = tuple(range(-len(shape), 0))
-    scale = (values.square().mean(dims, keepdim=True) + (torch.finfo(values.dtype).eps if eps is None else eps)).rsqrt()
-    made = values * scale
-    return (made if weight is None else made * weight), scale
-
-
 def _rms_norm_backward(*args: Any) -> Any:
     from torch._decomp.decompositions import _fused_rms_norm_backward
 
@@ -84,16 +51,6 @@ def _rms_norm_backward(*args: Any) -> Any:
 def _group_norm(values: Tensor, *rest: Any, **options: Any) -> Any:
     """CUDA has no kernel for channels that lie last, so their values are copied first."""
     return _ATEN.group_norm.default.decompose(values.contiguous(), *rest, **options)
-
-
-def _whole(operator: Any) -> Callable[..., Any]:
-    """An operator of a backward pass as one: it reaches the virtual device instead of being composed."""
-
-    def kernel(*args: Any, **kwargs: Any) -> Any:
-        with torch._C._AutoDispatchBelowAutograd():
-            return operator(*args, **kwargs)
-
-    return kernel
 
 
 def _histc(values: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
@@ -129,12 +86,6 @@ def _in_own_type(operator: Any) -> Callable[..., Any]:
     return run
 
 
-#: By operator, what its call does where autograd records.
-_KERNELS: Final[dict[str, Callable[..., Any]]] = {
-    **{name: _whole(getattr(_ATEN, name).default) for name in FUSED},
-    "_fused_rms_norm": _rms_norm,
-    "group_norm": _group_norm,
-}
 #: Operator -> what runs in its place.
 SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     _ATEN.histc.default: _histc,
@@ -156,5 +107,8 @@ def ensure_registered() -> None:
         return
     aten = Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     _libraries.append(aten)
-    for name, kernel in _KERNELS.items():
-        aten.impl(name, kernel, "AutogradPrivateUse1")  # type: ignore[no-untyped-call]
+    aten.impl("group_norm", _group_norm, "AutogradPrivateUse1")  # type: ignore[no-untyped-call]
+    for name in FUSED:
+        # Never called, as virtual tensors come by in Python first: for a device with a kernel of its own autograd takes
+        # PyTorch's formula of the operator, and does not compose it.
+        aten.impl(name, getattr(_ATEN, name).default, "PrivateUse1")  # type: ignore[no-untyped-call]
