@@ -50,6 +50,24 @@ def test_values_and_gradients_are_those_of_the_cpu(kind, *, packed):
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.parametrize("make", [nn.LSTMCell, nn.GRUCell])
+@pytest.mark.parametrize("bias", [True, False])
+def test_values_and_gradients_of_a_cell_are_those_of_the_cpu(make, *, bias):
+    def computed(device: str) -> list[Tensor]:
+        torch.manual_seed(0)
+        cell = make(4, 5, bias=bias).to(device)
+        given = torch.rand(3, 4).to(device).requires_grad_()
+        state = cell(given)
+        made = cell(given, state)
+        (made[0] if isinstance(made, tuple) else made).square().sum().backward()
+        return [one.cpu() for one in (given.grad, *(p.grad for p in cell.parameters()))]
+
+    with predict_syncs() as syncs:
+        on_gpu = computed("cuda")
+        assert sum("_thnn_fused" in call.name for call in syncs.operators) >= 2
+    torch.testing.assert_close(on_gpu, computed("cpu"))
+
+
 @pytest.mark.parametrize(
     ("kind", "loss", "expected"),
     [

@@ -4,20 +4,19 @@ The order of choice is that of `aten/src/ATen/native/transformers/cuda/sdp_utils
 without a mask, else the memory-efficient one. Dropout inside of either is left out of the values.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
+from steptrace.predict.on_host import gradients
 from steptrace.predict.tensor import LIMIT, is_virtual
 
 _ATEN = torch.ops.aten
+_PLAIN: Any = torch._C._nn.scaled_dot_product_attention
 _EFFICIENT = _ATEN._scaled_dot_product_efficient_attention.default
-_EFFICIENT_BACKWARD = _ATEN._scaled_dot_product_efficient_attention_backward.default
 _FLASH = _ATEN._scaled_dot_product_flash_attention.default
-_FLASH_BACKWARD = _ATEN._scaled_dot_product_flash_attention_backward.default
 _HALF: Final = (torch.float16, torch.bfloat16)
 #: The fused operators take heads of a multiple of so many elements, by their bytes, and flash attention up to 256.
 _MULTIPLE: Final = {4: 4, 2: 8}
@@ -44,10 +43,7 @@ def attention(  # noqa: PLR0913 - torch's own
     if all(map(is_virtual, tensors)) and torch.is_autocast_enabled("cuda"):
         tensors = [tensor.to(torch.get_autocast_dtype("cuda")) for tensor in tensors]
     if enable_gqa or not all(map(_is_fused, tensors)):
-        plain: Tensor = torch._C._nn.scaled_dot_product_attention(
-            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-        )
-        return plain
+        return _PLAIN(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)  # type: ignore[no-any-return]
     if attn_mask is None and tensors[0].dtype in _HALF and query.shape[-1] <= _FLASH_HEAD:
         return _FLASH(*tensors, dropout_p, is_causal, scale=scale)[0]  # type: ignore[no-any-return]
     bias = attn_mask
@@ -85,89 +81,49 @@ def _efficient(  # noqa: PLR0913
     value: Tensor,
     bias: Tensor | None,
     compute_log_sumexp: bool,  # noqa: FBT001
-    dropout_p: float = 0.0,
+    _dropout_p: float = 0.0,
     is_causal: bool = False,  # noqa: FBT001, FBT002
     *,
     scale: float | None = None,
 ) -> Any:
-    if query.is_meta:
-        return _EFFICIENT(query, key, value, bias, compute_log_sumexp, dropout_p, is_causal, scale=scale)
+    (made,) = _on_host(is_causal, scale)(query, key, value, bias)
     rows = -(-query.shape[2] // _PADDED) * _PADDED if compute_log_sumexp else 0
-    kept = torch.zeros(*query.shape[:2], rows)
-    return _heads_inside(_weights(query, key, bias, is_causal, scale) @ value), kept, *_seeds()
+    return made, torch.zeros(*query.shape[:2], rows, device=query.device), *_seeds(query)
 
 
-def _efficient_backward(  # noqa: PLR0913
-    grad: Tensor,
+def _efficient_backward(grad: Tensor, *rest: Any, scale: float | None = None) -> Any:
+    mask, *is_causal = rest[9:]
+    *made, of_bias = gradients(_on_host(any(is_causal), scale), rest[:4], (grad,))
+    return *map(_heads_inside, made), of_bias if mask[3] else None
+
+
+def _flash(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    bias: Tensor | None,
-    out: Tensor,
-    kept: Tensor,
-    seed: Tensor,
-    offset: Tensor,
-    dropout_p: float,
-    mask: list[bool],
+    _dropout_p: float = 0.0,
     is_causal: bool = False,  # noqa: FBT001, FBT002
-    *,
+    *_: Any,
     scale: float | None = None,
 ) -> Any:
-    if query.is_meta:
-        rest = (bias, out, kept, seed, offset, dropout_p, mask, is_causal)
-        return _EFFICIENT_BACKWARD(grad, query, key, value, *rest, scale=scale)
-    *gradients, of_scores = _gradients(grad, query, key, value, bias, is_causal, scale)
-    return *gradients, of_scores.to(query.dtype) if mask[3] else None
+    (made,) = _on_host(is_causal, scale)(query, key, value)
+    sums, none = torch.zeros(query.shape[:3], device=query.device), query.new_empty(0)
+    return made, sums, None, None, query.shape[2], key.shape[2], *_seeds(query), none
 
 
-def _flash(  # noqa: PLR0913
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,  # noqa: FBT001, FBT002
-    return_debug_mask: bool = False,  # noqa: FBT001, FBT002
-    *,
-    scale: float | None = None,
-) -> Any:
-    if query.is_meta:
-        return _FLASH(query, key, value, dropout_p, is_causal, return_debug_mask, scale=scale)
-    made = _heads_inside(_weights(query, key, None, is_causal, scale) @ value)
-    none = torch.empty(0, dtype=query.dtype)
-    return made, torch.zeros(query.shape[:3]), None, None, query.shape[2], key.shape[2], *_seeds(), none
+def _flash_backward(grad: Tensor, *rest: Any, scale: float | None = None) -> Any:
+    return tuple(map(_heads_inside, gradients(_on_host(rest[10], scale), rest[:3], (grad,))))
 
 
-def _flash_backward(grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *rest: Any, scale: Any = None) -> Any:
-    if query.is_meta:
-        return _FLASH_BACKWARD(grad, query, key, value, *rest, scale=scale)
-    is_causal = rest[7]
-    return _gradients(grad, query, key, value, None, is_causal, scale)[:3]
+def _on_host(is_causal: bool, scale: float | None) -> Callable[..., tuple[Tensor]]:  # noqa: FBT001
+    """What gives the result on the CPU, of any type by products of float32."""
 
+    def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None) -> tuple[Tensor]:
+        wide = [None if one is None else one.float() for one in (query, key, value, bias)]
+        made = _PLAIN(*wide, 0.0, is_causal and bias is None, scale=scale)
+        return (_heads_inside(made.to(query.dtype)),)
 
-def _weights(query: Tensor, key: Tensor, bias: Tensor | None, is_causal: Any, scale: float | None) -> Tensor:
-    """The softmax of the scores, in the inputs' type."""
-    scores = (query.float() @ key.float().mT) * _scale(query, scale)
-    if bias is not None:
-        scores = scores + bias
-    if is_causal:
-        scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1), -math.inf)
-    return scores.softmax(-1).nan_to_num().to(query.dtype)
-
-
-def _gradients(  # noqa: PLR0913
-    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, is_causal: Any, scale: float | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    weights, of_result = _weights(query, key, bias, is_causal, scale).float(), grad.float()
-    of_weights = of_result @ value.float().mT
-    of_scores = weights * (of_weights - (weights * of_weights).sum(-1, keepdim=True))
-    scaled = of_scores * _scale(query, scale)
-    made = (scaled @ key.float(), scaled.mT @ query.float(), weights.mT @ of_result)
-    of_query, of_key, of_value = (_heads_inside(one.to(query.dtype)) for one in made)
-    return of_query, of_key, of_value, of_scores
-
-
-def _scale(query: Tensor, scale: float | None) -> float:
-    return 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    return attend
 
 
 def _heads_inside(tensor: Tensor) -> Tensor:
@@ -175,13 +131,13 @@ def _heads_inside(tensor: Tensor) -> Tensor:
     return tensor.transpose(1, 2).contiguous().transpose(1, 2)
 
 
-def _seeds() -> tuple[Tensor, Tensor]:
-    return torch.zeros((), dtype=torch.int64), torch.zeros((), dtype=torch.int64)
+def _seeds(query: Tensor) -> list[Tensor]:
+    return [torch.zeros((), dtype=torch.int64, device=query.device) for _ in range(2)]
 
 
 SUBSTITUTES: Final[dict[Any, Callable[..., Any]]] = {
     _EFFICIENT: _efficient,
-    _EFFICIENT_BACKWARD: _efficient_backward,
+    _ATEN._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
     _FLASH: _flash,
-    _FLASH_BACKWARD: _flash_backward,
+    _ATEN._scaled_dot_product_flash_attention_backward.default: _flash_backward,
 }

@@ -5,12 +5,12 @@ in the backward pass. The cells of LSTM and GRU are as in `aten/src/ATen/native/
 """
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
+from steptrace.predict.on_host import gradients
 from steptrace.predict.tensor import is_virtual
 
 _ATEN = torch.ops.aten
@@ -54,20 +54,12 @@ def _forward(input: Tensor, weights: Any, per_layer: int, _buffer: Any, hx: Tens
 
 
 def _backward(input: Tensor, weights: Any, per_layer: int, _buffer: Any, hx: Tensor, cx: Any, *rest: Any) -> Any:
-    _output, *gradients, _reserve, _mask = rest[:4] + rest[-2:]
-    options = rest[4:-2]
+    _output, *of_results = rest[:4]
 
-    def gradients_of() -> Any:
-        given = [None if one is None else one.detach().requires_grad_() for one in (input, hx, cx, *weights)]
-        made = _on_host(given[0], given[3:], per_layer, given[1], given[2], options)
-        pairs = [pair for pair in zip(made, gradients, strict=False) if pair[1] is not None]
-        leaves = [one for one in given if one is not None]
-        results, of_results = zip(*pairs, strict=True)
-        of_leaves = iter(torch.autograd.grad(results, leaves, of_results, allow_unused=True))
-        return [None if one is None else next(of_leaves) for one in given]
+    def layers(input: Tensor, hx: Tensor, cx: Any, *weights: Tensor) -> Any:
+        return _on_host(input, weights, per_layer, hx, cx, rest[4:-2])
 
-    with ThreadPoolExecutor(1) as thread:  # below a dispatch, no thread's autograd records
-        of_input, of_hx, of_cx, *of_weights = thread.submit(gradients_of).result()
+    of_input, of_hx, of_cx, *of_weights = gradients(layers, (input, hx, cx, *weights), of_results)
     return of_input, of_hx, of_cx, of_weights
 
 
@@ -80,52 +72,49 @@ def _on_host(input: Any, weights: Any, per_layer: int, hx: Any, cx: Any, options
     return _KINDS[mode](input, state, *settings, batch_first)
 
 
+def _of_lstm(gates: Tensor, cx: Tensor) -> tuple[Tensor, Tensor]:
+    i, f, g, o = gates.chunk(4, dim=1)
+    cy = f.sigmoid() * cx + i.sigmoid() * g.tanh()
+    return o.sigmoid() * cy.tanh(), cy
+
+
 def _lstm_cell(
     input_gates: Tensor, hidden_gates: Tensor, cx: Tensor, *biases: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     gates = sum((bias for bias in biases if bias is not None), input_gates + hidden_gates)
-    i, f, g, o = gates.chunk(4, dim=1)
-    i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
-    cy = f * cx + i * g
-    return o * cy.tanh(), cy, torch.cat((i, f, g, o), dim=1)
+    return *_of_lstm(gates, cx), gates
 
 
 def _lstm_cell_backward(
-    grad_hy: Tensor | None,
-    grad_cy: Tensor | None,
-    cx: Tensor,
-    cy: Tensor,
-    workspace: Tensor,
-    has_bias: bool,  # noqa: FBT001
+    grad_hy: Tensor | None, grad_cy: Tensor | None, cx: Tensor, _cy: Tensor, gates: Tensor, has_bias: Any
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    i, f, g, o = workspace.chunk(4, dim=1)
-    d_hy = torch.zeros_like(cy) if grad_hy is None else grad_hy
-    squashed = cy.tanh()
-    d_cy = d_hy * o * (1 - squashed * squashed) + (0 if grad_cy is None else grad_cy)
-    d_gates = torch.cat(
-        (d_cy * g * i * (1 - i), d_cy * cx * f * (1 - f), d_cy * i * (1 - g * g), d_hy * squashed * o * (1 - o)), dim=1
-    )
-    return d_gates, d_cy * f, d_gates.sum(0) if has_bias else None
+    of_gates, of_cx = gradients(_of_lstm, (gates, cx), (grad_hy, grad_cy))
+    return of_gates, of_cx, of_gates.sum(0) if has_bias else None
+
+
+def _of_gru(input: Tensor, hidden: Tensor, hx: Tensor) -> tuple[Tensor]:
+    (ri, zi, ni), (rh, zh, nh) = input.chunk(3, dim=1), hidden.chunk(3, dim=1)
+    n = (ni + (ri + rh).sigmoid() * nh).tanh()
+    return (n + (zi + zh).sigmoid() * (hx - n),)
 
 
 def _gru_cell(
     input_gates: Tensor, hidden_gates: Tensor, hx: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    ri, zi, ni = (input_gates if b_ih is None else input_gates + b_ih).chunk(3, dim=1)
-    rh, zh, nh = (hidden_gates if b_hh is None else hidden_gates + b_hh).chunk(3, dim=1)
-    r, z = (ri + rh).sigmoid(), (zi + zh).sigmoid()
-    n = (ni + r * nh).tanh()
-    return n + z * (hx - n), torch.cat((r, z, n, hx, nh), dim=1)
+    input = input_gates if b_ih is None else input_gates + b_ih
+    hidden = hidden_gates if b_hh is None else hidden_gates + b_hh
+    (hy,) = _of_gru(input, hidden, hx)
+    size = 2 * hx.shape[1]
+    return hy, torch.cat((input[:, :size] + hidden[:, :size], input[:, size:], hidden[:, size:], hx), dim=1)
 
 
-def _gru_cell_backward(grad_hy: Tensor, workspace: Tensor, has_bias: bool) -> tuple[Tensor | None, ...]:  # noqa: FBT001
-    r, z, n, hx, nh = workspace.chunk(5, dim=1)
-    d_n = grad_hy * (1 - z) * (1 - n * n)
-    d_z = grad_hy * (hx - n) * z * (1 - z)
-    d_r = d_n * nh * r * (1 - r)
-    d_input, d_hidden = torch.cat((d_r, d_z, d_n), dim=1), torch.cat((d_r, d_z, d_n * r), dim=1)
-    d_b_ih, d_b_hh = (d_input.sum(0), d_hidden.sum(0)) if has_bias else (None, None)
-    return d_input, d_hidden, grad_hy * z, d_b_ih, d_b_hh
+def _gru_cell_backward(grad_hy: Tensor, workspace: Tensor, has_bias: Any) -> tuple[Tensor | None, ...]:
+    size = workspace.shape[1] // 5
+    gates, ni, nh, hx = workspace.tensor_split((2 * size, 3 * size, 4 * size), dim=1)
+    input, hidden = torch.cat((gates, ni), dim=1), torch.cat((torch.zeros_like(gates), nh), dim=1)
+    of_input, of_hidden, of_hx = gradients(_of_gru, (input, hidden, hx), (grad_hy,))
+    d_b_ih, d_b_hh = (of_input.sum(0), of_hidden.sum(0)) if has_bias else (None, None)
+    return of_input, of_hidden, of_hx, d_b_ih, d_b_hh
 
 
 #: What is called in place of a function.

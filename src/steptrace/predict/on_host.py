@@ -1,0 +1,25 @@
+"""Gradients of what the virtual device computes on the CPU in place of an operator that only a GPU has."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def gradients(
+    function: Callable[..., Sequence[Tensor]], inputs: Sequence[Tensor | None], of_results: Sequence[Tensor | None]
+) -> list[Any]:
+    """The gradients of a function's inputs by autograd, from those of its results; each of both may be None."""
+
+    def compute() -> list[Any]:
+        given = [None if one is None else one.detach().requires_grad_() for one in inputs]
+        pairs = [pair for pair in zip(function(*given), of_results, strict=False) if pair[1] is not None]
+        results, grads = zip(*pairs, strict=True)
+        leaves = [one for one in given if one is not None]
+        of_leaves = iter(torch.autograd.grad(results, leaves, grads, allow_unused=True))
+        return [None if one is None else next(of_leaves) for one in given]
+
+    with ThreadPoolExecutor(1) as thread:  # below a dispatch, no thread's autograd records
+        return thread.submit(compute).result()
