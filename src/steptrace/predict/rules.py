@@ -287,8 +287,8 @@ def _half_of_grouped(call: Call) -> int:
 
 
 def _rows_observed(call: Call) -> int:
-    """The host reads whether to quantize, and then the zero points; of a whole tensor one kernel does all of it."""
-    return 3 if call["per_row_fake_quant"] else 0
+    """The host reads whether to quantize, and if so the zero points; of a whole tensor one kernel does all of it."""
+    return 1 + 2 * int(unwrap(call["fake_quant_on"])) if call["per_row_fake_quant"] else 0
 
 
 def _goes_on_nested(_: Call) -> int | None:
