@@ -172,7 +172,7 @@ def ensure_registered() -> None:
     """Register the device unless this process has done so.
 
     Raises:
-        PredictError: another library has taken PrivateUse1, or this PyTorch cannot be extended in this way.
+        PredictError: another library has taken PrivateUse1.
     """
     taken = torch._C._get_privateuse1_backend_name()
     if taken == DEVICE_TYPE:
@@ -183,9 +183,6 @@ def ensure_registered() -> None:
             expected="a process in which no other library registers a backend",
             next_step="predict in a process of its own: python -m steptrace.predict.main",
         )
-    setup = getattr(backend_registration, "_setup_privateuseone_for_python_backend", None)
-    if setup is None:
-        raise PredictError(
-            f"PyTorch {torch.__version__} has no backends written in Python", expected="PyTorch 2.11 or later"
-        )
-    setup(DEVICE_TYPE, backend_module=_MODULE, hook=_Hooks(), device_guard=_DeviceGuard())
+    backend_registration._setup_privateuseone_for_python_backend(
+        DEVICE_TYPE, backend_module=_MODULE, hook=_Hooks(), device_guard=_DeviceGuard()
+    )

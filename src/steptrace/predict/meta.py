@@ -10,8 +10,6 @@ from steptrace.predict.operators import Overload
 from steptrace.predict.tensor import map_tensors
 
 META: Final = torch.device("meta")
-#: In place of results that are all small.
-SMALL: Final = object()
 #: Calls that are kept; then all are forgotten.
 _MOST_KEPT: Final = 10_000
 #: By call, what makes its results anew.
@@ -27,16 +25,11 @@ def to_meta(value: Any) -> Any:
     return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=META)
 
 
-def on_meta(
-    overload: Overload, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], limit: int = 0
-) -> Any:
-    """Results without values of `function`, which runs in place of an operator; None without a meta kernel.
-
-    `SMALL` in their place if they are known, and none has as many elements as `limit`.
-    """
+def on_meta(overload: Overload, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Results without values of `function`, which runs in place of an operator; None without a meta kernel."""
     key = _key(overload, args, kwargs)
     if (recipe := _kept.get(key)) is not None:
-        return SMALL if max((size.numel() for size, _, _ in recipe[1]), default=0) < limit else _make(recipe)
+        return _make(recipe)
     named = {name: map_tensors(to_meta, value) for name, value in kwargs.items()}
     if "device" in named:
         named["device"] = META

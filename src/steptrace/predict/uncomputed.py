@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from steptrace.predict.memory import Marks
-from steptrace.predict.meta import META, SMALL, on_meta, to_meta
+from steptrace.predict.meta import META, on_meta, to_meta
 from steptrace.predict.operators import Overload, tensors_of
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.tensor import map_tensors
@@ -122,9 +122,7 @@ def _run_computed(overload: Overload, function: Any, args: Sequence[Any], kwargs
     # Whether inputs and sizes multiply to enough elements; too high a guess only costs a look at the shapes.
     if _elements((*args, *kwargs.values())) < limit:
         return function(*args, **kwargs)
-    shapes = on_meta(overload, function, args, kwargs, limit)
-    if shapes is SMALL:
-        return function(*args, **kwargs)
+    shapes = on_meta(overload, function, args, kwargs)
     results = tensors_of((shapes,))
     if results and all(_is_large(tensor, limit) for tensor in results):
         return shapes
