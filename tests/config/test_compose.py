@@ -109,19 +109,6 @@ def test_a_mistake_in_a_group_s_file(copy, file, text, message):
     assert message in str(caught.value)
 
 
-def test_a_later_choice_of_a_group_replaces_an_earlier_one(composed):
-    config = composed(["loss=where", "seed=1", "loss=sort", "seed=2"])
-    assert config["loss"]["_target_"].endswith("SortLoss")
-    assert config["seed"] == 2
-
-
-def test_additions_and_deletions(composed):
-    config = composed(["+model.bias=true", "~optimizer.momentum", "loss=where"])
-    assert config["model"]["bias"] is True
-    assert "momentum" not in config["optimizer"]
-    assert config["loss"]["_target_"].endswith("WhereLoss")
-
-
 @pytest.mark.parametrize("name", ["Größe", "it's", "a, b", "a[1]", 'say "x"', "back\\slash", "${x}"])
 def test_a_second_folder_may_have_any_name(copy, tmp_path, name):
     (tmp_path / name / "loss").mkdir(parents=True)
@@ -137,12 +124,13 @@ def digests(plan: Plan) -> list[str]:
 def test_second_plan_composes_nothing(
     plan_of: Callable[..., Plan], copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = digests(plan_of(STUDY))
+    study = STUDY.replace("seed=1", "optimizer.lr=.inf")  # JSON would make null of it
+    first = digests(plan_of(study))
     monkeypatch.setattr("steptrace.config.study.compose", lambda *_, **__: 1 / 0)
-    assert digests(plan_of(STUDY)) == first
+    assert digests(plan_of(study)) == first
     (copy / "config/study/masked_loss.yaml").write_text("a study is no part of a composition")
     (copy / "config/workflow.yaml").write_text("")
-    assert digests(plan_of(STUDY)) == first
+    assert digests(plan_of(study)) == first
 
 
 def test_any_change_of_the_groups_counts(plan_of: Callable[..., Plan], copy: Path) -> None:
@@ -168,7 +156,7 @@ def test_a_variable_of_the_environment_is_part_of_the_configuration(
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", "1"])
 def test_a_damaged_file_is_no_obstacle(tmp_path: Path, damage: str) -> None:
-    file = tmp_path / "plan.json"
+    file = tmp_path / "plan.cache"
     file.write_text(damage)
     cache = Cache(file)
     assert cache.get(b"a", lambda: [1]) == [1]

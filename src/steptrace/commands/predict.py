@@ -326,4 +326,4 @@ def named_study(name: str, folder: Path, changes: Mapping[str, Any] | None = Non
             next_step=near(name, project.study_files),
         )
     settings = read_settings(project, {"studies": [name], **(changes or {})})
-    return load_study(name, Composer(project, settings, Cache(folder / "plan.json")))
+    return load_study(name, Composer(project, settings, Cache(folder / "plan.cache")))

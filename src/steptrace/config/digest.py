@@ -12,22 +12,20 @@ import importlib.metadata
 import json
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 import steptrace
 from steptrace.errors import ConfigError
-from steptrace.files import write_text
+from steptrace.files import write_bytes
 
 #: Entries of the cache that are kept; a few hundred are in use.
 _MOST_ENTRIES: Final = 5_000
 _PACKAGE = Path(steptrace.__file__).parent
-#: Not part of the digest: variants that differ in these only are the same training.
-_LABELS: Final = ("study", "variant", "digest")
 #: A folder that counts as a whole with more files is probably a data or home directory.
 _MOST_FILES = 2_000
 _SKIPPED: Final = ("__pycache__", "py.typed")
@@ -41,7 +39,7 @@ class Cache:
     def __init__(self, path: Path) -> None:
         self._path, self._new, self._values = path, False, dict[str, Any]()
         with suppress(OSError, msgspec.DecodeError):  # none yet, or damaged
-            self._values = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+            self._values = msgspec.msgpack.decode(path.read_bytes(), type=dict[str, Any])
 
     def get(self, made_of: bytes, make: Callable[[], Any]) -> Any:
         """The value of a key, made now if it is new."""
@@ -55,21 +53,15 @@ class Cache:
         with suppress(OSError):  # it saves time, no more
             if self._new:
                 values = self._values if len(self._values) <= _MOST_ENTRIES else {}
-                write_text(self._path, msgspec.json.encode(values).decode())
+                write_bytes(self._path, msgspec.msgpack.encode(values))  # unlike JSON, it has infinity
 
 
-class _File(msgspec.Struct, frozen=True):
+class _File(NamedTuple):
     """A file's digest; of a Python file also the dotted names that it imports, and strings that may name a file."""
 
     digest: str
     imports: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
-
-
-def config_digest(config: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a resolved configuration, its labels left out."""
-    content = {key: value for key, value in config.items() if key not in _LABELS}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 class Code:
@@ -150,8 +142,9 @@ class Code:
             package = os.path.relpath(path.parent, root)
             made_of = f"{sys.version} {package} {path.suffix}\0".encode() + content
             users = root != _PACKAGE.parent
-            read = self._cache.get(made_of, lambda: msgspec.to_builtins(_read(path, package, content, users=users)))
-            self._files[path, root] = msgspec.convert(read, _File)
+            self._files[path, root] = _File(
+                *self._cache.get(made_of, lambda: _read(path, package, content, users=users))
+            )
         return self._files[path, root]
 
 

@@ -87,19 +87,13 @@ class Plan:
             self._keys[key] = self._code.digest(modules, scripts=scripts)[:_SHORT]
         return self._keys[key]
 
-    @cached_property
-    def snapshots(self) -> dict[Path, str]:
-        """Each study's study.json, configurations and references: path -> text."""
-        folder = self.project.workdir / RESULTS
-        return {
-            folder / study.name / name: text for study in self.studies.values() for name, text in study.files().items()
-        }
-
     def write_snapshots(self) -> None:
-        """Write the snapshots whose content changed."""
-        for path, text in self.snapshots.items():
-            if not path.is_file() or path.read_bytes() != text.encode():
-                write_text(path, text)
+        """Write each study's study.json, configurations and references, those whose content changed."""
+        for study in self.studies.values():
+            for name, text in study.files().items():
+                path = self.project.workdir / RESULTS / study.name / name
+                if not path.is_file() or path.read_bytes() != text.encode():
+                    write_text(path, text)
 
     def _code_of(self, modules: list[str], composed: list[Composed]) -> str:
         """The digest of what a configuration runs, and the versions of what it imports from others."""
@@ -127,7 +121,7 @@ def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = N
     """
     project = Project(root=root, workdir=workdir)
     settings = read_settings(project, overrides or {})
-    cache = Cache(workdir / RESULTS / ".cache" / "plan.json")
+    cache = Cache(workdir / RESULTS / ".cache" / "plan.cache")
     composer = Composer(project, settings, cache)
     studies = {name: load_study(name, composer) for name in settings.studies}
     names = {study.name: [*(v.name for v in study.variants), *study.elsewhere] for study in studies.values()}

@@ -13,11 +13,10 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import Any, Final
 
-import msgspec
 import yaml
 
 from steptrace.config.compose import check_allowed, compose
-from steptrace.config.digest import Cache, Code, config_digest
+from steptrace.config.digest import Cache, Code
 from steptrace.config.programs import ProgramVariant, compose_program, filled
 from steptrace.config.settings import Project, Settings
 from steptrace.config.study_file import Cell, Entry, StudyFile, cells, check_distinct, read_study, runs_at
@@ -31,25 +30,24 @@ _GPU_SCALE: Final = "gpu"
 _VARIABLE: Final = re.compile(rb"\$\{\s*oc\.env:\s*(\w+)")
 #: Added to the baseline's overrides to make a reference: it is computed in float64 in any case.
 _REFERENCE_PRECISION: Final = "precision=fp32"
+_Dumper: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
-class Composed(msgspec.Struct, frozen=True):
-    """One resolved configuration without labels: its digest, as YAML text, and as plain data."""
+@dataclass(frozen=True)
+class Composed:
+    """One resolved configuration without labels, as plain data."""
 
-    digest: str
-    text: str
     config: dict[str, Any]
 
-    @classmethod
-    def of(cls, config: dict[str, Any]) -> "Composed":
-        """The configuration with its digest and text."""
-        text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=120)
-        return cls(digest=config_digest(config), text=text, config=config)
+    @cached_property
+    def digest(self) -> str:
+        """Its SHA-256: variants that differ in their labels only are the same training."""
+        return hashlib.sha256(json.dumps(self.config, sort_keys=True).encode()).hexdigest()
 
     def snapshot(self, *, study: str, variant: str) -> str:
         """Return the text of config.yaml: labels, then the configuration."""
-        # JSON's quoted text is YAML's too.
-        return f"study: {json.dumps(study)}\nvariant: {json.dumps(variant)}\ndigest: {self.digest}\n{self.text}"
+        content = {"study": study, "variant": variant, "digest": self.digest, **self.config}
+        return str(yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120))
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ class Composer:
         if isinstance(entry, ProgramVariant):
             assert file.program is not None
             program, workdir = filled(file.program, entry, shared, cell.values, where), self.project.workdir
-            return Composed.of(compose_program(program, self.code, scale=scale, workdir=workdir, where=where))
+            return Composed(compose_program(program, self.code, scale=scale, workdir=workdir, where=where))
         return self._training([*shared, *entry.overrides, *cell.overrides], scale, where)
 
     def reference(self, file: StudyFile, baseline: Entry, cell: Cell, scale: str, where: str) -> Composed:
@@ -104,18 +102,15 @@ class Composer:
         return self._training(overrides, scale, where)
 
     def _training(self, overrides: Sequence[str], scale: str, where: str) -> Composed:
-        def composed() -> dict[str, Any]:
-            config = compose(self.project.config_folders, [f"scale={scale}", *overrides], where=where)
-            return dict(msgspec.to_builtins(Composed.of(config)))
-
-        made_of = self._yaml + "\n".join([scale, *overrides]).encode()
-        result = msgspec.convert(self.cache.get(made_of, composed), Composed)
-        check_allowed(result.config, allow=self.settings.allow_targets, where=where)
-        for folder in result.config["python_path"]:
+        changes = [f"scale={scale}", *overrides]
+        made_of = self._yaml + "\n".join(changes).encode()
+        config = self.cache.get(made_of, lambda: compose(self.project.config_folders, changes, where=where))
+        check_allowed(config, allow=self.settings.allow_targets, where=where)
+        for folder in config["python_path"]:
             if not (self.project.workdir / folder).is_dir():
                 expected = f"a folder in {self.project.workdir.absolute()}"
                 raise ConfigError(f"python_path: there is no folder '{folder}'", where=where, expected=expected)
-        return result
+        return Composed(config)
 
 
 @dataclass(frozen=True)
@@ -161,13 +156,17 @@ class Study:
     #: Variants of the file that do not run at this scale.
     elsewhere: tuple[str, ...] = ()
 
-    def files(self) -> dict[str, str]:
-        """Return the study's snapshots: path relative to results/<study>/ -> text."""
+    def document(self) -> str:
+        """Return the text of study.json."""
         keys = ("name", "title", "question", "text", "baseline", "scale", "repeats")
         document: dict[str, Any] = {key: getattr(self, key) for key in keys}
         columns = ("name", "overrides", "hypothesis", "baseline", "reference", "digest")
         document["variants"] = [{key: getattr(variant, key) for key in columns} for variant in self.variants]
-        files = {"study.json": json.dumps(versioned(document), indent=2, ensure_ascii=False) + "\n"}
+        return json.dumps(versioned(document), indent=2, ensure_ascii=False) + "\n"
+
+    def files(self) -> dict[str, str]:
+        """Return the study's snapshots: path relative to results/<study>/ -> text."""
+        files = {"study.json": self.document()}
         for variant in self.variants:
             files[f"{variant.name}/config.yaml"] = variant.composed.snapshot(study=self.name, variant=variant.name)
             files[f"{variant.name}/{GPU_CONFIG}"] = variant.on_gpu.snapshot(study=self.name, variant=variant.name)

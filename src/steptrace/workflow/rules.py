@@ -87,7 +87,7 @@ class Rules:
 
     def study(self, wildcards: Any) -> str:
         """Digest of what a comparison reads of the plan."""
-        return hashlib.sha256(self.plan.studies[wildcards.study].files()["study.json"].encode()).hexdigest()[:16]
+        return hashlib.sha256(self.plan.studies[wildcards.study].document().encode()).hexdigest()[:16]
 
     @property
     def estimate_gpus(self) -> str:
