@@ -18,12 +18,13 @@ import statistics
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
 from estimate_shares import SUM, Kernel, call, gpu_of, read_kernels
 from steptrace.analysis.roofline import calls_with_sizes
-from steptrace.commands.predict import follow, study_programs
+from steptrace.commands.predict import follow, named_study
 from steptrace.documents.estimate import OperatorCalls
 from steptrace.estimate.gpus import gpu_of_driver
 from steptrace.estimate.recorded import recorded_call
@@ -200,9 +201,9 @@ def articles() -> str:
     for study in dict.fromkeys(row[0] for row in ARTICLES):
         with tempfile.TemporaryDirectory() as folder:
             wanted = [row[1] for row in ARTICLES if row[0] == study]
-            kind, files = study_programs(study, Path(folder))
-            programs = {name: path for name, path in files.items() if name in wanted}
-            followed = {one.name: one.prediction for one in follow(kind, programs, Path(folder), [])}
+            planned = named_study(study, Path(folder))
+            planned = replace(planned, variants=tuple(v for v in planned.variants if v.name in wanted))
+            followed = {one.name: one.prediction for one in follow(planned, Path(folder))}
         for _, variant, name, ms, phases, what in (row for row in ARTICLES if row[0] == study):
             prediction = followed[variant]
             assert prediction is not None, variant

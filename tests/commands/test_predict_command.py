@@ -3,18 +3,21 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+import yaml
 
 from steptrace.cli import main
 from steptrace.commands import predict
 from steptrace.commands.predict import Followed, follow, named_study
 from steptrace.commands.prediction_text import kind_lines, table, text_of
-from steptrace.config.study import Study
+from steptrace.config.study import Composed, Study
 from steptrace.errors import PredictError
 from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.step import FollowedStep, estimate_step
@@ -23,12 +26,10 @@ from steptrace.root import ROOT
 pytestmark = pytest.mark.usefixtures("forked_programs")
 
 #: From predictions by variant to the configs by variant and the options of each call.
-Replace = Callable[..., list[tuple[dict[str, str], list[str]]]]
+Calls = list[tuple[dict[str, dict[str, Any]], Sequence[str]]]
+Replace = Callable[..., Calls]
 
 CONFIG = """
-study: own
-variant: own
-digest: ''
 seed: 0
 device: cpu
 model: {_target_: torch.nn.Linear, in_features: 4, out_features: 2}
@@ -110,10 +111,16 @@ def test_a_site_in_a_library_is_shown_and_allowed_by_the_program_s_line() -> Non
         assert len(predict._over(followed, 0, [allow], None)) == lines
 
 
+def _study(*losses: str) -> Study:
+    """A study with a variant for each loss of the module own_losses."""
+    text = {name: CONFIG.replace("own_losses.Loss", f"own_losses.{name}") for name in losses}
+    variants = tuple(SimpleNamespace(name=name, on_gpu=Composed(yaml.safe_load(text[name]))) for name in losses)
+    return cast(Study, SimpleNamespace(name="own", of_commands=False, variants=variants))
+
+
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a resolved config and a loss that makes no sync."""
-    (tmp_path / "config.yaml").write_text(CONFIG)
+    """A folder with a loss that makes no sync."""
     (tmp_path / "own_losses.py").write_text(LOSS)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -123,12 +130,12 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def followed(monkeypatch: pytest.MonkeyPatch) -> Replace:
     """Replaces the predictions of a study by made ones, by variant; returns the configs and options asked for."""
 
-    def replace(**by_variant: object) -> list[tuple[dict[str, str], list[str]]]:
-        calls: list[tuple[dict[str, str], list[str]]] = []
+    def replace(**by_variant: object) -> Calls:
+        calls: Calls = []
 
-        def follow(_kind: str, programs: dict[str, str], _scratch: Path, options: list[str]) -> list[Followed]:
-            calls.append(({name: Path(file).read_text() for name, file in programs.items()}, options))
-            results = ((name, by_variant.get(name, PREDICTION)) for name in programs)
+        def follow(study: Study, _scratch: Path, options: Sequence[str] = ()) -> list[Followed]:
+            calls.append(({variant.name: variant.on_gpu.config for variant in study.variants}, options))
+            results = ((variant.name, by_variant.get(variant.name, PREDICTION)) for variant in study.variants)
             return [
                 Followed(name, None, result) if isinstance(result, PredictError) else Followed(name, result)  # type: ignore[arg-type]
                 for name, result in results
@@ -200,23 +207,19 @@ def test_a_variant_that_cannot_be_followed_says_why_and_stops_no_other(
     loss = "import os, sys\n" + LOSS
     for name, body in bodies.items():
         loss += f"\n\nclass {name}(Loss):\n    def __init__(self):\n        {body}\n"
-        (own / f"{name}.yaml").write_text(CONFIG.replace("own_losses.Loss", f"own_losses.{name}"))
     (own / "own_losses.py").write_text(loss)
-    (own / "scratch").mkdir()
-    programs = {name: str(own / f"{name}.yaml") for name in (*bodies, "missing")}
-    fine, raises, killed, missing = follow("config", programs, own / "scratch", [])
-    assert "steptrace: 4 of 4 followed: " in capsys.readouterr().err
+    fine, raises, killed = follow(_study(*bodies), own / "scratch")
+    assert "steptrace: 3 of 3 followed: " in capsys.readouterr().err
     assert fine.prediction is not None
     assert (fine.name, fine.prediction["total"]) == ("fine", 0)
     assert "the step failed on the virtual device" in str(raises.error)
     assert "downloaded" not in str(raises.error)
     assert str(killed.error) == "ended with SIGKILL (out of host memory?)"
-    assert "config cannot be read" in str(missing.error)
 
 
 def test_each_variant_names_what_keeps_all_from_being_followed(own: Path) -> None:
     (own / "omegaconf.py").write_text("raise ImportError('it is damaged')")
-    entries = follow("config", dict.fromkeys(("one", "two"), "config.yaml"), own, [])
+    entries = follow(_study("Loss", "Data"), own / "scratch")
     assert ["it is damaged" in str(entry.error) for entry in entries] == [True, True]
 
 
@@ -227,8 +230,8 @@ def test_a_study_is_all_its_variants_as_a_gpu_would_train_them(
     assert main(["predict", "masked_loss"]) == 0
     ((configs, options),) = calls
     assert sorted(configs) == ["boolean_mask", "ignore_index", "sort", "where"]
-    assert all("device: cuda" in text and "variant: " in text for text in configs.values())
-    assert options == []
+    assert all(config["device"] == "cuda" for config in configs.values())
+    assert options == ()
     printed = capsys.readouterr().out
     assert "where: 2 syncs per step predicted (batch of 4)" in printed
     assert "  2      d2h_copy  aten::nonzero  backward  -      own.py:3  x.nonzero()\n" in printed
@@ -307,7 +310,7 @@ WITH_OPERATORS = {
 def test_estimates_stand_under_the_syncs_and_in_json(followed: Replace, capsys: pytest.CaptureFixture[str]) -> None:
     calls = followed(**dict.fromkeys(("boolean_mask", "ignore_index", "sort", "where"), WITH_OPERATORS))
     assert main(["predict", "masked_loss", "--gpu", "H100,L4"]) == 0
-    assert calls[0][1] == []  # as large as configured
+    assert calls[0][1] == ()  # as large as configured
     text = capsys.readouterr().out
     (row, *_) = [line for line in text.partition("where: ")[2].splitlines() if line.split()[:2] == ["H100", "4"]]
     assert "arithmetic" in row
@@ -347,7 +350,7 @@ import sys
 sys.modules["torch"] = None
 from steptrace.cli import main
 from steptrace.commands import predict
-predict.follow = lambda _kind, programs, *_: [predict.Followed(name, {PREDICTION!r}) for name in programs]
+predict.follow = lambda study, *_: [predict.Followed(variant.name, {PREDICTION!r}) for variant in study.variants]
 sys.exit(main(["predict", "masked_loss"]))
 """
 

@@ -138,12 +138,15 @@ def test_a_file_that_is_no_python_counts_by_its_bytes(package):
     assert of_training() != before
 
 
-def test_a_folder_that_is_missing_or_far_too_large(tmp_path, monkeypatch):
-    with pytest.raises(ConfigError, match="folder does not exist"):
-        code_digest(folders=[tmp_path / "nowhere"])
-    monkeypatch.setattr(digest, "_MOST_FILES", 3)
+def test_a_folder_of_data_is_no_code_and_cannot_count_as_a_whole(tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
     for number in range(5):
-        (tmp_path / f"{number}.txt").write_text("")
+        (tmp_path / "data" / f"{number}.yaml").write_text("")
+    (tmp_path / "train.py").write_text("import importlib\nfolder = 'data'\n")
+    monkeypatch.setattr(digest, "_MOST_FILES", 3)
+    before = code_digest(scripts=[tmp_path / "train.py"], roots=[tmp_path])
+    (tmp_path / "data" / "0.yaml").write_text("a: 1")
+    assert code_digest(scripts=[tmp_path / "train.py"], roots=[tmp_path]) == before
     with pytest.raises(ConfigError, match="more than 3 files"):
         code_digest(folders=[tmp_path])
 

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 import yaml
@@ -106,7 +105,7 @@ def test_a_mistake_in_the_baseline_is_not_reported_for_the_reference(plan_of):
 
 def names_of(**matrix):
     """Names of a variant `plain` in each cell of a matrix."""
-    return [cell.named("plain") for cell in cells(matrix, Path("tiny.yaml"))]
+    return [cell.named("plain") for cell in cells(matrix)]
 
 
 def test_matrix_values_become_file_safe_names():
@@ -162,7 +161,7 @@ def test_mistakes_in_a_study(plan_of, change, parts):
         ("matrix: {loss: []}", "length >= 1 - at `matrix[...]`"),
         ("matrix: {data.batch_size: 4}", "Expected `array`, got `int` - at `matrix[...]`"),
         ("matrix: {data.batch_size: [4, 4]}", "would share one folder"),
-        ("matrix: {data.dataset: [a/b, a_b]}", "would share one folder"),
+        ("matrix: {precision.name: [a/b, a_b]}", "would share one folder"),
         ("matrix: {data.batch_sise: [4]}", "Could not override 'data.batch_sise'"),
     ],
 )

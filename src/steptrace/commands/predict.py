@@ -24,6 +24,7 @@ from steptrace.documents.run import Status
 from steptrace.documents.syncs import predicted_site
 from steptrace.errors import ConfigError, PredictError, SteptraceError
 from steptrace.estimate.gpus import Gpu, gpu_named
+from steptrace.files import write_text
 from steptrace.launch.result import ended, prediction_of, require_steps, why
 from steptrace.launch.settings import LaunchSettings
 from steptrace.launch.start import launch
@@ -40,12 +41,6 @@ STEPS: Final = 4
 WARMUP: Final = 2
 #: The options that only a program takes, with their defaults.
 _OF_PROGRAMS: Final[dict[str, Any]] = {"steps": STEPS, "warmup": WARMUP, "devices": None}
-#: What Python runs, by what is followed.
-_PARTS: Final = {
-    "config": ("steptrace.predict.main", "--config"),
-    "command": ("steptrace.launch.main", "predict", "--config"),
-}
-_LOG: Final = "predict.log"
 #: Where a command has its batch size.
 _BATCH: Final = "{batch}"
 #: Each takes some hundred MB.
@@ -135,16 +130,14 @@ def _follow_study(study: str, arguments: argparse.Namespace) -> dict[int | None,
     given = next((name for name, default in _OF_PROGRAMS.items() if getattr(arguments, name) != default), None)
     if given is not None:
         raise ConfigError(f"--{given} is for programs, not for studies", where=study, expected="a program, after --")
-    by_batch: dict[int | None, list[Followed]] = {}
-    for batch in arguments.batch or (None,):
-        with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
-            kind, programs = study_programs(study, Path(scratch))
-            if kind == "command" and batch is not None:
-                step = "write it in the study's command, or: steptrace predict --batch N -- COMMAND, with {batch} in it"
-                raise ConfigError("--batch does not apply to a study of commands", where=study, next_step=step)
-            of_batch = [] if batch is None else ["--batch-size", str(batch)]
-            by_batch[batch] = follow(kind, programs, Path(scratch), of_batch)
-    return by_batch
+    with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
+        planned = named_study(study, Path(scratch))
+        if not arguments.batch:
+            return {None: follow(planned, Path(scratch))}
+        if planned.of_commands:
+            step = "write it in the study's command, or: steptrace predict --batch N -- COMMAND, with {batch} in it"
+            raise ConfigError("--batch does not apply to a study of commands", where=study, next_step=step)
+        return {batch: follow(planned, Path(scratch), ["--batch-size", str(batch)]) for batch in arguments.batch}
 
 
 def _check_batches(command: Sequence[str], batches: Sequence[int]) -> None:
@@ -254,51 +247,41 @@ def follow_command(command: Sequence[str], *, warmup: int, steps: int, devices: 
         return Followed("command", prediction, failed=launched.failed)
 
 
-def follow(kind: str, programs: Mapping[str, str], scratch: Path, options: Sequence[str]) -> list[Followed]:
-    """Follow one program or several, each in a process of its own.
+def follow(study: "Study", scratch: Path, options: Sequence[str] = ()) -> list[Followed]:
+    """Follow every variant of a study as a GPU would train it, each in a process of its own.
 
     Args:
-        kind: `config` for a study of our own trainings, `command` for a study of commands.
-        programs: the file of each one's resolved config, by name.
-        scratch: a folder for predictions and logs.
+        study: the study.
+        scratch: a folder for configs, predictions and logs.
         options: further arguments of `steptrace.predict.main`.
     """
-    at_once = min(len(programs), os.cpu_count() or 1, _AT_ONCE)
+    from steptrace.config.study import GPU_CONFIG
+    from steptrace.workflow.checks import prediction_job
+
+    at_once = min(len(study.variants), os.cpu_count() or 1, _AT_ONCE)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // at_once)))
-    folders = {scratch / str(number): name for number, name in enumerate(programs)}
-    commands = [
-        [sys.executable, "-m", *_PARTS[kind], programs[name], *options, "--out", str(folder)]
-        for folder, name in folders.items()
-    ]
-    jobs = [Job(folder, command, log=_LOG) for folder, command in zip(folders, commands, strict=True)]
+    jobs = []
+    for variant in study.variants:
+        folder = scratch / variant.name
+        write_text(folder / GPU_CONFIG, variant.on_gpu.snapshot(study=study.name, variant=variant.name))
+        jobs.append(prediction_job(folder, of_command=study.of_commands, options=options))
     by_name = {}
     for job, status in supervise(jobs, at_once=at_once):
-        name = folders[job.out]
-        by_name[name] = _read(name, job.out, status, of_program=kind == "command")
+        name = job.out.parent.name
+        by_name[name] = _read(name, job, status, of_program=study.of_commands)
         say(f"{len(by_name)} of {len(jobs)} followed: {name}")
-    return [by_name[name] for name in programs]
+    return [by_name[variant.name] for variant in study.variants]
 
 
-def _read(name: str, folder: Path, status: Status, *, of_program: bool) -> Followed:
+def _read(name: str, job: "Job", status: Status, *, of_program: bool) -> Followed:
     """A prediction, or why there is none: what the process has printed."""
     if status.exit_code == 0:
-        return Followed(name, read_prediction(folder))
-    before, _, reason = (folder / _LOG).read_text(encoding="utf-8", errors="replace").rpartition("error: ")
+        return Followed(name, read_prediction(job.out.parent))
+    before, _, reason = (job.out / job.log).read_text(encoding="utf-8", errors="replace").rpartition("error: ")
     last = next((line for line in reversed(before.splitlines()) if line.strip()), None)
     # Of a program of the user's, whose output nobody else shows.
     output = "" if last is None or not of_program else f"\n  its last line: {last.strip()}"
     return Followed(name, None, PredictError((reason.strip() or str(status.error)) + output))
-
-
-def study_programs(study: str, folder: Path) -> tuple[str, dict[str, str]]:
-    """Every variant of a study as a GPU would train it: their kind, and the file of each one's config in `folder`."""
-    loaded = named_study(study, folder)
-    files = {variant.name: folder / f"{variant.name}.yaml" for variant in loaded.variants}
-    for variant in loaded.variants:
-        text = variant.on_gpu.snapshot(study=study, variant=variant.name)
-        files[variant.name].write_text(text, encoding="utf-8")
-    kind = "command" if "program" in loaded.variants[0].config else "config"
-    return kind, {name: str(file) for name, file in files.items()}
 
 
 def named_study(name: str, folder: Path, changes: Mapping[str, Any] | None = None) -> "Study":

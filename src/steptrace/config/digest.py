@@ -26,7 +26,7 @@ from steptrace.files import write_bytes
 #: Entries of the cache that are kept; a few hundred are in use.
 _MOST_ENTRIES: Final = 5_000
 _PACKAGE = Path(steptrace.__file__).parent
-#: A folder that counts as a whole with more files is probably a data or home directory.
+#: A folder with more files is probably a data or home directory.
 _MOST_FILES = 2_000
 _SKIPPED: Final = ("__pycache__", "py.typed")
 #: Files that code reads by their names: settings and sources, also of other languages. Others may be what it writes.
@@ -93,7 +93,7 @@ class Code:
             without: files and folders that do not count, though they are in `roots` or `folders`.
 
         Raises:
-            ConfigError: a folder is missing or far too large.
+            ConfigError: one of `folders` is far too large.
         """
         parts: dict[str, str] = {}
         names, seen, packages = list(modules), set[str](), {_PACKAGE}
@@ -109,15 +109,12 @@ class Code:
             if users:
                 others = _named_settings(file, path.parent, root, without)
                 if "importlib" in file.imports and roots:  # it may import any module of its folder
-                    others = (*others, *(other for other in _files(root, without) if other.suffix == ".py"))
+                    others = (*others, *(other for other in _files(root, without) or () if other.suffix == ".py"))
             elif path.parent not in packages:
                 packages.add(path.parent)
                 others = _data_beside(path.parent)
             parts.update({os.path.relpath(other, root): self._scan(other, root).digest for other in others})
 
-        for folder in (*roots, *folders):
-            if not folder.is_dir():
-                raise ConfigError("folder does not exist", where=folder, next_step="correct `python_path`")
         for number, script in enumerate(scripts):
             count(f"script {number}/{script.name}", script, script.parent)
         while names:
@@ -131,7 +128,13 @@ class Code:
                 for path in _module_files(root, name):
                     count(f"{number}/{path.relative_to(root).as_posix()}", path, root)
         for folder in folders:
-            for path in _files(folder, without):
+            if (files := _files(folder, without)) is None:
+                raise ConfigError(
+                    f"folder has more than {_MOST_FILES} files, too many to be code",
+                    where=folder,
+                    next_step="name a folder that holds only code",
+                )
+            for path in files:
                 parts[f"{folder.name}/{path.relative_to(folder).as_posix()}"] = self._scan(path, folder).digest
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -210,7 +213,7 @@ def _named_settings(file: _File, beside: Path, root: Path, without: Collection[P
         if os.path.isfile(path):  # noqa: PTH113  False for any text, also one that is no name
             paths.add(path)
         elif os.path.isdir(path) and path.resolve() not in (root.resolve(), *root.resolve().parents):  # noqa: PTH112
-            paths.update(_files(path, without))
+            paths.update(_files(path, without) or ())
     return [path for path in paths if path.suffix in SETTINGS and not _excluded(path, without)]
 
 
@@ -227,7 +230,7 @@ def _package_files(package: Path, name: str) -> dict[str, Path]:
 
 def _data_beside(folder: Path) -> list[Path]:
     """Templates and sources of other languages, which count with any module of their package."""
-    return [file for file in _files(folder) if file.suffix != ".py"]
+    return [file for file in _files(folder) or () if file.suffix != ".py"]
 
 
 def _module_files(root: Path, name: str) -> list[Path]:
@@ -253,8 +256,8 @@ def _module_files(root: Path, name: str) -> list[Path]:
     return files
 
 
-def _files(folder: Path, without: Collection[Path] = ()) -> list[Path]:
-    """Return the files below a folder that can be code, in a fixed order."""
+def _files(folder: Path, without: Collection[Path] = ()) -> list[Path] | None:
+    """The files below a folder that can be code, in a fixed order; None where so many are no code but data."""
     files: list[Path] = []
     for parent, folders, names in os.walk(folder):
         folders[:] = [
@@ -262,9 +265,5 @@ def _files(folder: Path, without: Collection[Path] = ()) -> list[Path]:
         ]
         files += [Path(parent, name) for name in names if name not in _SKIPPED and name[0] != "."]
         if len(files) > _MOST_FILES:
-            raise ConfigError(
-                f"folder has more than {_MOST_FILES} files, too many to be code",
-                where=folder,
-                next_step="name a folder that holds only code",
-            )
+            return None
     return sorted(path for path in files if path.is_file() and not _excluded(path, without))

@@ -5,7 +5,7 @@ import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 import yaml
@@ -22,9 +22,6 @@ _T = TypeVar("_T")
 _WRONG_NAME: Final = re.compile(
     r"(?:Object contains unknown field `(?P<key>.*?)`|Invalid enum value '(?P<value>.*?)')(?: - at `\$\.(?P<at>.*)`)?"
 )
-#: What it says of a value in place of keys with values.
-_NO_KEYS: Final = re.compile(r"Expected `object`, got `\w+`")
-
 _TWICE: Final = "duplicate key"
 #: Reserved names: other folders of results/, and the page that lists the studies.
 RESERVED = ("traces", "extension", "index")
@@ -93,30 +90,14 @@ def convert(document: Any, kind: type[_T], *, where: str | Path) -> _T:
 
 
 def _hint(message: str, kind: Any) -> str | None:
-    """For a name that is none of those declared: the nearest of them; for a value, or none: those there are."""
-    declared = _without_null(msgspec.inspect.type_info(kind))
-    if _NO_KEYS.fullmatch(message) and isinstance(declared, msgspec.inspect.StructType):
-        return f"write {{key: value}}, with keys from {', '.join(field.encode_name for field in declared.fields)}"
+    """For a key that is none of those declared the nearest of them, for a value those there are."""
     match = _WRONG_NAME.fullmatch(message)
     if match is None:
         return None
     for part in match["at"].split(".") if match["at"] else ():
-        fields = declared.fields if isinstance(declared, msgspec.inspect.StructType) else ()
-        declared = next((_without_null(field.type) for field in fields if field.name == part), declared)
-    if isinstance(declared, msgspec.inspect.StructType):
-        return near(match["key"], [field.encode_name for field in declared.fields])
-    values = declared.values if isinstance(declared, msgspec.inspect.LiteralType) else ()
-    return f"choose {' or '.join(map(str, values))}" if values else None
-
-
-def _without_null(declared: msgspec.inspect.Type) -> msgspec.inspect.Type:
-    """A type without its description, and without null if it is one type else."""
-    while isinstance(declared, msgspec.inspect.Metadata):
-        declared = declared.type
-    if isinstance(declared, msgspec.inspect.UnionType):
-        others = [one for one in declared.types if not isinstance(one, msgspec.inspect.NoneType)]
-        return _without_null(others[0]) if len(others) == 1 else declared
-    return declared
+        kind = get_type_hints(kind)[part]
+        kind = next((one for one in get_args(kind) if isinstance(one, type) or get_origin(one)), kind)
+    return near(match["key"], get_type_hints(kind)) if match["key"] else f"choose {' or '.join(get_args(kind))}"
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -156,6 +156,11 @@ class Study:
     #: Variants of the file that do not run at this scale.
     elsewhere: tuple[str, ...] = ()
 
+    @property
+    def of_commands(self) -> bool:
+        """Whether its variants are programs, and not our own trainings."""
+        return "program" in self.variants[0].config
+
     def document(self) -> str:
         """Return the text of study.json."""
         keys = ("name", "title", "question", "text", "baseline", "scale", "repeats")
@@ -186,7 +191,7 @@ def load_study(name: str, composer: Composer) -> Study:
     expanded: list[Variant] = []
     elsewhere: list[str] = []
     references: dict[str, Composed] = {}
-    for cell in cells(file.matrix, path):
+    for cell in cells(file.matrix):
         reference = f"reference__{cell.suffix}.yaml" if cell.suffix else "reference.yaml"
         for variant, entry in entries.items():
             where = f"{path}, variant '{cell.named(variant)}'"

@@ -110,8 +110,8 @@ class Cell:
         return f"{variant}__{self.suffix}" if self.suffix else variant
 
 
-def cells(matrix: Mapping[str, list[Any]], path: Path) -> list[Cell]:
-    """Every combination of a matrix's values; `ConfigError` where two would have one name."""
+def cells(matrix: Mapping[str, list[Any]]) -> list[Cell]:
+    """Every combination of a matrix's values."""
     lasts = [key.rpartition(".")[2] for key in matrix]
     labels = [key if lasts.count(last) > 1 else last for key, last in zip(matrix, lasts, strict=True)]
     combined: list[Cell] = []
@@ -121,7 +121,6 @@ def cells(matrix: Mapping[str, list[Any]], path: Path) -> list[Cell]:
         parts = [f"{label}-{text}" for label, text in zip(labels, safe, strict=True)]
         overrides = tuple(f"{key}={text}" for key, text in zip(matrix, texts, strict=True))
         combined.append(Cell("__".join(parts), overrides, dict(zip(matrix, texts, strict=True))))
-    check_distinct([cell.suffix for cell in combined], path)
     return combined
 
 

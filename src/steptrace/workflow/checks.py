@@ -12,7 +12,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import yaml
 
@@ -23,32 +22,28 @@ from steptrace.launch.main import SHARED_VARIABLE
 from steptrace.record import finished
 from steptrace.train.supervise import Job, supervise
 
-_REFERENCE: Final = "reference.yaml"
 
-
-def _equivalence(variant: Path, reference: str, *, of_command: bool, gpus: int) -> Job:
-    """Loss and gradient against the study's reference."""
+def equivalence_job(variant: Path, reference: str, *, of_command: bool, gpus: int, key: str) -> Job:
+    """Loss and gradient of a variant against the study's reference."""
     module = ["steptrace.launch.main", "equivalence"] if of_command else ["steptrace.train.equivalence"]
     out = variant / "equivalence"
     files = ["--config", str(variant / "config.yaml"), "--reference", str(variant.parent / reference)]
     command = [sys.executable, "-m", *module, *files, "--out", str(out)]
-    return Job(out, command, gpus=gpus)
+    return Job(out, command, gpus=gpus, key=key)
 
 
-def _prediction(variant: Path, _reference: str, *, of_command: bool, gpus: int) -> Job:  # noqa: ARG001
-    """The syncs on a GPU, as the variant would train there."""
+def prediction_job(variant: Path, *, of_command: bool, key: str = "", options: Sequence[str] = ()) -> Job:
+    """The syncs of a variant on a GPU, as it would train there; `options` are those of `steptrace.predict.main`."""
     module = ["steptrace.launch.main", "predict"] if of_command else ["steptrace.predict.main"]
-    command = [sys.executable, "-m", *module, "--config", str(variant / GPU_CONFIG), "--out", str(variant)]
-    return Job(variant / "prediction", command, log="predict.log")
-
-
-_CHECKS: Final = {"equivalence": _equivalence, "prediction": _prediction}
+    files = ["--config", str(variant / GPU_CONFIG), "--out", str(variant)]
+    command = [sys.executable, "-m", *module, *files, *options]
+    return Job(variant / "prediction", command, log="predict.log", key=key)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(description="Check every variant of a study.")
-    parser.add_argument("what", choices=_CHECKS)
+    parser.add_argument("what", choices=("equivalence", "prediction"))
     parser.add_argument("study", type=Path, help="results/STUDY")
     parser.add_argument("--keys", nargs="+", required=True, metavar="VARIANT=KEY")
     parser.add_argument("--gpus", type=int, default=0, help="that a child takes")
@@ -57,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="file that marks the end")
     options = parser.parse_args(arguments)
     document = json.loads((options.study / "study.json").read_text(encoding="utf-8"))
-    references = {variant["name"]: variant.get("reference") or _REFERENCE for variant in document["variants"]}
+    references = {variant["name"]: variant["reference"] for variant in document["variants"]}
     keys = dict(pair.partition("=")[::2] for pair in options.keys)
     jobs = []
     for variant, key in keys.items():
@@ -66,8 +61,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if status is not None and status.key == key:
             continue
         config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-        job = _CHECKS[options.what](folder, references[variant], of_command="program" in config, gpus=options.gpus)
-        jobs.append(Job(**{**vars(job), "key": key}))
+        if options.what == "equivalence":
+            gpus, reference = options.gpus, references[variant]
+            jobs.append(equivalence_job(folder, reference, of_command="program" in config, gpus=gpus, key=key))
+        else:
+            jobs.append(prediction_job(folder, of_command="program" in config, key=key))
     os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // options.at_once))
     with tempfile.TemporaryDirectory(prefix="steptrace-") as shared:
         os.environ[SHARED_VARIABLE] = shared  # a baseline's outputs are computed once for all
