@@ -37,15 +37,14 @@ def test_each_training_has_a_device_of_its_own(
     runs = [tmp_path / f"run{k}" for k in range(trainings)]
     begun = [
         subprocess.Popen(
-            [*command, "--out", str(run), "--", sys.executable, "-c", TRAINING, str(run / "span")], env=environment
+            [*command, "--out", str(run), "--", sys.executable, "-c", TRAINING, str(run / "run.json")], env=environment
         )
         for run in runs
     ]
     assert [process.wait(timeout=250) for process in begun] == [0] * trainings
     assert {read_status(run).status for run in runs} == {"ok"}
-    spans = [
-        (uuid, float(start), float(end)) for uuid, start, end in ((run / "span").read_text().split() for run in runs)
-    ]
+    written = [(run / "run.json").read_text().split() for run in runs]
+    spans = [(uuid, float(start), float(end)) for uuid, start, end in written]
     assert {uuid[-1] for uuid, _, _ in spans} == set(devices)  # the last digit of a stand-in's UUID is its index
     for one, other in itertools.combinations(spans, 2):
         assert one[0] != other[0] or min(one[2], other[2]) <= max(one[1], other[1])
