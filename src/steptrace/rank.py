@@ -12,10 +12,18 @@ _CALLS: Final = itertools.count()
 
 @dataclass(frozen=True)
 class Rank:
-    """Rank and number of ranks; None where the process is part of no job, or not yet."""
+    """A process's number in its job, of so many; the defaults where it is part of none, or not yet."""
 
-    rank: int | None = None
-    world_size: int | None = None
+    rank: int = 0
+    world_size: int = 1
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is no other process."""
+        return self.world_size == 1
+
+
+ALONE: Final = Rank()
 
 
 def _distributed() -> Any:
@@ -32,12 +40,12 @@ def this_rank() -> Rank:
     if (distributed := _distributed()) is not None:
         return Rank(int(distributed.get_rank()), int(distributed.get_world_size()))
     texts = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
-    return Rank(*map(int, texts)) if all(text.isdecimal() for text in texts) else Rank()
+    return Rank(*map(int, texts)) if all(text.isdecimal() for text in texts) else ALONE
 
 
 def ranks_can_talk() -> bool:
     """Whether this process is alone, or the ranks can exchange values."""
-    return _distributed() is not None or (this_rank().world_size or 1) == 1
+    return _distributed() is not None or this_rank().alone
 
 
 def from_rank_0(value: int) -> int:
@@ -47,7 +55,7 @@ def from_rank_0(value: int) -> int:
     of the program's own.
     """
     own, distributed = this_rank(), _distributed()
-    if distributed is None or own.world_size == 1:
+    if distributed is None or own.alone:
         return value
     store, key = distributed.distributed_c10d._get_default_store(), f"steptrace/{next(_CALLS)}"
     if own.rank == 0:

@@ -16,9 +16,10 @@ import torch
 from steptrace.analysis import summarize
 from steptrace.engine.files import steps_table
 from steptrace.errors import TrainError
+from steptrace.rank import ALONE, Rank
 from steptrace.record import read_communication, read_run, read_status, read_steps
 from steptrace.train import main
-from steptrace.train.distributed import ALONE, DistInfo, ranks_of, threads_of
+from steptrace.train.distributed import ranks_of, threads_of
 from steptrace.train.loop import train_step
 from steptrace.train.setup import build_loader, load_config, training
 from steptrace.workflow.rules import launcher
@@ -197,11 +198,11 @@ def test_accumulated_batches_give_the_step_of_one_large_batch(make_config):
 def test_ranks_share_an_order_of_samples_and_no_sample(make_config):
     config = make_config({"data.dataset.length": 8, "data.batch_size": 2})
     device = torch.device("cpu")
-    loaders = [build_loader(config, device, 7, DistInfo(rank, 2, rank)) for rank in (0, 1)]
+    loaders = [build_loader(config, device, 7, Rank(rank, 2)) for rank in (0, 1)]
     orders = [[int(i) for batch in loader.batch_sampler for i in batch] for loader in loaders]
     assert sorted(orders[0] + orders[1]) == list(range(8))
     assert orders[0] != sorted(orders[0]) or orders[1] != sorted(orders[1])
-    again = build_loader(config, device, 7, DistInfo(0, 2, 0))
+    again = build_loader(config, device, 7, Rank(0, 2))
     assert [int(i) for batch in again.batch_sampler for i in batch] == orders[0]
 
 
@@ -213,7 +214,7 @@ def test_a_start_without_torchrun_says_how(make_config, monkeypatch):
 
 def test_threads_of_one_process_are_the_config_s(make_config):
     assert threads_of(make_config(), ALONE) is None
-    assert threads_of(make_config({"scale.threads": 3}), DistInfo(0, 2, 0)) == 3
+    assert threads_of(make_config({"scale.threads": 3}), Rank(0, 2)) == 3
 
 
 def test_a_step_took_as_long_as_on_the_slowest_rank():

@@ -126,7 +126,7 @@ def _folder(out: Path | None, process: Process) -> Path:
 def _listed(running: Sequence[Process]) -> str:
     rows = [["pid", "rank", "steps", "running", "state", "script"]]
     for process in running:
-        rank = "-" if process.rank is None else f"{process.rank} of {process.world_size}"
+        rank = "-" if process.world_size == 1 else f"{process.rank} of {process.world_size}"
         state = "recording" if process.recording else "ready"
         script = process.script if len(process.script) <= 80 else f"{process.script[:77]}..."
         minutes, left = divmod(int(max(time.time() - process.since, 0)), 60)

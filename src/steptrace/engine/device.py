@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -74,10 +75,8 @@ def peaks() -> dict[str, int | None]:
 
 def process_record() -> dict[str, Any]:
     """What a record says of the process that it is of."""
-    where = this_rank()
     return {
-        "rank": where.rank or 0,
-        "world_size": where.world_size or 1,
+        **asdict(this_rank()),
         "cwd": os.getcwd(),  # noqa: PTH109 - as text
         "python": platform.python_version(),
         "torch": str(torch.__version__),  # the installed package's own version may lack the build, as in 2.11.0+cu130

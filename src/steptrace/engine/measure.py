@@ -295,7 +295,7 @@ class Measurement:
 
     @property
     def _several(self) -> bool:
-        return (this_rank().world_size or 1) > 1
+        return not this_rank().alone
 
     def _that_fit(self) -> int:
         """How many steps fit into the limit, by the shortest so far; every rank gets rank 0's number."""

@@ -70,7 +70,7 @@ class Request:
 
     def files(self, rank: Rank) -> tuple[Path, Path]:
         """The trace and the record of a process; their names hold the rank in a job of several ranks."""
-        prefix = f"rank{rank.rank}." if (rank.world_size or 1) > 1 else ""
+        prefix = "" if rank.alone else f"rank{rank.rank}."
         return Path(self.folder) / f"{prefix}trace.json.gz", Path(self.folder) / f"{prefix}capture.json"
 
 
@@ -242,7 +242,7 @@ class Recording:
             "asked": asdict(self._request.settings), "asked_by": self._request.asked_by,
             "started_at": self._asked_at, "ended_at": _now(),
             "pid": os.getpid(), "host": socket.gethostname(), "command": sys.orig_argv,
-            "rank": self._rank.rank, "world_size": self._rank.world_size,
+            **asdict(self._rank),
             "device": str(torch.cuda.get_device_name()) if torch and torch.cuda.is_initialized() else None,
             "python": platform.python_version(), "torch": str(torch.__version__) if torch else None,
             "steptrace": steptrace.__version__,

@@ -65,8 +65,8 @@ class Process:
     script: str
     since: float
     folder: str
-    rank: int | None = None
-    world_size: int | None = None
+    rank: int = 0
+    world_size: int = 1
     steps: int = 0
     recording: bool = False
 
@@ -78,7 +78,7 @@ class Process:
     @property
     def name(self) -> str:
         """Its name in messages."""
-        return f"process {self.pid}" + ("" if self.rank is None else f", rank {self.rank}")
+        return f"process {self.pid}" + ("" if self.world_size == 1 else f", rank {self.rank}")
 
     def is_alive(self) -> bool:
         """Whether it still runs."""
@@ -136,10 +136,8 @@ class Listener:
 
     def __init__(self, folder: str) -> None:
         script = " ".join(sys.argv) if sys.argv and sys.argv[0] else Path(sys.executable).name
-        pid, where = os.getpid(), this_rank()
-        self._process = Process(
-            pid, start_of(pid) or "", script, time.time(), folder, rank=where.rank, world_size=where.world_size
-        )
+        pid = os.getpid()
+        self._process = Process(pid, start_of(pid) or "", script, time.time(), folder, **asdict(this_rank()))
         self._look_at = 0
         self._ends: deque[int] = deque(maxlen=_RECENT + 1)
         self._recording: Recording | None = None

@@ -135,7 +135,7 @@ class Probe:
         if 0 < done < total and now - self._reported < _REPORT_S:
             return False
         self._reported = now
-        if this_rank().rank or 0:
+        if this_rank().rank:
             return True
         line = ", ".join(f"{name} {count}" for name, count in self._counts.items())
         with suppress(OSError):

@@ -28,8 +28,9 @@ from steptrace.predict.fault import fault_report
 from steptrace.predict.recorder import Prediction
 from steptrace.predict.reroute import predict_syncs
 from steptrace.predict.rule import declared_rules
+from steptrace.rank import ALONE, Rank
 from steptrace.record import PREDICTION_FILE, write_prediction
-from steptrace.train.distributed import ALONE, DistInfo, stay_on_this_machine
+from steptrace.train.distributed import stay_on_this_machine
 from steptrace.train.loop import Training, train_step
 from steptrace.train.setup import assembled, build_loader, endless, load_config
 
@@ -72,7 +73,7 @@ def _fit_data(config: DictConfig) -> None:
 
 
 @contextmanager
-def _of_group(size: int) -> Generator[DistInfo]:
+def _of_group(size: int) -> Generator[Rank]:
     """The first of so many ranks, in a group without the others."""
     if size == 1 or dist.is_initialized():
         yield ALONE
@@ -80,13 +81,13 @@ def _of_group(size: int) -> Generator[DistInfo]:
     stay_on_this_machine()
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     try:
-        yield DistInfo(world_size=size)
+        yield Rank(world_size=size)
     finally:
         gc.collect()  # no model may outlive the group
         dist.destroy_process_group()
 
 
-def _predict_step(config: DictConfig, rank: DistInfo, path: Path) -> Prediction:
+def _predict_step(config: DictConfig, rank: Rank, path: Path) -> Prediction:
     """The syncs of a step behind those that set up; the training ends with this call, before its group does."""
     with predict_syncs() as syncs:
         try:
@@ -114,7 +115,7 @@ def _raised_at(error: BaseException) -> str:
     return f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
 
 
-def _assembled(config: DictConfig, rank: DistInfo) -> Training:
+def _assembled(config: DictConfig, rank: Rank) -> Training:
     """The config's training on "cuda", built from its seed, without the processes of a loader: they make no syncs.
 
     A compiled model is followed as its eager one, and a note tells that it is another one.

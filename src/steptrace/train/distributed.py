@@ -15,7 +15,6 @@ import socket
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
@@ -32,6 +31,7 @@ from steptrace.engine.device import current_clock
 from steptrace.errors import TrainError
 from steptrace.machine import cpu_count
 from steptrace.processes import die_with
+from steptrace.rank import Rank, this_rank
 
 #: Timeout of a rank's wait for the others, at the start and in any collective.
 TIMEOUT: Final = timedelta(minutes=5)
@@ -47,41 +47,22 @@ _SIMPLIFIED_BYTES: Final = 4
 _Value = TypeVar("_Value")
 
 
-@dataclass(frozen=True)
-class DistInfo:
-    """This process's rank of `world_size`; `local_rank` counts on this machine, and is its GPU's index."""
-
-    rank: int = 0
-    world_size: int = 1
-    local_rank: int = 0
-
-    @property
-    def alone(self) -> bool:
-        """Whether there is no other process."""
-        return self.world_size == 1
-
-
-ALONE: Final = DistInfo()
-
-
-def ranks_of(config: DictConfig) -> DistInfo:
+def ranks_of(config: DictConfig) -> Rank:
     """This process's rank, from the environment that `torchrun` sets.
 
     Raises:
         TrainError: the environment's world size differs from the config's.
     """
     wanted = config.distributed.world_size
-    started = int(os.environ.get("WORLD_SIZE", "1"))
-    if started != wanted:
+    ranks = this_rank()
+    if ranks.world_size != wanted:
         raise TrainError(
-            f"the config needs {wanted} ranks, but {started} were started",
+            f"the config needs {wanted} ranks, but {ranks.world_size} were started",
             where="distributed.world_size",
             expected=f"a start by torchrun with {wanted} processes",
             next_step=f"python -m torch.distributed.run --standalone --nproc-per-node {wanted} -m steptrace.train ...",
         )
-    if wanted == 1:
-        return ALONE
-    return DistInfo(int(os.environ["RANK"]), started, int(os.environ.get("LOCAL_RANK", os.environ["RANK"])))
+    return ranks
 
 
 def _backend_of(config: DictConfig) -> str:
@@ -96,7 +77,7 @@ def stay_on_this_machine() -> None:
 
 
 @contextmanager
-def process_group(config: DictConfig, ranks: DistInfo) -> Generator[None]:
+def process_group(config: DictConfig, ranks: Rank) -> Generator[None]:
     """The group of all ranks while the context is open.
 
     A rank that waits for another longer than `TIMEOUT` raises. A rank ends with its parent process, so that no rank of
@@ -114,8 +95,8 @@ def process_group(config: DictConfig, ranks: DistInfo) -> Generator[None]:
     stay_on_this_machine()
     own = None
     if config.device == "cuda":
-        torch.cuda.set_device(ranks.local_rank)
-        own = torch.device("cuda", ranks.local_rank)
+        own = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(own)
     backend, size = _backend_of(config), ranks.world_size
     dist.init_process_group(backend, timeout=TIMEOUT, rank=ranks.rank, world_size=size, device_id=own)
     yield
@@ -124,7 +105,7 @@ def process_group(config: DictConfig, ranks: DistInfo) -> Generator[None]:
     dist.destroy_process_group()
 
 
-def threads_of(config: DictConfig, ranks: DistInfo) -> int | None:
+def threads_of(config: DictConfig, ranks: Rank) -> int | None:
     """Threads of one rank: the config's, else the cores divided among the ranks; None: PyTorch's own choice."""
     if config.scale.threads is not None:
         return int(config.scale.threads)
@@ -133,14 +114,14 @@ def threads_of(config: DictConfig, ranks: DistInfo) -> int | None:
     return max(1, cpu_count() // ranks.world_size)
 
 
-def data_parallel(model: nn.Module, config: DictConfig, ranks: DistInfo) -> nn.Module:
+def data_parallel(model: nn.Module, config: DictConfig, ranks: Rank) -> nn.Module:
     """The model with its gradients averaged over the ranks in buckets, as the config says; alone, the model itself."""
     if ranks.alone:
         return model
     settings = config.distributed
     wrapped = DistributedDataParallel(
         model,
-        device_ids=[ranks.local_rank] if config.device == "cuda" else None,
+        device_ids=[torch.cuda.current_device()] if config.device == "cuda" else None,
         bucket_cap_mb=settings.bucket_cap_mb,
         gradient_as_bucket_view=settings.gradient_as_bucket_view,
         static_graph=settings.static_graph,
@@ -158,13 +139,13 @@ def _bf16(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Ten
 _HOOKS: Final = {"bf16": _bf16, "fp16": default_hooks.fp16_compress_hook}
 
 
-def barrier(ranks: DistInfo) -> None:
+def barrier(ranks: Rank) -> None:
     """Wait until every rank is here."""
     if not ranks.alone:
         dist.barrier()
 
 
-def from_every_rank(value: _Value, ranks: DistInfo) -> list[_Value]:
+def from_every_rank(value: _Value, ranks: Rank) -> list[_Value]:
     """Each rank's value, by rank. Every rank must call this; values must be picklable."""
     if ranks.alone:
         return [value]
@@ -173,7 +154,7 @@ def from_every_rank(value: _Value, ranks: DistInfo) -> list[_Value]:
     return values
 
 
-def communication(model: nn.Module, device: torch.device, config: DictConfig, ranks: DistInfo) -> Communication:
+def communication(model: nn.Module, device: torch.device, config: DictConfig, ranks: Rank) -> Communication:
     """Measure the bandwidth between the ranks, and count the bytes to reduce. Every rank must call this."""
     reduced = [p for p in model.parameters() if p.requires_grad]
     parameters, parameter_bytes = sum(p.numel() for p in reduced), sum(p.nbytes for p in reduced)
@@ -203,7 +184,7 @@ def bucket_bytes(model: Any) -> tuple[int, ...] | None:
     return tuple(map(int, text.split(","))) if text else None
 
 
-def _bus_bytes_per_s(device: torch.device, ranks: DistInfo, size: int) -> float:
+def _bus_bytes_per_s(device: torch.device, ranks: Rank, size: int) -> float:
     """Reduce a message of `size` bytes (float32) several times, one at a time, from a common start."""
     message, clock, times_ns = torch.zeros(size // 4, dtype=torch.float32, device=device), current_clock(), []
     for _ in range(_WARMUP + _REPEATS):

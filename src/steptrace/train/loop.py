@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.profiler import record_function
 
-from steptrace.train.distributed import ALONE, DistInfo
+from steptrace.rank import ALONE, Rank
 from steptrace.train.precision import Precision
 
 #: What a loader yields: a batch of inputs and a batch of targets. Targets may be anything that `to_device` copies.
@@ -41,7 +41,7 @@ class Training:
     accumulate: int = 1
     no_sync: bool = True
     set_to_none: bool = True
-    ranks: DistInfo = ALONE
+    ranks: Rank = ALONE
 
 
 def train_step(training: Training, section: Section = record_function) -> tuple[Tensor, int]:

@@ -32,9 +32,9 @@ from steptrace.engine.measure import Measurement, MeasureSettings, Phases
 from steptrace.engine.recording import Settings
 from steptrace.engine.steps import Step
 from steptrace.errors import SteptraceError, TrainError
-from steptrace.rank import this_rank
+from steptrace.rank import Rank, this_rank
 from steptrace.record import write_document
-from steptrace.train.distributed import DistInfo, barrier, communication, from_every_rank, process_group, ranks_of
+from steptrace.train.distributed import barrier, communication, from_every_rank, process_group, ranks_of
 from steptrace.train.loop import Training, train_step
 from steptrace.train.passes import StudyPasses
 from steptrace.train.setup import load_config, training
@@ -109,7 +109,7 @@ def run(config: DictConfig, out: Path, repeat: int) -> None:
         _run(config, out, repeat, ranks)  # a separate call, so that the model is freed before the group
 
 
-def _run(config: DictConfig, out: Path, repeat: int, ranks: DistInfo) -> None:
+def _run(config: DictConfig, out: Path, repeat: int, ranks: Rank) -> None:
     explained = config.profile.repeats is None or repeat < config.profile.repeats
     with TemporaryDirectory(dir=out.resolve(), prefix=".measured.") as measured:  # its files are named in full
         with training(config, config.seed + repeat, ranks) as parts:

@@ -26,7 +26,8 @@ from yaml import YAMLError
 from steptrace.config.schema import RootConfig
 from steptrace.engine.device import tensors_of
 from steptrace.errors import ConfigError, TrainError
-from steptrace.train.distributed import ALONE, SEED_STRIDE, DistInfo, data_parallel, threads_of
+from steptrace.rank import ALONE, Rank
+from steptrace.train.distributed import SEED_STRIDE, data_parallel, threads_of
 from steptrace.train.loop import Batch, Training, to_device
 from steptrace.train.precision import Precision, prepared
 
@@ -56,11 +57,9 @@ def load_config(path: Path) -> DictConfig:
     return config
 
 
-def device_of(config: DictConfig, ranks: DistInfo = ALONE) -> torch.device:
-    """The device that the config names, each rank's own; `TrainError` if this machine has none."""
+def device_of(config: DictConfig) -> torch.device:
+    """The device that the config names; `TrainError` if this machine has none."""
     device = torch.device(config.device)
-    if device.type == "cuda" and not ranks.alone:
-        device = torch.device("cuda", ranks.local_rank)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise TrainError(
             "no GPU is available to PyTorch",
@@ -97,9 +96,9 @@ def collate_of(dataset: Dataset[Batch]) -> Callable[[list[Any]], Any]:
 
 
 @contextmanager
-def training(config: DictConfig, seed: int, ranks: DistInfo = ALONE) -> Generator[Training]:
+def training(config: DictConfig, seed: int, ranks: Rank = ALONE) -> Generator[Training]:
     """Build the parts of a step from `seed`; the loader's workers end with the context."""
-    device = device_of(config, ranks)
+    device = device_of(config)
     threads = threads_of(config, ranks)
     if threads is not None:
         torch.set_num_threads(threads)
@@ -121,7 +120,7 @@ def assembled(
     device: torch.device,
     seed: int,
     batches: Callable[[], Generator[Batch]],
-    ranks: DistInfo = ALONE,
+    ranks: Rank = ALONE,
 ) -> Training:
     """The parts of a step on `device`; `batches` is called once the model is built.
 
@@ -166,7 +165,7 @@ def _drawn_on(device: torch.device, config: DictConfig, seed: int) -> torch.nn.M
     return instantiate(config.model, _convert_="all").to(device)  # type: ignore[no-any-return]
 
 
-def build_loader(config: DictConfig, device: torch.device, seed: int, ranks: DistInfo = ALONE) -> DataLoader[Batch]:
+def build_loader(config: DictConfig, device: torch.device, seed: int, ranks: Rank = ALONE) -> DataLoader[Batch]:
     """The config's loader, shuffling by `seed`. Only whole batches, so that all steps do the same work.
 
     Each of n ranks takes every n-th sample of one shared order, the same number as the others.
