@@ -18,12 +18,12 @@ from steptrace.record import read_steps
 
 def test_a_trace_without_its_record_is_kept_and_no_earlier_record_stays_beside_it(tmp_path: Path) -> None:
     left, run = tmp_path / "left", tmp_path / "run"
-    for folder, name in ((left, "trace.json.gz"), (left, "rank1.trace.json.gz"), (left, "rank1.capture.json")):
+    for folder, name in ((left, "trace.json.gz"), (left, "trace.rank1.json.gz"), (left, "capture.rank1.json")):
         folder.mkdir(exist_ok=True)
         (folder / name).touch()
     run.mkdir()
     (run / "capture.json").touch()
-    ranks = ({"rank": 0}, {"rank": 1, "trace": {"file": "rank1.trace.json.gz"}})
+    ranks = ({"rank": 0}, {"rank": 1, "trace": {"file": "trace.rank1.json.gz"}})
     assert _move_traces(ranks, left, run) == ("trace.json.gz", "trace.rank1.json.gz")
     assert sorted(file.name for file in run.iterdir()) == [
         "capture.rank1.json",

@@ -6,7 +6,8 @@ import json
 import pytest
 import torch
 
-from steptrace.engine.files import trace_name
+from steptrace.engine.recording import Request, Settings
+from steptrace.rank import Rank
 from steptrace.record import read_steps
 from steptrace.train.main import main
 
@@ -57,4 +58,6 @@ def test_a_trace_that_cannot_be_written_fails_the_run_and_leaves_nothing_behind(
 
 
 def test_each_rank_has_a_trace_of_its_own():
-    assert [trace_name(rank) for rank in range(3)] == ["trace.json.gz", "trace.rank1.json.gz", "trace.rank2.json.gz"]
+    request = Request("1", "out", Settings())
+    names = [[file.name for file in request.files(Rank(rank, 2))] for rank in (0, 1)]
+    assert names == [["trace.json.gz", "capture.json"], ["trace.rank1.json.gz", "capture.rank1.json"]]

@@ -101,7 +101,7 @@ def wait(process: Process, request: Request) -> tuple[str, str]:
     try:
         while True:
             alive = process.is_alive()  # asked first: the record is written before the end
-            for file in sorted(Path(request.folder).glob("*capture.json")):
+            for file in sorted(Path(request.folder).glob("capture*.json")):
                 record = json.loads(file.read_bytes())
                 if record.get("request") == request.id:
                     return record["state"], record["message"]

@@ -35,11 +35,6 @@ def steps_table(ranks: Sequence[Sequence[Mapping[str, Any]]]) -> "pd.DataFrame":
     return steps.agg({"step_ns": "max", "loader_wait_ns": "max", "loss": "mean"})[of_all].reset_index(drop=True)
 
 
-def trace_name(rank: int) -> str:
-    """File name of a rank's trace: `trace.json.gz` for rank 0, `trace.rank1.json.gz` for rank 1, and so on."""
-    return f"trace{f'.rank{rank}' if rank else ''}.json.gz"
-
-
 #: Of a trace that was recorded, and is not there.
 _LOST = "the trace of the profiled steps was recorded, but its file is gone"
 
@@ -61,11 +56,10 @@ def _move_traces(ranks: Sequence[Mapping[str, Any]], left: Path, run_dir: Path) 
         trace = left / (rank.get("trace") or {}).get("file", "trace.json.gz")
         if not trace.exists():
             continue
-        names.append(trace_name(rank["rank"]))
-        trace.replace(run_dir / names[-1])
-        beside = trace.with_name(trace.name.replace("trace.json.gz", "capture.json"))
-        if beside.exists():  # a trace can lack its record: see Recording
-            beside.replace(run_dir / names[-1].replace("trace", "capture").removesuffix(".gz"))
+        names.append(trace.name)
+        beside = trace.with_name(trace.name.replace("trace", "capture").removesuffix(".gz"))
+        for file in filter(Path.exists, (trace, beside)):  # a trace can lack its record: see Recording
+            file.replace(run_dir / file.name)
     return tuple(names)
 
 

@@ -69,9 +69,9 @@ class Request:
     asked_by: str = "command"
 
     def files(self, rank: Rank) -> tuple[Path, Path]:
-        """The trace and the record of a process; their names hold the rank in a job of several ranks."""
-        prefix = "" if rank.alone else f"rank{rank.rank}."
-        return Path(self.folder) / f"{prefix}trace.json.gz", Path(self.folder) / f"{prefix}capture.json"
+        """A process's trace and record: `trace.json.gz` and `capture.json`, or `trace.rank1.json.gz` and so on."""
+        which = f".rank{rank.rank}" if rank.rank else ""
+        return Path(self.folder) / f"trace{which}.json.gz", Path(self.folder) / f"capture{which}.json"
 
 
 @dataclass(frozen=True)
