@@ -38,5 +38,4 @@ rule all:
         "reports/index.html",
         expand("results/traces/{trace}/summary.json", trace=TRACES),
         "results/verdict.json",
-        "results/summary.md",
         "results/.cache/passed",

@@ -1,6 +1,6 @@
 """Whether all runs ended well and all gates hold, in a file and as an exit code.
 
-verdict.py write COMPARISON... --gates JSON --out FILE --summary MARKDOWN
+verdict.py write COMPARISON... --gates JSON --out FILE
 verdict.py enforce FILE
 """
 
@@ -21,18 +21,12 @@ def main() -> int:
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--gates", type=json.loads, default={})
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--summary", type=Path)
     options = parser.parse_args()
     if options.what == "enforce":
         verdict = read(options.files[0], Verdict)
         print(explain(verdict))  # noqa: T201
         return int(verdict.status != "pass")
-    from steptrace.workflow import ci  # what it imports takes longer than all that `enforce` does
-
-    comparisons = [read(path, Comparison) for path in options.files]
-    verdict = judge(comparisons, options.gates)
-    write(options.out, verdict)
-    options.summary.write_text(ci.summary(comparisons, verdict), encoding="utf-8")
+    write(options.out, judge([read(path, Comparison) for path in options.files], options.gates))
     return 0
 
 

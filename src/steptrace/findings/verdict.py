@@ -1,4 +1,4 @@
-"""The verdict of a study, for its page, the index, summary.md and its first finding: sentences, reasons, what to do.
+"""The verdict of a study, for its page, the index and its first finding: sentences, reasons, what to do.
 
 Names are in backticks; pages show them as code.
 """
