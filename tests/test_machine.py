@@ -2,7 +2,6 @@
 
 import platform
 import subprocess
-import sys
 from pathlib import Path
 
 import psutil
@@ -62,9 +61,6 @@ def test_a_repository_gives_its_commit_and_whether_tracked_files_changed(tmp_pat
     environment = collect_environment()
     assert environment.git_commit == git(tmp_path, "rev-parse", "HEAD")
     assert environment.git_dirty is (change == "edit")
-
-
-ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize(
@@ -135,12 +131,3 @@ def test_torch_build_is_read_from_its_version_file(
 
     monkeypatch.setattr("importlib.util.find_spec", lambda _: Spec)
     assert machine.torch_has_gpu_support() is expected
-
-
-def test_planning_does_not_import_torch(tmp_path: Path) -> None:
-    code = (
-        "import sys\nfrom pathlib import Path\nfrom steptrace.config.plan import make_plan\n"
-        "make_plan(Path(sys.argv[1]), Path(sys.argv[2]), {'studies': ['masked_loss'], 'scale': 'gpu'})\n"
-        "assert 'torch' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", code, str(ROOT), str(tmp_path)], check=True)

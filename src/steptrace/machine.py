@@ -1,5 +1,6 @@
 """The machine a program runs on, its processor and accelerators, and the state of a repository. Imports no torch."""
 
+import contextlib
 import importlib.util
 import itertools
 import os
@@ -68,14 +69,10 @@ def driver_version() -> str | None:
     """The version of NVIDIA's driver; None without one."""
     import pynvml
 
-    try:
+    with contextlib.suppress(pynvml.NVMLError):
         pynvml.nvmlInit()
-        try:
-            return str(pynvml.nvmlSystemGetDriverVersion())
-        finally:
-            pynvml.nvmlShutdown()
-    except pynvml.NVMLError:
-        return None
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    return None
 
 
 def git_state(folder: Path | None = None) -> tuple[str | None, bool | None]:
@@ -84,19 +81,18 @@ def git_state(folder: Path | None = None) -> tuple[str | None, bool | None]:
     Example:
         commit, dirty = git_state()
     """
-    commit = git(folder, "rev-parse", "HEAD")
-    changes = None if commit is None else git(folder, "status", "--porcelain", "--untracked-files=no")
-    return None if commit is None else commit.decode().strip(), None if changes is None else bool(changes.strip())
+    changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return _git(folder, "rev-parse", "HEAD"), None if changes is None else bool(changes)
 
 
-def git(folder: Path | None, *arguments: str) -> bytes | None:
+def _git(folder: Path | None, *arguments: str) -> str | None:
     """What git says in a folder; None without git, outside a repository, or where it refuses or takes ten seconds."""
     try:
-        command = ["git", *arguments]
-        answer = subprocess.run(command, cwd=folder, capture_output=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+        return subprocess.check_output(
+            ["git", *arguments], cwd=folder, stderr=subprocess.DEVNULL, timeout=10, text=True, errors="replace"
+        ).strip()
+    except (OSError, subprocess.SubprocessError):
         return None
-    return answer.stdout if answer.returncode == 0 else None
 
 
 def visible_gpus() -> list[str]:
@@ -125,10 +121,7 @@ def torch_has_gpu_support() -> bool:
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return False
-    try:
-        text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
-    except OSError:
-        return True  # unusual build; let the training find out
+    text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
     return bool(re.search(r"^(cuda|hip)\b.*=\s*['\"]", text, re.MULTILINE))
 
 

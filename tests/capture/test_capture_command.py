@@ -54,8 +54,7 @@ def test_the_list_shows_what_can_be_captured(
     assert main(["capture"]) == 0
     head, row = (line.split() for line in capsys.readouterr().out.splitlines())
     assert head == ["pid", "rank", "steps", "running", "state", "script"]
-    assert row.pop(5).startswith("60m")
-    assert row == [str(sleeper.pid), "1", "of", "4", "7", "recording", "train.py"]
+    assert row == [str(sleeper.pid), "1", "of", "4", "7", "1", "h", "0", "min", "recording", "train.py"]
     assert f"process {sleeper.pid}, rank 1: a capture is already running" in refused([str(sleeper.pid)], capsys)
     sleeper.communicate()
     assert processes() == []
@@ -70,7 +69,6 @@ def test_a_number_that_was_given_again_is_another_process(sleeper: subprocess.Po
 def test_a_process_that_cannot_be_captured_is_refused_with_the_reason(
     sleeper: subprocess.Popen[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "options are given, but no process\n  next: steptrace capture PID" in refused(["--steps", "2"], capsys)
     pid = str(sleeper.pid)
     message = refused([pid], capsys)
     assert f"process {pid}: this process cannot be captured" in message

@@ -104,11 +104,11 @@ def test_a_study_that_is_not_there_names_every_folder_it_was_looked_for_in(
 def test_a_site_in_a_library_is_shown_and_allowed_by_the_program_s_line() -> None:
     site = SITE | {"program_file": "train.py", "program_line": 31}
     assert any("train.py:31 (in own.py:3)" in line for line in predict.text_of("given", PREDICTION | {"sites": [site]}))
-    followed = [Followed("command", PREDICTION | {"sites": [site]})]
-    (over,) = predict._over(followed, 0, [], None)
+    followed = [Followed("train.py", PREDICTION | {"sites": [site]})]
+    (over,) = predict._over(followed, 0, [])
     assert "  train.py:31 (in own.py:3) in loss, `x.nonzero()`: 2 d2h copy in backward" in over
     for allow, lines in (("train.py:31", 0), ("train.py", 0), ("own.py:3", 0), ("train.py:3", 1)):
-        assert len(predict._over(followed, 0, [allow], None)) == lines
+        assert len(predict._over(followed, 0, [allow])) == lines
 
 
 def _study(*losses: str) -> Study:

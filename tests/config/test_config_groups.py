@@ -43,31 +43,6 @@ def test_every_study_expands_at_every_scale(planned, study, scale):
     assert all(variant.config["device"] == {"cpu": "cpu", "gpu": "cuda"}[scale] for variant in expanded.variants)
 
 
-def test_masked_loss_is_the_published_training_on_a_gpu(planned):
-    study = planned("gpu").studies["masked_loss"]
-    assert [variant.name for variant in study.variants] == ["boolean_mask", "where", "sort", "ignore_index"]
-    config = study.variants[0].config
-    assert config["data"]["batch_size"] == 256
-    assert config["data"]["dataset"]["image_size"] == 256
-    assert config["scale"]["timed_steps"] == 12
-    assert config["model"] == {
-        "_target_": "steptrace.workloads.segmentation.SegmentationNet",
-        "in_channels": 3,
-        "hidden": 10,
-        "layers": 10,
-        "classes": 10,
-    }
-    assert config["optimizer"] == {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.001, "momentum": 0.9}
-    assert config["profile"] == {
-        "warmup": 1,
-        "active": 2,
-        "record_shapes": True,
-        "profile_memory": True,
-        "with_stack": True,
-        "repeats": 1,
-    }
-
-
 def test_variants_of_masked_loss_differ_in_the_loss_alone(planned):
     study = planned("cpu").studies["masked_loss"]
     for one, other in itertools.combinations(study.variants, 2):

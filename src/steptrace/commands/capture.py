@@ -14,6 +14,7 @@ from typing import Final
 from steptrace.commands.console import columns, not_negative, positive, show
 from steptrace.engine.recording import WITH_TRACE, Request, Settings
 from steptrace.errors import CaptureError
+from steptrace.format import clipped, rough_duration
 from steptrace.launch.capture import Process, processes
 
 _POLL_S: Final = 0.05
@@ -43,9 +44,6 @@ def run(arguments: argparse.Namespace) -> int:
     options = {name: getattr(arguments, name) for name in ("steps", "warmup", "stacks", "shapes", "memory")}
     chosen = {name: value for name, value in options.items() if value is not None}
     if arguments.pid is None:
-        if chosen or arguments.out is not None:
-            next_step = "steptrace capture PID ...; `steptrace capture` lists what can be captured"
-            raise CaptureError("options are given, but no process", next_step=next_step)
         running = processes()
         show(arguments, [asdict(process) for process in running], _listed(running))
         return 0
@@ -128,7 +126,6 @@ def _listed(running: Sequence[Process]) -> str:
     for process in running:
         rank = "-" if process.world_size == 1 else f"{process.rank} of {process.world_size}"
         state = "recording" if process.recording else "ready"
-        script = process.script if len(process.script) <= 80 else f"{process.script[:77]}..."
-        minutes, left = divmod(int(max(time.time() - process.since, 0)), 60)
-        rows.append([str(process.pid), rank, str(process.steps), f"{minutes}m{left:02}s", state, script])
+        since = rough_duration(max(time.time() - process.since, 0))
+        rows.append([str(process.pid), rank, str(process.steps), since, state, clipped(process.script, 80)])
     return "\n".join(columns(rows[0], rows[1:])) if running else _NONE

@@ -25,8 +25,6 @@ EXIT_UNUSABLE: Final = 1
 State = Literal["ok", "note", "missing", "broken"]
 _GPU_CHECK_S: Final = 120.0
 _CPUINFO: Final = Path("/proc/cpuinfo")
-#: Where snakemake looks for the workflow of a folder.
-_SNAKEFILES: Final = ("Snakefile", "snakefile", "workflow/Snakefile", "workflow/snakefile")
 #: How x86 and Arm name units for bfloat16.
 _BF16_FLAGS: Final = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
 
@@ -103,8 +101,7 @@ def _listed(studies: list[dict[str, Any]]) -> list[str]:
         for study in studies
     ]
     lines = columns(("study", "variants", "by default", "title"), rows)
-    in_folder = any(Path(name).is_file() for name in _SNAKEFILES)
-    first = "" if in_folder else "steptrace init DIR && cd DIR && "
+    first = "" if Path("Snakefile").is_file() else "steptrace init DIR && cd DIR && "
     return ["", *lines, f"run one: {first}snakemake --cores all --config 'studies=[STUDY]'"]
 
 

@@ -11,7 +11,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -116,10 +116,12 @@ def run(arguments: argparse.Namespace) -> int:
         return _report(_follow_study(study, arguments), gpus, arguments, study)
     _check_batches(arguments.target, arguments.batch)
     counts = {"warmup": arguments.warmup, "steps": arguments.steps, "devices": arguments.devices}
+    name = shlex.join(arguments.target)
     by_batch = {
-        batch: [follow_command(_with_batch(arguments.target, batch), **counts)] for batch in arguments.batch or (None,)
+        batch: [replace(follow_command(_with_batch(arguments.target, batch), **counts), name=name)]
+        for batch in arguments.batch or (None,)
     }
-    return _report(by_batch, gpus, arguments, shlex.join(arguments.target))
+    return _report(by_batch, gpus, arguments, None)
 
 
 def _follow_study(study: str, arguments: argparse.Namespace) -> dict[int | None, list[Followed]]:
@@ -161,19 +163,20 @@ def _with_batch(command: Sequence[str], batch: int | None) -> list[str]:
 
 
 def _report(
-    by_batch: Mapping[int | None, Sequence[Followed]], gpus: Sequence[Gpu], arguments: argparse.Namespace, target: str
+    by_batch: Mapping[int | None, Sequence[Followed]],
+    gpus: Sequence[Gpu],
+    arguments: argparse.Namespace,
+    study: str | None,
 ) -> int:
-    """Print what was followed, and return the exit code; the syncs are those of the last batch."""
+    """Print what was followed, a study or a program, and return the exit code; syncs are those of the last batch."""
     followed = list(by_batch.values())[-1]
     every = [entry for entries in by_batch.values() for entry in entries]
-    single = len(followed) == 1 and followed[0].name == "command"
-    given = target if single else None
     of_gpus = {entry.name: _estimates(by_batch, entry.name, gpus) for entry in followed if gpus}
     texts = []
     for entry in followed:
         if entry.prediction and ran_on_gpu(entry.prediction):
-            lines = text_of(given or entry.name, entry.prediction, of_gpus.get(entry.name, ()))
-            texts.append("\n".join([*lines, *(instead(entry.prediction["sites"]) if single else ())]))
+            lines = text_of(entry.name, entry.prediction, of_gpus.get(entry.name, ()))
+            texts.append("\n".join([*lines, *(instead(entry.prediction["sites"]) if study is None else ())]))
     variants = [
         {
             "name": entry.name,
@@ -182,14 +185,14 @@ def _report(
         }
         for entry in followed
     ]
-    document = variants[0]["prediction"] if single else {"study": target, "variants": variants}
+    document = variants[0]["prediction"] if study is None else {"study": study, "variants": variants}
     show(arguments, document, "\n\n".join(texts))
     idle = [
-        f"{given or entry.name}: nothing ran on the virtual CUDA device, so there is nothing to predict"
+        f"{entry.name}: nothing ran on the virtual CUDA device, so there is nothing to predict"
         for entry in followed
         if entry.prediction and not ran_on_gpu(entry.prediction)
     ]
-    over = [] if arguments.budget is None else _over(followed, arguments.budget, arguments.allow, given)
+    over = [] if arguments.budget is None else _over(followed, arguments.budget, arguments.allow)
     for line in over:
         print(f"steptrace: over budget: {line}", file=sys.stderr)  # noqa: T201
     for line in idle:
@@ -217,8 +220,8 @@ def ran_on_gpu(prediction: dict[str, Any]) -> bool:
     return any(prediction[key] for key in ("operators", "total", "unknown"))
 
 
-def _over(followed: Sequence[Followed], budget: int, allow: Sequence[str], given: str | None) -> list[str]:
-    """One line for each program that makes more syncs than it may, naming the places; `given` is what was asked for."""
+def _over(followed: Sequence[Followed], budget: int, allow: Sequence[str]) -> list[str]:
+    """One line for each program that makes more syncs than it may, naming the places."""
     lines = []
     for entry in followed:
         sites = over_budget(map(predicted_site, entry.prediction["sites"] if entry.prediction else ()), allow)
@@ -226,9 +229,7 @@ def _over(followed: Sequence[Followed], budget: int, allow: Sequence[str], given
         if total > budget:
             beyond = " beyond those allowed" if allow else ""
             places = "".join(f"\n  {described(site)}" for site in sites)
-            lines.append(
-                f"{given or entry.name}: {fmt.plural(total, 'sync')} per step{beyond}, at most {budget}{places}"
-            )
+            lines.append(f"{entry.name}: {fmt.plural(total, 'sync')} per step{beyond}, at most {budget}{places}")
     return lines
 
 
@@ -244,7 +245,7 @@ def follow_command(command: Sequence[str], *, warmup: int, steps: int, devices: 
             warn(f"{ended(launched)} after {len(prediction['by_step'])} of {steps} steps{next_step}")
         # Of a program that was followed to the end of what was asked for it is the launcher's doing.
         prediction["exit_code"] = None if launched.complete else launched.exit_code
-        return Followed("command", prediction, failed=launched.failed)
+        return Followed(shlex.join(command), prediction, failed=launched.failed)
 
 
 def follow(study: "Study", scratch: Path, options: Sequence[str] = ()) -> list[Followed]:

@@ -82,8 +82,6 @@ class RandomBoxes(Dataset[tuple[Tensor, Tensor]]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         """Return image [1, S, S] and boxes [n, 4] of sample `index`, both uint8."""
-        if not 0 <= index < self.length:
-            raise IndexError(f"sample {index} of {self.length}")
         # NumPy mixes (seed, index) into independent streams; torch's CPU generator keeps only 32 bits of its seed.
         random = np.random.default_rng([self.seed, index])
         size = self.image_size

@@ -125,8 +125,6 @@ class Images(Dataset[tuple[Tensor, int]]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         """Return image [3, crop, crop] (float32) and class of sample `index`."""
-        if not 0 <= index < self.length:
-            raise IndexError(f"sample {index} of {self.length}")
         image = self.transform(self._image(index), np.random.default_rng([self.seed, index]))
         return image, index % CLASSES
 

@@ -97,8 +97,6 @@ class RandomImages(Dataset[tuple[Tensor, int]]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         """Return image [channels, S, S] (float32) and class of sample `index`."""
-        if not 0 <= index < self.length:
-            raise IndexError(f"sample {index} of {self.length}")
         random = np.random.default_rng([self.seed, index])
         image = random.standard_normal((self.channels, self.image_size, self.image_size), dtype=np.float32)
         return torch.from_numpy(image), int(random.integers(self.classes))

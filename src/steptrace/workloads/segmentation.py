@@ -56,8 +56,6 @@ class RandomMasks(Dataset[tuple[Tensor, Tensor]]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         """Return image [channels, S, S] (float32) and label map [S, S] (int64) of sample `index`."""
-        if not 0 <= index < self.length:
-            raise IndexError(f"sample {index} of {self.length}")
         # NumPy mixes (seed, index) into independent streams; torch's CPU generator keeps only 32 bits of its seed.
         random = np.random.default_rng([self.seed, index])
         size = (self.image_size, self.image_size)
