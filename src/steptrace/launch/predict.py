@@ -6,12 +6,12 @@ the process, whose exit handlers may use it. Syncs are counted over several step
 
 import atexit
 import re
-import sys
+from functools import partial
 from typing import Final
 
+from steptrace.engine.frames import hook_fault
 from steptrace.engine.measure import Phases
 from steptrace.launch.probe import Probe
-from steptrace.launch.settings import FAULT
 from steptrace.predict import Prediction, backend, predict_syncs
 from steptrace.predict.fault import fault_report
 from steptrace.predict.tensor import LIMIT
@@ -28,8 +28,8 @@ def predict(probe: Probe) -> Phases:
     manager = predict_syncs()
     syncs = manager.__enter__()
     probe.hooks.in_closure = syncs.outside_optimizer
+    probe.fault_of = partial(_fault_of, probe)
     atexit.register(manager.__exit__, None, None, None)  # after all that the program itself registers
-    atexit.register(_look_at_error, probe)
     by_step: list[int] = []
     warmup: list[int] = []
     complete = Prediction.of(syncs)
@@ -59,13 +59,8 @@ def predict(probe: Probe) -> Phases:
         probe.record["prediction"] = complete.to_json() | {"by_step": by_step, "warmup_by_step": warmup}
 
 
-def _look_at_error(probe: Probe) -> None:
-    """Mark an error that more virtual GPUs may fix, or that is a limit of the prediction or a bug in it."""
-    error: BaseException | None = getattr(sys, "last_value", None)
-    if error is None:
-        return
+def _fault_of(probe: Probe, error: BaseException) -> str | None:
+    """What to report of a limit of predictions or a bug in them; marks an error that more virtual GPUs may mend."""
     if _NAMES_GPUS.search(str(error)):
         probe.mark("lacks_gpus")
-    report = str(error) if str(error).startswith(_LIMIT) else fault_report(error)
-    if report is not None:
-        probe.mark(FAULT, report)
+    return str(error) if str(error).startswith(_LIMIT) else fault_report(error) or hook_fault(error)

@@ -48,6 +48,8 @@ class Probe:
         self.finder = StepFinder(self._step_ended)
         self.hooks = Hooks(self.finder)
         self.steps = 0
+        #: What to report of an error, None where it is the program's own.
+        self.fault_of: Callable[[BaseException], str | None] = hook_fault
         self._make_phases = phases
         self._phases: Phases | None = None
         self._over = False
@@ -143,9 +145,9 @@ class Probe:
         return True
 
     def _look_at_error(self) -> None:
-        """Tell the launcher of an error of steptrace's own that has ended the program."""
+        """Tell the launcher what an error that has ended the program is due to."""
         error: BaseException | None = getattr(sys, "last_value", None)
-        if error is not None and (report := hook_fault(error)) is not None:
+        if error is not None and (report := self.fault_of(error)) is not None:
             self.mark(FAULT, report)
 
     def mark(self, what: str, text: str = "") -> None:

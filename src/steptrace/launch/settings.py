@@ -12,7 +12,7 @@ VARIABLE: Final = "STEPTRACE_LAUNCH"
 OVER: Final = "over"
 #: The file with the program's progress: `warm-up 10/10, timed 12/30`.
 PROGRESS: Final = "progress"
-#: The file with the report of a bug in steptrace that made a program fail.
+#: The file that says what made a program fail where it is not the program: a bug in steptrace, or a limit of it.
 FAULT: Final = "fault"
 
 Mode = Literal["measure", "predict", "outputs", "capture"]
