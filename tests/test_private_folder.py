@@ -30,12 +30,6 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
         private_folder(tmp_path / "other")
 
 
-def test_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(FileExistsError):
-        private_folder(tmp_path / "file")
-
-
 def test_the_users_folder_is_the_same_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = user_folder()
     monkeypatch.setenv("TMPDIR", "/elsewhere")

@@ -4,7 +4,7 @@
 # round k+1, so that a machine that slows down slows all alike. What takes all cores is overtaken by nothing.
 for study in STUDIES:
 
-    for repeat in range(PLAN.repeats):
+    for repeat in range(PLAN.settings.repeats):
 
         rule:
             name:

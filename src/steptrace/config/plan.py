@@ -39,11 +39,6 @@ class Plan:
     _code: Code = field(repr=False)
     _keys: dict[tuple[str, ...], str] = field(default_factory=dict, repr=False)
 
-    @property
-    def repeats(self) -> int:
-        """Runs of each variant."""
-        return self.settings.repeats
-
     @cached_property
     def _variants(self) -> dict[tuple[str, str], Variant]:
         return {(study.name, variant.name): variant for study in self.studies.values() for variant in study.variants}

@@ -51,13 +51,13 @@ class Rules:
 
     def runs(self, name: str, study: str | None = None) -> list[str]:
         """A file of every run of every variant, of all studies or of one."""
-        repeats = range(self.plan.repeats)
+        repeats = range(self.plan.settings.repeats)
         pairs = [pair for pair in self.plan.pairs if study in (None, pair[0])]
         return [f"results/{s}/{v}/run{repeat}/{name}" for s, v in pairs for repeat in repeats]
 
     def runs_of_variant(self, name: str) -> list[str]:
         """A file of every repeat, for a rule about one variant."""
-        return [f"results/{{study}}/{{variant}}/run{repeat}/{name}" for repeat in range(self.plan.repeats)]
+        return [f"results/{{study}}/{{variant}}/run{repeat}/{name}" for repeat in range(self.plan.settings.repeats)]
 
     def extension(self, wildcards: Any = None) -> list[str]:
         """The compiled operators, if the variant's loss calls them; without one any of the study's, or any."""
