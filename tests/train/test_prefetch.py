@@ -2,6 +2,7 @@
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import count, islice
 
 import pytest
 import torch
@@ -9,43 +10,6 @@ import torch
 from steptrace.engine.device import tensors_of
 from steptrace.train.loop import train_step
 from steptrace.train.setup import prefetched, training
-
-CPU = torch.device("cpu")
-
-
-def batches(count, log):
-    try:
-        for i in range(count):
-            log.append(f"made {i}")
-            yield torch.tensor([i]), i
-    finally:
-        log.append("closed")
-
-
-def test_batches_come_in_order_each_fetched_one_early():
-    log = []
-    ahead = prefetched(batches(3, log), CPU, non_blocking=True)
-    for i, (inputs, target) in enumerate(ahead):
-        log.append(f"step {i}")
-        assert (inputs.item(), target) == (i, i)
-    assert log == ["made 0", "made 1", "step 0", "made 2", "step 1", "closed", "step 2"]
-
-
-def test_closing_it_closes_the_loader_s_batches():
-    log = []
-    ahead = prefetched(batches(9, log), CPU, non_blocking=False)
-    next(ahead)
-    ahead.close()
-    assert log[-1] == "closed"
-
-
-def test_an_error_of_the_loader_passes_through():
-    def failing():
-        yield torch.zeros(1), 0
-        raise ValueError("sample is broken")
-
-    with pytest.raises(ValueError, match="sample is broken"):
-        list(prefetched(failing(), CPU, non_blocking=False))
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -85,17 +49,18 @@ class Copied(torch.Tensor):
         self.log.append(f"{stream} reads {int(self.sum())}")
 
 
-def test_the_order_of_waits_between_the_streams(monkeypatch):
+@pytest.fixture
+def log(monkeypatch):
+    """What two streams do, neither of them on a device."""
     log = []
 
-    class Event:
-        def record(self, stream):
-            self.of = len([line for line in log if line.startswith("copy")]) - 1
-            log.append(f"{stream} marks {self.of}")
-
     class Stream(str):
+        def record_event(self):
+            log.append(f"{self} marks")
+            return sum(line.startswith("copy") for line in log) - 1
+
         def wait_event(self, event):
-            log.append(f"{self} waits for {event.of}")
+            log.append(f"{self} waits for {event}")
 
     def copy(batch, device, *, non_blocking):
         assert (device.type, non_blocking) == ("cuda", True)
@@ -105,18 +70,38 @@ def test_the_order_of_waits_between_the_streams(monkeypatch):
         return tensor, batch[1]
 
     monkeypatch.setattr("torch.cuda.Stream", lambda _device: Stream("side"))
-    monkeypatch.setattr("torch.cuda.Event", Event)
     monkeypatch.setattr("torch.cuda.stream", lambda _stream: nullcontext())
     monkeypatch.setattr("torch.cuda.current_stream", lambda _device: Stream("main"))
     monkeypatch.setattr("steptrace.train.setup.to_device", copy)
-    source = ((torch.tensor([i]), i) for i in range(2))
-    for _, number in prefetched(source, torch.device("cuda"), non_blocking=True):
+    return log
+
+
+def test_each_batch_is_copied_one_early_and_waited_for_before_its_step(log):
+    def batches():
+        try:
+            yield from ((torch.tensor([i]), i) for i in count())
+        finally:
+            log.append("closed")
+
+    ahead = prefetched(batches(), torch.device("cuda"), non_blocking=True)
+    for _, number in islice(ahead, 2):
         log.append(f"step {number}")
+    ahead.close()
     assert log == [
-        "copy 0", "side marks 0",
-        "copy 1", "side marks 1", "main waits for 0", "main reads 0", "step 0",
-        "main waits for 1", "main reads 1", "step 1",
+        "copy 0", "side marks",
+        "copy 1", "side marks", "main waits for 0", "main reads 0", "step 0",
+        "copy 2", "side marks", "main waits for 1", "main reads 1", "step 1", "closed",
     ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("log")
+def test_an_error_of_the_loader_passes_through():
+    def failing():
+        yield torch.zeros(1), 0
+        raise ValueError("sample is broken")
+
+    with pytest.raises(ValueError, match="sample is broken"):
+        next(prefetched(failing(), torch.device("cuda"), non_blocking=True))
 
 
 @pytest.mark.gpu
@@ -124,9 +109,9 @@ def test_the_order_of_waits_between_the_streams(monkeypatch):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_copies_run_on_a_stream_of_their_own_and_are_never_written_over():
     device = torch.device("cuda")
-    source = ((torch.full((1 << 22,), float(i)).pin_memory(), i) for i in range(20))
+    source = ((torch.full((1 << 22,), float(i)).pin_memory(), i) for i in count())
     sums = []
-    for inputs, number in prefetched(source, device, non_blocking=True):
+    for inputs, number in islice(prefetched(source, device, non_blocking=True), 20):
         torch.cuda._sleep(20_000_000)  # the step reads its batch long after the next one was fetched
         sums.append((inputs.double().sum(), number))
         del inputs

@@ -7,7 +7,7 @@ OmegaConf's own are slow to read, and many libraries reject them.
 
 import random
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -106,9 +106,9 @@ def training(config: DictConfig, seed: int, ranks: Rank = ALONE) -> Generator[Tr
     def batches() -> Generator[Batch]:
         loader = build_loader(config, device, seed, ranks)
         pooled = endless(loader) if config.data.pool is None else _again(loader, config.data.pool)
-        if not config.data.device_prefetch:
-            return pooled
-        return prefetched(pooled, device, non_blocking=config.data.non_blocking)
+        if config.data.device_prefetch and device.type == "cuda":  # on a CPU there is nothing to copy
+            return prefetched(pooled, device, non_blocking=config.data.non_blocking)
+        return pooled
 
     parts = assembled(config, device, seed, batches, ranks)
     with closing(parts.batches):
@@ -225,50 +225,33 @@ def _again(loader: DataLoader[Batch], count: int) -> Generator[Batch]:
 
 
 def prefetched(batches: Generator[Batch], device: torch.device, *, non_blocking: bool) -> Generator[Batch]:
-    """The same batches in the same order, on `device`, each fetched and its copy begun one batch early.
+    """The same batches in the same order, each copied to the GPU one batch ahead of the step that trains on it.
 
-    This is the config's `data.device_prefetch`. On a GPU a batch is copied on a separate stream, one batch ahead of the
-    step that trains on it, so the copy overlaps with computation even if the step ends with a sync. This needs pinned
-    memory and `non_blocking`: a copy from pageable memory blocks the host on any stream.
-
-    On a CPU the loader only loads each batch one step early. The results are the same as without, unless the data set
-    draws from the global random generators in the main process (0 workers): it then draws before the step's own draws
-    (dropout), not after them.
+    This is the config's `data.device_prefetch`. The copy runs on a separate stream, so it overlaps with computation
+    even if the step ends with a sync. This needs pinned memory and `non_blocking`: a copy from pageable memory blocks
+    the host on any stream.
 
     Closing it closes `batches`.
     """
-    stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
-    try:
-        ahead = _fetched_ahead(batches, device, stream, non_blocking=non_blocking)
-        while ahead is not None:
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def fetched() -> tuple[Batch, torch.cuda.Event]:
+        batch = next(batches)
+        with torch.cuda.stream(stream):
+            return to_device(batch, device, non_blocking=non_blocking), stream.record_event()
+
+    with closing(batches):
+        ahead = fetched()
+        while True:
             batch, copied = ahead
             # Load now and not after queueing the step: the wait is the same, and the copy is queued before a step that
             # may end with a sync.
-            ahead = _fetched_ahead(batches, device, stream, non_blocking=non_blocking)
-            if copied is not None:
-                _hand_over(batch, copied, device)
+            ahead = fetched()
+            _hand_over(batch, copied, device)
             yield batch
-    finally:
-        batches.close()
 
 
-def _fetched_ahead(
-    batches: Iterator[Batch], device: torch.device, stream: "torch.cuda.Stream | None", *, non_blocking: bool
-) -> tuple[Batch, "torch.cuda.Event | None"] | None:
-    """The next batch and, if it is on its way to a GPU, the event of its arrival; None after the last one."""
-    batch = next(batches, None)
-    if batch is None:
-        return None
-    if stream is None:
-        return batch, None
-    with torch.cuda.stream(stream):
-        batch = to_device(batch, device, non_blocking=non_blocking)
-        copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        copied.record(stream)
-    return batch, copied
-
-
-def _hand_over(batch: Batch, copied: "torch.cuda.Event", device: torch.device) -> None:
+def _hand_over(batch: Batch, copied: torch.cuda.Event, device: torch.device) -> None:
     """Make the computing stream wait for the copy, and protect the batch's memory from the next copy.
 
     The allocator reuses a freed block on its own stream at once. A batch is freed when its step has been queued, long
