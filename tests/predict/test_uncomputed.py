@@ -1,6 +1,7 @@
 """Large tensors of the virtual device have shapes and no values; what is read from them is said."""
 
 import gc
+import io
 
 import pytest
 import torch
@@ -43,8 +44,11 @@ def test_labels_and_masks_made_from_data_are_exact():
     [
         (lambda loss, _: loss.item(), "an assumed value is read"),
         (lambda _, large: large.cpu(), "values that were not computed are copied to the host"),
-        (lambda _, large: large[large > 0], "how many elements a mask selects was not computed"),
-        (lambda _, large: large.nonzero(), "a size was not computed"),
+        (lambda _, large: large[large > 0], "how many elements are selected was not computed"),
+        (lambda _, large: large.nonzero(), "how many elements are selected was not computed"),
+        (lambda loss, _: loss.nonzero(), "how many elements are selected was not computed"),
+        (lambda _, large: large.masked_select(large > 0), "how many elements are selected was not computed"),
+        (lambda _, large: large.unique(), "a size was not computed"),
         (lambda _, large: large.relu().tolist(), "values that were not computed are copied to the host"),
     ],
 )
@@ -54,6 +58,26 @@ def test_what_was_not_computed_is_listed_with_its_line(read, reason):
         read(large.sum(), large)
     assert reason in {place.reason for place in syncs.assumed}
     assert {place.file for place in syncs.assumed} == {__file__}
+
+
+def test_what_is_written_to_gets_the_shape_of_what_was_not_computed():
+    with predict_syncs():
+        large, made = torch.rand(SIDE, SIDE, device="cuda"), torch.empty(0, device="cuda")
+        torch.add(large, 1, out=made)
+        assert made.shape == (SIDE, SIDE)
+        assert (made + 1).shape == (SIDE, SIDE)
+
+
+def test_a_model_that_was_not_computed_is_saved_and_loaded():
+    with predict_syncs() as syncs:
+        model, file = nn.Linear(SIDE, SIDE).cuda(), io.BytesIO()
+        torch.save(model.state_dict(), file)
+        file.seek(0)
+        model.load_state_dict(torch.load(file))
+        assert model.weight.is_cuda
+    assert [(place.op, place.reason) for place in syncs.assumed] == [
+        ("torch.save", "values that were not computed are saved")
+    ]
 
 
 def test_a_step_that_checks_its_gradients_goes_on():

@@ -8,7 +8,7 @@ weight, a random draw or a matrix product touches it.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -52,15 +52,6 @@ _assumed = Marks()
 def is_assumed(tensor: Tensor) -> bool:
     """Whether a tensor inside a virtual one has no values, or assumed ones."""
     return tensor.is_meta or tensor in _assumed
-
-
-def filled(tensor: Tensor) -> Tensor:
-    """The same tensor with values: assumed ones where it has none."""
-    if not tensor.is_meta:
-        return tensor
-    if not tensor.is_floating_point():
-        return torch.zeros(tensor.size(), dtype=tensor.dtype)  # takes no memory until written
-    return torch.full(tensor.size(), _FILL, dtype=tensor.dtype)
 
 
 def skips_initialising(overload: Overload, args: Sequence[Any]) -> bool:
@@ -135,26 +126,19 @@ def _run_uncomputed(overload: Overload, function: Any, args: Sequence[Any], kwar
     if name == "_local_scalar_dense":
         _record(overload, "a value that was not computed is read")
         return _FILL if args[0].is_floating_point() else False if args[0].dtype is torch.bool else 0
-    only_writes = name.startswith(("_foreach", "_fused", "_amp_foreach")) and None not in overload.given_back
-    if written and (only_writes or overload.namespace == "c10d"):
-        for tensor in written:  # their shapes stay
-            _assumed.add(tensor)
-        return _what_was_written(overload, args, kwargs)
+    for tensor in written:
+        _assumed.add(tensor)
+    if written and not overload.given_back:
+        return None  # as of optimizers: shapes stay
     if name in _SIZED_BY_VALUES:
-        return _selected(overload, name, args)
+        return _settled(_selected(overload, name, args))
     if name in _MASKED:
         args = (args[0], [part for index in args[1] for part in _as_indices(overload, index)], *args[2:])
     tensors = tensors_of((*args, *kwargs.values()))
     dense = all(tensor.layout is torch.strided for tensor in tensors)  # sparse ones have values
     result = on_meta(overload, function, args, kwargs) if dense else None
     if result is None or any(tensor.layout is not torch.strided for tensor in tensors_of((result,))):
-        if not overload.given_back and written:
-            for tensor in written:
-                _assumed.add(tensor)
-            return None
         result = _run_filled(overload, function, args, kwargs)
-    for tensor in written:
-        _assumed.add(tensor)
     if name in ("resize_", "set_") or "out" in kwargs:
         for tensor, now in zip(written, tensors_of((result,)), strict=False):
             if tensor.shape != now.shape:
@@ -165,7 +149,7 @@ def _run_uncomputed(overload: Overload, function: Any, args: Sequence[Any], kwar
     return map_tensors(lambda leaf: _settled(leaf, storages, flag=flag), result)
 
 
-def _settled(leaf: Any, storages: set[int], *, flag: bool) -> Any:
+def _settled(leaf: Any, storages: Collection[int] = (), *, flag: bool = False) -> Any:
     """A result of uncomputed inputs: large ones stay without values, small ones are filled and marked."""
     if not isinstance(leaf, Tensor) or leaf.layout is not torch.strided:
         return leaf
@@ -173,7 +157,8 @@ def _settled(leaf: Any, storages: set[int], *, flag: bool) -> Any:
         return to_meta(leaf) if _is_large(leaf) else _assumed.add(leaf)
     if leaf.numel() >= _LARGE or leaf.untyped_storage()._cdata in storages:
         return leaf
-    return _assumed.add(_with_values(leaf, _FILL if leaf.is_floating_point() else flag))
+    values = torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype)
+    return _assumed.add(values.fill_(_FILL if leaf.is_floating_point() else flag))
 
 
 def _record(overload: Overload, reason: str) -> None:
@@ -201,10 +186,6 @@ def _is_large(tensor: Any, limit: int = _LARGE) -> bool:
     )
 
 
-def _with_values(leaf: Tensor, value: float = _FILL) -> Tensor:
-    return torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype).fill_(value)
-
-
 def _depends_on_assumed(overload: Overload, args: Sequence[Any], tensors: Sequence[Tensor]) -> bool:
     if overload.packet in _MASKED:
         return any(is_assumed(index) for index in args[1] if index is not None and index.dtype in _MASK_DTYPES)
@@ -215,14 +196,6 @@ def _written(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any])
     """The tensors that an operator writes to."""
     written = overload.written
     return tensors_of([args[position] if position < len(args) else kwargs.get(name) for position, name in written])
-
-
-def _what_was_written(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What an operator that only writes returns."""
-    if not overload.given_back:
-        return None
-    given = [args[0]] if len(overload.given_back) == 1 else _written(overload, args, kwargs)
-    return given[0] if len(given) == 1 else tuple(given)
 
 
 def _elements(values: Iterable[Any]) -> int:
@@ -238,36 +211,36 @@ def _elements(values: Iterable[Any]) -> int:
     return bound
 
 
-def _as_indices(overload: Overload, index: Tensor | None) -> list[Tensor | None]:
+def _as_indices(overload: Overload, index: Tensor | None) -> Sequence[Tensor | None]:
     """An index; in place of a mask the indices of what it selects."""
-    if index is None or index.dtype not in _MASK_DTYPES:
-        return [index]
-    if not is_assumed(index):
-        return list(index.nonzero().unbind(1))
-    _record(overload, "how many elements a mask selects was not computed")
-    count = round(_SHARE_SET * index.numel())
-    if index.is_meta:
-        return [torch.empty(count, dtype=torch.int64, device=META) for _ in range(index.dim())]
-    return list(torch.ones_like(index).nonzero()[:count].unbind(1))
+    return [index] if index is None or index.dtype not in _MASK_DTYPES else _places(overload, index)
 
 
-def _selected(overload: Overload, name: str, args: Sequence[Any]) -> Any:
+def _places(overload: Overload, flags: Tensor) -> Sequence[Tensor]:
+    """The indices of what is set, for each dimension; any where flags were not computed."""
+    if not is_assumed(flags):
+        return flags.nonzero().unbind(1)
+    count = _count(overload, flags)
+    if flags.is_meta:
+        return [torch.empty(count, dtype=torch.int64, device=META) for _ in range(flags.dim())]
+    return torch.ones_like(flags).nonzero()[:count].unbind(1)
+
+
+def _count(overload: Overload, flags: Tensor) -> int:
+    """How many flags are set: half of them where they were not computed."""
+    if not is_assumed(flags):
+        return int(flags.count_nonzero())
+    _record(overload, "how many elements are selected was not computed")
+    return round(_SHARE_SET * flags.numel())
+
+
+def _selected(overload: Overload, name: str, args: Sequence[Any]) -> Tensor:
     """`nonzero` or `masked_select` where values or mask were not computed."""
-    values, mask = args[0], args[-1]
-    if is_assumed(mask):
-        _record(overload, "a size was not computed")
-    if name == "masked_select":
-        shape = torch.broadcast_shapes(values.shape, mask.shape)  # type: ignore[no-untyped-call]
-        count = round(_SHARE_SET * math.prod(shape)) if is_assumed(mask) else int(mask.expand(shape).sum())
-        selected = torch.empty(count, dtype=values.dtype, device=META)
-        return selected if count >= _LARGE else _assumed.add(_with_values(selected))
-    count = round(_SHARE_SET * values.numel())
-    if count * max(values.dim(), 1) >= _LARGE:
-        return torch.empty(count, values.dim(), dtype=torch.int64, device=META)
-    rows = torch.arange(count)
-    return _assumed.add(
-        torch.stack(torch.unravel_index(rows, values.shape), 1) if values.dim() else rows.view(count, 0)
-    )
+    if name == "nonzero":
+        places = _places(overload, args[0])
+        return torch.stack(tuple(places), 1) if places else torch.empty(0, 0, dtype=torch.int64)
+    values, mask = torch.broadcast_tensors(*args)  # type: ignore[no-untyped-call]
+    return torch.empty(_count(overload, mask), dtype=values.dtype, device=META)
 
 
 def _run_filled(overload: Overload, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -278,11 +251,15 @@ def _run_filled(overload: Overload, function: Any, args: Sequence[Any], kwargs: 
         raise NotImplementedError(f"{overload.func.name()} has no meta kernel, and its inputs have {total} elements")
     if overload.data_dependent:
         _record(overload, "a size was not computed")
-    copies = {id(tensor): filled(tensor) if tensor.is_meta else tensor.clone() for tensor in tensors}
 
-    def copied(leaf: Any) -> Any:
-        return copies[id(leaf)] if isinstance(leaf, Tensor) else leaf
+    def computed(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        if not leaf.is_meta:
+            return leaf.clone()
+        values = torch.zeros(leaf.size(), dtype=leaf.dtype)  # take no memory until written
+        return values.fill_(_FILL) if leaf.is_floating_point() else values
 
     return function(
-        *map_tensors(copied, list(args)), **{name: map_tensors(copied, value) for name, value in kwargs.items()}
+        *map_tensors(computed, list(args)), **{name: map_tensors(computed, value) for name, value in kwargs.items()}
     )
