@@ -53,12 +53,9 @@ class Reroute(TorchFunctionMode):
             if is_virtual(args[0]):
                 args[0]._inner, args[0].gpu = args[1]._inner.detach(), args[1].gpu
         args = [map_tensors(backend.virtual_device, value) if isinstance(value, _MAY_NAME) else value for value in args]
-        if kwargs:
-            if isinstance(kwargs.get("device"), int) and not isinstance(kwargs["device"], bool):
-                kwargs["device"] = torch.device("cuda", kwargs["device"])
-            for name in ("device", "other", "map_location"):
-                if name in kwargs:
-                    kwargs[name] = backend.virtual_device(kwargs[name])
+        if "device" in kwargs:
+            device = kwargs["device"]
+            kwargs["device"] = backend.virtual_device(torch.device(device) if isinstance(device, int) else device)
         func, inside = _called(func)
         if inside is None or func in self._inside:  # a method that calls its base class's comes by again
             return func(*args, **kwargs)

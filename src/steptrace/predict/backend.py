@@ -123,9 +123,6 @@ class _Hooks(torch._C._acc.PrivateUse1Hooks):
     def has_primary_context(self, _device: int) -> bool:
         return True
 
-    def is_built(self) -> bool:
-        return True
-
 
 #: Arguments by which CPython checks a call's result against a pending error; other calls it may specialise.
 _BY_NAME: Final = {"by_name": None}

@@ -156,11 +156,9 @@ def _by_place(args: Sequence[Any]) -> list[list[Tensor]]:
 
 
 def _run_on_host(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    name, func = overload.name, overload.func
-    if name == "aten::is_pinned":
+    func = overload.func
+    if overload.name == "aten::is_pinned":  # as DistributedDataParallel asks
         return args[0] in PINNED
-    if name in ("aten::_pin_memory", "aten::pin_memory"):
-        return args[0] if args[0] in PINNED else PINNED.add(args[0].clone())
     if kwargs.get("pin_memory"):
         return PINNED.add(func(*args, **{**kwargs, "pin_memory": False}))
     if uncomputed.skips_initialising(overload, args):

@@ -17,11 +17,9 @@ _kept: dict[Hashable, tuple[Any, ...]] = {}
 
 
 def to_meta(value: Any) -> Any:
-    """A tensor's shape, strides and type on the meta device; anything else as it is."""
+    """A strided tensor's shape, strides and type on the meta device; anything else as it is."""
     if not isinstance(value, Tensor) or value.is_meta:
         return value
-    if value.layout is not torch.strided:
-        return value.to(META)
     return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=META)
 
 
@@ -76,10 +74,12 @@ def _described(value: Any) -> Hashable:
 
 
 def _recipe(results: Any, args: Sequence[Any]) -> tuple[Any, ...] | None:
-    """What makes results like these again; None for views, shared memory and tensors that are not plain."""
+    """What makes results like these again; None for views, shared memory, lists in lists and tensors with values."""
     several = isinstance(results, tuple | list)
-    tensors = list(results) if several else [results]
-    if not all(isinstance(tensor, Tensor) and tensor.is_meta and tensor.layout is torch.strided for tensor in tensors):
+    leaves = list(results) if several else [results]
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    plain = all(tensor.is_meta and tensor.layout is torch.strided for tensor in tensors)
+    if not plain or any(isinstance(leaf, tuple | list) for leaf in leaves):
         return None
     given: list[Any] = []
     map_tensors(given.append, list(args))
@@ -87,10 +87,14 @@ def _recipe(results: Any, args: Sequence[Any]) -> tuple[Any, ...] | None:
     storages = {tensor.untyped_storage()._cdata for tensor in (*tensors, *given)}
     if len(storages) < len(tensors) + len({tensor.untyped_storage()._cdata for tensor in given}):
         return None
-    return type(results) if several else None, [(tensor.size(), tensor.stride(), tensor.dtype) for tensor in tensors]
+    specs = [(leaf.size(), leaf.stride(), leaf.dtype) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+    return type(results) if several else None, specs
 
 
 def _make(recipe: tuple[Any, ...]) -> Any:
     kind, specs = recipe
-    tensors = [torch.empty_strided(size, stride, dtype=dtype, device=META) for size, stride, dtype in specs]
-    return tensors[0] if kind is None else kind(tensors)
+    leaves = [
+        torch.empty_strided(spec[0], spec[1], dtype=spec[2], device=META) if isinstance(spec, tuple) else spec
+        for spec in specs
+    ]
+    return leaves[0] if kind is None else kind(leaves)

@@ -161,21 +161,11 @@ def _becomes_masked_fill(call: Call) -> bool:
 
 
 def _assignment_masks(call: Call) -> int:
-    return 0 if _becomes_masked_fill(call) or not call.on_device("self") else _device_masks(call)
+    return 0 if _becomes_masked_fill(call) else _device_masks(call)
 
 
 def _assignment_copies(call: Call) -> int:
-    if _becomes_masked_fill(call) or not call.on_device("self"):
-        return 0
-    return _host_indices(call) + call.on_host("values")
-
-
-def _index_masks(call: Call) -> int:
-    return _device_masks(call) if call.on_device("self") else 0
-
-
-def _index_copies(call: Call) -> int:
-    return _host_indices(call) if call.on_device("self") else 0
+    return 0 if _becomes_masked_fill(call) else _host_indices(call) + call.on_host("values")
 
 
 def _to_host(call: Call) -> int:
@@ -316,7 +306,6 @@ RULES: tuple[Rule, ...] = (
     Rule("nonzero", "d2h_copy", once, "native/cuda/Nonzero.cu", "the host must know how many there are"),
     Rule("masked_select", "d2h_copy", once, "native/cuda/IndexKernel.cpp", _MASK),
     Rule("masked_scatter_backward", "d2h_copy", once, "tools/autograd/derivatives.yaml", "masked_select of grad"),
-    Rule("_unique", "d2h_copy", if_not_empty, _UNIQUE, "the host must know how many there are"),
     Rule("_unique2", "d2h_copy", if_not_empty, _UNIQUE, "the host must know how many there are"),
     Rule("unique_consecutive", "d2h_copy", _consecutive, _UNIQUE, "the host must know how many there are"),
     Rule("unique_consecutive", "stream", _consecutive_along_dim, _THRUST, "Thrust waits for what it was asked"),
@@ -340,17 +329,18 @@ RULES: tuple[Rule, ...] = (
         for backward in ("", "_backward")
     ),
     # Indexing
-    Rule("index", "d2h_copy", _index_masks, _INDEXING, _MASK),
-    Rule("index", "h2d_copy", _index_copies, _INDEXING, _INDEX_COPY),
-    Rule("_unsafe_index", "d2h_copy", _index_masks, _INDEXING, _MASK),
-    Rule("_unsafe_index", "h2d_copy", _index_copies, _INDEXING, _INDEX_COPY),
     *(
         Rule(op, kind, count, _INDEXING, reason)
-        for op in ("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put")
-        for kind, count, reason in (
-            ("d2h_copy", _assignment_masks, _MASK),
-            ("h2d_copy", _assignment_copies, _INDEX_COPY),
+        for ops, masks, copies in (
+            (("index", "_unsafe_index"), _device_masks, _host_indices),
+            (
+                ("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"),
+                _assignment_masks,
+                _assignment_copies,
+            ),
         )
+        for op in ops
+        for kind, count, reason in (("d2h_copy", masks, _MASK), ("h2d_copy", copies, _INDEX_COPY))
     ),
     Rule("nonzero_static", "d2h_copy", never, "native/cuda/Nonzero.cu", "the size is given"),
     # Single values given as tensors

@@ -156,10 +156,6 @@ class VirtualTensor(Tensor):
         """The values' memory, which FSDP gives back and takes again."""
         return on_device(self._inner.untyped_storage(), self.gpu)
 
-    def is_pinned(self, _device: object = None) -> bool:
-        """Never: only CPU memory can be."""
-        return False
-
     def pin_memory(self, _device: object = None) -> Tensor:
         """Raise as CUDA does."""
         raise RuntimeError(f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
@@ -181,9 +177,6 @@ class VirtualTensor(Tensor):
             "can't convert cuda:0 device type tensor to numpy. "
             "Use Tensor.cpu() to copy the tensor to host memory first."
         )
-
-    def __array__(self, dtype: Any = None) -> Any:
-        return self.numpy()
 
     def __format__(self, spec: str) -> str:
         # As Tensor.__format__ does for exactly its own type.
