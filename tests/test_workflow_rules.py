@@ -199,3 +199,11 @@ def test_a_byte_of_the_extensions_sources_is_another_digest(tmp_path: Path) -> N
     before = extension_digest(tmp_path)
     (tmp_path / "csrc" / "a.cu").write_text("2")
     assert extension_digest(tmp_path) != before
+
+
+def test_an_earlier_result_that_a_gate_names_is_an_input_if_it_is_there(rules_on) -> None:
+    limits = {"at_most_ratio": 1.1, "baseline": "kept.json"}
+    rules = rules_on("cpu", gates={"giou": {"*": {"step_ms.median": limits}}})
+    assert rules.baselines == []
+    Path("kept.json").touch()
+    assert rules.baselines == ["kept.json"]

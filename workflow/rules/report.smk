@@ -4,13 +4,9 @@ import json
 
 from pathlib import Path
 
-from steptrace.compare.gates import baselines_of
-
 # The sections of a page are named in one tuple, so the whole package counts.
 REPORT_CODE = PLAN.code("steptrace.report.*", script="report")
-
-# One that a gate names and that is not there breaks the gate; it does not stop the workflow.
-BASELINES = [file for file in baselines_of(PLAN.settings.gates) if Path(file).is_file()]
+BASELINES = RULES.baselines
 
 
 rule compare:

@@ -27,10 +27,7 @@ not_negative = partial(_whole, least=0)
 
 def gpu_names(text: str) -> tuple[str, ...]:
     """The value of `--gpu`."""
-    names = tuple(filter(None, (name.strip() for name in text.split(","))))
-    if not names:
-        raise argparse.ArgumentTypeError(f"invalid value '{text}': expected names of GPUs, such as H100,L4")
-    return names
+    return tuple(name.strip() for name in text.split(","))
 
 
 def batches(text: str) -> tuple[int, ...]:

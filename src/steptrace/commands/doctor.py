@@ -12,12 +12,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from steptrace.commands.console import columns, show
+from steptrace.config.settings import Project, read_settings, read_yaml
 from steptrace.errors import SteptraceError
 from steptrace.machine import torch_has_gpu_support, usable_gpus
 
@@ -53,7 +53,7 @@ def add(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check, print, and return the exit code."""
-    checks = [check for look in CHECKS for check in look()]
+    checks = [*_pytorch(), *_processor(), *_gpu(), *_compilers()]
     usable = all(check.state != "broken" for check in checks)
     studies = _studies()
     document = {"usable": usable, "checks": [asdict(check) for check in checks], "studies": studies}
@@ -73,8 +73,6 @@ def _lines(checks: list[Check]) -> list[str]:
 
 def _studies() -> list[dict[str, Any]]:
     """The studies that can be named in this folder: own ones and those that come with steptrace."""
-    from steptrace.config.settings import Project, read_settings, read_yaml
-
     project, default = Project.here(), list[str]()
     with contextlib.suppress(SteptraceError):  # the workflow reports what is wrong with its settings
         default = read_settings(project, {}).studies
@@ -189,11 +187,8 @@ def _compilers() -> list[Check]:
     name = os.environ.get("CXX", "g++")
     cxx = shutil.which(name)
     allows = "the studies giou*, and step.compile on the CPU"
-    checks = [
-        Check("C++ compiler", "missing", f"no {name}", allows, "install g++ 9 or newer, or set CXX")
-        if cxx is None
-        else Check("C++ compiler", "ok", cxx, allows)
-    ]
+    next_step = None if cxx else "install g++ 9 or newer, or set CXX"
+    checks = [Check("C++ compiler", "ok" if cxx else "missing", cxx or f"no {name}", allows, next_step)]
     if usable_gpus():
         home = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "bin", "nvcc")
         nvcc = shutil.which("nvcc") or (str(home) if home.is_file() else None)
@@ -201,10 +196,6 @@ def _compilers() -> list[Check]:
         next_step = None if nvcc else "install the CUDA toolkit of PyTorch's CUDA version, or set CUDA_HOME"
         checks.append(Check("nvcc", "ok" if nvcc else "missing", nvcc or "not found", allows, next_step))
     return checks
-
-
-_Look = Callable[[], list[Check]]
-CHECKS: Final[tuple[_Look, ...]] = (_pytorch, _processor, _gpu, _compilers)
 
 
 if __name__ == "__main__":

@@ -13,16 +13,19 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from steptrace import format as fmt
 from steptrace.commands.console import batches, gpu_names, not_negative, positive, say, show, warn
 from steptrace.commands.prediction_text import as_json, estimates, instead, text_of
 from steptrace.compare.gates import described, over_budget
+from steptrace.config.digest import Cache
+from steptrace.config.settings import Project, read_settings
+from steptrace.config.study import GPU_CONFIG, Composer, Study, load_study
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.run import Status
 from steptrace.documents.syncs import predicted_site
-from steptrace.errors import ConfigError, PredictError, SteptraceError
+from steptrace.errors import ConfigError, PredictError, SteptraceError, near
 from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.files import write_text
 from steptrace.launch.result import ended, prediction_of, require_steps, why
@@ -30,9 +33,7 @@ from steptrace.launch.settings import LaunchSettings
 from steptrace.launch.start import launch
 from steptrace.record import read_prediction
 from steptrace.train.supervise import Job, supervise
-
-if TYPE_CHECKING:
-    from steptrace.config.study import Study
+from steptrace.workflow.checks import prediction_job
 
 #: A budget is exceeded, or a program has failed partway.
 EXIT_BROKEN: Final = 1
@@ -248,7 +249,7 @@ def follow_command(command: Sequence[str], *, warmup: int, steps: int, devices: 
         return Followed(shlex.join(command), prediction, failed=launched.failed)
 
 
-def follow(study: "Study", scratch: Path, options: Sequence[str] = ()) -> list[Followed]:
+def follow(study: Study, scratch: Path, options: Sequence[str] = ()) -> list[Followed]:
     """Follow every variant of a study as a GPU would train it, each in a process of its own.
 
     Args:
@@ -256,9 +257,6 @@ def follow(study: "Study", scratch: Path, options: Sequence[str] = ()) -> list[F
         scratch: a folder for configs, predictions and logs.
         options: further arguments of `steptrace.predict.main`.
     """
-    from steptrace.config.study import GPU_CONFIG
-    from steptrace.workflow.checks import prediction_job
-
     at_once = min(len(study.variants), os.cpu_count() or 1, _AT_ONCE)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // at_once)))
     jobs = []
@@ -274,7 +272,7 @@ def follow(study: "Study", scratch: Path, options: Sequence[str] = ()) -> list[F
     return [by_name[variant.name] for variant in study.variants]
 
 
-def _read(name: str, job: "Job", status: Status, *, of_program: bool) -> Followed:
+def _read(name: str, job: Job, status: Status, *, of_program: bool) -> Followed:
     """A prediction, or why there is none: what the process has printed."""
     if status.exit_code == 0:
         return Followed(name, read_prediction(job.out.parent))
@@ -285,7 +283,7 @@ def _read(name: str, job: "Job", status: Status, *, of_program: bool) -> Followe
     return Followed(name, None, PredictError((reason.strip() or str(status.error)) + output))
 
 
-def named_study(name: str, folder: Path, changes: Mapping[str, Any] | None = None) -> "Study":
+def named_study(name: str, folder: Path, changes: Mapping[str, Any] | None = None) -> Study:
     """The study of this project, or else of those that come with steptrace, with every variant resolved.
 
     Args:
@@ -296,11 +294,6 @@ def named_study(name: str, folder: Path, changes: Mapping[str, Any] | None = Non
     Raises:
         ConfigError: there is no such study, or it cannot be resolved.
     """
-    from steptrace.config.digest import Cache
-    from steptrace.config.settings import Project, read_settings
-    from steptrace.config.study import Composer, load_study
-    from steptrace.errors import near
-
     project = Project.here()
     if name not in project.study_files:
         raise ConfigError(

@@ -73,12 +73,6 @@ def _gate(study: str, variant: str, key: str, limits: Limits, text: str = "") ->
     )
 
 
-def baselines_of(gates: Gates) -> list[str]:
-    """The comparison.json files that gates name as baselines, each once."""
-    limits = [limits for variants in gates.values() for keys in variants.values() for limits in keys.values()]
-    return list(dict.fromkeys(str(limit["baseline"]) for limit in limits if "baseline" in limit))
-
-
 def over_budget(sites: Iterable[Site], allow: Sequence[str]) -> list[Site]:
     """The sites that no entry of `allow` covers: `FILE:LINE`, `FILE` or a function's name, files by their end."""
     return [site for site in sites if not any(_allows(entry, site) for entry in allow)]

@@ -99,6 +99,14 @@ class Rules:
         gates = self.plan.settings.gates
         return json.dumps({wildcards.study: gates[wildcards.study]} if wildcards.study in gates else {})
 
+    @property
+    def baselines(self) -> list[str]:
+        """The comparison.json files that gates name, if they are there: one that is not breaks its gate and no more."""
+        gates = self.plan.settings.gates
+        limits = [limits for variants in gates.values() for keys in variants.values() for limits in keys.values()]
+        files = dict.fromkeys(str(limit["baseline"]) for limit in limits if limit.get("baseline"))
+        return [file for file in files if Path(file).is_file()]
+
     def training(self, wildcards: Any) -> str:
         """What a run depends on: configuration, code, versions."""
         return self.plan.key("training", wildcards.study, wildcards.variant)
