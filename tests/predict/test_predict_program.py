@@ -289,3 +289,7 @@ def test_a_tensor_that_gets_the_data_of_another_has_its_values():
         assert weight.tolist() == [3, 3]
         weight.data = weight.data[:1]
         assert (weight + 1).tolist() == [4]
+        for moved in (weight.data.cpu(), mean):
+            weight.data = moved
+            assert isinstance(weight, nn.Parameter)
+            assert weight.is_cuda is moved.is_cuda

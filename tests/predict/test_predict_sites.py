@@ -16,7 +16,6 @@ from torch.profiler import record_function
 from steptrace.predict import Prediction, Rule, Site, predict_syncs
 from steptrace.predict.execution import use_rules
 from steptrace.predict.recorder import Syncs
-from steptrace.predict.rule import times
 
 HERE = __file__
 
@@ -187,7 +186,7 @@ def test_a_custom_operator_is_unknown_until_it_has_a_rule():
 
 def test_rows_of_a_program_go_before_those_given_and_these_before_the_table_s():
     def waits(op: str, number: int) -> Rule:
-        return Rule(op, "stream", times(number), "a source", "a reason")
+        return Rule(op, "stream", number, "a source", "a reason")
 
     def counted() -> int:
         before = Syncs.active.total

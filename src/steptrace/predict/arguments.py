@@ -9,7 +9,7 @@ from types import FunctionType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from steptrace.predict import backend, cuda_classes, products, recurrent
@@ -48,6 +48,7 @@ class Reroute(TorchFunctionMode):
             if is_virtual(args[1]) is not is_virtual(args[0]):
                 # p.data = p.data.cuda(): the tensor keeps its identity and changes sides.
                 moved = args[1].detach().requires_grad_(args[0].requires_grad)
+                moved = nn.Parameter(moved, moved.requires_grad) if isinstance(args[0], nn.Parameter) else moved
                 torch.utils.swap_tensors(args[0], moved)  # type: ignore[no-untyped-call]
                 return None
             if is_virtual(args[0]):

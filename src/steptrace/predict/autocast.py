@@ -84,8 +84,7 @@ def ensure_registered() -> None:
     _libraries.extend((every, aten))
     for names, dtype in ((LOWER_PRECISION, None), (FLOAT32, torch.float32)):
         for name in names:
-            if hasattr(torch.ops.aten, name.partition(".")[0]):
-                aten.impl(name, _casting(name, dtype), _AUTOCAST)  # type: ignore[no-untyped-call]
+            aten.impl(name, _casting(name, dtype), _AUTOCAST)  # type: ignore[no-untyped-call]
     for name in FLOAT32_RESULT:
         aten.impl(name, _with_float32_result(name), _AUTOCAST)  # type: ignore[no-untyped-call]
 

@@ -176,7 +176,7 @@ def _judge(recorder: Syncs, overload: Overload, call: tuple[Any, Any], tensors: 
     if rules is not None:
         bound = Call(overload.bind(args, kwargs))
         for rule in rules:
-            count = rule.count(bound)
+            count = rule.syncs(bound)
             if count is None:
                 recorder.cannot_judge(name, rule.reason)
             elif count:

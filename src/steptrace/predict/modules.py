@@ -84,14 +84,10 @@ def _making(make: Callable[..., Any]) -> Callable[..., Any]:
 def _materializing(materialize: Callable[..., None]) -> Callable[..., None]:
     @wraps(materialize)
     def materialized(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
+        materialize(self, shape, "cpu", dtype)
         device = getattr(self, "_device", "cpu") if device is None else device
-        if torch.device(device).type == "cpu":
-            materialize(self, shape, device, dtype)
-            return
-        new = torch.empty(shape, device=device, dtype=self.data.dtype if dtype is None else dtype)
-        self.__class__ = self.cls_to_become
-        new = nn.Parameter(new, self.requires_grad) if isinstance(self, nn.Parameter) else new
-        torch.utils.swap_tensors(self, new)  # type: ignore[no-untyped-call]
+        if torch.device(device).type != "cpu":
+            self.data = torch.empty(shape, device=device, dtype=self.dtype)
 
     return materialized
 

@@ -37,7 +37,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Rule:
-    """One row: `count(call)` syncs of one kind, or None where there is no count.
+    """One row: so many syncs of one kind, or `count(call)`; None for some, beside another row perhaps more.
 
     `op` is the operator's name without namespace if it is one of ATen's ("nonzero" stands for all its overloads,
     "fill_.Tensor" for one), else with it ("my_library::nms").
@@ -45,9 +45,13 @@ class Rule:
 
     op: str
     kind: str
-    count: Callable[[Call], int | None]
+    count: Callable[[Call], int | None] | int | None
     source: str
     reason: str
+
+    def syncs(self, call: Call) -> int | None:
+        """The syncs of one call, None where they are not known."""
+        return self.count(call) if callable(self.count) else self.count
 
 
 def declared_rules(program: object) -> list[Rule]:
@@ -59,8 +63,8 @@ def declared_rules(program: object) -> list[Rule]:
     rules = []
     for row in getattr(program, "predict_rules", ()):
         try:
-            syncs, kind = int(row["syncs"]), row.get("kind", "stream")
-            rule = Rule(row["op"], kind, lambda _, syncs=syncs: syncs, row["source"], row["reason"])  # type: ignore[misc]
+            kind = row.get("kind", "stream")
+            rule = Rule(row["op"], kind, int(row["syncs"]), row["source"], row["reason"])
         except (KeyError, TypeError, ValueError) as error:
             raise PredictError(
                 f"a row of predict_rules cannot be read ({error!r})",
@@ -71,28 +75,3 @@ def declared_rules(program: object) -> list[Rule]:
             raise PredictError(f"unknown kind {kind!r}", where=type(program).__name__, expected=", ".join(KINDS))
         rules.append(rule)
     return rules
-
-
-def once(_: Call) -> int:
-    """One sync, whatever the arguments."""
-    return 1
-
-
-def never(_: Call) -> int:
-    """No sync."""
-    return 0
-
-
-def cannot_tell(_: Call) -> None:
-    """Some syncs; beside a row of the same operator that counts, perhaps more than it does."""
-    return
-
-
-def times(number: int) -> Callable[[Call], int]:
-    """A fixed number of syncs."""
-    return lambda _: number
-
-
-def if_not_empty(call: Call) -> int:
-    """One sync, unless the tensor is empty."""
-    return int(call["self"].numel() > 0)

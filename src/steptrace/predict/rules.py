@@ -21,7 +21,7 @@ from torch import Tensor
 from steptrace.estimate.launches import isin_sorts
 from steptrace.predict.memory import PINNED
 from steptrace.predict.operators import is_same_memory
-from steptrace.predict.rule import Call, Rule, cannot_tell, if_not_empty, never, once, times
+from steptrace.predict.rule import Call, Rule
 from steptrace.predict.tensor import is_virtual, unwrap
 
 _CHECKS = "native/BatchLinearAlgebra.cpp: _linalg_check_errors reads infos.any()"
@@ -35,28 +35,28 @@ def _checked(call: Call) -> int:
 
 
 _LINALG: tuple[Rule, ...] = (
-    Rule("_linalg_check_errors", "d2h_copy", once, _CHECKS, _FAILED),
+    Rule("_linalg_check_errors", "d2h_copy", 1, _CHECKS, _FAILED),
     *(
         Rule(op, "d2h_copy", _checked, _CHECKS, "asked to check")
         for op in (
             "linalg_cholesky_ex", "linalg_inv_ex", "_linalg_solve_ex", "linalg_lu_factor_ex", "linalg_ldl_factor_ex",
         )
     ),
-    Rule("_linalg_eigh", "d2h_copy", once, _CHECKS, _FAILED),
-    Rule("_linalg_svd", "d2h_copy", times(2), _SOLVERS, "copies the convergence to the host, and reads the check"),
-    Rule("linalg_pinv", "d2h_copy", times(2), _SOLVERS, "copies its SVD's convergence to the host, reads the check"),
-    Rule("linalg_eig", "d2h_copy", times(3), _SOLVERS, "reads whether all is finite, copies infos, checks"),
-    Rule("_linalg_eigvals", "d2h_copy", times(3), _SOLVERS, "reads whether all is finite, copies infos, checks"),
-    Rule("linalg_lstsq", "d2h_copy", once, _CHECKS, _FAILED),
+    Rule("_linalg_eigh", "d2h_copy", 1, _CHECKS, _FAILED),
+    Rule("_linalg_svd", "d2h_copy", 2, _SOLVERS, "copies the convergence to the host, and reads the check"),
+    Rule("linalg_pinv", "d2h_copy", 2, _SOLVERS, "copies its SVD's convergence to the host, reads the check"),
+    Rule("linalg_eig", "d2h_copy", 3, _SOLVERS, "reads whether all is finite, copies infos, checks"),
+    Rule("_linalg_eigvals", "d2h_copy", 3, _SOLVERS, "reads whether all is finite, copies infos, checks"),
+    Rule("linalg_lstsq", "d2h_copy", 1, _CHECKS, _FAILED),
     *(
-        Rule(op, "stream", cannot_tell, _SOLVERS, _INSIDE)
+        Rule(op, "stream", None, _SOLVERS, _INSIDE)
         for op in (
             "_linalg_eigh", "_linalg_svd", "linalg_pinv", "linalg_eig", "_linalg_eigvals", "linalg_lstsq", "linalg_qr",
         )
     ),
-    Rule("linalg_matrix_exp", "d2h_copy", once, "native/LinearAlgebra.cpp", "copies the norms to the host"),
-    Rule("linalg_matrix_exp", "h2d_copy", once, "native/LinearAlgebra.cpp", "copies a degree's indices to the device"),
-    Rule("linalg_matrix_exp", "h2d_copy", cannot_tell, "native/LinearAlgebra.cpp", "more per degree, by the norms"),
+    Rule("linalg_matrix_exp", "d2h_copy", 1, "native/LinearAlgebra.cpp", "copies the norms to the host"),
+    Rule("linalg_matrix_exp", "h2d_copy", 1, "native/LinearAlgebra.cpp", "copies a degree's indices to the device"),
+    Rule("linalg_matrix_exp", "h2d_copy", None, "native/LinearAlgebra.cpp", "more per degree, by the norms"),
 )  # fmt: skip
 
 
@@ -103,7 +103,7 @@ _SPARSE: tuple[Rule, ...] = (
     Rule("_to_sparse", "d2h_copy", _dense_to_coo, _CONVERSIONS, "nonzero(), whose size the host must know"),
     Rule("_to_sparse", "stream", _of_fewer_dims, _CONVERSIONS, "Thrust waits for the indices that occur"),
     *(
-        Rule(op, "d2h_copy", times(2), _CONVERSIONS, "nonzero() twice, whose sizes the host must know")
+        Rule(op, "d2h_copy", 2, _CONVERSIONS, "nonzero() twice, whose sizes the host must know")
         for op in ("_to_sparse_csr", "_to_sparse_csc")
     ),
 )  # fmt: skip
@@ -121,7 +121,7 @@ _TORCHVISION: tuple[Rule, ...] = (
         "torchvision::nms", "d2h_copy", _boxes, f"{_CUDA}/nms_kernel.cu", "the host must know how many boxes are kept"
     ),
     *(
-        Rule(f"torchvision::{op}", "d2h_copy", never, _CUDA, "kernels only")
+        Rule(f"torchvision::{op}", "d2h_copy", 0, _CUDA, "kernels only")
         for name in ("roi_align", "roi_pool", "ps_roi_align", "ps_roi_pool", "deform_conv2d")
         for op in (name, f"_{name}_backward")
     ),
@@ -130,7 +130,7 @@ _TORCHVISION: tuple[Rule, ...] = (
 
 #: Operators of FSDP's own; its collectives are c10d's.
 _FSDP: tuple[Rule, ...] = tuple(
-    Rule(f"fsdp::{op}", "h2d_copy", never, "torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", "kernels only")
+    Rule(f"fsdp::{op}", "h2d_copy", 0, "torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", "kernels only")
     for op in ("all_gather_copy_in", "split_with_sizes_copy", "chunk_cat", "copy_")
 )
 
@@ -257,8 +257,12 @@ def _along_dim(call: Call) -> int:
     return 3 + 3 * bool(call["return_inverse"]) + bool(call["return_counts"])
 
 
+def _if_not_empty(call: Call) -> int:
+    return int(call["self"].numel() > 0)
+
+
 def _consecutive(call: Call) -> int:
-    return if_not_empty(call) if call["dim"] is None else 0
+    return _if_not_empty(call) if call["dim"] is None else 0
 
 
 def _consecutive_along_dim(call: Call) -> int:
@@ -299,14 +303,14 @@ _INDEX_COPY = "an integer index or a value on the CPU is copied to the device"
 
 RULES: tuple[Rule, ...] = (
     # Reading values
-    Rule("_local_scalar_dense", "d2h_copy", once, "native/cuda/CUDAScalar.cu", "the host reads one value"),
+    Rule("_local_scalar_dense", "d2h_copy", 1, "native/cuda/CUDAScalar.cu", "the host reads one value"),
     Rule("equal", "d2h_copy", _equal, "native/cuda/Equal.cpp", "the host reads whether all are equal"),
-    Rule("allclose", "d2h_copy", once, "native/TensorCompare.cpp", "the host reads whether all are close"),
+    Rule("allclose", "d2h_copy", 1, "native/TensorCompare.cpp", "the host reads whether all are close"),
     # Sizes that depend on the data
-    Rule("nonzero", "d2h_copy", once, "native/cuda/Nonzero.cu", "the host must know how many there are"),
-    Rule("masked_select", "d2h_copy", once, "native/cuda/IndexKernel.cpp", _MASK),
-    Rule("masked_scatter_backward", "d2h_copy", once, "tools/autograd/derivatives.yaml", "masked_select of grad"),
-    Rule("_unique2", "d2h_copy", if_not_empty, _UNIQUE, "the host must know how many there are"),
+    Rule("nonzero", "d2h_copy", 1, "native/cuda/Nonzero.cu", "the host must know how many there are"),
+    Rule("masked_select", "d2h_copy", 1, "native/cuda/IndexKernel.cpp", _MASK),
+    Rule("masked_scatter_backward", "d2h_copy", 1, "tools/autograd/derivatives.yaml", "masked_select of grad"),
+    Rule("_unique2", "d2h_copy", _if_not_empty, _UNIQUE, "the host must know how many there are"),
     Rule("unique_consecutive", "d2h_copy", _consecutive, _UNIQUE, "the host must know how many there are"),
     Rule("unique_consecutive", "stream", _consecutive_along_dim, _THRUST, "Thrust waits for what it was asked"),
     Rule("unique_dim", "stream", _along_dim, _THRUST, "Thrust waits for what it was asked"),
@@ -318,13 +322,13 @@ RULES: tuple[Rule, ...] = (
     # Checks of arguments
     Rule("searchsorted", "d2h_copy", _sorter, "native/BucketizationUtils.h", "reads the sorter's bounds"),
     Rule("normal", "d2h_copy", _std_tensor, "native/DistributionTemplates.h", "checks that std is not negative"),
-    Rule("_nested_tensor_from_mask_left_aligned", "d2h_copy", once, _NESTED, "checks that padding stands at the end"),
+    Rule("_nested_tensor_from_mask_left_aligned", "d2h_copy", 1, _NESTED, "checks that padding stands at the end"),
     Rule("_nested_tensor_from_mask_left_aligned", "d2h_copy", _goes_on_nested, _NESTED, _PACKS),
     # Quantization as training learns it
-    Rule("fake_quantize_per_channel_affine_cachemask", "d2h_copy", times(2), _QUANTIZED, _ZERO_POINTS),
+    Rule("fake_quantize_per_channel_affine_cachemask", "d2h_copy", 2, _QUANTIZED, _ZERO_POINTS),
     Rule("_fused_moving_avg_obs_fq_helper", "d2h_copy", _rows_observed, _QUANTIZED, _ZERO_POINTS),
     *(
-        Rule(f"_fake_quantize_learnable_per_{each}_affine{backward}", "d2h_copy", times(2), _QUANTIZED, reason)
+        Rule(f"_fake_quantize_learnable_per_{each}_affine{backward}", "d2h_copy", 2, _QUANTIZED, reason)
         for each, reason in (("tensor", "reads scale and zero point"), ("channel", _ZERO_POINTS))
         for backward in ("", "_backward")
     ),
@@ -342,7 +346,7 @@ RULES: tuple[Rule, ...] = (
         for op in ops
         for kind, count, reason in (("d2h_copy", masks, _MASK), ("h2d_copy", copies, _INDEX_COPY))
     ),
-    Rule("nonzero_static", "d2h_copy", never, "native/cuda/Nonzero.cu", "the size is given"),
+    Rule("nonzero_static", "d2h_copy", 0, "native/cuda/Nonzero.cu", "the size is given"),
     # Single values given as tensors
     Rule("masked_fill.Tensor", "d2h_copy", _value_on_device, "native/cuda/Indexing.cu", "value.item()"),
     Rule("masked_fill_.Tensor", "d2h_copy", _value_on_device, "native/cuda/Indexing.cu", "value.item()"),
@@ -365,10 +369,10 @@ RULES: tuple[Rule, ...] = (
     # Known to wait, but not how often
     Rule("segment_reduce", "d2h_copy", _segments, "native/SegmentReduce.cpp", "reads whether the lengths are valid"),
     Rule("mode", "stream", _long_slices, "native/cuda/TensorModeKernel.cu", "Thrust waits on long slices"),
-    Rule("_ctc_loss", "h2d_copy", times(3), "native/cuda/LossCTC.cu", "lengths and offsets are copied over"),
-    Rule("_ctc_loss_backward", "h2d_copy", times(3), "native/cuda/LossCTC.cu", "lengths and offsets are copied over"),
+    Rule("_ctc_loss", "h2d_copy", 3, "native/cuda/LossCTC.cu", "lengths and offsets are copied over"),
+    Rule("_ctc_loss_backward", "h2d_copy", 3, "native/cuda/LossCTC.cu", "lengths and offsets are copied over"),
     Rule("_grouped_mm", "d2h_copy", _half_of_grouped, "native/cuda/GroupedBlas.cpp", "offsets are copied to the host"),
-    Rule("_cudnn_ctc_loss", "d2h_copy", cannot_tell, "native/cudnn/LossCTC.cpp", "copies lengths both ways"),
+    Rule("_cudnn_ctc_loss", "d2h_copy", None, "native/cudnn/LossCTC.cpp", "copies lengths both ways"),
     *_LINALG,
     *_SPARSE,
     *_TORCHVISION,
