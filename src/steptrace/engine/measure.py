@@ -107,7 +107,7 @@ class Measurement:
             self._between("timed")
             if self._settings.window is not None:
                 window = self._window(self._settings.window)
-                trace = Recording(Request("launch", str(self._settings.out), window, asked_by="launch"), self._before)
+                trace = Recording(Request("launch", str(self._settings.out), window), self._before)
                 yield from self._profiled(trace, window)
                 if trace.state in WITH_TRACE:
                     yield from self._watched()

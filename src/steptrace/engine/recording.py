@@ -66,7 +66,6 @@ class Request:
     id: str
     folder: str
     settings: Settings
-    asked_by: str = "command"
 
     def files(self, rank: Rank) -> tuple[Path, Path]:
         """A process's trace and record: `trace.json.gz` and `capture.json`, or `trace.rank1.json.gz` and so on."""
@@ -239,7 +238,7 @@ class Recording:
             "schema_version": 1, "state": self.state, "message": self.message, "request": self._request.id,
             "trace": self.trace.name if count else None, "trace_bytes": self.trace.stat().st_size if count else None,
             "steps": {"first": first, "last": last, "count": count}, "unprofiled": self._unprofiled,
-            "asked": asdict(self._request.settings), "asked_by": self._request.asked_by,
+            "asked": asdict(self._request.settings),
             "started_at": self._asked_at, "ended_at": _now(),
             "pid": os.getpid(), "host": socket.gethostname(), "command": sys.orig_argv,
             **asdict(self._rank),
