@@ -72,6 +72,12 @@ def test_the_status_of_runs_that_failed_were_killed_or_left_no_result(out, code,
     assert (status.status, status.exit_code, status.signal, status.error) == expected
 
 
+def test_a_prediction_that_fails_leaves_no_earlier_one_to_be_read(tmp_path):
+    (tmp_path / "prediction.json").write_text("of an earlier one")
+    status = supervised(tmp_path / "prediction", "pass")
+    assert (status.status, status.error) == ("failed", "exit code 0, but it has not written prediction.json")
+
+
 @pytest.mark.usefixtures("forked_programs")  # torchrun imports PyTorch
 @pytest.mark.parametrize(
     ("end", "expected"),

@@ -36,7 +36,7 @@ from steptrace.files import write_text, write_versioned
 from steptrace.launch.result import Launched, ended, prediction_of, require_steps, why, write_results
 from steptrace.launch.settings import LaunchSettings, Mode
 from steptrace.launch.start import launch
-from steptrace.record import PREDICTION_FILE, write_prediction
+from steptrace.record import write_prediction
 from steptrace.train.tolerance import ROUNDINGS, ROUNDOFF, Case, relative, verdict_on
 
 _FLOAT32: Final = ROUNDOFF["float32"]
@@ -90,7 +90,6 @@ def _measure(config: dict[str, Any], out: Path, repeat: int) -> None:
 
 
 def _predict(config: dict[str, Any], out: Path) -> None:
-    (out / PREDICTION_FILE).unlink(missing_ok=True)
     launched = _once(config, "predict", warmup=2, steps=config["followed"]["predicted_steps"])
     command = _command(config, config["seed"])
     prediction = prediction_of(launched, command)

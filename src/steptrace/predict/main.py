@@ -133,8 +133,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--batch-size", type=int, help="in place of the config's")
     parser.add_argument("--out", type=Path, required=True, help=f"folder for {PREDICTION_FILE}")
     options = parser.parse_args(arguments)
-    # A failed prediction must not leave an older one to be read in its place.
-    (options.out / PREDICTION_FILE).unlink(missing_ok=True)
     try:
         prediction = predict_config(options.config, batch_size=options.batch_size)
         write_prediction(options.out, prediction.to_json())

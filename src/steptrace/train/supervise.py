@@ -132,6 +132,7 @@ class _Run:
         self.job, self._lease, self._problem = job, lease, lease.problem
         shutil.rmtree(job.out, ignore_errors=True)  # no files of an earlier run
         job.out.mkdir(parents=True, exist_ok=True)
+        result_of(job.out).unlink(missing_ok=True)  # that of a prediction lies beside its folder
         self._log, self._errors = job.out / job.log, job.out / "error.json"
         self._started_at, self._start = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
         self._limit = self._start + timeout_s if timeout_s else None
