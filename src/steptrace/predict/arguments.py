@@ -125,22 +125,15 @@ def _to_virtual(
     return tensor.to(backend.device(backend.index_of(device)), non_blocking=non_blocking, **kwargs)
 
 
-def _from_data(position: int, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of numbers that reads the tensors among them. C++ does, past all dispatch."""
+def _from_data(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of numbers in lists that reads the tensors among them. C++ does, past all dispatch."""
 
     def read(value: Any) -> Any:
         if isinstance(value, list | tuple):
-            return type(value)(map(read, value))
-        return value.detach().cpu() if is_virtual(value) else value
+            return [item.detach().cpu() if is_virtual(item) else read(item) for item in value]
+        return value
 
-    def from_data(*args: Any, **kwargs: Any) -> Any:
-        if len(args) > position and isinstance(args[position], list | tuple):
-            args = (*args[:position], read(args[position]), *args[position + 1 :])
-        elif isinstance(kwargs.get("data"), list | tuple):
-            kwargs = {**kwargs, "data": read(kwargs["data"])}
-        return function(*args, **kwargs)
-
-    return from_data
+    return lambda *args, **kwargs: function(*map(read, args), **{name: read(value) for name, value in kwargs.items()})
 
 
 def _ctc_loss(
@@ -175,10 +168,10 @@ _REPLACED: dict[Any, Callable[..., Any]] = {
     torch._C._nn.scaled_dot_product_attention: attention,
     torch.ctc_loss: _ctc_loss,
     torch._C._nn.one_hot: _one_hot,
-    torch.tensor: _from_data(0, torch.tensor),
-    torch.as_tensor: _from_data(0, torch.as_tensor),
-    torch.asarray: _from_data(0, torch.asarray),
-    Tensor.new_tensor: _from_data(1, Tensor.new_tensor),
+    torch.tensor: _from_data(torch.tensor),
+    torch.as_tensor: _from_data(torch.as_tensor),
+    torch.asarray: _from_data(torch.asarray),
+    Tensor.new_tensor: _from_data(Tensor.new_tensor),
     **products.REPLACED,
     **recurrent.REPLACED,
 }

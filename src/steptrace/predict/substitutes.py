@@ -74,22 +74,9 @@ def _zeros(size: Any, **options: Any) -> Tensor:
     return torch.zeros(size, **options)
 
 
-def _in_own_type(operator: Any) -> Callable[..., Any]:
-    """Not float32 in float64: so PyTorch adds up in `renorm`'s backward pass for every device but CUDA's own."""
-
-    def run(values: Tensor, *args: Any, dtype: torch.dtype | None = None, **options: Any) -> Any:
-        if dtype is torch.float64 and values.dtype is torch.float32:
-            node: Any = torch._C._current_autograd_node()
-            dtype = None if node is not None and node.name() == "RenormBackward0" else dtype
-        return operator(values, *args, dtype=dtype, **options)
-
-    return run
-
-
 #: Operator -> what runs in its place.
 SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     _ATEN.histc.default: _histc,
-    **{one: _in_own_type(one) for one in (_ATEN.linalg_vector_norm.default, _ATEN.sum.dim_IntList)},
     _ATEN._efficientzerotensor.default: _zeros,
     _ATEN._amp_foreach_non_finite_check_and_unscale_.default: _unscale,
     **attention.SUBSTITUTES,
