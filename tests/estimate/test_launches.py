@@ -102,7 +102,6 @@ def followed(code: str) -> tuple[OperatorCalls, ...]:
         ("lin.load_state_dict(lin.state_dict())", 0),
         ("norm(images).sum().backward()", 7),
         ("norm.eval()(images).sum().backward()", 5),
-        ("m.requires_grad_().renorm(2, 0, 1.0).sum().backward()", 20),
         ("copy.deepcopy(x)", 1),
         ("torch.save([x, m, x], file)", 2),
         ("torch.save([x, m], file); file.seek(0); torch.load(file)", 4),

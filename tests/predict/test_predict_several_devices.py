@@ -119,4 +119,5 @@ def test_a_model_in_two_parts_is_followed_across_its_gpus(monkeypatch):
         second(first(torch.ones(2, 3).to("cuda:0", non_blocking=True)).to("cuda:1")).sum().backward()
         optimizer.step()
         assert {p.grad.device.index for p in first.parameters() if p.grad is not None} == {0}
+        assert second.weight.type(torch.cuda.HalfTensor).device == torch.device("cuda", 1)
     assert syncs.unknown == []

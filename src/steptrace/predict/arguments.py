@@ -43,7 +43,8 @@ class Reroute(TorchFunctionMode):
             return _to_virtual(*args, **kwargs)
         if func is Tensor.type and (of_cuda := cuda_classes.as_type(args[1] if len(args) > 1 else kwargs.get("dtype"))):
             non_blocking = kwargs.get("non_blocking", args[2] if len(args) > 2 else False)
-            return args[0].to(backend.device(), of_cuda.dtype, non_blocking=non_blocking)
+            device = backend.virtual_device(args[0].device if is_virtual(args[0]) else "cuda")
+            return args[0].to(device, of_cuda.dtype, non_blocking=non_blocking)
         if kind == "__set__" and func == SET_DATA:
             if is_virtual(args[1]) is not is_virtual(args[0]):
                 # p.data = p.data.cuda(): the tensor keeps its identity and changes sides.

@@ -150,13 +150,11 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
         # torch.tensor(..., device=) then shows its copy to the device as an operator.
         stack.callback(torch._C._set_only_lift_cpu_tensors, torch._C._only_lift_cpu_tensors())
         torch._C._set_only_lift_cpu_tensors(True)
-        # Optimizers choose their foreach forms by type, from what may be two lists or one.
+        # Optimizers choose their foreach forms by type.
         # torch.optim deletes its attribute of this name, so it can be had by import only.
-        optimizers = importlib.import_module("torch.optim.optimizer")
-        lists: tuple[list[Any], ...] = (_foreach_utils._foreach_supported_types, optimizers._foreach_supported_types)
-        for types in {id(types): types for types in lists}.values():
-            types.append(VirtualTensor)
-            stack.callback(types.remove, VirtualTensor)
+        for module in (_foreach_utils, importlib.import_module("torch.optim.optimizer")):
+            module._foreach_supported_types.append(VirtualTensor)
+            stack.callback(module._foreach_supported_types.remove, VirtualTensor)
         stack.callback(PINNED.clear)
         stack.callback(collectives.release)
         replacements: Replacements = {

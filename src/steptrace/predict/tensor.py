@@ -125,18 +125,11 @@ class VirtualTensor(Tensor):
         """Yes."""
         return True
 
-    def type(self, dtype: Any = None, non_blocking: bool = False, **_: Any) -> Any:  # noqa: FBT001, FBT002 - torch's own
+    def type(self, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
         """The type's name, or the tensor in another type."""
         if dtype is None:
             return f"torch.cuda.{CUDA_TYPE_NAMES.get(self.dtype, '')}Tensor"
-        from steptrace.predict.cuda_classes import as_type
-
-        if isinstance(dtype, torch.dtype):
-            return self.to(dtype, non_blocking=non_blocking)
-        of_cuda = as_type(dtype)
-        if of_cuda is None:
-            return self.to("cpu", non_blocking=non_blocking).type(dtype)
-        return self.to(of_cuda.dtype, non_blocking=non_blocking)
+        return super().type(dtype, *args, **kwargs)
 
     def to_dense(self, dtype: Any = None, *, masked_grad: Any = None) -> Tensor:
         """The same values with zeros between them; C++ takes compressed sparse tensors for dense ones."""
