@@ -114,7 +114,7 @@ def test_a_site_in_a_library_is_shown_and_allowed_by_the_program_s_line() -> Non
 def _study(*losses: str) -> Study:
     """A study with a variant for each loss of the module own_losses."""
     text = {name: CONFIG.replace("own_losses.Loss", f"own_losses.{name}") for name in losses}
-    variants = tuple(SimpleNamespace(name=name, on_gpu=Composed(yaml.safe_load(text[name]))) for name in losses)
+    variants = tuple(SimpleNamespace(name=name, on_gpu=Composed(config=yaml.safe_load(text[name]))) for name in losses)
     return cast(Study, SimpleNamespace(name="own", of_commands=False, variants=variants))
 
 

@@ -59,7 +59,7 @@ def test_each_variant_also_as_a_gpu_would_train_it(plan_of, copy):
     assert on_cpu.variant("tiny", "other").config["data"]["batch_size"] == 2
     on_gpu = plan_of(STUDY + scales, scale="gpu")
     variant = on_gpu.variant("tiny", "other")
-    assert variant.on_gpu is variant.composed
+    assert variant.on_gpu.config is variant.config
     assert on_gpu.key("prediction", "tiny", "other") == on_cpu.key("prediction", "tiny", "other")
     changed = plan_of(STUDY + scales.replace("64", "32"), scale="cpu").key("prediction", "tiny", "other")
     assert changed != on_cpu.key("prediction", "tiny", "other")

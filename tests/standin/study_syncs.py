@@ -62,7 +62,7 @@ def configs_of(study: str, folder: Path) -> list[Path]:
     """A small configuration of each variant that needs no compiler."""
     written = []
     for variant in named_study(study, folder / "cache", {"scale": "gpu"}).variants:
-        config = variant.composed.config
+        config = variant.config
         compiled = config["step"]["compile"] or "compiled" in variant.name
         if not compiled:
             written.append(folder / variant.name / "config.yaml")

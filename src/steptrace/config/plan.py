@@ -61,12 +61,9 @@ class Plan:
             variant: the variant's name.
         """
         chosen = self.variant(study, variant)
-        reference = self.studies[study].references[chosen.reference]
-        composed = {
-            "training": [chosen.composed],
-            "equivalence": [chosen.composed, reference],
-            "prediction": [chosen.on_gpu],
-        }[what]
+        composed: list[Composed] = [chosen.on_gpu if what == "prediction" else chosen]
+        if what == "equivalence":
+            composed.append(self.studies[study].references[chosen.reference])
         modules = list(_OF_PROGRAMS) if "program" in chosen.config else [_MODULES[what]]
         parts = (*modules, *(part.digest for part in composed))
         if parts not in self._keys:  # Snakemake asks for each of them, and several times

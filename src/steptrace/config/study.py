@@ -33,11 +33,11 @@ _REFERENCE_PRECISION: Final = "precision=fp32"
 _Dumper: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Composed:
     """One resolved configuration without labels, as plain data."""
 
-    config: dict[str, Any]
+    config: dict[str, Any] = field(repr=False)
 
     @cached_property
     def digest(self) -> str:
@@ -82,7 +82,7 @@ class Composer:
         if isinstance(entry, ProgramVariant):
             assert file.program is not None
             program, workdir = filled(file.program, entry, shared, cell.values, where), self.project.workdir
-            return Composed(compose_program(program, self.code, scale=scale, workdir=workdir, where=where))
+            return Composed(config=compose_program(program, self.code, scale=scale, workdir=workdir, where=where))
         return self._training([*shared, *entry.overrides, *cell.overrides], scale, where)
 
     def reference(self, file: StudyFile, baseline: Entry, cell: Cell, scale: str, where: str) -> Composed:
@@ -110,11 +110,11 @@ class Composer:
             if not (self.project.workdir / folder).is_dir():
                 expected = f"a folder in {self.project.workdir.absolute()}"
                 raise ConfigError(f"python_path: there is no folder '{folder}'", where=where, expected=expected)
-        return Composed(config)
+        return Composed(config=config)
 
 
-@dataclass(frozen=True)
-class Variant:
+@dataclass(frozen=True, kw_only=True)
+class Variant(Composed):
     """One variant: its overrides and the configuration that they resolve to.
 
     `baseline` names the variant it is compared with (itself for a baseline) and `reference` the file of the float64
@@ -126,18 +126,7 @@ class Variant:
     hypothesis: str | None
     baseline: str
     reference: str
-    composed: Composed = field(repr=False)
     on_gpu: Composed = field(repr=False)
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the resolved configuration without its labels."""
-        return self.composed.digest
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The resolved configuration, without the labels study, variant and digest."""
-        return self.composed.config
 
 
 @dataclass(frozen=True)
@@ -173,7 +162,7 @@ class Study:
         """Return the study's snapshots: path relative to results/<study>/ -> text."""
         files = {"study.json": self.document()}
         for variant in self.variants:
-            files[f"{variant.name}/config.yaml"] = variant.composed.snapshot(study=self.name, variant=variant.name)
+            files[f"{variant.name}/config.yaml"] = variant.snapshot(study=self.name, variant=variant.name)
             files[f"{variant.name}/{GPU_CONFIG}"] = variant.on_gpu.snapshot(study=self.name, variant=variant.name)
         for name, reference in self.references.items():
             files[name] = reference.snapshot(study=self.name, variant="reference")
@@ -209,7 +198,7 @@ def load_study(name: str, composer: Composer) -> Study:
                     hypothesis=entry.hypothesis,
                     baseline=cell.named(file.baseline),
                     reference=reference,
-                    composed=composed,
+                    config=composed.config,
                     on_gpu=on_gpu,
                 )
             )
