@@ -51,7 +51,7 @@ def rules_on(tmp_path: Path, composed: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_files_of_every_run(rules_on) -> None:
     rules = rules_on("cpu")
-    assert len(rules.runs("status.json")) == 2 * len(rules.plan.pairs)
+    assert len(rules.runs("status.json")) == 2 * len(rules.plan.variants)
     chosen = rules.runs("summary.json", "giou")
     assert "results/giou/loop/run1/summary.json" in chosen
     assert all(file.startswith("results/giou/") for file in chosen)
@@ -134,7 +134,7 @@ def test_what_failed_or_lost_its_result_is_tried_again(
     rules_on, folder: str, ending, left: str | None, result: str, again
 ) -> None:
     rules, ok = rules_on("cpu"), fill(Status, {"status": "ok", "exit_code": 0})
-    for study, variant in rules.plan.pairs:
+    for study, variant in rules.plan.variants:
         for check in ("equivalence", "prediction"):
             write_document(Path("results", study, variant, check), ok)
         Path("results", study, variant, "equivalence", "equivalence.json").touch()

@@ -118,7 +118,7 @@ def test_a_second_folder_may_have_any_name(copy, tmp_path, name):
 
 
 def digests(plan: Plan) -> list[str]:
-    return [plan.variant(*pair).digest for pair in plan.pairs]
+    return [variant.digest for variant in plan.variants.values()]
 
 
 def test_second_plan_composes_nothing(

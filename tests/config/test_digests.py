@@ -192,7 +192,7 @@ def digests(plan_of: Callable[..., Plan], copy: Path) -> Callable[[], dict[str, 
 
     def planned() -> dict[str, str]:
         plan = plan_of(WITH_PLUGINS, allow_targets=["mine"])
-        return {variant: plan.key("training", study, variant) for study, variant in plan.pairs}
+        return {variant: plan.key("training", study, variant) for study, variant in plan.variants}
 
     return planned
 
@@ -221,7 +221,7 @@ def test_an_edit_in_the_folder_of_init_trains_the_study_that_uses_the_file(tmp_p
 
     def digests() -> dict[tuple[str, str], str]:
         plan = make_plan(ROOT, tmp_path, {"scale": "cpu"})
-        return {pair: plan.key("training", *pair) for pair in plan.pairs}
+        return {pair: plan.key("training", *pair) for pair in plan.variants}
 
     uses = {"NOTES.md": set(), "plugins/other.py": set(), "train.py": {"training"}, "plugins/losses.py": {"masks"}}
     before = digests()

@@ -27,7 +27,7 @@ def test_the_studies_of_studies_md_can_be_planned(
     write_named("docs/studies.md", copy)
     monkeypatch.chdir(copy)
     plan = make_plan(copy, copy, {"scale": "cpu", "studies": [study]})
-    assert [variant for _, variant in plan.pairs] == variants
+    assert [variant for _, variant in plan.variants] == variants
 
 
 def test_the_study_of_one_s_own_is_complete(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,10 +40,10 @@ def test_the_study_of_one_s_own_is_complete(copy: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(sys, "path", [*sys.path])
     own_study = make_plan(copy, copy, {"scale": "cpu"})
     own_study.write_snapshots()
-    assert own_study.pairs == [("mine", "masked"), ("mine", "plain"), ("mine", "plain_bf16")]
-    for study, variant in own_study.pairs:
+    assert list(own_study.variants) == [("mine", "masked"), ("mine", "plain"), ("mine", "plain_bf16")]
+    for study, variant in own_study.variants:
         folder = copy / "results" / study
-        config, reference = folder / variant / "config.yaml", folder / own_study.variant(study, variant).reference
+        config, reference = folder / variant / "config.yaml", folder / own_study.variants[study, variant].reference
         assert check(["--config", str(config), "--reference", str(reference), "--out", str(folder / variant)]) == 0
         assert yaml.safe_load((folder / variant / EQUIVALENCE_FILE).read_text())["status"] == "same"
     sys.modules.pop("mine", None)

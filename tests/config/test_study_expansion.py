@@ -47,7 +47,7 @@ def test_what_was_read_of_the_code_need_not_be_kept(plan_of):
     plan = plan_of(STUDY)
     shutil.rmtree(plan.project.workdir / "results", ignore_errors=True)
     (plan.project.workdir / "results").write_text("no folder: as little to write to as a full disk is")
-    plan.key("training", *plan.pairs[0])
+    plan.key("training", *next(iter(plan.variants)))
     plan.cache.save()
 
 
@@ -56,9 +56,9 @@ def test_each_variant_also_as_a_gpu_would_train_it(plan_of, copy):
     on_cpu = plan_of(STUDY + scales, scale="cpu")
     snapshot = yaml.safe_load((copy / "results/tiny/other/config.gpu.yaml").read_text())
     assert (snapshot["device"], snapshot["data"]["batch_size"]) == ("cuda", 64)
-    assert on_cpu.variant("tiny", "other").config["data"]["batch_size"] == 2
+    assert on_cpu.variants["tiny", "other"].config["data"]["batch_size"] == 2
     on_gpu = plan_of(STUDY + scales, scale="gpu")
-    variant = on_gpu.variant("tiny", "other")
+    variant = on_gpu.variants["tiny", "other"]
     assert variant.on_gpu.config is variant.config
     assert on_gpu.key("prediction", "tiny", "other") == on_cpu.key("prediction", "tiny", "other")
     changed = plan_of(STUDY + scales.replace("64", "32"), scale="cpu").key("prediction", "tiny", "other")

@@ -75,17 +75,17 @@ def planned(folder: Path) -> Callable[..., Plan]:
 
 
 def digests(plan: Plan) -> dict[str, str]:
-    return {name: plan.key("training", study, name).split()[0] for study, name in plan.pairs}
+    return {name: plan.key("training", study, name).split()[0] for study, name in plan.variants}
 
 
 def test_a_variant_is_a_command_with_its_place(planned: Callable[..., Plan]) -> None:
     plan = planned()
-    config = plan.variant("speed", "faster").config
+    config = plan.variants["speed", "faster"].config
     assert config["program"]["command"] == [sys.executable, "train.py"]
     assert config["program"]["cwd"] == "faster"
-    assert plan.variant("speed", "main").config["program"]["cwd"] == "repository"
+    assert plan.variants["speed", "main"].config["program"]["cwd"] == "repository"
     assert config["scale"] == {"name": "cpu", "warmup_steps": 2, "timed_steps": 4, "at_most_s": 20}
-    assert plan.variant("speed", "faster").overrides == ("cwd=faster",)
+    assert plan.variants["speed", "faster"].overrides == ("cwd=faster",)
     assert len(set(digests(plan).values())) == 2
 
 
@@ -94,8 +94,8 @@ def test_arguments_environment_scales_and_a_matrix(planned: Callable[..., Plan])
     text += "  more:\n    arguments: [--more]\n    env: {{A: 1}}\n    hypothesis: it is slower\n"
     text += "matrix: {{rate: [0.1, 0.2]}}\nscales: {{cpu: [--cpu], gpu: [--gpu]}}\n"
     plan = planned(text)
-    assert [name for _, name in plan.pairs][:3] == ["main__rate-0.1", "faster__rate-0.1", "more__rate-0.1"]
-    more = plan.variant("speed", "more__rate-0.2")
+    assert [name for _, name in plan.variants][:3] == ["main__rate-0.1", "faster__rate-0.1", "more__rate-0.1"]
+    more = plan.variants["speed", "more__rate-0.2"]
     assert more.config["program"]["command"][1:] == ["train.py", "0.2", "{seed}", "--cpu", "--more"]
     assert more.on_gpu.config["program"]["command"][-2:] == ["--gpu", "--more"]
     assert more.config["program"]["env"] == {"A": "1"}
@@ -105,7 +105,7 @@ def test_arguments_environment_scales_and_a_matrix(planned: Callable[..., Plan])
 def test_a_matrix_may_name_the_folder(planned: Callable[..., Plan]) -> None:
     text = STUDY.replace("cwd: repository", 'cwd: "{{code}}"').replace("  faster: {{cwd: faster}}\n", "")
     plan = planned(text + "matrix: {{code: [repository, faster]}}\n")
-    folders = [plan.variant("speed", name).config["program"]["cwd"] for _, name in plan.pairs]
+    folders = [plan.variants["speed", name].config["program"]["cwd"] for _, name in plan.variants]
     assert folders == ["repository", "faster"]
 
 

@@ -136,7 +136,7 @@ def test_a_new_folder_runs_its_study(
     assert main(["predict", "masks", "--budget", "0"]) == 0
     assert "mask: 0 syncs per step predicted" in capsys.readouterr().out
     # The studies that come with steptrace can be chosen here, too.
-    assert ("masked_loss", "where") in make_plan(ROOT, folder, {"studies": ["masked_loss"]}).pairs
+    assert ("masked_loss", "where") in make_plan(ROOT, folder, {"studies": ["masked_loss"]}).variants
 
 
 def test_init_changes_nothing_that_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,7 +42,7 @@ os.environ |= {
 
 wildcard_constraints:
     study=names(STUDIES),
-    variant=names(dict.fromkeys(variant for _, variant in PLAN.pairs)),
+    variant=names(dict.fromkeys(variant for _, variant in PLAN.variants)),
     trace=names(TRACES),
 
 

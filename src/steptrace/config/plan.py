@@ -40,17 +40,9 @@ class Plan:
     _keys: dict[tuple[str, ...], str] = field(default_factory=dict, repr=False)
 
     @cached_property
-    def _variants(self) -> dict[tuple[str, str], Variant]:
+    def variants(self) -> dict[tuple[str, str], Variant]:
+        """Every variant by the names of its study and its own, in the order they run."""
         return {(study.name, variant.name): variant for study in self.studies.values() for variant in study.variants}
-
-    @property
-    def pairs(self) -> list[tuple[str, str]]:
-        """Every (study, variant) in the order they run."""
-        return list(self._variants)
-
-    def variant(self, study: str, variant: str) -> Variant:
-        """Return one variant of one study."""
-        return self._variants[study, variant]
 
     def key(self, what: str, study: str, variant: str) -> str:
         """What a variant's training, equivalence or prediction depends on: configuration, code and versions.
@@ -60,7 +52,7 @@ class Plan:
             study: the study's name.
             variant: the variant's name.
         """
-        chosen = self.variant(study, variant)
+        chosen = self.variants[study, variant]
         composed: list[Composed] = [chosen.on_gpu if what == "prediction" else chosen]
         if what == "equivalence":
             composed.append(self.studies[study].references[chosen.reference])

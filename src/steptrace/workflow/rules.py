@@ -52,7 +52,7 @@ class Rules:
     def runs(self, name: str, study: str | None = None) -> list[str]:
         """A file of every run of every variant, of all studies or of one."""
         repeats = range(self.plan.settings.repeats)
-        pairs = [pair for pair in self.plan.pairs if study in (None, pair[0])]
+        pairs = [pair for pair in self.plan.variants if study in (None, pair[0])]
         return [f"results/{s}/{v}/run{repeat}/{name}" for s, v in pairs for repeat in repeats]
 
     def runs_of_variant(self, name: str) -> list[str]:
@@ -62,12 +62,12 @@ class Rules:
     def extension(self, wildcards: Any = None) -> list[str]:
         """The compiled operators, if the variant's loss calls them; without one any of the study's, or any."""
         study, variant = (getattr(wildcards, name, "") for name in ("study", "variant"))
-        pairs = [(s, v) for s, v in self.plan.pairs if study in ("", s) and variant in ("", v)]
-        return [str(EXTENSION / STATUS_FILE)] if any(self._calls_operators(*pair) for pair in pairs) else []
-
-    def _calls_operators(self, study: str, variant: str) -> bool:
-        loss = self.plan.variant(study, variant).config.get("loss", {})  # a study of commands has none
-        return str(loss.get("_target_", "")).startswith(_OPERATORS)
+        losses = [
+            str(chosen.config.get("loss", {}).get("_target_", ""))  # a study of commands has none
+            for (s, v), chosen in self.plan.variants.items()
+            if study in ("", s) and variant in ("", v)
+        ]
+        return [str(EXTENSION / STATUS_FILE)] if any(loss.startswith(_OPERATORS) for loss in losses) else []
 
     # What makes a rule run again besides its input.
     def remove_failed(self) -> None:
@@ -78,7 +78,7 @@ class Rules:
         results = {folder: folder / STATUS_FILE for folder in map(Path, self.runs(""))}
         results[EXTENSION] = EXTENSION / STATUS_FILE
         for check in VARIANT_CHECKS:
-            results |= {RESULTS / s / v / check: RESULTS / s / f"{check}.json" for s, v in self.plan.pairs}
+            results |= {RESULTS / s / v / check: RESULTS / s / f"{check}.json" for s, v in self.plan.variants}
         with contextlib.suppress(Timeout, OSError), LOCK.acquire(blocking=False):
             for folder, result in results.items():
                 if result.exists() and finished(folder) is None:
@@ -114,7 +114,7 @@ class Rules:
     def keys(self, what: str) -> Any:
         """Of a check: what each variant's depends on, as `VARIANT=KEY`."""
         key = self.plan.key
-        return lambda wildcards: [f"{v}={key(what, s, v)}" for s, v in self.plan.pairs if s == wildcards.study]
+        return lambda wildcards: [f"{v}={key(what, s, v)}" for s, v in self.plan.variants if s == wildcards.study]
 
     def other_studies(self) -> list[str]:
         """Comparisons of studies that are not part of this call but have a page: they stay in the index.
@@ -134,7 +134,7 @@ class Rules:
     # How much of the machine.
     def lacks_gpu(self) -> bool:
         """Whether every variant trains on a GPU, and there is none here."""
-        devices = {self.plan.variant(*pair).config["device"] for pair in self.plan.pairs}
+        devices = {variant.config["device"] for variant in self.plan.variants.values()}
         return devices == {"cuda"} and not visible_gpus()
 
     def gpus(self, wildcards: Any) -> int:
@@ -167,7 +167,7 @@ class Rules:
 
     def _config(self, wildcards: Any) -> dict[str, Any]:
         variant = getattr(wildcards, "variant", None) or self.plan.studies[wildcards.study].baseline
-        return self.plan.variant(wildcards.study, variant).config
+        return self.plan.variants[wildcards.study, variant].config
 
 
 def launcher(world_size: int) -> str:
