@@ -53,3 +53,12 @@ def test_heads_that_the_fused_operators_refuse_are_computed_plainly():
         query = torch.randn(2, 3, 8, 5).to("cuda")
         scaled_dot_product_attention(query, query, query)
     assert not [call for call in syncs.operators if "scaled_dot" in call.name]
+
+
+def test_autocast_attends_in_its_type():
+    with predict_syncs() as syncs, torch.autocast("cuda", torch.bfloat16):
+        query = torch.randn(2, 3, 8, 16).to("cuda")
+        assert scaled_dot_product_attention(query, query, query).dtype is torch.bfloat16
+    assert [call.name for call in syncs.operators if "scaled_dot" in call.name] == [
+        "aten._scaled_dot_product_flash_attention.default"
+    ]

@@ -6,14 +6,14 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from steptrace.predict.operators import Overload
+from steptrace.predict.operators import Overload, tensors_of
 from steptrace.predict.tensor import map_tensors
 
 META: Final = torch.device("meta")
 #: Calls that are kept; then all are forgotten.
 _MOST_KEPT: Final = 10_000
-#: By call, what makes its results anew.
-_kept: dict[Hashable, tuple[Any, ...]] = {}
+#: By call, results like its own.
+_kept: dict[Hashable, Any] = {}
 
 
 def to_meta(value: Any) -> Any:
@@ -26,8 +26,8 @@ def to_meta(value: Any) -> Any:
 def on_meta(overload: Overload, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Results without values of `function`, which runs in place of an operator; None without a meta kernel."""
     key = _key(overload, args, kwargs)
-    if (recipe := _kept.get(key)) is not None:
-        return _make(recipe)
+    if (kept := _kept.get(key)) is not None:
+        return map_tensors(_alike, kept)
     named = {name: map_tensors(to_meta, value) for name, value in kwargs.items()}
     if "device" in named:
         named["device"] = META
@@ -37,12 +37,10 @@ def on_meta(overload: Overload, function: Callable[..., Any], args: Sequence[Any
         results = function(*map_tensors(to_meta, list(args)), **named)
     except (NotImplementedError, RuntimeError, TypeError):
         return None  # an error of the program's comes again on values
-    if key is not None:
+    if key is not None and _is_new(results, args):
         if len(_kept) >= _MOST_KEPT:
             _kept.clear()
-        recipe = _recipe(results, args)
-        if recipe is not None:
-            _kept[key] = recipe
+        _kept[key] = map_tensors(_alike, results)
     return results
 
 
@@ -73,28 +71,15 @@ def _described(value: Any) -> Hashable:
     return type(value), value
 
 
-def _recipe(results: Any, args: Sequence[Any]) -> tuple[Any, ...] | None:
-    """What makes results like these again; None for views, shared memory, lists in lists and tensors with values."""
-    several = isinstance(results, tuple | list)
-    leaves = list(results) if several else [results]
-    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-    plain = all(tensor.is_meta and tensor.layout is torch.strided for tensor in tensors)
-    if not plain or any(isinstance(leaf, tuple | list) for leaf in leaves):
-        return None
-    given: list[Any] = []
-    map_tensors(given.append, list(args))
-    given = [value for value in given if isinstance(value, Tensor)]
-    storages = {tensor.untyped_storage()._cdata for tensor in (*tensors, *given)}
-    if len(storages) < len(tensors) + len({tensor.untyped_storage()._cdata for tensor in given}):
-        return None
-    specs = [(leaf.size(), leaf.stride(), leaf.dtype) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-    return type(results) if several else None, specs
+def _is_new(results: Any, args: Sequence[Any]) -> bool:
+    """Whether results are no views and share no memory, with arguments or each other."""
+    tensors, given = tensors_of((results,)), {tensor.untyped_storage()._cdata for tensor in tensors_of(args)}
+    if not all(tensor.is_meta and tensor.layout is torch.strided for tensor in tensors):
+        return False
+    return len(given | {tensor.untyped_storage()._cdata for tensor in tensors}) == len(given) + len(tensors)
 
 
-def _make(recipe: tuple[Any, ...]) -> Any:
-    kind, specs = recipe
-    leaves = [
-        torch.empty_strided(spec[0], spec[1], dtype=spec[2], device=META) if isinstance(spec, tuple) else spec
-        for spec in specs
-    ]
-    return leaves[0] if kind is None else kind(leaves)
+def _alike(leaf: Any) -> Any:
+    if not isinstance(leaf, Tensor):
+        return leaf
+    return torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype, device=META)
