@@ -6,7 +6,6 @@ as it is written.
 """
 
 import importlib
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import wraps
@@ -32,7 +31,7 @@ def replacements(recorder: Syncs) -> Replacements:
     flex: Any = importlib.import_module("torch.nn.attention.flex_attention")
     return {
         (nn.Module, "_apply"): _converting(nn.Module._apply),
-        **{(kind, "__new__"): _making(kind.__new__) for kind in _LAZY},
+        (Tensor, "_make_subclass"): staticmethod(_making(Tensor._make_subclass)),
         (_MIXIN, "materialize"): _materializing(_MIXIN.materialize),
         (torch, "compile"): _not_compiling(recorder),
         (torch.export, "export"): _exported(torch.export.export),
@@ -66,19 +65,17 @@ def _converting(apply: Callable[..., Any]) -> Callable[..., Any]:
     return _apply
 
 
-def _making(make: Callable[..., Any]) -> Callable[..., Any]:
-    signature = inspect.signature(make)
+def _making(make: Callable[..., Tensor]) -> Callable[..., Any]:
+    """How a tensor becomes one of a class: a lazy one stays on the CPU."""
 
-    @wraps(make)
-    def __new__(*args: Any, **kwargs: Any) -> Any:  # noqa: N807
-        bound = signature.bind(*args, **kwargs)
-        wanted = bound.arguments.get("device")
-        bound.arguments["device"] = "cpu"
-        made = make(*bound.args, **bound.kwargs)
-        made._device = torch.get_default_device() if wanted is None else torch.device(wanted)
+    def make_subclass(cls: Any, data: Tensor, *args: Any, **kwargs: Any) -> Any:
+        is_lazy = issubclass(cls, _LAZY) and is_virtual(data)
+        made: Any = make(cls, torch.empty_like(data, device="cpu") if is_lazy else data, *args, **kwargs)
+        if is_lazy:
+            made._device = data.device
         return made
 
-    return __new__
+    return make_subclass
 
 
 def _materializing(materialize: Callable[..., None]) -> Callable[..., None]:
