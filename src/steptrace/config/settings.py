@@ -22,7 +22,6 @@ _T = TypeVar("_T")
 _WRONG_NAME: Final = re.compile(
     r"(?:Object contains unknown field `(?P<key>.*?)`|Invalid enum value '(?P<value>.*?)')(?: - at `\$\.(?P<at>.*)`)?"
 )
-_TWICE: Final = "duplicate key"
 #: Reserved names: other folders of results/, and the page that lists the studies.
 RESERVED = ("traces", "extension", "index")
 #: Valid study names; they become folders, pages and arguments of commands.
@@ -37,7 +36,8 @@ class _Loader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoa
         keys = [key.value for key, _ in node.value]
         for number, (key, _) in enumerate(node.value):
             if key.value in keys[:number]:
-                raise yaml.constructor.ConstructorError(None, None, f"{_TWICE} '{key.value}'", key.start_mark)
+                where = f"{key.start_mark.name}, line {key.start_mark.line + 1}"
+                raise ConfigError(f"duplicate key '{key.value}'", where=where, next_step="keep one of them")
         return mapping
 
 
@@ -48,8 +48,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
         ConfigError: the file is missing, is not YAML, holds a key twice or is no mapping.
     """
     try:
-        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
-    except (OSError, UnicodeDecodeError) as error:
+        with path.open("rb") as file:
+            document = yaml.load(file, Loader=_Loader)
+    except OSError as error:
         raise ConfigError(f"cannot be read ({error})", where=path) from error
     except yaml.YAMLError as error:
         raise not_yaml(error, path) from error
@@ -62,13 +63,10 @@ def not_yaml(error: yaml.YAMLError, where: object) -> ConfigError:
     """Return an error that says in one line what PyYAML refused, and where."""
     mark = getattr(error, "problem_mark", None)
     problem = str(getattr(error, "problem", None) or error).splitlines()[0]
-    twice = problem.startswith(_TWICE)
     return ConfigError(
         f"is not valid YAML: {problem}",
         where=f"{where}, line {mark.line + 1}" if mark else str(where),
-        next_step="keep one of them"
-        if twice
-        else "quote a text, such as an override, that contains [ { : or @, and indent with spaces",
+        next_step="quote a text, such as an override, that contains [ { : or @, and indent with spaces",
     )
 
 
