@@ -227,15 +227,19 @@ def _run_on_device(
         if is_virtual(args[0]) is not (gpu is not None):
             # Leaves or reaches the device: a copy, even where CPU and CPU would share memory.
             inner_kwargs["non_blocking"] = False
-        if gpu is None:
-            return _copied_to_host(overload, args, kwargs, inner_args[0], inner_kwargs)
-    if overload.copied == _SOURCE and not is_virtual(args[0]):
+    if overload.func is _TO_COPY and gpu is None:
+        result = uncomputed.to_host(overload, inner_args[0], inner_kwargs.get("dtype"))
+        if not inner_args[0].is_meta:
+            result = overload.func(*inner_args, **inner_kwargs)
+        if kwargs.get("non_blocking"):
+            PINNED.add(result)
+    elif overload.copied == _SOURCE and not is_virtual(args[0]):
         result = inner_args[0].copy_(uncomputed.to_host(overload, inner_args[_SOURCE]))
     else:
         function = _substitutes.get(id(overload.func), overload.func)
         result = uncomputed.run(overload, function, inner_args, inner_kwargs, _insides(tensors))
     wrapped = _wrap_results(overload, args, kwargs, virtual, result, gpu)
-    if Syncs.active is not None and not overload.is_view and not gpu:
+    if Syncs.active is not None and not overload.is_view and not (virtual[0].gpu if gpu is None else gpu):
         Syncs.active.ran(overload, (args, kwargs), virtual, wrapped, node)
     return wrapped
 
@@ -250,18 +254,6 @@ def _insides(values: Sequence[Any]) -> list[Any]:
         else value
         for value in values
     ]
-
-
-def _copied_to_host(
-    overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any], inner: Tensor, inner_kwargs: Mapping[str, Any]
-) -> Any:
-    result = uncomputed.to_host(overload, inner, inner_kwargs.get("dtype"))
-    if not inner.is_meta:
-        result = overload.func(inner, **inner_kwargs)
-    source = args[0]
-    if Syncs.active is not None and isinstance(source, VirtualTensor) and not source.gpu:
-        Syncs.active.ran(overload, (args, kwargs), (source,), result, torch._C._current_autograd_node())
-    return PINNED.add(result) if kwargs.get("non_blocking") else result
 
 
 def _wrap_results(
