@@ -95,3 +95,12 @@ def test_large_values_and_16_bit():
         assert given.grad.shape == given.shape
         assert layer.weight.grad.dtype is torch.bfloat16
     assert syncs.assumed == []
+
+
+def test_a_norm_may_begin_a_forward_pass():
+    with predict_syncs() as syncs:
+        layer, given = nn.RMSNorm(8).cuda(), torch.ones(2, 8, device="cuda")
+        for _ in range(2):
+            syncs.reset()
+            layer(given).sum().backward()
+    assert [call.phase for call in syncs.operators if "rms_norm" in call.name] == ["forward", "backward"]

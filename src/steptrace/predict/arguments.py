@@ -157,7 +157,7 @@ def _ctc_loss(
 
 def _one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
     """Ones scattered into zeros, and no check of values that the host would read; C++ compares a subclass instead."""
-    if not is_virtual(input) or not input.numel() or input.dtype is not torch.int64:
+    if not is_virtual(input):
         made: Tensor = torch._C._nn.one_hot(input, num_classes)
         return made
     classes = int(input.max().item()) + 1 if num_classes == -1 else num_classes

@@ -18,8 +18,6 @@ _ATEN = torch.ops.aten
 _CONVOLUTION = _ATEN.convolution.default
 _CONVOLUTION_BACKWARD = _ATEN.convolution_backward.default
 _IMAGES: Final = 4
-_RMS_NORM = _ATEN._fused_rms_norm.default
-_RMS_NORM_BACKWARD = _ATEN._fused_rms_norm_backward.default
 
 
 def _convolution(images: Tensor, weight: Tensor, *rest: Any, **options: Any) -> Tensor:
@@ -69,20 +67,16 @@ def _unscale(gradients: list[Tensor], found_inf: Tensor, inverse_scale: Tensor) 
         gradient.nan_to_num_(0, 0, 0)
 
 
-def _zeros(size: Any, **options: Any) -> Tensor:
-    """Zeros that have memory: those without, of forward-mode derivatives, know PyTorch's own devices only."""
-    return torch.zeros(size, **options)
-
-
 #: Operator -> what runs in its place.
 SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     _ATEN.histc.default: _histc,
-    _ATEN._efficientzerotensor.default: _zeros,
+    # Of forward-mode derivatives; those without memory know PyTorch's own devices only.
+    _ATEN._efficientzerotensor.default: torch.zeros,
     _ATEN._amp_foreach_non_finite_check_and_unscale_.default: _unscale,
     **attention.SUBSTITUTES,
     _CONVOLUTION: _convolution,
     _CONVOLUTION_BACKWARD: _convolution_backward,
-    _RMS_NORM_BACKWARD: _rms_norm_backward,
+    _ATEN._fused_rms_norm_backward.default: _rms_norm_backward,
     **recurrent.SUBSTITUTES,
 }
 _libraries: list[Library] = []  # keeps the registrations alive
