@@ -64,12 +64,12 @@ def _casting(name: str, dtype: torch.dtype | None) -> Any:
 def _with_float32_result(name: str) -> Any:
     op = _operator(name)
 
-    def kernel(tensor: Tensor, *args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
-        named = dtype is not None or any(isinstance(value, torch.dtype) for value in args)
+    def kernel(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+        named = any(isinstance(value, torch.dtype) for value in (*args, *kwargs.values()))
+        if not named and tensor.is_floating_point() and tensor.dtype != torch.float64:
+            kwargs["dtype"] = torch.float32
         with torch._C._ExcludeDispatchKeyGuard(_KEYS):
-            if named or not tensor.is_floating_point() or tensor.dtype == torch.float64:
-                return op(tensor, *args, **kwargs) if dtype is None else op(tensor, *args, dtype=dtype, **kwargs)
-            return op(tensor, *args, dtype=torch.float32, **kwargs)
+            return op(tensor, *args, **kwargs)
 
     return kernel
 
