@@ -143,7 +143,10 @@ def tree(folder: Path) -> dict[str, list[int]]:
     """Of a folder's processes the server, the jobs that ask it for forks, its forks, and what those have forked."""
     lines = processes(folder)
     of_server = {pid for pid, line in lines.items() if line[1:2] == [b"-c"] and b"forked import _serve" in line[2]}
-    parents = {pid: psutil.Process(pid).ppid() for pid in of_server if psutil.pid_exists(pid)}
+    parents = {}
+    for pid in of_server:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            parents[pid] = psutil.Process(pid).ppid()
     server = [pid for pid, parent in parents.items() if parent not in of_server]
     forks = [pid for pid, parent in parents.items() if parent in server]
     return {
