@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 900.0) -> None:
     """Return once the condition holds; fail the test where it takes longer."""
     end = time.monotonic() + seconds
     while not condition():

@@ -426,7 +426,7 @@ SCRIPT = Path(__file__).parents[2] / "workflow" / "scripts" / "compare.py"
 
 def call(folder: Path, out: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(SCRIPT), str(folder), "--out", str(out)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=1500)
 
 
 def test_job_writes_the_comparison_with_its_findings(folder: Any, tmp_path: Path) -> None:

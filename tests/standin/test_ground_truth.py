@@ -112,7 +112,7 @@ def analysed(
     done = subprocess.run(
         [sys.executable, Path(__file__).with_name("timed_steps.py"), program.name, trace],
         env={**os.environ, **{f"FAKECUDA_{name}": str(value) for name, value in settings.items()}},
-        capture_output=True, text=True, timeout=600, check=False,
+        capture_output=True, text=True, timeout=1500, check=False,
     )  # fmt: skip
     if done.returncode == TOO_BUSY:
         pytest.skip("other processes held up the host in every recording: run it on an idle machine")

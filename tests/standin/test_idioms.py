@@ -22,7 +22,7 @@ _LARGE = {"FAKECUDA_COMPUTED_SIZE": "8", "FAKECUDA_COMPUTED_BOOL": "1"}
 def _run(mode: str, settings: dict[str, str]) -> dict[str, Counts]:
     command = [sys.executable, idioms.__file__, mode]
     done = subprocess.run(
-        command, env={**os.environ, **settings}, capture_output=True, text=True, timeout=600, check=False
+        command, env={**os.environ, **settings}, capture_output=True, text=True, timeout=1500, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

@@ -40,7 +40,7 @@ def _run(mode: str, settings: dict[str, str], *names: str) -> dict[str, dict[str
         env={**os.environ, **_WITHOUT_WORKSPACES, **settings, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
-        timeout=800,
+        timeout=1500,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

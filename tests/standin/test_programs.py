@@ -10,7 +10,7 @@ import pytest
 import programs
 from idioms import Counts
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 NAMES = [name for name, program in programs.PROGRAMS.items() if programs.available(program.needs)]
 
 
@@ -25,7 +25,7 @@ def _run(mode: str, *, flags: bool) -> dict[str, Counts]:
         env={**os.environ, **settings},
         capture_output=True,
         text=True,
-        timeout=800,
+        timeout=1500,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

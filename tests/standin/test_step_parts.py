@@ -39,7 +39,7 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     done = subprocess.run(
         [sys.executable, Path(__file__).with_name("timed_study.py"), folder],
         env={**os.environ, **{f"FAKECUDA_{name}": str(value) for name, value in settings.items()}},
-        capture_output=True, text=True, timeout=600, check=False,
+        capture_output=True, text=True, timeout=1500, check=False,
     )  # fmt: skip
     if done.returncode == TOO_BUSY:
         pytest.skip("other processes held up the host in every run: try it on an idle machine")

@@ -148,7 +148,7 @@ def answers(write_config, tmp_path):
     if not _ANSWERS:
         config = write_config(TWO_RANKS | MEAN_LOSS | {"scale.threads": None})
         command = [sys.executable, *launcher(2).split(), str(PROGRAM), str(config), str(tmp_path / "out")]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=1500)
         assert done.returncode == 0, done.stderr[-3000:]
         _ANSWERS.update(json.loads((tmp_path / "out").read_text()))
     return _ANSWERS

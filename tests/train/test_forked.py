@@ -98,7 +98,7 @@ def test_a_forked_run_trains_as_any_other(server, config_of):
 def test_without_a_server_a_job_is_a_process_of_its_own(folder):  # noqa: ARG001 - the working directory
     program = [sys.executable, "-c", "import os; print(open(f'/proc/{os.getppid()}/cmdline').read())"]
     command = [*JOB, "--out", "run", "--", *program]
-    subprocess.run(command, env={**os.environ, forked.VARIABLE: "0"}, check=True, timeout=60)
+    subprocess.run(command, env={**os.environ, forked.VARIABLE: "0"}, check=True, timeout=1500)
     (line,) = read_status(Path("run")).log_tail
     assert "steptrace.train.supervise" in line
     assert "_serve" not in line

@@ -36,7 +36,7 @@ def out(tmp_path):
 def supervised(out, code, *options):
     """Supervise `python -c code` in a process of its own; return the status it wrote."""
     command = [*MODULE, "--out", str(out), *options, "--", sys.executable, "-c", code]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=1500)
     assert done.returncode == 0, done.stderr
     return read_status(out)
 
@@ -93,7 +93,7 @@ def test_the_error_of_ranks_is_that_of_the_first_to_end(out, tmp_path, end, expe
     imports = "import os, sys, time\nfrom torch.distributed.elastic.multiprocessing.errors import record\n"
     program.write_text(f"{imports}if os.environ['RANK'] == '1':\n    {end}\ntime.sleep(60)\n")
     command = [sys.executable, *launcher(2).split(), str(program)]
-    subprocess.run([*MODULE, "--out", str(out), "--", *command], check=True, timeout=120)
+    subprocess.run([*MODULE, "--out", str(out), "--", *command], check=True, timeout=1500)
     status = read_status(out)
     assert (status.status, status.error) == ("failed", expected)
 
@@ -125,7 +125,7 @@ def test_a_run_that_takes_too_long_is_stopped_with_all_that_it_started_and_keeps
         "time.sleep(300)\n"
     )
     command = [*MODULE, "--out", str(out), "--timeout", "4", "--", sys.executable, str(program)]
-    subprocess.run(command, check=True, timeout=120)
+    subprocess.run(command, check=True, timeout=1500)
     status = read_status(out)
     assert status.status == "failed"
     assert status.error == "stopped at its time limit (timeout_minutes)"
@@ -187,7 +187,7 @@ def test_jobs_run_some_at_once_and_one_that_fails_stops_no_other(tmp_path):
     code = "import sys, time; time.sleep(0.2); sys.exit({})"
     jobs = [Job(tmp_path / str(n), [sys.executable, "-c", code.format(n)]) for n in (0, 1, 2)]
     program = f"from steptrace.train.supervise import *\nfrom pathlib import *\nlist(supervise({jobs!r}, at_once=2))"
-    subprocess.run([sys.executable, "-c", program.replace("PosixPath", "Path")], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", program.replace("PosixPath", "Path")], check=True, timeout=1500)
     assert [read_status(tmp_path / str(n)).exit_code for n in (0, 1, 2)] == [0, 1, 2]
 
 

@@ -87,7 +87,7 @@ def test_kill_9_leaves_no_process_and_the_same_command_goes_on_and_tries_failure
     project.edit("config/study/tiny.yaml", "seed=1]", variants)
     running = project.start()
     request.addfinalizer(lambda: running.poll() is None and (running.kill(), running.communicate()))
-    wait_for(lambda: (project.folder / "pid.txt").exists() and (project.folder / "pid.txt").read_text(), 300)
+    wait_for(lambda: (project.folder / "pid.txt").exists() and (project.folder / "pid.txt").read_text())
     training = int((project.folder / "pid.txt").read_text())
 
     second = project.run()
@@ -101,7 +101,7 @@ def test_kill_9_leaves_no_process_and_the_same_command_goes_on_and_tries_failure
 
     running.send_signal(signal.SIGKILL)
     running.communicate()
-    wait_for(lambda: gone(training), seconds=300)
+    wait_for(lambda: gone(training))
     before = [line for line in project.ran() if line.startswith("train")]
     assert not (project.folder / "results/tiny/other/run1/status.json").exists()
     assert json.loads((project.folder / "results/tiny/raises/run0/status.json").read_text())["status"] == "failed"

@@ -44,7 +44,7 @@ LONG = ("snakemake",)
 COUNTS = {"torchrun": 2, "checks": 2, "check": 2, "prediction": 2, "analysis": 2, "comparison": 1}
 #: Seconds that each of the others takes at least, and to its kill: one of the kind is alive then.
 PACE, LATEST = 1.5, 1.2
-LONGEST_S = 300
+LONGEST_S = 1500
 
 
 def processes(folder: Path) -> dict[int, list[bytes]]:
