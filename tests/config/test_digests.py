@@ -1,5 +1,6 @@
 """What a digest sees and what it does not, of code and of configurations: this decides what runs again."""
 
+import importlib.metadata
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -231,3 +232,25 @@ def test_an_edit_in_the_folder_of_init_trains_the_study_that_uses_the_file(tmp_p
         after = digests()
         assert {pair[0] for pair in after if after[pair] != before[pair]} == studies
         before = after
+
+
+def test_versions_are_those_of_the_distributions_that_hold_the_modules():
+    found = digest.versions(["yaml.SafeLoader", "msgspec.Struct", "os.path", "nobody.has.this", "steptrace.files"])
+    assert found == {name: importlib.metadata.version(name) for name in ("PyYAML", "msgspec")}
+
+
+def test_the_version_of_a_package_that_the_users_code_imports_counts(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text("import yaml\nfrom other import value\n")
+    (tmp_path / "other.py").write_text("import msgspec\n")
+
+    def current(*, installed=True):
+        return Code(Cache(tmp_path / "cache")).digest(["mine.Loss"], roots=[tmp_path], installed=installed)
+
+    before, without = current(), current(installed=False)
+    real = importlib.metadata.version
+    for changed in ("PyYAML", "msgspec"):
+        monkeypatch.setattr(
+            importlib.metadata, "version", lambda name, changed=changed: "0" if name == changed else real(name)
+        )
+        assert current() != before
+        assert current(installed=False) == without

@@ -58,7 +58,8 @@ def _run(
         environment["STEPTRACE_FOLDER"] = str(cwd / "locks")
     done = subprocess.run(
         [python, *arguments],
-        cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1500, check=False,
+        cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        timeout=1500, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
     return done.stdout

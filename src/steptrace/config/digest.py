@@ -12,7 +12,7 @@ import importlib.metadata
 import json
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -79,6 +79,7 @@ class Code:
         roots: Sequence[Path] = (),
         folders: Iterable[Path] = (),
         without: Collection[Path] = (),
+        installed: bool = False,
     ) -> str:
         """Return the SHA-256 of code.
 
@@ -91,12 +92,14 @@ class Code:
             roots: folders that are searched for modules, such as those of `python_path`.
             folders: folders that count as a whole (Python by syntax tree, other files by their bytes).
             without: files and folders that do not count, though they are in `roots` or `folders`.
+            installed: whether the versions of installed packages count that modules in `roots` import.
 
         Raises:
             ConfigError: one of `folders` is far too large.
         """
         parts: dict[str, str] = {}
         names, seen, packages = list(modules), set[str](), {_PACKAGE}
+        imported = set[str]()  # by modules in `roots`
 
         def count(place: str, path: Path, root: Path, *, users: bool = True) -> None:
             """Count a file, and what it imports and names."""
@@ -127,6 +130,7 @@ class Code:
             for number, root in enumerate(roots):
                 for path in _module_files(root, name):
                     count(f"{number}/{path.relative_to(root).as_posix()}", path, root)
+                    imported.update(self._scan(path, root).imports)
         for folder in folders:
             if (files := _files(folder, without)) is None:
                 raise ConfigError(
@@ -136,6 +140,9 @@ class Code:
                 )
             for path in files:
                 parts[f"{folder.name}/{path.relative_to(folder).as_posix()}"] = self._scan(path, folder).digest
+        if installed:
+            own = {name for name in imported if any(_module_files(root, name) for root in roots)}
+            parts.update({f"version of {name}": version for name, version in versions(imported - own).items()})
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def _scan(self, path: Path, root: Path) -> _File:
@@ -152,12 +159,32 @@ class Code:
 
 
 def versions(targets: Iterable[str]) -> dict[str, str]:
-    """Return the installed version of every distribution that dotted `_target_` names lead into, steptrace left out."""
+    """Return the installed version of each distribution that dotted names lead into, steptrace left out.
+
+    A distribution's name need not be that of its modules: `PIL` comes from pillow, `sklearn` from scikit-learn. A
+    module that no distribution holds is the user's own, and counts by its content.
+    """
     installed: dict[str, str] = {}
-    for top in sorted({name.split(".", maxsplit=1)[0] for name in targets} - {"steptrace"}):
-        with suppress(importlib.metadata.PackageNotFoundError):  # a user's own module, which counts by content
-            installed[top] = importlib.metadata.version(top)
+    for module in sorted({name.split(".", maxsplit=1)[0] for name in targets} - {"steptrace"}):
+        for distribution in _distributions(module):
+            with suppress(importlib.metadata.PackageNotFoundError):
+                installed[distribution] = importlib.metadata.version(distribution)
     return installed
+
+
+@functools.cache
+def _distributions(module: str) -> tuple[str, ...]:
+    """The distributions that hold a module, by name; several may share a namespace package."""
+    if module in sys.stdlib_module_names:
+        return ()
+    if module == "torch":  # known, and the list of all modules takes a tenth of a second to make
+        return ("torch",)
+    return tuple(sorted(set(_modules().get(module, ()))))
+
+
+@functools.cache
+def _modules() -> Mapping[str, list[str]]:
+    return importlib.metadata.packages_distributions()
 
 
 def extension_digest(folder: Path) -> str:

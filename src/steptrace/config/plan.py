@@ -87,7 +87,7 @@ class Plan:
         if key not in self._keys:
             paths = [(self.project.workdir / folder).resolve() for folder in folders]
             without = [(self.project.workdir / name).resolve() for name in ("results", "reports")]
-            code = self._code.digest([*modules, *names], roots=paths, without=without)[:_SHORT]
+            code = self._code.digest([*modules, *names], roots=paths, without=without, installed=True)[:_SHORT]
             self._keys[key] = " ".join([code, *map("==".join, versions([*names, "torch"]).items())])
         return self._keys[key]
 

@@ -30,6 +30,7 @@ from steptrace.rank import ALONE, Rank
 from steptrace.train.distributed import SEED_STRIDE, data_parallel, threads_of
 from steptrace.train.loop import Batch, Training, to_device
 from steptrace.train.precision import Precision, prepared
+from steptrace.train.targets import check_targets
 
 #: Top-level keys of a resolved config.
 _KEYS: Final = ("study", "variant", "digest", *RootConfig.__struct_fields__)
@@ -39,7 +40,7 @@ def load_config(path: Path) -> DictConfig:
     """Read a resolved config, and make its `python_path` importable.
 
     Raises:
-        ConfigError: it cannot be read, or lacks a key.
+        ConfigError: it cannot be read, lacks a key, or has a `_target_` that is not what its name says.
     """
     try:
         config = OmegaConf.load(path)
@@ -54,6 +55,7 @@ def load_config(path: Path) -> DictConfig:
         location = str(Path(folder).resolve())
         if location not in sys.path:
             sys.path.insert(0, location)
+    check_targets(OmegaConf.to_container(config), where=path)  # type: ignore[arg-type]  # a mapping, see above
     return config
 
 
