@@ -55,6 +55,37 @@ def test_a_wait_without_an_operator_has_a_line(monkeypatch):
     )  # fmt: skip
 
 
+def test_a_step_that_begins_and_ends_inside_labels_has_them_at_both_ends():
+    """As where `optimizer.step()`, which ends a step, is called within `record_function`."""
+    label = torch.profiler.record_function
+    recorder = OpLineRecorder()
+    with label("epoch"), label("step"):
+        recorder.__enter__()  # in the middle of the labels
+        torch.ones(2).exp()
+    with label("forward"):
+        torch.ones(2).sin()
+    torch.ones(2).cos()
+    with label("step"):
+        torch.ones(2).sqrt()
+        recorder.__exit__(None, None, None)
+    labels = {row["op"]: (row["label"], row["phase"]) for row in recorder.rows()}
+    assert labels["aten::exp"] == (None, None)  # "epoch" has ended for good: how many labels were open is not known
+    assert labels["aten::sin"] == ("forward", "forward")
+
+    recorder = OpLineRecorder()
+    with label("epoch"):
+        with label("step"):
+            recorder.__enter__()
+            torch.ones(2).exp()
+        torch.ones(2).cos()
+        with label("step"):
+            torch.ones(2).sqrt()
+            recorder.__exit__(None, None, None)
+    labels = {row["op"]: (row["label"], row["phase"]) for row in recorder.rows()}
+    assert labels["aten::exp"] == labels["aten::sqrt"] == ("step", "step")
+    assert labels["aten::cos"] == (None, None)
+
+
 def test_a_loss_that_is_made_of_other_operators_under_a_mode_is_one_with_its_backward_pass():
     scores, targets = torch.randn(6, 2, 5, requires_grad=True), torch.ones(2, 3, dtype=torch.long)
     lengths = torch.tensor([6, 6]), torch.tensor([3, 3])

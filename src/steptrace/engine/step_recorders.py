@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial, wraps
 from pathlib import Path
 from typing import Any, Final
@@ -62,13 +62,20 @@ class OpLine:
 
 
 class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Records an `OpLine` for every operator dispatched, and every one of `_CALLS`, while it is active."""
+    """Records an `OpLine` for every operator dispatched, and every one of `_CALLS`, while it is active.
+
+    A step may begin and end inside a label of the program's, as where `optimizer.step()` is called within
+    `record_function`. The recorder sees such a label end that it did not see begin. The next step ends in the same
+    labels, so their names are known at the recorder's end, and the operators before that label's end get them then.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.lines: list[OpLine] = []
         # Plain lists and dicts instead of thread-local ones: on a GPU the backward pass runs in a thread of its own.
         self._labels: list[str] = []
+        #: For each end of a label that began before the recorder did: how many operators had been recorded by then.
+        self._ends_of_earlier: list[int] = []
         self._forward_sites: dict[int, _Sites] = {}
         self._replaced: list[tuple[Any, str, Any]] = []
 
@@ -84,13 +91,32 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """End."""
         while self._replaced:
             setattr(*self._replaced.pop())
+        self._name_earlier_labels()
         return super().__exit__(*error)  # type: ignore[no-untyped-call]
+
+    def _name_earlier_labels(self) -> None:
+        """Give the labels that were open at the recorder's begin to the operators recorded inside them.
+
+        Which labels they were follows from those that are open now; without as many of them they stay unknown.
+        """
+        ends, self._ends_of_earlier = self._ends_of_earlier, []
+        if len(ends) != len(self._labels):
+            return
+        begin = 0
+        for number, end in enumerate(ends):
+            still_open = self._labels[: len(ends) - number]
+            for index in range(begin, end):
+                line = self.lines[index]
+                if not _is_call_that_waits(line.op):
+                    phase = "backward" if line.phase == "backward" else still_open[0]
+                    self.lines[index] = replace(line, label=line.label or still_open[-1], phase=phase)
+            begin = end
 
     def _noting(self, call: Callable[..., Any], name: str) -> Callable[..., Any]:
         @wraps(call)
         def noted(*args: Any, **kwargs: Any) -> Any:
             sites = _sites(frames_from(sys._getframe(1)))
-            label, phase = self._part() if name.startswith("aten::") else (None, None)
+            label, phase = (None, None) if _is_call_that_waits(name) else self._part()
             self.lines.append(OpLine(name, label, phase, *sites))
             first = _next_sequence_nr()
             with _disable_current_modes():
@@ -118,7 +144,10 @@ class OpLineRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name.startswith("profiler::_record_function_enter"):
             self._labels.append(args[0])
         elif name.startswith("profiler::_record_function_exit"):
-            self._labels.pop()
+            if self._labels:
+                self._labels.pop()
+            else:
+                self._ends_of_earlier.append(len(self.lines))
         elif not types and _arrives_whole(func):  # a tensor's subclass may expect the whole one
             with _Insides(self):
                 # Not `decompose`: of some it takes an implementation in Python that makes them of others.
@@ -174,6 +203,11 @@ class _Insides(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self._recorder.__torch_dispatch__(func, types, args, kwargs)
+
+
+def _is_call_that_waits(name: str) -> bool:
+    """Whether the name of a recorded call is that of a wait, which is no operator and has no label."""
+    return "::" not in name
 
 
 def _next_sequence_nr() -> int:
