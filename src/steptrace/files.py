@@ -6,7 +6,9 @@ A file is written beside its place and then renamed, so that a killed process le
 import json
 import os
 import re
+import shutil
 import stat
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -94,13 +96,36 @@ def check_version(version: object, path: Path, expected: int = _VERSION) -> None
 def replace_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file beside `path`, then rename it to `path`. The folder is made if missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.unlink(missing_ok=True)  # a link of that name would be followed
+    temporary = temporary_file(path.parent)
     try:
         write(temporary)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def temporary_file(folder: Path) -> Path:
+    """A new empty file in `folder`, under a name that nobody can guess: no file or link of that name can wait for it.
+
+    Its permissions are those of any new file, so that it can be renamed to a result.
+    """
+    path = folder / f".steptrace.{os.urandom(8).hex()}.tmp"
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    return path
+
+
+def scratch_folder(inside: Path | None = None) -> "tempfile.TemporaryDirectory[str]":
+    """A new folder that only this user can enter, removed with all that is in it at the end of a `with` block.
+
+    Args:
+        inside: where it is made; default: where TMPDIR says.
+    """
+    return tempfile.TemporaryDirectory(prefix=".steptrace-" if inside else "steptrace-", dir=inside)
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder of our own with all that is in it; what cannot be removed stays. A symlink is not followed."""
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def user_folder() -> Path:

@@ -76,7 +76,7 @@ def test_a_process_that_cannot_be_captured_is_refused_with_the_reason(
     published(sleeper.pid)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("")
-    assert "not an empty folder" in refused([pid, "--out", str(tmp_path / "full")], capsys)
+    assert "full/file: holds something" in refused([pid, "--out", str(tmp_path / "full")], capsys)
     assert "cannot be written (" in refused([pid, "--out", str(tmp_path / "full/file/out")], capsys)
 
 

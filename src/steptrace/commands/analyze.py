@@ -3,23 +3,25 @@
 import argparse
 import gc
 import os
-import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from steptrace.commands.console import show, warn, writing_to
 from steptrace.errors import SteptraceError
-from steptrace.files import replace_atomically
+from steptrace.files import write_bytes
 from steptrace.format import plural, size_bytes
+from steptrace.output_folder import OutputFolder
 
 if TYPE_CHECKING:
     from steptrace.documents.summary import Summary
+
+#: What an analysis writes to its folder.
+ANALYSIS: Final = ("summary.json", "tables/", "counters/", "report.html")
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -52,14 +54,16 @@ def run(arguments: argparse.Namespace) -> int:
         raise SteptraceError("--excerpt needs one trace file", where=arguments.excerpt, next_step="name one trace")
     if arguments.step is not None and arguments.excerpt is None:
         raise SteptraceError("--step needs --excerpt", next_step="add --excerpt FILE.json.gz")
-    summary = write_analysis(arguments.trace, out, counters=arguments.counters)
     lines: list[str] = []
-    if not arguments.no_report:
-        from steptrace.report.trace import page as trace_page
-        from steptrace.report.trace.words import in_words
+    with OutputFolder(out, ANALYSIS, by="steptrace analyze") as folder:
+        summary = write_analysis(arguments.trace, folder, counters=arguments.counters)
+        if not arguments.no_report:
+            from steptrace.report.trace import page as trace_page
+            from steptrace.report.trace.words import in_words
 
-        trace_page.write(summary, out / "report.html")
-        lines = [in_words(summary), str(out / "report.html")]
+            with writing_to(out):
+                trace_page.write(summary, folder.file("report.html"))
+            lines = [in_words(summary), str(out / "report.html")]
     excerpt = None
     if arguments.excerpt is not None:
         from steptrace.trace.excerpt import write_excerpt
@@ -79,18 +83,20 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def write_analysis(
-    traces: Sequence[str | Path], out: Path, *, counters: bool = False, on_gpu: bool = True
+    traces: Sequence[str | Path], folder: OutputFolder, *, counters: bool = False, on_gpu: bool = True
 ) -> "Summary":
-    """Write summary.json and the tables of some traces to `out`, say their warnings, and return the summary.
+    """Write summary.json and the tables of some traces to a folder, say their warnings, and return the summary.
+
+    What an earlier analysis wrote there is removed once the traces are read.
 
     Args:
         traces: files, or folders of them.
-        out: a folder, made if missing.
+        folder: where to write; it writes `ANALYSIS`.
         counters: also write traces with counters.
         on_gpu: whether GPU work is expected; elsewhere its absence is no warning.
 
     Raises:
-        SteptraceError: a trace cannot be read, or `out` cannot be written.
+        SteptraceError: a trace cannot be read, or the folder cannot be written.
     """
     # What lives is columns, and few cycles are made: looking for them takes a tenth of a small trace's time.
     gc.set_threshold(200_000, 50, 50)
@@ -99,19 +105,16 @@ def write_analysis(
     from steptrace.analysis import summarize, write_counters
     from steptrace.findings import with_trace_findings
 
-    with writing_to(out):
-        with _new_folder(out) as tables:
-            summary, read = summarize(traces, tables=tables)
-            summary = with_trace_findings(summary)
-            if (out / "tables").exists():  # of an earlier call, see below: so are these
-                for folder in ("tables", "counters"):
-                    shutil.rmtree(out / folder, ignore_errors=True)
-                (out / "report.html").unlink(missing_ok=True)
-            tables.rename(out / "tables")
+    with writing_to(folder.path), folder.scratch() as scratch:
+        summary, read = summarize(traces, tables=scratch / "tables")
+        summary = with_trace_findings(summary)
         if counters:
-            write_counters(read, out / "counters")
-        text = msgspec.json.format(msgspec.json.encode(summary), indent=1)
-        replace_atomically(out / "summary.json", lambda temporary: temporary.write_bytes(text))
+            write_counters(read, scratch / "counters")
+        folder.put(scratch / "tables", "tables")
+        folder.remove_earlier("counters/", "report.html")
+        if (scratch / "counters").is_dir():
+            folder.put(scratch / "counters", "counters")
+        write_bytes(folder.file("summary.json"), msgspec.json.format(msgspec.json.encode(summary), indent=1))
     for warning in summary.warnings:
         warn(warning)
     for entry in summary.traces:
@@ -120,32 +123,3 @@ def write_analysis(
                 continue
             print(f"{entry.path}: warning: {warning}", file=sys.stderr)  # noqa: T201
     return summary
-
-
-@contextmanager
-def _new_folder(out: Path) -> Iterator[Path]:
-    """A folder in `out` for what is not whole yet; afterwards it is gone, and so is `out` if it is empty.
-
-    Raises:
-        SteptraceError: what would be replaced in `out` is not from an earlier call.
-    """
-    from steptrace.documents.base import is_present
-    from steptrace.documents.summary import Summary
-
-    replaced = [out / name for name in ("tables", "counters") if os.path.lexists(out / name)]
-    if replaced and (not is_present(out / "summary.json", Summary) or any(path.is_symlink() for path in replaced)):
-        raise SteptraceError(
-            "exists, but was not written by this version of `steptrace analyze`",
-            where=replaced[0],
-            next_step="remove it, or choose another folder with --out",
-        )
-    folder = out / f".tables.{os.getpid()}"
-    missing = [parent for parent in (out, *out.parents) if not parent.exists()]
-    folder.mkdir(parents=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        for made in missing:
-            with suppress(OSError):
-                made.rmdir()

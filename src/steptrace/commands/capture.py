@@ -16,6 +16,7 @@ from steptrace.engine.recording import WITH_TRACE, Request, Settings
 from steptrace.errors import CaptureError
 from steptrace.format import clipped, rough_duration
 from steptrace.launch.capture import Process, processes
+from steptrace.output_folder import require_empty
 
 _POLL_S: Final = 0.05
 _NONE: Final = "no process can be captured: `steptrace run --capture -- COMMAND` starts one"
@@ -116,8 +117,7 @@ def wait(process: Process, request: Request) -> tuple[str, str]:
 def _folder(out: Path | None, process: Process) -> Path:
     if out is None:
         return Path(process.folder) / f"{datetime.now():%Y%m%d-%H%M%S.%f}-pid{process.pid}"
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise CaptureError("exists, and is not an empty folder", where=out, expected="a new folder for each capture")
+    require_empty(out)
     return out.absolute()
 
 

@@ -2,15 +2,18 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from steptrace.commands.console import columns, show, writing_to
 from steptrace.errors import ConfigError, RecordError
+from steptrace.output_folder import OutputFolder
 
 if TYPE_CHECKING:
     from steptrace.documents.comparison import ComparedResults, Comparison
+
+_WRITES: Final = ("compare.json", "compare.md", "compare.html")
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -42,10 +45,10 @@ def run(arguments: argparse.Namespace) -> int:
     compared = compare_results([(str(path), _read(path)) for path in arguments.results])
     if arguments.out is not None:
         out: Path = arguments.out
-        with writing_to(out):
-            write(out / "compare.json", compared)
-            write_text(out / "compare.md", pages.markdown(compared))
-            write_text(out / "compare.html", pages.page_html(compared))
+        with writing_to(out), OutputFolder(out, _WRITES, by="steptrace compare") as folder:
+            write(folder.file("compare.json"), compared)
+            write_text(folder.file("compare.md"), pages.markdown(compared))
+            write_text(folder.file("compare.html"), pages.page_html(compared))
     page = [] if arguments.out is None else [str(arguments.out / "compare.html")]
     show(arguments, msgspec.to_builtins(compared), "\n".join([_text(compared), *page]))
     return 0

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from steptrace.commands.console import show, writing_to
+from steptrace.output_folder import OutputFolder
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -24,12 +25,13 @@ def run(arguments: argparse.Namespace) -> int:
     from steptrace.files import write_text
     from steptrace.report.diff import in_words, page_html
 
-    changes = diff(*read_sides([arguments.a], [arguments.b]))
     out: Path = arguments.out
     page = out / "diff.html"
-    with writing_to(out):
-        write(out / "diff.json", changes)
-        write_text(page, page_html(changes))
+    with OutputFolder(out, ("diff.json", "diff.html"), by="steptrace diff") as folder:
+        changes = diff(*read_sides([arguments.a], [arguments.b]))
+        with writing_to(out):
+            write(folder.file("diff.json"), changes)
+            write_text(folder.file("diff.html"), page_html(changes))
     text = in_words(changes)
     document = {"diff": out / "diff.json", "report": page, "text": text}
     show(arguments, document, f"{text}\n{page}")

@@ -9,7 +9,6 @@ import argparse
 import os
 import shlex
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +26,7 @@ from steptrace.documents.run import Status
 from steptrace.documents.syncs import predicted_site
 from steptrace.errors import ConfigError, PredictError, SteptraceError, near
 from steptrace.estimate.gpus import Gpu, gpu_named
-from steptrace.files import write_text
+from steptrace.files import scratch_folder, write_text
 from steptrace.launch.result import ended, prediction_of, require_steps, why
 from steptrace.launch.settings import LaunchSettings
 from steptrace.launch.start import launch
@@ -133,7 +132,7 @@ def _follow_study(study: str, arguments: argparse.Namespace) -> dict[int | None,
     given = next((name for name, default in _OF_PROGRAMS.items() if getattr(arguments, name) != default), None)
     if given is not None:
         raise ConfigError(f"--{given} is for programs, not for studies", where=study, expected="a program, after --")
-    with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
+    with scratch_folder() as scratch:
         planned = named_study(study, Path(scratch))
         if not arguments.batch:
             return {None: follow(planned, Path(scratch))}
@@ -236,7 +235,7 @@ def _over(followed: Sequence[Followed], budget: int, allow: Sequence[str]) -> li
 
 def follow_command(command: Sequence[str], *, warmup: int, steps: int, devices: int | None = None) -> Followed:
     """Follow a program; its standard output goes to standard error, since this command's is the prediction."""
-    with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
+    with scratch_folder() as scratch:
         settings = LaunchSettings(scratch, "predict", warmup, steps, profile=0, gpus=devices)
         launched = launch(command, settings, output=sys.stderr, status=say)
         require_steps(launched)

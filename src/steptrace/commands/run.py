@@ -2,24 +2,25 @@
 
 import argparse
 import shlex
-import shutil
 import statistics
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from steptrace.commands.console import gpu_names, not_negative, positive, say, show, warn
+from steptrace.commands.analyze import ANALYSIS, write_analysis
+from steptrace.commands.console import gpu_names, not_negative, positive, say, show, warn, writing_to
 from steptrace.commands.measured import Measured, of_traces, on_gpu_command, timing
 from steptrace.commands.prediction_text import as_json, estimates, text_of
 from steptrace.documents.estimate import Estimate
 from steptrace.errors import LaunchError, SteptraceError
 from steptrace.estimate.gpus import Gpu, gpu_named
+from steptrace.files import scratch_folder
 from steptrace.launch.result import Launched, ended, fault, require_steps, write_results
 from steptrace.launch.settings import LaunchSettings
 from steptrace.launch.start import launch
+from steptrace.output_folder import OutputFolder, refuse_other_than_folder
 
 #: The program ended by itself before all of its steps were measured.
 EXIT_ENDED_EARLY: Final = 1
@@ -42,9 +43,12 @@ def add(command: argparse.ArgumentParser) -> None:
         "--profile", type=not_negative, default=3, metavar="N", help="steps profiled after them, or 0; default: 3"
     )
     command.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder to write to; an earlier run's is replaced; default: "
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="folder to write to: new, empty, or from an earlier run, whose files are replaced; default: "
         "steptrace-run, or captures",
-    )  # fmt: skip
+    )
     command.add_argument(
         "--capture", action="store_true", help="measure nothing: the program runs to its own end and exit code, and "
         "`steptrace capture PID` records its next steps whenever it is asked to, into DIR",
@@ -63,21 +67,29 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.capture:
         return _run_capturable(arguments)
     gpus = [gpu_named(name) for name in arguments.gpu]  # before anything runs
-    out = _prepared(arguments.out or Path("steptrace-run"))
-    settings = LaunchSettings(
-        str((out / "probe").absolute()), "measure", arguments.warmup, arguments.steps, arguments.profile
-    )
-    program = {"command": arguments.program, "cwd": str(Path.cwd())}
-    launched = launch(arguments.program, settings, output=sys.stderr if arguments.json else None, status=say)
-    require_steps(launched)
-    _remove_earlier(out)
-    run_dir = out / "run0"
-    measured = Measured(launched, write_results(launched, run_dir, program), run_dir)
-    _warn_of_fault(launched)
-    shutil.rmtree(settings.out)
+    out: Path = arguments.out or Path("steptrace-run")
+    with OutputFolder(out, ("run0/", *ANALYSIS), by="steptrace run", whole=True) as folder:
+        return _run(arguments, folder, gpus)
+
+
+def _run(arguments: argparse.Namespace, folder: OutputFolder, gpus: Sequence[Gpu]) -> int:
+    """Measure the program, write its results to a folder, and return the exit code."""
+    with folder.scratch() as probe, folder.scratch() as staged:
+        counts = (arguments.warmup, arguments.steps, arguments.profile)
+        settings = LaunchSettings(str(probe.absolute()), "measure", *counts)
+        program = {"command": arguments.program, "cwd": str(Path.cwd())}
+        launched = launch(arguments.program, settings, output=sys.stderr if arguments.json else None, status=say)
+        require_steps(launched)
+        fault_report = fault(launched)
+        with writing_to(folder.path):
+            record = write_results(launched, staged, program)
+            # Earlier results are removed only now that this call has some: a typo in the command costs nothing.
+            measured = Measured(launched, record, folder.put(staged, "run0"))
+            folder.remove_earlier(*ANALYSIS)
+    _warn_of_fault(launched, fault_report)
     on_gpu = measured.record.device == "cuda"
     wanted = (bool(gpus) or not (on_gpu or arguments.no_predict)) and not launched.failed
-    _say(measured, out, arguments, _predicted(arguments, gpus, on_gpu=on_gpu) if wanted else None)
+    _say(measured, folder, arguments, _predicted(arguments, gpus, on_gpu=on_gpu) if wanted else None)
     return 0 if launched.complete else EXIT_ENDED_EARLY
 
 
@@ -100,57 +112,33 @@ def _predicted(arguments: argparse.Namespace, gpus: Sequence[Gpu], *, on_gpu: bo
 
 def _run_capturable(arguments: argparse.Namespace) -> int:
     """Run the program to its end with a probe that answers `steptrace capture`, and return its exit code."""
-    with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
-        captures = (arguments.out or Path("captures")).absolute()
+    captures: Path = (arguments.out or Path("captures")).absolute()
+    refuse_other_than_folder(captures)
+    with scratch_folder() as scratch:
         settings = LaunchSettings(scratch, "capture", captures=str(captures))
         launched = launch(arguments.program, settings)
         is_stepping = any(launched.out.glob("stepped.*"))  # one that a signal ends leaves nothing else
         try:
             if launched.ranks or not is_stepping:
                 require_steps(launched)
-            _warn_of_fault(launched)
+            _warn_of_fault(launched, fault(launched))
         except LaunchError as error:
             warn(f"the program could not be captured: {error}")
     return launched.exit_code if launched.exit_code >= 0 else 128 - launched.exit_code
 
 
-def _warn_of_fault(launched: Launched) -> None:
-    if (report := fault(launched)) is not None:
+def _warn_of_fault(launched: Launched, report: str | None) -> None:
+    if report is not None:
         warn(f"{ended(launched)}: {report}")
 
 
-def _prepared(out: Path) -> Path:
-    """The folder to write to, new, empty or an earlier call's; any other is refused."""
-    ours = any(out.glob("run*/run.json")) or (out / "probe").is_dir()
-    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not ours)):
-        raise LaunchError(
-            "exists, but was not written by `steptrace run`",
-            where=out,
-            expected="a folder that is new, empty, or from an earlier `steptrace run`",
-            next_step="choose another folder with --out",
-        )
-    out.mkdir(parents=True, exist_ok=True)
-    return out
-
-
-def _remove_earlier(out: Path) -> None:
-    """Remove an earlier call's results, now that this one has some: a typo in the command costs nothing."""
-    for path in out.iterdir():
-        if path.is_dir() and path.name != "probe":
-            shutil.rmtree(path)
-        elif path.is_file():
-            path.unlink()
-
-
-def _say(measured: Measured, out: Path, arguments: argparse.Namespace, predicted: _Predicted | None) -> None:
+def _say(measured: Measured, folder: OutputFolder, arguments: argparse.Namespace, predicted: _Predicted | None) -> None:
     """Write summary.json and the page, and print the result."""
-    command, summary = shlex.join(arguments.program), None
+    command, summary, out = shlex.join(arguments.program), None, folder.path
     traces = [measured.run_dir / name for name in measured.record.traces]
     on_gpu = measured.record.device == "cuda"
     if traces:
-        from steptrace.commands.analyze import write_analysis
-
-        summary = write_analysis(traces, out, on_gpu=on_gpu)
+        summary = write_analysis(traces, folder, on_gpu=on_gpu)
     lines = [f"steptrace: {command}", *timing(measured, summary)]
     document: dict[str, Any] = {
         "run": measured.run_dir / "run.json",
@@ -168,7 +156,8 @@ def _say(measured: Measured, out: Path, arguments: argparse.Namespace, predicted
         from steptrace.report.trace import page as trace_page
         from steptrace.report.trace.words import in_words
 
-        trace_page.write(summary, out / "report.html", title=command, predicted=predicted)
+        with writing_to(folder.path):
+            trace_page.write(summary, folder.file("report.html"), title=command, predicted=predicted)
         lines += [*(f"  {line}" for line in in_words(summary, predicted).splitlines()), str(out / "report.html")]
     if predicted is not None:
         # `--steps` of `run` is of measured steps: more predicted ones need the other command.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from steptrace import record
 from steptrace.documents.run import RunMemory, RunRecord, StepOfRun
+from steptrace.errors import SteptraceError
 from steptrace.files import read_json, write_versioned
 from steptrace.machine import environment
 
@@ -49,18 +50,31 @@ def trace_fault(rank: Mapping[str, Any]) -> str | None:
 
 def _move_traces(ranks: Sequence[Mapping[str, Any]], left: Path, run_dir: Path) -> tuple[str, ...]:
     """Move the traces into the run's folder, each with its record; returns their names in the order of the ranks."""
-    for old in (*run_dir.glob("trace*.json.gz"), *run_dir.glob("capture*.json")):
-        old.unlink()
+    for name in _earlier_traces(run_dir):
+        (run_dir / name).unlink(missing_ok=True)
+        _beside(run_dir / name).unlink(missing_ok=True)
     names = []
     for rank in ranks:
         trace = left / (rank.get("trace") or {}).get("file", "trace.json.gz")
         if not trace.exists():
             continue
         names.append(trace.name)
-        beside = trace.with_name(trace.name.replace("trace", "capture").removesuffix(".gz"))
-        for file in filter(Path.exists, (trace, beside)):  # a trace can lack its record: see Recording
+        for file in filter(Path.exists, (trace, _beside(trace))):  # a trace can lack its record: see Recording
             file.replace(run_dir / file.name)
     return tuple(names)
+
+
+def _earlier_traces(run_dir: Path) -> tuple[str, ...]:
+    """The traces that an earlier run left in its folder, by its own record; other files there are not touched."""
+    try:
+        return record.read_run(run_dir).traces
+    except SteptraceError:
+        return ()
+
+
+def _beside(trace: Path) -> Path:
+    """The record that lies beside a trace."""
+    return trace.with_name(trace.name.replace("trace", "capture").removesuffix(".gz"))
 
 
 def _write_lines(left: Path, run_dir: Path) -> None:

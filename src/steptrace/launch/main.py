@@ -21,9 +21,7 @@ import json
 import math
 import os
 import shlex
-import shutil
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -32,7 +30,7 @@ import yaml
 from filelock import FileLock
 
 from steptrace.errors import LaunchError, SteptraceError
-from steptrace.files import write_text, write_versioned
+from steptrace.files import scratch_folder, write_text, write_versioned
 from steptrace.launch.result import Launched, ended, prediction_of, require_steps, why, write_results
 from steptrace.launch.settings import LaunchSettings, Mode
 from steptrace.launch.start import launch
@@ -72,21 +70,21 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _measure(config: dict[str, Any], out: Path, repeat: int) -> None:
-    probe, scale = out / "probe", config["scale"]
+    scale, seed = config["scale"], config["seed"] + repeat
     counts = (scale["warmup_steps"], scale["timed_steps"], config["profile"]["active"])
-    settings = LaunchSettings(str(probe.resolve()), "measure", *counts, at_most_s=scale["at_most_s"])
-    seed = config["seed"] + repeat
-    launched = _launch(config, settings, seed)
-    require_steps(launched)
-    if not launched.complete:
-        raise LaunchError(
-            f"the program ended before its steps were measured: {ended(launched)}",
-            where=_command(config, seed),
-            next_step="see its own output; if it trains for fewer steps, set `steps` lower",
-        )
-    labels = {key: config[key] for key in ("study", "variant", "digest")}
-    write_results(launched, out, config["program"], **labels, repeat=repeat, seed=seed, scale=scale["name"])
-    shutil.rmtree(probe)
+    out.mkdir(parents=True, exist_ok=True)
+    with scratch_folder(out.resolve()) as probe:  # beside the results, since a trace may be large
+        settings = LaunchSettings(probe, "measure", *counts, at_most_s=scale["at_most_s"])
+        launched = _launch(config, settings, seed)
+        require_steps(launched)
+        if not launched.complete:
+            raise LaunchError(
+                f"the program ended before its steps were measured: {ended(launched)}",
+                where=_command(config, seed),
+                next_step="see its own output; if it trains for fewer steps, set `steps` lower",
+            )
+        labels = {key: config[key] for key in ("study", "variant", "digest")}
+        write_results(launched, out, config["program"], **labels, repeat=repeat, seed=seed, scale=scale["name"])
 
 
 def _predict(config: dict[str, Any], out: Path) -> None:
@@ -134,7 +132,7 @@ def _outputs(config: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _once(config: dict[str, Any], mode: Mode, *, warmup: int, steps: int) -> Launched:
     gpus = config["distributed"]["world_size"]
-    with tempfile.TemporaryDirectory(prefix="steptrace-") as scratch:
+    with scratch_folder() as scratch:
         launched = _launch(config, LaunchSettings(scratch, mode, warmup, steps, profile=0, gpus=gpus), config["seed"])
         require_steps(launched)
         return launched

@@ -11,7 +11,6 @@ import json
 import math
 import os
 import shlex
-import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ import psutil
 from steptrace.errors import LaunchError
 from steptrace.launch.result import Launched
 from steptrace.launch.settings import INJECT, OVER, PROGRESS, VARIABLE, LaunchSettings
+from steptrace.output_folder import require_empty
 from steptrace.processes import Children
 
 _POLL_S: Final = 0.2
@@ -52,7 +52,7 @@ def launch(
 
     Args:
         command: the program and its arguments.
-        settings: the probe's settings; their folder `out` is emptied first.
+        settings: the probe's settings; their folder `out` must be new or empty.
         cwd: its working directory; default: this process's.
         env: more environment variables.
         output: its standard output; default: this process's.
@@ -60,10 +60,11 @@ def launch(
 
     Raises:
         LaunchError: the command cannot be started.
+        SteptraceError: the probe's folder holds something.
     """
     out = Path(settings.out)
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
+    require_empty(out)
+    out.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, **(env or {})}
     path = [str(INJECT), *filter(None, [environment.get("PYTHONPATH")])]
     environment |= {"PYTHONPATH": os.pathsep.join(path), VARIABLE: json.dumps(asdict(settings))}

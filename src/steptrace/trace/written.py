@@ -1,10 +1,11 @@
 """Writes PyTorch's trace atomically: checks that it is complete, compresses it, and renames it."""
 
 import gzip
-import os
 import shutil
 from pathlib import Path
 from typing import Any, Final
+
+from steptrace.files import temporary_file
 
 #: Bytes at the end of a trace within which its last event lies.
 _END: Final = 1 << 16
@@ -16,7 +17,7 @@ def export(profiler: Any, trace: Path, *, unfinished: str | None = None) -> None
     Raises:
         OSError, RuntimeError: it cannot be written.
     """
-    plain = trace.with_name(f".{os.getpid()}.{trace.name}.part")  # not a trace's name, for readers of the folder
+    plain = temporary_file(trace.parent)  # not a trace's name, for readers of the folder
     try:
         profiler.export_chrome_trace(str(plain))
         put_in_place(plain, trace, unfinished=unfinished)
@@ -40,7 +41,7 @@ def put_in_place(plain: Path, trace: Path, *, unfinished: str | None = None) -> 
         OSError: the end of the trace is missing, or it cannot be written.
     """
     _check_whole(plain)
-    compressed = plain.with_name(f".{os.getpid()}.{trace.name}.gz.part")
+    compressed = temporary_file(plain.parent)
     try:
         _compress(plain, compressed, unfinished)
         compressed.replace(trace)

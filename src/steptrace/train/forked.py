@@ -18,7 +18,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -35,7 +34,9 @@ def start_server() -> None:
     """Start a server that lives as long as this process."""
     if sys.platform != "linux" or VARIABLE in os.environ:
         return
-    folder = tempfile.TemporaryDirectory(prefix="steptrace-")  # nobody else's
+    from steptrace.files import scratch_folder  # a job that is run as a program needs the standard library alone
+
+    folder = scratch_folder()  # nobody else's
     atexit.register(folder.cleanup)
     os.environ[VARIABLE] = f"{folder.name}/socket"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as jobs:

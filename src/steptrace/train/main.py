@@ -19,7 +19,6 @@ import faulthandler
 import signal
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from omegaconf import DictConfig, OmegaConf
@@ -32,6 +31,7 @@ from steptrace.engine.measure import Measurement, MeasureSettings, Phases
 from steptrace.engine.recording import Settings
 from steptrace.engine.steps import Step
 from steptrace.errors import SteptraceError, TrainError
+from steptrace.files import scratch_folder
 from steptrace.rank import Rank, this_rank
 from steptrace.record import write_document
 from steptrace.train.distributed import barrier, communication, from_every_rank, process_group, ranks_of
@@ -111,7 +111,7 @@ def run(config: DictConfig, out: Path, repeat: int) -> None:
 
 def _run(config: DictConfig, out: Path, repeat: int, ranks: Rank) -> None:
     explained = config.profile.repeats is None or repeat < config.profile.repeats
-    with TemporaryDirectory(dir=out.resolve(), prefix=".measured.") as measured:  # its files are named in full
+    with scratch_folder(out.resolve()) as measured:  # its files are named in full
         with training(config, config.seed + repeat, ranks) as parts:
             left, passes = measure(parts, config, Path(measured), explained=explained)
             if (fault := trace_fault(left)) is not None:

@@ -9,14 +9,13 @@ import argparse
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
 
 from steptrace.config.study import GPU_CONFIG
-from steptrace.files import write_json
+from steptrace.files import scratch_folder, write_json
 from steptrace.format import printable
 from steptrace.launch.main import SHARED_VARIABLE
 from steptrace.record import finished
@@ -67,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             jobs.append(prediction_job(folder, of_command="program" in config, key=key))
     os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // options.at_once))
-    with tempfile.TemporaryDirectory(prefix="steptrace-") as shared:
+    with scratch_folder() as shared:
         os.environ[SHARED_VARIABLE] = shared  # a baseline's outputs are computed once for all
         for job, status in supervise(jobs, at_once=options.at_once, timeout_s=options.timeout or None):
             name = job.out.relative_to(options.study.parent).as_posix()

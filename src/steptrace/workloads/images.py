@@ -4,8 +4,6 @@ The files are written once, by the first process that needs them, and are the sa
 depends on their number and size alone. They stand in for a raw data set, and the array beside them for a decoded one.
 """
 
-import shutil
-import tempfile
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from steptrace.errors import TrainError
+from steptrace.files import scratch_folder
 
 #: Image `i` belongs to class `i % CLASSES`.
 CLASSES = 10
@@ -174,16 +173,16 @@ def image_files(length: int, size: int, folder: Path) -> Path:
 
 
 def _write_once(files: Path, write: Callable[[Path], None]) -> None:
-    own = Path(tempfile.mkdtemp(prefix=f".{files.name}-", dir=files.parent))
-    try:
-        write(own)
-        (own / _DONE).touch()
-        own.rename(files)
-    except OSError:
-        if not (files / _DONE).exists():
-            raise  # another error than a faster process's folder
-    finally:
-        shutil.rmtree(own, ignore_errors=True)
+    with scratch_folder(files.parent) as scratch:
+        made = Path(scratch, files.name)
+        made.mkdir()
+        write(made)
+        (made / _DONE).touch()
+        try:
+            made.rename(files)
+        except OSError:
+            if not (files / _DONE).exists():
+                raise  # another error than a faster process's folder
 
 
 def _write_images(folder: Path, length: int, size: int) -> None:

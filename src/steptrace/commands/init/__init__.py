@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from steptrace.commands.console import show, writing_to
-from steptrace.errors import ConfigError
+from steptrace.output_folder import require_free
 from steptrace.root import ROOT
 
 _FILES: Final = Path(__file__).parent / "files"
@@ -33,13 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     sources[_PROFILE] = ROOT / _PROFILE
     # With its dot, .gitignore would apply to our own sources.
     targets = {folder / (".gitignore" if str(name) == "gitignore" else name): file for name, file in sources.items()}
-    if present := [str(target) for target in targets if target.exists()]:
-        raise ConfigError(
-            f"{', '.join(present)} exist{'s' if len(present) == 1 else ''} already",
-            where=folder,
-            expected="a folder without these files",
-            next_step="name another folder: steptrace init DIR",
-        )
+    require_free(folder, [target.relative_to(folder) for target in targets])
     with writing_to(folder):
         for target, source in targets.items():
             target.parent.mkdir(parents=True, exist_ok=True)
