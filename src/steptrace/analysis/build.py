@@ -13,7 +13,7 @@ import pandas as pd
 from steptrace.analysis import ranks as across_ranks
 from steptrace.analysis.common.call_tree import call_tree, kernel_origins
 from steptrace.analysis.common.labels import is_training, label_times
-from steptrace.analysis.communication import all_reduce, collective_times, collectives
+from steptrace.analysis.communication import all_reduce, collective_times, collectives, host_compute
 from steptrace.analysis.copies import copies, copy_rates
 from steptrace.analysis.critical_path import critical_path, critical_paths
 from steptrace.analysis.idle import host_gaps, idle, idle_by_stream, idle_gaps
@@ -25,6 +25,7 @@ from steptrace.analysis.overview import overview, step_figures, top_operators
 from steptrace.analysis.precision import kernel_formats, precision_of
 from steptrace.analysis.program import function_times, program
 from steptrace.analysis.quality import quality, quality_checks
+from steptrace.analysis.rank_waits import with_waiting
 from steptrace.analysis.roofline import roofline
 from steptrace.analysis.steps import gpu_time, mean_ns, step_kinds, step_times
 from steptrace.analysis.streams import queue_lengths, queues, streams, streams_at_once
@@ -40,7 +41,7 @@ from steptrace.documents.table import rows, write_table
 from steptrace.trace.decode import path_text
 from steptrace.trace.files import find_traces
 from steptrace.trace.link import read_trace
-from steptrace.trace.model import Trace, forget
+from steptrace.trace.model import Trace, carry, forget
 from steptrace.trace.read import read_each
 from steptrace.trace.rows import TABLES
 from steptrace.trace.source import with_records
@@ -142,6 +143,8 @@ def summarize(paths: Iterable[str | Path], *, tables: Path | None = None) -> tup
     summaries, ranks = tuple(summary for _, summary in done), None
     of_ranks = across_ranks.tables(traces) if len(traces) > 1 and not repeated else None
     if of_ranks is not None:
+        by_rank, matched = across_ranks.by_rank(traces), of_ranks["matched_collectives"]
+        summaries = with_waiting(summaries, by_rank, matched)
         ranks = across_ranks.ranks(summaries, traces[0].path.parent, of_ranks)
     if tables is not None and folders is not None:
         for k, trace in enumerate(traces):
@@ -159,6 +162,9 @@ def _summarize(path: Path, folders: dict[Path, Path] | None) -> tuple[Trace, Tra
     write_tables(trace, folders[path])
     summary = summarize_trace(trace)
     light = replace(trace, **{name: getattr(trace, name).iloc[:0].copy() for name in _NOT_COMPARED})
+    if trace.device is None:  # what hides a host's collectives are its operators
+        host_compute(trace)
+        light = carry(trace, light, collective_times, host_compute)
     return light, summary
 
 

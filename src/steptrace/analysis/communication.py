@@ -10,10 +10,13 @@ GPU, or on a CPU without an operator on a training thread (None if the trace hol
 only all-reduces launched in steps count.
 """
 
-from typing import Annotated, Any
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from steptrace import intervals
 from steptrace.analysis.common.division import activity
@@ -59,6 +62,9 @@ class CollectiveTime(Document, frozen=True):
     bytes: Annotated[
         int | None, field("The larger of what this rank gives and gets, on a host what it gives; null if not recorded.")
     ]
+    bus_bytes: Annotated[
+        int | None, field("Bytes that cross the link of a rank (`bus_share`); null if a size is not recorded.")
+    ]
 
 
 @once
@@ -101,7 +107,8 @@ def _on_the_gpu(trace: Trace) -> pd.DataFrame:
             "ts": start,
             "dur_ns": length,
             "exposed_ns": counted(length - hidden),
-            "bytes": _bytes(collectives),
+            "bytes": (size := _bytes(collectives)),
+            "bus_bytes": _bus_bytes(names, size, _group_sizes(collectives)),
         }
     )
 
@@ -129,6 +136,7 @@ def _on_the_host(trace: Trace) -> pd.DataFrame:
             if compute is None
             else counted(length - intervals.measure_within(compute, start, start + length)),
             "bytes": chosen["bytes"].array,
+            "bus_bytes": none,  # a host's labels do not say how many ranks take part
         }
     )
 
@@ -136,27 +144,89 @@ def _on_the_host(trace: Trace) -> pd.DataFrame:
 def collectives_by_name(times: pd.DataFrame) -> pd.DataFrame:
     """`collective_times` by collective and group, the most exposed first.
 
-    Returns `collective`, `group`, `count`, `sum_ns`, `median_ns`, `max_ns`, `exposed_ns`, `hidden_pct` (the
-    share of its own length under computation) and `bytes`. A figure is null if any of its collectives lacks it.
+    Returns the columns of `CollectiveName`. A figure is null if any of its collectives lacks it. Waiting is known where
+    `times` has the columns `wait_ns` and `exposed_wait_ns` (`rank_waits`): a collective that no other rank's trace
+    holds has null there, and counts as transfer.
     """
+    if "wait_ns" not in times:
+        times = times.assign(wait_ns=unmeasured(len(times)), exposed_wait_ns=unmeasured(len(times)))
     groups = times.groupby(["collective", "group"], dropna=False, sort=True)
     table = groups.agg(
         count=("dur_ns", "size"),
         **{f"{how}_ns": ("dur_ns", how) for how in ("sum", "median", "max")},
         exposed_ns=("exposed_ns", _sum_if_known),
         bytes=("bytes", _sum_if_known),
+        bus_bytes=("bus_bytes", _sum_if_known),
+        matched=("wait_ns", "count"),
+        wait_ns=("wait_ns", _sum_of_known),
+        exposed_wait_ns=("exposed_wait_ns", _sum_of_known),
     ).reset_index()
     total = table["sum_ns"].to_numpy(dtype=np.float64)
     table["exposed_ns"] = table["exposed_ns"].astype("Int64")
     hidden = total - table["exposed_ns"].to_numpy(dtype=np.float64, na_value=np.nan)
     table["hidden_pct"] = np.divide(100.0 * hidden, total, out=np.full(len(table), np.nan), where=total > 0)
     table["bytes"] = table["bytes"].astype("Int64")
+    table["wait_ns"] = table["wait_ns"].astype("Int64")
+    table["matched"] = table["matched"].astype("Int64").where(table["wait_ns"].notna())
+    table["transfer_ns"] = table["sum_ns"] - table["wait_ns"]
+    table["exposed_transfer_ns"] = table["exposed_ns"] - table.pop("exposed_wait_ns").astype("Int64")
+    bus_bytes = table.pop("bus_bytes").astype("Int64")
+    table["bus_bytes_per_s"] = _rate(bus_bytes, table["sum_ns"])
+    table["transfer_bus_bytes_per_s"] = _rate(bus_bytes, table["transfer_ns"])
     order = ["exposed_ns", "sum_ns", "collective"]
     return table.sort_values(order, ascending=[False, False, True], kind="stable").reset_index(drop=True)
 
 
 def _sum_if_known(values: "pd.Series[int]") -> Any:
     return values.sum() if values.notna().all() else pd.NA
+
+
+def _sum_of_known(values: "pd.Series[int]") -> Any:
+    return values.sum() if values.notna().any() else pd.NA
+
+
+def _rate(size: "pd.Series[int]", ns: "pd.Series[int]") -> NDArray[np.float64]:
+    """Bytes per second; NaN where either is unknown, or no time passed."""
+    amounts, times = (values.to_numpy(dtype=np.float64, na_value=np.nan) for values in (size, ns))
+    rates: NDArray[np.float64] = np.divide(1e9 * amounts, times, out=np.full(len(times), np.nan), where=times > 0)
+    return rates
+
+
+def bus_share(collective: str, ranks: int) -> float | None:
+    """What a collective's bytes are multiplied by for its bus bandwidth, as nccl-tests does; None for an unknown one.
+
+    The result can be held against the bandwidth of a link, whatever the number of ranks.
+    """
+    if collective not in _BUS_SHARE:
+        return None
+    return _BUS_SHARE[collective] * (ranks - 1) / ranks if collective in _EACH_OTHER else _BUS_SHARE[collective]
+
+
+#: A rank in the list of a process group.
+_RANK: Final = re.compile(r"\d+")
+#: In these collectives each rank keeps its own part, one of as many as there are ranks.
+_EACH_OTHER: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all"})
+_BUS_SHARE: Final = {
+    **{"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0},
+    **{"broadcast": 1.0, "reduce": 1.0, "send": 1.0, "recv": 1.0, "send_recv": 1.0},
+}
+
+
+def _bus_bytes(names: Sequence[str], size: "pd.Series[int]", ranks: Sequence[int | None]) -> "pd.Series[int]":
+    shares = [None if several is None else bus_share(name, several) for name, several in zip(names, ranks, strict=True)]
+    return (size.astype("Float64") * pd.Series(shares, dtype="Float64")).round().astype("Int64")
+
+
+def _group_sizes(collectives: pd.DataFrame) -> list[int | None]:
+    """The number of ranks in each collective's group; None if not recorded."""
+    # PyTorch cuts long lists short by "...".
+    listed = [
+        None if pd.isna(ranks) or "..." in ranks else len(_RANK.findall(ranks)) or None
+        for ranks in collectives["group_ranks"]
+    ]
+    return [
+        other if pd.isna(size) else int(size) for size, other in zip(collectives["group_size"], listed, strict=True)
+    ]
 
 
 def collectives(trace: Trace) -> Collectives | None:
@@ -178,6 +248,7 @@ def _bytes(collectives: pd.DataFrame) -> "pd.Series[int]":
     return elements * element
 
 
+@once
 def host_compute(trace: Trace) -> Spans | None:
     """The spans of operators on training threads, calls of collectives aside; in normal form.
 

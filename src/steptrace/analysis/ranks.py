@@ -5,7 +5,7 @@ A rank's collectives are those of the analysed GPU, or without one the host's.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Annotated
 
 import numpy as np
@@ -13,6 +13,7 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.kernel_names import short_names
+from steptrace.analysis.communication import ALL_REDUCE
 from steptrace.analysis.kernels import recorded_kernels
 from steptrace.analysis.rank_match import Clocks, align, all_collectives, match
 from steptrace.documents.base import Document, field, key
@@ -51,7 +52,7 @@ class MatchedCollective(Document, frozen=True):
     step: Annotated[int | None, field("Row of that rank's `steps`.")]
     start_ns: Annotated[int, field("Aligned start.")]
     dur_ns: Annotated[int, field("Length.")]
-    wait_ns: Annotated[int, field("Before the last rank arrived.")]
+    wait_ns: Annotated[int, field("Of the length, before the last rank arrived; the rest is transfer.")]
     last: Annotated[bool, field("Whether this rank was the last to arrive.")]
 
 
@@ -186,12 +187,12 @@ def ranks(summaries: Sequence[TraceSummary], folder: Path, of: Mapping[str, pd.D
             by_name=rows(waited.sort_values("wait_ns", ascending=False, kind="stable"), MatchedName),
         ),
         kernels=rows(of["rank_kernels"].head(MOST_KERNELS), RankKernel),
-        all_reduce=_all_reduce(summaries, waits, _communication(folder)),
+        all_reduce=_all_reduce(summaries, matched, _communication(folder)),
     )
 
 
 def _all_reduce(
-    traces: Sequence[TraceSummary], waits: pd.DataFrame, communication: Communication | None
+    traces: Sequence[TraceSummary], matched: pd.DataFrame, communication: Communication | None
 ) -> RankAllReduce | None:
     """All-reduce figures per step, medians over the ranks, and the expected time by the run's communication.json.
 
@@ -201,13 +202,15 @@ def _all_reduce(
     figures = [(one, trace.quality.steps) for trace in stepped if (one := trace.all_reduce) is not None]
     if not figures:
         return None
-    waited, steps = waits["wait_ns"].dropna(), median(trace.quality.steps for trace in stepped)
+    reduces = matched[(matched["collective"] == ALL_REDUCE) & matched["step"].notna()]
+    waited = [_waited(own) for _, own in reduces.groupby("rank")]
+    steps = median(trace.quality.steps for trace in stepped)
     overlaps = [one.overlap for one, _ in figures if one.overlap is not None]
     return RankAllReduce(
         source=figures[0][0].source,
         **{f"{name}_per_step": _per_step([(getattr(one, name), own) for one, own in figures]) for name in _PER_STEP},
         overlap=median(overlaps) if overlaps else None,
-        wait_ns_per_step=float(waited.mean()) / steps if len(waited) else None,
+        wait_ns_per_step=mean(waited) / steps if waited else None,
         expected_ns=None if communication is None else communication.expected_ns,
         simplified_ns=None if communication is None else communication.simplified_ns,
         bus_bytes_per_s=None if communication is None else communication.bus_bytes_per_s,

@@ -6,9 +6,11 @@ from steptrace.documents.base import Document, column, field, key
 
 
 class CollectiveName(Document, frozen=True):
-    """The collectives of one name and process group, waiting for other ranks included.
+    """The collectives of one name and process group.
 
-    The name is PyTorch's, or else what the kernel's name says; on a host PyTorch's label around it.
+    The name is PyTorch's, or else what the kernel's name says; on a host PyTorch's label around it. A collective's time
+    is waiting, until its last rank has begun it, and transfer, from then on. The two are told apart where the traces of
+    other ranks were read together with this one; lengths include both.
     """
 
     collective: Annotated[str, key("Collective", "`all_reduce`, ..., or the kernel's short name.")]
@@ -27,6 +29,31 @@ class CollectiveName(Document, frozen=True):
     ]
     bytes: Annotated[int | None, column("Bytes", "Bytes, if the trace has them for all.", total=True)]
     hidden_pct: Annotated[float | None, column("Hidden", "Share of its own length under computation.")]
+    matched: Annotated[
+        int | None,
+        field(
+            "How many of them another rank's trace holds, too: only their waiting is known. Null for one rank's trace."
+        ),
+    ] = None
+    wait_ns: Annotated[
+        int | None,
+        column("Waiting", "Of the summed length, before the last rank began the collective.", total=True),
+    ] = None
+    transfer_ns: Annotated[int | None, column("Transfer", "The rest of the summed length.", total=True)] = None
+    exposed_transfer_ns: Annotated[
+        int | None, column("Exposed transfer", "Of the exposed time, what is not waiting.", total=True)
+    ] = None
+    bus_bytes_per_s: Annotated[
+        float | None,
+        column(
+            "Bus bandwidth, waiting included",
+            "Bytes over the summed length, times what nccl-tests multiplies them by to compare collectives: 2(n-1)/n "
+            "for an all-reduce of n ranks, (n-1)/n for all-gather, reduce-scatter and all-to-all, else 1.",
+        ),
+    ] = None
+    transfer_bus_bytes_per_s: Annotated[
+        float | None, column("Bus bandwidth of the transfer", "The same bytes over the transfer alone.")
+    ] = None
 
 
 class Collectives(Document, frozen=True):
@@ -45,3 +72,7 @@ class AllReduce(Document, frozen=True):
     measured_ns: Annotated[int, field("Union of their spans.")]
     exposed_ns: Annotated[int | None, field("Of that, not hidden by computation.")]
     overlap: Annotated[float | None, field("Share that computation hid.")]
+    exposed_wait_ns: Annotated[
+        int | None,
+        field("Of the exposed time, waiting for other ranks; null unless other ranks' traces were read with this one."),
+    ] = None

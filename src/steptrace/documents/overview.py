@@ -71,6 +71,15 @@ class Overview(Document, frozen=True):
     operators: Annotated[
         tuple[TopOperator, ...], field("The operators with the most time of their own.", runs="none")
     ] = ()
+    exposed_wait_ns: Annotated[
+        int | None,
+        column(
+            "Exposed waiting",
+            "Of exposed communication, waiting for other ranks: no collective was past the arrival of its last rank. "
+            "Null unless other ranks' traces were read with this one.",
+            runs="mean",
+        ),
+    ] = None
 
     @property
     def of_step(self) -> dict[str, float]:

@@ -131,6 +131,13 @@ def forget(trace: Trace, compute: Callable[..., Any]) -> None:
         del trace.derived[key]
 
 
+def carry(trace: Trace, copy: Trace, *computed: Callable[..., Any]) -> Trace:
+    """`copy`, with what `once` has cached of some functions of `trace`: the copy may lack the tables for them."""
+    names = {f"{compute.__module__}.{compute.__qualname__}" for compute in computed}
+    copy.derived.update({key: value for key, value in trace.derived.items() if key[0] in names})
+    return copy
+
+
 @once
 def _devices(trace: Trace) -> list[int]:
     of = trace.kernels["device"].to_numpy()

@@ -52,7 +52,12 @@ from steptrace.report.trace.words import (
 _PREDICTED: Final = "Predicted for a GPU"
 _NO_GPU: Final = "no GPU activity"
 #: Explained below the table of all traces.
-_TERMS: Final = ("GpuTime.exposed_comm_ns", "GpuTime.overlap_pct", "Quality.launch_coverage")
+_TERMS: Final = (
+    "GpuTime.exposed_comm_ns",
+    "Overview.exposed_wait_ns",
+    "GpuTime.overlap_pct",
+    "Quality.launch_coverage",
+)
 
 
 def write(summary: Summary, out: Path, title: str | None = None, predicted: Predicted | None = None) -> None:
@@ -125,6 +130,7 @@ def _side_by_side(traces: Sequence[TraceView]) -> Explained:
             figure("Profiled step", lambda view: view.step_ms, "ms"),
             *(figure(one.heading, attrgetter(f"trace.{one.name}"), one.unit) for one in STEP_FIGURES),
             figure("Exposed communication", _exposed, "share"),
+            figure("Exposed waiting", _exposed_wait, "share"),
             figure("Communication hidden", lambda view: view.trace.gpu.overlap_pct, "%"),
             figure("Syncs per step", lambda view: view.trace.syncs.per_step),
             figure("GPU work with its launch", lambda view: view.trace.quality.launch_coverage, "share"),
@@ -140,6 +146,14 @@ def _exposed(view: TraceView) -> float | None:
     if overview is None or exposed_ns is None or view.trace.gpu.exposed_comm_ns is None or not overview.window_ns:
         return None
     return exposed_ns / overview.window_ns
+
+
+def _exposed_wait(view: TraceView) -> float | None:
+    """Of the steps, or without any of the GPU's span, exposed communication that is waiting for other ranks."""
+    overview = view.trace.overview
+    if overview is None or overview.exposed_wait_ns is None or not overview.window_ns:
+        return None
+    return overview.exposed_wait_ns / overview.window_ns
 
 
 def _predicted(prediction: Mapping[str, Any], estimates: Sequence[Estimate]) -> Parts:

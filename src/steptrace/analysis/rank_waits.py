@@ -1,0 +1,106 @@
+"""A rank's figures of communication without its waiting for other ranks, which only all ranks together show.
+
+A collective's time on a rank is waiting, until the last rank has begun it, and transfer, from then on. Only transfer is
+traffic: sending fewer bytes shortens it, and leaves the waiting as it is.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from msgspec.structs import replace
+
+from steptrace import intervals
+from steptrace.analysis.common.division import activity, gpu_window
+from steptrace.analysis.communication import (
+    ALL_REDUCE,
+    collectives_by_name,
+    gpu_collectives,
+    host_collectives,
+    host_compute,
+)
+from steptrace.documents.communication import CollectiveName
+from steptrace.documents.summary import TraceSummary
+from steptrace.documents.table import rows
+from steptrace.intervals import Spans
+from steptrace.trace.columns import row_numbers
+from steptrace.trace.model import Trace
+
+
+def with_waiting(
+    summaries: tuple[TraceSummary, ...], traces: Mapping[int, Trace], matched: pd.DataFrame
+) -> tuple[TraceSummary, ...]:
+    """The summaries of a job's ranks with the waiting in their collectives filled in.
+
+    Args:
+        summaries: one of each rank.
+        traces: the traces behind them, by rank and in the same order.
+        matched: the table `matched_collectives` of these traces.
+    """
+    each = zip(summaries, traces.items(), strict=True)
+    return tuple(_of_rank(summary, trace, matched[matched["rank"] == rank]) for summary, (rank, trace) in each)
+
+
+def _of_rank(summary: TraceSummary, trace: Trace, parts: pd.DataFrame) -> TraceSummary:
+    times = _with_waits(trace, parts)
+    if not times["wait_ns"].notna().any():
+        return summary
+    names, reduces, division = summary.collectives, summary.all_reduce, summary.overview
+    if names is not None:
+        names = replace(names, by_name=rows(collectives_by_name(times), CollectiveName))
+    if reduces is not None and reduces.exposed_ns is not None and (reduces.source == "gpu") == bool(trace.devices):
+        counted = (times["collective"] == ALL_REDUCE).to_numpy()
+        if len(trace.steps):
+            counted = counted & times["step"].notna().to_numpy()
+        reduces = replace(reduces, exposed_wait_ns=_exposed_wait(trace, times[counted]))
+    if division is not None and trace.devices:
+        start, end = gpu_window(trace)
+        waited = _exposed_wait(trace, times, intervals.spans([start], [end]), activity(trace).comm)
+        division = replace(division, exposed_wait_ns=waited)
+    return replace(summary, collectives=names, all_reduce=reduces, overview=division)
+
+
+def _with_waits(trace: Trace, parts: pd.DataFrame) -> pd.DataFrame:
+    """`collective_times` with `wait_ns` and `exposed_wait_ns`, null for a collective that no other trace holds."""
+    row = "kernel" if trace.devices else "label"
+    times = gpu_collectives(trace) if trace.devices else host_collectives(trace)
+    waits = pd.Series(parts["wait_ns"].to_numpy(), index=row_numbers(parts[row]), dtype="Int64")
+    wait = waits.reindex(row_numbers(times[row])).reset_index(drop=True)
+    known, start = wait.fillna(0).to_numpy(dtype=np.int64), times["ts"].to_numpy(dtype=np.int64)
+    compute = _compute(trace)
+    exposed = wait.copy()
+    if compute is None:
+        exposed[:] = pd.NA
+    else:
+        exposed -= intervals.measure_within(compute, start, start + known)
+    return times.reset_index(drop=True).assign(wait_ns=wait, exposed_wait_ns=exposed)
+
+
+def _exposed_wait(
+    trace: Trace, times: pd.DataFrame, within: Spans | None = None, communication: Spans | None = None
+) -> int | None:
+    """The time in which no computation ran and every collective under way was waiting for another rank.
+
+    Args:
+        trace: the trace.
+        times: the collectives that count, with `wait_ns`.
+        within: the spans that count; without them the whole trace.
+        communication: all communication, where that is more than `times`: the rest counts as transfer.
+    """
+    compute = _compute(trace)
+    if compute is None:
+        return None
+    start = times["ts"].to_numpy(dtype=np.int64)
+    until = start + times["wait_ns"].fillna(0).to_numpy(dtype=np.int64)
+    end = start + times["dur_ns"].to_numpy(dtype=np.int64)
+    every, waiting = intervals.union(intervals.spans(start, end)), intervals.union(intervals.spans(start, until))
+    transfer = intervals.union(intervals.spans(until, end))
+    if communication is not None:
+        transfer = intervals.union(transfer, intervals.subtract(communication, every))
+    waiting = intervals.subtract(intervals.subtract(waiting, transfer), compute)
+    return intervals.measure(waiting if within is None else intervals.intersect(waiting, within))
+
+
+def _compute(trace: Trace) -> Spans | None:
+    """What hides communication: the GPU's compute kernels, on a host operators; None where none were recorded."""
+    return activity(trace).compute if trace.devices else host_compute(trace)
