@@ -28,12 +28,6 @@ _LEFT_OUT = ("nvidia-", "cuda-", "triton", "setuptools")
 WITH_CHECKS = LOCKED | _locked("requirements-dev.lock")
 
 
-def test_every_direct_dependency_has_its_reason_beside_it() -> None:
-    section = (ROOT / "pyproject.toml").read_text().split("\ndependencies = [\n")[1].split("\n]\n")[0].splitlines()
-    assert len(section) == len(DIRECT)
-    assert [line for line in section if not re.fullmatch(r' +"[^"]+", +# \S.{3,}', line)] == []
-
-
 def test_the_locks_name_no_package_twice() -> None:
     assert not set(LOCKED) & set(_locked("requirements-dev.lock"))
 

@@ -154,18 +154,9 @@ def _index() -> str:
     return (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
 
 
-def test_the_readme_is_short() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(readme.splitlines()) <= 80
+def test_the_readme_s_output_is_that_of_the_tutorial() -> None:
     (output,) = blocks("README.md", "console")
     assert output in (ROOT / "docs" / "tutorial-program.md").read_text(encoding="utf-8")  # which a test runs
-
-
-def test_all_documents_together_stay_short() -> None:
-    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if not listed.stdout:
-        pytest.skip("not a git checkout: what is a document of the project cannot be told from what was installed")
-    assert sum(len((ROOT / name).read_text(encoding="utf-8").splitlines()) for name in listed.stdout.split()) <= 2000
 
 
 def test_the_first_words_of_run_and_capture_say_what_they_need() -> None:
@@ -174,11 +165,3 @@ def test_the_first_words_of_run_and_capture_say_what_they_need() -> None:
     first_run = readme[readme.index("`steptrace run -- ") :]
     assert "checkpoint" in first_run[: first_run.index("\n## ")]
     assert "run --capture" in readme[: readme.index("steptrace capture")]
-
-
-def test_the_docs_say_what_was_measured() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert "One real GPU was measured, an H100: `reports/reference/h100`." in readme
-    assert not re.search(r"\d+(\.\d+)?x|times as fast", readme)  # no gain: the runs on it are too few for a verdict
-    tutorial = (ROOT / "docs" / "tutorial-program.md").read_text(encoding="utf-8")
-    assert "read `same` or `undecided`" in tutorial

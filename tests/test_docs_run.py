@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from builders import TraceBuilder, training_step
+from mnist_script import write_mnist
 from pages import ROOT, blocks
 from steptrace.cli import main
 
@@ -67,7 +68,10 @@ def test_the_tutorial_s_script_waits_where_the_tutorial_says(tmp_path: Path) -> 
     before, after = blocks(page, "console")
     for session in (before, after):
         command, *expected = session.splitlines()
-        _write_mnist(tmp_path / "main.py", change if session is after else None)
+        if session is before:
+            write_mnist(tmp_path / "main.py")
+        else:
+            write_mnist(tmp_path / "main.py", change)
         done = subprocess.run(
             [sys.executable, "-m", "steptrace.cli", *shlex.split(command)[2:]],
             cwd=tmp_path, capture_output=True, text=True, check=True,
@@ -77,36 +81,6 @@ def test_the_tutorial_s_script_waits_where_the_tutorial_says(tmp_path: Path) -> 
     # The budget that it then gives allows the one line that is left.
     (allowed,) = re.findall(r"^steptrace predict --budget 0 --allow (\S+) --", (ROOT / page).read_text(), re.MULTILINE)
     assert re.findall(r"main\.py:\d+", after) == [allowed] * 2
-
-
-def _write_mnist(path: Path, change: str | None) -> None:
-    """A script with the loop of pytorch/examples' mnist/main.py at its lines, on random digits."""
-    head = """
-import sys
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-digits = TensorDataset(torch.rand(512, 1, 28, 28), torch.randint(0, 10, (512,)))
-train_loader = DataLoader(digits, batch_size=int(sys.argv[2]), pin_memory=torch.cuda.is_available())
-model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(676, 10)).to(device)
-optimizer = torch.optim.Adadelta(model.parameters())
-"""
-    copies = change or "data, target = data.to(device), target.to(device)"
-    loop = f"""for batch_idx, (data, target) in enumerate(train_loader):
-    {copies.strip()}
-    optimizer.zero_grad()
-    output = model(data)
-    loss = nn.functional.cross_entropy(output, target)
-    loss.backward()
-    optimizer.step()
-    if batch_idx % 10 == 0:
-        print("Train Epoch: {{:.0f}}% {{:.6f}}".format(
-
-            100. * batch_idx / len(train_loader), loss.item()))
-"""
-    lines = head.splitlines()
-    path.write_text("\n".join([*lines, *[""] * (37 - len(lines)), loop]), encoding="utf-8")
 
 
 def test_loaders_are_timed_as_input_md_says(tmp_path: Path) -> None:
