@@ -431,14 +431,15 @@ def test_of_a_table_the_rows_that_are_looked_up_are_moved_and_of_a_sparse_tensor
 def test_memory_fits_or_not_and_the_largest_batch_is_on_the_line_through_those_followed():
     gpu = gpu_named("H100")
     peaks = {2: 10 * 10**9, 8: 16 * 10**9}
-    assert largest_batch(peaks, gpu) == 71
+    assert largest_batch(peaks, gpu) == 76  # 79.6 times 2^30 bytes, less a gigabyte for the context
     assert largest_batch({2: 10**9}, gpu) is None
     assert largest_batch({2: 10**9, 64: 10**9 + 2**20}, gpu) is None  # a line through rounding
     assert largest_batch({2: 90 * 10**9, 4: 100 * 10**9}, gpu) == 0
     followed = FollowedStep([add(10)], batch=8, peak_memory_bytes=peaks[8])
     result = estimate_step(followed, gpu, peaks=peaks)
-    assert (result.fits, result.largest_batch) == (True, 71)
-    assert estimate([add(10)], "H100", peak_memory_bytes=80 * 10**9).fits is False
+    assert (result.fits, result.largest_batch) == (True, 76)
+    assert estimate([add(10)], "H100", peak_memory_bytes=85 * 10**9).fits is False
+    assert estimate([add(10)], "H100", peak_memory_bytes=80 * 10**9).fits is True
 
 
 def test_a_gpu_s_name_may_be_in_small_letters_and_an_unknown_one_names_those_that_exist_and_how_to_add_it():
@@ -447,6 +448,25 @@ def test_a_gpu_s_name_may_be_in_small_letters_and_an_unknown_one_names_those_tha
         gpu_named("H1000")
     assert "RTX-4090" in str(raised.value)
     assert "add [H1000]" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("A100", {"A100-80", "A100-40"}),
+        ("4090", {"RTX-4090"}),
+        ("NVIDIA GeForce RTX 5090", {"RTX-5090"}),
+        ("B20", {"B200"}),
+        ("HH100", {"H100"}),
+        ("xyz", set()),
+    ],
+)
+def test_of_an_unknown_name_those_that_may_have_been_meant_are_named(asked, meant):
+    with pytest.raises(ConfigError) as raised:
+        gpu_named(asked)
+    named, found, _ = str(raised.value).partition("next: ")[2].partition("? Otherwise")
+    words = set(named.replace("did you mean", "").replace(" or ", " ").split()) if found else set()
+    assert words == meant
 
 
 def test_a_file_in_the_working_directory_adds_a_gpu(tmp_path, monkeypatch):

@@ -130,7 +130,10 @@ def estimates(predictions: Mapping[int | None, Mapping[str, Any]], gpus: Sequenc
 def as_json(prediction: Mapping[str, Any], of_gpus: Sequence[Estimate] | None) -> dict[str, Any]:
     """A prediction for `--json`, as prediction.json has it, with its estimates where some were asked for."""
     estimate = {} if of_gpus is None else {"estimate": msgspec.to_builtins(of_gpus)}
-    return {**{name: value for name, value in prediction.items() if name != "operator_calls"}, **estimate}
+    return {
+        **{name: value for name, value in prediction.items() if name not in ("operator_calls", "queue")},
+        **estimate,
+    }
 
 
 def table(listed: Sequence[Estimate], *, ranks: int = 1) -> list[str]:

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 #: The name of compiled code among what a prediction could not judge: it is followed as if it were not compiled.
 COMPILED: Final = "torch.compile"
+#: A sync among the positions of a prediction's `queue`.
+SYNC: Final = -1
 
 
 @dataclass(frozen=True, kw_only=True)

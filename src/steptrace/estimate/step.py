@@ -271,4 +271,4 @@ def largest_batch(peak_bytes: Mapping[int, int], gpu: Gpu) -> int | None:
 
 
 def _usable(gpu: Gpu) -> float:
-    return gpu.memory_gb * 1e9 - CONTEXT_BYTES
+    return gpu.memory_bytes - CONTEXT_BYTES

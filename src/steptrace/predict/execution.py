@@ -1,6 +1,8 @@
 """One operator call on the virtual device: judge it by the rules, run it on the CPU, wrap what comes out."""
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -30,9 +32,30 @@ _ASSIGN = {
     "fill", "fill_", "index_fill", "index_fill_", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put",
 }  # fmt: skip
 
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _PACK = torch.ops.aten._pack_padded_sequence.default
 _TO_COPY = torch.ops.aten._to_copy.default
 _NESTED = (list, tuple)
+
+
+class _Inside(threading.local):
+    """Whether this thread is inside a composite operator that arrived whole."""
+
+    composite = False
+
+
+_inside = _Inside()
+
+
+@contextmanager
+def _inside_composite() -> Iterator[None]:
+    before, _inside.composite = _inside.composite, True
+    try:
+        yield
+    finally:
+        _inside.composite = before
+
+
 #: The position of what `copy_` copies.
 _SOURCE = 1
 #: By the identity of an operator, which is not to be hashed at every call.
@@ -96,11 +119,10 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if not virtual and not (overload.takes_device and _names_virtual(args, kwargs)):
         return _run_on_host(overload, args, kwargs)
     if overload.is_composite:
-        # In inference mode composite operators arrive whole.
-        with VirtualDevice():  # type: ignore[no-untyped-call]  # factories inside must be caught too
-            decomposed = func.decompose(*args, **kwargs)
-        if decomposed is not NotImplemented:
-            return decomposed
+        # In inference mode composite operators arrive whole. PyTorch's own C++ takes them apart, as on a GPU, and not
+        # `func.decompose`, which prefers decompositions in Python that are made of other operators.
+        with VirtualDevice(), _inside_composite():  # type: ignore[no-untyped-call]  # catches factories inside, too
+            return func._op_dk(_COMPOSITE, *args, **kwargs)
     if func is _PACK and is_virtual(args[1]):
         raise RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got one on {args[1].device}")
     if 0 < len(virtual) < len(tensors):
@@ -272,7 +294,14 @@ def _wrap_results(
     # In inference mode, too, a view of a tensor from outside of it is none of an inference tensor.
     normal = overload.is_view and torch.is_inference_mode_enabled() and not any(t.is_inference() for t in virtual)
     if not overload.written and len(returns) == 1 and gpu is not None and isinstance(result, Tensor):
-        return _wrap(result, gpu, normal=True) if normal else VirtualTensor(result, gpu, is_view=overload.is_view)
+        if not normal:
+            return VirtualTensor(result, gpu, is_view=overload.is_view)
+        view = _wrap(result, gpu, normal=True)
+        # A view of a weight says in inference mode, too, that it requires a gradient, and `matmul` decides by it.
+        # Outside of a composite operator PyTorch sees to that itself.
+        if _inside.composite and view.is_floating_point() and any(tensor.requires_grad for tensor in virtual):
+            view.requires_grad_()
+        return view
     _refresh_written(overload, args, kwargs)
     results = result if isinstance(result, tuple) and len(returns) > 1 else (result,)
     positions = {name: position for position, name in overload.written}

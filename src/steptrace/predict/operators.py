@@ -1,5 +1,6 @@
 """An operator: what all its calls have in common, read from its schema once, and the log of its calls for estimates."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import flop_registry
 
-from steptrace.documents.estimate import OperatorCalls, TensorSpec
+from steptrace.documents.estimate import SYNC, OperatorCalls, TensorSpec
 from steptrace.engine.frames import Site, trace_file_name
 from steptrace.estimate.launches import EFFICIENT_ATTENTION, INDEXING, SINCE_2_14
 from steptrace.estimate.lists import is_of_lists
@@ -105,6 +106,8 @@ class Overload:
         self.flop = flop_registry.get(func.overloadpacket)
         if self.packet in _OF_RECURRENT:
             self.flop = partial(_flop_of_layers, _OF_RECURRENT[self.packet])
+        elif self.packet == "convolution_backward":
+            self.flop = _flop_of_convolution_backward
         self.recorded = tuple(OPERATORS["arguments"].get(self.packet, ())) if self.namespace == "aten" else ()
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,6 +118,17 @@ class Overload:
 def _flop_of_layers(each: int, input: Tensor, weights: Sequence[Tensor], *_: Any, **__: Any) -> int:
     rows = input.numel() // input.shape[-1]
     return each * rows * sum(weight.numel() for weight in weights if weight.dim() == 2)
+
+
+def _flop_of_convolution_backward(gradient: Tensor, images: Tensor, weight: Tensor, *more: Any, **_: Any) -> int:
+    """Each of the two gradients multiplies as often as the forward pass.
+
+    PyTorch's own formula counts the gradient of the weight of a grouped convolution `groups` times.
+    """
+    transposed, computed = bool(more[4]), more[7]
+    positions = math.prod((images if transposed else gradient).shape[2:])
+    forward: int = 2 * images.shape[0] * positions * math.prod(weight.shape)
+    return forward * (bool(computed[0]) + bool(computed[1]))
 
 
 _overloads: dict[int, Overload] = {}
@@ -152,10 +166,12 @@ _OF_4_KB: Final = "arguments_of_4_kb"
 
 
 class OperatorLog:
-    """Operators on the virtual GPU, alike calls counted together."""
+    """Operators on the virtual GPU, alike calls counted together, and the order of calls and syncs."""
 
     def __init__(self) -> None:
         self._calls: Counter[_Key] = Counter()
+        self._places: dict[_Key, int] = {}
+        self._queue: list[int] = []
         self._flop: dict[tuple[Overload, tuple[_Spec, ...], tuple[_Spec, ...]], int] = {}
 
     def add(
@@ -196,11 +212,23 @@ class OperatorLog:
             arguments += (("is_coalesced", all(one.is_coalesced() for one in sparse)),)
         if overload.packet in INDEXING:
             arguments += _of_host(args)
-        self._calls[overload, inputs, outputs, host, arguments, flop, phase, file, line] += 1
+        key: _Key = (overload, inputs, outputs, host, arguments, flop, phase, file, line)
+        self._calls[key] += 1
+        self._queue.append(self._places.setdefault(key, len(self._places)))
+
+    def sync(self, count: int) -> None:
+        """Note that the host waits here `count` times for all calls so far."""
+        self._queue += [SYNC] * count
 
     def clear(self) -> None:
         """Forget all calls."""
         self._calls.clear()
+        self._places.clear()
+        self._queue.clear()
+
+    def queue(self) -> tuple[int, ...]:
+        """Calls and syncs in their order: positions in `calls()`, and `SYNC`."""
+        return tuple(self._queue)
 
     def calls(self) -> tuple[OperatorCalls, ...]:
         """All calls so far, in the order of their first occurrence; files as traces name them."""

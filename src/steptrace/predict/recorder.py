@@ -22,6 +22,8 @@ from steptrace.predict.places import running_sites
 
 #: The beginning of the label under which PyTorch runs an optimizer's step.
 _OPTIMIZER = "Optimizer.step#"
+#: What stands between an operator's namespace and its name.
+_OPERATOR = "::"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +87,8 @@ class Syncs:
         self._lasting: dict[Unknown, None] = {}
         self._assumed: Counter[Assumed] = Counter()
         self._operator_log = OperatorLog()
+        #: Syncs of the operator that is about to run, which waits for what it launches itself.
+        self._coming = 0
         if memory.allocator().live:
             gc.collect()  # or cycles of an earlier prediction would hold memory, and give it back within this one
         memory.allocator().reset_peak()
@@ -132,6 +136,11 @@ class Syncs:
         return self._operator_log.calls()
 
     @property
+    def queue(self) -> tuple[int, ...]:
+        """The order of these calls and of the syncs: positions in `operators`, and `SYNC` where the host waits."""
+        return self._operator_log.queue()
+
+    @property
     def peak_memory_bytes(self) -> int:
         """The most bytes that the first virtual GPU's allocator has held since the last `reset`."""
         return memory.allocator().peak
@@ -147,6 +156,10 @@ class Syncs:
     def sync(self, kind: str, op: str, reason: str, count: int = 1, *, pinned: bool | None = None) -> None:
         """Record `count` syncs at the program's running line."""
         self._sites[Site(**self._place(op, reason), kind=kind, pinned=pinned)] += count
+        if _OPERATOR in op:
+            self._coming += count
+        else:
+            self._operator_log.sync(count)
 
     def cannot_judge(self, op: str, reason: str) -> None:
         """Record that the syncs of an operation are not known."""
@@ -172,6 +185,8 @@ class Syncs:
         """
         site, _ = running_sites(node, self._owner)
         self._operator_log.add(overload, call, virtual, result, self._phase(node), site)
+        self._operator_log.sync(self._coming)
+        self._coming = 0
 
     def batch_arrives(self) -> None:
         """A batch has come, or a step begins: what is copied to the device now is data."""
@@ -235,6 +250,7 @@ class Syncs:
         self._operators.clear()
         self._assumed.clear()
         self._operator_log.clear()
+        self._coming = 0
         memory.allocator().reset_peak()
         self.operator_total = 0
 
@@ -259,9 +275,10 @@ _Counted = TypeVar("_Counted", bound=CountedPlace)
 
 @dataclass(frozen=True)
 class Prediction:
-    """The syncs of one training step, frozen. `batch_size` is what a config was followed with, None for a function.
+    """The syncs of one training step, frozen.
 
-    `tf32`, `tf32_convolutions`: whether float32 products, and convolutions, may be computed in TF32.
+    `batch_size` is what a config was followed with, None for a function. `queue`: see `Syncs.queue`; of a program, over
+    all followed steps. `tf32`, `tf32_convolutions`: whether float32 products, and convolutions, may be in TF32.
     """
 
     total: int
@@ -273,6 +290,7 @@ class Prediction:
     peak_memory_bytes: int | None = None
     batch_size: int | None = None
     operator_calls: tuple[OperatorCalls, ...] = ()
+    queue: tuple[int, ...] = ()
     tf32: bool = False
     tf32_convolutions: bool = True
 
@@ -288,6 +306,7 @@ class Prediction:
             assumed=tuple(_named(place) for place in syncs.assumed),
             peak_memory_bytes=syncs.peak_memory_bytes,
             operator_calls=syncs.operators,
+            queue=syncs.queue,
             tf32=torch.backends.cuda.matmul.allow_tf32,
             tf32_convolutions=torch.backends.cudnn.allow_tf32,
         )
