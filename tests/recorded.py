@@ -30,3 +30,20 @@ def recorded(name: str) -> Path:
 def trace_of(name: str) -> Trace:
     """A recorded trace, read once for all tests of a process, which leave it as it is."""
     return load_trace(recorded(name.removesuffix(".json.gz")))
+
+
+#: Small traces rebuilt from public reports, in a folder beside that of the recorded traces.
+CASES: Final = TRACES.parent / "cases" / "traces"
+
+
+def case(name: str, file: str = "trace.json") -> Path:
+    """The file of a trace of a public report; skips the test where there is none."""
+    path = CASES / name / file
+    if not path.is_file():
+        pytest.skip(f"no {path}")
+    return path
+
+
+def case_trace(name: str, file: str = "trace.json") -> Trace:
+    """A trace of a public report."""
+    return load_trace(case(name, file))

@@ -59,7 +59,7 @@ class Side:
     @property
     def has_gpu(self) -> bool:
         """Whether every trace holds GPU work."""
-        return all(trace.gpu.activities for trace in self.traces)
+        return all(trace.gpu_measured for trace in self.traces)
 
     @property
     def has_lines(self) -> bool:

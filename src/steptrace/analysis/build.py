@@ -182,6 +182,7 @@ def summarize_trace(trace: Trace) -> TraceSummary:
     device, capture = trace.device, capture_of(trace.path)
     unprofiled = capture.unprofiled if capture else None
     steps, syncs_of_steps = rows(step_times(trace), StepTime), syncs(trace)
+    first_ns = int(trace.steps["ts"].iloc[0]) if steps else 0
     plain: dict[str, Any] = step_figures(trace) | {
         one.name: rows(OF_SUBJECTS[one.name](trace), one.kind)
         for one in subjects_of(TraceSummary)
@@ -200,7 +201,10 @@ def summarize_trace(trace: Trace) -> TraceSummary:
         unprofiled_step_ns=unprofiled.median_ns if unprofiled else None,
         unprofiled_mean_ns=mean_ns(unprofiled),
         step_kinds=step_kinds(
-            unprofiled, [step.dur_ns for step in steps], None if device is None else syncs_of_steps.by_step
+            unprofiled,
+            [step.dur_ns for step in steps],
+            None if device is None else syncs_of_steps.by_step,
+            left_out=sum(one.start_ns < first_ns for one in trace.meta.records.left_out),
         ),
         quality=quality(trace),
         gpu=gpu_time(trace),

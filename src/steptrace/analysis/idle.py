@@ -35,6 +35,8 @@ def idle_by_stream(trace: Trace) -> pd.DataFrame:
     than 30 us, else `other`. An activity whose launch the trace lacks is never `host_wait`. Returns one row per stream:
     `device`, `stream`, `host_wait_ns`, `kernel_wait_ns`, `other_ns`.
     """
+    if trace.device is None:
+        return frame_of(StreamIdle)
     stream = ["device", "stream"]
     previous = columns.ended_before(trace.kernels, stream)
     gap = np.where(previous < 0, 0, np.maximum(trace.kernels["ts"].to_numpy() - previous, 0))

@@ -1,52 +1,68 @@
 """Checks of a trace: missing events, lost records, and clocks that contradict each other."""
 
-import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
 
 import numpy as np
 import pandas as pd
 from msgspec.structs import asdict
-from numpy.typing import NDArray
 
 from steptrace import format as fmt
 from steptrace import intervals
 from steptrace.analysis.common.division import left_over
-from steptrace.documents.quality import Quality, QualityCheck
+from steptrace.analysis.common.kernel_names import short_name
+from steptrace.documents.quality import LostRecords, Place, Quality, QualityCheck
 from steptrace.documents.table import frame_of, rows
 from steptrace.intervals import Ints
-from steptrace.trace.columns import ended_before, map_names, row_numbers, start_end
+from steptrace.trace.columns import ended_before, start_end
 from steptrace.trace.model import Trace, launched_at, once
+from steptrace.trace.names import launch_kind
 
 #: Below this share of GPU work with a known launch, figures that follow launches are doubtful.
 LAUNCH_COVERAGE = 0.95
 
-#: GPU records were lost from this share of launches without work, or from this many at the trace's end.
-LOST_SHARE, LOST_AT_END = 0.01, 3
+#: From this share of activities or operators that are wrong a check warns.
+WRONG_SHARE = 0.01
 
 #: Kineto aligns the clocks of host and GPU to about a microsecond; old traces hold whole microseconds.
 CLOCK_TOLERANCE_NS = 2_000
 
-#: Calls that always put one kernel or set on a GPU. Empty copies and captured launches leave no record.
-_LAUNCHES_WORK = re.compile(r"^(?:cuda|cu|hip)(?:Ext|Ext?Module|Module)?Launch(?:Cooperative)?Kernel(?:Ex|ExC)?\Z")
-_CAPTURE = re.compile(r"^(?:cuda|cu|hip)StreamBeginCapture")
-
-
 #: What to do where a check fails, or what the figures then are.
 _REMEDIES = {
     "GPU work linked to its launch": "call torch.cuda.synchronize() before the profiler starts, or record fewer steps",
-    "launches with their GPU work": "call torch.cuda.synchronize() before the profiler stops, or record fewer steps",
     "GPU work after its launch": "figures that depend on the order of host and GPU work are doubtful",
+    "ends before later work of the stream": "each was cut at the next start of its stream",
     "one activity of a stream at a time": "figures that depend on the order of GPU work are doubtful",
     "operators within the steps": "operators, labels, functions and collectives per step include those outside",
     "steps with GPU work": "means per step include them; a step() call after the last step begins such a one",
 }
 
+#: What to do where records of launched work are missing, by place.
+_WHERE_LOST: Final[Mapping[Place, str]] = {
+    "all": "the profiler kept no record of the GPU: profile again in a fresh process, with warm-up steps "
+    "(`torch.profiler.schedule(warmup=...)`) and without another profiler (Nsight, DCGM, rocprof) on the same GPU",
+    "start": "let the profiler warm up for more steps (`torch.profiler.schedule(warmup=...)`), or profile earlier in "
+    "the process: the loss grows with its age",
+    "end": "call {synchronize} before the profiler stops, or record fewer steps",
+    "middle": "the profiler's buffers overran: record fewer steps, or without stacks and shapes",
+    "scattered": "the profiler's buffers overran: record fewer steps, or without stacks and shapes",
+}
+_GRAPHS_LOST: Final = (
+    "start a profiler once before the graphs are captured (`torch.profiler._utils._init_for_cuda_graphs`, on NVIDIA), "
+    "or profile without graphs"
+)
+_LOST_CHECKS: Final = {"kernel": "launches with their GPU work", "graph": "graph launches with their GPU work"}
+
 
 @once
 def quality_checks(trace: Trace) -> pd.DataFrame:
     """Every check of a trace with its result (table `quality_checks`); those of GPU work only if there is any."""
-    checks = [_steps_marked(trace), _gpu_work(trace)]
+    checks = [_steps_marked(trace), _gpu_work(trace), *_lost(trace)]
     if len(trace.kernels):
-        checks += [_linked(trace), _lost(trace), _clocks(trace), _overlaps(trace), _devices(trace)]
+        checks += [_linked(trace), _clocks(trace), _ends(trace), _overlaps(trace)]
+    if trace.devices:
+        checks.append(_devices(trace))
     if len(trace.steps):
         checks += [_numbering(trace), _follow(trace), _operators_within(trace)]
         if len(trace.kernels):
@@ -61,11 +77,17 @@ def quality(trace: Trace) -> Quality:
     """
     checks = quality_checks(trace)
     failed = checks.loc[checks["warns"].to_numpy(dtype=bool), ["says", "check"]].itertuples(index=False)
+    records = trace.meta.records
+    remedies = _REMEDIES | {_LOST_CHECKS[lost.launch]: _remedy(lost) for lost in records.lost}
     return Quality(
         steps=len(trace.steps),
         launch_coverage=float(trace.kernels["launch"].notna().mean()) if len(trace.kernels) else None,
-        warnings=(*trace.meta.notes, *(f"{says}; {_REMEDIES[c]}" if c in _REMEDIES else says for says, c in failed)),
+        warnings=(*trace.meta.notes, *(f"{says}; {remedies[c]}" if c in remedies else says for says, c in failed)),
         checks=rows(checks, QualityCheck),
+        lost=records.lost,
+        left_out=records.left_out,
+        cut=records.cut,
+        gpu_measured=None if not len(trace.kernels) and not records.lost else bool(trace.devices),
     )
 
 
@@ -95,29 +117,58 @@ def _linked(trace: Trace) -> QualityCheck:
     return QualityCheck("GPU work linked to its launch", missing, of, 1 - missing / of < LAUNCH_COVERAGE, says)
 
 
-def _lost(trace: Trace) -> QualityCheck:
-    """Launches without their kernel: the profiler's buffers overran, or recording ended before the GPU did."""
-    launches = _of_launches(trace)
-    owns = np.zeros(len(trace.launches), dtype=bool)
-    linked = row_numbers(trace.kernels["launch"])
-    owns[linked[linked >= 0]] = True
-    rows = np.flatnonzero(launches)
-    order = rows[np.argsort(trace.launches["ts"].to_numpy()[rows], kind="stable")]
-    lost = ~owns[order]
-    at_end = len(lost) - int(np.flatnonzero(~lost)[-1]) - 1 if (~lost).any() else len(lost)
-    count, of = int(lost.sum()), len(order)
-    warns = count > LOST_SHARE * of or at_end >= LOST_AT_END
-    last = f", the last {fmt.count(at_end)} launches among them: the GPU's record ends too early"
-    tail = last if at_end >= LOST_AT_END else ""
-    says = f"{_part(count, of)} kernel launches have no GPU activity in the trace{tail}"
-    return QualityCheck("launches with their GPU work", count, of, warns, says)
+def _lost(trace: Trace) -> list[QualityCheck]:
+    """Launches without their work, of kernels and of graphs."""
+    found = {lost.launch: lost for lost in trace.meta.records.lost}
+    kinds = Counter(trace.launches["name"].map(launch_kind).dropna()) if len(trace.launches) else Counter[str]()
+    checks = []
+    for launch, check in _LOST_CHECKS.items():
+        if (lost := found.get(launch)) is not None:
+            checks.append(QualityCheck(check, lost.lost, lost.of, warns=True, says=_lost_says(trace, lost)))
+        elif kinds[launch]:
+            checks.append(QualityCheck(check, 0, kinds[launch], warns=False, says="all have their GPU activity"))
+    return checks
 
 
-def _of_launches(trace: Trace) -> NDArray[np.bool_]:
-    names = trace.launches["name"]
-    if map_names(names, _CAPTURE.match).any():
-        return np.zeros(len(names), dtype=bool)  # captured launches do not run
-    return map_names(names, _LAUNCHES_WORK.match)
+#: A place as a part of the sentence on lost records.
+_PLACES: Final[Mapping[Place, str]] = {
+    "all": "all of the GPU's records are missing",
+    "start": "records at the start are missing",
+    "end": "records at the end are missing",
+    "middle": "records in one stretch of the trace are missing",
+    "scattered": "records throughout the trace are missing",
+}
+_MOST_NAMED: Final = 5
+
+
+def _lost_says(trace: Trace, lost: LostRecords) -> str:
+    records = trace.meta.records
+    says = (
+        f"{_part(lost.lost, lost.of)} {lost.launch} launches have no GPU activity in the trace: {_PLACES[lost.place]}"
+    )
+    if records.left_out:
+        named = [str(step.index) for step in records.left_out[:_MOST_NAMED]]
+        more = ", ..." if len(records.left_out) > _MOST_NAMED else ""
+        says += f"; left out: {fmt.plural(len(records.left_out), 'step')} ({', '.join(named)}{more})"
+    return says if records.whole else f"{says}, so the GPU's figures were not measured"
+
+
+def _remedy(lost: LostRecords) -> str:
+    if lost.launch == "graph" and lost.place not in ("start", "end"):
+        return _GRAPHS_LOST
+    return _WHERE_LOST[lost.place].format(synchronize="torch.cuda.synchronize()")
+
+
+def _ends(trace: Trace) -> QualityCheck:
+    """Ends that ran over later launches of their stream, which the reader has cut."""
+    cut, of = trace.meta.records.cut, len(trace.kernels)
+    named = [
+        f"{short_name(one.name)} on stream {one.stream} ({fmt.duration(one.recorded_ns)}, kept {fmt.duration(one.kept_ns)})"
+        for one in cut[:_MOST_NAMED]
+    ]
+    more = ", ..." if len(cut) > _MOST_NAMED else ""
+    says = f"{_part(len(cut), of)} GPU activities end long after later ones of their stream began: {', '.join(named)}{more}"
+    return QualityCheck("ends before later work of the stream", len(cut), of, warns=len(cut) > 0, says=says)
 
 
 def _clocks(trace: Trace) -> QualityCheck:
@@ -135,7 +186,7 @@ def _overlaps(trace: Trace) -> QualityCheck:
     over = ended_before(trace.kernels, ["device", "stream"]) - trace.kernels["ts"].to_numpy()
     count, of = int((over > CLOCK_TOLERANCE_NS).sum()), len(over)
     says = f"{_part(count, of)} GPU activities start while an earlier one of their stream still runs"
-    return QualityCheck("one activity of a stream at a time", count, of, count > LOST_SHARE * of, says)
+    return QualityCheck("one activity of a stream at a time", count, of, count > WRONG_SHARE * of, says)
 
 
 def _devices(trace: Trace) -> QualityCheck:
@@ -169,8 +220,12 @@ def _follow(trace: Trace) -> QualityCheck:
 
 def _operators_within(trace: Trace) -> QualityCheck:
     outside, of = int(trace.ops["step"].isna().sum()), len(trace.ops)
+    start = trace.ops["ts"].to_numpy()
+    # A step left out is a step, too.
+    for step in trace.meta.records.left_out:
+        outside -= int(((start >= step.start_ns) & (start < step.start_ns + step.dur_ns)).sum())
     says = f"{_part(outside, of)} operators are called outside the steps"
-    return QualityCheck("operators within the steps", outside, of, outside > LOST_SHARE * of, says)
+    return QualityCheck("operators within the steps", outside, of, outside > WRONG_SHARE * of, says)
 
 
 def _steps_with_work(trace: Trace) -> QualityCheck:

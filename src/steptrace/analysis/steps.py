@@ -37,7 +37,7 @@ def gpu_time(trace: Trace) -> GpuTime:
     """The GPU's time by part from its first activity's start to its last one's end; null without GPU work."""
     if trace.device is None:
         unmeasured_times: dict[str, Any] = dict.fromkeys(GpuTime.__struct_fields__)
-        return GpuTime(**(unmeasured_times | {"activities": 0}))
+        return GpuTime(**(unmeasured_times | {"activities": len(trace.kernels)}))
     gpu = activity(trace)
     start, end = gpu.span
     parts = exclusive_times(trace, np.array([start]), np.array([end]))
@@ -70,7 +70,7 @@ def step_times(trace: Trace) -> pd.DataFrame:
 
 
 def step_kinds(
-    unprofiled: Unprofiled | None, profiled_ns: Sequence[int], syncs: Sequence[int] | None
+    unprofiled: Unprofiled | None, profiled_ns: Sequence[int], syncs: Sequence[int] | None, *, left_out: int = 0
 ) -> tuple[StepKind, ...]:
     """Usual and other steps; none where all are alike.
 
@@ -78,6 +78,7 @@ def step_kinds(
         unprofiled: the times of the steps before the trace, None where none were timed.
         profiled_ns: the times of the steps in it.
         syncs: how many each of these made; None where that was not measured.
+        left_out: how many profiled steps before them were left out.
     """
     kinds = () if unprofiled is None else kinds_of(unprofiled.step_ns, unprofiled.operators)
     if unprofiled is None or not kinds[1:]:
@@ -87,7 +88,7 @@ def step_kinds(
         passed = unprofiled.until_recorded
         of_kind = nearest(kinds, profiled_ns)
         if passed is not None and all(kind.every is not None for kind in kinds[1:]):
-            of_kind = [kind_after(kinds, passed + number) for number in range(len(profiled_ns))]
+            of_kind = [kind_after(kinds, passed + left_out + number) for number in range(len(profiled_ns))]
         counts = per_step(kinds, of_kind, syncs)
     return tuple(
         StepKind(name, kind.steps, kind.of, round(kind.typical), kind.share, _comes(kind), count)

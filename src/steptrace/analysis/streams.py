@@ -130,6 +130,8 @@ def _length_columns(trace: Trace) -> dict[str, Ints] | tuple[()]:
 @once
 def queues(trace: Trace) -> pd.DataFrame:
     """The series of `queue_lengths` summarised by time, the busiest stream first (table `queues`)."""
+    if trace.device is None:
+        return frame_of(Queue)
     lengths, kernels = queue_lengths(trace), trace.kernels[~left_over(trace)]
     linked = kernels["launch"].notna().to_numpy()
     grouped = kernels.assign(linked=linked).groupby(["device", "stream"])["linked"]

@@ -99,7 +99,7 @@ def sync_figures(variant: Variant, trace: TraceSummary | None) -> tuple[dict[str
 
     Sync counts are compared exactly: runs or steps that disagree are a warning, not an average to be trusted.
     """
-    traces = [one for one in variant.traces if one.gpu.activities]
+    traces = [one for one in variant.traces if one.used_gpu]
     counts = [one.syncs.per_step for one in traces if one.syncs.per_step is not None]
     by_step = {count for one in traces for count in one.syncs.by_step or ()}
     warnings = []
@@ -112,7 +112,7 @@ def sync_figures(variant: Variant, trace: TraceSummary | None) -> tuple[dict[str
         warnings.append(f"predicted syncs differ between steps: {words}")
     return {
         "syncs": SyncCounts(
-            measured_per_step=trace.syncs.per_step if trace is not None and trace.gpu.activities else None,
+            measured_per_step=trace.syncs.per_step if trace is not None and trace.used_gpu else None,
             predicted_per_step=prediction.get("total"),
             predicted_not_judged=len(prediction.get("unknown") or ()) if prediction else None,
             predicted_batch_size=prediction.get("batch_size"),

@@ -148,7 +148,7 @@ def _variant(variant: Variant, timing: Timing, gpus: Sequence[Gpu]) -> VariantRe
     trace = trace_of(variant)
     syncs, warnings = sync_figures(variant, trace)
     # A trace without GPU work lacks no GPU work: nothing is said of its quality.
-    about_trace = trace.quality.warnings if trace is not None and trace.gpu.activities else ()
+    about_trace = trace.quality.warnings if trace is not None and trace.used_gpu else ()
     return VariantResult(
         name=variant.name,
         status=variant.status,

@@ -1,8 +1,38 @@
 """How far a trace can be trusted."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from steptrace.documents.base import Document, column, field, key
+
+#: Where records are missing, in the order of time: everywhere, at one of the ends, in one place, or here and there.
+Place = Literal["all", "start", "end", "middle", "scattered"]
+
+
+class LostRecords(Document, frozen=True):
+    """Launches that put work on a GPU which the trace does not hold."""
+
+    launch: Annotated[str, key("Launches", "`kernel` or `graph`: what was launched.")]
+    place: Annotated[Place, field("Where in the trace: `all`, `start`, `end`, `middle` or `scattered`.")]
+    lost: Annotated[int, column("Without GPU work", "Launches whose work is missing.")]
+    of: Annotated[int, column("Of", "All launches of this kind.")]
+
+
+class LeftOutStep(Document, frozen=True):
+    """A step that no figure counts, since records of its GPU work are missing."""
+
+    index: Annotated[int, key("ProfilerStep", "The profiler's number of the step.")]
+    start_ns: Annotated[int, field("Start.")]
+    dur_ns: Annotated[int, field("Length on the host.")]
+
+
+class CutEnd(Document, frozen=True):
+    """A GPU activity that was recorded to run over later work of its stream, and was cut at the next start."""
+
+    name: Annotated[str, key("Name", "Name of the activity.")]
+    device: Annotated[int, field("GPU.")]
+    stream: Annotated[int, field("Stream.")]
+    recorded_ns: Annotated[int, column("Recorded", "Length as recorded.")]
+    kept_ns: Annotated[int, column("Kept", "Length up to the next start on its stream.")]
 
 
 class QualityCheck(Document, frozen=True):
@@ -25,3 +55,10 @@ class Quality(Document, frozen=True):
     launch_coverage: Annotated[float | None, column("GPU work with its launch", "Of GPU activities.", "share")]
     warnings: Annotated[tuple[str, ...], field("The reader's notes and the checks that failed.")]
     checks: Annotated[tuple[QualityCheck, ...], field("Every check.")]
+    lost: Annotated[tuple[LostRecords, ...], field("Launches whose GPU work is missing.", runs="none")] = ()
+    left_out: Annotated[tuple[LeftOutStep, ...], field("Steps left out for that.", runs="none")] = ()
+    cut: Annotated[tuple[CutEnd, ...], field("Activities whose end was cut.", runs="none")] = ()
+    gpu_measured: Annotated[
+        bool | None,
+        field("Whether the GPU's figures could be computed; false where too many records are missing.", runs="same"),
+    ] = None

@@ -24,6 +24,7 @@ from steptrace.documents.timeline import Timeline
 
 #: Why a GPU's figures are missing.
 NO_GPU: Final = "the trace holds no GPU activity"
+LOST_GPU: Final = "too many of the GPU's records are missing"
 ONE_STREAM: Final = "all GPU work ran on one stream"
 
 
@@ -123,6 +124,16 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     training: Annotated[
         bool | None, field("Whether there is a backward pass or an optimizer step; null where operators cannot tell.")
     ] = None
+
+    @property
+    def used_gpu(self) -> bool:
+        """Whether the program used a GPU, as far as the trace shows: its work, or launches of it."""
+        return self.gpu.activities > 0 or bool(self.quality.lost)
+
+    @property
+    def gpu_measured(self) -> bool:
+        """Whether there are figures of a GPU: it did something, and hardly any record of it is missing."""
+        return self.gpu.activities > 0 and self.quality.gpu_measured is not False
 
 
 class Summary(File, frozen=True, kw_only=True):

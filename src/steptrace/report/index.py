@@ -101,8 +101,6 @@ def _trace_entry(path: Path, pages: Path) -> IndexEntry:
         scale=None,
         machine=None if first is None else first.device_name,
         problems=(),
-        device=device_of_traces(
-            [trace.device_name for trace in traces], has_gpu=any(t.gpu.activities > 0 for t in traces)
-        ),
+        device=device_of_traces([trace.device_name for trace in traces], has_gpu=any(t.gpu_measured for t in traces)),
         detail=f"{fmt.plural(len(traces), 'trace')}, {fmt.plural(warnings, 'warning')}",
     )

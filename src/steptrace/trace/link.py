@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from steptrace.documents.quality import LeftOutStep
 from steptrace.intervals import Ints
 from steptrace.trace import names as naming
-from steptrace.trace import tables
+from steptrace.trace import records, tables
 from steptrace.trace.columns import (
     Columns,
     Mask,
@@ -50,10 +51,11 @@ def link(raw: RawTrace) -> Trace:
     keys, (labels, ops, frames, calls) = _sort_host(raw)
     gpu = _sort_gpu(raw)
 
-    steps = _steps(labels, names)
-    call_step = step_of(calls["ts"], steps)
+    cut = records.cut_stale_ends(gpu, names)
     launch = row_with(calls["correlation"], gpu["correlation"])
     linked = launch >= 0
+    steps, missing = _recorded_steps(_steps(labels, names), calls, gpu, launch, names)
+    call_step = step_of(calls["ts"], steps)
     gpu_step = _step_of_work(gpu, linked, steps)
     gpu_step[linked] = call_step[launch[linked]]
     _extend_to_gpu(steps, gpu_step[linked], gpu["end"][linked])
@@ -64,7 +66,7 @@ def link(raw: RawTrace) -> Trace:
     threads = tables.threads_table(raw, keys, _training(ops, calls, backward, steps, len(keys)))
     call_op = _op_of_calls(calls, ops)
     launches = tables.launches_table(calls, names, call_op, call_step)
-    meta, rank = tables.meta_and_rank(raw)
+    meta, rank = tables.meta_and_rank(raw, missing._replace(cut=cut))
     kernels = tables.kernels_table(gpu, names, launch, gpu_step, meta)
     trace = Trace(
         rank=rank,
@@ -102,6 +104,27 @@ def link(raw: RawTrace) -> Trace:
         memory=tables.memory_table(raw.columns.pop("memory")),
     )
     return check(trace)
+
+
+def _recorded_steps(
+    steps: pd.DataFrame, calls: Columns, gpu: Columns, launch: Ints, names: pd.Index
+) -> tuple[pd.DataFrame, records.Records]:
+    """The steps without those whose GPU records are missing, and what is missing."""
+    launches = records.launching(calls, names)
+    lost = records.lost_launches(calls, gpu, launch, names)
+    if not lost.any():
+        return steps, records.Records()
+    kept, whole = slice(0, len(steps)), False
+    if len(steps):
+        kept, whole = records.complete_steps(steps, step_of(calls["ts"], steps), lost, launches)
+    elif len(gpu["ts"]):
+        whole = records.span_is_complete(calls["ts"], lost, launches)
+    left_out = pd.concat([steps.iloc[: kept.start], steps.iloc[kept.stop :]])
+    return steps.iloc[kept].reset_index(drop=True), records.Records(
+        lost=tuple(records.lost_records(calls, names, lost, launches)),
+        left_out=tuple(LeftOutStep(*map(int, row)) for row in left_out[["index", "ts", "host_dur"]].to_numpy()),
+        whole=whole and len(gpu["ts"]) > 0,
+    )
 
 
 def _sort_host(raw: RawTrace) -> tuple[list[tuple[Any, Any]], tuple[Columns, ...]]:

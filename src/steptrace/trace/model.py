@@ -14,6 +14,7 @@ from steptrace import intervals
 from steptrace.documents.table import validate
 from steptrace.intervals import Ints
 from steptrace.trace.columns import row_numbers, spans_of, take
+from steptrace.trace.records import Records
 from steptrace.trace.rows import TABLES
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class TraceMeta:
     """A trace's metadata; missing values are None.
 
     `base_ns` is the absolute time (Unix epoch) of the tables' time 0, if the trace gives one; `file_base_ns` is the
-    same on the file's own clock. `notes` say what the reader left out.
+    same on the file's own clock. `notes` say what the reader left out, `records` what of the GPU's records is missing.
     """
 
     path: Path
@@ -38,6 +39,7 @@ class TraceMeta:
     devices: tuple[dict[str, Any], ...]
     notes: tuple[str, ...] = ()
     file_base_ns: int = 0
+    records: Records = Records()
 
     def device_name(self, device: int | None) -> str | None:
         """The name of a GPU by its index, if the trace gives one."""
@@ -91,12 +93,12 @@ class Trace:
 
     @property
     def devices(self) -> list[int]:
-        """The GPUs with activities, the one with the most busy time first."""
-        return _devices(self)
+        """The GPUs with activities, the one with the most busy time first; none if too many records are missing."""
+        return _devices(self) if self.meta.records.whole else []
 
     @property
     def device(self) -> int | None:
-        """The analysed GPU: the one with the most busy time; None without GPU work."""
+        """The analysed GPU: the one with the most busy time; None without GPU work, or if too much of it is missing."""
         return self.devices[0] if self.devices else None
 
     @property

@@ -78,6 +78,12 @@ _SYNC_COPY = re.compile(r"^(?:cuda|cu|hip)Memcpy(?!\w*Async\Z)\w*\Z")
 #: Calls that make one stream wait for an event of another, without holding up the host.
 _STREAM_WAIT_EVENTS = frozenset({"cudaStreamWaitEvent", "cuStreamWaitEvent", "hipStreamWaitEvent"})
 
+#: Calls that always put a kernel, or a graph of work, on a GPU: of CUDA, HIP, XPU and others that name them so. Empty
+#: copies leave no record, and a host function is no work of the GPU.
+_LAUNCHES = re.compile(r"^[a-z]\w*Launch(?!HostFunc|Attribute)\w*\Z")
+_BEGINS_CAPTURE = re.compile(r"^[a-z]+StreamBeginCapture")
+_ENDS_CAPTURE = re.compile(r"^[a-z]+StreamEndCapture")
+
 _STEP = re.compile(r"^ProfilerStep\s*#\s*(\d{1,15})\Z")
 _COPY_DIRECTION = re.compile(r"^(?:Memcpy\s+|Copy)?(HtoD|DtoH|DtoD|HtoH|PtoP|HostToDevice|DeviceToHost)\b")
 
@@ -127,6 +133,23 @@ def is_sync_copy(name: str) -> bool:
 def is_stream_wait_event(name: str) -> bool:
     """Whether the call makes a stream wait for an event: `cudaStreamWaitEvent` and its like."""
     return name in _STREAM_WAIT_EVENTS
+
+
+def launch_kind(name: str) -> str | None:
+    """`graph` or `kernel` for a call that always puts such work on a GPU, None for others."""
+    if not _LAUNCHES.match(name):
+        return None
+    return "graph" if "GraphLaunch" in name else "kernel"
+
+
+def begins_capture(name: str) -> bool:
+    """Whether launches after the call are captured into a graph and do not run."""
+    return bool(_BEGINS_CAPTURE.match(name))
+
+
+def ends_capture(name: str) -> bool:
+    """Whether the call ends such a capture."""
+    return bool(_ENDS_CAPTURE.match(name))
 
 
 def copy_direction(name: str) -> str | None:

@@ -35,6 +35,7 @@ from steptrace.trace.columns import (
 from steptrace.trace.decode import LATEST_NS, MISSING, MOST, CollectiveArgs, plain_values, within
 from steptrace.trace.model import TraceMeta
 from steptrace.trace.read import RawTrace
+from steptrace.trace.records import Records
 from steptrace.trace.rows import TABLES
 
 _RANK_IN_NAME = re.compile(r"rank[-_.]?(\d{1,9})(?!\d)", re.IGNORECASE)
@@ -135,8 +136,8 @@ def memory_table(rows: Columns) -> pd.DataFrame:
     )
 
 
-def meta_and_rank(raw: RawTrace) -> tuple[TraceMeta, int | None]:
-    """The trace's metadata, and its rank if the trace or its file name gives one."""
+def meta_and_rank(raw: RawTrace, records: Records) -> tuple[TraceMeta, int | None]:
+    """The trace's metadata with what of its records is missing, and its rank if the trace or its file name gives one."""
     job = raw.metadata.get("distributedInfo")
     job = job if isinstance(job, dict) else {}
     rank = within(job.get("rank"), 0, MOST)
@@ -153,6 +154,7 @@ def meta_and_rank(raw: RawTrace) -> tuple[TraceMeta, int | None]:
         devices=tuple(plain_values(d) for d in devices if isinstance(d, dict)) if isinstance(devices, list) else (),
         notes=tuple(raw.notes),
         file_base_ns=raw.base_ns,
+        records=records,
     )
     return meta, rank
 

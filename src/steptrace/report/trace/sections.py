@@ -11,7 +11,7 @@ from steptrace import format as fmt
 from steptrace.documents.base import Document, Subject, shown_columns
 from steptrace.documents.launches import Distribution
 from steptrace.documents.overview import IDLE_CAUSES, part_name
-from steptrace.documents.summary import NO_GPU, TraceSummary
+from steptrace.documents.summary import LOST_GPU, NO_GPU, TraceSummary
 from steptrace.estimate.gpus import gpu_of_driver
 from steptrace.findings.rule import window_of
 from steptrace.report.draw import timeline_figure
@@ -65,7 +65,7 @@ def rows_of(trace: TraceSummary, subject: Subject) -> Sequence[Document]:
 def why_absent(view: TraceView, subject: Subject) -> str:
     """Why there is nothing to show of a subject; empty where that is no loss."""
     if subject.needs_gpu and not view.has_gpu:
-        return NO_GPU
+        return LOST_GPU if view.trace.quality.lost else NO_GPU
     if subject.name != "roofline":
         return subject.absent
     name = view.trace.device_name
@@ -149,7 +149,7 @@ def timeline(view: TraceView) -> Parts | None:
 def idle(view: TraceView) -> Parts | None:
     """Why the GPU was idle within the steps, or within its span, and where the longest gaps are."""
     trace = view.trace
-    if trace.gpu.activities < 2:
+    if not view.has_gpu or trace.gpu.activities < 2:
         return None
     causes = Explained("", definitions(["IdleGap.cause"]))
     if not trace.idle.ended_by:
@@ -166,7 +166,7 @@ def idle(view: TraceView) -> Parts | None:
 def syncs(view: TraceView) -> Parts | None:
     """The counts, and each site with what it costs."""
     trace = view.trace
-    if not (trace.gpu.activities or trace.syncs.count):
+    if not (trace.used_gpu or trace.syncs.count):
         return None
     outside = trace.syncs.outside_steps
     not_counted = (

@@ -36,8 +36,8 @@ class TraceView:
 
     @property
     def has_gpu(self) -> bool:
-        """Whether the trace holds GPU work."""
-        return self.trace.gpu.activities > 0
+        """Whether the trace holds figures of a GPU."""
+        return self.trace.gpu_measured
 
     @property
     def steps(self) -> int:
@@ -60,7 +60,7 @@ class TraceView:
     def sync_count(self) -> int | None:
         """Syncs of the whole trace; None where there was nothing to wait for."""
         count = self.trace.syncs.count
-        return count if self.has_gpu or count else None
+        return count if self.trace.used_gpu or count else None
 
 
 def trace_views(summary: Summary) -> tuple[TraceView, ...]:
@@ -112,6 +112,8 @@ def headline(view: TraceView, predicted: Predicted | None = None) -> str:
     trace = view.trace
     if not view.has_gpu:
         measured = "No GPU activity in this trace: its GPU figures were not measured."
+        if trace.quality.lost:
+            measured = f"GPU figures were not measured: {_lost(trace)}{_syncs_alone(view)}."
         if trace.unprofiled_step_ns is not None:
             measured = (
                 f"A step takes {unprofiled(trace)} on this CPU (median){_others(trace)}; GPU figures were not measured."
@@ -131,6 +133,21 @@ def headline(view: TraceView, predicted: Predicted | None = None) -> str:
     elif view.sync_count is not None:
         clauses.append(f"{fmt.plural(view.sync_count, 'sync')} in the whole trace")
     return "; ".join(clauses) + "."
+
+
+def _lost(trace: TraceSummary) -> str:
+    """Which launches have lost their work."""
+    return " and ".join(
+        f"{fmt.count(one.lost)} of {fmt.count(one.of)} {one.launch} launches have no GPU activity in the trace"
+        for one in trace.quality.lost
+    )
+
+
+def _syncs_alone(view: TraceView) -> str:
+    """The syncs of a trace without figures of a GPU: calls of the host, which were recorded."""
+    if view.trace.syncs.per_step is not None:
+        return f"; {_syncs(view.trace, view.trace.syncs.per_step)}"
+    return "" if view.sync_count is None else f"; {fmt.plural(view.sync_count, 'sync')} in the whole trace"
 
 
 def _syncs(trace: TraceSummary, per_step: float) -> str:
@@ -231,6 +248,8 @@ def _slower(trace: TraceSummary) -> float | None:
 
 def nothing_to_advise(traces: Sequence[TraceView]) -> str:
     """Why nothing is advised: nothing was measured on a GPU, or no finding is worth it."""
+    if not any(view.has_gpu for view in traces) and any(view.trace.quality.lost for view in traces):
+        return "No findings from the host's times. Idle time and kernels were not measured."
     if not any(view.has_gpu for view in traces):
         return "No findings from the host's times. Syncs, idle time and kernels need a GPU and were not measured."
     if any(view.trace.findings for view in traces):
