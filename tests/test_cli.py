@@ -45,7 +45,8 @@ def test_summary_of_one_trace(tmp_path: Path) -> None:
     assert (quality["steps"], quality["launch_coverage"], quality["warnings"]) == (2, 1.0, [])
     assert {check["check"]: check["wrong"] for check in quality["checks"]} == dict.fromkeys(
         ("steps marked", "GPU work recorded", "GPU work linked to its launch", "launches with their GPU work",
-         "GPU work after its launch", "ends before later work of the stream", "one activity of a stream at a time", "one GPU", "steps one after the other",
+         "GPU work after its launch", "ends before later work of the stream",
+         "one activity of a stream at a time", "one GPU", "steps one after the other",
          "steps numbered without a gap", "operators within the steps", "steps with GPU work"), 0,
     )  # fmt: skip
     gpu = entry["gpu"]

@@ -163,11 +163,12 @@ def _ends(trace: Trace) -> QualityCheck:
     """Ends that ran over later launches of their stream, which the reader has cut."""
     cut, of = trace.meta.records.cut, len(trace.kernels)
     named = [
-        f"{short_name(one.name)} on stream {one.stream} ({fmt.duration(one.recorded_ns)}, kept {fmt.duration(one.kept_ns)})"
+        f"{short_name(one.name)} on stream {one.stream} (recorded {fmt.duration(one.recorded_ns)}, "
+        f"kept {fmt.duration(one.kept_ns)})"
         for one in cut[:_MOST_NAMED]
     ]
-    more = ", ..." if len(cut) > _MOST_NAMED else ""
-    says = f"{_part(len(cut), of)} GPU activities end long after later ones of their stream began: {', '.join(named)}{more}"
+    names = ", ".join([*named, *(["..."] if len(cut) > _MOST_NAMED else [])])
+    says = f"{_part(len(cut), of)} GPU activities end long after later ones of their stream began: {names}"
     return QualityCheck("ends before later work of the stream", len(cut), of, warns=len(cut) > 0, says=says)
 
 

@@ -14,7 +14,7 @@ from steptrace import intervals
 from steptrace.documents.table import validate
 from steptrace.intervals import Ints
 from steptrace.trace.columns import row_numbers, spans_of, take
-from steptrace.trace.records import Records
+from steptrace.trace.records import WHOLE, Records
 from steptrace.trace.rows import TABLES
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class TraceMeta:
     devices: tuple[dict[str, Any], ...]
     notes: tuple[str, ...] = ()
     file_base_ns: int = 0
-    records: Records = Records()
+    records: Records = WHOLE
 
     def device_name(self, device: int | None) -> str | None:
         """The name of a GPU by its index, if the trace gives one."""

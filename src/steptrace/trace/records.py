@@ -5,8 +5,9 @@ that were captured before it was there, or all of them. A launch of a kernel or 
 one without any shows the loss. Work whose launch is not known may be that launch's: as many launches as there is such
 work are not counted as lost.
 
-Steps with lost records are left out, so that no mean counts them as idle: what stays is the longest row of steps without
-a loss. Where none stays, or where records are missing in the middle of a trace without steps, the GPU was not measured.
+Steps with lost records are left out, so that no mean counts them as idle: what stays is the longest row of steps
+without a loss. Where none stays, or where records are missing in the middle of a trace without steps, the GPU was not
+measured.
 
 Work of one stream runs in sequence. An end after the starts of several later launches of its stream is stale (AMD's
 profiler writes such after a stall), and is cut at the next start.
@@ -43,6 +44,10 @@ class Records(NamedTuple):
     left_out: tuple[LeftOutStep, ...] = ()
     cut: tuple[CutEnd, ...] = ()
     whole: bool = True
+
+
+#: Nothing is missing.
+WHOLE: Final = Records()
 
 
 def lost_launches(calls: Columns, gpu: Columns, launch: Ints, names: pd.Index) -> Mask:

@@ -137,7 +137,7 @@ def memory_table(rows: Columns) -> pd.DataFrame:
 
 
 def meta_and_rank(raw: RawTrace, records: Records) -> tuple[TraceMeta, int | None]:
-    """The trace's metadata with what of its records is missing, and its rank if the trace or its file name gives one."""
+    """The trace's metadata, and its rank if the trace or its file name gives one; `records` says what is missing."""
     job = raw.metadata.get("distributedInfo")
     job = job if isinstance(job, dict) else {}
     rank = within(job.get("rank"), 0, MOST)
