@@ -16,6 +16,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -160,7 +161,7 @@ def inputs() -> dict[str, Any]:
         "sn": nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)).to(d),
         "sp": sparse,
         "copy": copy, "io": io, "D": torch.distributions, "F": F, "nn": nn, "np": np,
-        "torch": torch, "Twice": _Twice, "Made": _Made,
+        "torch": torch, "Pool": ThreadPoolExecutor, "Twice": _Twice, "Made": _Made,
     }  # fmt: skip
 
 

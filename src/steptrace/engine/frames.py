@@ -78,6 +78,11 @@ def is_library(file: str) -> bool:
     return "/site-packages/" in file or "/dist-packages/" in file or file.startswith(_INSTALLED)
 
 
+def is_python_s_own(file: str) -> bool:
+    """Whether a file is one of Python's own modules."""
+    return file.startswith(_PYTHON) and "/site-packages/" not in file
+
+
 def program_site(frames: Iterable[Site], site: Site | None) -> Site | None:
     """Of a site in a library the innermost line outside of libraries; None of any other."""
     if site is None or not is_library(site.file):
@@ -135,7 +140,7 @@ def _file(frame: FrameType) -> str:
 
 
 def _looked_past(file: str) -> bool:
-    return file.startswith((_TORCH, "<frozen ")) or (file.startswith(_PYTHON) and "/site-packages/" not in file)
+    return file.startswith((_TORCH, "<frozen ")) or is_python_s_own(file)
 
 
 def _failing(trace: TracebackType | None, frame: FrameType) -> str:

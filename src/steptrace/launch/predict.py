@@ -41,6 +41,7 @@ def predict(probe: Probe) -> Phases:
                 probe.progress("followed", len(by_step), probe.settings.steps)
             before = syncs.total
             step = yield
+            syncs.settle()
             if step.new_leader:  # from now on another optimizer ends the steps: start again
                 left = probe.settings.warmup
                 by_step.clear()

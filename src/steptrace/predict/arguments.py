@@ -33,6 +33,8 @@ class Reroute(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, _types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        if Syncs.active is None:  # the prediction is over, and the thread goes on
+            return func(*args, **(kwargs or {}))
         kind = func.__name__
         if kind == "__get__":
             return _property(func, args)

@@ -8,7 +8,7 @@ backend over CUDA where it asks for "the" accelerator.
 import os
 import re
 import struct
-from dataclasses import dataclass
+import threading
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, Final
@@ -32,16 +32,41 @@ def device(index: int = 0) -> torch.device:
     return torch.device(DEVICE_TYPE, index)
 
 
-@dataclass
-class Machine:
-    """What the virtual machine has beyond what a launcher's environment says: GPUs, and the one that was chosen.
+class _Chosen(threading.local):
+    """The GPU that this thread has chosen."""
 
-    `active`: whether they are there, as they are during a prediction.
+    gpu: int | None = None
+
+
+class Machine:
+    """What the virtual machine has beyond what a launcher's environment says: GPUs, and the one that is chosen.
+
+    `gpus`: how many there are, None for as many as the launcher says. `active`: whether they are there, as they are
+    during a prediction.
     """
 
-    gpus: int | None = None
-    chosen: int | None = None
-    active: bool = False
+    def __init__(self) -> None:
+        self.gpus: int | None = None
+        self.active = False
+        self._chosen = _Chosen()
+        self._is_chosen = False
+
+    def begin(self) -> None:
+        """Let the GPUs be there, none of them chosen."""
+        self.active, self._is_chosen, self._chosen = True, False, _Chosen()
+
+    def end(self) -> None:
+        """Take the GPUs away."""
+        self.active = False
+
+    @property
+    def chosen(self) -> int | None:
+        """The GPU of this thread; None where no thread has chosen any. A thread begins with the first one."""
+        return 0 if self._chosen.gpu is None and self._is_chosen else self._chosen.gpu
+
+    def choose(self, gpu: int) -> None:
+        """Let this thread work on a GPU."""
+        self._chosen.gpu, self._is_chosen = gpu, True
 
 
 machine: Final = Machine()
@@ -78,7 +103,7 @@ def choose_device(device: Any) -> int:
     """`torch.cuda.set_device`: by a number, a name or a device; the one before. A negative number chooses nothing."""
     before, index = device_index(), index_of(device)
     if index >= 0:
-        machine.chosen = index
+        machine.choose(index)
     return before
 
 

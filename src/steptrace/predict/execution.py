@@ -76,6 +76,8 @@ class VirtualDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        if Syncs.active is None:  # the prediction is over, and the thread goes on
+            return func(*args, **(kwargs or {}))
         for kind in types:
             if kind is not VirtualTensor and is_wrapper(kind):
                 return NotImplemented  # nested and distributed tensors work on those they hold, and come by with them

@@ -25,12 +25,14 @@ class Allocator:
 
     def allocate(self, nbytes: int) -> None:
         """Count a new block."""
-        self.live += block_bytes(nbytes)
+        size = block_bytes(nbytes)  # no call within the sum: another thread may run meanwhile
+        self.live += size
         self.peak = max(self.peak, self.live)
 
     def free(self, nbytes: int) -> None:
         """Give a block back, which had been allocated for `nbytes`."""
-        self.live -= block_bytes(nbytes)
+        size = block_bytes(nbytes)
+        self.live -= size
 
     def reset_peak(self) -> None:
         """Forget the peak, as `torch.cuda.reset_peak_memory_stats` does."""

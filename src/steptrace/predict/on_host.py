@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steptrace.predict.threads import plain_threads
+
 
 def gradients(
     function: Callable[..., Sequence[Tensor]], inputs: Sequence[Tensor | None], of_results: Sequence[Tensor | None]
@@ -21,5 +23,5 @@ def gradients(
         of_leaves = iter(torch.autograd.grad(results, leaves, grads, allow_unused=True))
         return [None if one is None else next(of_leaves) for one in given]
 
-    with ThreadPoolExecutor(1) as thread:  # below a dispatch, no thread's autograd records
+    with plain_threads(), ThreadPoolExecutor(1) as thread:  # below a dispatch, no thread's autograd records
         return thread.submit(compute).result()

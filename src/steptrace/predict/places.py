@@ -3,15 +3,16 @@
 In the forward pass it is on the Python stack. In the backward pass, of which that stack shows no more than the call of
 the engine, it is the line that created the running autograd node: anomaly mode stores that stack with every node. So
 that this takes a few microseconds, the kind of a frame's file is looked up by the frame's code object, and a line is
-computed once per instruction.
+computed once per instruction. Behind the frames of a thread stand those that started it, or gave it its work.
 """
 
 import sys
+import threading
 from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Final
 
-from steptrace.engine.frames import Site, calling_site, is_library
+from steptrace.engine.frames import Site, calling_site, is_library, is_python_s_own
 
 #: As the interpreter calls its own files; a program may be a file without a name.
 _INTERPRETER: Final = "<frozen "
@@ -45,6 +46,15 @@ class Stack:
                 yield f'  File "{site.file}", line {site.line}, in {site.function}\n'
 
 
+class _StartedAt(threading.local):
+    """The stack that started this thread, or gave it its work; None for a thread that was there before."""
+
+    stack: Stack | None = None
+
+
+started_at: Final = _StartedAt()
+
+
 def stack_of(frame: FrameType | None, until: str | None = None) -> Stack:
     """The frames from one outwards, up to the program's, or to PyTorch's function called `until`."""
     innermost = None
@@ -68,24 +78,25 @@ def stack_of(frame: FrameType | None, until: str | None = None) -> Stack:
     return Stack(innermost, None, whole=True)
 
 
-def running_sites(node: object, owner: int) -> tuple[Site | None, Site | None]:
-    """The line that is running now, and the innermost one outside of libraries.
+def running_sites(node: object) -> tuple[Site | None, Site | None]:
+    """The line that is running now in this thread, and the innermost one outside of libraries.
 
-    Args:
-        node: the running autograd node, None outside of a backward pass.
-        owner: the thread in which the prediction was started; it is in `.backward()` meanwhile, and its line is what is
-            left for a node that was created before.
+    `node` is the running autograd node, None outside of a backward pass.
     """
-    here = sys._getframe(1)
-    if node is None:
-        stack = stack_of(here)
-        return stack.innermost, stack.program
     innermost = None
-    for stack in _stacks_of(node, here, owner):
-        innermost = innermost or stack.innermost
+    for stack in _stacks_of(node, sys._getframe(1)):
+        innermost = innermost or _told(stack)
         if innermost is not None and (stack.program is not None or not stack.whole):
             return innermost, stack.program
     return innermost, None
+
+
+def _told(stack: Stack) -> Site | None:
+    """The innermost line of a stack; of Python's own modules none that only passes work on between threads."""
+    line, begun = stack.innermost, started_at.stack
+    if begun is None or line is None or not is_python_s_own(line.file):
+        return line
+    return stack.program if stack is begun or stack.program is not None else None
 
 
 def running_line() -> Site | None:
@@ -93,13 +104,17 @@ def running_line() -> Site | None:
     return stack_of(sys._getframe(1)).innermost
 
 
-def _stacks_of(node: object, here: FrameType, owner: int) -> Iterator[Stack]:
-    # A backward written in Python, a hook or a recomputation has frames of its own, inside the call of the engine.
-    yield stack_of(here, until=_ENGINE)
-    stored = (getattr(node, "metadata", None) or {}).get("traceback_")
-    if isinstance(stored, Stack):  # and no text, as of a node that the program made before, in its own anomaly mode
-        yield stored
-    yield stack_of(sys._current_frames().get(owner))
+def _stacks_of(node: object, here: FrameType) -> Iterator[Stack]:
+    """The stacks that may hold the line, the best first."""
+    if node is not None:
+        # A backward written in Python, a hook or a recomputation has frames of its own, inside the call of the engine.
+        yield stack_of(here, until=_ENGINE)
+        stored = (getattr(node, "metadata", None) or {}).get("traceback_")
+        if isinstance(stored, Stack):  # and no text, as of a node that the program made before, in its own anomaly mode
+            yield stored
+    yield stack_of(here)
+    if started_at.stack is not None:
+        yield started_at.stack
 
 
 def _kind_of_running(frame: FrameType) -> int:

@@ -19,6 +19,7 @@ from steptrace.estimate.step import estimate_prediction
 from steptrace.predict import memory
 from steptrace.predict.operators import OperatorLog, Overload
 from steptrace.predict.places import running_sites
+from steptrace.predict.threads import Helper, settle
 
 #: The beginning of the label under which PyTorch runs an optimizer's step.
 _OPTIMIZER = "Optimizer.step#"
@@ -72,73 +73,96 @@ class Site(CountedPlace):
     pinned: bool | None = None
 
 
-class Syncs:
-    """What `predict_syncs` yields; it fills while the program runs.
+class _Thread(threading.local):
+    """What is running in this thread of the program."""
 
-    One at a time is active in a process, whichever thread its operators run in.
+    #: The `record_function` labels, the outermost first; each of them once; whether an optimizer's is among them.
+    labels: tuple[str, ...] = ()
+    running: tuple[str, ...] = ()
+    in_optimizer = False
+    #: What runs outside of the backward pass and the optimizer: `data`, `forward` or `other`.
+    part = "data"
+    #: Syncs of the operator that is about to run, which waits for what it launches itself.
+    coming = 0
+    #: Of a thread beside that of the training, once it has operated on the device.
+    helper: Helper | None = None
+
+    def __init__(self, owner: int) -> None:
+        """Begin as a thread that prepares data, until it takes a weight; `owner` is that of the training."""
+        self.is_owner = threading.get_ident() == owner
+
+    def is_training(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether work on these tensors is more than the preparation of a batch, which other threads do, too."""
+        return self.is_owner or any(tensor.requires_grad for tensor in tensors)
+
+
+class Syncs:
+    """What `predict_syncs` yields; it fills while the program runs, in whichever of its threads.
+
+    One at a time is active in a process.
     """
 
     active: "Syncs | None" = None
 
     def __init__(self) -> None:
-        self._owner = threading.get_ident()
+        self._thread = _Thread(threading.get_ident())
+        #: Held while counts change or are read; memory that is freed meanwhile may change them in the same thread.
+        self._lock = threading.RLock()
+        self._helpers: list[Helper] = []
         self._sites: Counter[Site] = Counter()
         self._unknown: Counter[Unknown] = Counter()
         self._lasting: dict[Unknown, None] = {}
         self._assumed: Counter[Assumed] = Counter()
         self._operator_log = OperatorLog()
-        #: Syncs of the operator that is about to run, which waits for what it launches itself.
-        self._coming = 0
         if memory.allocator().live:
             gc.collect()  # or cycles of an earlier prediction would hold memory, and give it back within this one
         memory.allocator().reset_peak()
         self._operators: Counter[str] = Counter()
         #: The same over everything, labelled or not. A proxy for the number of kernel launches.
         self.operator_total = 0
-        # One stack for all threads: the label "backward" is entered in the program's thread, and the operators under
-        # it run in autograd's.
-        self._labels: list[str] = []
-        #: Each of them once, and whether an optimizer's is among them.
-        self._running: tuple[str, ...] = ()
-        self._in_optimizer = False
-        #: What runs outside of the backward pass and the optimizer: `data`, `forward` or `other`.
-        self._part = "data"
 
     @property
     def total(self) -> int:
         """Predicted syncs so far."""
-        return self._sites.total()
+        with self._lock:
+            return self._sites.total()
 
     @property
     def sites(self) -> list[Site]:
         """Where they are, in the order of their first occurrence."""
-        return [replace(site, count=count) for site, count in self._sites.items()]
+        with self._lock:
+            return [replace(site, count=count) for site, count in self._sites.items()]
 
     @property
     def unknown(self) -> list[Unknown]:
         """What could not be judged: the total may be higher by these."""
-        places = dict.fromkeys(self._lasting, 1) | self._unknown
+        with self._lock:
+            places = dict.fromkeys(self._lasting, 1) | self._unknown
         return [replace(place, count=count) for place, count in places.items()]
 
     @property
     def assumed(self) -> list[Assumed]:
         """Where the program read what was not computed: counts behind such a place may differ on a GPU."""
-        return [replace(place, count=count) for place, count in self._assumed.items()]
+        with self._lock:
+            return [replace(place, count=count) for place, count in self._assumed.items()]
 
     @property
     def operators_per_label(self) -> dict[str, int]:
         """Operators that do work (not mere views), per `record_function` label; nested ones in both."""
-        return dict(self._operators)
+        with self._lock:
+            return dict(self._operators)
 
     @property
     def operators(self) -> tuple[OperatorCalls, ...]:
         """Operators that do work on the first virtual GPU, with the shapes of their tensors."""
-        return self._operator_log.calls()
+        with self._lock:
+            return self._operator_log.calls()
 
     @property
     def queue(self) -> tuple[int, ...]:
         """The order of these calls and of the syncs: positions in `operators`, and `SYNC` where the host waits."""
-        return self._operator_log.queue()
+        with self._lock:
+            return self._operator_log.queue()
 
     @property
     def peak_memory_bytes(self) -> int:
@@ -155,23 +179,31 @@ class Syncs:
 
     def sync(self, kind: str, op: str, reason: str, count: int = 1, *, pinned: bool | None = None) -> None:
         """Record `count` syncs at the program's running line."""
-        self._sites[Site(**self._place(op, reason), kind=kind, pinned=pinned)] += count
-        if _OPERATOR in op:
-            self._coming += count
-        else:
-            self._operator_log.sync(count)
+        site = Site(**self._place(op, reason), kind=kind, pinned=pinned)
+        with self._lock:
+            self._sites[site] += count
+            if _OPERATOR in op:
+                self._thread.coming += count
+            else:
+                self._waits(count)
 
     def cannot_judge(self, op: str, reason: str) -> None:
         """Record that the syncs of an operation are not known."""
-        self._unknown[Unknown(**self._place(op, reason))] += 1
+        place = Unknown(**self._place(op, reason))
+        with self._lock:
+            self._unknown[place] += 1
 
     def always_unknown(self, op: str, reason: str) -> None:
         """Record that the syncs of something set up here are not known, whenever it runs: not forgotten by `reset`."""
-        self._lasting[Unknown(**self._place(op, reason))] = None
+        place = Unknown(**self._place(op, reason))
+        with self._lock:
+            self._lasting[place] = None
 
     def assume(self, op: str, reason: str) -> None:
         """Record that something read here was not computed."""
-        self._assumed[Assumed(**self._place(op, reason))] += 1
+        place = Assumed(**self._place(op, reason))
+        with self._lock:
+            self._assumed[place] += 1
 
     def ran(self, overload: Overload, call: tuple[Any, Any], virtual: Sequence[Any], result: Any, node: object) -> None:
         """Record an operator that has run on the first virtual GPU.
@@ -183,85 +215,109 @@ class Syncs:
             result: what it has returned.
             node: the running autograd node, or None.
         """
-        site, _ = running_sites(node, self._owner)
-        self._operator_log.add(overload, call, virtual, result, self._phase(node), site)
-        self._operator_log.sync(self._coming)
-        self._coming = 0
+        site, _ = running_sites(node)
+        with self._lock:
+            self._operator_log.add(overload, call, virtual, result, self._phase(node), site)
+            self._waits(self._thread.coming)
+        self._thread.coming = 0
+
+    def _waits(self, count: int) -> None:
+        """Note that the host waits between operators; what prepares batches in another thread waits beside them."""
+        thread = self._thread
+        if thread.is_owner or thread.part != "data":
+            self._operator_log.sync(count)
 
     def batch_arrives(self) -> None:
         """A batch has come, or a step begins: what is copied to the device now is data."""
-        self._part = "data"
+        self._thread.part = "data"
 
     def begins(self, overload: Overload, tensors: Sequence[Tensor], node: object, *, from_host: bool) -> None:
         """An operator is about to run on the device, below an autograd node or None.
 
         `from_host`: it copies a tensor of the host there.
         """
-        if node is not None or self._in_optimizer:
-            self._part = "other"
+        thread = self._thread
+        if thread.helper is None and not thread.is_owner:
+            thread.helper = Helper()
+            with self._lock:
+                self._helpers.append(thread.helper)
+        part = thread.part
+        if node is not None or thread.in_optimizer:
+            thread.part = "other"
         elif from_host:
-            self._part = "data" if self._part == "other" else self._part
-        elif overload.is_view or overload.is_mutable or self._part == "forward":
+            thread.part = "data" if part == "other" else part
+        elif overload.is_view or overload.is_mutable or part == "forward":
             pass  # batches are prepared and gradients set to zero in place
-        elif self._part == "other" and not torch.is_grad_enabled():
+        elif part == "other" and not torch.is_grad_enabled():
             pass  # an evaluation between two steps
-        elif any(map(_is_trained, tensors)) or (tensors and self._part == "data"):
-            self._part = "forward"
+        elif any(map(_is_trained, tensors)) or (tensors and part == "data" and thread.is_training(tensors)):
+            thread.part = "forward"
+
+    def settle(self) -> None:
+        """Wait until the program's other threads have done what they were asked for (`steptrace.predict.threads`)."""
+        with self._lock:
+            self._helpers = [helper for helper in self._helpers if helper.is_alive()]
+            helpers = tuple(self._helpers)
+        settle(helpers)
 
     def _phase(self, node: object) -> str:
         """The part of the step that is running."""
         if node is not None:
             return "backward"
-        return "optimizer" if self._in_optimizer else self._part
+        return "optimizer" if self._thread.in_optimizer else self._thread.part
 
     def operator(self) -> None:
         """Count one operator that does work on the device."""
-        self.operator_total += 1
-        for label in self._running:
-            self._operators[label] += 1
+        with self._lock:
+            self.operator_total += 1
+            for label in self._thread.running:
+                self._operators[label] += 1
 
     def enter(self, label: str) -> None:
         """A `record_function` block begins."""
-        self._set_labels([*self._labels, label])
+        self._set_labels((*self._thread.labels, label))
 
     def leave(self) -> None:
         """The innermost `record_function` block ends."""
-        self._set_labels(self._labels[:-1])
+        self._set_labels(self._thread.labels[:-1])
 
     @contextmanager
     def outside_optimizer(self) -> Iterator[None]:
         """While a closure of the program's own runs inside an optimizer's step: it is no part of that label."""
-        labels = self._labels
-        self._set_labels([label for label in labels if not label.startswith(_OPTIMIZER)])
+        labels = self._thread.labels
+        self._set_labels(tuple(label for label in labels if not label.startswith(_OPTIMIZER)))
         try:
             yield
         finally:
             self._set_labels(labels)
 
-    def _set_labels(self, labels: list[str]) -> None:
-        self._labels = labels
-        self._running = tuple(dict.fromkeys(labels))
-        self._in_optimizer = any(label.startswith(_OPTIMIZER) for label in labels)
+    def _set_labels(self, labels: tuple[str, ...]) -> None:
+        thread = self._thread
+        thread.labels = labels
+        thread.running = tuple(dict.fromkeys(labels))
+        thread.in_optimizer = any(label.startswith(_OPTIMIZER) for label in labels)
 
     def reset(self) -> None:
         """Forget all counts, as after a warm-up step."""
-        self._sites.clear()
-        self._unknown.clear()
-        self._operators.clear()
-        self._assumed.clear()
-        self._operator_log.clear()
-        self._coming = 0
-        memory.allocator().reset_peak()
-        self.operator_total = 0
+        with self._lock:
+            self._sites.clear()
+            self._unknown.clear()
+            self._operators.clear()
+            self._assumed.clear()
+            self._operator_log.clear()
+            memory.allocator().reset_peak()
+            self.operator_total = 0
+        self._thread.coming = 0
 
     def _place(self, op: str, reason: str) -> dict[str, Any]:
         """The fields of a `CountedPlace` at the program's running line, not counted yet."""
         node = torch._C._current_autograd_node()
-        site, program = running_sites(node, self._owner)
+        site, program = running_sites(node)
         place = dict.fromkeys((*ProgramSite._fields, "code")) if site is None else {**site._asdict(), "code": site.code}
         if program is not None and program != site:
             place |= {"program_file": program.file, "program_line": program.line}
-        label = self._labels[-1] if self._labels else None
+        labels = self._thread.labels
+        label = labels[-1] if labels else None
         return {**place, "op": op, "label": label, "phase": self._phase(node), "count": 0, "reason": reason}
 
 

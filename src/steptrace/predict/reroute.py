@@ -20,7 +20,7 @@ from torch.utils import _foreach_utils
 from torch.utils.data import dataloader
 
 from steptrace.errors import PredictError
-from steptrace.predict import autocast, backend, collectives, cuda_api, execution, modules, substitutes, tensor
+from steptrace.predict import autocast, backend, collectives, cuda_api, execution, modules, substitutes, tensor, threads
 from steptrace.predict.arguments import Reroute
 from steptrace.predict.backend import Replacements, virtual_device
 from steptrace.predict.memory import PINNED
@@ -67,15 +67,23 @@ def predict_syncs(rules: Sequence[Rule] = ()) -> Iterator[Syncs]:
         substitutes.ensure_registered()
         autocast.ensure_registered()
         execution.use_rules(rules)
-        # The engine starts its threads once, at the process's first backward pass, for the devices there are then: a
-        # later device has none. In the calling thread it needs none.
-        in_this_thread = torch.autograd.set_multithreading_enabled(False)
-        with in_this_thread, _rerouted(recorder), execution.VirtualDevice():  # type: ignore[no-untyped-call]
+        with _rerouted(recorder):
             Syncs.active = recorder
-            yield recorder
+            with threads.following(_modes):
+                yield recorder
     finally:
         Syncs.active = None
         _one_at_a_time.release()
+
+
+@contextmanager
+def _modes() -> Iterator[None]:
+    """What a thread enters to find the virtual device."""
+    # The engine starts its threads once, at the process's first backward pass, for the devices there are then: a
+    # later device has none. In the calling thread it needs none.
+    in_this_thread = torch.autograd.set_multithreading_enabled(False)
+    with in_this_thread, Reroute(), execution.VirtualDevice():  # type: ignore[no-untyped-call]
+        yield
 
 
 @contextmanager
@@ -135,15 +143,14 @@ def _default_device() -> Iterator[Replacements]:
 
 @contextmanager
 def _rerouted(recorder: Syncs) -> Iterator[None]:
-    """Everything that must be different while a prediction is active, except for the dispatch mode itself."""
+    """Everything that must be different in the process while a prediction is active."""
     future = torch.__future__
     # Creating an optimizer imports it, and it wants to see torch.cuda as it is.
     importlib.import_module("torch._dynamo")
-    backend.machine.chosen = None
     with ExitStack() as stack:
         stack.enter_context(torch.compiler.set_stance("force_eager"))
-        stack.callback(setattr, backend.machine, "active", False)
-        backend.machine.active = True
+        stack.callback(backend.machine.end)
+        backend.machine.begin()
         # Module.to() swaps what is inside a parameter, so that optimizers made before it still hold the parameter.
         stack.callback(future.set_swap_module_params_on_conversion, future.get_swap_module_params_on_conversion())
         future.set_swap_module_params_on_conversion(True)
@@ -171,10 +178,10 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
             **_labels(recorder),
             **_batches(recorder),
             **_warnings_at_lines(),
+            **threads.replacements(_modes),
         }
         for (owner, name), value in replacements.items():
             stack.enter_context(_replaced(owner, name, value))
-        stack.enter_context(Reroute())
         yield
 
 
