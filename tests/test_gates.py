@@ -10,7 +10,7 @@ from documents import fill
 from steptrace.compare.gates import judge, outcomes, over_budget
 from steptrace.documents.base import write
 from steptrace.documents.comparison import Comparison, GateOutcome
-from steptrace.documents.rows import check_key, value_at
+from steptrace.documents.paths import check_key, value_at
 from steptrace.documents.syncs import PredictedSite
 from steptrace.documents.variant import VariantResult
 from steptrace.errors import ConfigError

@@ -24,14 +24,17 @@ from steptrace.analysis.common.kernel_names import full_short_name
 from steptrace.analysis.common.labels import label_times
 from steptrace.analysis.overview import top_operators
 from steptrace.analysis.program import line_times
+from steptrace.documents.base import columns_of, name_of
 from steptrace.documents.diff import Diff, DiffSide, Pair, RowChange
+from steptrace.documents.kernels import KernelName
 from steptrace.documents.labels import Label
 from steptrace.documents.overview import TopOperator, part_name
 from steptrace.documents.program import LineTime
-from steptrace.documents.rows import Change, join, name_of
-from steptrace.documents.rows import Side as Rows
+from steptrace.documents.sides import Change, join
+from steptrace.documents.sides import Side as Rows
 from steptrace.documents.steps import STEP_FIGURES
 from steptrace.documents.summary import TraceSummary
+from steptrace.documents.syncs import SyncSite
 from steptrace.documents.table import rows
 from steptrace.limits import NOISE_FLOOR, PROFILER_OVERHEAD
 from steptrace.trace.files import find_traces
@@ -39,6 +42,13 @@ from steptrace.trace.read import read_each
 
 #: What two names must share to be one.
 Level = Callable[[str], str]
+#: The times per step of rows that can be the cause of a difference.
+_TIMES: Final = {
+    column.name
+    for kind in (KernelName, TopOperator, SyncSite)
+    for column in columns_of(kind)
+    if column.total and column.unit == "ns"
+}
 #: Below this share of kernels by time with a namesake on the other side, the programs are taken for different ones.
 LEAST_ALIKE: Final = 0.25
 
@@ -220,8 +230,8 @@ def _delta(figure: Pair) -> float:
 
 
 def _longest(row: RowChange) -> float:
-    """The largest change of a time of a row, in ns."""
-    return max((_delta(figure) for name, figure in row.figures.items() if name.endswith("_ns")), key=abs, default=0.0)
+    """The largest change of a time per step of a row, in ns."""
+    return max((_delta(figure) for name, figure in row.figures.items() if name in _TIMES), key=abs, default=0.0)
 
 
 def _notes(a: Side, b: Side) -> Iterator[str]:

@@ -10,7 +10,7 @@ from builders import TraceBuilder
 from documents import compare
 from simulated import Program, simulate, time_of, without
 from steptrace.analysis import summarize
-from steptrace.documents.rows import check_key
+from steptrace.documents.paths import check_key
 from steptrace.errors import ConfigError
 
 US = 1_000

@@ -14,7 +14,7 @@ from steptrace.compare.gates import outcomes
 from steptrace.diff import diff, read_sides
 from steptrace.document_schemas import schema_of, subject_table, with_table
 from steptrace.documents.comparison import Comparison
-from steptrace.documents.rows import check_key
+from steptrace.documents.paths import check_key
 from steptrace.documents.steps import STEP_FIGURES
 from steptrace.documents.summary import Summary
 from steptrace.report.diff import in_words, page_html

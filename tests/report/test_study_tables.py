@@ -228,3 +228,26 @@ def test_no_figure_per_step_counts_work_of_an_unknown_step(study_builder, linked
     page = section(study_builder, "kernels", fields, with_kernels(2, conv=9 * MS) | {"step_ms": None})
     assert [head for head in rows(page)[0] if "per step" in head] == heads
     assert ("its step is unknown" in page) != bool(heads)
+
+
+def test_a_row_that_some_runs_lack_says_in_how_many_it_was(study_builder):
+    queues = [
+        {"stream": 7, "activities": 10, "max": 3, "runs": 1},
+        {"stream": 9, "activities": 20, "max": 5, "runs": 2},
+    ]
+    (head, rare, common) = rows(section(study_builder, "queues", {"trace": {"queues": queues, "runs": 2}}))
+    assert (rare[head.index("In runs")], common[head.index("In runs")]) == ("1 of 2", "all")
+
+
+def test_rows_that_all_runs_have_need_no_such_column(study_builder):
+    queues = [{"stream": 7, "activities": 10, "max": 3, "runs": 2}]
+    assert "In runs" not in rows(section(study_builder, "queues", {"trace": {"queues": queues, "runs": 2}}))[0]
+
+
+def test_a_sync_that_some_runs_lack_says_in_how_many_it_was(study_builder):
+    sites = [{"file": "a.py", "line": n, "kind": "d2h_copy", "count": 4, "runs": runs} for n, runs in ((1, 2), (2, 1))]
+    trace = {"syncs": {"sites": sites}, "gpu": {"activities": 5}, "runs": 2}
+    study_builder.add("a", [20.0, 20.0], trace=trace, syncs={"measured_per_step": 2})
+    page = str(sections.syncs(study_builder.study()))
+    assert "1 of 2" in page
+    assert "2 of 2" not in page

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
-from msgspec.structs import asdict
+from msgspec import to_builtins
 
 from steptrace import format as fmt
 from steptrace import intervals
@@ -67,7 +67,7 @@ def quality_checks(trace: Trace) -> pd.DataFrame:
         checks += [_numbering(trace), _follow(trace), _operators_within(trace)]
         if len(trace.kernels):
             checks.append(_steps_with_work(trace))
-    return frame_of(QualityCheck, [asdict(check) for check in checks])
+    return frame_of(QualityCheck, [to_builtins(check) for check in checks])
 
 
 def quality(trace: Trace) -> Quality:

@@ -1,6 +1,6 @@
 """What the traces, NVML, the synced sections, the equivalence check and the prediction say of a variant.
 
-None of it decides about speed. What traces say is taken from rank 0's, all runs as one (`documents.rows.over_runs`);
+None of it decides about speed. What traces say is taken from rank 0's, all runs as one (`documents.runs.over_runs`);
 any other figure is the median over the runs, None where no run measured it. A trace without GPU work measures no syncs
 and no GPU figures.
 
@@ -23,8 +23,8 @@ from steptrace.compare.load import Measured, Variant, error_of, error_without_pr
 from steptrace.documents.base import convert
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.ranks import Ranks
-from steptrace.documents.rows import over_runs
 from steptrace.documents.run import Communication, InputOfRun, RunMemory
+from steptrace.documents.runs import over_runs
 from steptrace.documents.steps import STEP_FIGURES
 from steptrace.documents.summary import TraceSummary
 from steptrace.documents.syncs import Place, predicted_site

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from steptrace import format as fmt
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison, Differing, Failure, GateOutcome, Verdict
-from steptrace.documents.rows import EVERY_VARIANT, SYNCS_PER_STEP, value_at
+from steptrace.documents.paths import EVERY_VARIANT, SYNCS_PER_STEP, value_at
 from steptrace.documents.run import LOG_FILE
 from steptrace.documents.syncs import Site, place_of
 from steptrace.documents.variant import VariantResult

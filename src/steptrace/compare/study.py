@@ -28,9 +28,9 @@ from steptrace.compare.explain import (
 from steptrace.compare.load import Run, Study, Variant, first_measured, load_study
 from steptrace.compare.timing import Timing, compare_times, statistic_of, times_of_runs
 from steptrace.documents.comparison import Comparison
-from steptrace.documents.rows import pairs
 from steptrace.documents.run import RunResult
-from steptrace.documents.syncs import Place, Site
+from steptrace.documents.sides import pairs
+from steptrace.documents.syncs import Place, Site, SyncSite
 from steptrace.documents.variant import SyncChange, SyncCounts, SyncDiff, VariantResult
 from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.format import NS_PER_MS
@@ -99,8 +99,20 @@ def _against_baseline(entry: VariantResult, baseline: VariantResult | None) -> V
     basis = basis_of(baseline.syncs, entry.syncs)
     if basis is None:
         return entry
-    before, now = (side.sync_sites if basis == "measured" else side.predicted_sites for side in (baseline, entry))
+    before, now = (_measured_sites(side) if basis == "measured" else side.predicted_sites for side in (baseline, entry))
     return replace(entry, sync_diff=sync_diff(basis, before, now))
+
+
+def _measured_sites(variant: VariantResult) -> list[SyncSite]:
+    """The sites of a variant's traces; of one that some runs lack the syncs per step over all runs."""
+    trace = variant.trace
+    if trace is None:
+        return []
+    steps = trace.quality.steps
+    return [
+        replace(site, count_per_step=site.count / steps) if site.runs != trace.runs and steps else site
+        for site in variant.sync_sites
+    ]
 
 
 _HERE: Final = ("file", "line", "function", "op", "label", "kind", "phase")

@@ -7,8 +7,12 @@ default.
 A row is a struct whose fields are `Annotated` with `key` (what tells one row from another), `column` (what a page
 shows), or `field` (what stands in files alone). All three make msgspec's own metadata, so that reading, checking and
 schema need nothing else; `columns_of` reads the rest. What a table needs beyond this has a template of its own.
+
+A field that holds numbers says of which `Kind` they are. How the numbers of several runs become one
+(`documents.runs`), how two traces are compared (`documents.sides`) and what a page shows per step follow from that.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,17 +32,30 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 _Document = TypeVar("_Document", bound=Document)
 
 
-#: How the values of several runs become one: their median; their mean, for parts that add up to a whole; the value if
-#: all have the same; or the first run's.
-Runs = Literal["median", "mean", "same", "none"]
+#: What a number is. It says what a run or a trace counts that lacks the row, and how several numbers become one.
+#:
+#: - `total`: a sum over all steps. A missing row counts 0. Pages and diffs show it per step.
+#: - `sum`: a sum over something other than the steps, such as the bytes that are live at one instant. A missing row
+#:   counts 0.
+#: - `mean`: a typical value: a mean, a median, a percentile.
+#: - `min`, `max`: the least or the greatest value; of several runs the least or the greatest of all.
+#: - `rate`: per step or per second.
+#: - `share`: a part of a whole, as a fraction or in percent.
+#: - `fact`: what does not vary, such as a rank; null where runs disagree.
+#: - `first`: what only makes sense within one run, such as an instant; of several runs the first run's.
+#:
+#: A missing row counts for `total` and `sum` alone: the other kinds are taken over the runs that have the row.
+Kind = Literal["total", "sum", "mean", "min", "max", "rate", "share", "fact", "first"]
+#: How the values of several runs become one, where the kind leaves a choice.
+Centre = Literal["median", "mean"]
 
 
-def field(doc: str, *, runs: Runs | None = None) -> msgspec.Meta:
+def field(doc: str, *, kind: Kind | None = None, centre: Centre = "median") -> msgspec.Meta:
     """The meaning of a field, for `Annotated` and the JSON Schema; its unit is in its name (`unit_of`).
 
-    `runs` is for `documents.rows.over_runs`; without it the type decides.
+    `kind` is for fields that hold numbers. Fields without numbers may be a `fact`, or the `first` run's.
     """
-    return msgspec.Meta(description=doc, extra={"column": {"runs": runs}} if runs else None)
+    return msgspec.Meta(description=doc, extra={"column": {"kind": kind, "centre": centre}} if kind else None)
 
 
 _UNITS: Final = {
@@ -56,7 +73,9 @@ def unit_of(name: str) -> str | None:
 class File(Document, frozen=True, kw_only=True):
     """A document that is a file of its own."""
 
-    schema_version: Annotated[int, field("Version of this document; this one where a file does not say it.")] = 1
+    schema_version: Annotated[
+        int, field("Version of this document; this one where a file does not say it.", kind="first")
+    ] = 1
 
 
 class _Version(msgspec.Struct):
@@ -131,9 +150,10 @@ class Column:
         dtype: `int64`, `float64`, `bool` or `string`; empty for many values.
         nullable: whether it may be null, which stands for what was not measured.
         heading: above it on a page; empty if pages leave it out.
-        runs: how the values of several runs become one.
+        kind: what its numbers are; None of words.
+        centre: how the values of several runs become one: by default their median. Parts of a whole take the mean,
+            so that they still add up to it.
         local: a key that holds within one trace only, such as a line's number: traces are compared without it.
-        total: a sum over all steps: of two traces that of a step is compared.
     """
 
     name: str
@@ -142,15 +162,25 @@ class Column:
     unit: str | None = None
     nullable: bool = False
     heading: str = ""
-    runs: Runs | None = None
+    kind: Kind | None = None
+    centre: Centre = "median"
     is_key: bool = False
     local: bool = False
-    total: bool = False
 
     @property
     def is_number(self) -> bool:
         """Whether it holds numbers."""
         return self.dtype in ("int64", "float64")
+
+    @property
+    def total(self) -> bool:
+        """Whether it is a sum over all steps, which pages and diffs show per step."""
+        return self.kind == "total"
+
+    @property
+    def counts_missing_rows(self) -> bool:
+        """Whether a run, or a trace, without the row counts 0."""
+        return self.kind in ("total", "sum")
 
     def of(self, row: Document) -> Any:
         """A row's value."""
@@ -158,10 +188,10 @@ class Column:
 
 
 def column(
-    heading: str, meaning: str, unit: str | None = None, *, runs: Runs | None = None, total: bool = False
+    heading: str, meaning: str, unit: str | None = None, *, kind: Kind | None = None, centre: Centre = "median"
 ) -> msgspec.Meta:
-    """Declare a figure, or words, that a page shows; `unit` where the name does not say it."""
-    return _meta(meaning, unit, heading=heading, runs=runs, total=total)
+    """Declare figures, or words, that a page shows; `unit` where the name does not say it, `kind` of figures."""
+    return _meta(meaning, unit, heading=heading, kind=kind, centre=centre)
 
 
 def key(heading: str, meaning: str, unit: str | None = None, *, local: bool = False) -> msgspec.Meta:
@@ -173,14 +203,31 @@ def _meta(meaning: str, unit: str | None, **declared: Any) -> msgspec.Meta:
     return msgspec.Meta(description=meaning, extra={"column": {**declared, "unit": unit} if unit else declared})
 
 
+#: The type of the field `runs`, which says in how many runs of a variant a row was.
+InRuns = Annotated[
+    int | msgspec.UnsetType,
+    msgspec.Meta(description="Of a variant: how many of its runs have this. Not there in the summary of one trace."),
+]
+
+
+class Row(Document, frozen=True, kw_only=True):
+    """A row of a table, of one trace or of a variant's runs.
+
+    Tables in Parquet files are of one trace, so they have no column `runs`, and `columns_of` leaves it out.
+    """
+
+    runs: InRuns = msgspec.UNSET
+
+
 _DTYPES: Final = {int: "int64", float: "float64", str: "string", bool: "bool"}
 
 
 @cache
 def columns_of(kind: type[Document]) -> tuple[Column, ...]:
-    """The columns of a kind of row, in their order: all fields that say what they mean."""
+    """The columns of a kind of row, in their order: all fields that say what they mean, without `InRuns`."""
     hints = get_type_hints(kind, include_extras=True)
-    names = zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
+    every = zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
+    names = [(field, name) for field, name in every if hints[field] != InRuns]
     metas = ((name, hints[field], getattr(hints[field], "__metadata__", (None,))[0]) for field, name in names)
     return tuple(_column(name, hint, meta) for name, hint, meta in metas if isinstance(meta, msgspec.Meta))
 
@@ -211,6 +258,21 @@ def _column(name: str, hint: Any, meta: msgspec.Meta) -> Column:
     return Column(name, dtype, meta.description or "", nullable=NoneType in kinds, **declared)
 
 
+#: The values of a row's keys.
+Key = tuple[Any, ...]
+_Row = TypeVar("_Row", bound=Document)
+
+
+def by_key(rows: Sequence[_Row]) -> dict[Key, _Row]:
+    """Rows by what tells them apart; rows of a kind without keys all have the empty one."""
+    return {tuple(column.of(row) for column in keys_of(type(row))): row for row in rows}
+
+
+def name_of(row: Document) -> str:
+    """What tells a row from others of its kind, beyond its trace too: its keys that are not local, nulls left out."""
+    return ", ".join(str(value) for key in keys_of(type(row)) if not key.local and (value := key.of(row)) is not None)
+
+
 @dataclass(frozen=True)
 class Subject:
     """A part of `TraceSummary` as a page takes it.
@@ -233,11 +295,11 @@ class Subject:
 
 
 def subject(
-    heading: str, absent: str, *, needs_gpu: bool = False, folded: bool = False, runs: Runs | None = None
+    heading: str, absent: str, *, needs_gpu: bool = False, folded: bool = False, kind: Kind | None = None
 ) -> msgspec.Meta:
     """Declare a field of `TraceSummary`: its heading on a page, and why it may be null or empty, if a reader asks."""
     declared = {"heading": heading, "absent": absent, "needs_gpu": needs_gpu, "folded": folded}
-    return msgspec.Meta(description=f"{heading}.", extra={"column": {"runs": runs}, "subject": declared})
+    return msgspec.Meta(description=f"{heading}.", extra={"column": {"kind": kind}, "subject": declared})
 
 
 @cache

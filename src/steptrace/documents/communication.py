@@ -2,10 +2,10 @@
 
 from typing import Annotated, Literal
 
-from steptrace.documents.base import Document, column, field, key
+from steptrace.documents.base import Document, Row, column, field, key
 
 
-class CollectiveName(Document, frozen=True):
+class CollectiveName(Row, frozen=True):
     """The collectives of one name and process group.
 
     The name is PyTorch's, or else what the kernel's name says; on a host PyTorch's label around it. A collective's time
@@ -15,33 +15,34 @@ class CollectiveName(Document, frozen=True):
 
     collective: Annotated[str, key("Collective", "`all_reduce`, ..., or the kernel's short name.")]
     group: Annotated[str | None, key("Process group", "Process group.")]
-    count: Annotated[int, column("Calls", "How many.", total=True)]
-    sum_ns: Annotated[int, column("Sum", "Summed length.", total=True)]
-    median_ns: Annotated[float, column("Median", "Median length.")]
-    max_ns: Annotated[int, column("Longest", "Longest.")]
+    count: Annotated[int, column("Calls", "How many.", kind="total")]
+    sum_ns: Annotated[int, column("Sum", "Summed length.", kind="total")]
+    median_ns: Annotated[float, column("Median", "Median length.", kind="mean")]
+    max_ns: Annotated[int, column("Longest", "Longest.", kind="max")]
     exposed_ns: Annotated[
         int | None,
         column(
             "Exposed",
             "Time without a compute kernel, on a host without an operator; concurrent ones each count theirs.",
-            total=True,
+            kind="total",
         ),
     ]
-    bytes: Annotated[int | None, column("Bytes", "Bytes, if the trace has them for all.", total=True)]
-    hidden_pct: Annotated[float | None, column("Hidden", "Share of its own length under computation.")]
+    bytes: Annotated[int | None, column("Bytes", "Bytes, if the trace has them for all.", kind="total")]
+    hidden_pct: Annotated[float | None, column("Hidden", "Share of its own length under computation.", kind="share")]
     matched: Annotated[
         int | None,
         field(
-            "How many of them another rank's trace holds, too: only their waiting is known. Null for one rank's trace."
+            "How many of them another rank's trace holds, too: only their waiting is known. Null for one rank's trace.",
+            kind="sum",
         ),
     ] = None
     wait_ns: Annotated[
         int | None,
-        column("Waiting", "Of the summed length, before the last rank began the collective.", total=True),
+        column("Waiting", "Of the summed length, before the last rank began the collective.", kind="total"),
     ] = None
-    transfer_ns: Annotated[int | None, column("Transfer", "The rest of the summed length.", total=True)] = None
+    transfer_ns: Annotated[int | None, column("Transfer", "The rest of the summed length.", kind="total")] = None
     exposed_transfer_ns: Annotated[
-        int | None, column("Exposed transfer", "Of the exposed time, what is not waiting.", total=True)
+        int | None, column("Exposed transfer", "Of the exposed time, what is not waiting.", kind="total")
     ] = None
     bus_bytes_per_s: Annotated[
         float | None,
@@ -49,17 +50,18 @@ class CollectiveName(Document, frozen=True):
             "Bus bandwidth, waiting included",
             "Bytes over the summed length, times what nccl-tests multiplies them by to compare collectives: 2(n-1)/n "
             "for an all-reduce of n ranks, (n-1)/n for all-gather, reduce-scatter and all-to-all, else 1.",
+            kind="rate",
         ),
     ] = None
     transfer_bus_bytes_per_s: Annotated[
-        float | None, column("Bus bandwidth of the transfer", "The same bytes over the transfer alone.")
+        float | None, column("Bus bandwidth of the transfer", "The same bytes over the transfer alone.", kind="rate")
     ] = None
 
 
 class Collectives(Document, frozen=True):
     """What a rank communicated."""
 
-    count: Annotated[int, field("Collectives.")]
+    count: Annotated[int, field("Collectives.", kind="sum")]
     by_name: Annotated[tuple[CollectiveName, ...], field("By name and group, the most exposed first.")]
 
 
@@ -67,12 +69,15 @@ class AllReduce(Document, frozen=True):
     """The all-reduces of a trace, of its steps where it has any; each instant once."""
 
     source: Annotated[Literal["gpu", "host"], field("Where they ran.")]
-    count: Annotated[int, field("How many.")]
-    bytes: Annotated[int | None, field("Bytes; null unless the trace has them for all.")]
-    measured_ns: Annotated[int, field("Union of their spans.")]
-    exposed_ns: Annotated[int | None, field("Of that, not hidden by computation.")]
-    overlap: Annotated[float | None, field("Share that computation hid.")]
+    count: Annotated[int, field("How many.", kind="sum")]
+    bytes: Annotated[int | None, field("Bytes; null unless the trace has them for all.", kind="sum")]
+    measured_ns: Annotated[int, field("Union of their spans.", kind="sum")]
+    exposed_ns: Annotated[int | None, field("Of that, not hidden by computation.", kind="sum")]
+    overlap: Annotated[float | None, field("Share that computation hid.", kind="share")]
     exposed_wait_ns: Annotated[
         int | None,
-        field("Of the exposed time, waiting for other ranks; null unless other ranks' traces were read with this one."),
+        field(
+            "Of the exposed time, waiting for other ranks; null unless other ranks' traces were read with this one.",
+            kind="sum",
+        ),
     ] = None

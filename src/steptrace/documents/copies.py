@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from steptrace.documents.base import Document, column, field, key
+from steptrace.documents.base import Document, Row, column, field, key
 
 
 class CopyRate(Document, frozen=True):
@@ -15,7 +15,7 @@ class CopyRate(Document, frozen=True):
     bytes_per_second: Annotated[float, column("Rate", "Sum of their rates, each its bytes over its length.")]
 
 
-class Copy(Document, frozen=True):
+class Copy(Row, frozen=True):
     """The copies (or sets) of one kind on one GPU; rates are weighted by time while any of them runs.
 
     A copy's rate is its bytes over its length; what runs at once adds up. Copies of less than 64 KiB mostly take the
@@ -24,15 +24,15 @@ class Copy(Document, frozen=True):
 
     device: Annotated[int, key("GPU", "GPU.", local=True)]
     kind: Annotated[str, key("Kind", "The copy as recorded, or `Memset`.")]
-    count: Annotated[int, column("Count", "How many.", total=True)]
+    count: Annotated[int, column("Count", "How many.", kind="total")]
     unsized: Annotated[
-        int, column("Without bytes", "Of these, without bytes or length: no part of the rates.", total=True)
+        int, column("Without bytes", "Of these, without bytes or length: no part of the rates.", kind="total")
     ]
-    bytes: Annotated[int | None, column("Bytes", "Bytes moved, of the copies that say it.", total=True)]
-    ns: Annotated[int, column("Time", "Time with any of them running, each instant once.", total=True)]
+    bytes: Annotated[int | None, column("Bytes", "Bytes moved, of the copies that say it.", kind="total")]
+    ns: Annotated[int, column("Time", "Time with any of them running, each instant once.", kind="total")]
     mean_bytes_per_second: Annotated[
-        float | None, column("Mean", "Rate over the time that any that says its bytes ran.")
+        float | None, column("Mean", "Rate over the time that any that says its bytes ran.", kind="rate")
     ]
-    median_bytes_per_second: Annotated[float | None, field("Rate not exceeded half of that time.")]
-    max_bytes_per_second: Annotated[float | None, column("Highest", "Highest rate at any instant.")]
-    median_bytes: Annotated[float | None, column("Median size", "Median size of one.")]
+    median_bytes_per_second: Annotated[float | None, field("Rate not exceeded half of that time.", kind="rate")]
+    max_bytes_per_second: Annotated[float | None, column("Highest", "Highest rate at any instant.", kind="max")]
+    median_bytes: Annotated[float | None, column("Median size", "Median size of one.", kind="mean")]

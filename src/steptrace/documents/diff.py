@@ -1,4 +1,4 @@
-"""diff.json: two traces, or two jobs' ranks, side by side. Figures are per step; what a side cannot show is null."""
+"""diff.json: two traces, or two jobs' ranks, side by side. Totals are per step; what a side cannot show is null."""
 
 from typing import Annotated
 
@@ -6,7 +6,7 @@ from steptrace.documents.base import Document, File, column, field
 
 
 class Pair(Document, frozen=True):
-    """A figure per step on both sides; null where a side cannot show it."""
+    """A figure on both sides; a total is per step. Null where a side does not have it."""
 
     a: float | None
     b: float | None
@@ -26,7 +26,12 @@ class RowChange(Document, frozen=True):
     ]
     in_a: Annotated[bool, field("Whether A has it.")]
     in_b: Annotated[bool, field("Whether B has it.")]
-    figures: Annotated[dict[str, Pair], field("By the column's name in the table.")]
+    figures: Annotated[
+        dict[str, Pair],
+        field(
+            "By the column's name in the table. Of a side without the row totals are 0, and every other figure is null."
+        ),
+    ]
 
 
 class DiffSide(Document, frozen=True):

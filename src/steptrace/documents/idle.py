@@ -2,12 +2,12 @@
 
 from typing import Annotated, Literal
 
-from steptrace.documents.base import Document, column, field, key
+from steptrace.documents.base import Document, Row, column, field, key
 from steptrace.format import duration
 from steptrace.limits import KERNEL_WAIT_BELOW_NS
 
 
-class StreamIdle(Document, frozen=True):
+class StreamIdle(Row, frozen=True):
     """The gaps before the activities of one stream, summed by category, as Holistic Trace Analysis has them."""
 
     device: Annotated[int, key("GPU", "GPU.", local=True)]
@@ -17,14 +17,16 @@ class StreamIdle(Document, frozen=True):
         column(
             "Idle, launched late",
             "Gaps before work launched after the previous work had ended; HTA: host wait.",
-            total=True,
+            kind="total",
         ),
     ]
     kernel_wait_ns: Annotated[
         int,
-        column("Idle, short gaps", f"Other gaps under {duration(KERNEL_WAIT_BELOW_NS)}; HTA: kernel wait.", total=True),
+        column(
+            "Idle, short gaps", f"Other gaps under {duration(KERNEL_WAIT_BELOW_NS)}; HTA: kernel wait.", kind="total"
+        ),
     ]
-    other_ns: Annotated[int, column("Idle, other", "The rest.", total=True)]
+    other_ns: Annotated[int, column("Idle, other", "The rest.", kind="total")]
 
 
 class IdleEnding(Document, frozen=True):
@@ -33,16 +35,16 @@ class IdleEnding(Document, frozen=True):
     cause: Annotated[str, key("Cause", "`sync`, `loader`, `host`, `dependency` or `unknown`.")]
     op: Annotated[str | None, key("Operator whose work came next", "The operator whose work ended the gaps.")]
     label: Annotated[str | None, key("Label", "The innermost label that launched it.")]
-    gaps: Annotated[int, column("Gaps", "How many.", total=True)]
-    idle_ns: Annotated[int, column("Idle", "Their summed length.", total=True)]
-    longest_ns: Annotated[int, column("Longest", "The longest.")]
+    gaps: Annotated[int, column("Gaps", "How many.", kind="total")]
+    idle_ns: Annotated[int, column("Idle", "Their summed length.", kind="total")]
+    longest_ns: Annotated[int, column("Longest", "The longest.", kind="max")]
 
 
 class IdleGap(Document, frozen=True):
     """One gap between two activities of a GPU, all its streams taken together, with its cause and what ended it."""
 
-    ts: Annotated[int, column("At", "Start of the gap.")]
-    dur: Annotated[int, column("Length", "Length.")]
+    ts: Annotated[int, column("At", "Start of the gap.", kind="first")]
+    dur: Annotated[int, column("Length", "Length.", kind="first")]
     cause: Annotated[
         str,
         column(
@@ -53,41 +55,41 @@ class IdleGap(Document, frozen=True):
             "launched before the sync began is not the sync's.",
         ),
     ]
-    kernel: Annotated[int, field("Row of `kernels`: the activity that ended it.")]
+    kernel: Annotated[int, field("Row of `kernels`: the activity that ended it.", kind="first")]
     name: Annotated[str, column("Ended by", "Short name of that activity.")]
-    stream: Annotated[int, field("Stream it ran on.")]
-    launch: Annotated[int | None, field("Row of `launches`: the call that caused it.")]
+    stream: Annotated[int, field("Stream it ran on.", kind="first")]
+    launch: Annotated[int | None, field("Row of `launches`: the call that caused it.", kind="first")]
     launched_after_ns: Annotated[
-        int | None, column("Launched after", "From the gap's start to the start of that call.")
+        int | None, column("Launched after", "From the gap's start to the start of that call.", kind="first")
     ]
     op: Annotated[str | None, column("Operator", "The operator that made the call.")]
     label: Annotated[str | None, field("The innermost label that the call was made in.")]
-    step: Annotated[int | None, field("Row of `steps`: the step that launched it.")]
+    step: Annotated[int | None, field("Row of `steps`: the step that launched it.", kind="first")]
 
 
 class Idle(Document, frozen=True):
     """Why the GPU, or a stream of it, had nothing to do."""
 
     by_stream: Annotated[tuple[StreamIdle, ...], field("Per stream, as Holistic Trace Analysis sorts it.")]
-    gaps: Annotated[int | None, field("Number of gaps.")]
-    ended_by: Annotated[tuple[IdleEnding, ...], field("What ended the gaps, most idle time first.", runs="none")]
-    longest: Annotated[tuple[IdleGap, ...], field("The longest gaps.", runs="none")]
+    gaps: Annotated[int | None, field("Number of gaps.", kind="sum")]
+    ended_by: Annotated[tuple[IdleEnding, ...], field("What ended the gaps, most idle time first.", kind="first")]
+    longest: Annotated[tuple[IdleGap, ...], field("The longest gaps.", kind="first")]
 
 
 class HostCall(Document, frozen=True):
     """Calls of one name into the GPU's runtime within a gap."""
 
     name: Annotated[str, field("Name of the call.")]
-    count: Annotated[int, field("Calls.")]
-    ns: Annotated[int, field("Their time within the gap.")]
+    count: Annotated[int, field("Calls.", kind="sum")]
+    ns: Annotated[int, field("Their time within the gap.", kind="sum")]
 
 
 class HostGap(Document, frozen=True):
     """One gap in the GPU's work that only the host explains."""
 
     where: Annotated[Literal["before", "between", "after"], field("Before the GPU's first work, between, after it.")]
-    ts: Annotated[int, field("Start.")]
-    dur: Annotated[int, field("Length.")]
+    ts: Annotated[int, field("Start.", kind="first")]
+    dur: Annotated[int, field("Length.", kind="first")]
     op: Annotated[str | None, field("Operator whose work ended it.")]
     label: Annotated[str | None, field("Label whose work ended it.")]
     calls: Annotated[tuple[HostCall, ...], field("What the host called meanwhile.")]
@@ -96,10 +98,10 @@ class HostGap(Document, frozen=True):
 class HostGaps(Document, frozen=True):
     """The gaps that only the host explains, and the long calls in them."""
 
-    gap_ns: Annotated[int, field("All such gaps together.")]
-    long_call_ns: Annotated[int, field("Of these, in long calls into the GPU's runtime.")]
-    gaps: Annotated[tuple[HostGap, ...], field("The longest.", runs="none")]
-    call_ns: Annotated[int | None, field("Of `gap_ns`, with a training thread in any call into the GPU's runtime.")] = (
-        None
-    )
-    op_ns: Annotated[int | None, field("Of the rest, with one in an operator.")] = None
+    gap_ns: Annotated[int, field("All such gaps together.", kind="sum")]
+    long_call_ns: Annotated[int, field("Of these, in long calls into the GPU's runtime.", kind="sum")]
+    gaps: Annotated[tuple[HostGap, ...], field("The longest.", kind="first")]
+    call_ns: Annotated[
+        int | None, field("Of `gap_ns`, with a training thread in any call into the GPU's runtime.", kind="sum")
+    ] = None
+    op_ns: Annotated[int | None, field("Of the rest, with one in an operator.", kind="sum")] = None

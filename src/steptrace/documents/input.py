@@ -2,23 +2,29 @@
 
 from typing import Annotated, Literal
 
-from steptrace.documents.base import Document, column, field, key
+from steptrace.documents.base import Document, Row, column, field, key
 
 InputVerdict = Literal["none", "moderate", "high"]
 
 
-class InputWaitOfStep(Document, frozen=True):
+class InputWaitOfStep(Row, frozen=True):
     """How long training threads waited for data in one step, or in the whole of a trace without steps."""
 
     step: Annotated[int | None, key("", "Row of `steps`; null for a trace without steps.")]
     index: Annotated[int | None, key("Step", "The N of `ProfilerStep#N`; null for a trace without steps.")]
-    host_ns: Annotated[int, column("Length on the host", "Length of the step on the host, or of the trace.")]
-    waits: Annotated[int, column("Waits", "Waits that begin in it.")]
+    host_ns: Annotated[
+        int, column("Length on the host", "Length of the step on the host, or of the trace.", kind="sum")
+    ]
+    waits: Annotated[int, column("Waits", "Waits that begin in it.", kind="sum")]
     wait_ns: Annotated[
-        int, column("Waiting", "Time in them, whoever's wait it is; side by side on two threads it counts once.")
+        int,
+        column(
+            "Waiting", "Time in them, whoever's wait it is; side by side on two threads it counts once.", kind="sum"
+        ),
     ]
     gpu_idle_wait_ns: Annotated[
-        int | None, column("With the GPU idle", "Of that time, with the GPU idle; not measured without a GPU.")
+        int | None,
+        column("With the GPU idle", "Of that time, with the GPU idle; not measured without a GPU.", kind="sum"),
     ]
 
 
@@ -26,18 +32,21 @@ class Input(Document, frozen=True):
     """Waiting for data: the steps together, and each."""
 
     source: Annotated[Literal["loader", "label"] | None, field("What tells of waits: a DataLoader, or our label.")]
-    steps: Annotated[int | None, field("Steps; null for a trace without.")]
-    window_ns: Annotated[int, field("Time of the steps, or of the trace.")]
-    waits: Annotated[int | None, column("Waits", "Waits.", total=True)]
-    wait_ns: Annotated[int | None, column("Waiting", "Time in them.", total=True)]
+    steps: Annotated[int | None, field("Steps; null for a trace without.", kind="sum")]
+    window_ns: Annotated[int, field("Time of the steps, or of the trace.", kind="sum")]
+    waits: Annotated[int | None, column("Waits", "Waits.", kind="total")]
+    wait_ns: Annotated[int | None, column("Waiting", "Time in them.", kind="total")]
     gpu_idle_wait_ns: Annotated[
-        int | None, column("Waiting with the GPU idle", "Of that, with the GPU idle.", total=True)
+        int | None, column("Waiting with the GPU idle", "Of that, with the GPU idle.", kind="total")
     ]
-    counted_ns: Annotated[int | None, field("What counts against the steps.")]
+    counted_ns: Annotated[int | None, field("What counts against the steps.", kind="sum")]
     share: Annotated[
         float | None,
         column(
-            "Share of the time", "Of the steps' time; with a GPU only the waiting with the GPU idle counts.", "share"
+            "Share of the time",
+            "Of the steps' time; with a GPU only the waiting with the GPU idle counts.",
+            "share",
+            kind="share",
         ),
     ]
     verdict: Annotated[InputVerdict | None, column("Input-bound", "How much that is.")]

@@ -4,11 +4,11 @@ from typing import Annotated
 
 import msgspec
 
-from steptrace.documents.base import Document, column, field, key
+from steptrace.documents.base import Document, Row, column, field, key
 from steptrace.documents.overview import Parts
 
 
-class KernelName(Document, frozen=True):
+class KernelName(Row, frozen=True):
     """The activities of one GPU of one name. Lengths are added over streams: work side by side counts on each.
 
     Those left over from steps before the recorded ones are in the table `kernel_names` alone.
@@ -19,24 +19,27 @@ class KernelName(Document, frozen=True):
     class_: Annotated[str, key("Class", "`compute`, `comm` (collectives) or `memory` (memcpy and memset).")] = (
         msgspec.field(name="class")
     )
-    count: Annotated[int, column("Calls", "Activities.", total=True)]
-    sum_ns: Annotated[int, column("Sum", "Sum of their lengths.", total=True)]
-    mean_ns: Annotated[float, column("Mean", "Mean length.")]
-    median_ns: Annotated[float, field("Median length.")]
-    min_ns: Annotated[int, field("Shortest.")]
-    max_ns: Annotated[int, column("Longest", "Longest.")]
-    std_ns: Annotated[float | None, field("Standard deviation of the sample; null for one activity.")]
+    count: Annotated[int, column("Calls", "Activities.", kind="total")]
+    sum_ns: Annotated[int, column("Sum", "Sum of their lengths.", kind="total")]
+    mean_ns: Annotated[float, column("Mean", "Mean length.", kind="mean")]
+    median_ns: Annotated[float, field("Median length.", kind="mean")]
+    min_ns: Annotated[int, field("Shortest.", kind="min")]
+    max_ns: Annotated[int, column("Longest", "Longest.", kind="max")]
+    std_ns: Annotated[float | None, field("Standard deviation of the sample; null for one activity.", kind="mean")]
     share: Annotated[
-        float, column("Share of GPU time", "Of all activities' summed lengths; concurrent ones each count.", "share")
+        float,
+        column(
+            "Share of GPU time", "Of all activities' summed lengths; concurrent ones each count.", "share", kind="share"
+        ),
     ]
 
 
-class KernelType(Document, frozen=True):
+class KernelType(Row, frozen=True):
     """How long exactly this set of classes ran on a GPU at once; the rows add up to its busy time exactly."""
 
     classes: Annotated[str, key("At once", "The classes, joined by ` + `: `compute`, `comm + memory`, and so on.")]
-    ns: Annotated[int, column("Time", "Time in which these ran and no others, over the whole trace.")]
-    busy_share: Annotated[float, column("Share of busy time", "Of the GPU's busy time.", "share")]
+    ns: Annotated[int, column("Time", "Time in which these ran and no others, over the whole trace.", kind="sum")]
+    busy_share: Annotated[float, column("Share of busy time", "Of the GPU's busy time.", "share", kind="share")]
 
 
 class KernelFormat(Document, frozen=True):
@@ -54,8 +57,8 @@ class KernelFormat(Document, frozen=True):
     tensor_core: Annotated[str, column("Tensor cores", "Whether it runs on tensor cores: `yes`, `no` or `unknown`.")]
     eligible: Annotated[bool, field("Whether its arithmetic is such as tensor cores do.")]
     tf32: Annotated[bool, column("TF32", "Whether its products are in TF32.")]
-    count: Annotated[int, column("Calls", "Kernels.")]
-    ns: Annotated[int, column("Time", "Sum of their lengths.", total=True)]
+    count: Annotated[int, column("Calls", "Kernels.", kind="sum")]
+    ns: Annotated[int, column("Time", "Sum of their lengths.", kind="total")]
 
 
 class Precision(Document, frozen=True):
@@ -67,19 +70,21 @@ class Precision(Document, frozen=True):
             "Kernel time by number format",
             "Shares of compute kernels' time by the narrowest floating-point format in the kernel's name, else in its "
             "operator's inputs. TF32 is 32-bit.",
+            kind="sum",
         ),
     ]
-    tf32_ns: Annotated[int, field("Of the 32-bit time, in TF32 products.")]
+    tf32_ns: Annotated[int, field("Of the 32-bit time, in TF32 products.", kind="sum")]
     tensor_core_ns: Annotated[
         int,
         column(
             "Matrix products on tensor cores",
             "Of the time of matrix products, convolutions and attention: by name on tensor cores.",
+            kind="sum",
         ),
     ]
-    tensor_core_eligible_ns: Annotated[int, field("Matrix work that tensor cores could do.")]
-    tensor_core_unknown_ns: Annotated[int, field("Of that, no name tells.")]
-    kernels: Annotated[tuple[KernelFormat, ...], field("The eligible kernels with the most time.", runs="none")] = ()
+    tensor_core_eligible_ns: Annotated[int, field("Matrix work that tensor cores could do.", kind="sum")]
+    tensor_core_unknown_ns: Annotated[int, field("Of that, no name tells.", kind="sum")]
+    kernels: Annotated[tuple[KernelFormat, ...], field("The eligible kernels with the most time.", kind="first")] = ()
 
     @property
     def shares(self) -> dict[str, float]:
@@ -107,7 +112,7 @@ class SequenceEntry(Document, frozen=True):
     """Neighbouring activities of one name in a sequence."""
 
     name: Annotated[str, field("Short name.")]
-    times: Annotated[int, field("How often one after the other.")]
+    times: Annotated[int, field("How often one after the other.", kind="first")]
 
     def __str__(self) -> str:
         return self.name if self.times == 1 else f"{self.name} ×{self.times}"
@@ -121,17 +126,17 @@ class Sequence(Document, frozen=True):
 
     kind: Annotated[str, key("Under", "`op` or `label`.")]
     name: Annotated[str, key("Name", "Operator or label.")]
-    length: Annotated[int, column("Length", "Activities in the sequence.")]
-    count: Annotated[int, column("Times", "Calls that launched exactly this sequence.", total=True)]
-    kernel_ns: Annotated[int, column("GPU time", "Lengths of the activities over all calls.", total=True)]
+    length: Annotated[int, column("Length", "Activities in the sequence.", kind="first")]
+    count: Annotated[int, column("Times", "Calls that launched exactly this sequence.", kind="total")]
+    kernel_ns: Annotated[int, column("GPU time", "Lengths of the activities over all calls.", kind="total")]
     span_ns: Annotated[
         int,
         column(
             "First to last",
             "First start to last end, over all calls: beyond the GPU time, what a graph or fusing saves at most.",
-            total=True,
+            kind="total",
         ),
     ]
-    host_ns: Annotated[int, column("Host time", "Lengths of the calls on the host.", total=True)]
+    host_ns: Annotated[int, column("Host time", "Lengths of the calls on the host.", kind="total")]
     kernels: Annotated[tuple[SequenceEntry, ...], column("Activities in order", "The activities.")]
-    left_out: Annotated[int, field("Entries beyond the first that are listed.")]
+    left_out: Annotated[int, field("Entries beyond the first that are listed.", kind="sum")]

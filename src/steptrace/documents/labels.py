@@ -2,18 +2,18 @@
 
 from typing import Annotated
 
-from steptrace.documents.base import Document, column, key
+from steptrace.documents.base import Row, column, key
 
 
-class Label(Document, frozen=True):
+class Label(Row, frozen=True):
     """All uses of one label, with the GPU's time that belongs to them."""
 
     label: Annotated[str, key("Label", "The label; steps (`ProfilerStep#N`) are none.")]
-    count: Annotated[int, column("Count", "How many, those inside one of their own label included.", total=True)]
-    host_ns: Annotated[int, column("Host time", "Host time in them, each instant of a thread once.", total=True)]
-    host_self_ns: Annotated[int, column("Own host time", "Of that, outside other labels within them.", total=True)]
-    kernels: Annotated[int | None, column("GPU activities", "Launched in them or in labels within.", total=True)]
+    count: Annotated[int, column("Count", "How many, those inside one of their own label included.", kind="total")]
+    host_ns: Annotated[int, column("Host time", "Host time in them, each instant of a thread once.", kind="total")]
+    host_self_ns: Annotated[int, column("Own host time", "Of that, outside other labels within them.", kind="total")]
+    kernels: Annotated[int | None, column("GPU activities", "Launched in them or in labels within.", kind="total")]
     device_ns: Annotated[
-        int | None, column("GPU time", "Time the GPU was busy with these, each instant once.", total=True)
+        int | None, column("GPU time", "Time the GPU was busy with these, each instant once.", kind="total")
     ]
-    device_self_ns: Annotated[int | None, column("Own GPU time", "Of their work without labels within.", total=True)]
+    device_self_ns: Annotated[int | None, column("Own GPU time", "Of their work without labels within.", kind="total")]

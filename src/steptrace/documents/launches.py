@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from steptrace.documents.base import Document, column, field, key
+from steptrace.documents.base import Document, Row, column, field, key
 from steptrace.format import duration
 from steptrace.limits import EXCESS_DELAY_NS, SLOW_LAUNCH_NS
 
@@ -10,36 +10,36 @@ from steptrace.limits import EXCESS_DELAY_NS, SLOW_LAUNCH_NS
 class Distribution(Document, frozen=True):
     """One time of all launches."""
 
-    sum: Annotated[int, field("Sum.")]
-    median: Annotated[float, column("Median", "Median.", "ns")]
-    p95: Annotated[float, column("p95", "95th percentile.", "ns")]
-    max: Annotated[int, column("Longest", "Largest.", "ns")]
+    sum: Annotated[int, field("Sum.", kind="sum")]
+    median: Annotated[float, column("Median", "Median.", "ns", kind="mean")]
+    p95: Annotated[float, column("p95", "95th percentile.", "ns", kind="mean")]
+    max: Annotated[int, column("Longest", "Largest.", "ns", kind="max")]
 
 
 #: What is said of the launches of a call, and of all.
-_Short = Annotated[int, column("Short kernels", "Launches whose work takes less time than the call.", total=True)]
-_Slow = Annotated[int, column("Slow launches", f"Calls of more than {duration(SLOW_LAUNCH_NS)}.", total=True)]
+_Short = Annotated[int, column("Short kernels", "Launches whose work takes less time than the call.", kind="total")]
+_Slow = Annotated[int, column("Slow launches", f"Calls of more than {duration(SLOW_LAUNCH_NS)}.", kind="total")]
 _Excess = Annotated[
-    int, column("Excess delays", f"Launches with more than {duration(EXCESS_DELAY_NS)} of latency.", total=True)
+    int, column("Excess delays", f"Launches with more than {duration(EXCESS_DELAY_NS)} of latency.", kind="total")
 ]
 
 
-class LaunchCall(Document, frozen=True):
+class LaunchCall(Row, frozen=True):
     """The launches of one GPU by one call."""
 
     call: Annotated[str, key("Call", "Name of the call.")]
     kind: Annotated[str, key("Kind", "`kernel`, `graph`, `copy` or `set`.")]
-    count: Annotated[int, column("Launches", "Launches.", total=True)]
-    activities: Annotated[int, column("Activities", "GPU activities they caused.", total=True)]
-    host_ns: Annotated[int, column("Host time", "Summed length of the calls.", total=True)]
-    device_ns: Annotated[int, column("GPU time", "Summed time of their work.", total=True)]
-    delay_ns: Annotated[int, field("Summed delay.")]
+    count: Annotated[int, column("Launches", "Launches.", kind="total")]
+    activities: Annotated[int, column("Activities", "GPU activities they caused.", kind="total")]
+    host_ns: Annotated[int, column("Host time", "Summed length of the calls.", kind="total")]
+    device_ns: Annotated[int, column("GPU time", "Summed time of their work.", kind="total")]
+    delay_ns: Annotated[int, field("Summed delay.", kind="sum")]
     queueing_ns: Annotated[
         int,
-        column("Queueing", "The part of the delay while earlier work of the stream was still to finish.", total=True),
+        column("Queueing", "The part of the delay while earlier work of the stream was still to finish.", kind="total"),
     ]
-    dependency_ns: Annotated[int, field("Summed waiting for events.")]
-    latency_ns: Annotated[int, column("Latency", "The rest of the delay, with the stream free.", total=True)]
+    dependency_ns: Annotated[int, field("Summed waiting for events.", kind="sum")]
+    latency_ns: Annotated[int, column("Latency", "The rest of the delay, with the stream free.", kind="total")]
     short_kernels: _Short
     slow_launches: _Slow
     excess_delays: _Excess
@@ -52,9 +52,9 @@ class Launches(Document, frozen=True):
     graph's one launch holds all its kernels.
     """
 
-    count: Annotated[int, column("Launches", "Launching calls.", total=True)]
-    activities: Annotated[int, column("GPU activities", "GPU activities with a known launch.", total=True)]
-    unlinked: Annotated[int, column("Activities without launch", "GPU activities without.")]
+    count: Annotated[int, column("Launches", "Launching calls.", kind="total")]
+    activities: Annotated[int, column("GPU activities", "GPU activities with a known launch.", kind="total")]
+    unlinked: Annotated[int, column("Activities without launch", "GPU activities without.", kind="sum")]
     short_kernels: _Short
     slow_launches: _Slow
     excess_delays: _Excess

@@ -1,8 +1,8 @@
 """Figures of memory."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from steptrace.documents.base import Document, column, field, key
+from steptrace.documents.base import Document, Row, column, field, key
 
 
 class AtPeak(Document, frozen=True):
@@ -23,12 +23,16 @@ class AtPeak(Document, frozen=True):
     line: Annotated[int | None, key("", "Line in `file`; of backward work that of the forward operator.", local=True)]
     function: Annotated[str | None, key("", "Function that the line stands in.")]
     code: Annotated[str | None, field("Text of the line, where the file is known.")]
-    blocks: Annotated[int | None, column("Blocks", "Number of blocks; not measured where only their sum is known.")]
-    bytes: Annotated[int, column("Bytes", "Their bytes, summed.")]
+    blocks: Annotated[
+        int | None, column("Blocks", "Number of blocks; not measured where only their sum is known.", kind="sum")
+    ]
+    bytes: Annotated[int, column("Bytes", "Their bytes, summed.", kind="sum")]
 
 
-class DeviceMemory(Document, frozen=True):
-    """The peak of one device's memory."""
+class DeviceMemory(Row, frozen=True):
+    """The peak of one device's memory; of several runs that of the run with the highest peak."""
+
+    RUN_OF_GREATEST: ClassVar[str] = "peak_allocated_bytes"
 
     device_type: Annotated[str, key("", "`cpu`, `cuda`, or the profiler's number.")]
     device: Annotated[int | None, key("", "Index; null for the host.")]
@@ -38,20 +42,30 @@ class DeviceMemory(Document, frozen=True):
             "Peak allocated",
             "Most bytes of live blocks in the profiled window, with those held before. Libraries' own allocations and "
             "loader workers' are not seen.",
+            kind="max",
         ),
     ]
-    peak_reserved_bytes: Annotated[int | None, column("Peak reserved", "Most bytes reserved by the caching allocator.")]
-    peak_ts: Annotated[int, field("First instant of the peak.", runs="none")]
-    before_bytes: Annotated[int, column("Before the trace", "Held since before the trace, as far as known.")]
+    peak_reserved_bytes: Annotated[
+        int | None, column("Peak reserved", "Most bytes reserved by the caching allocator.", kind="max")
+    ]
+    peak_ts: Annotated[int, field("First instant of the peak.", kind="first")]
+    before_bytes: Annotated[
+        int, column("Before the trace", "Held since before the trace, as far as known.", kind="mean")
+    ]
     complete: Annotated[bool, field("Whether that is known.")]
-    counter_agrees: Annotated[float | None, field("Share of events whose counter is the sum of the live blocks.")]
-    capacity_bytes: Annotated[int | None, column("Capacity", "Memory of the device, or the limit that was set.")]
+    counter_agrees: Annotated[
+        float | None, field("Share of events whose counter is the sum of the live blocks.", kind="share")
+    ]
+    capacity_bytes: Annotated[
+        int | None, column("Capacity", "Memory of the device, or the limit that was set.", kind="fact")
+    ]
     capacity_source: Annotated[str | None, field("Who says so: `limit`, `device`, `machine`.")]
     headroom_bytes: Annotated[
         int | None,
         column(
             "Headroom",
             "Capacity (of the device, the machine or scale.memory_limit_mb) less the peak, reserved where cached.",
+            kind="min",
         ),
     ]
     fragmentation: Annotated[
@@ -60,6 +74,7 @@ class DeviceMemory(Document, frozen=True):
             "Fragmentation",
             "1 - largest free block / free bytes of the caching allocator, after a forward pass; none on a CPU.",
             "share",
+            kind="share",
         ),
     ]
     by_category: Annotated[
@@ -70,9 +85,11 @@ class DeviceMemory(Document, frozen=True):
             "inputs; forward, loss: activations; backward: gradients; optimizer: its state. Held before the window: by "
             "the run's count, else unknown.",
             "B",
+            kind="sum",
         ),
     ]
-    at_peak: Annotated[tuple[AtPeak, ...], field("Live at the peak by origin, largest first.", runs="none")]
+    at_peak: Annotated[tuple[AtPeak, ...], field("Live at the peak by origin, largest first.", kind="first")]
     curve: Annotated[
-        tuple[tuple[int, int, int | None], ...], field("Instant (ns), allocated, reserved (B), a point each.")
+        tuple[tuple[int, int, int | None], ...],
+        field("Instant (ns), allocated, reserved (B), a point each.", kind="first"),
     ]

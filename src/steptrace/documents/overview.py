@@ -38,16 +38,26 @@ class TopOperator(Document, frozen=True):
     """The operators of one name, by their own time: the GPU's where there is one, else the host's."""
 
     name: Annotated[str | None, key("Operator", "Operator; none for GPU work that no operator launched.")]
-    calls: Annotated[int | None, column("Calls", "Calls of the operator.", total=True)]
+    calls: Annotated[int | None, column("Calls", "Calls of the operator.", kind="total")]
     host_self_ns: Annotated[
         int | None,
         column(
-            "Own host time", "Host time in the operator itself, launching included, without those it calls.", total=True
+            "Own host time",
+            "Host time in the operator itself, launching included, without those it calls.",
+            kind="total",
         ),
     ]
-    device_self_ns: Annotated[int | None, column("GPU time", "Length of GPU work that it launched itself.", total=True)]
+    device_self_ns: Annotated[
+        int | None, column("GPU time", "Length of GPU work that it launched itself.", kind="total")
+    ]
     share: Annotated[
-        float, column("Share of time", "Of all GPU time, or, without a GPU, of all operators' own host time.", "share")
+        float,
+        column(
+            "Share of time",
+            "Of all GPU time, or, without a GPU, of all operators' own host time.",
+            "share",
+            kind="share",
+        ),
     ]
 
 
@@ -55,21 +65,21 @@ class Overview(Document, frozen=True):
     """How long a step takes, where that time goes, and what takes it; the parts add up to the window."""
 
     kind: Annotated[Literal["gpu", "host"], field("Whether the parts are the GPU's, or the loop's labels.")]
-    steps: Annotated[int, field("Steps; 0: the GPU's span is the window.")]
-    window_ns: Annotated[int, field("Length of the window.", runs="mean")]
-    step_ns: Annotated[float | None, field("Mean time of a step.", runs="mean")]
+    steps: Annotated[int, field("Steps; 0: the GPU's span is the window.", kind="sum")]
+    window_ns: Annotated[int, field("Length of the window.", kind="sum", centre="mean")]
+    step_ns: Annotated[float | None, field("Mean time of a step.", kind="mean", centre="mean")]
     parts_ns: Annotated[
         Parts,
         column(
             "Where a step goes",
             "All steps' window over their number, or the GPU's span. Each instant counts once: compute, else exposed "
             "communication or copies, else idle by cause. Without a GPU: host time between the loop's labels.",
-            runs="mean",
-            total=True,
+            kind="total",
+            centre="mean",
         ),
     ]
     operators: Annotated[
-        tuple[TopOperator, ...], field("The operators with the most time of their own.", runs="none")
+        tuple[TopOperator, ...], field("The operators with the most time of their own.", kind="first")
     ] = ()
     exposed_wait_ns: Annotated[
         int | None,
@@ -77,7 +87,8 @@ class Overview(Document, frozen=True):
             "Exposed waiting",
             "Of exposed communication, waiting for other ranks: no collective was past the arrival of its last rank. "
             "Null unless other ranks' traces were read with this one.",
-            runs="mean",
+            kind="sum",
+            centre="mean",
         ),
     ] = None
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from steptrace.documents.base import Document, column, field, key
+from steptrace.documents.base import Document, Row, column, field, key
 
 
 class LineTime(Document, frozen=True):
@@ -17,28 +17,28 @@ class LineTime(Document, frozen=True):
     line: Annotated[int | None, key("", "Line; of backward work that of the forward operator.", local=True)]
     function: Annotated[str | None, key("", "Function.")]
     code: Annotated[str | None, field("Text of the line.")]
-    kernels: Annotated[int, column("Activities", "GPU activities.", total=True)]
+    kernels: Annotated[int, column("Activities", "GPU activities.", kind="total")]
     device_ns: Annotated[
-        int, column("GPU time", "Lengths of the activities launched inside, summed over streams.", total=True)
+        int, column("GPU time", "Lengths of the activities launched inside, summed over streams.", kind="total")
     ]
     backward_ns: Annotated[
-        int, column("Of it backward", "Of that, backward work, counted at its forward operator.", total=True)
+        int, column("Of it backward", "Of that, backward work, counted at its forward operator.", kind="total")
     ]
-    share: Annotated[float, column("Share of GPU time", "Of all GPU time.", "share")]
+    share: Annotated[float, column("Share of GPU time", "Of all GPU time.", "share", kind="share")]
 
 
 class FunctionTime(Document, frozen=True):
     """The calls of one Python function or module on threads that train, with all that they call in turn."""
 
     function: Annotated[str, key("Function or module", "Its name, with file and line; PyTorch's own are left out.")]
-    calls: Annotated[int, column("Calls", "Calls, but for those within another of the same.", total=True)]
-    host_ns: Annotated[int, column("Host time", "Their length on the host.", total=True)]
+    calls: Annotated[int, column("Calls", "Calls, but for those within another of the same.", kind="total")]
+    host_ns: Annotated[int, column("Host time", "Their length on the host.", kind="total")]
     device_ns: Annotated[
         int | None,
         column(
             "GPU time launched",
             "Lengths of the GPU activities launched inside, without the backward pass's.",
-            total=True,
+            kind="total",
         ),
     ]
 
@@ -51,7 +51,7 @@ class Program(Document, frozen=True):
     stacks: Annotated[bool, field("Whether Python frames were recorded.")]
 
 
-class ClassOfPath(Document, frozen=True):
+class ClassOfPath(Row, frozen=True):
     """One class of work on the critical path, a mean over the steps.
 
     The path leads from the step's end back to its start: from each event to the last one that it had to wait for. Its
@@ -61,13 +61,13 @@ class ClassOfPath(Document, frozen=True):
     class_: Annotated[str, key("Class", "What the path is in, as in the table `critical_path`.")] = msgspec.field(
         name="class"
     )
-    path_ns: Annotated[int | None, column("On the path", "On the path.")]
-    share: Annotated[float | None, column("Share", "Of the step.", "share")]
+    path_ns: Annotated[int | None, column("On the path", "On the path.", kind="sum")]
+    share: Annotated[float | None, column("Share", "Of the step.", "share", kind="share")]
 
 
 class CriticalPath(Document, frozen=True):
     """What the steps' time was spent on, one thing after the other."""
 
-    steps: Annotated[int, field("Steps; 0: the whole trace.")]
-    span_ns: Annotated[int, field("Mean length of a step.")]
+    steps: Annotated[int, field("Steps; 0: the whole trace.", kind="sum")]
+    span_ns: Annotated[int, field("Mean length of a step.", kind="mean")]
     classes: Annotated[tuple[ClassOfPath, ...], field("By class.")]

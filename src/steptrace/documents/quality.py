@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from steptrace.documents.base import Document, column, field, key
+from steptrace.documents.base import Document, Row, column, field, key
 
 #: Where records are missing, in the order of time: everywhere, at one of the ends, in one place, or here and there.
 Place = Literal["all", "start", "end", "middle", "scattered"]
@@ -35,15 +35,15 @@ class CutEnd(Document, frozen=True):
     kept_ns: Annotated[int, column("Kept", "Length up to the next start on its stream.")]
 
 
-class QualityCheck(Document, frozen=True):
+class QualityCheck(Row, frozen=True):
     """One thing that can be wrong with a trace, and how much of it is.
 
     It warns if what is missing could change a figure.
     """
 
     check: Annotated[str, key("Check", "What was looked for.")]
-    wrong: Annotated[int, column("Wrong", "How many are wrong.")]
-    of: Annotated[int, column("Of", "Of how many.")]
+    wrong: Annotated[int, column("Wrong", "How many are wrong.", kind="sum")]
+    of: Annotated[int, column("Of", "Of how many.", kind="sum")]
     warns: Annotated[bool, column("Warns", "Whether that is enough to warn of.")]
     says: Annotated[str, column("Result", "The warning, or that all is well.")]
 
@@ -51,14 +51,16 @@ class QualityCheck(Document, frozen=True):
 class Quality(Document, frozen=True):
     """What a reader should know before trusting a trace's figures."""
 
-    steps: Annotated[int, field("Steps counted.")]
-    launch_coverage: Annotated[float | None, column("GPU work with its launch", "Of GPU activities.", "share")]
+    steps: Annotated[int, field("Steps counted.", kind="sum")]
+    launch_coverage: Annotated[
+        float | None, column("GPU work with its launch", "Of GPU activities.", "share", kind="share")
+    ]
     warnings: Annotated[tuple[str, ...], field("The reader's notes and the checks that failed.")]
     checks: Annotated[tuple[QualityCheck, ...], field("Every check.")]
-    lost: Annotated[tuple[LostRecords, ...], field("Launches whose GPU work is missing.", runs="none")] = ()
-    left_out: Annotated[tuple[LeftOutStep, ...], field("Steps left out for that.", runs="none")] = ()
-    cut: Annotated[tuple[CutEnd, ...], field("Activities whose end was cut.", runs="none")] = ()
+    lost: Annotated[tuple[LostRecords, ...], field("Launches whose GPU work is missing.", kind="first")] = ()
+    left_out: Annotated[tuple[LeftOutStep, ...], field("Steps left out for that.", kind="first")] = ()
+    cut: Annotated[tuple[CutEnd, ...], field("Activities whose end was cut.", kind="first")] = ()
     gpu_measured: Annotated[
         bool | None,
-        field("Whether the GPU's figures could be computed; false where too many records are missing.", runs="same"),
+        field("Whether the GPU's figures could be computed; false where too many records are missing.", kind="fact"),
     ] = None

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from steptrace.documents.base import Document, column, field, key
+from steptrace.documents.base import Document, InRuns, Row, column, field, key
 from steptrace.documents.finding import Finding
 
 
@@ -17,37 +17,38 @@ class Straggler(Document, frozen=True):
             "Rank of the straggler",
             "The rank that causes clearly more waiting than an even share (3/4 of it with two ranks), beyond the "
             "clocks' uncertainty; null where the runs of a variant disagree.",
-            runs="same",
+            kind="fact",
         ),
     ]
-    share: Annotated[float, column("Waiting for it", "Of all waiting, what it caused.", "share")]
-    caused_ns: Annotated[int, column("Made others wait", "That waiting, added up over the ranks.", total=True)]
+    share: Annotated[float, column("Waiting for it", "Of all waiting, what it caused.", "share", kind="share")]
+    caused_ns: Annotated[int, column("Made others wait", "That waiting, added up over the ranks.", kind="total")]
     delay_ns: Annotated[
-        int, column("Delay", "How much sooner the collectives could have begun without its delays.", total=True)
+        int, column("Delay", "How much sooner the collectives could have begun without its delays.", kind="total")
     ]
 
 
-class MatchedName(Document, frozen=True):
+class MatchedName(Row, frozen=True):
     """Matched collectives of one name and group."""
 
     collective: Annotated[str, key("Collective", "Collective.")]
     group: Annotated[str | None, key("Process group", "Process group.")]
-    count: Annotated[int, column("Matched", "How many.", total=True)]
-    wait_ns: Annotated[int, column("Waited, all ranks", "Waiting in them, over the ranks.", total=True)]
+    count: Annotated[int, column("Matched", "How many.", kind="total")]
+    wait_ns: Annotated[int, column("Waited, all ranks", "Waiting in them, over the ranks.", kind="total")]
 
 
 class RankCollectives(Document, frozen=True):
     """The collectives of all ranks."""
 
-    total: Annotated[int, field("All of all ranks.")]
+    total: Annotated[int, field("All of all ranks.", kind="sum")]
     matched: Annotated[
         int,
         column(
             "Matching",
             "By process group and number; on a host (gloo) by order of its size in the step; without numbers by time.",
+            kind="sum",
         ),
     ]
-    matched_by: Annotated[dict[str, int], field("How they were matched.")]
+    matched_by: Annotated[dict[str, int], field("How they were matched.", kind="sum")]
     by_name: Annotated[tuple[MatchedName, ...], field("By name and group, most waiting first.")]
 
 
@@ -55,59 +56,69 @@ class RankAllReduce(Document, frozen=True):
     """All-reduces per step, medians over the ranks, beside what they should take at the measured bandwidth."""
 
     source: Annotated[str, field("`gpu` or `host`.")]
-    count_per_step: Annotated[float | None, column("All-reduces", "How many.")]
-    bytes_per_step: Annotated[float | None, column("Bytes", "Bytes.")]
+    count_per_step: Annotated[float | None, column("All-reduces", "How many.", kind="rate")]
+    bytes_per_step: Annotated[float | None, column("Bytes", "Bytes.", kind="rate")]
     measured_ns_per_step: Annotated[
         float | None,
         column(
-            "Measured", "Time of a profiled step with an all-reduce under way, waiting included, median over the ranks."
+            "Measured",
+            "Time of a profiled step with an all-reduce under way, waiting included, median over the ranks.",
+            kind="rate",
         ),
     ]
-    exposed_ns_per_step: Annotated[float | None, column("Exposed", "Of that, not hidden by computation.")]
-    overlap: Annotated[float | None, column("Hidden", "Share that computation hid.", "share")]
+    exposed_ns_per_step: Annotated[float | None, column("Exposed", "Of that, not hidden by computation.", kind="rate")]
+    overlap: Annotated[float | None, column("Hidden", "Share that computation hid.", "share", kind="share")]
     wait_ns_per_step: Annotated[
         float | None,
         column(
             "Waited",
             "From a rank's arrival in an all-reduce to the last rank's, each instant once; mean over the ranks.",
+            kind="rate",
         ),
     ]
     expected_ns: Annotated[
-        int | None, column("Expected", "Parameter bytes × 2(n−1)/n ÷ the run's measured bus bandwidth.")
+        int | None, column("Expected", "Parameter bytes × 2(n−1)/n ÷ the run's measured bus bandwidth.", kind="mean")
     ]
-    simplified_ns: Annotated[int | None, column("Simpler formula", "Parameters × 4 bytes ÷ that bandwidth.")]
-    bus_bytes_per_s: Annotated[float | None, column("Bus bandwidth", "Measured bus bandwidth.")]
+    simplified_ns: Annotated[
+        int | None, column("Simpler formula", "Parameters × 4 bytes ÷ that bandwidth.", kind="mean")
+    ]
+    bus_bytes_per_s: Annotated[float | None, column("Bus bandwidth", "Measured bus bandwidth.", kind="rate")]
 
 
-class RankWait(Document, frozen=True):
+class RankWait(Row, frozen=True):
     """One rank of a job: how far its clock is off, how long it waited in collectives, and for how long others did
     because of it."""
 
     rank: Annotated[int, key("Rank", "Rank, or the trace's place in the list where traces do not say.")]
     clock_offset_ns: Annotated[
-        int | None, column("Clock offset", "Added to its times to align them; not measured if it shares no collective.")
+        int | None,
+        column(
+            "Clock offset", "Added to its times to align them; not measured if it shares no collective.", kind="mean"
+        ),
     ]
-    clock_spread_ns: Annotated[int | None, column("Uncertainty", "Half the spread of the values whose median it is.")]
-    collectives: Annotated[int, column("Collectives", "Its collectives.", total=True)]
-    matched: Annotated[int, column("Matched", "Those that ran on another rank.", total=True)]
-    last: Annotated[int, column("Last to arrive", "Of the matched: it was the last to arrive.", total=True)]
+    clock_spread_ns: Annotated[
+        int | None, column("Uncertainty", "Half the spread of the values whose median it is.", kind="mean")
+    ]
+    collectives: Annotated[int, column("Collectives", "Its collectives.", kind="total")]
+    matched: Annotated[int, column("Matched", "Those that ran on another rank.", kind="total")]
+    last: Annotated[int, column("Last to arrive", "Of the matched: it was the last to arrive.", kind="total")]
     wait_ns: Annotated[
         int | None,
         column(
-            "Waited", "Its time in matched collectives before the last rank arrived, each instant once.", total=True
+            "Waited", "Its time in matched collectives before the last rank arrived, each instant once.", kind="total"
         ),
     ]
     caused_ns: Annotated[
         int | None,
-        column("Made others wait", "Other ranks' waiting where it was last, added up over the ranks.", total=True),
+        column("Made others wait", "Other ranks' waiting where it was last, added up over the ranks.", kind="total"),
     ]
     delay_ns: Annotated[
         int | None,
-        column("Delay", "How much sooner these could have begun without it: last less second-last.", total=True),
+        column("Delay", "How much sooner these could have begun without it: last less second-last.", kind="total"),
     ]
 
 
-class RankKernel(Document, frozen=True):
+class RankKernel(Row, frozen=True):
     """One kernel's time on each rank (by class and name), as a distribution over the ranks that ran it.
 
     A rank whose kernels are all longer has a slower GPU; one that is longer in a few has other data. A collective's
@@ -117,22 +128,26 @@ class RankKernel(Document, frozen=True):
     name: Annotated[str, key("", "Name as recorded.")]
     short_name: Annotated[str, column("Kernel", "Short name.")]
     class_: Annotated[str, key("Class", "`compute`, `comm` or `memory`.")] = msgspec.field(name="class")
-    ranks: Annotated[int, column("Ranks", "Ranks that ran it.")]
-    count: Annotated[int, field("Times it ran, on all ranks.")]
-    sum_ns: Annotated[int, column("Time, all ranks", "Its time on all ranks.", total=True)]
-    mean_min_ns: Annotated[float, column("Least mean length", "Least mean length on a rank.")]
-    mean_median_ns: Annotated[float, column("Median", "Median over the ranks of its mean length.")]
-    mean_max_ns: Annotated[float, column("Greatest", "Greatest mean length on a rank.")]
-    slowest_rank: Annotated[int, column("Slowest rank", "Rank with the greatest mean length.")]
+    ranks: Annotated[int, column("Ranks", "Ranks that ran it.", kind="max")]
+    count: Annotated[int, field("Times it ran, on all ranks.", kind="sum")]
+    sum_ns: Annotated[int, column("Time, all ranks", "Its time on all ranks.", kind="total")]
+    mean_min_ns: Annotated[float, column("Least mean length", "Least mean length on a rank.", kind="min")]
+    mean_median_ns: Annotated[float, column("Median", "Median over the ranks of its mean length.", kind="mean")]
+    mean_max_ns: Annotated[float, column("Greatest", "Greatest mean length on a rank.", kind="max")]
+    slowest_rank: Annotated[
+        int | None,
+        column("Slowest rank", "Rank with the greatest mean length; null where runs disagree.", kind="fact"),
+    ]
 
 
 class Ranks(Document, frozen=True):
     """How the ranks of one job differ."""
 
-    count: Annotated[int, field("Ranks.")]
+    count: Annotated[int, field("Ranks.", kind="first")]
     straggler: Annotated[Straggler | None, field("The rank that the others wait for most; null if none stands out.")]
     waits: tuple[RankWait, ...]
     collectives: RankCollectives
     kernels: tuple[RankKernel, ...]
     all_reduce: RankAllReduce | None
     findings: tuple[Finding, ...] = ()
+    runs: InRuns = msgspec.UNSET

@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from steptrace.documents.base import Document, column, key
+from steptrace.documents.base import Row, column, key
 
 
-class OperatorRoofline(Document, frozen=True):
+class OperatorRoofline(Row, frozen=True):
     """The calls of one operator with the same inputs, on the analysed GPU.
 
     Above 100 % of roofline its inputs were still in the GPU's cache, or the trace does not say its number format.
@@ -13,12 +13,12 @@ class OperatorRoofline(Document, frozen=True):
 
     name: Annotated[str, key("Operator", "The operator that launched the kernels.")]
     inputs: Annotated[str, key("Inputs", "Sizes and types of its inputs.")]
-    count: Annotated[int, column("Calls", "Calls that launched something.", total=True)]
-    ns: Annotated[int, column("GPU time", "Time of their kernels.", total=True)]
-    ideal_ns: Annotated[int, column("Ideal", "Their time at the data sheet's arithmetic or bandwidth.", total=True)]
-    roofline_pct: Annotated[float, column("Of roofline", "Ideal in percent of the GPU time.")]
+    count: Annotated[int, column("Calls", "Calls that launched something.", kind="total")]
+    ns: Annotated[int, column("GPU time", "Time of their kernels.", kind="total")]
+    ideal_ns: Annotated[int, column("Ideal", "Their time at the data sheet's arithmetic or bandwidth.", kind="total")]
+    roofline_pct: Annotated[float, column("Of roofline", "Ideal in percent of the GPU time.", kind="share")]
     slowest_ns: Annotated[
-        int, column("Expected at most", "The upper end of the estimate for such operators.", total=True)
+        int, column("Expected at most", "The upper end of the estimate for such operators.", kind="total")
     ]
     because: Annotated[
         str,

@@ -150,13 +150,15 @@ class RunRecord(File, frozen=True, kw_only=True):
 class Communication(File, frozen=True, kw_only=True):
     """What the ranks of a run have to tell each other, and how fast they can (communication.json)."""
 
-    world_size: Annotated[int, column("Ranks", "Ranks; their step time is the slowest one's, step by step.")]
+    world_size: Annotated[
+        int, column("Ranks", "Ranks; their step time is the slowest one's, step by step.", kind="first")
+    ]
     backend: Annotated[str, column("Backend", "Backend of torch.distributed.")]
-    parameters: Annotated[int, column("Parameters", "Parameters with a gradient.")]
-    parameter_bytes: Annotated[int, column("Gradients", "Bytes of all gradients.")]
+    parameters: Annotated[int, column("Parameters", "Parameters with a gradient.", kind="first")]
+    parameter_bytes: Annotated[int, column("Gradients", "Bytes of all gradients.", kind="first")]
     bucket_bytes: Annotated[
         tuple[int, ...] | None,
-        field("Of PyTorch's buckets of gradients: as many all-reduces a step, without accumulation."),
+        field("Of PyTorch's buckets of gradients: as many all-reduces a step, without accumulation.", kind="first"),
     ]
     bus_bytes_per_s: Annotated[
         float,
@@ -164,27 +166,31 @@ class Communication(File, frozen=True, kw_only=True):
             "Bus bandwidth",
             "Message size × 2(n−1)/n ÷ median time of the slowest rank, all-reduces alone, for all gradients' size: "
             "the rate at which each rank must send, whatever their number.",
+            kind="rate",
         ),
     ]
     expected_ns: Annotated[
-        int, column("Expected", "One all-reduce of all gradients: parameter bytes × 2(n−1)/n ÷ bus bandwidth.")
+        int,
+        column("Expected", "One all-reduce of all gradients: parameter bytes × 2(n−1)/n ÷ bus bandwidth.", kind="mean"),
     ]
-    simplified_ns: Annotated[int, column("Simpler formula", "The same as parameters × 4 ÷ bandwidth.")]
+    simplified_ns: Annotated[int, column("Simpler formula", "The same as parameters × 4 ÷ bandwidth.", kind="mean")]
 
 
 class RunMemory(File, frozen=True, kw_only=True):
     """The memory of a run: its capacity, and what held it."""
 
     device: Annotated[str, field("`cpu` or `cuda`.")]
-    batch_size: Annotated[int, field("Batch size.")]
-    capacity_bytes: Annotated[int, field("Memory of the device, or the limit that was set.")]
+    batch_size: Annotated[int, field("Batch size.", kind="first")]
+    capacity_bytes: Annotated[int, field("Memory of the device, or the limit that was set.", kind="first")]
     capacity_source: Annotated[str, field("`limit` (scale.memory_limit_mb), `device` or `machine`.")]
-    held: Annotated[dict[str, int], field("Bytes of tensors between two steps, by category.")]
-    gradient_bytes: Annotated[int | None, field("Gradients of the parameters at the end of a backward pass.")] = None
-    free_bytes: Annotated[
-        int | None, field("Free in the caching allocator at the end of the forward pass; a CPU has none.")
+    held: Annotated[dict[str, int], field("Bytes of tensors between two steps, by category.", kind="sum")]
+    gradient_bytes: Annotated[
+        int | None, field("Gradients of the parameters at the end of a backward pass.", kind="mean")
     ] = None
-    largest_free_bytes: Annotated[int | None, field("The largest free block then.")] = None
+    free_bytes: Annotated[
+        int | None, field("Free in the caching allocator at the end of the forward pass; a CPU has none.", kind="mean")
+    ] = None
+    largest_free_bytes: Annotated[int | None, field("The largest free block then.", kind="mean")] = None
 
     @property
     def fragmentation(self) -> float | None:

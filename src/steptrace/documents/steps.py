@@ -8,26 +8,31 @@ a median over the steps, and null for a trace without steps.
 
 from typing import Annotated, Final
 
-from steptrace.documents.base import Column, Document, column, columns_of, field, key
+from steptrace.documents.base import Column, Document, Row, column, columns_of, field, key
 
 
 class GpuTime(Document, frozen=True):
     """Where a GPU's time went, over the whole trace; compute, exposed parts and idle add up to the span exactly."""
 
-    activities: Annotated[int, column("GPU activities", "Kernels, copies and sets.")]
-    span_ns: Annotated[int | None, column("GPU span", "First start to last end of GPU work.")]
-    busy_ns: Annotated[int | None, column("Busy", "Union of all GPU work.")]
-    idle_ns: Annotated[int | None, column("Idle", "The span without any GPU work.")]
-    compute_ns: Annotated[int | None, column("Compute", "Union of compute kernels.")]
-    comm_ns: Annotated[int | None, column("Communication", "Union of collectives' kernels.")]
-    memory_ns: Annotated[int | None, column("Memory", "Union of copies and sets.")]
-    exposed_comm_ns: Annotated[int | None, column("Exposed communication", "Communication that no compute hides.")]
-    exposed_memory_ns: Annotated[
-        int | None, column("Exposed copies and memsets", "Copies and sets that no kernel hides.")
+    activities: Annotated[int, column("GPU activities", "Kernels, copies and sets.", kind="sum")]
+    span_ns: Annotated[int | None, column("GPU span", "First start to last end of GPU work.", kind="sum")]
+    busy_ns: Annotated[int | None, column("Busy", "Union of all GPU work.", kind="sum")]
+    idle_ns: Annotated[int | None, column("Idle", "The span without any GPU work.", kind="sum")]
+    compute_ns: Annotated[int | None, column("Compute", "Union of compute kernels.", kind="sum")]
+    comm_ns: Annotated[int | None, column("Communication", "Union of collectives' kernels.", kind="sum")]
+    memory_ns: Annotated[int | None, column("Memory", "Union of copies and sets.", kind="sum")]
+    exposed_comm_ns: Annotated[
+        int | None, column("Exposed communication", "Communication that no compute hides.", kind="sum")
     ]
-    comm_compute_overlap_ns: Annotated[int | None, column("Communication and compute", "Time with both at once.")]
+    exposed_memory_ns: Annotated[
+        int | None, column("Exposed copies and memsets", "Copies and sets that no kernel hides.", kind="sum")
+    ]
+    comm_compute_overlap_ns: Annotated[
+        int | None, column("Communication and compute", "Time with both at once.", kind="sum")
+    ]
     overlap_pct: Annotated[
-        float | None, column("Communication hidden", "Share of communication that runs while compute does.")
+        float | None,
+        column("Communication hidden", "Share of communication that runs while compute does.", kind="share"),
     ]
 
 
@@ -35,24 +40,28 @@ class StepTime(Document, frozen=True):
     """One step; without a GPU its GPU figures are not measured."""
 
     index: Annotated[int, key("ProfilerStep", "The profiler's number of the step.")]
-    start_ns: Annotated[int, field("Start.")]
+    start_ns: Annotated[int, field("Start.", kind="first")]
     dur_ns: Annotated[
         int,
         column(
-            "Length", "Length, up to the end of the last work launched in it: where the host runs ahead, steps overlap."
+            "Length",
+            "Length, up to the end of the last work launched in it: where the host runs ahead, steps overlap.",
+            kind="sum",
         ),
     ]
-    host_dur_ns: Annotated[int, column("On the host", "Length on the host.")]
-    busy_ns: Annotated[int | None, column("Busy", "Union of all GPU work in it.")]
-    compute_ns: Annotated[int | None, column("Compute", "Union of compute kernels in it.")]
-    exposed_comm_ns: Annotated[int | None, column("Exposed communication", "Communication that no compute hides.")]
-    exposed_memory_ns: Annotated[
-        int | None, column("Exposed copies and memsets", "Copies and sets that no kernel hides.")
+    host_dur_ns: Annotated[int, column("On the host", "Length on the host.", kind="sum")]
+    busy_ns: Annotated[int | None, column("Busy", "Union of all GPU work in it.", kind="sum")]
+    compute_ns: Annotated[int | None, column("Compute", "Union of compute kernels in it.", kind="sum")]
+    exposed_comm_ns: Annotated[
+        int | None, column("Exposed communication", "Communication that no compute hides.", kind="sum")
     ]
-    idle_ns: Annotated[int | None, column("Idle", "Its length without any GPU work.")]
+    exposed_memory_ns: Annotated[
+        int | None, column("Exposed copies and memsets", "Copies and sets that no kernel hides.", kind="sum")
+    ]
+    idle_ns: Annotated[int | None, column("Idle", "Its length without any GPU work.", kind="sum")]
 
 
-class StepKind(Document, frozen=True):
+class StepKind(Row, frozen=True):
     """The unprofiled steps of one kind: a validation, a rollout or a checkpoint makes some differ from most."""
 
     kind: Annotated[
@@ -63,15 +72,15 @@ class StepKind(Document, frozen=True):
             "such steps lift the mean by over a tenth.",
         ),
     ]
-    steps: Annotated[int, column("Steps", "How many of the timed steps are of this kind.")]
-    of: Annotated[int, column("Of", "All timed steps.")]
-    median_ns: Annotated[int, column("Median", "Median time of these steps.")]
-    share: Annotated[float, column("Share of the time", "Of the time of all timed steps.", "share")]
+    steps: Annotated[int, column("Steps", "How many of the timed steps are of this kind.", kind="sum")]
+    of: Annotated[int, column("Of", "All timed steps.", kind="sum")]
+    median_ns: Annotated[int, column("Median", "Median time of these steps.", kind="mean")]
+    share: Annotated[float, column("Share of the time", "Of the time of all timed steps.", "share", kind="share")]
     comes: Annotated[
         str,
         column("Comes", "How often, as far as these steps show: `every 16 steps`, `once`, `irregularly`, `mostly`."),
     ]
-    syncs: Annotated[float | None, column("Syncs", "Median of the profiled steps of this kind.")]
+    syncs: Annotated[float | None, column("Syncs", "Median of the profiled steps of this kind.", kind="mean")]
 
 
 class StepFigures(Document, frozen=True):
@@ -84,6 +93,7 @@ class StepFigures(Document, frozen=True):
             "Share of the profiled time, from the first step's start, or the end of work launched before the "
             "recording, to the end of the last step's work, with a kernel, copy or memset running. Without steps: of "
             "the GPU's span.",
+            kind="share",
         ),
     ]
     sm_weighted_pct: Annotated[
@@ -92,6 +102,7 @@ class StepFigures(Document, frozen=True):
             "Multiprocessors in use",
             "GPU busy, where a kernel counts only with the share of the GPU's multiprocessors that its blocks can "
             "occupy: lower than GPU busy where kernels are too small to fill the GPU.",
+            kind="share",
         ),
     ]
     operators_per_step: Annotated[
@@ -99,13 +110,15 @@ class StepFigures(Document, frozen=True):
         column(
             "Operators per step",
             "PyTorch operators that the program or a backward node calls; what they call inside counts with them.",
+            kind="rate",
         ),
     ]
     kernels_per_step: Annotated[
-        float | None, column("Kernels per step", "Kernels that a profiled step launches, without copies and sets.")
+        float | None,
+        column("Kernels per step", "Kernels that a profiled step launches, without copies and sets.", kind="rate"),
     ]
     streams_per_step: Annotated[
-        float | None, column("Streams per step", "GPU streams that a profiled step's work runs on.")
+        float | None, column("Streams per step", "GPU streams that a profiled step's work runs on.", kind="rate")
     ]
 
 

@@ -2,7 +2,9 @@
 
 from typing import Annotated, Final
 
-from steptrace.documents.base import File, field, subject
+import msgspec
+
+from steptrace.documents.base import File, InRuns, field, subject
 from steptrace.documents.communication import AllReduce, Collectives
 from steptrace.documents.copies import Copy
 from steptrace.documents.finding import Finding
@@ -34,23 +36,25 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
     `device` is the GPU with the most activity time, which figures of one GPU are about.
     """
 
+    runs: InRuns = msgspec.UNSET
     path: Annotated[str, field("The trace file.")]
     sha256: Annotated[str, field("Its digest.")]
-    rank: Annotated[int | None, field("Rank, if the trace says it.", runs="same")]
-    world_size: Annotated[int | None, field("Number of ranks, if the trace says it.", runs="same")]
-    device: Annotated[int | None, field("The analysed GPU; null without GPU work.", runs="same")]
+    rank: Annotated[int | None, field("Rank, if the trace says it.", kind="fact")]
+    world_size: Annotated[int | None, field("Number of ranks, if the trace says it.", kind="fact")]
+    device: Annotated[int | None, field("The analysed GPU; null without GPU work.", kind="fact")]
     device_name: Annotated[str | None, field("Its name.")]
-    compute_major: Annotated[int | None, field("Its compute capability's first number.", runs="same")]
-    window_ns: Annotated[int, field("First event to last.")]
+    compute_major: Annotated[int | None, field("Its compute capability's first number.", kind="fact")]
+    window_ns: Annotated[int, field("First event to last.", kind="sum")]
     unprofiled_step_ns: Annotated[
-        int | None, field("Median of the unprofiled steps before it, from the record beside it; null without.")
+        int | None,
+        field("Median of the unprofiled steps before it, from the record beside it; null without.", kind="mean"),
     ]
-    unprofiled_mean_ns: Annotated[int | None, field("Mean of the same steps.")] = None
+    unprofiled_mean_ns: Annotated[int | None, field("Mean of the same steps.", kind="mean")] = None
 
     overview: Annotated[Overview | None, subject("Overview", "the trace holds neither GPU activity nor labelled steps")]
     precision: Precision | None
     step_kinds: Annotated[tuple[StepKind, ...], subject("Kinds of steps", "")] = ()
-    findings: Annotated[tuple[Finding, ...], field("Findings of the rules.", runs="none")] = ()
+    findings: Annotated[tuple[Finding, ...], field("Findings of the rules.", kind="first")] = ()
     idle: Annotated[
         Idle, subject("Why the GPU is idle", "the trace holds fewer than two GPU activities", needs_gpu=True)
     ]
@@ -66,7 +70,7 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
         subject(
             "Where in the program",
             "the trace holds no Python frames; the profiler records them with `with_stack=True`",
-            runs="none",
+            kind="first",
         ),
     ]
 
@@ -80,10 +84,10 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
             folded=True,
         ),
     ]
-    steps: Annotated[tuple[StepTime, ...], field("Each step.", runs="none")]
+    steps: Annotated[tuple[StepTime, ...], field("Each step.", kind="first")]
     timeline: Annotated[
         Timeline | None,
-        subject("Trace view", "the trace holds no operators, labels or GPU work", folded=True, runs="none"),
+        subject("Trace view", "the trace holds no operators, labels or GPU work", folded=True, kind="first"),
     ]
     critical_path: Annotated[
         CriticalPath | None, subject("Critical path", "the trace holds no host event", folded=True)
@@ -96,7 +100,7 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
             "no operator or label launched the same row of two or more kernels more than once",
             needs_gpu=True,
             folded=True,
-            runs="none",
+            kind="first",
         ),
     ]
     launches: Annotated[

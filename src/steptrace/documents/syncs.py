@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from steptrace.documents.base import Document, column, field, key
+import msgspec
+
+from steptrace.documents.base import Document, InRuns, column, field, key
 from steptrace.format import place
 
 
@@ -16,14 +18,14 @@ class Place(Document, frozen=True):
     op: Annotated[str | None, key("Operator", "Innermost operator.")]
     label: Annotated[str | None, key("Label", "Innermost `record_function` label.")]
     phase: Annotated[str | None, key("Phase", "Part of the step.")]
-    code: Annotated[str | None, field("Text of the line.", runs="none")]
+    code: Annotated[str | None, field("Text of the line.", kind="first")]
 
 
 class Site(Place, frozen=True, kw_only=True):
     """Syncs of one kind at one place, traced or predicted."""
 
     kind: Annotated[str | None, key("Kind", "The call that waits, or `d2h_copy`, `h2d_copy`.")]
-    count_per_step: Annotated[float | None, column("Per step", "Syncs per step.")]
+    count_per_step: Annotated[float | None, column("Per step", "Syncs per step.", kind="rate")]
 
     program_file: Annotated[
         str | None, key("", "Of a sync in a library: file of the program's line that leads there.", local=True)
@@ -42,9 +44,9 @@ class SyncSite(Site, frozen=True, kw_only=True):
     A sync is a host operation after which the host goes on only once queued GPU work is complete.
     """
 
-    count: Annotated[int, column("Syncs", "How many.", total=True)]
+    count: Annotated[int, column("Syncs", "How many.", kind="total")]
     blocked_ns: Annotated[
-        int, column("Host blocked", "Host time in the waiting calls; the GPU may be busy meanwhile.", total=True)
+        int, column("Host blocked", "Host time in the waiting calls; the GPU may be busy meanwhile.", kind="total")
     ]
     exposed_idle_ns: Annotated[
         int | None,
@@ -52,7 +54,7 @@ class SyncSite(Site, frozen=True, kw_only=True):
             "GPU idle until the next launch",
             "GPU idle time from a sync's start to the first work launched after it; without any the sync costs "
             "nothing.",
-            total=True,
+            kind="total",
         ),
     ]
     ceiling_ns: Annotated[
@@ -62,16 +64,17 @@ class SyncSite(Site, frozen=True, kw_only=True):
             "Upper bound of what removing these syncs saves: the time that they block the host, but not more than "
             "the GPU's idle time that can close up. Less than the idle time until the next work where the host needs "
             "that time anyway, to launch it.",
-            total=True,
+            kind="total",
         ),
     ]
+    runs: InRuns = msgspec.UNSET
 
 
 class PredictedSite(Site, frozen=True, kw_only=True):
     """Predicted syncs at one place."""
 
     pinned: Annotated[
-        bool | None, field("Of a copy to the device: whether the host's memory is pinned.", runs="none")
+        bool | None, field("Of a copy to the device: whether the host's memory is pinned.", kind="first")
     ] = None
 
 
@@ -107,21 +110,26 @@ def place_of(site: Site) -> str:
 class Syncs(Document, frozen=True):
     """Syncs of a trace: host operations that wait for queued GPU work."""
 
-    count: Annotated[int, column("Syncs", "Counted ones: on training threads, in steps.", total=True)]
+    count: Annotated[int, column("Syncs", "Counted ones: on training threads, in steps.", kind="total")]
     per_step: Annotated[
-        float | None, column("Syncs per step", "Mean per step; not measured where nothing could have been seen.")
+        float | None,
+        column("Syncs per step", "Mean per step; not measured where nothing could have been seen.", kind="rate"),
     ]
-    by_step: Annotated[tuple[int, ...] | None, field("Each step's count.", runs="none")]
-    blocked_ns: Annotated[int, column("Host blocked, in all", "Time the host was blocked in all steps.", total=True)]
+    by_step: Annotated[tuple[int, ...] | None, field("Each step's count.", kind="first")]
+    blocked_ns: Annotated[int, column("Host blocked, in all", "Time the host was blocked in all steps.", kind="total")]
     exposed_idle_ns: Annotated[
         int | None,
-        column("GPU idle until the next launch, in all", "GPU idle time exposed, each instant once.", total=True),
+        column("GPU idle until the next launch, in all", "GPU idle time exposed, each instant once.", kind="total"),
     ]
     ceiling_ns: Annotated[
-        int | None, column("Saves at most, in all", "Upper bound of what all steps save without any of them.")
+        int | None,
+        column("Saves at most, in all", "Upper bound of what all steps save without any of them.", kind="sum"),
     ]
-    by_kind: Annotated[dict[str, int], field("Counts by kind.")]
+    by_kind: Annotated[dict[str, int], field("Counts by kind.", kind="total")]
     outside_steps: Annotated[
-        int, column("Outside the steps", "Not counted: outside the steps, such as the profiler's own at its end.")
+        int,
+        column(
+            "Outside the steps", "Not counted: outside the steps, such as the profiler's own at its end.", kind="sum"
+        ),
     ]
     sites: Annotated[tuple[SyncSite, ...], field("By place, the most blocking first.")]

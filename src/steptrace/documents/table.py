@@ -27,7 +27,7 @@ _COMPLETE: Final = ("int64", "bool")
 
 def names_of(kind: type[Document]) -> list[str]:
     """The names of the columns of a kind of row, in order."""
-    return list(kind.__struct_encode_fields__)
+    return [column.name for column in columns_of(kind)]
 
 
 def validate(frame: "pd.DataFrame", kind: type[Document]) -> "pd.DataFrame":
@@ -149,7 +149,7 @@ _Row = TypeVar("_Row", bound=Document)
 
 def rows(table: "pd.DataFrame", kind: type[_Row]) -> tuple[_Row, ...]:
     """The rows of a table as structs; drops columns that the struct lacks; missing values are None."""
-    return tuple(msgspec.convert(row, kind) for row in records(table, kind.__struct_encode_fields__))
+    return tuple(msgspec.convert(row, kind) for row in records(table, names_of(kind)))
 
 
 def records(table: "pd.DataFrame", names: Iterable[str] | None = None) -> list[dict[str, Any]]:

@@ -11,7 +11,9 @@ class Lane(Document, frozen=True):
     name: Annotated[str, field("What stands at it.")]
     parts: Annotated[
         dict[str, tuple[int, ...]],
-        column("Height", "Of each equal piece of the step, the share of its time that a part takes.", "%"),
+        column(
+            "Height", "Of each equal piece of the step, the share of its time that a part takes.", "%", kind="first"
+        ),
     ]
 
 
@@ -23,7 +25,8 @@ class Timeline(Document, frozen=True):
         column(
             "Picture of a step",
             "The step of median time, or a whole trace without steps; all that ran meanwhile, slowed by the profiler.",
+            kind="first",
         ),
     ]
-    span_ns: Annotated[int, field("Its length.")]
+    span_ns: Annotated[int, field("Its length.", kind="first")]
     lanes: Annotated[tuple[Lane, ...], field("From top to bottom.")]

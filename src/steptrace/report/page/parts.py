@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from markupsafe import Markup
+from msgspec import UNSET, UnsetType
 
 from steptrace import format as fmt
 from steptrace.documents.base import Column, Document, keys_of, shown_columns
@@ -180,6 +181,7 @@ def listing(
     most: int = 50,
     words: Mapping[str, str] | None = None,
     steps: int = 0,
+    runs: int | UnsetType = UNSET,
 ) -> Explained:
     """A table of rows of one kind; at least one.
 
@@ -189,24 +191,49 @@ def listing(
         most: so many rows are shown, and their number stands below.
         words: what a page says in the place of some names.
         steps: so many steps sums are over: a page shows them per step; 0: as they are.
+        runs: so many runs the rows are of: where some lack a row, a column says how many have it.
     """
     columns, silent = columns_of_rows(rows, names)
     columns = [per_step(column) if steps else column for column in columns]
+    heads = [Head(c.heading, c.is_number and not c.is_key, label=c.heading) for c in columns]
+    cells = [[cell(row, column, words, steps) for column in columns] for row in rows[:most]]
+    terms = meanings(type(rows[0]), columns, columns[0].heading.lower())
+    if any(in_runs(row, runs) for row in rows[:most]):
+        heads.append(Head(IN_RUNS.term, label=IN_RUNS.term))
+        cells = [[*row, {"text": in_runs(of, runs) or IN_ALL_RUNS}] for row, of in zip(cells, rows, strict=False)]
+        terms.append(IN_RUNS)
     html = _table(
-        [Head(c.heading, c.is_number and not c.is_key, label=c.heading) for c in columns],
-        [("", [cell(row, column, words, steps) for column in columns]) for row in rows[:most]],
+        heads,
+        [("", row) for row in cells],
         notes=[f"{most} of {len(rows)}; summary.json lists more."] * (len(rows) > most) + [silent] * bool(silent),
     )
-    return Explained(html, meanings(type(rows[0]), columns, columns[0].heading.lower()))
+    return Explained(html, terms)
 
 
-def site_table(sites: Sequence[Site], *, steps: int = 0) -> Explained:
+#: What a table says of rows that some of a variant's runs lack.
+IN_RUNS: Final = Definition(
+    "In runs",
+    "In how many of the variant's runs the row was. Totals are medians over all runs, where a run without the row "
+    "counts 0. Every other figure is taken over the runs that have the row.",
+)
+IN_ALL_RUNS: Final = "all"
+
+
+def in_runs(row: Document, runs: int | UnsetType) -> str | None:
+    """In how many of so many runs a row was, "1 of 3"; None where all have it, and for rows of one trace."""
+    having: int | UnsetType = getattr(row, "runs", UNSET)
+    if having is UNSET or runs is UNSET or having == runs:
+        return None
+    return f"{having} of {runs}"
+
+
+def site_table(sites: Sequence[Site], *, steps: int = 0, runs: int | UnsetType = UNSET) -> Explained:
     """The syncs by site, the costliest first; of predicted ones, whose cost nobody knows, the most frequent."""
     columns = {column.name for column in shown_columns(type(sites[0]))}
     figures = [name for name in ("count", "blocked_ns", "exposed_idle_ns", "ceiling_ns") if name in columns]
     names: list[str] = [*figures] or ["count_per_step"]
     ranked = sorted(sites, key=lambda site: [-(getattr(site, name) or 0) for name in names[2::-1]])
-    return listing(ranked, ("file", "op", "kind", "label", "phase", *names), steps=steps)
+    return listing(ranked, ("file", "op", "kind", "label", "phase", *names), steps=steps, runs=runs)
 
 
 def facts(of: Document, *, steps: int = 0) -> Explained:

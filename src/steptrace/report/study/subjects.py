@@ -8,21 +8,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec import UnsetType
+
 from steptrace import format as fmt
-from steptrace.documents.base import Column, Document, Subject, columns_of, shown_columns, subjects_of
+from steptrace.documents.base import Column, Document, Key, Subject, by_key, columns_of, shown_columns, subjects_of
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.memory import DeviceMemory
 from steptrace.documents.overview import part_name
-from steptrace.documents.rows import Key, by_key
 from steptrace.documents.summary import TraceSummary
 from steptrace.documents.variant import VariantResult
 from steptrace.report.page.markup import Definition, Html, breakable, definitions, render
 from steptrace.report.page.parts import (
+    IN_ALL_RUNS,
+    IN_RUNS,
     Figure,
     cell,
     columns_of_rows,
     definitions_of,
     figures_table,
+    in_runs,
     meanings,
     per_step,
 )
@@ -68,11 +72,19 @@ _PARTS: Final[Mapping[str, tuple[_Part, ...]]] = {
 
 @dataclass(frozen=True)
 class _Row:
-    """A row of a variant's trace, and over how many steps its sums are; 0: not known."""
+    """A row of a variant's trace.
+
+    Attributes:
+        variant: its name.
+        row: the row.
+        steps: over how many steps its sums are; 0: not known.
+        runs: of how many runs the trace is.
+    """
 
     variant: str
     row: Document
     steps: int
+    runs: int | UnsetType
 
     @property
     def identity(self) -> Key:
@@ -129,7 +141,7 @@ def _table(study: Comparison, one: Subject) -> Html | None:
     traces = {v.name: v.trace for v in variants_shown(study) if v.trace is not None}
     of_steps = all(trace.quality.steps for trace in traces.values())
     every = [
-        _Row(name, row, trace.quality.steps if of_steps else 0)
+        _Row(name, row, trace.quality.steps if of_steps else 0, trace.runs)
         for name, trace in traces.items()
         for row in rows_of(trace, one)
     ]
@@ -149,13 +161,18 @@ def _table(study: Comparison, one: Subject) -> Html | None:
         )
         for column in columns
     ]
+    having = {str(number): in_runs(of.row, of.runs) for number, of in enumerate(rows)}
+    figures.append(Figure(IN_RUNS.term, having, absent=IN_ALL_RUNS))
     lead = [_kernels_saved(study)] if one.name == "kernels" else []
     if left_out := len({of.identity for of in every}) - len({of.identity for of in rows}):
         lead.append(f"The table has the rows in which variants differ most; {left_out} more are in comparison.json.")
     if unlinked:
         lead.append("No figures per step: some of the GPU work in these traces has no launch, so its step is unknown.")
     table = figures_table("Variant", {str(number): of.variant for number, of in enumerate(rows)}, figures)
-    return _of_tables([("", table)], meanings(one.kind, columns, columns[0].heading.lower()), " ".join(lead))
+    terms = meanings(one.kind, columns, columns[0].heading.lower())
+    if any(having.values()):
+        terms.append(IN_RUNS)
+    return _of_tables([("", table)], terms, " ".join(lead))
 
 
 def _has_unlinked_work(trace: TraceSummary) -> bool:

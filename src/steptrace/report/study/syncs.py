@@ -67,8 +67,9 @@ def _table(variant: VariantResult) -> Explained:
     sites = _sites(variant)
     if not sites:
         return Explained("")
-    steps = variant.trace.quality.steps if variant.trace is not None and sites is variant.sync_sites else 0
-    return site_table(sites, steps=steps)
+    if variant.trace is None or sites is not variant.sync_sites:
+        return site_table(sites)
+    return site_table(sites, steps=variant.trace.quality.steps, runs=variant.trace.runs)
 
 
 def _sites(variant: VariantResult) -> Sequence[Site]:

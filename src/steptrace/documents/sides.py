@@ -1,0 +1,128 @@
+"""The rows of two traces, or of two sets of them, joined by their keys: what `steptrace diff` compares."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Final, Generic, TypeVar
+
+from steptrace.documents.base import Column, Document, Key, Kind, columns_of
+from steptrace.limits import NOISE_FLOOR
+
+_Row = TypeVar("_Row", bound=Document)
+_Item = TypeVar("_Item")
+
+#: A figure of both sides; None where a side has none.
+Figures = tuple[float | None, float | None]
+#: The kinds of figures that sides are compared by.
+_COMPARED: Final[tuple[Kind, ...]] = ("total", "mean", "min", "max", "rate", "share")
+_EXTREMES: Final[Mapping[Kind | None, Callable[[Sequence[float]], float]]] = {"min": min, "max": max}
+
+
+@dataclass(frozen=True)
+class Side(Generic[_Row]):
+    """The rows of one trace and its number of steps; 0 steps: the whole trace counts as one."""
+
+    rows: Sequence[_Row]
+    steps: int
+
+
+@dataclass(frozen=True)
+class Change(Generic[_Row]):
+    """The rows of both sides that have the same keys.
+
+    Attributes:
+        a, b: a row of each side, None if it has none; of rows that differ in a local key alone the first.
+        figures: by column name its value in A and in B. Totals are per step, and 0 where the side has no row. Every
+            other figure is as the row has it, and None where the side has no row or more rows than one: a mean, a rate
+            or a share of several rows does not follow from theirs. A total that some row has null in is left out, and
+            so is any other figure that neither side has.
+        totals: the names of those that are totals.
+    """
+
+    a: _Row | None
+    b: _Row | None
+    figures: Mapping[str, Figures]
+    totals: frozenset[str]
+
+    @property
+    def row(self) -> _Row:
+        """B's row, or A's where B has none."""
+        row = self.b or self.a
+        assert row is not None
+        return row
+
+    @property
+    def differs(self) -> bool:
+        """Whether any total does, by more than noise; of rows without totals any figure."""
+        pairs = [pair for name, pair in self.figures.items() if name in self.totals or not self.totals]
+        return any(a is None or b is None or abs(b - a) > NOISE_FLOOR * max(abs(a), abs(b)) for a, b in pairs)
+
+
+#: A row of each side, None where one has none.
+Pair = tuple[_Item | None, _Item | None]
+
+
+def pairs(a: Iterable[_Item], b: Iterable[_Item], *levels: Callable[[_Item], object]) -> list[Pair[_Item]]:
+    """The rows of both sides, matched one to one by the first level's value; of the rest by the next; then the rest."""
+    left, right, matched = list(a), list(b), list[Pair[_Item]]()
+    for level in levels:
+        waiting: dict[object, list[_Item]] = {}
+        for row in reversed(right):
+            waiting.setdefault(level(row), []).append(row)
+        each = [(row, rows.pop() if (rows := waiting.get(level(row))) else None) for row in left]
+        matched += [pair for pair in each if pair[1] is not None]
+        left = [row for row, other in each if other is None]
+        used = {id(other) for _, other in each}
+        right = [row for row in right if id(row) not in used]
+    return [*matched, *((row, None) for row in left), *((None, row) for row in right)]
+
+
+def join(a: Side[_Row], b: Side[_Row]) -> list[Change[_Row]]:
+    """All rows of both sides, matched: those that change most first, by the first time declared, else the first total.
+
+    Sums that do not grow with the steps, facts and instants are not compared.
+    """
+    rows = [*a.rows, *b.rows]
+    if not rows:
+        return []
+    columns = columns_of(type(rows[0]))
+    keys = [column for column in columns if column.is_key and not column.local]
+    compared = [column for column in columns if column.kind in _COMPARED and column.dtype and not column.is_key]
+    totals = [column for column in compared if column.total]
+    left, right = (_grouped(side.rows, keys).items() for side in (a, b))
+    changes = [_change(pair, (a.steps or 1, b.steps or 1), compared) for pair in pairs(left, right, itemgetter(0))]
+    ranked = next((column.name for column in totals if column.unit == "ns"), totals[0].name if totals else "")
+    return sorted(changes, key=lambda change: -_difference(change.figures.get(ranked, (0.0, 0.0))))
+
+
+def _grouped(rows: Sequence[_Row], keys: Sequence[Column]) -> dict[Key, list[_Row]]:
+    groups: dict[Key, list[_Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(key.of(row) for key in keys), []).append(row)
+    return groups
+
+
+def _change(pair: Pair[tuple[Key, list[_Row]]], steps: tuple[int, int], columns: Sequence[Column]) -> Change[_Row]:
+    sides = rows_a, rows_b = [[] if side is None else side[1] for side in pair]
+    figures: dict[str, Figures] = {}
+    for column in columns:
+        values = [[column.of(row) for row in rows] for rows in sides]
+        a, b = (_figure(column, side, size) for side, size in zip(values, steps, strict=True))
+        if (a is not None and b is not None) if column.total else (a is not None or b is not None):
+            figures[column.name] = (a, b)
+    totals = frozenset(column.name for column in columns if column.total)
+    return Change(rows_a[0] if rows_a else None, rows_b[0] if rows_b else None, figures, totals)
+
+
+def _figure(column: Column, values: Sequence[float | None], steps: int) -> float | None:
+    """A side's figure of the rows that it has."""
+    known = [value for value in values if value is not None]
+    if column.total:
+        return sum(known) / steps if len(known) == len(values) else None
+    if column.kind in _EXTREMES and known:
+        return _EXTREMES[column.kind](known)
+    return values[0] if len(values) == 1 else None
+
+
+def _difference(pair: Figures) -> float:
+    return abs((pair[1] or 0.0) - (pair[0] or 0.0))
