@@ -120,7 +120,9 @@ def scratch_folder(inside: Path | None = None) -> "tempfile.TemporaryDirectory[s
     Args:
         inside: where it is made; default: where TMPDIR says.
     """
-    return tempfile.TemporaryDirectory(prefix=".steptrace-" if inside else "steptrace-", dir=inside)
+    return tempfile.TemporaryDirectory(
+        prefix=".steptrace-" if inside else "steptrace-", dir=inside, ignore_cleanup_errors=True
+    )
 
 
 def remove_tree(folder: Path) -> None:

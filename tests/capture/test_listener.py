@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -245,3 +246,48 @@ def test_settings_are_checked(wrong):
     with pytest.raises(CaptureError, match=next(iter(wrong))) as caught:
         Settings(**wrong)
     assert caught.value.expected
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"id": 1},
+        {"folder": 7},
+        {"folder": None},
+        {"settings": 3},
+        {"settings": {"steps": "3"}},
+        {"settings": {"steps": 1.5}},
+        {"settings": {"steps": True}},
+        {"settings": {"steps": 0}},
+        {"settings": {"steps": 10**12}},
+        {"settings": {"warmup": [1]}},
+        {"settings": {"stacks": "yes"}},
+        {"settings": {"unknown": 1}},
+        {"unknown": 1},
+    ],
+)
+def test_a_request_with_a_wrong_type_is_refused_and_the_next_one_answered(capture, entry, tmp_path, request_):
+    whole = {"id": "1", "folder": str(tmp_path / "a"), "settings": asdict(SHORT)}
+    (entry.path / "request.json").write_text(json.dumps(whole | request_))
+    _train(capture, 4)
+    if {"id", "folder"}.isdisjoint(request_):
+        assert _record(tmp_path / "a").state == "refused"
+    _ask(entry, tmp_path / "b", name="2")
+    _train(capture, 3)
+    assert _record(tmp_path / "b").state == "recorded"
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "3", '{"id": "1"}', "\ud800", ""])
+def test_a_request_that_is_none_is_no_obstacle(capture, entry, tmp_path, content):
+    (entry.path / "request.json").write_text(content, errors="surrogatepass")
+    _train(capture, 2)
+    _ask(entry, tmp_path / "b", name="2")
+    _train(capture, 3)
+    assert _record(tmp_path / "b").state == "recorded"
+
+
+def test_a_listing_with_wrong_types_is_passed_over(capture, entry):  # noqa: ARG001
+    file = entry.path / "process.json"
+    for key, value in (("pid", "1"), ("steps", None), ("since", "now"), ("recording", 1)):
+        file.write_text(json.dumps(asdict(entry) | {key: value}))
+        assert processes() == []

@@ -99,13 +99,15 @@ def wait(process: Process, request: Request) -> tuple[str, str]:
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         while True:
-            alive = process.is_alive()  # asked first: the record is written before the end
+            alive, listening = process.is_alive(), process.is_listening()  # asked first: the record is written before
             for file in sorted(Path(request.folder).glob("capture*.json")):
                 record = json.loads(file.read_bytes())
                 if record.get("request") == request.id:
                     return record["state"], record["message"]
             if not alive:
                 return "failed", "the process ended before the trace was written"
+            if not listening:
+                return "failed", "the process runs on, but can no longer be captured"
             time.sleep(_POLL_S)
     except KeyboardInterrupt:
         process.take()

@@ -118,10 +118,11 @@ def _run_capturable(arguments: argparse.Namespace) -> int:
         settings = LaunchSettings(scratch, "capture", captures=str(captures))
         launched = launch(arguments.program, settings)
         is_stepping = any(launched.out.glob("stepped.*"))  # one that a signal ends leaves nothing else
+        report = fault(launched)
+        _warn_of_fault(launched, report)
         try:
-            if launched.ranks or not is_stepping:
+            if report is None and (launched.ranks or not is_stepping):
                 require_steps(launched)
-            _warn_of_fault(launched, fault(launched))
         except LaunchError as error:
             warn(f"the program could not be captured: {error}")
     return launched.exit_code if launched.exit_code >= 0 else 128 - launched.exit_code

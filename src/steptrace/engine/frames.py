@@ -3,8 +3,10 @@
 Needs PyTorch and the standard library only.
 """
 
+import itertools
 import linecache
 import re
+import signal
 import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,6 +33,7 @@ _INSTALLED: Final = (_PYTHON, f"{sysconfig.get_path('scripts')}/")
 _LONGEST: Final = 10
 #: What runs inside of a program that is measured or captured.
 _OURS: Final = (f"{_PIPELINE}engine/", f"{_PIPELINE}launch/")
+_HOOKS: Final = f"{_PIPELINE}launch/hooks.py"
 #: Its first import: what it runs there are the program's modules.
 _INJECT: Final = f"{_PIPELINE}launch/inject/"
 #: A call by a plain name, as our wrappers call what they wrap.
@@ -120,6 +123,24 @@ def hook_fault(error: BaseException) -> str | None:
     return report(error, frames)
 
 
+def contained_fault(error: BaseException) -> str:
+    """What to report of an error of steptrace that was kept from the program; called where it was caught."""
+    inner = outside_pytorch(error)
+    outer = [
+        (frame, line)
+        for frame, line in traceback.walk_stack(None)
+        if not _looked_past(_file(frame)) and not _file(frame).startswith(_OURS)
+    ]
+    return report(error, [*reversed(outer), *(inner[1:] or inner)])
+
+
+def is_of_signal_handler(error: BaseException) -> bool:
+    """Whether a signal handler of the program has raised an error: it may do so at any moment, in code of ours, too."""
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    codes = {getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers} - {None}
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
 def outside_pytorch(error: BaseException) -> list[Where]:
     """An error's frames that are neither PyTorch's nor Python's own, with their lines: who has called those decides."""
     stack = traceback.walk_tb(error.__traceback__)
@@ -128,6 +149,13 @@ def outside_pytorch(error: BaseException) -> list[Where]:
 
 def report(error: BaseException, frames: Sequence[Where], operator: str = "") -> str:
     """The text of a report: versions, operator, error and the innermost frames."""
+    # Our wrappers call each other: the innermost of them is the place.
+    follow = itertools.zip_longest(frames, frames[1:], fillvalue=None)
+    frames = [
+        pair
+        for pair, inner in follow
+        if pair is not None and not (inner is not None and _file(pair[0]) == _file(inner[0]) == _HOOKS)
+    ]
     last = ", ".join(f"{Path(_file(frame)).name}:{number}" for frame, number in frames[-_FRAMES:])
     return (
         f"this is a fault of steptrace, not of the program; please report: steptrace {steptrace.__version__}, torch "

@@ -15,7 +15,7 @@ import statistics
 import sys
 import warnings
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +30,20 @@ _LOG: Final = logging.getLogger("steptrace.capture")
 #: The states of a recording that is over, with a trace and without.
 WITH_TRACE: Final = ("recorded", "partial")
 FINAL: Final = (*WITH_TRACE, "refused", "failed")
+#: A recording keeps every event of its steps in memory.
+_MOST_STEPS: Final = 100_000
+
+
+def check_types(record: Any) -> None:
+    """Raise `CaptureError` unless each field of a dataclass has exactly the type that it is declared with.
+
+    Another process has written these values, and the training must not meet them as a TypeError.
+    """
+    for field in fields(record):
+        value = getattr(record, field.name)
+        if type(value) is not field.type and not (field.type is float and type(value) is int):
+            expected = getattr(field.type, "__name__", str(field.type))
+            raise CaptureError(f"is {type(value).__name__}", where=field.name, expected=expected)
 
 
 @dataclass(frozen=True)
@@ -54,9 +68,11 @@ class Settings:
     memory: bool = True
 
     def __post_init__(self) -> None:
+        check_types(self)
         for name, value, least in (("steps", self.steps, 1), ("warmup", self.warmup, 0)):
-            if value < least:
-                raise CaptureError(f"invalid number of steps: {value}", where=name, expected=f"{least} or more")
+            if not least <= value <= _MOST_STEPS:
+                expected = f"{least} to {_MOST_STEPS}"
+                raise CaptureError(f"invalid number of steps: {value}", where=name, expected=expected)
 
 
 @dataclass(frozen=True)
@@ -66,6 +82,9 @@ class Request:
     id: str
     folder: str
     settings: Settings
+
+    def __post_init__(self) -> None:
+        check_types(self)
 
     def files(self, rank: Rank) -> tuple[Path, Path]:
         """A process's trace and record: `trace.json.gz` and `capture.json`, or `trace.rank1.json.gz` and so on."""

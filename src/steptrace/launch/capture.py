@@ -18,6 +18,7 @@ import shutil
 import sys
 import time
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -25,8 +26,8 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any, Final
 
-from steptrace.engine.recording import Before, Recording, Request, Settings
-from steptrace.errors import SteptraceError
+from steptrace.engine.recording import Before, Recording, Request, Settings, check_types
+from steptrace.errors import CaptureError
 from steptrace.files import private_folder, user_folder, write_bytes
 from steptrace.rank import this_rank
 
@@ -80,9 +81,16 @@ class Process:
         """Its name in messages."""
         return f"process {self.pid}" + ("" if self.world_size == 1 else f", rank {self.rank}")
 
+    def __post_init__(self) -> None:
+        check_types(self)
+
     def is_alive(self) -> bool:
         """Whether it still runs."""
         return start_of(self.pid) == self.start
+
+    def is_listening(self) -> bool:
+        """Whether it still runs, and still looks for requests."""
+        return self.is_alive() and (self.path / "process.json").exists()
 
     def publish(self) -> None:
         """Write its state, with its steps so far, for other processes."""
@@ -94,20 +102,27 @@ class Process:
         write_bytes(self.path / "request.json", json.dumps(asdict(request)).encode())
 
     def take(self) -> Request | None:
-        """Remove and return the waiting request; None without a valid one."""
+        """Remove and return the waiting request; None without a valid one.
+
+        Whoever wrote one that is not valid is told, if it names a folder for the answer.
+        """
         file = self.path / "request.json"
         content = _read(file)
         file.unlink(missing_ok=True)
-        with suppress(TypeError, KeyError):
-            return Request(**{**content, "settings": Settings(**content["settings"])}) if content else None
-        return None
+        try:
+            return _request(content) if content else None
+        except CaptureError as error:
+            _LOG.warning("`steptrace capture`: %s", error)
+            with suppress(Exception):
+                Recording(Request(content["id"], content["folder"], Settings())).close(error.what)
+            return None
 
 
 def processes() -> list[Process]:
     """The programs that can be captured, by process number; removes the folders of ended ones."""
     running = []
     for path in _control_folder().iterdir():
-        with suppress(TypeError):
+        with suppress(TypeError, CaptureError):
             process = Process(**_read(path / "process.json"))
             if process.is_alive():
                 running.append(process)
@@ -115,6 +130,20 @@ def processes() -> list[Process]:
         if start_of(path.name) is None:
             shutil.rmtree(path, ignore_errors=True)
     return sorted(running, key=lambda process: process.pid)
+
+
+def _request(content: Mapping[str, Any]) -> Request:
+    """The request that a file holds.
+
+    Raises:
+        CaptureError: a key is missing or unknown, or a value has the wrong type.
+    """
+    try:
+        return Request(**{**content, "settings": Settings(**content["settings"])})
+    except (TypeError, KeyError) as error:
+        raise CaptureError(f"the request is not valid ({error})") from error
+    except CaptureError as error:
+        raise CaptureError(f"the request is not valid: {error}") from error
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -168,7 +197,7 @@ class Listener:
                 self._accept(request)
             self._process.recording = self.recording
             self._process.publish()
-        except (OSError, SteptraceError) as error:  # never a reason for the program to fail
+        except Exception as error:  # never a reason for the program to fail
             _LOG.warning("`steptrace capture` cannot reach this process: %s; next try in a minute", error)
             self._look_at += _RETRY_NS
 
@@ -186,7 +215,8 @@ class Listener:
             return
         if self._recording is not None:
             self._recording.close()
-        with suppress(OSError, SteptraceError):
+        with suppress(Exception):
             if request := self._process.take():
                 Recording(request).close("the training has ended")
+        with suppress(Exception):
             shutil.rmtree(self._process.path)

@@ -41,7 +41,25 @@ class Hooks:
         self.before_update: Callable[[Any], None] | None = None
         #: Entered while a closure of the program's own runs inside an optimizer's step.
         self.in_closure: Callable[[], AbstractContextManager[Any]] | None = None
+        #: Gets each error of ours, so that none reaches the program; raises those that are the program's own.
+        #: Without it they reach the program.
+        self.contain: Callable[[BaseException], None] | None = None
+        #: Whether an error was contained: from then on PyTorch's functions are called and no more.
+        self.off = False
         self._loading = _Loading()
+
+    def tell(self, report: Callable[..., Any], *args: Any) -> Any:
+        """Call a function of ours; returns None where an error in it was contained."""
+        if self.contain is None:
+            return report(*args)
+        if self.off:
+            return None
+        try:
+            return report(*args)
+        except BaseException as error:
+            self.off = True
+            self.contain(error)
+            return None
 
     def install(self) -> None:
         """Wrap PyTorch; must run before the program creates an optimizer."""
@@ -62,7 +80,9 @@ class Hooks:
     def _label(self, name: str) -> AbstractContextManager[Any]:
         if self.look is not None:
             return self.look(name)
-        return torch.profiler.record_function(name) if self.labels else _NOTHING
+        if not self.labels:
+            return _NOTHING
+        return torch.profiler.record_function(name) if self.contain is None else _Contained(self, name)
 
     def _around_optimizer(self, inner: Wrapped) -> Wrapped:
         """The `step` of a class of optimizers."""
@@ -72,15 +92,15 @@ class Hooks:
             if torch.compiler.is_compiling():
                 return inner(optimizer, *args, **kwargs)
             finder = self.finder
-            finder.optimizer_begins()
+            self.tell(finder.optimizer_begins)
             try:
                 if self.labels or self.before_update is not None or self.in_closure is not None:
                     result = self._watched_step(inner, optimizer, args, kwargs)
                 else:
                     result = inner(optimizer, *args, **kwargs)
             finally:
-                finder.optimizer_ends()
-            finder.optimizer_stepped(optimizer)
+                self.tell(finder.optimizer_ends)
+            self.tell(finder.optimizer_stepped, optimizer)
             return result
 
         return step
@@ -122,43 +142,53 @@ class Hooks:
 
     def _around_backward(self, original: Wrapped) -> Wrapped:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            finder = self.finder
-            outermost = not finder.in_backward
-            finder.backward_begins(tensors.detach() if outermost and _is_loss(tensors) else None)
+            outermost = self.tell(self._backward_begins, tensors)
             try:
                 with self._label("backward") if outermost else _NOTHING:
                     return original(tensors, *args, **kwargs)
             finally:
-                finder.backward_ends()
+                self.tell(self.finder.backward_ends)
 
         return backward
 
+    def _backward_begins(self, tensors: Any) -> bool:
+        """Report that a backward pass begins; returns whether it is inside no other one."""
+        outermost = not self.finder.in_backward
+        self.finder.backward_begins(tensors.detach() if outermost and _is_loss(tensors) else None)
+        return outermost
+
     def _around_scale(self, original: Wrapped) -> Wrapped:
         def scale(scaler: Any, outputs: Any) -> Any:
-            if _is_loss(outputs):
-                self.finder.loss_scaled(outputs.detach())
+            self.tell(self._loss_scaled, outputs)
             return original(scaler, outputs)
 
         return scale
+
+    def _loss_scaled(self, outputs: Any) -> None:
+        if _is_loss(outputs):
+            self.finder.loss_scaled(outputs.detach())
 
     def _around_scaler_step(self, original: Wrapped) -> Wrapped:
         def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             before = self.finder.optimizer_calls
             result = original(scaler, optimizer, *args, **kwargs)
             if self.finder.optimizer_calls == before:
-                self.finder.optimizer_stepped(getattr(optimizer, "optimizer", optimizer), skipped=True)
+                self.tell(self._optimizer_skipped, optimizer)
             return result
 
         return step
+
+    def _optimizer_skipped(self, optimizer: Any) -> None:
+        self.finder.optimizer_stepped(getattr(optimizer, "optimizer", optimizer), skipped=True)
 
     def _around_load(self, original: Wrapped) -> Wrapped:
         loading = self._loading
 
         def load(iterator: Any) -> Any:
             if loading.inside:  # a loader whose data set reads from another one
-                loading.size = loading.size or _batch_size(iterator)
+                loading.size = loading.size or self.tell(_batch_size, iterator)
                 return original(iterator)
-            loading.inside, loading.size = True, _batch_size(iterator)
+            loading.inside, loading.size = True, self.tell(_batch_size, iterator)
             asked = time.perf_counter_ns()
             try:
                 with self._label("data"):
@@ -166,10 +196,30 @@ class Hooks:
             finally:
                 loading.inside = False
             waited = time.perf_counter_ns() - asked
-            self.finder.batch_loaded(waited, loading.size)
+            self.tell(self.finder.batch_loaded, waited, loading.size)
             return batch
 
         return load
+
+
+class _Contained:
+    """A label on a part of a step that cannot fail: an error in it is contained."""
+
+    def __init__(self, hooks: Hooks, name: str) -> None:
+        self._hooks, self._name = hooks, name
+        self._label: AbstractContextManager[Any] | None = None
+
+    def __enter__(self) -> None:
+        self._label = self._hooks.tell(self._entered)
+
+    def _entered(self) -> AbstractContextManager[Any]:
+        label: AbstractContextManager[Any] = torch.profiler.record_function(self._name)
+        label.__enter__()
+        return label
+
+    def __exit__(self, *error: object) -> None:
+        if self._label is not None:
+            self._hooks.tell(self._label.__exit__, None, None, None)
 
 
 def _batch_size(iterator: Any) -> int | None:

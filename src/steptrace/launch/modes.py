@@ -64,10 +64,13 @@ def capture(probe: Probe) -> Phases:
     yield
     # Not before the first step: only programs that train can be captured, and only now the rank is set.
     listener = Listener(probe.settings.captures)
-    while True:
-        listener.step()
-        probe.hooks.labels = listener.recording
-        yield
+    try:
+        while True:
+            listener.step()
+            probe.hooks.labels = listener.recording
+            yield
+    finally:
+        listener.close()
 
 
 def record_outputs(probe: Probe) -> Phases:

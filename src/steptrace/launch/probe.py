@@ -1,7 +1,8 @@
 """Inside the program: counts its steps, runs the mode's phases, then ends the program.
 
-Each mode is a generator that waits for the end of the next step at every `yield`. Errors here never reach the program:
-they are recorded, and the program runs on without the probe.
+Each mode is a generator that waits for the end of the next step at every `yield`. Errors in it never reach the program:
+they are recorded, and the program runs on without the probe. In mode `capture` no error of steptrace does, wherever it
+is raised.
 """
 
 import atexit
@@ -13,12 +14,13 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import steptrace
 from steptrace.engine.device import process_record
-from steptrace.engine.frames import hook_fault
+from steptrace.engine.frames import contained_fault, hook_fault, is_of_signal_handler
 from steptrace.engine.measure import Phases
 from steptrace.engine.steps import Step, StepFinder
 from steptrace.files import write_bytes
@@ -47,6 +49,8 @@ class Probe:
         self.record: dict[str, Any] = {}
         self.finder = StepFinder(self._step_ended)
         self.hooks = Hooks(self.finder)
+        if settings.mode == "capture":  # the program is not ours to end
+            self.hooks.contain = self._contain
         self.steps = 0
         #: What to report of an error, None where it is the program's own.
         self.fault_of: Callable[[BaseException], str | None] = hook_fault
@@ -67,7 +71,7 @@ class Probe:
         atexit.register(self._program_ends)
         atexit.register(self._look_at_error)
         os.register_at_fork(after_in_child=self._forked)
-        steptrace.on_step = self.finder.step_marked
+        steptrace.on_step = partial(self.hooks.tell, self.finder.step_marked)
 
     def _step_ended(self, step: Step) -> None:
         if self._ending:  # the program has caught the exception that ends it
@@ -78,6 +82,9 @@ class Probe:
         self.steps += 1
         if self.steps == 1:
             self.mark("stepped")
+        if self.hooks.contain is not None:
+            self._phases.send(step)  # an error reaches `_contain`
+            return
         try:
             self._phases.send(step)
             return
@@ -91,6 +98,23 @@ class Probe:
         if threading.current_thread() is not threading.main_thread():
             os._exit(0)  # in another thread, SystemExit would end that thread alone
         raise MeasuredEnd(0)
+
+    def _contain(self, error: BaseException) -> None:
+        """Keep an error of ours from the program, which runs on without the probe; raise it if it is the program's.
+
+        Only a handler of a signal, which may run at any moment, can raise an error of the program's here.
+        """
+        if isinstance(error, KeyboardInterrupt) or is_of_signal_handler(error):
+            self.hooks.off = False
+            raise error
+        with suppress(Exception):
+            self.mark(FAULT, contained_fault(error))
+        with suppress(Exception):
+            if self._phases is not None:
+                self._phases.close()
+        with suppress(Exception):
+            self._leave("failed", "".join(traceback.format_exception(error)))
+        self._over = True
 
     def _program_ends(self) -> None:
         """The program ends before its measurement is complete: write what was measured."""

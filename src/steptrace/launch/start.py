@@ -81,12 +81,16 @@ def launch(
                 expected="a command that trains with PyTorch, such as: python train.py",
                 next_step=starter and f"-- {starter} {shlex.join(command)}",
             ) from error
-        stopped = _follow(child, StatusLine(out, status), children.signals)
+        if settings.mode == "capture":
+            stopped = _wait(child, children.signals)
+        else:
+            stopped = _follow(child, StatusLine(out, status), children.signals)
         if child.poll() is None and children.signals:
             _interrupt(child, children.signals)
         if child.poll() is not None and settings.mode == "capture":
             children.spare()  # a program that has ended by itself may have left a service
-    (out / OVER).touch()
+    with contextlib.suppress(OSError):
+        (out / OVER).touch()
     ranks = sorted(_records(out), key=lambda record: record["rank"])
     failures = tuple(file.read_text(encoding="utf-8") for file in sorted(out.glob("failed.*")))
     started = len(list(out.glob("started.*")))
@@ -135,6 +139,15 @@ class StatusLine:
         return f"{self._text}{waiting}"
 
 
+def _wait(child: psutil.Popen, signals: list[int]) -> str | None:
+    """Wait for the end of a program that runs to its own end; returns why it was stopped, None if it was not."""
+    while child.poll() is None:
+        time.sleep(_POLL_S)
+        if signals:
+            return f"signal {signals[0]}"
+    return None
+
+
 def _follow(child: psutil.Popen, status: StatusLine, signals: list[int]) -> str | None:
     """Wait for the program's end; returns why it was stopped, None if it ended by itself."""
     measured_at, out = None, status.out
@@ -158,4 +171,8 @@ def _is_measured(out: Path) -> bool:
 
 
 def _records(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(file.read_text(encoding="utf-8")) for file in out.glob("rank*[0-9].json")]
+    records = []
+    for file in out.glob("rank*[0-9].json"):
+        with contextlib.suppress(OSError, ValueError):  # a cleaner of temporary files may have been here
+            records.append(json.loads(file.read_text(encoding="utf-8")))
+    return records

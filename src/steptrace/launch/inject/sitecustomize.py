@@ -46,13 +46,14 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
             return None
         others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
         spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
-        if spec is None or spec.loader is None or "exec_module" in vars(spec.loader):
+        if spec is None or spec.loader is None or "exec_module" in getattr(spec.loader, "__dict__", ["exec_module"]):
             return spec
         execute = spec.loader.exec_module
 
         def exec_module(module):  # type: ignore[no-untyped-def]
-            sys.meta_path.remove(self)
-            vars(spec.loader).pop("exec_module")  # as it was
+            if self in sys.meta_path:  # the program may have changed the list
+                sys.meta_path.remove(self)
+            vars(spec.loader).pop("exec_module", None)  # as it was
             execute(module)
             _install()
 
@@ -68,7 +69,7 @@ def _install() -> None:
         from steptrace.launch.probe import install
 
         install(_SETTINGS)
-    except Exception:  # the program must not fail for want of a measurement
+    except (Exception, SystemExit):  # the program must not fail for want of a measurement
         _mark("failed", traceback.format_exc())
 
 
