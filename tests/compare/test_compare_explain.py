@@ -150,6 +150,7 @@ def test_a_prediction_stands_beside_the_measurement(study: Any) -> None:
         "predicted_not_judged": 1,
         "predicted_batch_size": 2,
         "warned_per_step": None,
+        "predicted_steps": 1,
     }
     (not_judged,) = base["predicted_unknown"]
     assert (not_judged["op"], not_judged["reason"], not_judged["count_per_step"]) == ("x", "a custom operator", 1)

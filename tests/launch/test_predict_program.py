@@ -60,6 +60,54 @@ def test_a_program_that_starts_its_ranks_itself_gets_as_many_gpus_as_are_asked_f
     assert (prediction["total"], prediction["by_rank"], prediction["unknown"]) == (1, [1, 1], [])
 
 
+@pytest.fixture
+def logging_program(tmp_path: Path) -> str:
+    """A program that reads its loss every so many steps."""
+    file = tmp_path / "logs.py"
+    file.write_text(
+        "import sys, torch\n"
+        "every = int(sys.argv[1])\n"
+        "model = torch.nn.Linear(4, 4).to('cuda')\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "for step in range(1000):\n"
+        "    loss = model(torch.zeros(2, 4, device='cuda')).sum()\n"
+        "    loss.backward()\n"
+        "    optimizer.step()\n"
+        "    if step % every == 0:\n"
+        "        loss.item()\n"
+    )
+    return str(file)
+
+
+@pytest.mark.parametrize(("every", "steps", "syncs"), [(10, 10, 1), (7, 7, 1), (30, 4, 0)])
+def test_whole_periods_of_a_step_counter_are_followed_if_they_are_short(
+    capfd, logging_program: str, every: int, steps: int, syncs: int
+) -> None:
+    assert main(["predict", "--json", "--", sys.executable, logging_program, str(every)]) == 0
+    prediction = json.loads(capfd.readouterr().out)
+    assert (len(prediction["by_step"]), sum(prediction["by_step"])) == (steps, syncs)
+    assert [(branch["line"], branch["every"]) for branch in prediction["branches"]] == [(9, every)]
+
+
+@pytest.mark.parametrize(
+    ("every", "options", "code"),
+    [
+        (10, [], 1),  # one sync in ten steps is over a budget of none
+        (100, [], 1),
+        (100, ["--allow", "logs.py:10"], 0),
+        (500, [], 1),  # not followed to the end of its period, so the budget is not known to hold
+        (500, ["--allow", "logs.py:9"], 0),
+        (10, ["--steps", "4"], 1),
+    ],
+)
+def test_a_budget_rests_on_a_whole_period_of_the_program(
+    capfd, logging_program: str, every: int, options: list[str], code: int
+) -> None:
+    command = ["--", sys.executable, logging_program, str(every)]
+    assert main(["predict", "--budget", "0", *options, *command]) == code
+    assert ("over budget" in capfd.readouterr().err) == bool(code)
+
+
 def test_what_a_closure_does_is_not_the_optimizers(capfd) -> None:
     """Lightning's whole training step is one."""
     prediction = predicted(capfd, str(FORMS), "reading_closure")
@@ -70,7 +118,7 @@ def test_what_a_closure_does_is_not_the_optimizers(capfd) -> None:
 def test_a_program_that_trains_for_fewer_steps_than_asked_for_is_no_failure(capfd) -> None:
     command = ["--", sys.executable, str(FORMS), "gan", "4"]
     assert main(["predict", "--budget", "0", *command]) == 0
-    assert "the program ended with exit code 0 after 2 of 4 steps" in capfd.readouterr().err
+    assert "the program ended with exit code 0 after 2 of 24 steps" in capfd.readouterr().err
     assert main(["predict", "--warmup", "9", *command]) == 2
     errors = capfd.readouterr().err
     assert "fewer --warmup and --steps" in errors

@@ -201,14 +201,26 @@ def test_a_predicted_sync_in_a_library_names_the_program_s_line(study_builder):
     ("batch", "steps"),
     [
         (64, "Each variant's second training step was"),
-        (None, "A few steps at the start of each variant's program were"),
+        (None, "24 steps of each variant's program were"),
     ],
 )
 def test_a_prediction_names_the_steps_that_were_followed(study_builder, batch, steps):
     """A program may make a sync every 50 steps: a reader of its zero has to know that few were followed."""
-    syncs = {"predicted_per_step": 0, "predicted_batch_size": batch}
+    syncs = {"predicted_per_step": 0, "predicted_batch_size": batch, "predicted_steps": 1 if batch else 24}
     study_builder.add("boolean_mask", [1.0], syncs=syncs, predicted_sites=[])
-    assert f"{steps} followed in software" in text_of(sections.syncs(study_builder.study()))
+    page = text_of(sections.syncs(study_builder.study()))
+    assert f"{steps} followed in software" in page
+    assert "No sync in a step, predicted: all variants" in page
+
+
+def test_a_variant_whose_rare_steps_were_not_followed_is_not_without_syncs(study_builder):
+    for name, every in (("often", 10), ("rarely", 500)):
+        syncs = {"predicted_per_step": 0, "predicted_steps": 30}
+        branches = [{"file": "train.py", "line": 31, "every": every}]
+        study_builder.add(name, [1.0], syncs=syncs, predicted_sites=[], predicted_branches=branches)
+    page = text_of(sections.syncs(study_builder.study()))
+    assert "No sync in a step, predicted: often ." in page
+    assert "train.py:31 does something else every 500 steps, and 30 were followed" in page
 
 
 def test_the_copy_of_the_batch_is_called_so(study_builder):

@@ -116,7 +116,9 @@ def test_a_new_folder_runs_its_study(
     training = json.loads((folder / "results" / "training" / "comparison.json").read_text())
     variants = {variant["name"]: variant for variant in training["variants"]}
     assert [variants[name]["status"] for name in ("every_step", "every_50")] == ["ok", "ok"]
-    assert [variants[name]["syncs"]["predicted_per_step"] for name in ("every_step", "every_50")] == [1, 0]
+    assert [variants[name]["syncs"]["predicted_per_step"] for name in ("every_step", "every_50")] == [1, 0.02]
+    (branch,) = variants["every_50"]["predicted_branches"]
+    assert (branch["file"], branch["every"], variants["every_50"]["syncs"]["predicted_steps"]) == ("train.py", 50, 50)
     (site,) = variants["every_step"]["predicted_sites"]
     assert (site["file"], site["code"].startswith('print(f"step {step + 1}: loss {loss.item()')) == ("train.py", True)
     equivalence = variants["every_50"]["equivalence"]

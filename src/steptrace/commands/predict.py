@@ -17,18 +17,24 @@ from typing import Any, Final
 from steptrace import format as fmt
 from steptrace.commands.console import batches, gpu_names, not_negative, positive, say, show, warn
 from steptrace.commands.prediction_text import as_json, estimates, instead, text_of
-from steptrace.compare.gates import described, over_budget
+from steptrace.compare.gates import described, over_budget, unfollowed
 from steptrace.config.digest import Cache
 from steptrace.config.settings import Project, read_settings
 from steptrace.config.study import GPU_CONFIG, Composer, Study, load_study
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.run import Status
-from steptrace.documents.syncs import predicted_site
+from steptrace.documents.syncs import predicted_branches, predicted_site
 from steptrace.errors import ConfigError, PredictError, SteptraceError, near
 from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.files import scratch_folder, write_text
 from steptrace.launch.result import ended, prediction_of, require_steps, why
-from steptrace.launch.settings import LaunchSettings
+from steptrace.launch.settings import (
+    JUDGED_STEPS,
+    PERIOD_FOLLOWED,
+    PERIOD_JUDGED,
+    PREDICTED_STEPS,
+    LaunchSettings,
+)
 from steptrace.launch.start import launch
 from steptrace.record import read_prediction
 from steptrace.train.supervise import Job, supervise
@@ -36,11 +42,10 @@ from steptrace.workflow.checks import prediction_job
 
 #: A budget is exceeded, or a program has failed partway.
 EXIT_BROKEN: Final = 1
-#: Steps of a program that are followed, and those before them.
-STEPS: Final = 4
+#: Steps of a program before those that are followed.
 WARMUP: Final = 2
 #: The options that only a program takes, with their defaults.
-_OF_PROGRAMS: Final[dict[str, Any]] = {"steps": STEPS, "warmup": WARMUP, "devices": None}
+_OF_PROGRAMS: Final[dict[str, Any]] = {"steps": None, "warmup": WARMUP, "devices": None}
 #: Where a command has its batch size.
 _BATCH: Final = "{batch}"
 #: Each takes some hundred MB.
@@ -72,7 +77,13 @@ def add(command: argparse.ArgumentParser) -> None:
         help="a study's name (all its variants, at the scale of a GPU), or after -- a program that trains, with its "
         "arguments",
     )
-    command.add_argument("--steps", type=positive, metavar="N", help="steps of a program; default: 4")
+    command.add_argument(
+        "--steps",
+        type=positive,
+        metavar="N",
+        help=f"steps of a program; default: {PREDICTED_STEPS}, with --budget {JUDGED_STEPS}, and more where the "
+        "program does something else every few steps",
+    )
     command.add_argument("--warmup", type=positive, metavar="N", help="steps of a program before them; default: 2")
     command.add_argument(
         "--devices",
@@ -115,7 +126,12 @@ def run(arguments: argparse.Namespace) -> int:
         study = arguments.target[0]
         return _report(_follow_study(study, arguments), gpus, arguments, study)
     _check_batches(arguments.target, arguments.batch)
-    counts = {"warmup": arguments.warmup, "steps": arguments.steps, "devices": arguments.devices}
+    counts: dict[str, Any] = {
+        "warmup": arguments.warmup,
+        "steps": arguments.steps,
+        "devices": arguments.devices,
+        "judged": arguments.budget is not None,
+    }
     name = shlex.join(arguments.target)
     by_batch = {
         batch: [replace(follow_command(_with_batch(arguments.target, batch), **counts), name=name)]
@@ -230,19 +246,51 @@ def _over(followed: Sequence[Followed], budget: int, allow: Sequence[str]) -> li
             beyond = " beyond those allowed" if allow else ""
             places = "".join(f"\n  {described(site)}" for site in sites)
             lines.append(f"{entry.name}: {fmt.plural(total, 'sync')} per step{beyond}, at most {budget}{places}")
+            continue
+        prediction = entry.prediction or {}
+        steps = len(prediction.get("by_step") or ())
+        lines += [
+            f"{entry.name}: {branch.place} does something else every {branch.every} steps, but only {steps} were "
+            f"followed\n  next: --steps {branch.every}, or --allow {branch.place}"
+            for branch in unfollowed(predicted_branches(prediction), steps, allow)
+        ]
     return lines
 
 
-def follow_command(command: Sequence[str], *, warmup: int, steps: int, devices: int | None = None) -> Followed:
-    """Follow a program; its standard output goes to standard error, since this command's is the prediction."""
+def follow_command(
+    command: Sequence[str],
+    *,
+    warmup: int,
+    steps: int | None = None,
+    devices: int | None = None,
+    judged: bool = False,
+) -> Followed:
+    """Follow a program; its standard output goes to standard error, since this command's is the prediction.
+
+    Args:
+        command: the program and its arguments.
+        warmup: steps before those that are followed.
+        steps: how many are followed; None: some, and whole periods of its branches on a step counter.
+        devices: GPUs of the virtual machine.
+        judged: whether a budget rests on them, which takes more.
+    """
     with scratch_folder() as scratch:
-        settings = LaunchSettings(scratch, "predict", warmup, steps, profile=0, gpus=devices)
+        least, longest = (JUDGED_STEPS, PERIOD_JUDGED) if judged else (PREDICTED_STEPS, PERIOD_FOLLOWED)
+        settings = LaunchSettings(
+            scratch,
+            "predict",
+            warmup,
+            least if steps is None else steps,
+            profile=0,
+            gpus=devices,
+            longest_period=longest if steps is None else 1,
+        )
         launched = launch(command, settings, output=sys.stderr, status=say)
         require_steps(launched)
         prediction = prediction_of(launched, shlex.join(command))
         if not launched.complete:
             next_step = f"\n  next: {why(launched)}" if launched.failed else ""
-            warn(f"{ended(launched)} after {len(prediction['by_step'])} of {steps} steps{next_step}")
+            warn(f"{ended(launched)} after {len(prediction['by_step'])} of {settings.steps} steps{next_step}")
         # Of a program that was followed to the end of what was asked for it is the launcher's doing.
         prediction["exit_code"] = None if launched.complete else launched.exit_code
         return Followed(shlex.join(command), prediction, failed=launched.failed)

@@ -9,7 +9,7 @@ import msgspec
 from steptrace import format as fmt
 from steptrace.commands.console import columns
 from steptrace.documents.estimate import COMPILED, Estimate
-from steptrace.documents.syncs import place_of, predicted_site
+from steptrace.documents.syncs import PredictedBranch, place_of, predicted_branches, predicted_site
 from steptrace.engine.kinds import counts_in_words, groups_by_count, to_show_period
 from steptrace.estimate.gpus import Gpu
 from steptrace.estimate.step import estimate_prediction
@@ -35,7 +35,8 @@ def text_of(
     steps = prediction.get("by_step") or ()
     of_steps = f" (mean of {len(steps)} steps)" if len(set(steps)) > 1 else ""
     lines = [head + (f" (batch of {batch})" if batch is not None else of_steps)]
-    lines += kind_lines(steps, prediction.get("warmup_by_step") or (), more_steps)
+    branches = predicted_branches(prediction)
+    lines += kind_lines(steps, prediction.get("warmup_by_step") or (), more_steps, branches)
     if prediction["sites"]:
         rows = [
             (fmt.count(s["count"]), s["kind"], s["op"], s["phase"], s["label"] or "-", _place(s), s["code"] or "")
@@ -66,13 +67,19 @@ def text_of(
     return lines + (table(of_gpus, ranks=len(ranks)) if of_gpus else [])
 
 
-def kind_lines(steps: Sequence[int], warmup: Sequence[int], more_steps: str = "--steps") -> list[str]:
+def kind_lines(
+    steps: Sequence[int],
+    warmup: Sequence[int],
+    more_steps: str = "--steps",
+    branches: Sequence[PredictedBranch] = (),
+) -> list[str]:
     """Which steps make how many syncs where they differ, what the warm-up showed alone, and how to see more."""
     if not steps:
         return []
     words, more = counts_in_words(steps), to_show_period(len(warmup) + len(steps))
     lines = [f"  {words}"] if words else []
-    if words and min(map(len, groups_by_count(steps))) == 1:
+    comes_round = any(branch.every <= len(steps) for branch in branches)
+    if words and min(map(len, groups_by_count(steps))) == 1 and not comes_round:
         often = f"{more_steps} {to_show_period(len(steps))} shows how often it comes"
         lines.append(f"  only one such step was seen: {often}")
     if warmup and max(warmup) > _MANY_TIMES * max(1, *steps):  # else it is what a start costs
@@ -81,6 +88,9 @@ def kind_lines(steps: Sequence[int], warmup: Sequence[int], more_steps: str = "-
     if not lines:
         seen = f"as many in each of {len(steps)} steps" if len(steps) > 1 else "one step was followed"
         lines.append(f"  {seen}; {more_steps} {more} shows what comes less often")
+    for branch in branches:
+        whole = f": {more_steps} {branch.every} follows all of it" if branch.every > len(steps) else ""
+        lines.append(f"  {branch.place} does something else every {branch.every} steps{whole}")
     return lines
 
 

@@ -95,12 +95,12 @@ def _run(arguments: argparse.Namespace, folder: OutputFolder, gpus: Sequence[Gpu
 
 def _predicted(arguments: argparse.Namespace, gpus: Sequence[Gpu], *, on_gpu: bool) -> _Predicted | None:
     """What starting the program once more, on a virtual GPU, predicts; None, with a warning, where that fails."""
-    from steptrace.commands.predict import STEPS, WARMUP, follow_command, ran_on_gpu
+    from steptrace.commands.predict import WARMUP, follow_command, ran_on_gpu
 
     command = arguments.program if on_gpu else on_gpu_command(arguments.program)
     say(f"to predict its syncs the program is started once more, on a virtual GPU: {shlex.join(command)}")
     try:
-        prediction = follow_command(command, warmup=WARMUP, steps=STEPS).prediction
+        prediction = follow_command(command, warmup=WARMUP).prediction
         problem = "" if prediction and ran_on_gpu(prediction) else "nothing ran on the virtual GPU"
     except SteptraceError as error:
         prediction, problem = None, error.what

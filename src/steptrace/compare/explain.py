@@ -27,7 +27,7 @@ from steptrace.documents.run import Communication, InputOfRun, RunMemory
 from steptrace.documents.runs import over_runs
 from steptrace.documents.steps import STEP_FIGURES
 from steptrace.documents.summary import TraceSummary
-from steptrace.documents.syncs import Place, predicted_site
+from steptrace.documents.syncs import Place, predicted_branches, predicted_site
 from steptrace.documents.variant import Equivalence, LoaderWait, LoadingParts, SyncCounts, UnknownPlace
 from steptrace.engine.kinds import counts_in_words
 from steptrace.errors import RecordError
@@ -95,7 +95,7 @@ def figures(variant: Variant, trace: TraceSummary | None) -> dict[str, Any]:
 
 
 def sync_figures(variant: Variant, trace: TraceSummary | None) -> tuple[dict[str, Any], list[str]]:
-    """`syncs`, `predicted_sites` and `predicted_unknown` of comparison.json, and warnings.
+    """`syncs` and what else is predicted of comparison.json (`predicted_...`), and warnings.
 
     Sync counts are compared exactly: runs or steps that disagree are a warning, not an average to be trusted.
     """
@@ -117,7 +117,9 @@ def sync_figures(variant: Variant, trace: TraceSummary | None) -> tuple[dict[str
             predicted_not_judged=len(prediction.get("unknown") or ()) if prediction else None,
             predicted_batch_size=prediction.get("batch_size"),
             warned_per_step=_warned(variant),
+            predicted_steps=len(prediction.get("by_step") or (None,)) if prediction else None,
         ),
+        "predicted_branches": predicted_branches(prediction),
         "predicted_sites": tuple(predicted_site(site) for site in prediction.get("sites") or ()),
         "predicted_unknown": tuple(
             UnknownPlace(**{name: place.get(name) for name in (*_PLACE, "reason")}, count_per_step=place.get("count"))

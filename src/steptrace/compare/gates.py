@@ -3,11 +3,14 @@
 A gate holds one figure of one variant in comparison.json against limits. A figure that was not measured breaks its
 gate: a gate nobody can check must not look like one that holds.
 
-Two figures are more than a look-up. `syncs.per_step` is the measured count, or the predicted one where no GPU measured
-any; with an `allow` list, the syncs at those lines are left out, so that a wait that the program needs is no violation
-and a new sync is. And `at_most_ratio` holds a figure against the same one of an earlier result of the study: `baseline`
-names its comparison.json. A step time holds for one machine, so a result of another machine, or at another scale, skips
-its gates; versions (PyTorch, driver, ...) may differ.
+A count of syncs is more than a look-up. `syncs.per_step` is the measured count, or the predicted one where no GPU
+measured any; with an `allow` list, the syncs at those lines are left out, so that a wait that the program needs is no
+violation and a new sync is. A predicted count breaks its gate where the program does something else every so many
+steps, and fewer were followed.
+
+`at_most_ratio` holds a figure against the same one of an earlier result of the study: `baseline` names its
+comparison.json. A step time holds for one machine, so a result of another machine, or at another scale, skips its
+gates; versions (PyTorch, driver, ...) may differ.
 
 The verdict on a whole workflow, results/verdict.json and the exit code: which runs failed, and which gates broke.
 """
@@ -26,7 +29,7 @@ from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison, Differing, Failure, GateOutcome, Verdict
 from steptrace.documents.paths import EVERY_VARIANT, SYNCS_PER_STEP, value_at
 from steptrace.documents.run import LOG_FILE
-from steptrace.documents.syncs import Site, place_of
+from steptrace.documents.syncs import PredictedBranch, Site, place_of
 from steptrace.documents.variant import VariantResult
 from steptrace.errors import ConfigError, RecordError
 
@@ -78,6 +81,18 @@ def over_budget(sites: Iterable[Site], allow: Sequence[str]) -> list[Site]:
     return [site for site in sites if not any(_allows(entry, site) for entry in allow)]
 
 
+def unfollowed(branches: Iterable[PredictedBranch], steps: int, allow: Sequence[str]) -> list[PredictedBranch]:
+    """The branches on a step counter that come round less often than in so many steps, and that `allow` does not name.
+
+    What the program does there may not have been seen. `allow` is that of `over_budget`.
+    """
+    return [
+        branch
+        for branch in branches
+        if branch.every > steps and not any(_names(entry, [(branch.file, branch.line)]) for entry in allow)
+    ]
+
+
 def described(site: Site) -> str:
     """A site in one line: `losses.py:38 in forward, torch.unique(target): 1 d2h copy in backward`."""
     function = f" in {site.function}" if site.function else ""
@@ -90,13 +105,18 @@ def _allows(entry: str, site: Site) -> bool:
     if site.file is None:
         return False
     places = [(site.file, site.line), *([] if site.program is None else [site.program])]
+    if _LINE.fullmatch(entry) or "/" in entry or entry.endswith(".py"):
+        return _names(entry, places)
+    function = site.function or ""
+    return entry in (function, function.rpartition(".")[2])
+
+
+def _names(entry: str, places: Iterable[tuple[str, int | None]]) -> bool:
+    """Whether an entry names one of these lines, or the file of one."""
     match = _LINE.fullmatch(entry)
     if match is not None:
         return any(line == int(match["line"]) and _is_end(match["file"], file) for file, line in places)
-    if "/" in entry or entry.endswith(".py"):
-        return any(_is_end(entry, file) for file, _ in places)
-    function = site.function or ""
-    return entry in (function, function.rpartition(".")[2])
+    return any(_is_end(entry, file) for file, _ in places)
 
 
 def _is_end(name: str, file: str) -> bool:
@@ -124,6 +144,12 @@ def _outcome(gate: GateOutcome, comparison: Comparison, variant: VariantResult) 
         text = f"{shown} cannot be checked: {error.what}{f', {hint}' if hint else ''}"
         return replace(gate, outcome="broken", text=text)
     problems = _problems(value, limits)
+    if key == _PREDICTED and value is not None and (steps := variant.syncs.predicted_steps) is not None:
+        problems += [
+            f"but {branch.place} does something else every {branch.every} steps, and only {steps} were followed (set "
+            f"`predicted_steps: {branch.every}`, or allow the line)"
+            for branch in unfollowed(variant.predicted_branches, steps, limits.get("allow", ()))
+        ]
     if unusable is not None:
         problems.append(unusable)
     elif "at_most_ratio" in limits:

@@ -43,7 +43,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     steps: Annotated[int, Meta(ge=2, le=10**9)] = 30
     at_most_s: Annotated[float, Meta(gt=0, le=10**9)] = 20.0
     profile: Annotated[int, Meta(ge=0, le=10**9)] = 3
-    predicted_steps: Steps = 4
+    predicted_steps: Steps | None = None
     compared_steps: Steps = 3
 
 

@@ -78,6 +78,24 @@ class PredictedSite(Site, frozen=True, kw_only=True):
     ] = None
 
 
+class PredictedBranch(Document, frozen=True):
+    """A line at which the program branches on a step counter, such as `if step % 10 == 0`."""
+
+    file: Annotated[str, field("Its file.")]
+    line: Annotated[int, field("Its line.")]
+    every: Annotated[int, field("After so many steps it branches in the same way again.")]
+
+    @property
+    def place(self) -> str:
+        """File and line."""
+        return f"{self.file}:{self.line}"
+
+
+def predicted_branches(prediction: Mapping[str, Any]) -> tuple[PredictedBranch, ...]:
+    """The branches of prediction.json."""
+    return tuple(PredictedBranch(**branch) for branch in prediction.get("branches") or ())
+
+
 def predicted_site(site: Mapping[str, Any]) -> PredictedSite:
     """A site of prediction.json."""
     names = [name for name in PredictedSite.__struct_fields__ if name != "count_per_step"]

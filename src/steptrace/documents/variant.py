@@ -11,7 +11,7 @@ from steptrace.documents.ranks import Ranks
 from steptrace.documents.run import Communication, ProcessError, RunMemory, RunResult, VariantStatus
 from steptrace.documents.steps import StepFigures
 from steptrace.documents.summary import TraceSummary
-from steptrace.documents.syncs import Place, PredictedSite, SyncSite
+from steptrace.documents.syncs import Place, PredictedBranch, PredictedSite, SyncSite
 from steptrace.format import setting
 from steptrace.limits import HIGH_SHARE, LONG_STEPS, MODERATE_SHARE, PROFILER_OVERHEAD
 
@@ -186,6 +186,7 @@ class SyncCounts(Document, frozen=True):
     predicted_not_judged: Annotated[int | None, field("Operations that the prediction does not cover.")]
     predicted_batch_size: Annotated[int | None, field("Batch size of the prediction.")]
     warned_per_step: Annotated[float | None, field("Warned of by PyTorch's own check.")]
+    predicted_steps: Annotated[int | None, field("Steps that the prediction rests on.")] = None
 
 
 class UnknownPlace(Place, frozen=True):
@@ -268,6 +269,16 @@ class VariantResult(StepFigures, frozen=True):
     equivalence: Equivalence
     sync_diff: SyncDiff | None = None
     estimates: Annotated[tuple[Estimate, ...], field("On GPUs that are not there, by `estimate_gpus`.")] = ()
+    predicted_branches: Annotated[
+        tuple[PredictedBranch, ...],
+        field("Where the program does something else every few steps, as the prediction saw it."),
+    ] = ()
+
+    @property
+    def unfollowed_branches(self) -> tuple[PredictedBranch, ...]:
+        """Those that come round less often than in the steps that were followed: what they do may not have been seen."""
+        steps = self.syncs.predicted_steps or 0
+        return tuple(branch for branch in self.predicted_branches if branch.every > steps)
 
     @property
     def is_baseline(self) -> bool:

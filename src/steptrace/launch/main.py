@@ -32,7 +32,7 @@ from filelock import FileLock
 from steptrace.errors import LaunchError, SteptraceError
 from steptrace.files import scratch_folder, write_text, write_versioned
 from steptrace.launch.result import Launched, ended, prediction_of, require_steps, why, write_results
-from steptrace.launch.settings import LaunchSettings, Mode
+from steptrace.launch.settings import JUDGED_STEPS, PERIOD_JUDGED, LaunchSettings, Mode
 from steptrace.launch.start import launch
 from steptrace.record import write_prediction
 from steptrace.train.tolerance import ROUNDINGS, ROUNDOFF, Case, relative, verdict_on
@@ -88,7 +88,14 @@ def _measure(config: dict[str, Any], out: Path, repeat: int) -> None:
 
 
 def _predict(config: dict[str, Any], out: Path) -> None:
-    launched = _once(config, "predict", warmup=2, steps=config["followed"]["predicted_steps"])
+    steps = config["followed"]["predicted_steps"]
+    launched = _once(
+        config,
+        "predict",
+        warmup=2,
+        steps=JUDGED_STEPS if steps is None else steps,
+        longest_period=PERIOD_JUDGED if steps is None else 1,
+    )
     command = _command(config, config["seed"])
     prediction = prediction_of(launched, command)
     if launched.failed:
@@ -130,10 +137,11 @@ def _outputs(config: dict[str, Any]) -> list[dict[str, Any]]:
     return outputs
 
 
-def _once(config: dict[str, Any], mode: Mode, *, warmup: int, steps: int) -> Launched:
+def _once(config: dict[str, Any], mode: Mode, *, warmup: int, steps: int, longest_period: int = 1) -> Launched:
     gpus = config["distributed"]["world_size"]
     with scratch_folder() as scratch:
-        launched = _launch(config, LaunchSettings(scratch, mode, warmup, steps, profile=0, gpus=gpus), config["seed"])
+        settings = LaunchSettings(scratch, mode, warmup, steps, profile=0, gpus=gpus, longest_period=longest_period)
+        launched = _launch(config, settings, config["seed"])
         require_steps(launched)
         return launched
 

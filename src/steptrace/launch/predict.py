@@ -1,7 +1,8 @@
 """Inside the program: predicts the syncs of some of its steps on a CUDA device, without one.
 
 The virtual device exists from the import of PyTorch, so that the program chooses it as it would a GPU, to the end of
-the process, whose exit handlers may use it. Syncs are counted over several steps: programs log only now and then.
+the process, whose exit handlers may use it. Syncs are counted over several steps: programs log only now and then. How
+often they do is seen from the conditions that they evaluate in each step (`steptrace.engine.step_counters`).
 """
 
 import atexit
@@ -11,10 +12,12 @@ from typing import Final
 
 from steptrace.engine.frames import hook_fault
 from steptrace.engine.measure import Phases
+from steptrace.engine.step_counters import StepCounters, whole_periods
 from steptrace.launch.probe import Probe
 from steptrace.predict import Prediction, backend, predict_syncs
 from steptrace.predict.fault import fault_report
 from steptrace.predict.tensor import LIMIT
+from steptrace.rank import from_rank_0
 
 #: What an error begins with that says what cannot be followed.
 _LIMIT: Final = LIMIT.partition("{")[0]
@@ -24,7 +27,8 @@ _NAMES_GPUS: Final = re.compile(r"device ordinal|\bgpus?\b|\bcuda:\d", re.IGNORE
 
 def predict(probe: Probe) -> Phases:
     """Count syncs over the steps after the warm-up."""
-    backend.machine.gpus = probe.settings.gpus
+    settings = probe.settings
+    backend.machine.gpus = settings.gpus
     manager = predict_syncs()
     syncs = manager.__enter__()
     probe.hooks.in_closure = syncs.outside_optimizer
@@ -32,32 +36,48 @@ def predict(probe: Probe) -> Phases:
     atexit.register(manager.__exit__, None, None, None)  # after all that the program itself registers
     by_step: list[int] = []
     warmup: list[int] = []
+    counters = StepCounters(syncs.paused)
     complete = Prediction.of(syncs)
+    left, steps = settings.warmup, settings.steps
+    known = False
     try:
-        left = probe.settings.warmup
-        while left or len(by_step) < probe.settings.steps:
-            probe.progress("warm-up", probe.settings.warmup - left, probe.settings.warmup)
+        while left or len(by_step) < steps:
+            probe.progress("warm-up", settings.warmup - left, settings.warmup)
             if not left:
-                probe.progress("followed", len(by_step), probe.settings.steps)
+                probe.progress("followed", len(by_step), steps)
             before = syncs.total
             step = yield
             syncs.settle()
+            counters.step_ends()
             if step.new_leader:  # from now on another optimizer ends the steps: start again
-                left = probe.settings.warmup
+                left, steps, known = settings.warmup, settings.steps, False
                 by_step.clear()
                 warmup.clear()
+                counters.stop()
+                counters = StepCounters(syncs.paused)
             if left:
                 left -= 1
                 # The first step has the set-up before it: weights are copied to the device then.
                 set_up = 0 if warmup else sum(site.count for site in syncs.sites if site.phase == "data")
                 warmup.append(syncs.total - before - set_up)
                 syncs.reset()
+                if len(warmup) == 1:
+                    counters.watch()
             else:
                 by_step.append(syncs.total - before)
                 complete = Prediction.of(syncs)
-        probe.progress("followed", len(by_step), probe.settings.steps)
+                if not known and (counters.watched_enough or len(by_step) == steps):
+                    known = True
+                    counters.stop()
+                    steps = from_rank_0(
+                        whole_periods(counters.branches(), least=settings.steps, most=settings.longest_period)
+                    )
+        probe.progress("followed", len(by_step), steps)
     finally:  # an unfinished step at an early end does not count
-        probe.record["prediction"] = complete.to_json() | {"by_step": by_step, "warmup_by_step": warmup}
+        counters.stop()
+        branches = [branch._asdict() for branch in counters.branches()]
+        followed = {"by_step": by_step, "warmup_by_step": warmup, "branches": branches}
+        probe.record["prediction"] = complete.to_json() | followed
 
 
 def _fault_of(probe: Probe, error: BaseException) -> str | None:

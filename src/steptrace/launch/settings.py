@@ -15,6 +15,13 @@ PROGRESS: Final = "progress"
 #: The file that says what made a program fail where it is not the program: a bug in steptrace, or a limit of it.
 FAULT: Final = "fault"
 
+#: Steps of a program that are followed for a prediction, and for one that a budget or a gate rests on.
+PREDICTED_STEPS: Final = 4
+JUDGED_STEPS: Final = 24
+#: More are followed where the program branches on a step counter: whole periods, if they are not longer than this.
+PERIOD_FOLLOWED: Final = 24
+PERIOD_JUDGED: Final = 120
+
 Mode = Literal["measure", "predict", "outputs", "capture"]
 
 
@@ -24,7 +31,9 @@ class LaunchSettings:
 
     Warm-up and timed steps each end after `at_most_s` seconds, if it is given, with at least five timed steps. `out` is
     the folder that the probe writes into, `captures` in mode `capture` that of the traces asked for, `gpus` in mode
-    `predict` how many the virtual machine has; None: as many as a launcher starts ranks, else one.
+    `predict` how many the virtual machine has; None: as many as a launcher starts ranks, else one. In that mode
+    `longest_period` lets more than `steps` steps be followed: whole periods of the program's branches on a step
+    counter, where a period is not longer than so many steps.
     """
 
     out: str
@@ -35,3 +44,4 @@ class LaunchSettings:
     at_most_s: float | None = None
     captures: str = "captures"
     gpus: int | None = None
+    longest_period: int = 1

@@ -80,6 +80,7 @@ class _Thread(threading.local):
     labels: tuple[str, ...] = ()
     running: tuple[str, ...] = ()
     in_optimizer = False
+    is_paused = False
     #: What runs outside of the backward pass and the optimizer: `data`, `forward` or `other`.
     part = "data"
     #: Syncs of the operator that is about to run, which waits for what it launches itself.
@@ -179,6 +180,8 @@ class Syncs:
 
     def sync(self, kind: str, op: str, reason: str, count: int = 1, *, pinned: bool | None = None) -> None:
         """Record `count` syncs at the program's running line."""
+        if self._thread.is_paused:
+            return
         site = Site(**self._place(op, reason), kind=kind, pinned=pinned)
         with self._lock:
             self._sites[site] += count
@@ -189,6 +192,8 @@ class Syncs:
 
     def cannot_judge(self, op: str, reason: str) -> None:
         """Record that the syncs of an operation are not known."""
+        if self._thread.is_paused:
+            return
         place = Unknown(**self._place(op, reason))
         with self._lock:
             self._unknown[place] += 1
@@ -201,6 +206,8 @@ class Syncs:
 
     def assume(self, op: str, reason: str) -> None:
         """Record that something read here was not computed."""
+        if self._thread.is_paused:
+            return
         place = Assumed(**self._place(op, reason))
         with self._lock:
             self._assumed[place] += 1
@@ -215,6 +222,8 @@ class Syncs:
             result: what it has returned.
             node: the running autograd node, or None.
         """
+        if self._thread.is_paused:
+            return
         site, _ = running_sites(node)
         with self._lock:
             self._operator_log.add(overload, call, virtual, result, self._phase(node), site)
@@ -268,6 +277,8 @@ class Syncs:
 
     def operator(self) -> None:
         """Count one operator that does work on the device."""
+        if self._thread.is_paused:
+            return
         with self._lock:
             self.operator_total += 1
             for label in self._thread.running:
@@ -290,6 +301,16 @@ class Syncs:
             yield
         finally:
             self._set_labels(labels)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """While nothing of this thread is recorded: what runs here is not the program's."""
+        thread = self._thread
+        before, thread.is_paused = thread.is_paused, True
+        try:
+            yield
+        finally:
+            thread.is_paused = before
 
     def _set_labels(self, labels: tuple[str, ...]) -> None:
         thread = self._thread

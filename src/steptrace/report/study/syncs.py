@@ -46,7 +46,7 @@ def _has_none(variant: VariantResult) -> bool:
     """Whether no sync was measured and none predicted; without a measured count, with all operations covered."""
     measured, predicted = variant.syncs.measured_per_step, variant.syncs.predicted_per_step
     if measured is None:
-        return predicted == 0 and not variant.predicted_unknown
+        return predicted == 0 and not variant.predicted_unknown and not variant.unfollowed_branches
     return measured == 0 and not predicted
 
 
@@ -58,6 +58,12 @@ def _counts(variant: VariantResult) -> Html:
     if of.warned_per_step is not None and of.measured_per_step is not None:
         counts.append(Html("<b>{}</b> seen by PyTorch's own check").format(fmt.count(of.warned_per_step)))
     missing = [Html("{} not covered").format(fmt.plural(len(unknown), "operation"))] if unknown else []
+    missing += [
+        Html("{} does something else every {} steps, and {} were followed").format(
+            branch.place, branch.every, of.predicted_steps
+        )
+        for branch in variant.unfollowed_branches
+    ]
     per_step = Html("Per step: ") if counts else Html("neither measured nor predicted")
     return per_step + Html(", ").join([*counts, *missing])
 
