@@ -276,7 +276,7 @@ class VariantResult(StepFigures, frozen=True):
 
     @property
     def unfollowed_branches(self) -> tuple[PredictedBranch, ...]:
-        """Those that come round less often than in the steps that were followed: what they do may not have been seen."""
+        """Those that come round less often than the steps that were followed: what they do may not have been seen."""
         steps = self.syncs.predicted_steps or 0
         return tuple(branch for branch in self.predicted_branches if branch.every > steps)
 
