@@ -62,7 +62,7 @@ def test_summary_of_one_trace(tmp_path: Path) -> None:
     assert [label["label"] for label in entry["labels"]] == [
         "forward", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
     ]  # fmt: skip
-    causes = {"sync", "loader", "host", "dependency", "unknown"}
+    causes = {"sync", "loader", "host", "dependency", "between_kernels", "unknown"}
     assert {name for name in entry["overview"]["parts_ns"] if "idle" in name} == {f"idle_{cause}" for cause in causes}
     tables = tmp_path / "new" / "out" / "tables" / "trace0"
     assert len(pd.read_parquet(tables / "kernels.parquet")) == 10

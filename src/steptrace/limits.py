@@ -19,6 +19,9 @@ HIGH_SHARE: Final = 0.20
 #: high (the TensorFlow Profiler's thresholds).
 OVERHEAD_MODERATE: Final = 0.03
 OVERHEAD_HIGH: Final = 0.15
+#: A step is host-bound where the GPU is idle for this share of it because nothing was launched: shorter GPU work hardly
+#: shortens it (ours).
+HOST_BOUND: Final = 0.5
 #: A call longer than the first is a slow launch; a launch latency longer than the second is an excess delay; a gap of a
 #: stream shorter than the third, before work that was already queued, is the GPU's own start-up. All three are Holistic
 #: Trace Analysis's, whose documentation gives 30 ns for the last, but whose code compares microseconds.

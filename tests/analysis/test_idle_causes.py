@@ -3,7 +3,9 @@
 import pytest
 
 from builders import D2D, LOADER, MAIN, PINNED_D2H, TraceBuilder
+from recorded import trace_of
 from steptrace.analysis.idle import idle_by_stream, idle_gaps
+from steptrace.analysis.steps import gpu_time
 
 _NEXT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 
@@ -62,7 +64,7 @@ def test_gaps_between_work_queued_before_the_sync_are_not_the_syncs() -> None:
     builder.call("cudaDeviceSynchronize", 290_000, 30_000)
     builder.gpu("lost", 400_000, 10_000, None)  # behind the wait
     assert _causes(builder) == [
-        ("dependency", 2_000),
+        ("between_kernels", 2_000),
         ("unknown", 88_000),
         ("dependency", 5_000),
         ("unknown", 35_000),
@@ -97,11 +99,43 @@ def test_queued_work_depends_on_its_stream_or_on_an_event() -> None:
     builder.kernel(8_000, 300_000, 10_000, stream=9)  # queued; nothing says why it is late
     builder.gpu("lost", 400_000, 10_000, None)
     assert _causes(builder) == [
-        ("dependency", 10_000),
+        ("between_kernels", 10_000),
         ("dependency", 80_000),
         ("unknown", 90_000),
         ("unknown", 90_000),
     ]
+
+
+def test_a_short_gap_is_the_gpus_own_only_behind_work_of_the_same_stream() -> None:
+    builder = _busy_until(100_000)
+    builder.kernel(2_000, 102_000, 10_000, stream=9)  # behind the other stream's work
+    builder.kernel(4_000, 113_700, 10_000, stream=9)
+    builder.kernel(
+        6_000, 101_000, 22_700, stream=8
+    )  # ends together with the one before: either may have held up the next
+    builder.kernel(8_000, 125_000, 10_000, stream=9)
+    builder.kernel(10_000, 165_000, 10_000, stream=9)  # on its stream, but too late for a gap of the GPU's own
+    builder.gpu("other GPU", 90_000, 10_000, None, stream=9, device=1)
+    assert _causes(builder) == [("dependency", 1_000), ("between_kernels", 1_300), ("unknown", 30_000)]
+
+
+def test_gaps_of_a_real_h100_are_its_own() -> None:
+    """One stream, the next kernel queued: 5 % of the time, 1.5 us each."""
+    gaps = idle_gaps(trace_of("h100_qwen"))
+    own = gaps[gaps["cause"] == "between_kernels"]
+    assert not (gaps["cause"] == "dependency").any()
+    assert 1_000 < own["dur"].mean() < 2_000
+    assert 0.04 < own["dur"].sum() / gpu_time(trace_of("h100_qwen")).span_ns < 0.06
+
+
+def test_with_one_stream_there_is_no_other_to_wait_for() -> None:
+    builder = _busy_until(100_000)
+    builder.call("cudaStreamWaitEvent", 2_000, 100)
+    builder.kernel(4_000, 101_700, 10_000)
+    graph = builder.call("cudaGraphLaunch", 6_000, 1_000)
+    for start in (113_000, 124_000):
+        builder.gpu("node", start, 10_000, graph)
+    assert _causes(builder) == [("between_kernels", 1_700), ("between_kernels", 1_300), ("between_kernels", 1_000)]
 
 
 def test_a_launch_still_running_when_the_gap_begins_is_the_hosts() -> None:

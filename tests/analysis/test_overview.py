@@ -40,7 +40,7 @@ def test_a_window_of_overlapping_steps_holds_every_instant_once() -> None:
     shown = _shown(builder)
     assert (shown.kind, shown.steps, shown.window_ns) == ("gpu", 2, 1_030 * us)
     assert shown.step_ns == 515 * us
-    expected = {"compute": 800, "exposed_memory": 60, "exposed_comm": 90, "idle_host": 50, "idle_dependency": 30}
+    expected = {"compute": 800, "exposed_memory": 60, "exposed_comm": 90, "idle_host": 50, "idle_between_kernels": 30}
     assert _parts(shown) == {name: number * us for name, number in expected.items()}
 
 

@@ -35,7 +35,7 @@ def test_a_step_with_a_sync_shows_host_sync_gpu_and_stream() -> None:
     assert {name: set(parts) for name, parts in lanes(trace).items()} == {
         "Host": {"forward", "other"},
         "Syncs": {"sync"},
-        "GPU": {"compute", "exposed_memory", "idle_dependency", "idle_host", "idle_sync"},
+        "GPU": {"compute", "exposed_memory", "idle_between_kernels", "idle_host", "idle_sync"},
         "Stream 7": {"compute", "copies"},
     }
 

@@ -12,6 +12,7 @@ from documents import fill
 from findings.test_trace_findings import MS, NCCL, SGEMM, TF32, US
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.findings import RANK_RULES, TRACE_RULES, Finding, find_in_trace, with_trace_findings
+from steptrace.findings.rule import window_of
 from steptrace.report.page.findings import recommended
 from steptrace.report.trace.words import in_words
 
@@ -149,7 +150,7 @@ def launching(*, kernel: int, frames: bool = False) -> TraceBuilder:
 def test_what_is_not_on_the_critical_path_saves_nothing_and_is_no_finding():
     entry = launching(kernel=8).summary()
     (host,) = find_in_trace(entry)  # none on the all-reduces, which computation does not hide
-    assert (host.rule, host.severity) == ("host_bound", "warning")
+    assert (host.rule, host.severity) == ("host_bound", "high")
 
 
 def test_work_of_a_gpu_that_seldom_waits_keeps_its_cost():
@@ -165,7 +166,7 @@ def test_with_python_stacks_the_advice_is_to_profile_without_them_first():
     assert host.advice.startswith("Let less Python run")
     assert "Before that, profile again without Python stacks" in host.advice
     (timed,) = find_in_trace(replace(entry, unprofiled_step_ns=MS))
-    assert timed.severity == "warning"
+    assert timed.severity == "high"
     assert "profile again" not in timed.advice
 
 
@@ -177,13 +178,37 @@ def test_idle_time_that_the_profiler_added_is_none_of_an_unprofiled_step():
     (timed,) = by_rule(replace(entry, unprofiled_step_ns=600 * US), "host_bound")
     assert timed.cost_ns_per_step == pytest.approx(200 * US, rel=0.05)
     assert timed.cost_share == pytest.approx(1 / 3, rel=0.05)
-    assert timed.claim.startswith("host-bound: for 60 % of a profiled step ")
+    # One share names the step, sets the severity and is the cost: of a step without the profiler.
+    assert timed.severity == "warning"
+    assert timed.claim.startswith("partly host-bound: for at most 33 % of a step (60 % of a profiled one) ")
     assert any(line.startswith("an unprofiled step of 600 µs leaves at most ") for line in timed.evidence)
     busy = launching(kernel=14).summary()
     assert by_rule(busy, "host_bound")
     assert not by_rule(replace(busy, unprofiled_step_ns=707 * US), "host_bound")  # all of it is the profiler's
     (quick,) = by_rule(replace(entry, unprofiled_step_ns=2 * MS), "host_bound")
     assert quick.cost_ns_per_step == profiled.cost_ns_per_step
+
+
+@pytest.mark.parametrize(
+    ("idle", "severity", "name"),
+    [
+        (0.09, "info", "slightly"),
+        (0.16, "warning", "partly"),
+        (0.49, "warning", "partly"),
+        (0.51, "high", "host-bound"),
+    ],
+)
+def test_host_bound_has_one_definition_and_a_name_for_each_severity(idle, severity, name):
+    builder = TraceBuilder()
+    for k in range(3):
+        at = round((k + idle) * 10 * MS)
+        builder.step(k, k * 10 * MS, 10 * MS)
+        builder.kernel(at - 2 * US, at, (k + 1) * 10 * MS - at)
+    entry = builder.summary()
+    assert entry.gpu_busy_pct == pytest.approx(100 - 100 * idle, abs=0.2)
+    (finding,) = by_rule(entry, "host_bound")
+    assert (finding.severity, finding.claim.split(" ")[0].strip(":")) == (severity, name)
+    assert window_of(entry).host_bound == (severity == "high")
 
 
 def waiting_for(ceiling_ns: int) -> TraceSummary:

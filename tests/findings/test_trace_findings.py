@@ -87,6 +87,13 @@ def launches_little_work(builder: TraceBuilder, ts: int, bad: bool) -> None:  # 
             work(builder, at, at + 19_900, launched=ts + k * US // 2)
 
 
+def pauses_between_kernels(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
+    pause = 1_700 if bad else 200
+    for k in range(41):
+        at = ts + (10 + 24 * k) * US
+        work(builder, at + pause, at + 24 * US, launched=ts + k * US // 2)
+
+
 def computes_on_the_host(builder: TraceBuilder, ts: int, bad: bool) -> None:  # noqa: FBT001
     at = ts + (150 if bad else 10) * US
     work(builder, at, ts + MS - 10 * US)
@@ -153,6 +160,7 @@ CASES: dict[str, Step] = {
     "sync_bound": reads_a_value,
     "syncs_together": reads_two_values,
     "host_bound": computes_on_the_host,
+    "kernel_gaps": pauses_between_kernels,
     "copy_bound": copies_alone,
     "pageable_copies": copies_pageable,
     "fp32_where_bf16_fits": multiplies_in_32_bits,

@@ -32,7 +32,7 @@ class StreamIdle(Row, frozen=True):
 class IdleEnding(Document, frozen=True):
     """The gaps of one cause that activities of one operator ended."""
 
-    cause: Annotated[str, key("Cause", "`sync`, `loader`, `host`, `dependency` or `unknown`.")]
+    cause: Annotated[str, key("Cause", "`sync`, `loader`, `host`, `dependency`, `between_kernels` or `unknown`.")]
     op: Annotated[str | None, key("Operator whose work came next", "The operator whose work ended the gaps.")]
     label: Annotated[str | None, key("Label", "The innermost label that launched it.")]
     gaps: Annotated[int, column("Gaps", "How many.", kind="total")]
@@ -51,8 +51,9 @@ class IdleGap(Document, frozen=True):
             "Cause of idle",
             "Time of the GPU, not of the host. Each gap in a GPU's work has one cause: a sync (the host was blocked in "
             "one when the GPU ran dry, or for half of the gap), the host waited for data, the host had launched "
-            "nothing, a stream or event dependency, or unknown; tested in this order. A gap that ends with work "
-            "launched before the sync began is not the sync's.",
+            "nothing, queued work waited for another stream or an event, the GPU's own gap between two kernels queued "
+            "on one stream, or unknown; tested in this order. A gap that ends with work launched before the sync began "
+            "is not the sync's.",
         ),
     ]
     kernel: Annotated[int, field("Row of `kernels`: the activity that ended it.", kind="first")]

@@ -13,7 +13,8 @@ IDLE_CAUSES: Final[Mapping[str, str]] = {
     "sync": "after a sync",
     "loader": "while the host waits for data",
     "host": "because nothing was launched",
-    "dependency": "for a stream or event dependency",
+    "dependency": "for another stream or an event",
+    "between_kernels": "between queued kernels",
     "unknown": "for an unknown reason",
 }
 _NAMES: Final[Mapping[str, str]] = {

@@ -17,7 +17,7 @@ from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS, SEVERITIES, Fin
 from steptrace.documents.summary import TraceSummary
 from steptrace.documents.variant import VariantResult
 from steptrace.format import duration, setting
-from steptrace.limits import NOISE_FLOOR, SLOW_PROFILE
+from steptrace.limits import HOST_BOUND, NOISE_FLOOR, SLOW_PROFILE
 
 #: What a rule looks at: a `Comparison`, a `TraceSummary`, or the whole `Summary` of several ranks.
 Subject = TypeVar("Subject")
@@ -129,9 +129,8 @@ def per_variant(check: Callable[[VariantResult], Iterator[Match]]) -> Callable[[
 
 
 _BUSY: Final = ("compute", "exposed_memory", "exposed_comm")
-#: Classes of the critical path on the GPU. A GPU with nothing to do for this share of a step is bound by the host.
+#: Classes of the critical path on the GPU.
 _GPU_CLASSES: Final = ("queue", "compute", "comm", "memory")
-_HOST_BOUND: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -142,7 +141,8 @@ class Window:
     have a share, but no cost per step. Figures that were not measured are None, and trigger no rule.
 
     `parts` are the exclusive parts of the GPU's time (`compute`, `exposed_memory`, `exposed_comm`, `idle_sync`,
-    `idle_loader`, `idle_host`, `idle_dependency`, `idle_unknown`) in ns of a step, empty without a GPU.
+    `idle_loader`, `idle_host`, `idle_dependency`, `idle_between_kernels`, `idle_unknown`) in ns of a step, empty
+    without a GPU.
     """
 
     entry: TraceSummary
@@ -203,9 +203,15 @@ class Window:
         return self.entry.program.stacks and self.entry.unprofiled_step_ns is None
 
     @property
+    def waits_for_host(self) -> float:
+        """The share of a step, an unprofiled one if known, in which the GPU is idle because nothing was launched."""
+        idle_ns, step_ns = self.without_profiler(self.parts.get("idle_host", 0.0))
+        return idle_ns / step_ns if step_ns else 0.0
+
+    @property
     def host_bound(self) -> bool:
-        """Whether the GPU is idle for half of the step or more because nothing was launched."""
-        return self.share(self.parts.get("idle_host", 0.0)) >= _HOST_BOUND
+        """Whether that is half of the step or more."""
+        return self.waits_for_host >= HOST_BOUND
 
     @property
     def gpu_on_path_ns(self) -> float | None:

@@ -1,9 +1,9 @@
 """Rules on a GPU that waits: for syncs, for the host's launches, for whatever else."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from steptrace.documents.finding import Source
+from steptrace.documents.finding import Severity, Source
 from steptrace.documents.idle import HostGap, HostGaps
 from steptrace.documents.launches import Launches
 from steptrace.documents.syncs import Site, place_of
@@ -11,7 +11,14 @@ from steptrace.findings.replacements import counter_check, replacement
 from steptrace.findings.rule import WORDS, Match, Rule, Thresholds, Window, rule
 from steptrace.format import duration, plural
 from steptrace.format import share as percent
-from steptrace.limits import LONG_CALL_NS, MODERATE_SHARE, NOISE_FLOOR, OVERHEAD_HIGH, OVERHEAD_MODERATE
+from steptrace.limits import (
+    HOST_BOUND,
+    LONG_CALL_NS,
+    MODERATE_SHARE,
+    NOISE_FLOOR,
+    OVERHEAD_HIGH,
+    OVERHEAD_MODERATE,
+)
 
 #: Kernels shorter than this can end before the host has launched the next: a launch costs it 3-10 microseconds.
 SHORT_KERNEL_NS: Final = 10_000
@@ -80,28 +87,31 @@ def _host_bound(window: Window) -> Iterator[Match]:
     idle_ns, launches = window.parts.get("idle_host"), window.entry.launches
     if idle_ns is None or launches is None or launches.device_ns is None:
         return
-    most_ns, step_ns = window.without_profiler(idle_ns)
-    share = most_ns / step_ns if step_ns else 0.0
+    (most_ns, step_ns), share = window.without_profiler(idle_ns), window.waits_for_host
     if share < OVERHEAD_MODERATE:
         return
     gaps = window.entry.host_gaps or HostGaps(gap_ns=0, long_call_ns=0, gaps=())
     spent = _spent(window, gaps)
-    whole = "the trace" if not window.steps else "a step" if step_ns == window.step_ns else "a profiled step"
-    idle = percent(window.share(idle_ns))
+    profiled = step_ns == window.step_ns
+    of_step = f"{'' if profiled else 'at most '}{percent(share)} of {'a step' if window.steps else 'the trace'}"
+    if not profiled:
+        of_step += f" ({percent(window.share(idle_ns))} of a profiled one)"
     kernels = window.entry.kernels_per_step or window.per_step(launches.activities)
     # With Python stacks part of it is the profiler's, and no unprofiled step says how much.
-    severe = share >= OVERHEAD_HIGH and not window.host_may_be_slowed
+    slowed = window.host_may_be_slowed
+    severity = "info" if slowed else _host_severity(share)
+    name = "possibly host-bound" if slowed else _HOST_BOUND_NAMES[severity]
     meanwhile = ", ".join(f"{duration(ns)} {name}" for name, ns in spent if ns)
     work = f"{plural(round(kernels, 1), 'kernel')} {window.per}; the median launch has "
     yield Match(
-        severity="warning" if severe else "info",
-        claim=f"host-bound: for {idle} of {whole} the GPU is idle because nothing was launched"
+        severity=severity,
+        claim=f"{name}: for {of_step} the GPU is idle because nothing was launched"
         + (f", mostly while the host is {spent[0][0]}" if spent else ""),
         evidence=(
             f"GPU idle for that reason: {duration(idle_ns)} of {duration(window.step_ns)} {window.per}",
             *(
                 [f"an unprofiled step of {duration(step_ns)} leaves at most {duration(most_ns)} beside the GPU's work"]
-                if step_ns != window.step_ns
+                if not profiled
                 else []
             ),
             *([f"the host meanwhile: {meanwhile}"] if meanwhile else []),
@@ -111,6 +121,45 @@ def _host_bound(window: Window) -> Iterator[Match]:
         cost_ns_per_step=most_ns,
         cost_share=share,
         advice=_host_advice(window, launches, idle_ns, spent),
+    )
+
+
+def _host_severity(share: float) -> Severity:
+    """How much it matters that a GPU is idle for this share of a step because nothing was launched."""
+    if share >= HOST_BOUND:
+        return "high"
+    return "warning" if share >= OVERHEAD_HIGH else "info"
+
+
+#: What a step is called, by how much it matters. Nothing else is called host-bound.
+_HOST_BOUND_NAMES: Final[Mapping[Severity, str]] = {
+    "high": "host-bound",
+    "warning": "partly host-bound",
+    "info": "slightly host-bound",
+}
+
+
+def _kernel_gaps(window: Window) -> Iterator[Match]:
+    """Whether the GPU's own gaps between kernels take much of the step."""
+    gaps_ns = window.parts.get("idle_between_kernels", 0.0)
+    share = window.share(gaps_ns)
+    if share < OVERHEAD_MODERATE:
+        return
+    rows = [row for row in window.entry.idle.ended_by if row.cause == "between_kernels"]
+    count, listed_ns = sum(row.gaps for row in rows), sum(row.idle_ns for row in rows)
+    yield Match(
+        severity="warning" if share >= OVERHEAD_HIGH else "info",
+        claim=f"the GPU's own gaps between kernels take {percent(share)} of the time",
+        evidence=(
+            f"GPU idle between queued kernels: {duration(gaps_ns)} of {duration(window.step_ns)} {window.per}",
+            *([f"a gap takes {duration(listed_ns / count)} on average"] if count else []),
+            *(
+                f"before {row.op or 'work outside operators'}: {plural(round(window.per_step(row.gaps), 1), 'gap')}, "
+                f"{duration(window.per_step(row.idle_ns))} {window.per}"
+                for row in rows[:_NAMED]
+            ),
+        ),
+        cost_ns_per_step=gaps_ns,
     )
 
 
@@ -206,5 +255,6 @@ _BOUND: Final[Thresholds] = {"least": NOISE_FLOOR, "high": MODERATE_SHARE}
 WAITING_RULES: Final[tuple[Rule[Window], ...]] = (
     rule("sync_bound", _sync_sites, _BOUND),
     rule("syncs_together", _syncs_together, {**_BOUND, "times": f"{_TOGETHER:g}"}),
-    rule("host_bound", _host_bound, {"least": OVERHEAD_MODERATE}),
+    rule("host_bound", _host_bound, {"least": OVERHEAD_MODERATE, "partly": OVERHEAD_HIGH, "bound": HOST_BOUND}),
+    rule("kernel_gaps", _kernel_gaps, {"least": OVERHEAD_MODERATE, "high": OVERHEAD_HIGH}),
 )

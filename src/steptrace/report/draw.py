@@ -140,6 +140,7 @@ _COLOURS: Final = {
     "idle_loader": "green",
     "idle_host": "sky",
     "idle_dependency": "grey",
+    "idle_between_kernels": "brown",
     "idle_unknown": "rule",
 }
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from steptrace import intervals
@@ -127,7 +128,7 @@ def event_waits(trace: Trace, launch: Ints) -> Ints:
 
 
 #: The causes of a GPU's idle time, in order of precedence.
-CAUSES: Final = ("sync", "loader", "host", "dependency", "unknown")
+CAUSES: Final = ("sync", "loader", "host", "dependency", "between_kernels", "unknown")
 BUSY: Final = ("compute", "exposed_memory", "exposed_comm")
 #: The parts with a GPU, in display order.
 GPU_PARTS: Final = (*BUSY, *(f"idle_{cause}" for cause in CAUSES))
@@ -217,8 +218,11 @@ def gap_causes(trace: Trace) -> tuple[Spans, NDArray[np.object_]]:
     - `loader`: a training thread was waiting in the data loader's `__next__` for at least half of the gap. It takes
       precedence over a sync that only came before it: the GPU would have waited for the data without the sync, too.
     - `host`: the work after the gap was not launched when the gap began: the host was launching, or in Python.
-    - `dependency`: that work was queued, and began within 30 us, as work behind other work does, or its thread had made
-      a stream wait for an event just before the launch.
+    - `dependency`: that work was queued, and waited for another stream: its thread had made a stream wait for an event
+      just before the launch, or it began within 30 us of the end of another stream's work. On a GPU with work on one
+      stream alone there is nothing to wait for.
+    - `between_kernels`: that work was queued on the stream whose work had just ended, and began within 30 us. This is
+      the time that the GPU itself takes between two kernels.
     - `unknown`: none of these, or the trace has neither the launch of the work nor a sign that it was queued.
     """
     busy = activity(trace).busy
@@ -233,9 +237,29 @@ def gap_causes(trace: Trace) -> tuple[Spans, NDArray[np.object_]]:
     late = take(returned, launch) > start
     # Work without a launch that begins while the host is blocked must have been queued before.
     queued = np.where(launch >= 0, ~late, waited_through)
-    dependent = queued & ((end - start < KERNEL_WAIT_BELOW_NS) | waits_for_event(trace, launch))
-    conditions = [in_sync & ~in_loader, in_loader, (launch >= 0) & late, dependent]
-    return gaps, np.select(conditions, CAUSES[:4], default=CAUSES[4]).astype(object)
+    soon, same_stream = queued & (end - start < KERNEL_WAIT_BELOW_NS), _follows_its_stream(trace, start, row)
+    dependent = (soon & ~same_stream) | (queued & waits_for_event(trace, launch) & _has_several_streams(trace))
+    conditions = [in_sync & ~in_loader, in_loader, (launch >= 0) & late, dependent, soon]
+    return gaps, np.select(conditions, CAUSES[:-1], default=CAUSES[-1]).astype(object)
+
+
+def _has_several_streams(trace: Trace) -> bool:
+    """Whether the analysed GPU did work on more than one stream."""
+    return trace.kernels["stream"][(trace.kernels["device"] == trace.device).to_numpy()].nunique() > 1
+
+
+def _follows_its_stream(trace: Trace, start: Ints, row: Ints) -> Mask:
+    """Whether work of the stream of activity `row[i]` ended at `start[i]`, the beginning of the gap before it."""
+    kernels = trace.kernels
+    begun, ended = start_end(kernels)
+    here = (kernels["device"] == trace.device).to_numpy() & (ended > begun)
+    stream, streams = pd.factorize(kernels["stream"])
+    # Gaps are in order, and each has a start of its own.
+    gap = np.searchsorted(start, ended[here])
+    at_gap = gap < len(start)
+    at_gap[at_gap] = start[gap[at_gap]] == ended[here][at_gap]
+    ending = gap[at_gap] * len(streams) + stream[here][at_gap]
+    return np.isin(np.arange(len(start)) * len(streams) + stream[row], ending)
 
 
 @once
