@@ -135,7 +135,6 @@ def _kinds(kind: type[Document]) -> Iterator[type[Document]]:
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
-        bytecode_cache=jinja2.FileSystemBytecodeCache(),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
