@@ -15,6 +15,7 @@ from snakemake.settings.enums import Quietness
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from snakemake_logger_plugin_steptrace.time_left import TimeLeft
 from steptrace.errors import SteptraceError
 from steptrace.format import printable, rough_duration
 
@@ -42,7 +43,8 @@ class LogHandler(LogHandlerBase):
         """Begin with no job."""
         self._jobs: dict[int, dict[str, Any]] = {}
         self._not_written: list[str] = []
-        self._started, self._total, self._done = 0.0, 0, 0
+        self._total, self._done = 0, 0
+        self._left = TimeLeft({}, 0.0)
         self._stream = sys.stdout if self.common_settings.stdout else sys.stderr
         if self.common_settings.dryrun and self._quiet("RULES"):
             # Or Snakemake would prepare what it says of each job, which takes longer than finding out what to run.
@@ -93,11 +95,17 @@ class LogHandler(LogHandlerBase):
         if event == LogEvent.RUN_INFO:
             if self.common_settings.dryrun:
                 return [self.format(record)]
-            self._started, self._total = time.monotonic(), content["stats"]["total"]
+            counts = {rule: count for rule, count in content["stats"].items() if rule != "total"}
+            self._total, self._left = content["stats"]["total"], TimeLeft(counts, time.monotonic())
         elif event == LogEvent.JOB_INFO:
             self._jobs[content["jobid"]] = content
+            variant = content["wildcards"].get("variant", "")
+            self._left.begin(content["jobid"], content["rule_name"], variant, time.monotonic())
         elif event == LogEvent.JOB_FINISHED:
-            return self._ended(self._jobs.pop(content["job_id"], None))
+            job = self._jobs.pop(content["job_id"], None)
+            if job is not None:
+                self._left.end(content["job_id"], time.monotonic())
+            return self._ended(job)
         return []
 
     def _ended(self, job: dict[str, Any] | None) -> list[str]:
@@ -111,7 +119,7 @@ class LogHandler(LogHandlerBase):
                 f"page: {Path(file).resolve()}" for file in job["output"] if file.endswith(".html") and file != _INDEX
             ]
             return [*pages, *(f"{'/'.join(file.parts[1:-1])}: {error}" for file, error in errors.items())]
-        left = rough_duration((time.monotonic() - self._started) * (self._total - self._done) / self._done)
+        left = rough_duration(self._left.seconds(time.monotonic()) or 0.0)
         result = f"failed: {next(iter(errors.values()))}" if errors else "ok"
         run = f"{named['study']}/{named['variant']} run{named['repeat']}"
         return [f"{run} {result} ({self._done} of {self._total} jobs, about {left} left)"]
@@ -119,6 +127,8 @@ class LogHandler(LogHandlerBase):
     def _not_made(self, content: dict[str, Any]) -> None:
         """Of a job that failed itself: one that is supervised does not. The verdict says itself why."""
         job = self._jobs.pop(content.get("jobid", -1), None)
+        if job is not None:
+            self._left.end(content["jobid"], time.monotonic())
         if job is not None and not any(file.startswith("results/.cache/") for file in job["output"]):
             log = ", ".join(job.get("log") or ()) or "none"
             self._not_written.append(f"{', '.join(job['output'])} was not made; log: {log}")

@@ -63,6 +63,62 @@ def test_a_phase_ends_when_its_time_is_over(tmp_path, at_most_s, warmup, timed):
     assert made.record["warnings"] == shortened
 
 
+def slow_steps(monkeypatch, seconds: float) -> None:
+    """Each step takes so many seconds by the host's clock, from the second on; the first takes ten."""
+    now, begun = [0.0], [0]
+    monkeypatch.setattr(measure.time, "monotonic", lambda: now[0])
+    original = Measurement._next
+
+    def timed_next(self, phase, done, total):
+        generator = original(self, phase, done, total)
+        next(generator)
+        step = yield
+        begun[0] += 1
+        now[0] += 10.0 if begun[0] == 1 else seconds
+        try:
+            generator.send(step)
+        except StopIteration as ended:
+            return ended.value
+
+    monkeypatch.setattr(Measurement, "_next", timed_next)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "phases"),
+    [
+        (0.1, {"warm-up": 5, "timed": 9, "under the profiler": 7, "watched": 1}),
+        # A quarter of at_most_s holds two steps of 2.4 s; the limit holds nine.
+        (2.4, {"warm-up": 5, "timed": 9, "under the profiler": 4, "watched": 1}),
+        (3.5, {"warm-up": 2, "timed": 3, "under the profiler": 2, "watched": 1}),
+        (200.0, {"warm-up": 2, "timed": 3, "under the profiler": 2, "watched": 1}),
+    ],
+)
+def test_slow_steps_have_few_steps_in_each_phase(tmp_path, monkeypatch, seconds, phases):
+    seen: list[str] = []
+    window = Settings(steps=3, warmup=4, stacks=False, shapes=False, memory=False)
+    made = measurement(
+        tmp_path,
+        5,
+        9,
+        window,
+        at_most_s=21.0,
+        ours=True,
+        progress=lambda phase, done, total: seen.extend([phase] * (done < total)),
+    )
+    slow_steps(monkeypatch, seconds)
+    go_through(made)
+    assert {phase: seen.count(phase) for phase in phases} == phases
+    told = " ".join(made.record["warnings"])
+    assert ("3 of 9 planned steps were timed: a step takes over 3 s" in told) == (seconds > 3)
+    assert ("planned steps were profiled" in told) == (seconds > 2)
+
+
+def test_without_a_limit_slow_steps_are_all_taken(tmp_path, monkeypatch):
+    made = measurement(tmp_path, 5, 9, ours=True)
+    slow_steps(monkeypatch, 30.0)
+    assert go_through(made) == 14
+
+
 def test_the_device_is_waited_for_between_the_phases_alone(tmp_path, monkeypatch):
     """On a GPU any wait within a phase would be a host sync in the measurement."""
     events: list[str] = []

@@ -122,7 +122,11 @@ class ScaleConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     timed_steps: Annotated[Positive, Meta(description="steps that are timed, without a profiler")]
     at_most_s: Annotated[
         float,
-        Meta(gt=0, le=MOST, description="seconds after which a phase of steps ends early, with at least five timed"),
+        Meta(
+            gt=0,
+            le=MOST,
+            description="seconds after which a phase of steps ends early, with at least five timed (three of over 3 s)",
+        ),
     ] = 20.0
     section_steps: Annotated[Count, Meta(description="steps of a separate pass with a sync around each section")] = 0
     input_steps: Annotated[Count, Meta(description="steps of a separate pass that times the parts of loading")] = 0

@@ -30,8 +30,16 @@ from steptrace.rank import from_rank_0, ranks_can_talk, this_rank
 #: Resumed at the end of each step, with the step. Closed if the program ends early.
 Phases = Generator[None, Step, None]
 
-#: Fewest timed steps, however long they take.
+#: Fewest timed steps, however long they take: of a step of up to `SLOW_STEP_S` seconds, and of a slower one.
 LEAST_TIMED: Final = 5
+LEAST_TIMED_SLOW: Final = 3
+#: Steps that take longer are slow: their phases have as few steps as still explain them. Our choice: 5 timed steps of
+#: 3 s are 15 s, three quarters of the default `at_most_s`.
+SLOW_STEP_S: Final = 3.0
+#: Warm-up steps after which a slow training is timed. The first one may include a compilation.
+_WARMUP_SLOW: Final = 2
+#: A phase after the timed steps (a pass of a study, the profiled window) takes at most this part of `at_most_s`.
+_FURTHER_PHASE: Final = 0.25
 #: Steps watched for PyTorch's own warnings; a number that varies between them would be worth knowing.
 _WARNED_STEPS: Final = 2
 
@@ -50,8 +58,10 @@ class MeasureSettings:
         steps: timed steps.
         window: the profiled steps; None: no step is profiled or watched.
         at_most_s: seconds after which the warm-up ends, and the timed steps, with at least `FIRST_STEPS` and
-            `LEAST_TIMED` steps. Several ranks have to take the same steps: rank 0 says before, by the shortest step of
-            the warm-up so far, how many fit.
+            `LEAST_TIMED` steps; if a step takes over `SLOW_STEP_S`, `LEAST_TIMED_SLOW` steps are timed, one is profiled
+            and one watched. Phases after the timed steps have a quarter of it each, with at least one step. Several
+            ranks have to take the same steps: rank 0 says before, by the shortest step so far, how many fit.
+            None: no limit.
         ours: the training is a study's own. Its first step begins when `phases()` does, and an error in a watched step
             is thrown into the phases instead of ending the program, so compiled code is watched as far as it goes.
     """
@@ -92,6 +102,10 @@ class Measurement:
         self._to_watch = 1
         #: Steps between the timed ones and the profiler's start.
         self._left_out = 0
+        #: Seconds that the host took for the shortest step so far, the first one left out: it may start late.
+        self._shortest_s = math.inf
+        #: Whether a step takes over `SLOW_STEP_S`, once the warm-up is over; the same on all ranks.
+        self._slow = False
 
     def phases(self) -> Phases:
         """Warm-up, timed steps, profiled steps, watched steps."""
@@ -134,7 +148,10 @@ class Measurement:
     def _next(self, phase: str, done: int, total: int) -> Generator[None, Step, Step]:
         """Wait for the end of a phase's next step; `done` have ended so far."""
         self._progress(phase, done, total)
+        began_s = time.monotonic()
         step = yield
+        if self._over:
+            self._shortest_s = min(self._shortest_s, time.monotonic() - began_s)
         self._over += 1
         if done + 1 == total:
             self._progress(phase, total, total)
@@ -153,6 +170,8 @@ class Measurement:
                 step = yield from self._next("warm-up", done, done + left)
                 left, done = (self._settings.warmup - 1, 1) if step.new_leader else (left - 1, done + 1)
                 if done >= FIRST_STEPS and time.monotonic() > ends_at:
+                    left = 0
+                if done >= _WARMUP_SLOW and not self._several and self._is_slow():
                     left = 0
                 if done == FIRST_STEPS and self._several:
                     left = min(left, max(self._that_fit() - done, 0))
@@ -182,7 +201,12 @@ class Measurement:
         graphs = compilations()
         with _nvml() as sampler:
             planned, number = self._settings.steps, 0
-            steps = min(planned, max(self._that_fit(), LEAST_TIMED)) if self._several else planned
+            self._slow = bool(self._agreed(int(self._is_slow())))
+            steps = planned
+            if self._slow:
+                steps = min(planned, LEAST_TIMED_SLOW)
+            elif self._several:
+                steps = min(planned, max(self._that_fit(), LEAST_TIMED))
             start, ends_at = clock.now(), self._ends_at()
             while number < steps and (number < LEAST_TIMED or time.monotonic() <= ends_at):
                 step = yield from self._next("timed", number, steps)
@@ -193,8 +217,10 @@ class Measurement:
                 start, number = end, number + 1
             clock.synchronize()
         if number < planned:
-            limit = f"at_most_s is {self._settings.at_most_s:g} s"
-            self.warn(f"{number} of {planned} planned steps were timed: {limit}")
+            reason = f"at_most_s is {self._settings.at_most_s:g} s"
+            if self._slow:
+                reason = f"a step takes over {SLOW_STEP_S:g} s, and {reason}"
+            self.warn(f"{number} of {planned} planned steps were timed: {reason}")
         self.record["nvml"] = sampler.summary() if sampler else None
         self.record["warnings"] += (*(sampler.warnings if sampler else ()), *recompiled(compilations() - graphs))
         return True
@@ -218,9 +244,17 @@ class Measurement:
         self._label(False)
 
     def _window(self, asked: Settings) -> Settings:
-        """The window, lengthened and after steps to skip where it so holds a step of each kind that comes regularly."""
-        if self._settings.ours:  # a study runs its passes in between
-            return asked
+        """The profiled window: `asked`, shortened if its steps take too long.
+
+        In another's program it is lengthened, after steps to skip, if it then holds a step of each kind that comes
+        regularly.
+        """
+        fitting = replace(asked, warmup=self.that_fit(asked.warmup), steps=self.that_fit(asked.steps))
+        if fitting.steps < asked.steps:
+            reason = f"a step takes {self._shortest_s:.2g} s, and at_most_s is {self._settings.at_most_s:g} s"
+            self.warn(f"{fitting.steps} of {asked.steps} planned steps were profiled: {reason}")
+        if self._settings.ours or fitting != asked:  # a study runs its passes in between
+            return fitting
         kinds = kinds_of(self._timed_ns(), self._operators)
         wait, steps = window_of_each(kinds, asked.warmup, asked.steps)
         watched = first_of_each(kinds, wait + asked.warmup + steps)
@@ -287,6 +321,24 @@ class Measurement:
     def _timed_ns(self) -> list[int]:
         """The step times, once the timed steps are over."""
         return [clock.between_ns(start, end) for phase, clock, start, end, _ in self._rows if phase == "timed"]
+
+    def that_fit(self, planned: int) -> int:
+        """How many of a later phase's steps fit into its part of `at_most_s`: at least one, unless none is planned.
+
+        All ranks must call it, between the same two steps.
+        """
+        limit_s = self._settings.at_most_s
+        if limit_s is None or not planned:
+            return planned
+        fit = 1 if self._slow else int(min(limit_s * _FURTHER_PHASE / max(self._shortest_s, 1e-9), planned))
+        return min(planned, max(self._agreed(fit), 1))
+
+    def _is_slow(self) -> bool:
+        return self._settings.at_most_s is not None and SLOW_STEP_S < self._shortest_s < math.inf
+
+    def _agreed(self, value: int) -> int:
+        """Rank 0's value; this process's own if the ranks cannot talk."""
+        return from_rank_0(value) if ranks_can_talk() else value
 
     def _ends_at(self) -> float:
         """The deadline of a phase that begins now, by the monotonic clock; none with several ranks."""

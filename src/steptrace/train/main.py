@@ -153,6 +153,7 @@ def measure(
         ours=True,
     )
     measurement = Measurement(settings, between=passes.between, progress=_print_end)
+    passes.that_fit = measurement.that_fit
     barrier(parts.ranks)  # else the first step would include the wait for a later rank
     train(parts, measurement.phases(), batch_size=config.data.batch_size)
     return measurement.record, passes

@@ -10,7 +10,7 @@ sync before and after, and is always within the step, whatever `data.device_pref
 """
 
 import time
-from collections.abc import Collection, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -91,15 +91,29 @@ def left_out(loader: "DataLoader[Any]") -> int:
     return 1 + loader.num_workers
 
 
-def measure_input(training: Training, loader: "DataLoader[Batch]", steps: int) -> pd.DataFrame:
-    """Train for `left_out` + `steps` more steps on batches of `loader`; return their times (table `InputOfRun`)."""
+def measure_input(
+    training: Training, loader: "DataLoader[Batch]", steps: int, *, trained: int | None = None
+) -> pd.DataFrame:
+    """Train on batches of `loader` and return the times of `steps` of them (table `InputOfRun`).
+
+    Args:
+        training: what goes on.
+        loader: its first `left_out` batches are not measured.
+        steps: measured steps.
+        trained: how many of the batches before the measured ones are trained on; None: all. At least the last one is,
+            so that the workers load during a step, as they do before the measured ones.
+    """
     rows: list[dict[str, Any]] = []
     source = _recorded(timed_loader(loader), rows)
     watched = replace(training, batches=source)
     copies = PartTimer(() if training.device.type == "cpu" else ("copy data",))
     try:
-        for _ in range(left_out(loader)):
-            train_step(watched, copies)
+        before = left_out(loader)
+        for number in range(before):
+            if trained is None or number >= before - max(trained, 1):
+                train_step(watched, copies)
+            else:
+                next(source)
         rows.clear()
         copies.times.clear()
         for _ in range(steps):
@@ -131,6 +145,9 @@ class StudyPasses:
         config: the variant's.
         memory: counts what the training holds.
         explained: whether to run all passes; else only the memory's.
+
+    Attributes:
+        that_fit: how many of a pass's planned steps its time allows; all of them until it is set.
     """
 
     def __init__(self, parts: Training, config: DictConfig, memory: MemoryLook, *, explained: bool) -> None:
@@ -138,6 +155,7 @@ class StudyPasses:
         self.memory = memory
         self._parts, self._config, self._explained = parts, config, explained
         self._tables: list[tuple[type[Document], pd.DataFrame]] = []
+        self.that_fit: Callable[[int], int] = lambda planned: planned
 
     def between(self, phase: str) -> None:
         """Run the passes after a phase."""
@@ -153,11 +171,12 @@ class StudyPasses:
         parts, scale = self._parts, self._config.scale
         check_compiled(self._config.step)
         if self._explained and scale.section_steps:
-            self._tables.append((SectionOfRun, measure_sections(parts, scale.section_steps)))
+            self._tables.append((SectionOfRun, measure_sections(parts, self.that_fit(scale.section_steps))))
             self.batch_bytes = batch_bytes(parts)
         if self._explained and scale.input_steps:
             loader = build_loader(self._config, parts.device, self._config.seed, parts.ranks)
-            self._tables.append((InputOfRun, measure_input(parts, loader, scale.input_steps)))
+            steps, trained = self.that_fit(scale.input_steps), self.that_fit(left_out(loader))
+            self._tables.append((InputOfRun, measure_input(parts, loader, steps, trained=trained)))
         train_step(parts, self.memory)
         self.memory.note_held()
 
