@@ -68,20 +68,34 @@ static int is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
+/* Powers of ten beyond this one are taken as this one. */
+#define FARTHEST 1000
+
 /* Takes digits in; false where there is none. */
 static int take_digits(const char **at, const char *end, Number *number, int places)
 {
     const char *p = *at;
     uint64_t digits = number->digits;
-    for (; p < end && is_digit(*p); p++) {
+    const char *first = p;
+    while (!number->full && p < end && is_digit(*p)) {
         if (digits > (UINT64_MAX - 9) / 10)
-            number->long_ = 1;
+            number->full = 1;
         else
-            digits = digits * 10 + (uint64_t)(*p - '0');
+            digits = digits * 10 + (uint64_t)(*p++ - '0');
     }
     number->digits = digits;
     if (places)
-        number->places = p - *at > 1000 ? 1000 : (int)(p - *at);
+        number->places = p - first > FARTHEST ? FARTHEST : (int)(p - first);
+    for (; p < end && is_digit(*p); p++) {
+        int digit = *p - '0';
+        if (!number->beyond)
+            number->rest = digit > 5 ? ABOVE_HALF : digit == 5 ? HALF : digit ? BELOW_HALF : NO_REST;
+        else if (digit)
+            number->rest |= 1; /* no rest becomes one below the half, and the half one above it */
+        number->beyond = 1;
+        if (!places && number->dropped < FARTHEST)
+            number->dropped++;
+    }
     int some = p > *at;
     *at = p;
     return some;
@@ -113,11 +127,12 @@ static int parse_number(const char **at, const char *end, Number *number)
             negative = *p++ == '-';
         if (!take_digits(&p, end, &power, 0))
             return -1;
-        if (power.long_ || power.digits > 1000)
-            power.digits = 1000;
+        if (power.full || power.digits > FARTHEST)
+            power.digits = FARTHEST;
         number->exponent = 1;
         number->power = negative ? -(int)power.digits : (int)power.digits;
     }
+    number->power += number->dropped;
     *at = p;
     return 0;
 }
@@ -262,7 +277,7 @@ static const uint64_t TENS[20] = {1ull,
                                   1000000000000000000ull,
                                   10000000000000000000ull};
 
-int number_to_double(const Number *number, double *out)
+double number_to_double(const Number *number)
 {
     static const double exact[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
                                    1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
@@ -282,18 +297,24 @@ int number_to_double(const Number *number, double *out)
         unsigned __int128 quotient = dividend / TENS[-power];
         quotient |= quotient * TENS[-power] != dividend;
         value = ldexp((double)quotient, -64 - shift);
-    } else
-        return -1;
-    *out = number->negative ? -value : value;
-    return 0;
+    } else {
+        long double scaled = (long double)digits;
+        for (int left = power < 0 ? -power : power; left > 0; left -= 19) {
+            long double tens = (long double)TENS[left > 19 ? 19 : left];
+            scaled = power < 0 ? scaled / tens : scaled * tens;
+        }
+        value = (double)scaled;
+    }
+    return number->negative ? -value : value;
 }
 
 int64_t number_to_int(const Number *number)
 {
-    double value;
-    if (number->fraction || number->exponent)
-        return number_to_double(number, &value) || !(fabs(value) < 9e18) ? MISSING : (int64_t)value;
-    if (number->digits > (uint64_t)INT64_MAX)
+    if (number->fraction || number->exponent) {
+        double value = number_to_double(number);
+        return fabs(value) < 9e18 ? (int64_t)value : MISSING;
+    }
+    if (number->dropped || number->digits > (uint64_t)INT64_MAX)
         return MISSING;
     return number->negative ? -(int64_t)number->digits : (int64_t)number->digits;
 }
@@ -305,5 +326,5 @@ int number_of(const Value *value, Number *number)
         *number = value->number;
     else if (value->kind != STRING || parse_number(&at, value->end, number) || at != value->end)
         return -1;
-    return number->long_ ? -1 : 0;
+    return 0;
 }

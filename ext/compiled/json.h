@@ -12,13 +12,18 @@
 
 enum { ABSENT, NULL_VALUE, BOOLEAN, NUMBER, STRING, CONTAINER };
 
-/* A number as written: sign, up to 19 digits as an integer, how many of them stand behind the point, power of ten. */
+/* What the digits that do not fit are, of one unit of the last digit that does. */
+enum { NO_REST, BELOW_HALF, HALF, ABOVE_HALF };
+
+/* A number as written: sign, the first 19 or 20 digits as an integer, how many of them stand behind the point, the power
+   of ten, and how the digits that do not fit round. */
 typedef struct {
     uint64_t digits;
     int places;
     int power;
     unsigned char negative, fraction, exponent;
-    unsigned char long_; /* has more digits than fit */
+    unsigned char full, beyond, rest; /* whether there is no room for more digits, whether there were, what they are */
+    int dropped;                      /* how many of them stand before the point */
 } Number;
 
 /* One value: its kind and its text, a string's without the quotation marks. */
@@ -47,9 +52,9 @@ static inline int json_space(Text *text)
 int json_string(Text *text, Value *value); /* at the opening quotation mark */
 int json_value(Text *text, Value *value);
 
-/* The number of a value, or of the text in a string; -1 for anything else, and for more digits than fit. */
+/* The number of a value, or of the text in a string; -1 for anything else. */
 int number_of(const Value *value, Number *number);
-int number_to_double(const Number *number, double *out);
+double number_to_double(const Number *number);
 /* What is before the point; MISSING where an int64 does not hold it. */
 int64_t number_to_int(const Number *number);
 

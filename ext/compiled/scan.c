@@ -1,6 +1,7 @@
 #include "scan.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,8 +123,9 @@ static int64_t to_ns(const Value *value)
             divisor *= 10;
         unsigned __int128 twice = size % divisor * 2;
         size /= divisor;
-        size += twice > divisor || (twice == divisor && size & 1);
-    }
+        size += twice > divisor || (twice == divisor && (size & 1 || number.rest));
+    } else if (number.rest)
+        size += number.rest == ABOVE_HALF || (number.rest == HALF && size & 1);
     for (; power > 0 && size && size < (unsigned __int128)LATEST_NS; power--)
         size *= 10;
     if (size >= (unsigned __int128)LATEST_NS)
@@ -148,8 +150,8 @@ static int64_t as_bits(double value)
 static int64_t real(const Value *value)
 {
     Number number;
-    double size;
-    return as_bits(number_of(value, &number) || number_to_double(&number, &size) || fabs(size) >= LARGEST ? NAN : size);
+    double size = number_of(value, &number) ? NAN : number_to_double(&number);
+    return as_bits(fabs(size) < LARGEST ? size : NAN);
 }
 
 /* The product of three integers in a list, as the bits of a double; NaN for anything else. */
@@ -193,9 +195,12 @@ static int number_thread(Scanner *scanner, const Event *event, int64_t *number)
     for (int place = PID; place <= TID; place++) {
         const Value *id = &event->of[place];
         size_t quotes = id->kind == STRING;
-        PLAINLY(id->kind == CONTAINER || id->kind == BOOLEAN);
-        PLAINLY(id->kind == NUMBER && (id->number.fraction || id->number.exponent));
-        if (id->kind != ABSENT && id->kind != NULL_VALUE) {
+        if (id->kind == NUMBER && (id->number.fraction || id->number.exponent)) {
+            /* Tools write whole numbers as 7.0. */
+            int64_t whole = number_to_int(&id->number);
+            if (whole != MISSING)
+                used += (size_t)snprintf(key + used, 32, "%lld", (long long)whole);
+        } else if (id->kind == NUMBER || id->kind == STRING) {
             size_t length = (size_t)(id->end - id->begin) + 2 * quotes;
             PLAINLY(length > sizeof key / 2 - 1);
             memcpy(key + used, id->begin - quotes, length);
@@ -296,6 +301,9 @@ static int add_event(Scanner *scanner, Text *text, const char *begin)
     for (int i = 0; i < scanner->args.count; i++)
         event.args[i].kind = ABSENT;
     PLAINLY(object(text, &EVENT_NAMES, event.of, event_member, &event));
+    /* A name with a quotation mark that is not escaped can look like the end of an event. */
+    Text after = *text;
+    PLAINLY(json_space(&after) || (*after.at != ',' && *after.at != ']'));
     const Value *name = &event.of[NAME];
     PLAINLY(name->kind != ABSENT && name->kind != STRING);
     const int64_t times[2] = {to_ns(&event.of[TS]), to_ns(&event.of[DUR])};

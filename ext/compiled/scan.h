@@ -57,8 +57,8 @@ typedef struct {
     size_t taken;
 } Scanner;
 
-/* Takes the events of an array as far as they are whole and plain, from where the last call stopped: `taken` says how much
-   of the text that is. PLAIN or NO_MEMORY; with PLAIN the scanner holds the columns of these events. A scanner without
+/* Takes the events of an array as far as they are whole and plain and another or the array's end follows, from where the
+   last call stopped: `taken` says how much of the text that is. PLAIN or NO_MEMORY; with PLAIN the scanner holds the columns of these events. A scanner without
    kinds takes the text of every event among the `others`. */
 int scan_chunk(Scanner *scanner, const char *text, size_t length);
 

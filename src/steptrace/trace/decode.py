@@ -7,12 +7,14 @@ of events it leaves out, so that all later code computes with finite numbers who
 import math
 import os
 import re
-from decimal import Decimal
+from decimal import Context, Decimal
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
+
+from steptrace.trace.mend import mend
 
 #: A day, longer than any profile: a hundred thousand times this still fits in int64.
 LONGEST_NS: Final = 86_400 * 10**9
@@ -63,6 +65,8 @@ def plain_values(given: dict[Any, Any]) -> dict[str, Any]:
 MISSING: Final = -(1 << 63)
 
 _LATEST_US = Decimal(LATEST_NS) / 1000
+#: Enough digits that no product is rounded.
+_EXACT: Final = Context(prec=1000)
 
 #: Bytes of an element, by the types of inputs that the profiler writes for a label.
 _INPUT_BYTES = {
@@ -137,7 +141,11 @@ def plain_list(text: bytes) -> str:
 
 def to_ns(us: Decimal) -> int:
     """Microseconds as integer ns; `MISSING` if it is not a number or beyond `LATEST_NS`."""
-    return int((us * 1000).to_integral_value()) if us.is_finite() and -_LATEST_US < us < _LATEST_US else MISSING
+    return (
+        int(_EXACT.multiply(us, 1000).to_integral_value())
+        if us.is_finite() and -_LATEST_US < us < _LATEST_US
+        else MISSING
+    )
 
 
 def ns_to_us(ns: int) -> str:
@@ -166,8 +174,8 @@ _BARE_NUMBER = re.compile(rb"(?<=[:\[,])(\s*)-?(?:nan|inf|infinity)\b", re.IGNOR
 
 
 def repair(text: bytes) -> bytes:
-    """Repair Kineto's known mistakes: bare `nan` and `inf` become null, invalid UTF-8 becomes U+FFFD."""
-    text = text.decode("utf-8", errors="replace").encode()
+    """Repair known mistakes: damaged strings (`trace.mend`), bare `nan` and `inf` (null), invalid UTF-8 (U+FFFD)."""
+    text, _ = mend(text.decode("utf-8", errors="replace").encode())
     parts, position = [], 0
     for string in _STRINGS.finditer(text):
         parts.append(_BARE_NUMBER.sub(rb"\1null", text[position : string.start()]))
@@ -247,7 +255,7 @@ def is_truncated(text: bytes) -> bool:
 def why_no_event(text: bytes) -> str | None:
     """Why no event begins a text that follows the events of an array; None if the text ends too early."""
     text = repair(text.lstrip().removeprefix(b",")).lstrip()
-    if not text or is_truncated(text):
+    if not text or is_truncated(text) or decode_object(text) is not None:
         return None
     in_one_line = " ".join(text[:_SHOWN].decode(errors="replace").split())
     return f"an event that cannot be read: {plain_text(in_one_line)}"

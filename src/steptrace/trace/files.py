@@ -18,6 +18,7 @@ from isal import igzip, isal_zlib
 from steptrace import format as fmt
 from steptrace.errors import TraceError, TruncatedTraceError
 from steptrace.trace.decode import decode_object, is_truncated, path_text, why_no_event
+from steptrace.trace.mend import mend
 
 
 def find_traces(paths: Iterable[str | Path]) -> list[Path]:
@@ -80,13 +81,16 @@ _UNREADABLE: tuple[type[Exception], ...] = (OSError, EOFError, TraceError, *_DAM
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 #: Bytes of it, with room for spaces.
 _KEY_BYTES: Final = 64
+#: Two events.
+_SEVERAL: Final = re.compile(rb'"ph"\\s*+:.*?"ph"\\s*+:', re.DOTALL)
 
 
 class EventStream:
     """The events and metadata of one trace file.
 
     `metadata` holds the object's other keys; `head` is the text up to the array's opening bracket, `tail` what follows
-    its closing one. All three are complete once `read` is.
+    its closing one. All three are complete once `read` is. `mended` counts the texts that were no JSON and could be
+    repaired.
 
     Raises:
         TraceError: the file is missing, empty, damaged, no JSON, or JSON that is no trace.
@@ -100,6 +104,8 @@ class EventStream:
         self.head = b""
         self.tail = b""
         self._bare_array = False
+        self.mended = 0
+        self._not_mended = 0
 
     def read(self, take: Callable[[bytes], tuple[int, bool]]) -> None:
         """Hand the events to `take`, a piece of text at a time.
@@ -112,9 +118,20 @@ class EventStream:
             while True:
                 taken, ended = take(buffer)
                 buffer = buffer[taken:]
+                if not ended and len(buffer) >= self._not_mended and _SEVERAL.search(buffer):
+                    # Several events are left, so the first one is damaged: it does not only lack its end.
+                    if (mended := self._mend(buffer)) is not None:
+                        buffer = mended
+                        continue
+                    if (why := why_no_event(buffer)) is not None:
+                        raise self._damaged(why)
+                    self._not_mended = 2 * len(buffer)
                 more = self._read(file)
                 if ended:
                     break
+                if not more and (mended := self._mend(buffer)) is not None:
+                    buffer = mended
+                    continue
                 if not more or len(buffer) > self._longest:
                     self._stopped(buffer, at_end=not more)
                 buffer += more
@@ -122,6 +139,11 @@ class EventStream:
                 buffer = self._append(buffer, more)
                 more = self._read(file)
             self._finish(buffer)
+
+    def _mend(self, buffer: bytes) -> bytes | None:
+        text, count = mend(buffer, whole=False)
+        self.mended += count
+        return text if count else None
 
     def copy_with(self, events: Iterable[bytes], out: BinaryIO) -> None:
         """Copy the file's text to `out` with `events` (JSON objects) before its own, of which it has some; a stream."""
@@ -157,6 +179,15 @@ class EventStream:
 
     def _error(self, what: str) -> TraceError:
         return TraceError(what, where=self.path, expected="a Kineto trace (JSON)")
+
+    def _damaged(self, why: str) -> TraceError:
+        return TraceError(
+            why,
+            where=self.path,
+            expected="a Kineto trace (JSON)",
+            next_step="if a name in it has quotation marks or other characters that were not escaped, they are of a "
+            "Python frame: profile with with_stack=False, or with a newer PyTorch",
+        )
 
     def _too_long(self) -> TraceError:
         return self._error(f"an event, or the text around the events, is longer than {fmt.size_bytes(LARGEST_TEXT)}")
@@ -205,7 +236,7 @@ class EventStream:
         """Raise why no event can be taken from what is left; nothing if there may be one once more of it is read."""
         why = why_no_event(rest)
         if why is not None:
-            raise self._error(why)
+            raise self._damaged(why)
         if not at_end:
             raise self._too_long()
         raise TruncatedTraceError(

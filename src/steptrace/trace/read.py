@@ -108,6 +108,9 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
             "starts again, so export in on_trace_ready, or set repeat=1",
         )
     base = int(min(starts))
+    if stream.mended:
+        texts = fmt.plural(stream.mended, "text")
+        notes.append(f"{texts} with quotation marks, backslashes or line breaks that were not escaped: repaired")
     notes += _unknown_categories(counts)
     for c in columns.values():
         c["ts"] -= base

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from steptrace.compiled import compiled
 from steptrace.errors import TraceError
 from steptrace.trace.decode import LATEST_NS, CollectiveArgs, collective_args, decode_leniently, plain_list, plain_text
+from steptrace.trace.mend import escape, is_raw_path
 from steptrace.trace.names import GPU_CATEGORIES
 
 #: Kineto's category -> kind of event, old spellings included. Other categories are only counted.
@@ -253,6 +254,8 @@ class ChunkScanner:
 
 def _text(written: bytes) -> str:
     """The text between a JSON string's quotation marks, decoded; invalid UTF-8 becomes U+FFFD."""
+    if is_raw_path(written):
+        written = escape(written)
     return _STRING.decode(f'"{written.decode(errors="replace")}"')
 
 

@@ -1,0 +1,82 @@
+"""Makes valid JSON of the texts that profilers write without escaping them.
+
+The name of a Python frame holds whatever the program has: paths of Windows with single backslashes, line breaks,
+quotation marks. PyTorch's versions differ in what they escape. A string is damaged if it is no JSON string, or if
+neither a key nor the end of its object follows it. It is read up to the quotation mark that such an end follows; of an
+event's own texts (its name) only the keys of an event count, since a name may hold JSON.
+"""
+
+import re
+from typing import Final
+
+_KEY: Final = rb'"(?:[^"\\]|\\.){0,200}+"\s*+:'
+#: Keys that an event of Chrome's format may have.
+_EVENT_KEY: Final = (
+    rb'"(?:ph|cat|name|pid|tid|ts|dur|args|id|id2|bp|s|cname|tts|tdur|sf|esf|scope|local|global|bind_id)"\s*+:'
+)
+#: The end of the object of an event's own text, and of an object inside.
+_EVENT_END: Final = rb"\}\s*+(?:\}\s*+)?(?:,\s*+(?:\{|" + _EVENT_KEY + rb")|\]%b)"
+_INNER_END: Final = rb"\}\s*+(?:[,}\]]%b)"
+#: What may follow a text: a key, or the end of its object. `own` is an event's own text.
+_GOOD_END: Final = rb"\s*+(?:,\s*+" + _KEY + rb"|(?(own)" + _EVENT_END + rb"|[}\]]))"
+_BAD_END: Final = (
+    rb"\s*+(?(own)(?:,\s*+" + _EVENT_KEY + rb"|" + _EVENT_END + rb")|(?:,\s*+" + _KEY + rb"|" + _INNER_END + rb"))"
+)
+#: A key with a text. The text is good if it is a JSON string and such an end follows. Else it reaches to the first
+#: quotation mark that may end it, and not into the next event.
+_TEXT: Final = (
+    rb'"(?P<key>(?P<own>name|cat)|(?:[^"\\]|\\.){0,200}+)"(?P<colon>\s*+:\s*+)"(?:'
+    rb'(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+"(?=' + _GOOD_END + rb")"
+    rb'|(?P<bad>(?:[^"]|"(?!(?:ph|traceEvents)"\s*+:)){0,4096}?)"(?=' + _BAD_END + rb"))"
+)
+_IN_WHOLE: Final = re.compile(_TEXT.replace(b"%b", rb"|\Z"), re.DOTALL)
+_IN_PART: Final = re.compile(_TEXT.replace(b"%b", b""), re.DOTALL)
+#: In a text without quotation marks around it: an escape, a lone backslash, a quotation mark, a control character.
+_PIECE: Final = re.compile(rb'\\\\|\\"|\\(?:[/bfnrt]|u[0-9a-fA-F]{4})|\\|"|[\x00-\x1f]', re.DOTALL)
+#: A path of Windows with single backslashes, of which each begins an escape, up to the line of its frame.
+_RAW_PATH: Final = re.compile(rb'[^"\\]*(?:\\[bfnrt][^"\\]*)+\.pyw?\(\d+\)')
+
+
+def mend(text: bytes, *, whole: bool = True) -> tuple[bytes, int]:
+    """A text of JSON objects with its damaged strings escaped, and how many these were.
+
+    `whole`: whether the last object ends with the text; else a text that is cut off there stays as it is.
+    """
+    count = 0
+
+    def escaped(match: re.Match[bytes]) -> bytes:
+        nonlocal count
+        bad = match["bad"]
+        if bad is None:
+            return match[0]
+        count += 1
+        return b'"%b"%b"%b"' % (match["key"], match["colon"], escape(bad))
+
+    return (_IN_WHOLE if whole else _IN_PART).sub(escaped, text), count
+
+
+def is_raw_path(text: bytes) -> bool:
+    """Whether a JSON string's inside is a frame of Windows whose backslashes happen to be escapes."""
+    return b"\\" in text and _RAW_PATH.match(text) is not None
+
+
+def escape(text: bytes) -> bytes:
+    r"""A damaged text as the inside of a JSON string.
+
+    If one of its backslashes escapes nothing, none does: it is a path of Windows, and `\t` begins a folder's name. Two
+    are one, and one before a quotation mark belongs to that.
+    """
+    pieces = _PIECE.findall(text)
+    raw = b"\\" in pieces or is_raw_path(text)
+
+    def piece(match: re.Match[bytes]) -> bytes:
+        found = match[0]
+        if found == b'"':
+            return b'\\"'
+        if len(found) == 1 and found != b"\\":
+            return b"\\u%04x" % found[0]
+        if found in (b"\\\\", b'\\"') or not raw:
+            return found
+        return b"\\" + found
+
+    return _PIECE.sub(piece, text)
