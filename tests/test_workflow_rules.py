@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 from documents import fill
 from steptrace.config.digest import extension_digest
@@ -15,7 +14,8 @@ from steptrace.documents.comparison import Comparison
 from steptrace.documents.run import Status
 from steptrace.record import write_document
 from steptrace.workflow import rules as asked
-from steptrace.workflow.rules import ALL_CORES, CHECKS, ENDING, LOCK, Rules, before_the_first_job, names
+from steptrace.workflow.made import write_record
+from steptrace.workflow.rules import ALL_CORES, CHECKS, ENDING, Rules, before_the_first_job, names
 
 ROOT = Path(__file__).parents[1]
 
@@ -29,7 +29,7 @@ class Wildcards:
 
 @pytest.fixture(scope="module")
 def composed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where configurations are kept once they are composed and checked."""
+    """The user's folder, where configurations are kept once they are composed."""
     return tmp_path_factory.mktemp("composed")
 
 
@@ -37,8 +37,7 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def rules_on(tmp_path: Path, composed: Path, monkeypatch: pytest.MonkeyPatch):
     """A function from a scale and a machine to the rules of masked_loss and giou, with the working directory empty."""
     monkeypatch.chdir(tmp_path)
-    Path("results").mkdir()
-    Path("results", ".cache").symlink_to(composed)
+    monkeypatch.setenv("STEPTRACE_FOLDER", str(composed))
     monkeypatch.setattr("os.cpu_count", lambda: 16)
 
     def make(scale: str, *, gpus: int = 0, **settings: object) -> Rules:
@@ -102,71 +101,88 @@ def test_studies_come_in_order_and_their_rounds_before_their_checks(rules_on) ->
 
 def test_a_check_depends_on_each_variant_s_digests(rules_on) -> None:
     rules = rules_on("cpu")
-    keys = dict(pair.split("=", 1) for pair in rules.keys("prediction")(Wildcards("masked_loss")))
-    assert list(keys) == ["boolean_mask", "where", "sort", "ignore_index"]
-    assert len(set(keys.values())) == 4
-    assert keys != dict(pair.split("=", 1) for pair in rules.keys("equivalence")(Wildcards("masked_loss")))
+    tasks = {check: rules.tasks[f"results/masked_loss/{check}"] for check in ("prediction", "equivalence")}
+    assert list(tasks["prediction"].parts) == ["boolean_mask", "where", "sort", "ignore_index"]
+    assert len(set(tasks["prediction"].parts.values())) == 4
+    assert tasks["prediction"].parts != tasks["equivalence"].parts
+    assert len({tasks[check].key for check in tasks}) == 2
+
+
+def test_each_output_of_the_workflow_is_one_task_s(rules_on) -> None:
+    rules = rules_on("cpu")
+    outputs = [output for task in rules.tasks.values() for output in task.outputs]
+    assert len(outputs) == len(set(outputs))
+    assert {*rules.runs("status.json"), *rules.runs("summary.json"), *rules.runs("tables")} < {*outputs}
 
 
 RUN, EQUIVALENCE, PREDICTION = (f"results/giou/loop/{name}" for name in ("run0", "equivalence", "prediction"))
 
 
 @pytest.mark.parametrize(
-    ("folder", "ending", "left", "result", "again"),
+    ("folder", "ending", "left", "task", "reason"),
     [
-        (RUN, ("ok", 0), f"{RUN}/run.json", f"{RUN}/status.json", False),
-        (RUN, ("ok", 0), None, f"{RUN}/status.json", True),  # removed by hand
-        (RUN, ("killed", None), None, f"{RUN}/status.json", True),
-        (RUN, ("out of memory", 1), None, f"{RUN}/status.json", True),
-        (RUN, None, f"{RUN}/run.json", f"{RUN}/status.json", True),  # of another version, or damaged
-        (EQUIVALENCE, ("failed", 2), None, "results/giou/equivalence.json", True),
-        (EQUIVALENCE, ("ok", 0), None, "results/giou/equivalence.json", True),
-        (EQUIVALENCE, ("ok", 0), f"{EQUIVALENCE}/equivalence.json", "results/giou/equivalence.json", False),
-        (PREDICTION, ("failed", 1), None, "results/giou/prediction.json", True),
-        (PREDICTION, ("failed", 2), f"{RUN}/run.json", "results/giou/prediction.json", False),  # and never can be
-        (PREDICTION, ("failed", 2), None, "results/giou/prediction.json", True),  # nor does it train: for want of data?
-        ("results/extension", ("failed", 1), None, "results/extension/status.json", True),
-        ("results/extension", ("ok", 0), "results/extension/build.json", "results/extension/status.json", False),
-        ("results/memory/bf16/run0", ("failed", 1), None, "results/memory/bf16/run0/status.json", False),  # no part
+        (RUN, ("ok", 0), f"{RUN}/run.json", RUN, None),
+        (RUN, ("ok", 0), None, RUN, "damaged"),  # removed by hand
+        (RUN, ("killed", None), None, RUN, "failed"),
+        (RUN, ("out of memory", 1), None, RUN, "failed"),
+        (RUN, None, f"{RUN}/run.json", RUN, "damaged"),  # of another version, or damaged
+        (EQUIVALENCE, ("failed", 2), None, "results/giou/equivalence", "failed"),
+        (EQUIVALENCE, ("ok", 0), None, "results/giou/equivalence", "damaged"),
+        (EQUIVALENCE, ("ok", 0), f"{EQUIVALENCE}/equivalence.json", "results/giou/equivalence", None),
+        (PREDICTION, ("failed", 1), None, "results/giou/prediction", "failed"),
+        (PREDICTION, ("failed", 2), f"{RUN}/run.json", "results/giou/prediction", None),  # and never can be
+        (PREDICTION, ("failed", 2), None, "results/giou/prediction", "failed"),  # nor does it train: for want of data?
+        ("results/extension", ("failed", 1), None, "results/extension", "failed"),
+        ("results/extension", ("ok", 0), "results/extension/build.json", "results/extension", None),
     ],
 )
-def test_what_failed_or_lost_its_result_is_tried_again(
-    rules_on, folder: str, ending, left: str | None, result: str, again
+def test_what_failed_or_lost_its_result_is_a_new_attempt(
+    rules_on, folder: str, ending, left: str | None, task: str, reason: str | None
 ) -> None:
-    rules, ok = rules_on("cpu"), fill(Status, {"status": "ok", "exit_code": 0})
-    for study, variant in rules.plan.variants:
-        for check in ("equivalence", "prediction"):
-            write_document(Path("results", study, variant, check), ok)
-        Path("results", study, variant, "equivalence", "equivalence.json").touch()
-        Path("results", study, variant, "prediction.json").touch()
+    rules = rules_on("cpu")
+    for check in ("equivalence", "prediction"):
+        planned = next(each for each in rules._tasks() if each.name == f"results/giou/{check}")
+        for variant, key in planned.parts.items():
+            status = fill(Status, {"status": "ok", "exit_code": 0, "key": key})
+            write_document(Path("results", "giou", variant, check), status)
+        write_record(planned)
+    for _, variant in [pair for pair in rules.plan.variants if pair[0] == "giou"]:
+        Path("results", "giou", variant, "equivalence", "equivalence.json").touch()
+        Path("results", "giou", variant, "prediction.json").touch()
     Path(EQUIVALENCE, "equivalence.json").unlink()
-    write_document(Path(RUN), ok)
+    keys = {each.name: each.key for each in rules._tasks()}
+    keys |= {PREDICTION: rules.plan.key("prediction", "giou", "loop")}
+    keys |= {EQUIVALENCE: rules.plan.key("equivalence", "giou", "loop")}
+    write_document(Path(RUN), fill(Status, {"status": "ok", "exit_code": 0, "key": keys[RUN]}))
     Path(folder).mkdir(parents=True, exist_ok=True)
+    if folder != EQUIVALENCE:
+        Path(EQUIVALENCE, "equivalence.json").touch()
     if ending is None:
         Path(folder, "status.json").write_text("{")
     else:
-        write_document(Path(folder), fill(Status, {"status": ending[0], "exit_code": ending[1]}))
-    Path(folder, "train.log").touch()
-    for file in filter(None, (left, result)):
-        Path(file).touch()
-    rules.remove_failed()
-    assert Path(result).exists() != again
-    assert Path(folder, "status.json").exists() != again  # a check's, too: it would be taken for done
-    assert Path(folder, "train.log").exists()
+        ended = {"status": ending[0], "exit_code": ending[1], "key": keys[folder]}
+        write_document(Path(folder), fill(Status, ended))
+    if left is not None:
+        Path(left).touch()
+    before = {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()}
+    state = rules.state(rules.tasks[task])
+    assert state.reason == reason
+    assert rules.tasks[task].attempt == state.attempt
+    assert (state.attempt > 1) == (reason is not None)
+    assert {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()} == before
 
 
-def test_nothing_is_removed_beside_a_running_call(rules_on) -> None:
-    """Its own jobs on a cluster read the Snakefile, too."""
-    rules, folder = rules_on("cpu"), Path(RUN)
-    write_document(folder, fill(Status, {"status": "failed", "exit_code": 1}))
-    with FileLock(LOCK.lock_file):
-        rules.remove_failed()
-    assert (folder / "status.json").exists()
+def test_a_run_of_another_configuration_or_code_is_not_current(rules_on) -> None:
+    rules = rules_on("cpu")
+    write_document(Path(RUN), fill(Status, {"status": "ok", "exit_code": 0, "key": "of another loss"}))
+    Path(RUN, "run.json").touch()
+    assert rules.state(rules.tasks[RUN]).reason == "changed"
+    assert f"{RUN}/status.json" in rules.to_force()  # Snakemake has no record here, so no params to compare
 
 
 def test_results_that_cannot_be_written_are_named(rules_on, monkeypatch, capsys) -> None:
     rules = rules_on("cpu")
-    Path("results/.cache").unlink()
+    Path("results").mkdir()
     Path("results/.cache").write_text("a file, in the way as another user's folder is")
     monkeypatch.setattr("os._exit", sys.exit)
     with pytest.raises(SystemExit, match="2"):

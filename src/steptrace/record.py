@@ -2,14 +2,17 @@
 `results/<study>/<variant>/run<k>/`; where the study asks for it, sections.parquet and input.parquet, and where several
 ranks trained, communication.json.
 
-`status.json` is written by the supervisor whatever happens; where it says that the run failed, the next call of the
-workflow removes it and tries again. `run.json` and `steps.parquet` are written by a training that got to its end. A run
-counts only if its status is `ok`.
+`status.json` is written by the supervisor whatever happens. It holds the key of what was run (configuration, code,
+versions) and a mark of each file that the run left. A run counts only if its status is `ok`. The workflow takes it as
+current only if the key is the plan's and the files are as they were written (`finished`); otherwise the next call runs
+it again. `run.json` and `steps.parquet` are written by a training that got to its end.
 
 Every file is replaced in one step (written beside its place, then renamed), so that a killed process leaves the old
 file or the new one, never half of one. Readers check what they read and raise `RecordError` naming the file.
 """
 
+import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +23,7 @@ from steptrace.documents import base as documents
 from steptrace.documents.base import Document
 from steptrace.documents.run import (
     Communication,
+    FileMark,
     InputOfRun,
     OpLine,
     RunMemory,
@@ -96,8 +100,51 @@ def result_of(run_dir: Path) -> Path:
     return run_dir / _RESULTS.get(run_dir.name, RUN_FILE)
 
 
+def mark(path: Path) -> FileMark:
+    """The mark of a file as it is now.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        status = os.fstat(file.fileno())
+        return FileMark(
+            bytes=status.st_size,
+            modified_ns=status.st_mtime_ns,
+            sha256=hashlib.file_digest(file, "sha256").hexdigest(),
+        )
+
+
+def is_as_marked(path: Path, expected: FileMark) -> bool:
+    """Whether a file is as it was when it was marked. It is read only if its time is another one, such as a copy's."""
+    try:
+        status = path.stat()
+        if status.st_size != expected.bytes:
+            return False
+        return status.st_mtime_ns == expected.modified_ns or mark(path).sha256 == expected.sha256
+    except OSError:
+        return False
+
+
+def marks_of(run_dir: Path, log: str) -> dict[str, FileMark]:
+    """The marks of what a run that ended well left in its folder, without its log, and of its result beside it."""
+    paths = [path for path in sorted(run_dir.rglob("*")) if path.is_file() and not path.is_symlink()]
+    kept = {path.relative_to(run_dir).as_posix(): path for path in paths if not path.name.startswith(".")}
+    kept = {name: path for name, path in kept.items() if name not in (log, STATUS_FILE)}
+    result = result_of(run_dir)
+    kept.setdefault(_RESULTS.get(run_dir.name, RUN_FILE), result)
+    return {name: mark(path) for name, path in kept.items()}
+
+
+def damaged(run_dir: Path, status: Status) -> Path | None:
+    """The first file of a run that is no longer as the run left it, or its result if that is missing; None if whole."""
+    if not result_of(run_dir).exists():
+        return result_of(run_dir)
+    return next((run_dir / name for name, each in status.files.items() if not is_as_marked(run_dir / name, each)), None)
+
+
 def finished(run_dir: Path) -> Status | None:
-    """The status of what need not be tried again; None where it failed, or its status or its result is not there.
+    """The status of what need not be tried again; None where it failed or something of it is gone or damaged.
 
     A prediction of a step that cannot be followed is not tried again either, unless the variant does not train.
     """
@@ -106,7 +153,7 @@ def finished(run_dir: Path) -> Status | None:
     except SteptraceError:  # none yet, damaged, or of another version
         return None
     if status.status == "ok":
-        return status if result_of(run_dir).exists() else None
+        return status if damaged(run_dir, status) is None else None
     cannot_follow = run_dir.name == "prediction" and status.exit_code == _CANNOT_FOLLOW
     return status if cannot_follow and finished(run_dir.parent / "run0") else None
 

@@ -36,7 +36,7 @@ def test_a_dry_run_in_another_directory_without_the_gpu_that_is_asked_for(fresh,
     assert result.returncode == 0, result.stdout
     assert planned(result)["train_tiny_run0"] == 2
     assert "train_tiny_run1" not in planned(result)
-    assert [path.name for path in (tmp_path / "results").iterdir()] == [".cache"]  # a dry run writes nothing else
+    assert not (tmp_path / "results").exists()  # a dry run writes nothing
 
 
 def test_lint_has_only_the_remark_about_conda(fresh):

@@ -19,10 +19,12 @@ for study in STUDIES:
         localrule: True
         params:
             code=PLAN.code(script="analyze_runs"),
+            attempt=RULES.attempt("results/{study}/{variant}/analysis"),
             runs=RULES.runs_of_variant(""),
         shell:
             """
-            "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/analyze_runs.py" {params.runs} 2>&1 | tee {log}
+            exec "$STEPTRACE_PYTHON" -m steptrace.workflow.job results/{wildcards.study}/{wildcards.variant}/analysis \
+                --log {log} -- "$STEPTRACE_SCRIPTS/analyze_runs.py" {params.runs}
             """
 
 
@@ -36,8 +38,10 @@ rule analyze_trace:
     log:
         "results/traces/{trace}/analyze.log",
     params:
-        code=PLAN.code("steptrace.cli", "steptrace.commands.analyze"),
+        code=RULES.trace_code,
+        attempt=RULES.attempt("results/traces/{trace}"),
     shell:
         """
-        "$STEPTRACE_PYTHON" -m steptrace.cli analyze {input:q} --out results/traces/{wildcards.trace} 2>&1 | tee {log}
+        exec "$STEPTRACE_PYTHON" -m steptrace.workflow.job results/traces/{wildcards.trace} --log {log} -- \
+            steptrace.cli analyze {input:q} --out results/traces/{wildcards.trace}
         """

@@ -7,6 +7,7 @@ from pathlib import Path
 from steptrace.machine import visible_gpus
 from steptrace.root import ROOT
 from steptrace.train import forked
+from steptrace.workflow.job import PARENT
 from steptrace.workflow.rules import (
     ALL_CORES,
     CHECKS,
@@ -14,6 +15,8 @@ from steptrace.workflow.rules import (
     VARIANT_CHECKS,
     before_the_first_job,
     begin,
+    correct_list_of_changes,
+    force_where_unrecorded,
     names,
 )
 
@@ -21,6 +24,9 @@ RULES = begin(config)
 PLAN = RULES.plan
 STUDIES = list(PLAN.studies)
 TRACES = list(PLAN.settings.traces)
+if workflow.is_main_process:
+    force_where_unrecorded(RULES, workflow)
+    correct_list_of_changes()
 
 # No limit on a resource means no limit at all: trainings would share a GPU. A limit that is given goes first, such as
 # --resources gpu=1, or that of a cluster's profile: there the GPUs need not be this machine's.
@@ -31,7 +37,8 @@ if GPUS_HERE:
 # Where commands find things. Not params: a moved checkout or environment is no reason to run anything again.
 os.environ |= {
     "STEPTRACE_PYTHON": sys.executable,
-    "STEPTRACE_FORKED": f"{sys.executable} -IS {forked.__file__}",
+    "STEPTRACE_FORKED": str(forked.__file__),
+    PARENT: str(os.getpid()),
     "STEPTRACE_SCRIPTS": str(ROOT / "workflow" / "scripts"),
     "STEPTRACE_EXTENSION": str(ROOT / "ext" / "giou"),
     "STEPTRACE_TIMEOUT_S": str((PLAN.settings.timeout_minutes or 0) * 60),

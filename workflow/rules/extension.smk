@@ -1,7 +1,5 @@
 """The compiled operators of ext/giou: built once, before the first variant that calls them."""
 
-from steptrace.config.digest import extension_digest
-
 
 rule extension:
     """Supervised like a training: where nothing can be compiled, the variants that need it fail and all else goes on."""
@@ -12,10 +10,11 @@ rule extension:
     priority: ENDING
     threads: ALL_CORES
     params:
-        depends=extension_digest(ROOT / "ext" / "giou"),
+        depends=RULES.extension_key,
+        attempt=RULES.attempt("results/extension"),
     shell:
         """
         export PYTHONPATH="$STEPTRACE_EXTENSION/python${{PYTHONPATH:+:$PYTHONPATH}}"
-        exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise --out results/extension --log build.log \
+        exec "$STEPTRACE_PYTHON" -m steptrace.train.supervise --out results/extension --planned --log build.log \
             -- "$STEPTRACE_PYTHON" -m steptrace_giou.build --out results/extension
         """

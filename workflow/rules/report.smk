@@ -2,10 +2,6 @@
 
 import json
 
-from pathlib import Path
-
-# The sections of a page are named in one tuple, so the whole package counts.
-REPORT_CODE = PLAN.code("steptrace.report.*", script="report")
 BASELINES = RULES.baselines
 
 
@@ -26,11 +22,12 @@ rule compare:
         study=RULES.study,
         gates=RULES.gates,
         gpus=RULES.estimate_gpus,
-        own_gpus=[Path("gpus.toml").read_text() if Path("gpus.toml").is_file() else ""],
+        own_gpus=RULES.own_gpus,
+        attempt=RULES.attempt("results/{study}/comparison"),
     shell:
         """
-        "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/compare.py" results/{wildcards.study} --gates {params.gates:q} \
-            {params.gpus} --out {output} 2>&1 | tee {log}
+        exec "$STEPTRACE_PYTHON" -m steptrace.workflow.job results/{wildcards.study}/comparison --log {log} -- \
+            "$STEPTRACE_SCRIPTS/compare.py" results/{wildcards.study} --gates {params.gates:q} {params.gpus} --out {output}
         """
 
 
@@ -45,10 +42,12 @@ rule report:
         "results/{study}/report.log",
     priority: ENDING
     params:
-        code=REPORT_CODE,
+        code=RULES.report_code,
+        attempt=RULES.attempt("reports/{study}"),
     shell:
         """
-        "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/report.py" study results/{wildcards.study} --out {output.page} 2>&1 | tee {log}
+        exec "$STEPTRACE_PYTHON" -m steptrace.workflow.job reports/{wildcards.study} --log {log} -- \
+            "$STEPTRACE_SCRIPTS/report.py" study results/{wildcards.study} --out {output.page}
         """
 
 
@@ -61,12 +60,13 @@ rule index:
     log:
         "results/index.log",
     params:
-        code=REPORT_CODE,
+        code=RULES.report_code,
         others=RULES.other_studies(),
+        attempt=RULES.attempt("reports/index"),
     shell:
         """
-        "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/report.py" index {input.comparisons} {params.others} \
-            --traces {input.traces} --out {output} 2>&1 | tee {log}
+        exec "$STEPTRACE_PYTHON" -m steptrace.workflow.job reports/index --log {log} -- \
+            "$STEPTRACE_SCRIPTS/report.py" index {input.comparisons} {params.others} --traces {input.traces} --out {output}
         """
 
 
@@ -84,10 +84,11 @@ rule verdict:
     params:
         code=PLAN.code(script="verdict"),
         gates=json.dumps(PLAN.settings.gates),
+        attempt=RULES.attempt("results/verdict"),
     shell:
         """
-        "$STEPTRACE_PYTHON" "$STEPTRACE_SCRIPTS/verdict.py" write {input.comparisons} \
-            --gates {params.gates:q} --out {output} 2>&1 | tee {log}
+        exec "$STEPTRACE_PYTHON" -m steptrace.workflow.job results/verdict --log {log} -- \
+            "$STEPTRACE_SCRIPTS/verdict.py" write {input.comparisons} --gates {params.gates:q} --out {output}
         """
 
 

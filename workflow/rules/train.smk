@@ -24,12 +24,13 @@ for study in STUDIES:
                 gpu=RULES.gpus,
             params:
                 depends=RULES.training,
+                attempt=RULES.attempt("results/{study}/{variant}/run{repeat}"),
                 takes=RULES.takes,
                 trains=RULES.trains,
             shell:
                 """
                 run=results/{wildcards.study}/{wildcards.variant}/run{wildcards.repeat}
-                exec $STEPTRACE_FORKED steptrace.train.supervise --out $run {params.takes} \
+                exec "$STEPTRACE_PYTHON" -IS "$STEPTRACE_FORKED" steptrace.train.supervise --out $run --planned {params.takes} \
                     --timeout $STEPTRACE_TIMEOUT_S -- "$STEPTRACE_PYTHON" {params.trains} \
                     results/{wildcards.study}/{wildcards.variant}/config.yaml --out $run --repeat {wildcards.repeat}
                 """
@@ -54,11 +55,10 @@ for study in STUDIES:
                 gpu=RULES.gpus if what == "equivalence" else 0,
             params:
                 what=what,
-                variants=RULES.keys(what),
-                code=PLAN.code("steptrace.workflow.checks"),
+                depends=RULES.keys(what),
+                attempt=RULES.attempt(f"results/{{study}}/{what}"),
             shell:
                 """
-                exec $STEPTRACE_FORKED steptrace.workflow.checks {params.what} results/{wildcards.study} --out {output} \
-                    --gpus {resources.gpu} --at-once {threads} --timeout $STEPTRACE_TIMEOUT_S --keys {params.variants:q} \
-                    >{log} 2>&1
+                exec "$STEPTRACE_PYTHON" -IS "$STEPTRACE_FORKED" steptrace.workflow.checks {params.what} results/{wildcards.study} \
+                    --gpus {resources.gpu} --at-once {threads} --timeout $STEPTRACE_TIMEOUT_S >{log} 2>&1
                 """

@@ -23,8 +23,8 @@ import steptrace
 from steptrace.errors import ConfigError
 from steptrace.files import write_bytes
 
-#: Entries of the cache that are kept; a few hundred are in use.
-_MOST_ENTRIES: Final = 5_000
+#: With more entries than this, the cache keeps only those that were asked for now.
+_MOST_ENTRIES: Final = 20_000
 _PACKAGE = Path(steptrace.__file__).parent
 #: A folder with more files is probably a data or home directory.
 _MOST_FILES = 2_000
@@ -34,26 +34,48 @@ SETTINGS: Final = (".py", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".sh", ".cu"
 
 
 class Cache:
-    """Plain data by a key that stands for all that it was made of, kept in one file."""
+    """Plain data by a key that stands for everything that it was made of, kept in files.
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._new, self._values = path, False, dict[str, Any]()
-        with suppress(OSError, msgspec.DecodeError):  # none yet, or damaged
-            self._values = msgspec.msgpack.decode(path.read_bytes(), type=dict[str, Any])
+    Args:
+        path: the file that `save` writes.
+        more: other files to read, such as one that came with the results.
+    """
+
+    def __init__(self, path: Path | None, *more: Path) -> None:
+        self._path, self._new = path, False
+        self._values: dict[str, Any] = {}
+        self._used: set[str] = set()
+        for file in (*more, *([path] if path else [])):
+            with suppress(OSError, msgspec.DecodeError):  # none yet, or damaged
+                self._values |= msgspec.msgpack.decode(file.read_bytes(), type=dict[str, Any])
 
     def get(self, made_of: bytes, make: Callable[[], Any]) -> Any:
         """The value of a key, made now if it is new."""
         key = hashlib.sha256(made_of).hexdigest()
+        self._used.add(key)
         if key not in self._values:
             self._values[key], self._new = make(), True
         return self._values[key]
 
     def save(self) -> None:
         """Write the file if there is something new."""
-        with suppress(OSError):  # it saves time, no more
-            if self._new:
-                values = self._values if len(self._values) <= _MOST_ENTRIES else {}
-                write_bytes(self._path, msgspec.msgpack.encode(values))  # unlike JSON, it has infinity
+        if self._new and self._path is not None:
+            values = self._values
+            if len(values) > _MOST_ENTRIES:
+                values = {key: values[key] for key in self._used}
+            self._write(self._path, values)
+            self._new = False
+
+    def save_used(self, path: Path) -> None:
+        """Write what was asked for so far to another file, unless the same is there."""
+        used = {key: self._values[key] for key in sorted(self._used)}
+        self._write(path, used)
+
+    def _write(self, path: Path, values: dict[str, Any]) -> None:
+        with suppress(OSError):  # it only saves time
+            content = msgspec.msgpack.encode(values)  # unlike JSON, it has infinity
+            if not path.is_file() or path.read_bytes() != content:
+                write_bytes(path, content)
 
 
 class _File(NamedTuple):

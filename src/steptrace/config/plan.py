@@ -4,6 +4,7 @@ The Snakefile asks this module and nothing else, so what re-runs when can be tes
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,10 +14,11 @@ from steptrace.config.compose import targets
 from steptrace.config.digest import Cache, Code, versions
 from steptrace.config.settings import Project, Settings, read_settings
 from steptrace.config.study import Composed, Composer, Study, Variant, load_study
-from steptrace.errors import ConfigError, near
-from steptrace.files import write_text
+from steptrace.errors import ConfigError, SteptraceError, near
+from steptrace.files import user_folder, write_text
 
 RESULTS: Final = Path("results")
+_CACHE: Final = RESULTS / ".cache" / "plan.cache"
 #: What runs a variant, and of a study of commands: the launcher, and what is inside the program.
 _MODULES = {
     "training": "steptrace.train.main",
@@ -78,6 +80,7 @@ class Plan:
                 path = self.project.workdir / RESULTS / study.name / name
                 if not path.is_file() or path.read_bytes() != text.encode():
                     write_text(path, text)
+        self.cache.save_used(self.project.workdir / _CACHE)  # jobs on other machines plan again
 
     def _code_of(self, modules: list[str], composed: list[Composed]) -> str:
         """The digest of what a configuration runs, and the versions of what it imports from others."""
@@ -105,7 +108,7 @@ def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = N
     """
     project = Project(root=root, workdir=workdir)
     settings = read_settings(project, overrides or {})
-    cache = Cache(workdir / RESULTS / ".cache" / "plan.cache")
+    cache = plan_cache(workdir)
     composer = Composer(project, settings, cache)
     studies = {name: load_study(name, composer) for name in settings.studies}
     names = {study.name: [*(v.name for v in study.variants), *study.elsewhere] for study in studies.values()}
@@ -113,6 +116,17 @@ def make_plan(root: Path, workdir: Path, overrides: Mapping[str, Any] | None = N
     plan = Plan(project, settings, studies, cache, composer.code)
     cache.save()
     return plan
+
+
+def plan_cache(workdir: Path) -> Cache:
+    """What earlier calls have composed and parsed.
+
+    It is kept in the user's folder: planning writes nothing in `workdir`.
+    """
+    kept = None
+    with suppress(SteptraceError, OSError):  # the user has no private folder: every call plans anew
+        kept = user_folder() / "plan.cache"
+    return Cache(kept, workdir / _CACHE)
 
 
 def _check_gates(settings: Settings, project: Project, names: Mapping[str, list[str]]) -> None:

@@ -77,6 +77,16 @@ def is_simulated(gpu: str | None) -> bool:
 LOG_FILE: Final = "train.log"
 
 
+class FileMark(Document, frozen=True):
+    """What tells whether a file is still as it was written."""
+
+    bytes: Annotated[int, field("Its size.")]
+    modified_ns: Annotated[
+        int, field("When it was last written, in ns since 1970; with the same size and time it is not read.")
+    ]
+    sha256: Annotated[str, field("SHA-256 of its content.")]
+
+
 class Status(File, frozen=True, kw_only=True):
     """How a supervised process ended (status.json)."""
 
@@ -87,10 +97,11 @@ class Status(File, frozen=True, kw_only=True):
     log_tail: Annotated[tuple[str, ...], field("The end of its log.")]
     started_at: Annotated[str, field("When it started (ISO 8601).")]
     wall_s: Annotated[float, field("How long it ran, in seconds.")]
-    key: Annotated[
-        str,
-        field("Digests of the configuration and code that a check ran; empty if not given."),
-    ] = ""
+    key: Annotated[str, field("Digests of the configuration, code and versions that it ran; empty if not given.")] = ""
+    attempt: Annotated[int, field("Number of the attempt; a retry is a new one.")] = 1
+    files: Annotated[dict[str, FileMark], field("The files that it left, relative to its folder.")] = msgspec.field(
+        default_factory=dict
+    )
 
 
 class ProcessError(Document, frozen=True):

@@ -3,6 +3,7 @@
 Events with impossible times or sizes are left out, and counted in notes.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 from steptrace import format as fmt
 from steptrace.errors import TraceError
 from steptrace.machine import cpu_count
+from steptrace.processes import die_with
 from steptrace.trace.columns import Columns
 from steptrace.trace.decode import LARGEST, LATEST_NS, LONGEST_NS, MISSING, MOST_DEVICES, CollectiveArgs, plain_text
 from steptrace.trace.files import CHUNK, EventStream
@@ -200,7 +202,9 @@ def read_each(read: Callable[[Path], Result], paths: Sequence[Path], *, workers:
     from multiprocessing import get_context
 
     # A forked child would inherit locks of threads; a spawned one does not.
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    # None goes on when this process is killed.
+    spawn, parent = get_context("spawn"), os.getpid()
+    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=die_with, initargs=(parent,)) as pool:
         return list(pool.map(read, paths))
 
 

@@ -32,7 +32,8 @@ from steptrace.documents.run import LOG_FILE, RunStatus, Status
 from steptrace.files import user_folder
 from steptrace.machine import visible_gpus
 from steptrace.processes import Children, in_words
-from steptrace.record import result_of, write_document
+from steptrace.record import marks_of, result_of, write_document
+from steptrace.tasks import read_task
 from steptrace.train.forked import forked_program
 
 _POLL_S: Final = 0.05
@@ -89,7 +90,8 @@ class Job:
         log: file in `out` that gets the child's output.
         gpus: number of GPUs to lock while the child runs.
         cpu: whether to lock the processor, so that no other timed training runs on it.
-        key: digest of everything that the run depends on, for its status; where jobs are chosen by it.
+        key: digest of everything that the run depends on, for its status.
+        attempt: number of the attempt, for its status.
     """
 
     out: Path
@@ -98,6 +100,7 @@ class Job:
     gpus: int = 0
     cpu: bool = False
     key: str = ""
+    attempt: int = 1
 
 
 def supervise(jobs: Sequence[Job], *, at_once: int = 1, timeout_s: float | None = None) -> Iterator[tuple[Job, Status]]:
@@ -171,6 +174,7 @@ class _Run:
         status, error = self._ending(code, lines)
         wall_s = round(time.monotonic() - self._start, 3)
         ended_by = -code if code is not None and code < 0 else None
+        files = marks_of(self.job.out, self.job.log) if status == "ok" else {}
         written = Status(
             status=status,
             exit_code=None if ended_by else code,
@@ -180,6 +184,8 @@ class _Run:
             started_at=self._started_at,
             wall_s=wall_s,
             key=self.job.key,
+            attempt=self.job.attempt,
+            files=files,
         )
         write_document(self.job.out, written)
         return written
@@ -226,9 +232,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cpu", action="store_true", help="lock the processor while the child runs")
     parser.add_argument("--timeout", type=float, default=0, help="seconds; 0: never")
     parser.add_argument("--log", default=LOG_FILE, help="file in the folder that gets the child's output")
+    parser.add_argument("--planned", action="store_true", help="the folder is a task of the plan, which has its key")
     parser.add_argument("command", nargs="+", help="the child, after --")
     options = vars(parser.parse_args(arguments))
     timeout_s = options.pop("timeout") or None
+    if options.pop("planned"):
+        task = read_task(options["out"].as_posix())
+        options |= {"key": task.key, "attempt": task.attempt}
     for _ in supervise([Job(**options)], timeout_s=timeout_s):
         pass
     return 0

@@ -1,8 +1,9 @@
 """A check of every variant of a study in one job, each variant in a child of its own: a crash is one variant's.
 
-    python -m steptrace.workflow.checks equivalence|prediction results/STUDY --keys VARIANT=KEY... --out FILE
+    python -m steptrace.workflow.checks equivalence|prediction results/STUDY
 
-What has ended well under the same key is not done again, so an edit of one variant costs one child. FILE gets the keys.
+The variants and their keys are those of the plan's task `results/STUDY/CHECK`, whose record is CHECK.json. What has
+ended well under the same key is not done again, so an edit of one variant costs one child.
 """
 
 import argparse
@@ -15,11 +16,13 @@ from pathlib import Path
 import yaml
 
 from steptrace.config.study import GPU_CONFIG
-from steptrace.files import scratch_folder, write_json
+from steptrace.files import scratch_folder
 from steptrace.format import printable
 from steptrace.launch.main import SHARED_VARIABLE
 from steptrace.record import finished
+from steptrace.tasks import read_task
 from steptrace.train.supervise import Job, supervise
+from steptrace.workflow.made import write_record
 
 
 def equivalence_job(variant: Path, reference: str, *, of_command: bool, gpus: int, key: str) -> Job:
@@ -44,17 +47,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Check every variant of a study.")
     parser.add_argument("what", choices=("equivalence", "prediction"))
     parser.add_argument("study", type=Path, help="results/STUDY")
-    parser.add_argument("--keys", nargs="+", required=True, metavar="VARIANT=KEY")
     parser.add_argument("--gpus", type=int, default=0, help="that a child takes")
     parser.add_argument("--at-once", type=int, default=1, help="children at once")
     parser.add_argument("--timeout", type=float, default=0, help="seconds for each child; 0: none")
-    parser.add_argument("--out", type=Path, required=True, help="file that marks the end")
     options = parser.parse_args(arguments)
     document = json.loads((options.study / "study.json").read_text(encoding="utf-8"))
     references = {variant["name"]: variant["reference"] for variant in document["variants"]}
-    keys = dict(pair.partition("=")[::2] for pair in options.keys)
+    task = read_task(f"{options.study.as_posix()}/{options.what}")
     jobs = []
-    for variant, key in keys.items():
+    for variant, key in (task.parts or {}).items():
         folder = options.study / variant
         status = finished(folder / options.what)
         if status is not None and status.key == key:
@@ -71,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for job, status in supervise(jobs, at_once=options.at_once, timeout_s=options.timeout or None):
             name = job.out.relative_to(options.study.parent).as_posix()
             print(printable(f"{name}: {status.status} after {status.wall_s:.1f} s {status.error or ''}"), flush=True)  # noqa: T201
-    write_json(options.out, keys)
+    write_record(task)
     return 0
 
 

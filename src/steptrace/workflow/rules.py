@@ -1,8 +1,8 @@
 """What the Snakefile's rules ask for: files, shares of the machine, order, and what makes a rule run again.
 
-While the Snakefile is read the plan is made, and the statuses of what failed are removed; before the first job the lock
-is taken. Methods of `Rules` that take `wildcards` are input, params and resources functions. Paths are relative to the
-working directory, as Snakemake's are.
+While the Snakefile is read the plan is made, and nothing in the working directory is written or removed. Before the
+first job the lock is taken and what the jobs read is written. Methods of `Rules` that take `wildcards` are input,
+params and resources functions. Paths are relative to the working directory, as Snakemake's are.
 """
 
 import atexit
@@ -13,19 +13,26 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final, NoReturn
 
+import msgspec
 from filelock import FileLock, Timeout
 
+from steptrace.config.digest import extension_digest
 from steptrace.config.plan import RESULTS, Plan, make_plan
 from steptrace.errors import SteptraceError
 from steptrace.format import printable
 from steptrace.machine import visible_gpus
-from steptrace.record import STATUS_FILE, finished
+from steptrace.record import STATUS_FILE
 from steptrace.root import ROOT
+from steptrace.tasks import Task, write_tasks
+from steptrace.workflow.made import State, key_of, state_of
 
 #: Held as long as this process lives, so that there is nothing to unlock after a crash.
 LOCK: Final = FileLock(RESULTS / ".cache" / "running.lock")
@@ -39,6 +46,8 @@ CHECKS: Final = 50
 EXTENSION: Final = RESULTS / "extension"
 #: What is checked of every variant of a study, in one job.
 VARIANT_CHECKS: Final = ("equivalence", "prediction")
+#: Damaged results that are named.
+_MOST_LINES: Final = 5
 #: A loss from here is made of the extension's operators.
 _OPERATORS: Final = "steptrace.workloads.giou_kernels."
 
@@ -48,6 +57,7 @@ class Rules:
     """The plan, as the rules see it."""
 
     plan: Plan
+    _states: dict[str, State] = field(default_factory=dict, repr=False)
 
     def runs(self, name: str, study: str | None = None) -> list[str]:
         """A file of every run of every variant, of all studies or of one."""
@@ -70,20 +80,116 @@ class Rules:
         return [str(EXTENSION / STATUS_FILE)] if any(loss.startswith(_OPERATORS) for loss in losses) else []
 
     # What makes a rule run again besides its input.
-    def remove_failed(self) -> None:
-        """Remove the status of what failed, or has lost its result, so that this call tries it again.
+    @cached_property
+    def tasks(self) -> dict[str, Task]:
+        """Every task of the plan by its name, with the number of its next attempt."""
+        tasks = {task.name: task for task in self._tasks()}
+        return {name: msgspec.structs.replace(task, attempt=self.state(task).attempt) for name, task in tasks.items()}
 
-        Nothing is removed beside a running call, which holds the lock: its jobs on a cluster read the Snakefile, too.
-        """
-        results = {folder: folder / STATUS_FILE for folder in map(Path, self.runs(""))}
-        results[EXTENSION] = EXTENSION / STATUS_FILE
-        for check in VARIANT_CHECKS:
-            results |= {RESULTS / s / v / check: RESULTS / s / f"{check}.json" for s, v in self.plan.variants}
-        with contextlib.suppress(Timeout, OSError), LOCK.acquire(blocking=False):
-            for folder, result in results.items():
-                if result.exists() and finished(folder) is None:
-                    (folder / STATUS_FILE).unlink(missing_ok=True)
-                    result.unlink(missing_ok=True)
+    def state(self, task: Task) -> State:
+        """Whether a task has to run again; looked up once, so that one call of Snakemake is of one mind."""
+        if task.name not in self._states:
+            self._states[task.name] = state_of(task)
+        return self._states[task.name]
+
+    def attempt(self, name: str) -> Any:
+        """A param that changes whenever a task has to run again; `name` may have wildcards."""
+        return lambda wildcards: f"attempt {self.tasks[name.format(**wildcards)].attempt}"
+
+    def to_force(self) -> list[str]:
+        """Outputs that Snakemake has to be told to make again, since it has no record of how they were made."""
+        again = [task for task in self.tasks.values() if self.state(task).reason]
+        return [file for task in again if not all(map(_has_record, task.outputs)) for file in task.outputs]
+
+    def damage(self) -> list[str]:
+        """A line for each result that is damaged."""
+        states = [(task, self.state(task)) for task in self.tasks.values()]
+        damaged = [(task.name, state.file) for task, state in states if state.reason == "damaged"]
+        lines = [f"{name} is made again: {file} is missing or damaged" for name, file in damaged[:_MOST_LINES]]
+        more = len(damaged) - _MOST_LINES
+        return [*lines, f"... and {more} more"] if more > 0 else lines
+
+    def _tasks(self) -> Iterator[Task]:
+        if self.extension():
+            built = str(EXTENSION / STATUS_FILE)
+            yield Task(name=str(EXTENSION), key=self.extension_key, outputs=(built,), supervised=True)
+        for study, variant in self.plan.variants:
+            key, runs = self.plan.key("training", study, variant), range(self.plan.settings.repeats)
+            folders = [f"results/{study}/{variant}/run{repeat}" for repeat in runs]
+            for folder in folders:
+                yield Task(name=folder, key=key, outputs=(f"{folder}/{STATUS_FILE}",), supervised=True)
+            yield Task(
+                name=f"results/{study}/{variant}/analysis",
+                key=key_of([self.plan.code(script="analyze_runs"), str(self.plan.settings.repeats)]),
+                inputs=tuple(f"{folder}/{STATUS_FILE}" for folder in folders),
+                outputs=tuple(f"{folder}/{name}" for name in ("summary.json", "tables") for folder in folders),
+            )
+        for study in self.plan.studies:
+            yield from self._tasks_of_study(study)
+        for trace, path in self.plan.settings.traces.items():
+            folder = f"results/traces/{trace}"
+            outputs = (f"{folder}/summary.json", f"{folder}/report.html")
+            yield Task(name=folder, key=self.trace_code, inputs=(path,), outputs=outputs)
+        comparisons = [f"results/{study}/comparison.json" for study in self.plan.studies]
+        summaries = [f"results/traces/{trace}/summary.json" for trace in self.plan.settings.traces]
+        others = self.other_studies()
+        yield Task(
+            name="reports/index",
+            key=key_of([self.report_code]),
+            inputs=(*comparisons, *others, *summaries),
+            outputs=("reports/index.html",),
+        )
+        gates = json.dumps(self.plan.settings.gates)
+        yield Task(
+            name="results/verdict",
+            key=key_of([self.plan.code(script="verdict"), gates]),
+            inputs=(*comparisons, *self.baselines),
+            outputs=("results/verdict.json",),
+        )
+
+    def _tasks_of_study(self, study: str) -> Iterator[Task]:
+        variants = [variant for s, variant in self.plan.variants if s == study]
+        checks = [f"results/{study}/{check}.json" for check in VARIANT_CHECKS]
+        for check, file in zip(VARIANT_CHECKS, checks, strict=True):
+            parts = {variant: self.plan.key(check, study, variant) for variant in variants}
+            key = key_of([self.plan.code("steptrace.workflow.checks"), *parts, *parts.values()])
+            yield Task(name=f"results/{study}/{check}", key=key, outputs=(file,), parts=parts)
+        wildcards = SimpleNamespace(study=study)
+        summaries = self.runs("summary.json", study)
+        made_of = [self.study(wildcards), self.gates(wildcards), self.estimate_gpus, *self.own_gpus]
+        comparison = f"results/{study}/comparison.json"
+        yield Task(
+            name=f"results/{study}/comparison",
+            key=key_of([self.plan.code(script="compare"), *made_of]),
+            inputs=(*self.runs(STATUS_FILE, study), *summaries, *checks, *self.baselines),
+            outputs=(comparison,),
+        )
+        yield Task(
+            name=f"reports/{study}",
+            key=key_of([self.report_code]),
+            inputs=(comparison, *summaries),
+            outputs=(f"reports/{study}.html", f"reports/{study}.ipynb"),
+        )
+
+    @cached_property
+    def report_code(self) -> str:
+        """Digest of what makes pages. The sections of a page are named in one tuple, so the whole package counts."""
+        return self.plan.code("steptrace.report.*", script="report")
+
+    @cached_property
+    def trace_code(self) -> str:
+        """Digest of what analyses a trace."""
+        return self.plan.code("steptrace.cli", "steptrace.commands.analyze")
+
+    @cached_property
+    def extension_key(self) -> str:
+        """Digest of the extension's sources, and torch's version."""
+        return extension_digest(ROOT / "ext" / "giou")
+
+    @cached_property
+    def own_gpus(self) -> list[str]:
+        """The text of the project's own gpus.toml."""
+        return [Path("gpus.toml").read_text(encoding="utf-8") if Path("gpus.toml").is_file() else ""]
 
     def study(self, wildcards: Any) -> str:
         """Digest of what a comparison reads of the plan."""
@@ -112,9 +218,8 @@ class Rules:
         return self.plan.key("training", wildcards.study, wildcards.variant)
 
     def keys(self, what: str) -> Any:
-        """Of a check: what each variant's depends on, as `VARIANT=KEY`."""
-        key = self.plan.key
-        return lambda wildcards: [f"{v}={key(what, s, v)}" for s, v in self.plan.variants if s == wildcards.study]
+        """A digest of what the checks of a study's variants depend on."""
+        return lambda wildcards: self.tasks[f"results/{wildcards.study}/{what}"].key
 
     def other_studies(self) -> list[str]:
         """Comparisons of studies that are not part of this call but have a page: they stay in the index.
@@ -191,19 +296,57 @@ def stop(error: object) -> NoReturn:
     os._exit(2)
 
 
-def begin(config: Mapping[str, Any]) -> Rules:
-    """Plan what `--config` and the files ask for, in a dry run, too: see `Rules.remove_failed` for what that removes.
+def _has_record(output: str) -> bool:
+    """Whether Snakemake has a record of an output: without one it does not look at params.
 
-    Nothing is written but what later calls remember.
+    Where its format changes there seems to be none, and it is told what it would have found out.
     """
+    name = urlsafe_b64encode(output.encode()).decode()
+    longest = 255 - 1  # a longer name is split into folders
+    parts = [name[start : start + longest] for start in range(0, len(name), longest)]
+    return Path(".snakemake", "metadata", *(f"@{part}" for part in parts[:-1]), parts[-1]).exists()
+
+
+def begin(config: Mapping[str, Any]) -> Rules:
+    """Plan what `--config` and the files ask for. Nothing in the working directory is written or removed."""
     try:
         rules = Rules(make_plan(ROOT, Path.cwd(), config))
     except SteptraceError as error:
         stop(error)
     atexit.register(rules.plan.cache.save)  # half of the time of a call with nothing to do
-    if RESULTS.is_dir():
-        rules.remove_failed()
     return rules
+
+
+def force_where_unrecorded(rules: Rules, workflow: Any) -> None:
+    """Have Snakemake make again what no longer stands, also where it has no record of its own.
+
+    Without a record of an output Snakemake does not compare params. Files that a person forces by `--forcerun` are
+    known once the graph of jobs is prepared; these are added to them.
+
+    Args:
+        rules: the plan.
+        workflow: Snakemake's object of that name in the Snakefile.
+    """
+    prepare = workflow._prepare_dag
+
+    def prepared(*arguments: Any, **options: Any) -> None:
+        prepare(*arguments, **options)
+        workflow.dag.forcefiles.update(rules.to_force())
+        for line in rules.damage():
+            sys.stderr.write(printable(f"steptrace: {line}\n"))
+
+    workflow._prepare_dag = prepared
+
+
+def correct_list_of_changes() -> None:
+    """Have `--list-changes params` name the files whose params changed, as `--dry-run` does.
+
+    Snakemake's `ParamsChange` (its pull request 3140) yields every file that was compared, changed or not.
+    """
+    with contextlib.suppress(ImportError):
+        from snakemake.persistence import ParamsChange
+
+        ParamsChange.__iter__ = lambda change: iter(change.files if change else ())
 
 
 def before_the_first_job(rules: Rules, *, gpus_here: bool) -> None:
@@ -214,6 +357,7 @@ def before_the_first_job(rules: Rules, *, gpus_here: bool) -> None:
     try:
         LOCK.acquire(timeout=1)  # a call that is being planned has it for a moment
         rules.plan.write_snapshots()
+        write_tasks(rules.tasks)
     except Timeout:
         stop(f"another snakemake is running in {Path.cwd()}\n  next: wait until it ends, or use --directory DIR")
     except OSError as error:

@@ -1,0 +1,62 @@
+"""The tasks of the workflow's plan: what a job has to know to record what made its results.
+
+The plan writes them before the first job. A job reads its own, on another machine too, so that what it records is what
+the call that started it had planned.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from steptrace.errors import RecordError
+from steptrace.files import write_bytes
+
+#: One task a line, as JSON.
+TASKS_FILE: Final = Path("results", ".cache", "tasks.jsonl")
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """One job of the plan.
+
+    Attributes:
+        name: its output without a suffix, or the folder that it fills, such as `results/giou/loop/run0`.
+        key: digest of everything that its outputs depend on, except the files in `inputs`.
+        outputs: files and folders that it makes, as its rule names them.
+        inputs: files and folders that it reads.
+        supervised: whether it is one child process that leaves a status.json in the folder `name`.
+        parts: of a check of all variants of a study: the key of each variant.
+        attempt: number of the next attempt, or of the last one if the task need not run.
+    """
+
+    name: str
+    key: str
+    outputs: tuple[str, ...]
+    inputs: tuple[str, ...] = ()
+    supervised: bool = False
+    parts: dict[str, str] | None = None
+    attempt: int = 1
+
+
+def write_tasks(tasks: Mapping[str, Task]) -> None:
+    """Write what the jobs read, one line a task."""
+    lines = [msgspec.json.encode(task) for task in tasks.values()]
+    write_bytes(TASKS_FILE, b"\n".join([*lines, b""]))
+
+
+def read_task(name: str) -> Task:
+    """The task of a name.
+
+    Raises:
+        RecordError: there is no such task in the plan of the last call.
+    """
+    quoted = msgspec.json.encode(name)
+    try:
+        with TASKS_FILE.open("rb") as file:
+            lines = [line for line in file if line.startswith(b'{"name":' + quoted)]
+        return msgspec.json.decode(lines[0], type=Task)
+    except (OSError, IndexError, msgspec.DecodeError) as error:
+        raise RecordError(
+            f"the plan has no task {name}", where=TASKS_FILE, next_step="let snakemake start this job"
+        ) from error

@@ -1,0 +1,105 @@
+"""Runs a script of the workflow, and records what it has made.
+
+    python -m steptrace.workflow.job TASK --log FILE -- SCRIPT.py|MODULE ARGUMENTS...
+
+TASK is the task's name in the plan (`steptrace.workflow.made.Task`). The script's output is printed and kept in the
+log. The process ends with Snakemake: if that is killed, nothing goes on writing beside the next call's jobs.
+"""
+
+import argparse
+import contextlib
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, TextIO
+
+from steptrace.processes import die_with
+from steptrace.tasks import read_task
+from steptrace.workflow.made import write_record
+
+#: The environment variable with the process id of the Snakemake that starts jobs.
+PARENT: Final = "STEPTRACE_WORKFLOW"
+
+
+class _Both:
+    """A stream that writes to two."""
+
+    def __init__(self, stream: TextIO, log: TextIO) -> None:
+        self._stream, self._log = stream, log
+
+    def write(self, text: str) -> int:
+        """Write to both. A log on a full disk stops nothing."""
+        with contextlib.suppress(OSError):
+            self._log.write(text)
+        return self._stream.write(text)
+
+    def flush(self) -> None:
+        """Flush both."""
+        with contextlib.suppress(OSError):
+            self._log.flush()
+        self._stream.flush()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+
+def end_with_snakemake() -> None:
+    """Have this process end when the Snakemake that started it does, or now if it already has."""
+    parent = int(os.environ.get(PARENT, "0"))
+    if parent and os.getppid() != parent:
+        try:
+            os.kill(parent, 0)  # a container's runtime, or a shell, may stand between
+        except ProcessLookupError:
+            sys.exit(1)
+        except PermissionError:
+            pass
+    die_with(os.getppid())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    end_with_snakemake()
+    parser = argparse.ArgumentParser(description="Run a script of the workflow and record what it has made.")
+    parser.add_argument("task")
+    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("command", nargs="+", help="a script or module with its arguments, after --")
+    options = parser.parse_args(arguments)
+    options.log.parent.mkdir(parents=True, exist_ok=True)
+    with options.log.open("w", buffering=1, encoding="utf-8", errors="replace") as log:
+        sys.stdout, sys.stderr = _Both(sys.stdout, log), _Both(sys.stderr, log)
+        try:
+            code = _run(options.command)
+            if code == 0:
+                write_record(read_task(options.task))
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+    return code
+
+
+def _run(command: Sequence[str]) -> int:
+    """Run a script or module as the main program; return its exit code."""
+    sys.argv = list(command)
+    try:
+        if command[0].endswith(".py"):
+            sys.path[0] = str(Path(command[0]).parent)
+            runpy.run_path(command[0], run_name="__main__")
+        else:
+            runpy.run_module(command[0], run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        if isinstance(ended.code, int | None):
+            return ended.code or 0
+        sys.stderr.write(f"{ended.code}\n")
+        return 1
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
