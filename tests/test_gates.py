@@ -51,6 +51,15 @@ def judged(compared: Comparison, key: str, **limits: Any) -> GateOutcome:
     return outcome
 
 
+def test_a_gate_on_a_variant_that_the_matrix_multiplies_holds_for_each_of_its_cells() -> None:
+    cells = [
+        {"name": name, **taking(10.0 + number)} for number, name in enumerate(("a__n-1", "a__n-2", "ab", "b__n-1"))
+    ]
+    compared = fill(Comparison, {"study": "s", "scale": "cpu", "environment": ENVIRONMENT, "variants": cells})
+    gates = outcomes(compared, {"s": {"a": {"step_ms.median": {"at_most": 10.5}}}})
+    assert [(gate.variant, gate.outcome) for gate in gates] == [("a__n-1", "held"), ("a__n-2", "broken")]
+
+
 def test_without_a_gpu_a_new_sync_breaks_the_budget_and_is_named() -> None:
     compared = comparison(predicted(site(7), site(9, 2, code="target[mask]", phase="backward")))
     outcome = judged(compared, "syncs.per_step", at_most=1)

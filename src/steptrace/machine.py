@@ -8,7 +8,7 @@ import platform
 import re
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -101,6 +101,54 @@ def visible_gpus() -> list[str]:
     if listed is None:
         return [str(index) for index in range(gpus_here())]
     return [*itertools.takewhile(lambda name: name not in ("", "-1"), map(str.strip, listed.split(",")))]
+
+
+def gpu_ids(names: Sequence[str]) -> list[str]:
+    """Return what tells each of these GPUs from all others, whatever it is called: its UUID.
+
+    The same GPU may be called `0` in one job and `GPU-4f2a...` in another. Two GPUs may both be called `0`, as in two
+    containers. Numbers are those of nvidia-smi. A name that no GPU here has is returned as it is.
+
+    Args:
+        names: as `visible_gpus` returns them.
+    """
+    uuids = _uuids()
+    ids: list[str] = []
+    for name in names:
+        if name.isdecimal():
+            ids.append(uuids[int(name)] if int(name) < len(uuids) else name)
+        else:  # CUDA takes the beginning of a UUID, too
+            same = [uuid for uuid in uuids if uuid.startswith(name)]
+            ids.append(same[0] if len(same) == 1 else name)
+    return ids
+
+
+def _uuids() -> list[str]:
+    """The UUID of each GPU in this machine, in nvidia-smi's order; of AMD's in the driver's."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        uuids = [str(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+        pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
+        uuids = []
+    return uuids or [uuid for node in sorted(_AMD_NODES.glob("*"), key=_number) if (uuid := _amd_id(node))]
+
+
+def _number(node: Path) -> int:
+    return int(node.name) if node.name.isdecimal() else 0
+
+
+def _amd_id(node: Path) -> str | None:
+    """The unique id of a node of AMD's driver; None of a processor."""
+    with contextlib.suppress(OSError):
+        if (node / "gpu_id").read_text(encoding="ascii").strip() not in ("", "0"):
+            text = (node / "properties").read_text(encoding="ascii")
+            found = re.search(r"^unique_id (\d+)$", text, re.MULTILINE)
+            return f"GPU-{int(found[1]):x}" if found and int(found[1]) else f"node-{node.name}"
+    return None
 
 
 def gpus_here() -> int:

@@ -78,6 +78,7 @@ def test_gates_on_what_does_not_exist(plan_of):
     study = "title: T\nbaseline: a\nvariants: {a: [], b: [seed=1]}\n"
     plan_of(study, gates={"tiny": {"b": {"ratio.low": {"at_least": 1}}}})
     plan_of(study, gates={"tiny": {"*": {"ratio.low": {"at_least": 1}}}})
+    plan_of(f"{study}matrix: {{seed: [0, 1]}}\n", gates={"tiny": {"b": {"ratio.low": {"at_least": 1}}}})
     with pytest.raises(ConfigError, match=r"no variant 'bb'"):
         plan_of(study, gates={"tiny": {"bb": {"ratio.low": {"at_least": 1}}}})
     with pytest.raises(ConfigError, match=r"did you mean 'tiny'\?"):

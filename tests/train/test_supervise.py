@@ -11,6 +11,7 @@ from filelock import FileLock
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from processes import gone, wait_for
+from steptrace import machine
 from steptrace.record import read_status
 from steptrace.train import torchrun
 from steptrace.train.supervise import Job, take_devices
@@ -208,6 +209,58 @@ def test_a_device_belongs_to_one_child_at_a_time(locks, monkeypatch):
     with FileLock(locks / "cpu.lock"):
         assert take_devices(0, cpu=True) is None
         assert take_devices(0) is not None
+
+
+@pytest.fixture
+def uuids(monkeypatch):
+    """A function that sets the UUIDs of the GPUs in this machine, as nvidia-smi counts them."""
+    return lambda *names: monkeypatch.setattr(machine, "_uuids", lambda: list(names))
+
+
+def test_two_gpus_that_are_both_called_0_do_not_exclude_each_other(uuids, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    uuids("GPU-aaaa1111")
+    with take_devices(1).locks:
+        uuids("GPU-bbbb2222")  # as in another container
+        other = take_devices(1)
+        assert other is not None
+        other.locks.close()
+
+
+@pytest.mark.parametrize("name", ["GPU-bbbb2222", "GPU-bbb", "1"])
+def test_one_gpu_is_the_same_by_number_and_by_uuid(uuids, monkeypatch, name):
+    uuids("GPU-aaaa1111", "GPU-bbbb2222")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    first = take_devices(1)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", name)
+    assert take_devices(1) is None
+    first.locks.close()
+    again = take_devices(1)
+    assert again.environment["CUDA_VISIBLE_DEVICES"] == name  # as the user has it
+    again.locks.close()
+
+
+def test_instances_of_one_gpu_have_locks_of_their_own(uuids, monkeypatch):
+    uuids("GPU-aaaa1111")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-GPU-aaaa1111/1/0,MIG-GPU-aaaa1111/2/0")
+    first, second = take_devices(1), take_devices(1)
+    assert first is not None
+    assert second is not None
+    assert take_devices(1) is None
+    first.locks.close()
+    second.locks.close()
+
+
+def test_a_long_wait_for_a_device_is_mentioned(out, locks):
+    code = f"import pathlib; pathlib.Path({str(out)!r}, 'run.json').touch()"
+    locks.mkdir(mode=0o700)
+    with FileLock(locks / "cpu.lock"):
+        command = [*MODULE, "--out", str(out), "--cpu", "--", sys.executable, "-c", code]
+        waiting = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert f"{out} has waited" in waiting.stderr.readline()
+        assert not out.exists()
+    waiting.communicate(timeout=300)
+    assert read_status(out).status == "ok"
 
 
 def test_a_training_for_more_gpus_than_there_are_fails_before_it_begins(out, monkeypatch):

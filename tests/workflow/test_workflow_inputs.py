@@ -1,6 +1,11 @@
 """What a person can get wrong ends in one message and a non-zero exit, and the Snakefile is in good order."""
 
+import subprocess
+import sys
+
 import pytest
+
+from workflow.conftest import Project
 
 pytestmark = pytest.mark.workflow
 
@@ -28,6 +33,25 @@ def test_gpus_that_are_given_as_a_resource_need_not_be_here(new_project):
     result = new_project.run("results/tiny/plain/run0/status.json", *arguments, CUDA_VISIBLE_DEVICES="")
     assert result.returncode == 0  # the training fails instead
     assert "tiny/plain run0 failed: GPUs needed: 1, available: 0; use scale=cpu" in result.stdout
+
+
+def test_a_space_a_quote_and_unicode_in_the_paths_of_the_project_and_its_environment(new_project, tmp_path):
+    folder = new_project.folder.rename(tmp_path / """Zoë's "own" $HOME folder""")
+    (tmp_path / "my environment").symlink_to(sys.prefix)
+    python = tmp_path / "my environment" / "bin" / "python"
+    project = Project(folder)
+    result = subprocess.run(
+        [str(python), *project.command()[1:]],
+        cwd=folder,
+        env=project.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout
+    assert "all 4 runs ok" in result.stdout
+    assert (folder / "reports/tiny.html").is_file()
 
 
 def test_a_dry_run_in_another_directory_without_the_gpu_that_is_asked_for(fresh, planned, tmp_path):

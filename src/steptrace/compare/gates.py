@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from steptrace import format as fmt
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison, Differing, Failure, GateOutcome, Verdict
-from steptrace.documents.paths import EVERY_VARIANT, SYNCS_PER_STEP, value_at
+from steptrace.documents.paths import EVERY_VARIANT, SYNCS_PER_STEP, is_cell_of, value_at
 from steptrace.documents.run import LOG_FILE
 from steptrace.documents.syncs import PredictedBranch, Site, place_of
 from steptrace.documents.variant import VariantResult
@@ -52,12 +52,20 @@ def outcomes(comparison: Comparison, gates: Gates) -> list[GateOutcome]:
     """
     judged = []
     for name, keys in gates.get(comparison.study, {}).items():
-        variants = [variant for variant in comparison.variants if name in (EVERY_VARIANT, variant.name)]
+        variants = _named(name, comparison.variants)
         for key, limits in keys.items():
             judged += [_outcome(_gate(comparison.study, v.name, key, limits), comparison, v) for v in variants]
             if not variants:
                 judged.append(_gate(comparison.study, name, key, limits, f"{name} did not run"))
     return judged
+
+
+def _named(name: str, variants: Sequence[VariantResult]) -> list[VariantResult]:
+    """The variants that a gate is about: of a name that the study's matrix multiplies, all of its cells."""
+    if name == EVERY_VARIANT:
+        return list(variants)
+    same = [variant for variant in variants if variant.name == name]
+    return same or [variant for variant in variants if is_cell_of(variant.name, name)]
 
 
 def not_run(study: str, gates: Gates) -> list[GateOutcome]:

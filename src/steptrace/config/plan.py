@@ -133,14 +133,15 @@ def _check_gates(settings: Settings, project: Project, names: Mapping[str, list[
     """Gates on unknown studies, variants and figures are refused; a study that is not selected now may be named."""
     if not settings.gates:
         return
-    from steptrace.documents.paths import EVERY_VARIANT, check_key  # a quarter of the time of a call without gates
+    from steptrace.documents.paths import EVERY_VARIANT, check_key, is_cell_of  # a quarter of a call without gates
 
     where = f"{project.workflow_file}, gates"
     for study, variants in settings.gates.items():
         if study not in project.study_files:
             raise ConfigError(f"there is no study '{study}'", where=where, next_step=near(study, project.study_files))
         for variant in variants:
-            if study in names and variant not in (EVERY_VARIANT, *names[study]):
+            known = study not in names or variant in (EVERY_VARIANT, *names[study])
+            if not known and not any(is_cell_of(name, variant) for name in names[study]):
                 hint = near(variant, names[study])
                 raise ConfigError(f"the study '{study}' has no variant '{variant}'", where=where, next_step=hint)
         for variant, keys in variants.items():

@@ -19,11 +19,18 @@ from steptrace.errors import ConfigError, meant, near
 _ROWS: Final = 5
 #: The variant that stands for all.
 EVERY_VARIANT: Final = "*"
+#: Between a variant's name and its cell of the study's matrix.
+CELL: Final = "__"
 #: What a gate holds and no document has under this name: the measured syncs, else the predicted ones.
 SYNCS_PER_STEP: Final = "syncs.per_step"
 
 
 _type_of = cache(inspect.type_info)  # 20 ms a call, and gates have many keys
+
+
+def is_cell_of(name: str, variant: str) -> bool:
+    """Whether this is the name of a variant in one cell of its study's matrix: `loop__batch_size-32` of `loop`."""
+    return name.startswith(f"{variant}{CELL}")
 
 
 def check_key(key: str) -> None:

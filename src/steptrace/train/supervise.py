@@ -30,13 +30,15 @@ from filelock import FileLock, Timeout
 
 from steptrace.documents.run import LOG_FILE, RunStatus, Status
 from steptrace.files import user_folder
-from steptrace.machine import visible_gpus
+from steptrace.machine import gpu_ids, visible_gpus
 from steptrace.processes import Children, in_words
 from steptrace.record import marks_of, result_of, write_document
 from steptrace.tasks import read_task
 from steptrace.train.forked import forked_program
 
 _POLL_S: Final = 0.05
+#: Seconds after which a wait for devices is mentioned; the next mention comes after twice as long.
+_LONG_WAIT_S: Final = 5.0
 #: Lines of the log in a status, and characters of each.
 _TAIL: Final = 20
 _LONGEST: Final = 500
@@ -64,20 +66,25 @@ class Lease:
 
 
 def take_devices(gpus: int, *, cpu: bool = False) -> Lease | None:
-    """Lock that many GPUs, or the processor, if free: all or none."""
+    """Lock that many GPUs, or the processor, if free: all or none. A GPU's lock is named by its UUID."""
     names = ["cpu"] if cpu else visible_gpus()
+    locked_by = dict(zip(names, ["cpu"] if cpu else gpu_ids(names), strict=True))
     needed, taken, locks = 1 if cpu else gpus, list[str](), ExitStack()
     if needed > len(names):
         return Lease(locks, {}, f"GPUs needed: {needed}, available: {len(names)}; use scale=cpu")
     for name in names:
         if len(taken) < needed:
             with contextlib.suppress(Timeout):
-                locks.enter_context(FileLock(user_folder() / f"{name}.lock", blocking=False))
+                locks.enter_context(FileLock(_lock_file(locked_by[name]), blocking=False))
                 taken.append(name)
     if len(taken) == needed:
         return Lease(locks, {"CUDA_VISIBLE_DEVICES": ",".join(taken)} if gpus else {})
     locks.close()
     return None
+
+
+def _lock_file(device: str) -> Path:
+    return user_folder() / f"{device.replace('/', '_')}.lock"  # an instance of MIG may have slashes in its name
 
 
 @dataclass(frozen=True)
@@ -110,13 +117,16 @@ def supervise(jobs: Sequence[Job], *, at_once: int = 1, timeout_s: float | None 
         SystemExit: the parent has ended, or a signal stops this process; no child is left.
     """
     parent, waiting, running = os.getppid(), list(jobs), list[_Run]()
+    told = _Wait()
     with Children() as children:
         while waiting or running:
             while waiting and len(running) < at_once:
                 lease = take_devices(waiting[0].gpus, cpu=waiting[0].cpu)
                 if lease is None:
+                    told.look(waiting[0], is_alone=not running)
                     break
                 running.append(_Run(waiting.pop(0), lease, timeout_s, children))
+                told = _Wait()
             time.sleep(_POLL_S)
             over = [run for run in running if run.is_over()]
             running = [run for run in running if run not in over]
@@ -126,6 +136,26 @@ def supervise(jobs: Sequence[Job], *, at_once: int = 1, timeout_s: float | None 
                 sys.exit(128 + children.signals[0] if children.signals else 1)
             for run in over:
                 yield run.job, run.record()
+
+
+class _Wait:
+    """Says now and then that a job waits for its devices, which another process has."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+        self._next_s = _LONG_WAIT_S
+
+    def look(self, job: Job, *, is_alone: bool) -> None:
+        """Say it if it is time to; not of a job that waits for another of this process."""
+        waited_s = time.monotonic() - self._since
+        if is_alone and waited_s >= self._next_s:
+            self._next_s = 2 * self._next_s
+            what = "the processor" if job.cpu else f"{job.gpus} of the GPUs {', '.join(visible_gpus())}"
+            sys.stderr.write(
+                f"steptrace: {job.out.as_posix()} has waited {waited_s:.0f} s for {what}: another training has the "
+                f"lock (see {user_folder()})\n"
+            )
+            sys.stderr.flush()
 
 
 class _Run:
