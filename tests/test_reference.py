@@ -9,7 +9,10 @@ import pytest
 from steptrace.analysis import load_trace, summarize_trace
 from steptrace.documents.base import read
 from steptrace.documents.comparison import Comparison
+from steptrace.findings import find_in_trace, with_findings
+from steptrace.findings.why import why
 from steptrace.limits import MODERATE_SHARE
+from steptrace.report.page.findings import first_steps
 
 ROOT: Final = Path(__file__).parents[1] / "reports" / "reference"
 #: In the recorded window of masked_loss.
@@ -73,6 +76,31 @@ def test_there_are_results_of_a_gpu() -> None:
     assert [file.parts[-3:-1] for file in FILES] == [
         ("h100", name) for name in ("giou", "input_pipeline", "masked_loss")
     ]
+
+
+def test_the_masks_own_kernels_are_why_ignore_index_is_faster_and_syncs_are_no_advice() -> None:
+    study = with_findings(read(ROOT / "h100" / "masked_loss" / "comparison.json", Comparison))
+    baseline, chosen = study.variant("boolean_mask"), study.variant("ignore_index")
+    reasons = why(baseline, chosen)
+    assert reasons is not None
+    assert [one.part for one in reasons.shorter] == ["compute"]
+    assert reasons.shorter[0].ns == pytest.approx(reasons.saved_ns, rel=0.05)
+    first, *_ = reasons.shorter[0].kernels
+    assert (first.name, round(first.ns / 1e5)) == ("nll_loss_forward_reduce_cuda_kernel_2d", 122)
+    assert reasons.syncs_ns == pytest.approx(2.67e6, rel=0.01)
+    items = first_steps(study)
+    assert items[0].variant == "ignore_index"
+    assert not any("sync" in f"{item.rule} {item.claim} {item.advice}" for item in items)
+
+
+def test_a_kernel_of_one_block_is_a_finding_although_each_step_has_another_size() -> None:
+    summary = summarize_trace(load_trace(ROOT / "h100" / "masked_loss" / "where" / "trace.json.gz"))
+    rows = [row for row in summary.roofline if "nll_loss" in row.name]
+    assert {row.name for row in rows} == {"aten::nll_loss_forward", "aten::nll_loss_backward"}
+    assert {row.because for row in rows} == {"few blocks"}
+    (slow,) = [one for one in find_in_trace(summary) if one.rule == "slow_kernels"]
+    assert slow.cost_ns_per_step is not None
+    assert 19e6 < slow.cost_ns_per_step < 21.2e6
 
 
 def test_a_trace_of_a_gpu_has_its_syncs_at_the_predicted_lines_and_its_window_is_divided_without_rest() -> None:

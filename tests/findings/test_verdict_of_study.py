@@ -10,6 +10,7 @@ from steptrace.documents.comparison import Comparison
 from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS, Finding
 from steptrace.findings import find
 from steptrace.findings.verdict import verdict_of
+from steptrace.findings.why import why
 from steptrace.report.page.findings import recommended
 
 GPU = {"gpu": "NVIDIA H100", "gpu_count": 1}
@@ -191,8 +192,58 @@ def test_the_parts_by_which_a_variant_is_faster_are_named(parts, words):
 
     base, fast = BASE | profiled(dict.fromkeys(parts, 0)), variant("fast", 1.25, "faster", **profiled(parts))
     verdict = verdict_of(study(variants=[base, fast]))  # 20 ms and 16 ms
-    assert (f"A profiled step saves: {words}" in verdict.details) == (words is not None)
-    assert any("A profiled step saves" in text for text in verdict.details) == (words is not None)
+    assert (f"Where a step is shorter: {words}" in verdict.details) == (words is not None)
+    assert any("Where a step is shorter" in text for text in verdict.details) == (words is not None)
+
+
+def traced(
+    parts_ms: dict[str, float], kernels_ms: dict[str, float], ceiling_ms: float | None, syncs: float
+) -> dict[str, Any]:
+    """A trace of two steps with these parts and kernels, and what all syncs of a step cost at most."""
+    parts = {name: round(2e6 * ms) for name, ms in parts_ms.items()}
+    length = sum(parts_ms.values())
+    kernels = [
+        {"name": f"at::{name}<1>", "short_name": name, "class": "compute", "sum_ns": round(2e6 * ms)}
+        for name, ms in kernels_ms.items()
+    ]
+    overview = {"kind": "gpu", "steps": 2, "step_ns": 1e6 * length, "parts_ns": parts}
+    ceiling = {"ceiling_ns": None if ceiling_ms is None else round(2e6 * ceiling_ms)}
+    trace = {"overview": overview, "kernels": kernels, "quality": {"steps": 2}, "syncs": ceiling}
+    return {"trace": trace, "syncs": {"measured_per_step": syncs}}
+
+
+def test_the_reason_is_what_the_difference_is_made_of_and_cheap_syncs_are_none():
+    """Masks flatten the loss to a kernel of one block: its time is saved, not that of the syncs that go with it."""
+    kernels = {"conv": 5.0, "nll_1d": 6.0, "index": 4.0, "tiny": 0.2}
+    base = BASE | traced({"compute": 15.2, "idle_sync": 4.8}, kernels, 0.4, 6)
+    sites = [{"file": "loss.py", "line": 5, "baseline_count_per_step": 6, "variant_count_per_step": 0}]
+    diff = {"sync_diff": {"basis": "measured", "sites": sites}}
+    after = traced({"compute": 5.5, "idle_sync": 4.5}, {"conv": 5.0, "nll_2d": 0.5}, 0.0, 0)
+    fast = variant("fast", 2.0, "faster", **diff, **after)
+    made = study(variants=[base, fast])
+    reasons = why(*made.variants)
+    assert [(one.part, round(one.ns)) for one in reasons.shorter] == [("compute", 9_700_000)]
+    assert [(one.name, one.ns) for one in reasons.shorter[0].kernels] == [("nll_1d", 6e6), ("index", 4e6)]
+    assert (reasons.saved_ns, reasons.syncs_ns, reasons.by_syncs) == (1e7, 4e5, False)
+    assert "loss.py" not in verdict_of(made).advice
+    # Where the syncs may be the reason, their lines are named; so they are where nobody knows what they cost.
+    for ceiling in (6.0, None):
+        slow = BASE | traced({"compute": 9.0, "idle_sync": 11.0}, {"conv": 9.0}, ceiling, 6)
+        quick = variant(
+            "fast", 2.0, "faster", **diff, **traced({"compute": 9.0, "idle_sync": 1.0}, {"conv": 9.0}, 0, 0)
+        )
+        other = study(variants=[slow, quick])
+        assert [one.part for one in why(*other.variants).shorter] == ["idle_sync"]
+        assert "`loss.py:5`" in verdict_of(other).advice
+
+
+def test_the_host_time_that_the_profiler_adds_is_no_reason():
+    """The profiled baseline takes 50 ms instead of 20, all of it the host's: of the 48 ms without a launch 18 count."""
+    base = BASE | traced({"compute": 2.0, "idle_host": 48.0}, {}, None, 0)
+    fast = variant("fast", 2.0, "faster", **traced({"compute": 2.0, "idle_host": 8.0}, {}, None, 0))
+    reasons = why(*study(variants=[base, fast]).variants)
+    assert [(one.part, one.ns) for one in reasons.shorter] == [("idle_host", 1e7)]
+    assert why(*study(variants=[base, base | {"name": "same"}]).variants) is None
 
 
 def test_where_the_profile_names_no_part_fewer_launches_and_syncs_are_the_reason():

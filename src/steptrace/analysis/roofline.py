@@ -23,7 +23,9 @@ def roofline(trace: Trace) -> pd.DataFrame:
         return frame_of(OperatorRoofline)
     rows = []
     keys = ["name", *_LISTS, "tf32"]
-    groups = calls.groupby(keys, observed=True, sort=False).agg(count=("ns", "size"), ns=("ns", "sum"))
+    groups = calls.groupby(keys, observed=True, sort=False).agg(
+        count=("ns", "size"), ns=("ns", "sum"), filled_ns=("filled_ns", "sum")
+    )
     for group in groups.reset_index().itertuples(index=False):
         row = _row(group, gpu)
         if row is not None:
@@ -39,7 +41,11 @@ def roofline(trace: Trace) -> pd.DataFrame:
 
 
 def calls_with_sizes(trace: Trace) -> pd.DataFrame:
-    """Each call that launched kernels on the analysed GPU and has sizes: its operator, lists, and their time."""
+    """Each call that launched kernels on the analysed GPU and has sizes: its operator, lists, and the kernels' time.
+
+    `filled_ns` is that time, each kernel with the share of the GPU's multiprocessors that its blocks can occupy; all of
+    it where blocks are unknown.
+    """
     of_gpu = (trace.kernels["device"] == trace.devices[0]).to_numpy() & (trace.kernels["kind"] == "compute").to_numpy()
     op = launching_op(trace)
     wanted = of_gpu & (op >= 0)
@@ -48,15 +54,21 @@ def calls_with_sizes(trace: Trace) -> pd.DataFrame:
     kernels = pd.DataFrame(
         {
             "op": op[wanted],
-            "ns": trace.kernels["dur"].to_numpy()[wanted],
+            "ns": (ns := trace.kernels["dur"].to_numpy()[wanted]),
+            "filled_ns": ns * trace.kernels["blocks_per_sm"].fillna(1.0).clip(upper=1.0).to_numpy(dtype=float)[wanted],
             "tf32": names.astype(object).map(tf32).to_numpy(),
         }
     )
-    by_op = kernels.groupby("op", sort=True).agg(ns=("ns", "sum"), tf32=("tf32", "any"))
+    by_op = kernels.groupby("op", sort=True).agg(ns=("ns", "sum"), filled_ns=("filled_ns", "sum"), tf32=("tf32", "any"))
     ops = trace.ops.iloc[by_op.index.to_numpy()]
     frame = pd.DataFrame({name: ops[name].astype(str).to_numpy() for name in ("name", *_LISTS)})
     frame["ns"], frame["tf32"] = by_op["ns"].to_numpy(dtype=np.int64), by_op["tf32"].to_numpy(dtype=bool)
+    frame["filled_ns"] = by_op["filled_ns"].to_numpy(dtype=np.float64)
     return frame[frame["sizes"] != "null"]
+
+
+#: A call whose kernels occupy less than this share of the multiprocessors leaves most of the GPU idle.
+FEW_BLOCKS = 0.5
 
 
 def _row(group: Any, gpu: Gpu) -> dict[str, object] | None:
@@ -78,6 +90,8 @@ def _row(group: Any, gpu: Gpu) -> dict[str, object] | None:
         if work.rule is STRIDED
         else "too little work per call"
         if ideal < KERNEL_FLOOR[1]
+        else "few blocks"
+        if group.filled_ns < FEW_BLOCKS * group.ns
         else ""
     )
     inputs = ", ".join(f"{'x'.join(map(str, one.shape)) or 'scalar'} {one.dtype}" for one in call.inputs)

@@ -25,6 +25,7 @@ class OperatorRoofline(Row, frozen=True):
         column(
             "Likely cause",
             "Sizes: the length of a 16-bit matrix's rows is no multiple of 8; strided inputs have gaps or are "
-            "broadcast; too little work takes less time than starting a kernel.",
+            "broadcast; too little work takes less time than starting a kernel; few blocks leave more than half of the "
+            "GPU's multiprocessors idle.",
         ),
     ]

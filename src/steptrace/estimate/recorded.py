@@ -66,9 +66,10 @@ def dense(shape: Sequence[int]) -> tuple[int, ...]:
 
 def _output(name: str, inputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...] | None:
     """What the operator returns; empty where it is too small to matter."""
-    if not inputs or not inputs[0].shape:
+    # A loss's gradient is a number, and comes first in its backward pass.
+    first = next((one for one in inputs if one.shape), None)
+    if first is None:
         return None
-    first = inputs[0]
     if name in ("mm", "bmm"):
         return (_made((*first.shape[:-1], inputs[1].shape[-1]), first),)
     if name in ("addmm", "baddbmm"):
@@ -82,8 +83,11 @@ def _output(name: str, inputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]
     rule = rule_of(call, first.dtype)
     if rule is ATTENTION:
         return (first,) if flop(name, [one.shape for one in inputs]) else None
-    if rule in (NORMALISATION, REDUCTION):
-        return (first,) if rule is NORMALISATION else ()
+    if rule is NORMALISATION:
+        return (first,)
+    if rule is REDUCTION:
+        # The gradient of what was reduced is as large as that, which is the argument behind the result's gradient.
+        return (_made(inputs[1].shape, inputs[1]),) if name.endswith("_backward") and len(inputs) > 1 else ()
     if rule not in (ELEMENTWISE, STRIDED):
         return None
     largest = max((one for one in inputs), key=lambda one: math.prod(one.shape))

@@ -13,6 +13,7 @@ from steptrace.documents.comparison import Comparison
 from steptrace.documents.estimate import Estimate, LineLaunches
 from steptrace.documents.variant import VariantResult
 from steptrace.findings.estimated import waits_at_most
+from steptrace.findings.why import why
 
 #: Lines that are named, and the share of its launches that a variant must save at one.
 _MOST_LINES: Final = 2
@@ -27,7 +28,10 @@ def advice_of(study: Comparison, chosen: VariantResult | None) -> tuple[str, str
     without_gpu = study.environment is not None and study.environment.gpu is None
     fewest = _fewest_syncs(study)
     if chosen is not None and chosen.can_be_used:
-        advice = f"{_use(study, chosen)}{_lines_without_sync(chosen)}"
+        reasons = why(study.variant(chosen.baseline), chosen)
+        # Syncs that cost little of what is saved are not what to look at.
+        lines = _lines_without_sync(chosen) if reasons is None or reasons.by_syncs else ""
+        advice = f"{_use(study, chosen)}{lines}"
         note = f" These are CPU timings: on a GPU another variant may be the fastest. Run it there: {on_gpu}."
         return advice + (note if without_gpu else ""), chosen.name
     if without_gpu and fewest is not None:

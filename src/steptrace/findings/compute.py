@@ -1,8 +1,10 @@
 """Rules on what is computed: number formats, operators far from the data sheet, memory left unused."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
+from steptrace.documents.roofline import OperatorRoofline
 from steptrace.findings.rule import Match, Rule, Window, rule
 from steptrace.format import duration, plural, size_bytes
 from steptrace.format import share as percent
@@ -69,6 +71,12 @@ _FP16_ADVICE: Final = (
     "bits. This GPU (compute capability {major}) has neither bf16 arithmetic nor TF32."
 )
 
+_MORE_BLOCKS: Final = (
+    "Give its kernel more blocks to run in: another shape of the same inputs, or another operator. The cross-entropy "
+    "of pixels, for example, runs in one block if its inputs are flattened to N x C, and in many as N x C x H x W: use "
+    "its `ignore_index` to leave pixels out, instead of an index or a mask."
+)
+
 #: So many operators are named at most, those first that lose most.
 _MOST: Final = 3
 _CAUSES: Final[Mapping[str, tuple[str, str]]] = {
@@ -80,6 +88,10 @@ _CAUSES: Final[Mapping[str, tuple[str, str]]] = {
         "inputs have gaps or are broadcast: more bytes are moved than are used",
         "Make the input contiguous once where it is made, or change the order of its dimensions.",
     ),
+    "few blocks": (
+        "its kernel runs in so few blocks that more than half of the GPU's multiprocessors stay idle",
+        _MORE_BLOCKS,
+    ),
     "too little work per call": (
         "a call has less work than the start of a kernel takes",
         "Let one kernel do the work of many: a larger batch, a fused operator, or torch.compile.",
@@ -87,35 +99,76 @@ _CAUSES: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
+@dataclass(frozen=True)
+class _SlowOperator:
+    """The calls of an operator that take longer than the upper end of their estimate, over all sizes of inputs.
+
+    `rows` have the one with the most time to save first.
+    """
+
+    name: str
+    rows: tuple[OperatorRoofline, ...]
+
+    @property
+    def ns(self) -> int:
+        """GPU time of these calls."""
+        return sum(row.ns for row in self.rows)
+
+    @property
+    def expected_ns(self) -> int:
+        """What they should take at most."""
+        return sum(row.slowest_ns for row in self.rows)
+
+    @property
+    def lost_ns(self) -> int:
+        """The time that an ordinary kernel would save."""
+        return self.ns - self.expected_ns
+
+
+def _slow_operators(rows: Iterable[OperatorRoofline]) -> list[_SlowOperator]:
+    """The operators with calls slower than expected, the one with the most time to save first."""
+    by_name: dict[str, list[OperatorRoofline]] = {}
+    for row in sorted(rows, key=lambda row: row.slowest_ns - row.ns):
+        if row.ns > row.slowest_ns:
+            by_name.setdefault(row.name, []).append(row)
+    slow = [_SlowOperator(name, tuple(of_name)) for name, of_name in by_name.items()]
+    return sorted(slow, key=lambda one: -one.lost_ns)
+
+
 def _slow_kernels(window: Window) -> Iterator[Match]:
-    all_ns = window.entry.gpu.compute_ns or 0
-    slow = [row for row in window.entry.roofline if row.ns > row.slowest_ns and row.ns >= MODERATE_SHARE * all_ns]
-    lost_ns = window.per_step(sum(row.ns - row.slowest_ns for row in slow))
+    least_ns = NOISE_FLOOR * window.step_ns
+    slow = [one for one in _slow_operators(window.entry.roofline) if window.per_step(one.lost_ns) >= least_ns]
     if not slow:
         return
-    slow.sort(key=lambda row: row.slowest_ns - row.ns)
-    worst = slow[0]
-    causes = [_CAUSES[cause] for cause in dict.fromkeys(row.because for row in slow[:_MOST]) if cause in _CAUSES]
+    worst, per_step = slow[0], window.per_step
+    causes = [
+        _CAUSES[cause] for cause in dict.fromkeys(one.rows[0].because for one in slow[:_MOST]) if cause in _CAUSES
+    ]
+    ideal = sum(row.ideal_ns for row in worst.rows) / worst.ns
     yield Match(
-        severity="info",
-        claim=f"{worst.name} runs at {percent(worst.roofline_pct / 100)} of the speed in the GPU's data sheet, "
-        f"and takes {duration(window.per_step(worst.ns))} {window.per}",
-        evidence=(
-            *(
-                f"{row.name} of {row.inputs}: {plural(round(window.per_step(row.count), 2), 'call')} {window.per}, "
-                f"{duration(window.per_step(row.ns))}; expected at most {duration(window.per_step(row.slowest_ns))}"
-                for row in slow[:_MOST]
-            ),
-            *(why for why, _ in causes),
-        ),
-        cost_ns_per_step=lost_ns,
+        severity="warning" if window.share(per_step(sum(one.lost_ns for one in slow))) >= MODERATE_SHARE else "info",
+        claim=f"{worst.name} takes {duration(per_step(worst.ns))} {window.per}, and at most "
+        f"{duration(per_step(worst.expected_ns))} is expected: it runs at {percent(ideal)} of the speed in the GPU's "
+        "data sheet",
+        evidence=(*(_slow_in_words(one, window) for one in slow[:_MOST]), *(why for why, _ in causes)),
+        cost_ns_per_step=per_step(sum(one.lost_ns for one in slow)),
         advice=" ".join(advice for _, advice in causes) or None,
+    )
+
+
+def _slow_in_words(slow: _SlowOperator, window: Window) -> str:
+    """An operator's calls, their time, and the inputs that take most of it."""
+    calls = plural(round(window.per_step(sum(row.count for row in slow.rows)), 2), "call")
+    sizes = f" and {plural(more, 'other size')} of inputs" if (more := len(slow.rows) - 1) else ""
+    return (
+        f"{slow.name} of {slow.rows[0].inputs}{sizes}: {calls} {window.per}, {duration(window.per_step(slow.ns))}; "
+        f"expected at most {duration(window.per_step(slow.expected_ns))}"
     )
 
 
 COMPUTE_RULES: Final[tuple[Rule[Window], ...]] = (
     rule("fp32_where_bf16_fits", _bf16_fits, {"narrow": LOW_PRECISION_SHARE, "least": MODERATE_SHARE}),
-    rule("slow_kernels", _slow_kernels, {"least": MODERATE_SHARE, "noise": NOISE_FLOOR}),
+    rule("slow_kernels", _slow_kernels, {"least": NOISE_FLOOR, "high": MODERATE_SHARE}),
 )
 
 

@@ -15,11 +15,11 @@ from steptrace.documents.overview import part_name
 from steptrace.documents.variant import RatioToBaseline, VariantResult
 from steptrace.findings.advice import advice_of, estimated_advice, times_as_fast, unconfirmed
 from steptrace.findings.estimated import MOST_NAMED, estimated_gpus, estimated_sentence, estimated_winner, leads
+from steptrace.findings.why import LEAST_PART, Saving, why
 from steptrace.stats import IQR_REFUSED
 
-#: A part of the step that makes less of the difference than this is not named as its reason, nor is a count that falls
-#: by less.
-_LEAST_PART: Final = 0.1
+#: So many kernels are named as the reason of a part.
+_MOST_KERNELS: Final = 3
 
 #: What a step of the baseline waits for, by its estimate: the reason where the chosen variant has fewer of these.
 _LIMITS: Final = {"launches": "the host's launches of kernels", "syncs": "syncs"}
@@ -94,21 +94,22 @@ def _reason(study: Comparison, chosen: VariantResult | None, *, estimated: bool 
 
 
 def _why(study: Comparison, chosen: VariantResult | None) -> str:
-    """The parts of a step by which the chosen variant is faster; empty where the profile does not say."""
-    baseline = None if chosen is None else study.variant(chosen.baseline)
-    before, after = ({} if v is None or v.overview is None else v.overview.of_step for v in (baseline, chosen))
-    if chosen is None or baseline is None or not before.keys() & after.keys():
+    """The parts of a step, and the kernels, by which the chosen variant is faster; empty where no profile says it."""
+    reasons = why(None if chosen is None else study.variant(chosen.baseline), chosen)
+    if reasons is None or not reasons.shorter:
         return ""
-    saved_ns = ((baseline.step_time_ms or 0.0) - (chosen.step_time_ms or 0.0)) * fmt.NS_PER_MS
-    less = {part: before.get(part, 0.0) - after.get(part, 0.0) for part in {**before, **after}}
-    saved = sorted((part for part in less if less[part] >= _LEAST_PART * saved_ns), key=lambda part: -less[part])
-    # What the parts leave over is the profiler's.
-    if saved_ns <= 0 or not saved or abs(saved_ns - sum(less.values())) >= saved_ns:
-        return ""
-    shorter = ", ".join(f"{part_name(part)} {fmt.duration_ns(less[part])}" for part in saved[:MOST_NAMED])
-    longer = [part for part in less if -less[part] >= _LEAST_PART * saved_ns]
-    more = ", ".join(f"{part_name(part)} {fmt.duration_ns(-less[part])}" for part in longer)
-    return f"A profiled step saves: {shorter}." + (f" It takes longer for: {more}." if more else "")
+    text = f"Where a step is shorter: {', '.join(map(_saving, reasons.shorter[:MOST_NAMED]))}."
+    more = ", ".join(f"{part_name(one.part)} {fmt.duration_ns(one.ns)}" for one in reasons.longer)
+    text += f" It takes longer for: {more}." if more else ""
+    if not reasons.by_syncs and reasons.syncs_ns is not None:
+        text += f" The syncs that are gone cost {fmt.duration_ns(reasons.syncs_ns)} at most."
+    return text if reasons.shorter[0].part != "idle_host" else f"{text} {_fewer(study, chosen)}".rstrip()
+
+
+def _saving(one: Saving) -> str:
+    """A part with the time that it takes less, and the kernels that account for most of that."""
+    kernels = ", ".join(f"`{kernel.name}` {fmt.duration_ns(kernel.ns)}" for kernel in one.kernels[:_MOST_KERNELS])
+    return f"{part_name(one.part)} {fmt.duration_ns(one.ns)}" + (f" ({kernels})" if kernels else "")
 
 
 def _fewer(study: Comparison, chosen: VariantResult | None, *, estimated: bool = False) -> str:
@@ -126,7 +127,7 @@ def _fewer(study: Comparison, chosen: VariantResult | None, *, estimated: bool =
     fewer = [
         f"{fmt.count(now)} {noun} per step instead of {fmt.count(before)}"
         for noun, (before, now) in counts.items()
-        if before is not None and now is not None and now <= (1 - _LEAST_PART) * before and before
+        if before is not None and now is not None and now <= (1 - LEAST_PART) * before and before
     ]
     if estimated:
         fewer += _less_gpu_work(*(next(iter(v.estimates), None) for v in pair))
