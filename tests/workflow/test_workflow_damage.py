@@ -60,7 +60,7 @@ def everything(folder: Path) -> dict[str, tuple[bytes, int]]:
     return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
 
 
-@pytest.mark.parametrize(("kind", "records"), zip(DAMAGE, ["kept", "lost"] * 3, strict=False))
+@pytest.mark.parametrize(("kind", "records"), [*zip(DAMAGE, ["kept", "lost"] * 3, strict=False)])
 def test_one_plain_call_heals_what_is_damaged(project, kind: str, records: str) -> None:
     """All files at once, with and without what Snakemake has recorded."""
     before = contents(project.folder)
