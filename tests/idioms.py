@@ -24,6 +24,8 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - the name everyone knows it by
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.varlen import varlen_attn
 
 TABLE = Path(__file__).with_suffix(".txt")
 #: From PyTorch 2.14 on the host waits for none of these.
@@ -98,6 +100,12 @@ class _Made(torch.autograd.Function):
         return t * 2 + torch.zeros(t.shape, device=t.device)
 
 
+@torch.library.custom_op("idioms::masked_sum", mutates_args=())
+def _masked_sum(t: torch.Tensor) -> torch.Tensor:
+    """An operator of a program's own, in Python."""
+    return t[t > 0].sum() + torch.tensor(1.0, device=t.device)
+
+
 def inputs() -> dict[str, Any]:
     """What the idioms are made of: tensors from the host, which hold values also where no kernel computes."""
     d = "cuda"
@@ -161,7 +169,8 @@ def inputs() -> dict[str, Any]:
         "sn": nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)).to(d),
         "sp": sparse,
         "copy": copy, "io": io, "D": torch.distributions, "F": F, "nn": nn, "np": np,
-        "torch": torch, "Pool": ThreadPoolExecutor, "Twice": _Twice, "Made": _Made,
+        "torch": torch, "Pool": ThreadPoolExecutor, "SDPA": sdpa_kernel, "By": SDPBackend,
+        "varlen_attn": varlen_attn, "Masked": _masked_sum, "Twice": _Twice, "Made": _Made,
     }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from steptrace.predict import predict_syncs
@@ -62,3 +63,79 @@ def test_autocast_attends_in_its_type():
     assert [call.name for call in syncs.operators if "scaled_dot" in call.name] == [
         "aten._scaled_dot_product_flash_attention.default"
     ]
+
+
+_FORCED = {
+    SDPBackend.FLASH_ATTENTION: "_scaled_dot_product_flash_attention",
+    SDPBackend.EFFICIENT_ATTENTION: "_scaled_dot_product_efficient_attention",
+    SDPBackend.CUDNN_ATTENTION: "_scaled_dot_product_cudnn_attention",
+    SDPBackend.MATH: "bmm",
+}
+
+
+@pytest.mark.parametrize("backend", _FORCED, ids=lambda backend: backend.name)
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_a_forced_operator_is_taken_with_its_values(backend, *, is_causal):
+    expected = _step("cpu", torch.bfloat16, mask=False, is_causal=is_causal)
+    with predict_syncs() as syncs, sdpa_kernel(backend):
+        predicted = _step("cuda", torch.bfloat16, mask=False, is_causal=is_causal)
+    names = {call.name.split(".")[1] for call in syncs.operators}
+    assert {name for name in _FORCED.values() if name in names} == {_FORCED[backend]}
+    for one, other in zip(predicted, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=3e-2, atol=3e-2)
+
+
+def test_cudnn_adds_a_mask():
+    allowed = torch.ones(8, 8, dtype=torch.bool).tril()
+    expected = _step("cpu", torch.bfloat16, mask=False, is_causal=True)
+    with predict_syncs(), sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        torch.manual_seed(0)
+        query, key, value = (torch.randn(2, 3, 8, 16).to("cuda", torch.bfloat16) for _ in range(3))
+        attended = scaled_dot_product_attention(query, key, value, allowed.cuda()).float().cpu()
+    torch.testing.assert_close(attended, expected[0], rtol=3e-2, atol=3e-2)
+
+
+def test_the_order_of_a_program_is_kept():
+    both = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION]
+    with predict_syncs() as syncs:
+        query = torch.randn(2, 3, 8, 16).to("cuda", torch.bfloat16)
+        with sdpa_kernel(both, set_priority=True):
+            scaled_dot_product_attention(query, query, query)
+    assert [call.name for call in syncs.operators if "scaled_dot" in call.name] == [
+        "aten._scaled_dot_product_cudnn_attention.default"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("backend", "dtype", "size"),
+    [
+        (SDPBackend.FLASH_ATTENTION, torch.float32, 16),
+        (SDPBackend.CUDNN_ATTENTION, torch.float32, 16),
+        (SDPBackend.CUDNN_ATTENTION, torch.bfloat16, 12),
+        (SDPBackend.EFFICIENT_ATTENTION, torch.bfloat16, 12),
+    ],
+)
+def test_a_forced_operator_refuses_what_it_refuses_on_a_gpu(backend, dtype, size):
+    with predict_syncs(), sdpa_kernel(backend):
+        query = torch.randn(2, 3, 8, size).to("cuda", dtype)
+        with pytest.raises(RuntimeError, match="No available kernel"):
+            scaled_dot_product_attention(query, query, query)
+
+
+def test_flash_attention_pads_heads():
+    with predict_syncs() as syncs:
+        query = torch.randn(2, 3, 8, 12).to("cuda", torch.bfloat16)
+        attended = scaled_dot_product_attention(query, query, query).float().cpu()
+        host = query.cpu()
+    expected = scaled_dot_product_attention(host, host, host).float()
+    torch.testing.assert_close(attended, expected, rtol=3e-2, atol=3e-2)
+    assert any("flash_attention" in call.name for call in syncs.operators)
+
+
+def test_heads_that_share_a_key_are_attended_to_by_flash_attention():
+    with predict_syncs() as syncs:
+        query = torch.randn(2, 4, 8, 16).to("cuda", torch.bfloat16).requires_grad_()
+        key = torch.randn(2, 2, 8, 16).to("cuda", torch.bfloat16).requires_grad_()
+        scaled_dot_product_attention(query, key, key, enable_gqa=True).sum().backward()
+        assert key.grad.shape == key.shape
+    assert any("flash_attention" in call.name for call in syncs.operators)

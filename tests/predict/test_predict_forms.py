@@ -108,21 +108,3 @@ def test_fsdp_takes_the_number_of_a_gpu():
         finally:
             torch.distributed.destroy_process_group()
     assert syncs.unknown == []
-
-
-@pytest.mark.parametrize("says_shapes", [True, False])
-def test_a_library_s_operator_without_a_kernel_for_the_cpu_needs_its_shapes(says_shapes):
-    name = f"steptrace_test::gpu_only_{says_shapes}".lower()
-    operator = torch.library.custom_op(
-        name, lambda given: given * 2, mutates_args=(), device_types="cuda", schema="(Tensor given) -> Tensor"
-    )
-    if says_shapes:
-        operator.register_fake(torch.empty_like)
-    with predict_syncs() as syncs:
-        values = VALUES.cuda()
-        if says_shapes:
-            assert operator(values).shape == values.shape
-            assert [place.op for place in syncs.unknown] == [name]
-        else:
-            with pytest.raises(NotImplementedError, match="gpu_only_false"):
-                operator(values)

@@ -1,11 +1,13 @@
 """scaled_dot_product_attention as a GPU runs it: the fused operator that CUDA chooses, with values from the CPU.
 
-The order of choice is that of `aten/src/ATen/native/transformers/cuda/sdp_utils.cpp`: flash attention in 16 bits
-without a mask, else the memory-efficient one. Dropout inside of either is left out of the values.
+What each fused operator takes is to be read in `aten/src/ATen/native/transformers/cuda/sdp_utils.cpp`. The first is
+chosen that is switched on and takes the tensors, in PyTorch's own order: flash attention, the memory-efficient one,
+plain products, cuDNN's. (On Hopper and Blackwell, PyTorch with a cuDNN of 9.15 or later begins with cuDNN's.) Dropout
+inside of any is left out of the values.
 """
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,15 +17,57 @@ from steptrace.predict.tensor import LIMIT, is_virtual
 
 _ATEN = torch.ops.aten
 _PLAIN: Any = torch._C._nn.scaled_dot_product_attention
+_MATH: Any = _ATEN._scaled_dot_product_attention_math.default
 _EFFICIENT = _ATEN._scaled_dot_product_efficient_attention.default
 _FLASH = _ATEN._scaled_dot_product_flash_attention.default
+_CUDNN = _ATEN._scaled_dot_product_cudnn_attention.default
 _HALF: Final = (torch.float16, torch.bfloat16)
-#: The fused operators take heads of a multiple of so many elements, by their bytes, and flash attention up to 256.
+#: The memory-efficient operator takes heads of a multiple of so many elements, by their bytes.
 _MULTIPLE: Final = {4: 4, 2: 8}
-_FLASH_HEAD: Final = 256
+#: Flash attention pads heads to a multiple of this; cuDNN takes such heads only.
+_MULTIPLE_OF_HALF: Final = 8
+_LARGEST_HEAD: Final = 256
+#: Shares of dropout that cuDNN knows.
+_DROPOUTS: Final = 16
 #: The memory-efficient operator pads what it keeps for the backward pass to a multiple of this.
 _PADDED: Final = 32
 _ALIGNED: Final = 8
+
+
+class _Call(NamedTuple):
+    """What is attended to, by tensors of four dimensions on the device."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None
+    dropout: float
+    is_causal: bool
+    scale: float | None
+    enable_gqa: bool
+
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.query, self.key, self.value
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether several heads of the query share one of the keys."""
+        return self.query.shape[1] != self.key.shape[1]
+
+    def may_be_fused(self) -> bool:
+        """Whether any fused operator may take the tensors."""
+        shapes = all(one.dim() == 4 and one.numel() > 0 and one.stride(-1) == 1 for one in self.tensors)
+        return shapes and (self.enable_gqa or not self.is_grouped) and len({one.dtype for one in self.tensors}) == 1
+
+    def is_half(self) -> bool:
+        """Whether the tensors have 16 bits."""
+        return self.query.dtype in _HALF
+
+    def has_heads_of(self, multiple: int, most: int | None = None) -> bool:
+        """Whether heads have a multiple of so many elements, and at most so many."""
+        sizes = {one.shape[-1] for one in self.tensors}
+        return all(size % multiple == 0 and (most is None or size <= most) for size in sizes)
 
 
 def attention(  # noqa: PLR0913 - torch's own
@@ -36,23 +80,101 @@ def attention(  # noqa: PLR0913 - torch's own
     scale: float | None = None,
     enable_gqa: bool = False,  # noqa: FBT001, FBT002
 ) -> Tensor:
-    """In place of `torch.nn.functional.scaled_dot_product_attention`; this device would take plain products."""
+    """In place of `torch.nn.functional.scaled_dot_product_attention`; this device would take plain products.
+
+    Raises:
+        RuntimeError: no operator that is switched on takes the tensors; PyTorch's own words.
+    """
     if query.is_nested and query.device.type != "cpu":
         raise NotImplementedError(LIMIT.format("scaled_dot_product_attention of nested tensors", "pad them"))
     tensors = [query, key, value]
-    if all(map(is_virtual, tensors)) and torch.is_autocast_enabled("cuda"):
+    made: Tensor
+    if not all(map(is_virtual, tensors)):
+        made = _PLAIN(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+        return made
+    if torch.is_autocast_enabled("cuda"):
         tensors = [tensor.to(torch.get_autocast_dtype("cuda")) for tensor in tensors]
-    if enable_gqa or not all(map(_is_fused, tensors)):
-        return _PLAIN(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)  # type: ignore[no-any-return]
-    if attn_mask is None and tensors[0].dtype in _HALF and query.shape[-1] <= _FLASH_HEAD:
-        return _FLASH(*tensors, dropout_p, is_causal, scale=scale)[0]  # type: ignore[no-any-return]
-    bias = attn_mask
+    query, key, value = tensors
+    call = _Call(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    for number in torch._C._get_sdp_priority_order():
+        backend = _BACKENDS.get(number)
+        if backend is not None and backend.is_enabled() and backend.takes(call):
+            made = backend.attend(call)
+            return made
+    raise RuntimeError("No available kernel. Aborting execution.")
+
+
+def _takes_flash(call: _Call) -> bool:
+    sizes = {one.shape[-1] for one in call.tensors}
+    square = not call.is_causal or call.query.shape[-2] == call.key.shape[-2]
+    fits = len(sizes) == 1 and max(sizes) <= _LARGEST_HEAD and square
+    return call.may_be_fused() and call.is_half() and call.mask is None and fits
+
+
+def _takes_efficient(call: _Call) -> bool:
+    multiple = _MULTIPLE.get(call.query.element_size())
+    return multiple is not None and call.may_be_fused() and not call.is_grouped and call.has_heads_of(multiple)
+
+
+def _takes_cudnn(call: _Call) -> bool:
+    if not (call.may_be_fused() and call.is_half() and call.has_heads_of(_MULTIPLE_OF_HALF, _LARGEST_HEAD)):
+        return False
+    return (call.dropout * _DROPOUTS).is_integer() and call.key.shape[-2] != 1
+
+
+def _attend_plainly(call: _Call) -> Any:
+    query, key, value, mask, dropout, is_causal, scale, enable_gqa = call
+    return _MATH(query, key, value, mask, dropout, is_causal, scale=scale, enable_gqa=enable_gqa)[0]
+
+
+def _attend_flash(call: _Call) -> Any:
+    """Heads are padded to what the kernel takes, and cut off again."""
+    size = call.query.shape[-1]
+    missing = -size % _MULTIPLE_OF_HALF
+    scale = size**-0.5 if call.scale is None and missing else call.scale
+    tensors = [torch.nn.functional.pad(one, (0, missing)) if missing else one for one in call.tensors]
+    made = _FLASH(*tensors, call.dropout, call.is_causal, scale=scale)[0]
+    return made[..., :size] if missing else made
+
+
+def _attend_efficient(call: _Call) -> Any:
+    bias = _bias(call)
     if bias is not None:
-        if bias.dtype is torch.bool:
-            bias = torch.zeros_like(bias, dtype=tensors[0].dtype).masked_fill_(~bias, float("-inf"))
-        bias = _aligned(bias.to(tensors[0].dtype)).expand(*query.shape[:-1], key.shape[-2])
-    needs_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    return _EFFICIENT(*tensors, bias, needs_gradient, dropout_p, is_causal, scale=scale)[0]  # type: ignore[no-any-return]
+        bias = _aligned(bias).expand(*call.query.shape[:-1], call.key.shape[-2])
+    return _EFFICIENT(*call.tensors, bias, _needs_gradient(call), call.dropout, call.is_causal, scale=call.scale)[0]
+
+
+def _attend_cudnn(call: _Call) -> Any:
+    needs_gradient = _needs_gradient(call)
+    return _CUDNN(*call.tensors, _bias(call), needs_gradient, call.dropout, call.is_causal, scale=call.scale)[0]
+
+
+def _needs_gradient(call: _Call) -> bool:
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in call.tensors)
+
+
+def _bias(call: _Call) -> Tensor | None:
+    """The mask as what is added to the products."""
+    if call.mask is None or call.mask.dtype is not torch.bool:
+        return call.mask if call.mask is None else call.mask.to(call.query.dtype)
+    return torch.zeros_like(call.mask, dtype=call.query.dtype).masked_fill_(~call.mask, float("-inf"))
+
+
+class _Backend(NamedTuple):
+    """One way to attend."""
+
+    is_enabled: Callable[[], bool]
+    takes: Callable[[_Call], bool]
+    attend: Callable[[_Call], Any]
+
+
+#: By PyTorch's number of the backend (`SDPBackend`).
+_BACKENDS: Final = {
+    0: _Backend(torch._C._get_math_sdp_enabled, lambda _: True, _attend_plainly),
+    1: _Backend(torch._C._get_flash_sdp_enabled, _takes_flash, _attend_flash),
+    2: _Backend(torch._C._get_mem_efficient_sdp_enabled, _takes_efficient, _attend_efficient),
+    3: _Backend(torch._C._get_cudnn_sdp_enabled, _takes_cudnn, _attend_cudnn),
+}
 
 
 def _aligned(bias: Tensor) -> Tensor:
@@ -61,18 +183,6 @@ def _aligned(bias: Tensor) -> Tensor:
     if bias.stride(-1) == 1 and not any(stride % _ALIGNED for stride in bias.stride()[:-1]):
         return bias
     return torch.nn.functional.pad(bias, (0, _ALIGNED - length % _ALIGNED))[..., :length]
-
-
-def _is_fused(tensor: Any) -> bool:
-    multiple = _MULTIPLE.get(tensor.element_size()) if isinstance(tensor, Tensor) else None
-    return (
-        multiple is not None
-        and is_virtual(tensor)
-        and tensor.dim() == 4
-        and tensor.numel() > 0
-        and tensor.shape[-1] % multiple == 0
-        and tensor.stride(-1) == 1
-    )
 
 
 def _efficient(  # noqa: PLR0913
@@ -115,12 +225,36 @@ def _flash_backward(grad: Tensor, *rest: Any, scale: float | None = None) -> Any
     return tuple(map(_heads_inside, gradients(_on_host(rest[10], scale), rest[:3], (grad,))))
 
 
+def _cudnn(  # noqa: PLR0913
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None,
+    compute_log_sumexp: bool,  # noqa: FBT001
+    _dropout_p: float = 0.0,
+    is_causal: bool = False,  # noqa: FBT001, FBT002
+    *_: Any,
+    scale: float | None = None,
+) -> Any:
+    (made,) = _on_host(is_causal, scale)(query, key, value, bias)
+    sums = torch.zeros(*query.shape[:3], 1 if compute_log_sumexp else 0, device=query.device)
+    made = torch.empty_like(query, dtype=made.dtype).copy_(made) if made.shape == query.shape else made
+    return made, sums, None, None, query.shape[2], key.shape[2], *_seeds(query), None
+
+
+def _cudnn_backward(grad: Tensor, *rest: Any, scale: float | None = None) -> Any:
+    is_causal = rest[13]
+    bias = rest[7]
+    return tuple(gradients(_on_host(is_causal, scale), (*rest[:3], bias), (grad,))[:3])
+
+
 def _on_host(is_causal: bool, scale: float | None) -> Callable[..., tuple[Tensor]]:  # noqa: FBT001
     """What gives the result on the CPU, of any type by products of float32."""
 
     def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None) -> tuple[Tensor]:
         wide = [None if one is None else one.float() for one in (query, key, value, bias)]
-        made = _PLAIN(*wide, 0.0, is_causal and bias is None, scale=scale)
+        grouped = query.shape[1] != key.shape[1]
+        made = _MATH(*wide, 0.0, is_causal and bias is None, scale=scale, enable_gqa=grouped)[0]
         return (_heads_inside(made.to(query.dtype)),)
 
     return attend
@@ -140,4 +274,6 @@ SUBSTITUTES: Final[dict[Any, Callable[..., Any]]] = {
     _ATEN._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
     _FLASH: _flash,
     _ATEN._scaled_dot_product_flash_attention_backward.default: _flash_backward,
+    _CUDNN: _cudnn,
+    _ATEN._scaled_dot_product_cudnn_attention_backward.default: _cudnn_backward,
 }

@@ -1,7 +1,7 @@
 """One operator call on the virtual device: judge it by the rules, run it on the CPU, wrap what comes out."""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from steptrace.predict import backend, collectives, uncomputed
+from steptrace.predict import backend, collectives, custom, uncomputed
 from steptrace.predict.memory import PINNED
 from steptrace.predict.operators import Overload, overload_of, tensors_of
 from steptrace.predict.recorder import Syncs
@@ -90,10 +90,18 @@ def _by_op(rules: Sequence[Rule]) -> dict[str, list[Rule]]:
 
 
 _TABLE = _by_op(RULES)
+#: What a thread enters to find the device, for operators that are written in Python.
+_modes: Callable[[], Any] = VirtualDevice
 #: The rows by operator, replaced for the time of a prediction by those with the user's own.
 _table = _TABLE
 #: The rows of each overload that has come by, None where the table has none.
 _rows: dict[Overload, list[Rule] | None] = {}
+
+
+def use_modes(modes: Callable[[], Any]) -> None:
+    """From now on enter these modes for operators that are written in Python."""
+    global _modes
+    _modes = modes
 
 
 def use_rules(extra: Sequence[Rule]) -> None:
@@ -125,6 +133,12 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         # `func.decompose`, which prefers decompositions in Python that are made of other operators.
         with VirtualDevice(), _inside_composite():  # type: ignore[no-untyped-call]  # catches factories inside, too
             return func._op_dk(_COMPOSITE, *args, **kwargs)
+    failed = None
+    if (code := _own_code(overload)) is not None:
+        try:
+            return custom.run(code, _modes, args, kwargs)
+        except Exception as error:  # it may ask for a real GPU
+            failed = error
     if func is _PACK and is_virtual(args[1]):
         raise RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got one on {args[1].device}")
     if 0 < len(virtual) < len(tensors):
@@ -136,7 +150,19 @@ def run(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     node = torch._C._current_autograd_node()
     if Syncs.active is not None:
         _judge(Syncs.active, overload, (args, kwargs), tensors, node)
-    return _run_on_device(overload, args, kwargs, tensors, virtual, node)
+    try:
+        return _run_on_device(overload, args, kwargs, tensors, virtual, node)
+    except Exception:
+        if failed is not None:
+            raise failed from None
+        raise
+
+
+def _own_code(overload: Overload) -> Callable[..., Any] | None:
+    """The Python code of an operator that is none of PyTorch's and has no rule."""
+    if overload.namespace in _PYTORCHS_OWN or _rules_of(overload) is not None:
+        return None
+    return custom.python_code(overload)
 
 
 def _copied_for_assignment(args: Sequence[Any]) -> list[Any]:

@@ -4,6 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -201,7 +202,7 @@ class OperatorLog:
             if overload.packet in _FLOP_OF_SHAPES and shapes in self._flop:
                 flop = self._flop[shapes]
             else:
-                flop = self._flop[shapes] = int(overload.flop(*args, **kwargs, out_val=result))
+                flop = self._flop[shapes] = _counted(overload.flop, args, kwargs, result)
         arguments: _Arguments = ()
         if overload.recorded:
             bound = overload.bind(args, kwargs)
@@ -253,6 +254,29 @@ class OperatorLog:
                 )
             )
         return tuple(calls)
+
+
+def _counted(formula: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int:
+    """Operations by a formula of PyTorch's or of the program's, 0 where it cannot tell.
+
+    It gets the tensors on the CPU: what it reads of them is no sync of the program. Formulas are made for one overload
+    of an operator; of others (`out_dtype`) they do not know the types that are given by position.
+    """
+    inside = _inside((list(args), dict(kwargs), result))
+    positional, named, made = inside
+    for given in (positional, [value for value in positional if not isinstance(value, torch.dtype)]):
+        with suppress(Exception):  # whatever somebody's formula raises, the program runs on
+            return int(formula(*given, **named, out_val=made))
+    return 0
+
+
+def _inside(value: Any) -> Any:
+    """The same value with CPU tensors in place of those of the device."""
+    if isinstance(value, dict):
+        return {name: _inside(item) for name, item in value.items()}
+    if isinstance(value, _NESTED):
+        return type(value)([_inside(item) for item in value])
+    return getattr(value, "_inner", value) if isinstance(value, Tensor) else value
 
 
 def _of_host(args: Sequence[Any]) -> _Arguments:

@@ -384,8 +384,9 @@ class Prediction:
             peak_memory_bytes=syncs.peak_memory_bytes,
             operator_calls=syncs.operators,
             queue=syncs.queue,
-            tf32=torch.backends.cuda.matmul.allow_tf32,
-            tf32_convolutions=torch.backends.cudnn.allow_tf32,
+            # The older switches (`allow_tf32`) raise once a program has used the newer ones, which know of both.
+            tf32=torch.backends.cuda.matmul.fp32_precision == "tf32",
+            tf32_convolutions=torch.backends.cudnn.conv.fp32_precision == "tf32",  # type: ignore[attr-defined]
         )
 
     def to_json(self) -> dict[str, Any]:

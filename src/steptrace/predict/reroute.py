@@ -20,7 +20,18 @@ from torch.utils import _foreach_utils
 from torch.utils.data import dataloader
 
 from steptrace.errors import PredictError
-from steptrace.predict import autocast, backend, collectives, cuda_api, execution, modules, substitutes, tensor, threads
+from steptrace.predict import (
+    autocast,
+    backend,
+    collectives,
+    cuda_api,
+    custom,
+    execution,
+    modules,
+    substitutes,
+    tensor,
+    threads,
+)
 from steptrace.predict.arguments import Reroute
 from steptrace.predict.backend import Replacements, virtual_device
 from steptrace.predict.memory import PINNED
@@ -67,6 +78,7 @@ def predict_syncs(rules: Sequence[Rule] = ()) -> Iterator[Syncs]:
         substitutes.ensure_registered()
         autocast.ensure_registered()
         execution.use_rules(rules)
+        execution.use_modes(_modes)
         with _rerouted(recorder):
             Syncs.active = recorder
             with threads.following(_modes):
@@ -178,6 +190,7 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
             **_labels(recorder),
             **_batches(recorder),
             **_warnings_at_lines(),
+            **custom.replacements(),
             **threads.replacements(_modes),
         }
         for (owner, name), value in replacements.items():

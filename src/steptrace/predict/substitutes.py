@@ -67,12 +67,39 @@ def _unscale(gradients: list[Tensor], found_inf: Tensor, inverse_scale: Tensor) 
         gradient.nan_to_num_(0, 0, 0)
 
 
+def _of_type(operator: Any, out_dtype: torch.dtype, *tensors: Tensor, **factors: Any) -> Tensor:
+    """A product of 16-bit matrices with a result of 32 bits."""
+    made: Tensor = operator(*(tensor.to(out_dtype) for tensor in tensors), **factors)
+    return made
+
+
+def _products_of_type() -> dict[Any, Callable[..., Any]]:
+    """The products that have an overload with a type for their result, as far as this PyTorch has it."""
+
+    def substitute(operator: Any, count: int) -> Callable[..., Any]:
+        def product(*args: Any, out: Tensor | None = None, **named: Any) -> Tensor:
+            *tensors, out_dtype = [*args, named.pop("out_dtype")] if "out_dtype" in named else args
+            made = _of_type(operator, out_dtype, *tensors[:count], **named)
+            return made if out is None else out.resize_(made.shape).copy_(made)
+
+        return product
+
+    packets = {_ATEN.mm: 2, _ATEN.bmm: 2, _ATEN.addmm: 3, _ATEN.baddbmm: 3}
+    return {
+        getattr(packet, overload): substitute(packet.default, count)
+        for packet, count in packets.items()
+        for overload in ("dtype", "dtype_out")
+        if hasattr(packet, overload)
+    }
+
+
 #: Operator -> what runs in its place.
 SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     _ATEN.histc.default: _histc,
     # Of forward-mode derivatives; those without memory know PyTorch's own devices only.
     _ATEN._efficientzerotensor.default: torch.zeros,
     _ATEN._amp_foreach_non_finite_check_and_unscale_.default: _unscale,
+    **_products_of_type(),
     **attention.SUBSTITUTES,
     _CONVOLUTION: _convolution,
     _CONVOLUTION_BACKWARD: _convolution_backward,

@@ -45,6 +45,18 @@ _MASKED: Final = ("index", "_unsafe_index", "index_put", "index_put_", "_index_p
 _SIZED_BY_VALUES: Final = ("nonzero", "masked_select")
 _MASK_DTYPES: Final = (torch.bool, torch.uint8)
 
+#: Dispatch keys of what runs on the CPU.
+_ON_CPU: Final = ("CPU", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+#: Types that a GPU computes in, and the CPU not everywhere.
+_NARROW: Final = frozenset(
+    dtype
+    for name in (
+        "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu",
+        "float4_e2m1fn_x2", "complex32", "uint16", "uint32", "uint64",
+    )
+    if (dtype := getattr(torch, name, None)) is not None
+)  # fmt: skip
+
 #: Memory whose values are assumed.
 _assumed = Marks()
 
@@ -87,9 +99,9 @@ def run(
     try:
         result = _run_computed(overload, function, args, kwargs)
     except NotImplementedError:
-        if overload.namespace == "aten":
+        if _has_cpu_kernel(overload) and not any(map(_is_narrow, tensors)):
             raise
-        return _run_uncomputed(overload, function, args, kwargs)  # a library's, of which the CPU has no kernel
+        return _run_unknown(overload, function, args, kwargs)
     if _assumed and any(map(is_assumed, tensors)):
         if name == "_local_scalar_dense" or _depends_on_assumed(overload, args, tensors):
             _record(overload, "an assumed value is read")
@@ -118,6 +130,45 @@ def _run_computed(overload: Overload, function: Any, args: Sequence[Any], kwargs
     if results and all(_is_large(tensor, limit) for tensor in results):
         return shapes
     return map_tensors(lambda leaf: to_meta(leaf) if _is_large(leaf, limit) else leaf, function(*args, **kwargs))
+
+
+def _has_cpu_kernel(overload: Overload) -> bool:
+    name, has = overload.func.name(), torch._C._dispatch_has_kernel_for_dispatch_key
+    return overload.namespace == "aten" and any(has(name, key) for key in _ON_CPU)
+
+
+def _is_narrow(tensor: Tensor) -> bool:
+    """Whether a tensor has a type that a GPU computes in, and the CPU not everywhere."""
+    return tensor.dtype in _NARROW
+
+
+def _run_unknown(overload: Overload, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Run what the CPU has no kernel of; where no shapes are known either, they are guessed, and that is a remark."""
+    try:
+        return _run_uncomputed(overload, function, args, kwargs)
+    except NotImplementedError:
+        if Syncs.active is not None:
+            reason = "PyTorch says the shape of its result on CUDA only: taken for that of its first tensor"
+            Syncs.active.cannot_judge(overload.name, reason)
+        return _guessed(overload, args, kwargs)
+
+
+def _guessed(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Results without values, in the shape of the first tensor that an operator is given."""
+    bound = overload.bind(args, kwargs)
+    dtype = next((value for value in bound.values() if isinstance(value, torch.dtype)), None)
+    first = next((tensor for tensor in tensors_of(bound.values())), None)
+
+    def result(kind: str) -> Any:
+        if "Tensor" not in kind:
+            return {"int": 0, "float": 0.0, "bool": False}.get(kind)
+        if first is None or kind.startswith("Optional"):
+            return None
+        like = torch.empty_strided(first.size(), first.stride(), dtype=dtype or first.dtype, device=META)
+        return [_settled(like)] if kind.startswith("List") else _settled(like)
+
+    results = tuple(result(str(returned.type)) for returned in overload.func._schema.returns)
+    return results if len(results) != 1 else results[0]
 
 
 def _run_uncomputed(overload: Overload, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

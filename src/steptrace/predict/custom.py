@@ -1,0 +1,60 @@
+"""Operators of libraries and programs that are written in Python: their own code runs, so what it calls is seen.
+
+Such an operator is made by `torch.library.custom_op` or `triton_op`, or implemented in a `torch.library.Library`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from types import FunctionType, MethodType
+from typing import Any, Final
+
+import torch
+from torch._library.custom_ops import OPDEFS, CustomOpDef
+
+from steptrace.predict.backend import Replacements
+from steptrace.predict.operators import Overload
+
+#: Dispatch keys of what runs for a CUDA tensor, the first first.
+_KEYS: Final = ("CUDA", "CompositeExplicitAutograd")
+#: Functions of Python by an overload's name and dispatch key.
+_implementations: dict[tuple[str, str], Callable[..., Any]] = {}
+
+
+def python_code(overload: Overload) -> Callable[..., Any] | None:
+    """The Python function that CUDA tensors would be given to; None where there is none, or it is C++."""
+    definition = OPDEFS.get(overload.name)
+    if isinstance(definition, CustomOpDef) and definition._opoverload is overload.func:
+        functions = definition._backend_fns
+        return functions.get("cuda", functions.get(None))
+    name = overload.func.name()
+    return next((code for key in _KEYS if (code := _implementations.get((name, key))) is not None), None)
+
+
+def replacements() -> Replacements:
+    """What of `torch.library` is another one while a prediction is active: it tells of functions of Python."""
+    library = torch.library.Library
+    implement = library.impl
+
+    @wraps(implement)
+    def impl(
+        self: Any, op_name: Any, fn: Any, dispatch_key: str = "", *, with_keyset: bool = False, **named: Any
+    ) -> Any:
+        implement(self, op_name, fn, dispatch_key, with_keyset=with_keyset, **named)  # type: ignore[no-untyped-call]
+        if with_keyset or not isinstance(fn, FunctionType | MethodType):
+            return
+        name = op_name if isinstance(op_name, str) else op_name.name()
+        name = name if "::" in name else f"{self.ns}::{name}"
+        _implementations[name.removesuffix(".default"), dispatch_key or self.dispatch_key] = fn
+
+    return {(library, "impl"): impl}
+
+
+def run(
+    code: Callable[..., Any],
+    modes: Callable[[], Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> Any:
+    """Run an operator's own code on tensors of the device; `modes` are those in which the device is there."""
+    with torch._C._EnableTorchFunction(), modes():
+        return code(*args, **kwargs)
