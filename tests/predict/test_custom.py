@@ -31,7 +31,7 @@ def _(values: Tensor) -> Tensor:
     return values.new_empty(())
 
 
-def _keep(ctx, inputs, output):
+def _keep(ctx, inputs, output):  # noqa: ARG001 - torch's own
     ctx.save_for_backward(*inputs)
 
 
@@ -50,7 +50,7 @@ def double_(values: Tensor) -> None:
 
 
 @torch.library.custom_op("steptrace_custom::of_a_gpu", mutates_args=(), device_types="cuda")
-def of_a_gpu(values: Tensor) -> Tensor:
+def of_a_gpu(values: Tensor) -> Tensor:  # noqa: ARG001
     raise OSError("libcuda.so.1 is not there")
 
 
@@ -67,7 +67,7 @@ def test_what_an_operator_s_python_code_does_stands_at_its_lines():
         mean.backward()
         assert values.grad.tolist() == [0.5, 0, 0.5]
     assert not syncs.unknown
-    assert [(site.op, site.line, site.phase) for site in syncs.sites][0] == ("aten::index", LINE, "forward")
+    assert next((site.op, site.line, site.phase) for site in syncs.sites) == ("aten::index", LINE, "forward")
 
 
 def test_an_operator_that_writes_to_its_argument_finds_the_device():
@@ -180,7 +180,7 @@ def test_a_formula_of_the_program_that_fails_counts_nothing(library):
 
 
 @pytest.mark.parametrize("products", [True, False])
-def test_both_settings_of_tf32_are_known(monkeypatch, *, products):
+def test_both_settings_of_tf32_are_known(*, products):
     matmul, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn.conv
     before = matmul.fp32_precision, convolutions.fp32_precision
     try:

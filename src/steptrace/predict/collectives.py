@@ -5,7 +5,7 @@ memory, how often is not known.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -78,6 +78,28 @@ def with_results(value: Any, results: Sequence[Any]) -> Any:
     return work.boxed()
 
 
+def _in_rows(operator: Any) -> Callable[..., Any]:
+    """A collective on whole tensors as NCCL runs it: it asks for their sizes alone, gloo for a row of each rank."""
+
+    def run(*tensors_and_more: Any, **named: Any) -> Any:
+        flat = [value.view(-1) if isinstance(value, torch.Tensor) else value for value in tensors_and_more]
+        return operator(*flat, **named)
+
+    return run
+
+
+#: Operator -> what runs in its place.
+SUBSTITUTES: Final[dict[Any, Callable[..., Any]]] = (
+    {
+        operator: _in_rows(operator)
+        for name in ("_allgather_base_", "_reduce_scatter_base_")
+        if (operator := getattr(getattr(torch.ops.c10d, name, None), "default", None)) is not None
+    }
+    if _AVAILABLE
+    else {}
+)
+
+
 def release() -> None:
     """Forget the tensors of collectives, at a prediction's end."""
     _held.clear()
@@ -108,7 +130,10 @@ def replacements() -> dict[tuple[Any, str], Any]:
         config = dist.get_backend_config(group)
         return "cuda" if _asked.get(name) == "nccl" and "cpu" not in config else str(object_device(group))
 
+    backend_name = c10d.ProcessGroup._get_backend_name
+
     return {
+        (c10d.ProcessGroup, "_get_backend_name"): lambda self: _asked.get(self.group_name) or backend_name(self),
         (c10d, "_new_process_group_helper"): new_process_group,
         (c10d, "_get_object_coll_device"): of_objects,
         (c10d, "_get_default_timeout"): lambda _backend: timeout,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.library import Library
 
-from steptrace.predict import attention, recurrent
+from steptrace.predict import attention, collectives, recurrent, sync_norm
 from steptrace.predict.operators import FUSED
 
 _ATEN = torch.ops.aten
@@ -105,6 +105,8 @@ SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     _CONVOLUTION_BACKWARD: _convolution_backward,
     _ATEN._fused_rms_norm_backward.default: _rms_norm_backward,
     **recurrent.SUBSTITUTES,
+    **sync_norm.SUBSTITUTES,
+    **collectives.SUBSTITUTES,
 }
 _libraries: list[Library] = []  # keeps the registrations alive
 
