@@ -1,5 +1,6 @@
 """What syncs cost, by place, and the upper bound of what removing them saves."""
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,6 +56,48 @@ def test_without_a_gpu_there_is_no_exposed_idle() -> None:
     assert costs["exposed_idle_ns"].isna().all()
     assert exposed_idle(trace, costs) is None
     assert sync_sites(trace)["exposed_idle_ns"].isna().all()
+
+
+def test_a_site_says_in_how_many_steps_it_happens() -> None:
+    builder = TraceBuilder()
+    for index in range(4):
+        training_step(builder, index, index * 1_100_000, sync=index == 2)
+    (site,) = sync_sites(builder.trace()).to_dict("records")
+    assert (site["count"], site["count_per_step"], site["in_steps"], site["of_steps"]) == (1, 0.25, 1, 4)
+    assert pd.isna(site["every"])
+
+
+def test_a_site_that_comes_back_says_after_how_many_steps() -> None:
+    builder = TraceBuilder()
+    for index in range(6):
+        training_step(builder, index, index * 1_100_000, sync=index % 3 == 1)
+    (site,) = sync_sites(builder.trace()).to_dict("records")
+    assert (site["in_steps"], site["of_steps"], site["every"]) == (2, 6, 3)
+
+
+def reading_under(labels: list[str]) -> TraceBuilder:
+    """A step in which one line reads a value under each of these labels."""
+    builder = TraceBuilder()
+    builder.step(0, 0, 1_000_000)
+    builder.frame("train.py(1): <module>", 0, 990_000)
+    for number, label in enumerate(labels):
+        ts = 10_000 + 100_000 * number
+        builder.label(label, ts, 90_000)
+        builder.frame("train.py(9): read", ts + 1_000, 80_000)
+        builder.op("aten::_local_scalar_dense", ts + 2_000, 70_000)
+        builder.kernel(ts + 3_000, ts + 5_000, 10_000)
+        builder.item(ts + 20_000, 20_000, ts + 22_000)
+    return builder
+
+
+def test_a_line_that_runs_in_several_parts_of_a_step_is_one_site() -> None:
+    (site,) = sync_sites(reading_under(["forward", "loss", "loss"]).trace()).to_dict("records")
+    assert (site["count"], site["phase"], site["label"]) == (3, "loss", "loss")
+
+
+def test_labels_of_the_program_stay_apart() -> None:
+    sites = sync_sites(reading_under(["generator", "discriminator"]).trace())
+    assert set(sites["label"]) == {"generator", "discriminator"}
 
 
 def test_sites_gather_what_belongs_together() -> None:

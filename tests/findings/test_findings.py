@@ -130,7 +130,7 @@ def test_predicted_syncs_are_named_where_no_gpu_has_measured_any():
     (finding,) = findings_of(syncs={"predicted_per_step": 2}, **sites)
     assert finding.claim == "2 syncs per step predicted on 2 lines, first in a step at loss.py:12"
     assert finding.cost_ns_per_step is None
-    assert finding.evidence == ("cost not measured", "`mask.nonzero()`, 1 x d2h copy")  # the page's table has all
+    assert finding.evidence == ("cost not measured", "`mask.nonzero()`, 1 d2h copy")  # the page's table has all
     assert finding.advice == OPERATORS["aten::nonzero"]
     assert findings_of(syncs={"measured_per_step": 2, "predicted_per_step": 2}, **sites) == []
     copy = predicted(file=None, line=None, code=None, label="copy data", op="aten::_to_copy", kind="h2d_copy")

@@ -232,7 +232,7 @@ def test_command_line(tmp_path, write, capsys):
     assert written["total"] == 3
     assert set(written["sites"][0]) == {
         "kind", "op", "file", "line", "function", "code", "label", "phase", "count", "reason",
-        "pinned", "program_file", "program_line",
+        "pinned", "program_file", "program_line", "by_step",
     }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
 
+from steptrace.documents.syncs import predicted_site
 from steptrace.predict import Prediction, Rule, Site, predict_syncs
 from steptrace.predict.execution import use_rules
 from steptrace.predict.recorder import Syncs
@@ -42,6 +43,49 @@ def test_a_site_has_line_label_and_count():
         )
     ]  # fmt: skip
     assert syncs.total == 2
+
+
+def twice_read(weight: Tensor, steps: int) -> None:
+    """Reads a value before and after the backward pass, in every second step by turns."""
+    for step in range(steps):
+        loss = (weight * 2).sum()
+        if step % 4 == 0:
+            read(loss)
+        loss.backward()
+        if step % 4 == 2:
+            read(loss)
+        Syncs.active.step_ends()
+
+
+def test_a_line_that_runs_in_several_parts_of_a_step_is_one_site():
+    weight = torch.ones(3, device="cpu", requires_grad=True)
+    with predict_syncs() as syncs:
+        twice_read(weight.to("cuda").detach().requires_grad_(), steps=8)
+    (site,) = [site for site in syncs.sites if site.function == "read"]
+    assert (site.count, site.by_step) == (4, (1, 0, 1, 0, 1, 0, 1, 0))
+    assert site.phase in ("forward", "other")
+    told = predicted_site(Prediction.of(syncs).to_json()["sites"][-1])
+    assert (told.in_steps, told.of_steps, told.every) == (4, 8, 2)
+
+
+def test_the_backward_pass_of_a_line_is_a_site_of_its_own():
+    with predict_syncs() as syncs:
+        weight = torch.ones(3, device="cuda").requires_grad_()
+        mask = torch.ones(3, device="cuda") > 0
+        weight[mask].sum().backward()
+    assert {site.phase for site in syncs.sites} == {"forward", "backward"}
+    assert len({site.line for site in syncs.sites}) == 1
+
+
+def test_counts_of_steps_are_forgotten_with_all_others():
+    with predict_syncs() as syncs:
+        x = torch.rand(3, device="cuda")
+        read(x)
+        syncs.step_ends()
+        syncs.reset()
+        read(x)
+        syncs.step_ends()
+    assert [site.by_step for site in syncs.sites] == [(1,)]
 
 
 def test_a_function_that_a_library_made_of_text_has_no_line_of_its_own():

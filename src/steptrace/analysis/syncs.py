@@ -8,8 +8,9 @@ no bound in either direction: a short wait can precede a long time in Python, an
 beyond the next GPU work.
 """
 
+from collections import Counter
 from collections.abc import Set as AbstractSet
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -19,8 +20,10 @@ from steptrace.analysis.common.division import activity, gpu_window
 from steptrace.documents.syncs import Syncs, SyncSite
 from steptrace.documents.table import rows
 from steptrace.intervals import Ints, Spans
+from steptrace.periods import period
 from steptrace.trace.columns import Mask, counted, spans_of, start_end, unmeasured
 from steptrace.trace.model import Trace, launched_at, once
+from steptrace.trace.names import HOST_PARTS
 from steptrace.trace.source import PROGRAM_COLUMNS, SITE_COLUMNS, sites_of
 
 #: The key of a site in `sync_sites`.
@@ -50,12 +53,15 @@ def sync_sites(trace: Trace) -> pd.DataFrame:
     """The counted syncs of `sync_costs` per site and kind, the most blocking first.
 
     Returns the site's columns, `kind`, `count`, `blocked_ns`, `exposed_idle_ns`, `ceiling_ns` and `count_per_step`
-    (null without steps). Idle time that several syncs of a site expose is counted once; different sites can share some.
+    (null without steps), and in how many of how many steps it happens. A line that runs in several parts of a step is
+    one site, whose `phase` is the part with most of its syncs; its backward pass is another. Idle time that several
+    syncs of a site expose is counted once; different sites can share some.
     """
-    steps, costs = len(trace.steps), sync_costs(trace)
+    steps, costs = len(trace.steps), _in_main_part(sync_costs(trace))
     sites = [
         {
             **dict(zip(SITE_KEY, key, strict=True)),
+            **_in_steps(group["step"], steps),
             "count": len(group),
             "blocked_ns": int(group["blocked_ns"].sum()),
             "exposed_idle_ns": exposed_idle(trace, group),
@@ -63,11 +69,45 @@ def sync_sites(trace: Trace) -> pd.DataFrame:
         }
         for key, group in costs[costs["counted"].to_numpy()].groupby([*SITE_KEY], dropna=False, sort=False)
     ]
-    table = pd.DataFrame(sites, columns=[*SITE_KEY, "count", "blocked_ns", "exposed_idle_ns", "ceiling_ns"])
+    nullable = (*_STEPS, "exposed_idle_ns", "ceiling_ns")
+    table = pd.DataFrame(sites, columns=[*SITE_KEY, "count", "blocked_ns", *nullable])
     table = table.astype({"line": "Int64", "program_line": "Int64", "count": "int64", "blocked_ns": "int64"})
-    table = table.astype({"exposed_idle_ns": "Int64", "ceiling_ns": "Int64"})
+    table = table.astype(dict.fromkeys(nullable, "Int64"))
     table["count_per_step"] = table["count"].astype("Float64") / (steps or pd.NA)
     return table.sort_values(["blocked_ns", "count"], ascending=False, kind="stable", ignore_index=True)
+
+
+#: What a site says of the steps in which it happens.
+_STEPS: Final = ("in_steps", "of_steps", "every")
+
+
+def _in_steps(step: "pd.Series[Any]", steps: int) -> dict[str, int | None]:
+    """In how many of so many steps syncs happen, by their rows of `steps`; null without steps."""
+    if not steps:
+        return dict.fromkeys(_STEPS)
+    numbers = sorted({int(number) for number in step.dropna()})
+    return dict(zip(_STEPS, (len(numbers), steps, period(numbers, steps)), strict=True))
+
+
+#: What differs between the parts of a step that a line runs in.
+_PART: Final = ("label", "phase")
+
+
+def _in_main_part(costs: pd.DataFrame) -> pd.DataFrame:
+    """`sync_costs` with one part of the step for all syncs of a line, that of most of them.
+
+    The backward pass stays apart, and so do labels within a part, and syncs without a line, which nothing else tells.
+    """
+    is_backward = costs["phase"] == "backward"
+    label = costs["label"].where(~costs["label"].isin(HOST_PARTS) | costs["file"].isna())
+    keys = [costs[name] for name in SITE_KEY if name not in _PART]
+    main = costs[[*_PART]].copy()
+    for _, group in costs.groupby([*keys, is_backward, label], dropna=False, sort=False):
+        (((label_of_most, phase_of_most), _),) = Counter(zip(group["label"], group["phase"], strict=True)).most_common(
+            1
+        )
+        main.loc[group.index, "label"], main.loc[group.index, "phase"] = label_of_most, phase_of_most
+    return costs.assign(**{name: main[name] for name in _PART})
 
 
 def exposed_idle(trace: Trace, costs: pd.DataFrame) -> int | None:

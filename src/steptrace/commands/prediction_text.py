@@ -9,10 +9,18 @@ import msgspec
 from steptrace import format as fmt
 from steptrace.commands.console import columns
 from steptrace.documents.estimate import COMPILED, Estimate
-from steptrace.documents.syncs import PredictedBranch, place_of, predicted_branches, predicted_site
+from steptrace.documents.syncs import (
+    PredictedBranch,
+    place_of,
+    predicted_branches,
+    predicted_in_words,
+    predicted_site,
+    sites_by_step,
+)
 from steptrace.engine.kinds import counts_in_words, groups_by_count, to_show_period
 from steptrace.estimate.gpus import Gpu
 from steptrace.estimate.step import estimate_prediction
+from steptrace.periods import are_regular
 
 #: A warm-up step with so many times the syncs of the others does something else.
 _MANY_TIMES: Final = 10
@@ -30,31 +38,25 @@ def text_of(
     `more_steps` comes before the number of steps that would show more.
     """
     batch = prediction.get("batch_size")
-    total = prediction["total"]
-    head = f"{name}: {fmt.plural(total, 'sync')} per step predicted"
     steps = prediction.get("by_step") or ()
-    of_steps = f" (mean of {len(steps)} steps)" if len(set(steps)) > 1 else ""
+    by_site = sites_by_step(prediction)
+    head = f"{name}: {predicted_in_words(prediction)} predicted"
+    of_steps = f" (mean of {len(steps)} steps)" if len(set(steps)) > 1 and are_regular(by_site) else ""
     lines = [head + (f" (batch of {batch})" if batch is not None else of_steps)]
-    branches = predicted_branches(prediction)
-    lines += kind_lines(steps, prediction.get("warmup_by_step") or (), more_steps, branches)
+    warmup, branches = prediction.get("warmup_by_step") or (), predicted_branches(prediction)
+    lines += kind_lines(steps, warmup, more_steps, branches, by_site=by_site)
     if prediction["sites"]:
         rows = [
-            (fmt.count(s["count"]), s["kind"], s["op"], s["phase"], s["label"] or "-", _place(s), s["code"] or "")
+            (_often(s), s["kind"], s["op"], s["phase"], s["label"] or "-", _place(s), s["code"] or "")
             for s in _most_first(prediction["sites"])
         ]
         lines += columns(("count", "kind", "operator", "phase", "label", "line", "code"), rows)
     if prediction["unknown"]:
         lines.append("  not covered, so there may be more:")
-        lines += [
-            f"    {u['op']} at {_place(u)} ({fmt.count(u['count'])} per step): {u['reason']}"
-            for u in prediction["unknown"]
-        ]
+        lines += [f"    {u['op']} at {_place(u)} ({_often_in_words(u)}): {u['reason']}" for u in prediction["unknown"]]
     if prediction.get("assumed"):
         lines.append("  assumed, not computed: counts after these lines may differ:")
-        lines += [
-            f"    {a['op']} at {_place(a)} ({fmt.count(a['count'])} per step): {a['reason']}"
-            for a in prediction["assumed"]
-        ]
+        lines += [f"    {a['op']} at {_place(a)} ({_often_in_words(a)}): {a['reason']}" for a in prediction["assumed"]]
     ranks = prediction.get("by_rank") or ()
     if len(set(ranks)) > 1:
         lines.append(f"  of rank 0; syncs of all ranks: {', '.join(map(fmt.count, ranks))}")
@@ -67,16 +69,27 @@ def text_of(
     return lines + (table(of_gpus, ranks=len(ranks)) if of_gpus else [])
 
 
+def _often(place: Mapping[str, Any]) -> str:
+    """How often a place of a prediction is called: "2" per step, "once in 4 steps"."""
+    return predicted_site(place).how_often
+
+
+def _often_in_words(place: Mapping[str, Any]) -> str:
+    return predicted_site(place).how_often_in_words
+
+
 def kind_lines(
     steps: Sequence[int],
     warmup: Sequence[int],
     more_steps: str = "--steps",
     branches: Sequence[PredictedBranch] = (),
+    *,
+    by_site: Sequence[Sequence[int]] = (),
 ) -> list[str]:
     """Which steps make how many syncs where they differ, what the warm-up showed alone, and how to see more."""
     if not steps:
         return []
-    words, more = counts_in_words(steps), to_show_period(len(warmup) + len(steps))
+    words, more = counts_in_words(steps, by_site), to_show_period(len(warmup) + len(steps))
     lines = [f"  {words}"] if words else []
     comes_round = any(branch.every <= len(steps) for branch in branches)
     if words and min(map(len, groups_by_count(steps))) == 1 and not comes_round:

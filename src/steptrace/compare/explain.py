@@ -27,7 +27,7 @@ from steptrace.documents.run import Communication, InputOfRun, RunMemory
 from steptrace.documents.runs import over_runs
 from steptrace.documents.steps import STEP_FIGURES
 from steptrace.documents.summary import TraceSummary
-from steptrace.documents.syncs import Place, predicted_branches, predicted_site
+from steptrace.documents.syncs import Place, predicted_branches, predicted_site, sites_by_step
 from steptrace.documents.variant import Equivalence, LoaderWait, LoadingParts, SyncCounts, UnknownPlace
 from steptrace.engine.kinds import counts_in_words
 from steptrace.errors import RecordError
@@ -108,7 +108,7 @@ def sync_figures(variant: Variant, trace: TraceSummary | None) -> tuple[dict[str
     elif len(by_step) > 1:
         warnings.append(f"syncs differ between steps: {min(by_step)} to {max(by_step)}")
     prediction, problem = _prediction(variant.path)
-    if words := counts_in_words(prediction.get("by_step") or ()):
+    if words := counts_in_words(prediction.get("by_step") or (), sites_by_step(prediction)):
         warnings.append(f"predicted syncs differ between steps: {words}")
     return {
         "syncs": SyncCounts(

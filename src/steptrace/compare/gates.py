@@ -105,8 +105,9 @@ def described(site: Site) -> str:
     """A site in one line: `losses.py:38 in forward, torch.unique(target): 1 d2h copy in backward`."""
     function = f" in {site.function}" if site.function else ""
     code = f", `{site.code}`" if site.code else ""
+    kind = str(site.kind).replace("_", " ")
     phase = " in backward" if site.phase == "backward" else ""
-    return f"{place_of(site)}{function}{code}: {site.count_per_step or 0:g} {str(site.kind).replace('_', ' ')}{phase}"
+    return f"{place_of(site)}{function}{code}: {site.counted(f'{kind}{phase}')}"
 
 
 def _allows(entry: str, site: Site) -> bool:

@@ -1,12 +1,14 @@
 """Figures of syncs: where the host waits for the GPU, for how long, and what removing them saves at most."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
 
 from steptrace.documents.base import Document, InRuns, column, field, key
-from steptrace.format import place
+from steptrace.format import count as fmt_count
+from steptrace.format import place, plural
+from steptrace.periods import are_regular, period
 
 
 class Place(Document, frozen=True):
@@ -25,12 +27,39 @@ class Site(Place, frozen=True, kw_only=True):
     """Syncs of one kind at one place, traced or predicted."""
 
     kind: Annotated[str | None, key("Kind", "The call that waits, or `d2h_copy`, `h2d_copy`.")]
-    count_per_step: Annotated[float | None, column("Per step", "Syncs per step.", kind="rate")]
+    count_per_step: Annotated[
+        float | None, column("Per step", "Syncs per step, a mean over the steps that were looked at.", kind="rate")
+    ]
 
     program_file: Annotated[
         str | None, key("", "Of a sync in a library: file of the program's line that leads there.", local=True)
     ] = None
     program_line: Annotated[int | None, key("", "That line.", local=True)] = None
+
+    in_steps: Annotated[
+        int | None, field("In how many of these steps it happens; null where steps are not told apart.", kind="mean")
+    ] = None
+    of_steps: Annotated[int | None, field("How many steps were looked at.", kind="mean")] = None
+    every: Annotated[
+        int | None, field("Steps from one in which it happens to the next, where that is regular.", kind="fact")
+    ] = None
+
+    @property
+    def how_often(self) -> str:
+        """How often it happens: "2" per step, "1 every 2 steps", "once in 4 steps"; empty where that is not known."""
+        if self.count_per_step is None:
+            return ""
+        return often(self.count_per_step, self.in_steps, self.of_steps, self.every)
+
+    @property
+    def how_often_in_words(self) -> str:
+        """The same within a sentence: "2 per step", "once in 4 steps"."""
+        return f"{self.how_often} per step" if self.how_often[-1:].isdecimal() else self.how_often
+
+    def counted(self, noun: str) -> str:
+        """The same with what happens: "2 d2h copies" for those of each step, "d2h copy, once in 4 steps"."""
+        number = self.how_often
+        return f"{number} {noun}" if number[-1:].isdecimal() else f"{noun}, {number}"
 
     @property
     def program(self) -> tuple[str, int | None] | None:
@@ -98,8 +127,52 @@ def predicted_branches(prediction: Mapping[str, Any]) -> tuple[PredictedBranch, 
 
 def predicted_site(site: Mapping[str, Any]) -> PredictedSite:
     """A site of prediction.json."""
-    names = [name for name in PredictedSite.__struct_fields__ if name != "count_per_step"]
-    return PredictedSite(**{name: site.get(name) for name in names}, count_per_step=site.get("count"))
+    by_step = site.get("by_step") or ()
+    steps = [number for number, count in enumerate(by_step) if count]
+    fields: dict[str, Any] = {name: site.get(name) for name in PredictedSite.__struct_fields__ if name not in _DERIVED}
+    if by_step:
+        fields |= {"in_steps": len(steps), "of_steps": len(by_step), "every": period(steps, len(by_step))}
+    return PredictedSite(**fields, count_per_step=site.get("count"))
+
+
+def sites_by_step(prediction: Mapping[str, Any]) -> list[Sequence[int]]:
+    """The syncs in each step of each site of prediction.json; empty of one that does not tell steps apart."""
+    return [site.get("by_step") or () for site in prediction.get("sites") or ()]
+
+
+def predicted_in_words(prediction: Mapping[str, Any], of_mean: str = "") -> str:
+    """The syncs of prediction.json: "3 syncs per step", or "1 sync in 4 steps" where nobody knows how often it comes.
+
+    A mean would make a rate of what may have happened once. Of other steps that differ, `of_mean` follows.
+    """
+    by_step = prediction.get("by_step") or ()
+    if len(set(by_step)) > 1 and not are_regular(sites_by_step(prediction)):
+        return f"{plural(sum(by_step), 'sync')} in {len(by_step)} steps"
+    return f"{plural(prediction['total'], 'sync')} per step{of_mean if len(set(by_step)) > 1 else ''}"
+
+
+_DERIVED: Final = ("count_per_step", "in_steps", "of_steps", "every")
+
+
+def often(per_step: float, in_steps: int | None, of_steps: int | None, every: int | None) -> str:
+    """How often something happens: "2" per step, "1 every 2 steps", "once in 4 steps", "3 in 2 of 4 steps".
+
+    What happens in a few steps alone is not told as a rate: 0.25 per step may stand for something that happened once.
+
+    Args:
+        per_step: how often in a mean step.
+        in_steps: in how many steps.
+        of_steps: of how many steps.
+        every: steps from one of them to the next, where that is regular.
+    """
+    if in_steps is None or of_steps is None or in_steps in (0, of_steps):
+        return fmt_count(per_step)
+    total = round(per_step * of_steps)
+    if total == 1:
+        return f"once in {of_steps} steps"
+    if every is not None and total % in_steps == 0:
+        return f"{fmt_count(total // in_steps)} every {plural(every, 'step')}"
+    return f"{fmt_count(total)} in {in_steps} of {of_steps} steps"
 
 
 #: What a page and a message call the one place without a line of the program that everybody can name: the training loop

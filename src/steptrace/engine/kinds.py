@@ -9,11 +9,12 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import product
 from typing import Final
 
 from steptrace import format as fmt
 from steptrace.limits import LONG_STEPS
+from steptrace.periods import are_regular, period
 
 #: The first steps of a program do more than others: what is compiled, tuned and allocated for good.
 FIRST_STEPS: Final = 3
@@ -21,8 +22,6 @@ FIRST_STEPS: Final = 3
 _FACTOR: Final = 2.0
 #: Numbers of operators that lie no further apart, as ratios, are of steps that do the same.
 _SAME_COUNT: Final = 1.1
-#: With two steps a period is one distance; it may be chance.
-_LEAST_TO_REPEAT: Final = 2
 #: Long steps that lie further apart than this part of all steps may be the machine's doing.
 _CHANCE: Final = 2 / 3
 #: Means that differ by less are the same figure.
@@ -141,13 +140,19 @@ def groups_by_count(counts: Sequence[int]) -> list[list[int]]:
     return [group for group in (usual, *sorted(_alike(others, counts), key=len, reverse=True)) if group]
 
 
-def counts_in_words(counts: Sequence[int]) -> str:
-    """How many steps make how many syncs; empty where all make the same, and without any."""
+def counts_in_words(counts: Sequence[int], by_place: Sequence[Sequence[int]] = ()) -> str:
+    """How many steps make how many syncs; empty where all make the same, and without any.
+
+    Args:
+        counts: the syncs of each step.
+        by_place: those of each place; without regular places no group of steps is said to come regularly.
+    """
     groups, of = groups_by_count(counts), len(counts)
     if len(groups) < 2:
         return ""
-    # The others are what a group is rare among.
-    periods = [period(group, of) if 2 * len(group) <= of else None for group in groups]
+    # A group is rare only among others that are at least as many.
+    is_regular = are_regular(by_place)
+    periods = [period(group, of) if is_regular and 2 * len(group) <= of else None for group in groups]
     own = [[counts[number] for number in group] for group in groups]
     words = (
         f"{len(group)} of {of} steps{'' if every is None else f' (one every {every})'}: {_range_in_words(group)}"
@@ -242,15 +247,6 @@ def nearest(kinds: Sequence[Kind], steps_ns: Sequence[int]) -> list[int]:
     longer = [math.log(kind.typical / kinds[0].typical) for kind in kinds]
     ratios = [math.log(step_ns / min(steps_ns)) for step_ns in steps_ns]
     return [min(range(len(kinds)), key=lambda kind: abs(ratio - longer[kind])) for ratio in ratios]
-
-
-def period(numbers: Sequence[int], of: int) -> int | None:
-    """The distance between these of `of` steps; None if it varies, or one of them alone is there, or one is missing."""
-    distances = {later - earlier for earlier, later in pairwise(numbers)}
-    if len(numbers) < _LEAST_TO_REPEAT or len(distances) > 1:
-        return None
-    (every,) = distances
-    return every if numbers[0] < every and of - numbers[-1] <= every else None
 
 
 def to_show_period(steps: int) -> int:

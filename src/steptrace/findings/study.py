@@ -3,7 +3,7 @@
 The rules on traces are applied to its variants' traces.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -135,7 +135,7 @@ def _predicted_syncs(variant: VariantResult) -> Iterator[Match]:
     on_lines, cost = f" on {lines} lines" if lines > 1 else "", waits_at_most(variant)
     yield Match(
         severity="warning",
-        claim=f"{plural(count, 'sync')} per step predicted{on_lines}, first in a step at {place_of(sites[0])}",
+        claim=f"{_predicted_in_all(sites)} predicted{on_lines}, first in a step at {place_of(sites[0])}",
         evidence=(
             f"all syncs of a step together cost {cost}" if cost else "cost not measured",
             _predicted(sites[0]),
@@ -149,20 +149,28 @@ def _predicted_syncs(variant: VariantResult) -> Iterator[Match]:
 def predicted_findings(sites: Iterable[PredictedSite]) -> Iterable[Finding]:
     """A finding for each replacement, with its lines; their cost is not known without a GPU."""
     for text, group in by_replacement(sites).items():
-        count = sum(site.count_per_step or 0 for site in group)
         lines = ", ".join(dict.fromkeys(map(place_of, group)))
         yield Finding(
-            rule=PREDICTED_SYNCS, severity="warning", claim=f"{plural(count, 'sync')} per step predicted, at {lines}",
+            rule=PREDICTED_SYNCS, severity="warning", claim=f"{_predicted_in_all(group)} predicted, at {lines}",
             cost_ns_per_step=None, source=source_of(group[0]), evidence=(), advice=text,
             counter_check=counter_check(group[0]), variant=None,
         )  # fmt: skip
+
+
+def _predicted_in_all(sites: Sequence[PredictedSite]) -> str:
+    """The syncs of several sites: "2 syncs per step", or "1 sync in 4 steps" where none of them comes in each step."""
+    per_step = sum(site.count_per_step or 0 for site in sites)
+    steps = {site.of_steps for site in sites if site.in_steps != site.of_steps and site.every is None}
+    if len(steps) == 1 and (of_steps := steps.pop()) is not None:
+        return f"{plural(round(per_step * of_steps), 'sync')} in {of_steps} steps"
+    return f"{plural(per_step, 'sync')} per step"
 
 
 def _predicted(site: PredictedSite) -> str:
     code = f"`{site.code}`, " if site.code else ""
     backward = ", in its backward pass" if site.phase == "backward" else ""
     kind = (site.kind or "sync").replace("_", " ")
-    return f"{code}{site.count_per_step or 0:g} x {kind}{backward}"
+    return f"{code}{site.counted(f'{kind}{backward}')}"
 
 
 def _input_bound(study: Comparison) -> Iterator[Match]:

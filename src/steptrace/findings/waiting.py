@@ -37,7 +37,7 @@ def _sync_sites(window: Window) -> Iterator[Match]:
             claim=f"{place_of(site)} makes the host wait for the GPU ({site.op or site.kind})"
             + (f", and the GPU is then idle for {duration(idle_ns)} {per}" if idle_ns else ""),
             evidence=(
-                f"{plural(round(window.per_step(site.count), 2), 'sync')} {per}",
+                f"syncs: {site.how_often_in_words}" if window.steps else plural(site.count, "sync") + f" {per}",
                 f"host blocked {duration(window.per_step(site.blocked_ns))} {per}",
                 f"removing it saves {duration(most_ns)} of {duration(window.step_ns)} {per} at most",
                 *([f"code: {site.code}"] if site.code else []),

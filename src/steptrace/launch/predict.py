@@ -58,13 +58,14 @@ def predict(probe: Probe) -> Phases:
             if left:
                 left -= 1
                 # The first step has the set-up before it: weights are copied to the device then.
-                set_up = 0 if warmup else sum(site.count for site in syncs.sites if site.phase == "data")
+                set_up = 0 if warmup else syncs.copied_before()
                 warmup.append(syncs.total - before - set_up)
                 syncs.reset()
                 if len(warmup) == 1:
                     counters.watch()
             else:
                 by_step.append(syncs.total - before)
+                syncs.step_ends()
                 complete = Prediction.of(syncs)
                 if not known and (counters.watched_enough or len(by_step) == steps):
                     known = True

@@ -3,9 +3,10 @@
 import gc
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import torch
@@ -52,6 +53,8 @@ class CountedPlace:
     reason: str
     program_file: str | None = None
     program_line: int | None = None
+    #: How often in each step, where steps were told apart (`Syncs.step_ends`).
+    by_step: tuple[int, ...] = ()
 
 
 class Unknown(CountedPlace):
@@ -71,6 +74,14 @@ class Site(CountedPlace):
 
     kind: str
     pinned: bool | None = None
+
+
+_Counted = TypeVar("_Counted", bound=CountedPlace)
+
+
+def _without_part(place: _Counted) -> _Counted:
+    """A place without the part of the step that it ran in, unless that is the backward pass, or all that tells it."""
+    return place if place.phase == "backward" or place.file is None else replace(place, phase="")
 
 
 class _Thread(threading.local):
@@ -114,6 +125,8 @@ class Syncs:
         self._unknown: Counter[Unknown] = Counter()
         self._lasting: dict[Unknown, None] = {}
         self._assumed: Counter[Assumed] = Counter()
+        #: The counts of all places at the end of each step.
+        self._steps: list[Counter[CountedPlace]] = []
         self._operator_log = OperatorLog()
         if memory.allocator().live:
             gc.collect()  # or cycles of an earlier prediction would hold memory, and give it back within this one
@@ -130,22 +143,51 @@ class Syncs:
 
     @property
     def sites(self) -> list[Site]:
-        """Where they are, in the order of their first occurrence."""
+        """Where they are, in the order of their first occurrence.
+
+        A line that runs in several parts of a step is one site, whose `phase` is the part with most of its syncs. Its
+        backward pass is another.
+        """
         with self._lock:
-            return [replace(site, count=count) for site, count in self._sites.items()]
+            return self._merged(self._sites)
 
     @property
     def unknown(self) -> list[Unknown]:
         """What could not be judged: the total may be higher by these."""
         with self._lock:
-            places = dict.fromkeys(self._lasting, 1) | self._unknown
-        return [replace(place, count=count) for place, count in places.items()]
+            return self._merged(dict.fromkeys(self._lasting, 1) | self._unknown)
 
     @property
     def assumed(self) -> list[Assumed]:
         """Where the program read what was not computed: counts behind such a place may differ on a GPU."""
         with self._lock:
-            return [replace(place, count=count) for place, count in self._assumed.items()]
+            return self._merged(self._assumed)
+
+    def _merged(self, places: Mapping[_Counted, int]) -> list[_Counted]:
+        """Places with their counts, in all and by step; those that differ only in the part of the step are one."""
+        alike: dict[_Counted, list[_Counted]] = {}
+        for place in places:
+            alike.setdefault(_without_part(place), []).append(place)
+        merged = []
+        for group in alike.values():
+            so_far = [0, *(sum(counts[place] for place in group) for counts in self._steps)]
+            by_step = tuple(later - earlier for earlier, later in pairwise(so_far))
+            count = sum(places[place] for place in group)
+            merged.append(replace(max(group, key=places.__getitem__), count=count, by_step=by_step))
+        return merged
+
+    def step_ends(self) -> None:
+        """Note that a step has ended: what was counted since the last one, or since `reset`, is this step's."""
+        with self._lock:
+            counts: Counter[CountedPlace] = Counter()
+            for places in (self._sites, self._unknown, self._assumed):
+                counts.update(places)
+            self._steps.append(counts)
+
+    def copied_before(self) -> int:
+        """Syncs before the forward pass so far: those of a batch's copies, and of a first step's set-up."""
+        with self._lock:
+            return sum(count for site, count in self._sites.items() if site.phase == "data")
 
     @property
     def operators_per_label(self) -> dict[str, int]:
@@ -325,6 +367,7 @@ class Syncs:
             self._unknown.clear()
             self._operators.clear()
             self._assumed.clear()
+            self._steps.clear()
             self._operator_log.clear()
             memory.allocator().reset_peak()
             self.operator_total = 0
@@ -345,9 +388,6 @@ class Syncs:
 def _is_trained(tensor: Tensor) -> bool:
     """Whether a tensor is a weight, or a leaf that gets a gradient: what takes one is part of a forward pass."""
     return isinstance(tensor, torch.nn.Parameter) or (tensor.requires_grad and tensor.is_leaf)
-
-
-_Counted = TypeVar("_Counted", bound=CountedPlace)
 
 
 @dataclass(frozen=True)

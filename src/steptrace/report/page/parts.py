@@ -296,7 +296,10 @@ def cell(row: Document, column: Column, words: Mapping[str, str] | None = None, 
     share = value if column.unit == "share" else None
     if isinstance(value, str) and words:
         value = words.get(value, value)
-    return {"text": _text(row, column, value), "sort": "" if value is None else value, "share": share}
+    text = _text(row, column, value)
+    if isinstance(row, Site) and steps and column.name in ("count", "count_per_step"):
+        text = row.how_often or text  # what happens once is no rate
+    return {"text": text, "sort": "" if value is None else value, "share": share}
 
 
 def _text(row: Document, column: Column, value: object) -> str | Markup:

@@ -14,7 +14,7 @@ from steptrace.documents.overview import part_name
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.steps import STEP_FIGURES
 from steptrace.documents.summary import Summary, TraceSummary
-from steptrace.documents.syncs import predicted_site
+from steptrace.documents.syncs import predicted_in_words, predicted_site, sites_by_step
 from steptrace.engine.kinds import counts_in_words
 from steptrace.files import write_text
 from steptrace.findings.estimated import busy_words, memory_words, step_words
@@ -158,8 +158,9 @@ def _exposed_wait(view: TraceView) -> float | None:
 
 def _predicted(prediction: Mapping[str, Any], estimates: Sequence[Estimate]) -> Parts:
     """What the same program would do on a GPU that is not there."""
-    kinds, ranks = counts_in_words(prediction.get("by_step") or ()), len(prediction.get("by_rank") or ())
-    text = f"{fmt.plural(prediction['total'], 'sync')} per step" + (f" on average: {kinds}" if kinds else "")
+    kinds = counts_in_words(prediction.get("by_step") or (), sites_by_step(prediction))
+    ranks = len(prediction.get("by_rank") or ())
+    text = predicted_in_words(prediction, " on average") + (f": {kinds}" if kinds else "")
     sentences = [text + (f" on rank 0 of {ranks}; collectives are not estimated." if ranks > 1 else ".")]
     if unknown := prediction["unknown"]:
         sentences.append(f"{fmt.plural(len(unknown), 'more place')} may sync: the prediction does not cover them.")

@@ -17,7 +17,7 @@ from steptrace.documents.finding import PREDICTED_SYNCS, Finding
 from steptrace.documents.overview import IDLE_CAUSES
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.summary import Summary, TraceSummary
-from steptrace.documents.syncs import predicted_site
+from steptrace.documents.syncs import predicted_in_words, predicted_site
 from steptrace.errors import RecordError
 from steptrace.findings.estimated import step_words
 from steptrace.findings.rule import ranked, window_of
@@ -211,8 +211,7 @@ def removable(trace: TraceSummary, cause: str, idle: float) -> str:
 def _in_a_sentence(prediction: Mapping[str, Any], estimates: Sequence[Estimate]) -> str:
     """Syncs and step time on a GPU, as predicted."""
     times = [f"{step_words(one)} on {one.gpu}" for one in estimates if one.step_ms is not None]
-    syncs = f"{fmt.plural(prediction['total'], 'sync')} per step"
-    return f"Predicted for a GPU: {', '.join([syncs, *times])}."
+    return f"Predicted for a GPU: {', '.join([predicted_in_words(prediction), *times])}."
 
 
 def caution(view: TraceView) -> list[str]:
