@@ -9,7 +9,7 @@ import torch
 from torch.utils import _foreach_utils
 
 from steptrace.errors import PredictError
-from steptrace.predict import cuda_api, predict_syncs
+from steptrace.predict import backend, cuda_api, predict_syncs
 from steptrace.predict.rule import KINDS
 from steptrace.predict.rules import RULES
 
@@ -93,7 +93,7 @@ def test_a_second_prediction_inside_the_first_is_refused_and_leaves_it_intact():
 
 
 def test_another_owner_of_the_backend_is_an_error(monkeypatch):
-    monkeypatch.setattr(torch._C, "_get_privateuse1_backend_name", lambda: "npu")
+    monkeypatch.setattr(backend, "_BACKEND_NAME", lambda: "npu")
     with pytest.raises(PredictError, match="taken by 'npu'"), predict_syncs():
         pass
     monkeypatch.undo()

@@ -21,6 +21,8 @@ _DEVICE: Any = vars(torch._C.TensorBase)["device"]
 _IS_CUDA: Any = vars(torch._C.TensorBase)["is_cuda"]
 #: Types of arguments that may be, or hold, the name of a device.
 _MAY_NAME = (str, torch.device, list, tuple)
+#: How modules and other libraries read the arguments of `to`.
+_PARSE_TO: Any = torch._C._nn._parse_to
 
 
 class Reroute(TorchFunctionMode):
@@ -56,19 +58,37 @@ class Reroute(TorchFunctionMode):
                 return None
             if is_virtual(args[0]):
                 args[0]._inner, args[0].gpu = args[1]._inner.detach(), args[1].gpu
-        args = [map_tensors(backend.virtual_device, value) if isinstance(value, _MAY_NAME) else value for value in args]
-        if "device" in kwargs:
-            device = kwargs["device"]
-            kwargs["device"] = backend.virtual_device(torch.device(device) if isinstance(device, int) else device)
         func, inside = _called(func)
         if inside is None or func in self._inside:  # a method that calls its base class's comes by again
-            return func(*args, **kwargs)
+            if func is not _PARSE_TO:  # which only reads them
+                args = [
+                    map_tensors(backend.virtual_device, value) if isinstance(value, _MAY_NAME) else value
+                    for value in args
+                ]
+                if "device" in kwargs:
+                    device = kwargs["device"]
+                    device = torch.device(device) if isinstance(device, int) else device
+                    kwargs["device"] = backend.virtual_device(device)
+            try:
+                return _as_named(func(*args, **kwargs))
+            except RuntimeError as error:
+                raise backend.as_of_cuda(error) from error.__cause__
+        # Of functions in Python those that they call come by, so that what they do with a device sees "cuda".
         self._inside.append(func)
         try:
             with self:
                 return inside(*args, **kwargs)
         finally:
             self._inside.remove(func)
+
+
+def _as_named(result: Any) -> Any:
+    """What C++ has returned, with devices as the program names them."""
+    if type(result) is torch.device:
+        return backend.cuda_device(result.index) if result.type == backend.DEVICE_TYPE else result
+    if type(result) is tuple and any(type(value) is torch.device for value in result):
+        return tuple(map(_as_named, result))
+    return result
 
 
 def _property(get: Any, args: Sequence[Any]) -> Any:

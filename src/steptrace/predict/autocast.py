@@ -4,9 +4,7 @@ A cast on the device waits for nothing, so this matters to dtypes, values and op
 the lists: `aten/src/ATen/autocast_mode.h` (AT_FORALL_LOWER_PRECISION_FP and the fp32 lists).
 """
 
-import warnings
 from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import torch
@@ -90,22 +88,9 @@ def ensure_registered() -> None:
 
 
 def replacements() -> dict[tuple[Any, str], Any]:
-    """Let autocast's functions and class mean the virtual device by "cuda", which is also their default."""
-    owner = torch.amp.autocast_mode.autocast
-    initialise = owner.__init__
-
-    @wraps(initialise)
-    def __init__(self: Any, device_type: str, dtype: Any = None, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-        if device_type != "cuda" or dtype in (None, torch.float16, torch.bfloat16):
-            initialise(self, _device_type(device_type), dtype, *args, **kwargs)
-            return
-        with warnings.catch_warnings():  # CUDA takes any type without a warning
-            warnings.filterwarnings("ignore", "(?s).*target dtype is not supported", UserWarning)
-            initialise(self, _device_type(device_type), dtype, *args, **kwargs)
-
+    """Let autocast's functions mean the virtual device by "cuda", which is also their default."""
     functions = ("is_autocast_enabled", "get_autocast_dtype", "set_autocast_enabled", "set_autocast_dtype")
-    by_type = {(torch, name): _by_device_type(getattr(torch, name)) for name in functions}
-    return {(owner, "__init__"): __init__, **by_type}
+    return {(torch, name): _by_device_type(getattr(torch, name)) for name in functions}
 
 
 def _device_type(value: Any) -> Any:

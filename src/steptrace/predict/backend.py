@@ -1,15 +1,19 @@
 """The virtual devices: how a program names them, and their registration with PyTorch, inert without a prediction.
 
 PyTorch has one spare backend, PrivateUse1, and one (experimental) way to implement it in Python. Registering cannot be
-undone. A process that trains on real GPUs had better predict in another one: PyTorch prefers a registered PrivateUse1
-backend over CUDA where it asks for "the" accelerator.
+undone: PyTorch's C++ prefers a registered PrivateUse1 backend over CUDA where it asks for "the" accelerator, so a
+process that trains on real GPUs had better predict in another one. What Python asks is answered after a prediction as
+before it, and nothing that a program can list bears the backend's name.
 """
 
 import os
 import re
 import struct
+import sys
 import threading
-from functools import cache
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -53,11 +57,13 @@ class Machine:
 
     def begin(self) -> None:
         """Let the GPUs be there, none of them chosen."""
+        forget_accelerator()
         self.active, self._is_chosen, self._chosen = True, False, _Chosen()
 
     def end(self) -> None:
         """Take the GPUs away."""
         self.active = False
+        forget_accelerator()
 
     @property
     def chosen(self) -> int | None:
@@ -170,6 +176,13 @@ class _DeviceGuard(torch._C._acc.DeviceGuard):
         return torch._C._autograd.DeviceType.PrivateUse1
 
 
+def as_of_cuda(error: RuntimeError) -> RuntimeError:
+    """An error of PyTorch's C++ that names the device as the program does."""
+    if type(error) is RuntimeError and DEVICE_TYPE in str(error):
+        return RuntimeError(str(error).replace(DEVICE_TYPE, "cuda")).with_traceback(error.__traceback__)
+    return error
+
+
 class Engine:
     """PyTorch's engine of backward passes, which raises the error that `_DeviceGuard` has taken."""
 
@@ -183,11 +196,13 @@ class Engine:
         """Run a backward pass."""
         try:
             return self._engine.run_backward(*args, **kwargs)
+        except RuntimeError as error:
+            raise as_of_cuda(error) from error.__cause__
         except SystemError:  # "returned NULL without setting an exception"
             if not _pending:
                 raise
-        error, _pending[:] = _pending[0], []
-        raise error
+        pending, _pending[:] = _pending[0], []
+        raise pending
 
 
 def ensure_registered() -> None:
@@ -196,15 +211,58 @@ def ensure_registered() -> None:
     Raises:
         PredictError: another library has taken PrivateUse1.
     """
-    taken = torch._C._get_privateuse1_backend_name()
+    taken = _BACKEND_NAME()
     if taken == DEVICE_TYPE:
         return
-    if taken != "privateuseone":
+    if taken != _NOBODY_S:
         raise PredictError(
             f"PyTorch's PrivateUse1 backend is taken by {taken!r}",
             expected="a process in which no other library registers a backend",
             next_step="predict in a process of its own: python -m steptrace.predict.main",
         )
-    backend_registration._setup_privateuseone_for_python_backend(
-        DEVICE_TYPE, backend_module=_MODULE, hook=_Hooks(), device_guard=_DeviceGuard()
-    )
+    before = {name: getattr(torch._C, name)() for name in _ASKED_FOR_ACCELERATOR if hasattr(torch._C, name)}
+    # Not `backend_registration._setup_privateuseone_for_python_backend`, which adds methods of this name to tensors,
+    # storages and modules, and would leave them there.
+    backend_registration.rename_privateuse1_backend(DEVICE_TYPE)
+    torch._C._acc.register_python_privateuseone_hook(_Hooks())
+    torch._C._acc.register_python_privateuseone_device_guard(_DeviceGuard())
+    for name, accelerator in before.items():
+        setattr(torch._C, name, partial(_accelerator, accelerator))
+    torch._C._get_privateuse1_backend_name = lambda: _NOBODY_S
+
+
+#: Asks for the name of the spare backend, which is this one while nobody has taken it.
+_BACKEND_NAME: Final = torch._C._get_privateuse1_backend_name
+_NOBODY_S: Final = "privateuseone"
+#: Functions by which PyTorch's Python asks for the accelerator.
+_ASKED_FOR_ACCELERATOR: Final = ("_get_accelerator", "_accelerator_getAccelerator")
+
+
+def _accelerator(own: torch.device | None, *_: object) -> torch.device | None:
+    """The accelerator: the virtual GPU during a prediction, else the one that the process had before any."""
+    return torch.device("cuda") if machine.active else own
+
+
+@contextmanager
+def module_there() -> Iterator[None]:
+    """The module of the backend, which PyTorch's C++ imports by its name, is there only during a prediction."""
+    name = f"torch.{DEVICE_TYPE}"
+    sys.modules[name] = _MODULE  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
+def forget_accelerator() -> None:
+    """Let functions of PyTorch that remember their answers forget them, at both ends of a prediction."""
+    for function in _REMEMBER:
+        function.cache_clear()
+
+
+#: Functions that remember answers that follow from the accelerator.
+_REMEMBER: Final[tuple[Any, ...]] = (
+    torch.get_device_module,
+    torch._utils._get_device_module,
+    torch.cuda._check_bf16_tensor_supported,
+)

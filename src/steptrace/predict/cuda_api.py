@@ -211,7 +211,6 @@ def replacements() -> Replacements:
         (torch.cuda, "default_generators"): (torch.default_generator,) * device_count(),
         (torch, "Generator"): Generator,
         (torch, "set_default_tensor_type"): set_default_tensor_type,
-        (torch._C, "_get_accelerator"): lambda *_: torch.device("cuda"),
     }
 
 

@@ -163,6 +163,7 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.callback(backend.machine.end)
         backend.machine.begin()
+        stack.enter_context(backend.module_there())
         # Module.to() swaps what is inside a parameter, so that optimizers made before it still hold the parameter.
         stack.callback(future.set_swap_module_params_on_conversion, future.get_swap_module_params_on_conversion())
         future.set_swap_module_params_on_conversion(True)
