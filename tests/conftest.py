@@ -82,7 +82,7 @@ def _planned_once(shared_folder: Path) -> Iterator[None]:
 
     by_hydra = study.compose
 
-    def remembered(folders: Sequence[Path], overrides: Sequence[str], *, where: str) -> Any:
+    def remembered(folders: Sequence[Path], overrides: Sequence[str], *, where: str, bases: Any = None) -> Any:
         files = [(path.relative_to(folder), path) for folder in folders for path in sorted(folder.rglob("*.yaml"))]
         texts = [(name, path.read_bytes()) for name, path in files if name.parts[0] != "study"]
         variables = sorted(name for name in os.environ if not name.startswith("PYTEST_"))
@@ -90,7 +90,7 @@ def _planned_once(shared_folder: Path) -> Iterator[None]:
         file = shared_folder / f"composed-{hashlib.sha256(key.encode()).hexdigest()}"
         if not file.exists():
             new = file.with_suffix(f".{os.getpid()}")
-            new.write_bytes(pickle.dumps(by_hydra(folders, overrides, where=where)))
+            new.write_bytes(pickle.dumps(by_hydra(folders, overrides, where=where, bases=bases)))
             new.rename(file)
         return pickle.loads(file.read_bytes())
 

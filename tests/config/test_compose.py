@@ -4,10 +4,12 @@ import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import hydra
 import pytest
 
-from steptrace.config.compose import check_allowed, compose
+from steptrace.config.compose import Bases, check_allowed, compose
 from steptrace.config.digest import Cache
 from steptrace.config.plan import Plan
 from steptrace.document_schemas import keys
@@ -173,3 +175,51 @@ def test_planning_twice_writes_nothing_the_second_time(plan_of: Callable[..., Pl
         os.utime(path, (1, 1))
     plan_of(STUDY)
     assert all(path.stat().st_mtime == 1 for path in files)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["loss=where", "data.batch_size=3", "optimizer.lr=1e-3"],
+        ["data.batch_size=3", "loss=where", "data.batch_size=4"],  # options first, then values in their order
+        ["+model.bias=true", "data.batch_size=3"],
+        ["data.batch_size=3", "+model.more=1", "model.more=2"],
+        ["~data.prefetch_factor", "data.num_workers=0", "data.persistent_workers=false"],
+        ["equivalence.seeds=[4,5]", "model={_target_: torch.nn.Linear, in_features: 3}"],
+        ["scale=gpu", "precision=bf16", "precision.name='a, b'"],
+        ["data.batch_size=${seed}", "seed=7"],
+        ["python_path=[src]", "model.width=null"],
+    ],
+)
+def test_values_set_in_a_remembered_choice_are_as_hydra_sets_them(overrides: list[str]) -> None:
+    bases: Bases = {}
+    folders = [ROOT / "config"]
+    compose(folders, [o for o in overrides if o.startswith(("loss=", "scale="))], where="", bases=bases)
+    assert _outcome(folders, overrides, bases) == _outcome(folders, overrides, None)
+
+
+@pytest.mark.parametrize("wrong", ["data.batchsize=3", "loss=were", "los=where", "data.batch_size=x", "seed=1,2", "a="])
+def test_a_mistake_is_the_same_message_with_a_remembered_choice(wrong: str) -> None:
+    folders = [ROOT / "config"]
+    outcome = _outcome(folders, [wrong], {})
+    assert outcome == _outcome(folders, [wrong], None)
+    assert isinstance(outcome, str)
+
+
+def _outcome(folders: list[Path], overrides: list[str], bases: Bases | None) -> dict[str, Any] | str:
+    try:
+        return compose(folders, overrides, where="here", bases=bases)
+    except ConfigError as error:
+        return str(error)
+
+
+def test_variants_that_differ_in_values_are_composed_by_hydra_once_for_each_choice(monkeypatch) -> None:
+    calls: list[list[str]] = []
+    by_hydra = hydra.compose
+    monkeypatch.setattr(hydra, "compose", lambda name, overrides: calls.append(overrides) or by_hydra(name, overrides))
+    bases: Bases = {}
+    for number in range(20):
+        options = [f"loss={('where', 'sort')[number % 2]}", f"data.batch_size={number + 1}"]
+        assert compose([ROOT / "config"], options, where="", bases=bases)["data"]["batch_size"] == number + 1
+    assert len(calls) == 2

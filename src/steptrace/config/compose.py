@@ -4,10 +4,12 @@ A configuration is code: whatever a `_target_` names is imported and called, whe
 a YAML file from reaching further than its reader expects; they are no sandbox.
 """
 
+import copy
+import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import yaml
@@ -15,6 +17,9 @@ import yaml
 from steptrace.config.schema import RootConfig, defaults
 from steptrace.config.settings import convert, not_yaml
 from steptrace.errors import ConfigError, meant
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 #: `_target_` prefixes that are always allowed; config/workflow.yaml adds the user's own in `allow_targets`.
 ALLOWED: Final = ("torch.nn.", "torch.optim.", "torch.utils.data.", "steptrace.workloads.")
@@ -29,13 +34,21 @@ _LEFT_OUT: Final = [
 _UNKNOWN: Final = re.compile(r"Could not (?:override|find) '(?P<name>[^']+)'")
 
 
-def compose(folders: Sequence[Path], overrides: Sequence[str], *, where: str) -> dict[str, Any]:
+#: What Hydra composed of a choice of options, before values are set; of the same folders.
+Bases = dict[tuple[str, ...], "DictConfig"]
+
+
+def compose(
+    folders: Sequence[Path], overrides: Sequence[str], *, where: str, bases: Bases | None = None
+) -> dict[str, Any]:
     """Return the resolved configuration under `overrides`, keys as in `RootConfig`.
 
     Args:
         folders: the configuration folders, each with one sub-folder per group; the first must hold config.yaml.
         overrides: in Hydra's syntax, such as `loss=where`, `data.batch_size=8`, `+model.bias=true`.
         where: the file and variant the overrides stand in, for messages.
+        bases: what earlier calls for these folders have composed, and what this one composes: with it, a thousand
+            variants that differ in values take as many compositions by Hydra as they choose different options.
 
     Raises:
         ConfigError: an unknown group, option or key, or a value of the wrong type or out of its limits.
@@ -48,13 +61,19 @@ def compose(folders: Sequence[Path], overrides: Sequence[str], *, where: str) ->
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    ConfigStore.instance().store(name="steptrace_schema", node=defaults())
     # Quoted: Hydra's grammar has no unquoted commas, brackets, quotation marks or non-ASCII letters.
     paths = [QuotedString(f"file://{folder.resolve()}", Quote.single).with_quotes() for folder in folders[1:]]
     more = [f"hydra.searchpath=[{','.join(paths)}]"] if paths else []
-    try:
+
+    def by_hydra(chosen: Sequence[str]) -> "DictConfig":
+        ConfigStore.instance().store(name="steptrace_schema", node=defaults())
         with hydra.initialize_config_dir(str(folders[0].resolve()), version_base="1.3"):
-            composed = hydra.compose("config", overrides=[*_LEFT_OUT, *more, *overrides])
+            return hydra.compose("config", overrides=[*_LEFT_OUT, *more, *chosen])
+
+    try:
+        composed = None if bases is None else _from_base(folders, overrides, by_hydra, bases)
+        if composed is None:
+            composed = by_hydra(overrides)
         resolved = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -64,6 +83,50 @@ def compose(folders: Sequence[Path], overrides: Sequence[str], *, where: str) ->
         next_step = _near(match["name"], folders) if match else None
         raise ConfigError(str(error).strip(), where=where, next_step=next_step) from error
     return dict(msgspec.to_builtins(convert(resolved, RootConfig, where=where)))
+
+
+def _from_base(
+    folders: Sequence[Path], overrides: Sequence[str], by_hydra: Callable[[Sequence[str]], "DictConfig"], bases: Bases
+) -> "DictConfig | None":
+    """Set values in what Hydra composes of the other overrides; None where that fails: then Hydra says why.
+
+    Hydra does the same: options of groups first, wherever they stand, then values in their order. Values before a last
+    `+key=value` or `~key` are left to Hydra.
+    """
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        parsed = [(text, *_plain_value(text)) for text in overrides]
+    except HydraException:
+        return None
+    is_group = [key is not None and any((folder / key).is_dir() for folder in folders) for _, key, _ in parsed]
+    last = max((n for n, (_, key, _) in enumerate(parsed) if key is None), default=-1)
+    set_here = {n for n in range(last + 1, len(parsed)) if not is_group[n]}
+    chosen = tuple(text for n, text in enumerate(overrides) if n not in set_here)
+    if chosen not in bases:
+        bases[chosen] = by_hydra(chosen)
+    composed = copy.deepcopy(bases[chosen])
+    try:
+        for n in sorted(set_here):
+            OmegaConf.update(composed, str(parsed[n][1]), parsed[n][2], merge=True)
+    except OmegaConfBaseException:
+        return None
+    return composed
+
+
+@functools.lru_cache(maxsize=10_000)
+def _plain_value(text: str) -> tuple[str | None, Any]:
+    """Key and value of an override `key=value`; the key is None of one that adds, deletes, sweeps or is Hydra's own."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.core.override_parser.types import OverrideType
+
+    override = OverridesParser.create().parse_override(text)
+    is_plain = override.type == OverrideType.CHANGE and override.package is None and not override.is_sweep_override()
+    if not is_plain or override.is_hydra_override():
+        return None, None
+    return override.key_or_group, override.value()
 
 
 def _near(name: str, folders: Sequence[Path]) -> str | None:

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
@@ -15,9 +15,10 @@ from typing import Any, Final
 
 import yaml
 
-from steptrace.config.compose import check_allowed, compose
+from steptrace.config.compose import Bases, check_allowed, compose
 from steptrace.config.digest import Cache, Code
 from steptrace.config.programs import ProgramVariant, compose_program, filled
+from steptrace.config.progress import Progress
 from steptrace.config.settings import Project, Settings
 from steptrace.config.study_file import Cell, Entry, StudyFile, cells, check_distinct, read_study, runs_at
 from steptrace.errors import ConfigError
@@ -57,6 +58,8 @@ class Composer:
     project: Project
     settings: Settings
     cache: Cache
+    _bases: Bases = field(default_factory=dict, repr=False)
+    _progress: Progress = field(default_factory=lambda: Progress("configurations composed"), repr=False)
 
     @cached_property
     def code(self) -> Code:
@@ -75,6 +78,15 @@ class Composer:
                     variables = [os.environb.get(name) for name in _VARIABLE.findall(text)]
                     parts += [path.relative_to(folder), text, variables]
         return hashlib.sha256(repr(parts).encode()).digest()
+
+    def _compose(self, changes: Sequence[str], where: str) -> Callable[[], dict[str, Any]]:
+        """A function that composes, and says how far the plan is if that takes long."""
+
+        def composed() -> dict[str, Any]:
+            self._progress.look()
+            return compose(self.project.config_folders, changes, where=where, bases=self._bases)
+
+        return composed
 
     def variant(self, file: StudyFile, entry: Entry, cell: Cell, scale: str, where: str) -> Composed:
         """One variant in one cell of the matrix."""
@@ -104,7 +116,7 @@ class Composer:
     def _training(self, overrides: Sequence[str], scale: str, where: str) -> Composed:
         changes = [f"scale={scale}", *overrides]
         made_of = self._yaml + "\n".join(changes).encode()
-        config = self.cache.get(made_of, lambda: compose(self.project.config_folders, changes, where=where))
+        config = self.cache.get(made_of, self._compose(changes, where))
         check_allowed(config, allow=self.settings.allow_targets, where=where)
         for folder in config["python_path"]:
             if not (self.project.workdir / folder).is_dir():

@@ -1,0 +1,31 @@
+"""A line on stderr now and then on what takes long while a plan is made."""
+
+import sys
+import time
+from typing import Final
+
+#: Seconds to the first line, and from one line to the next.
+_FIRST_S: Final = 3.0
+_EVERY_S: Final = 10.0
+
+
+class Progress:
+    """Counts what is done, and says how much from time to time.
+
+    Args:
+        done: what is counted, such as "configurations composed".
+        total: how many there will be, if that is known.
+    """
+
+    def __init__(self, done: str, total: int | None = None) -> None:
+        self._done, self._total, self._count = done, total, 0
+        self._next = time.monotonic() + _FIRST_S
+
+    def look(self) -> None:
+        """Count one more; print a line if it is time to."""
+        self._count += 1
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _EVERY_S
+            of = "" if self._total is None else f" of {self._total}"
+            sys.stderr.write(f"steptrace: planning: {self._count}{of} {self._done}\n")
+            sys.stderr.flush()
