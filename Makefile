@@ -73,7 +73,7 @@ docs: $(VENV_DOCS)/.installed-docs
 # The lock files name every package of a fresh environment; torch stays at the version named here.
 lock:
 	rm -rf build/lock && $(PYTHON) -m venv build/lock
-	build/lock/bin/pip install -q torch==2.13.0 && build/lock/bin/pip install -q .
+	build/lock/bin/pip install -q torch==2.13.0 && build/lock/bin/pip install -q '.[lab]'
 	build/lock/bin/pip freeze --exclude steptrace | sed 's/+cpu$$//' > requirements.lock
 	build/lock/bin/pip install -q -r requirements-dev.in
 	{ echo "-r requirements.lock"; build/lock/bin/pip freeze --exclude steptrace | sed 's/+cpu$$//' | grep -vxFf requirements.lock; } > requirements-dev.lock

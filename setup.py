@@ -31,4 +31,5 @@ class BuildWithWorkflow(build_py):
                 shutil.copy(name, project)
 
 
-setup(cmdclass={"build_py": BuildWithWorkflow})
+# The compiled module keeps to the limited API of Python 3.11, so its wheel is tagged cp311-abi3.
+setup(cmdclass={"build_py": BuildWithWorkflow}, options={"bdist_wheel": {"py_limited_api": "cp311"}})

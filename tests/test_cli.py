@@ -295,7 +295,7 @@ def test_everything_but_training_imports_without_torch() -> None:
         "import pkgutil, importlib\n"
         "import steptrace\n"
         "launch = ('hooks', 'modes', 'predict', 'probe')\n"
-        "engine = ('device', 'frames', 'measure', 'nvml', 'step_recorders')\n"
+        "engine = ('device', 'frames', 'measure', 'nvml', 'step_counters', 'step_recorders')\n"
         "with_torch = (*('steptrace.engine.' + name for name in engine),\n"
         "    'steptrace.train', 'steptrace.workloads', 'steptrace.predict', 'steptrace.ext',\n"
         "    *('steptrace.launch.' + name for name in launch))\n"

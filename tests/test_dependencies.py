@@ -1,6 +1,8 @@
-"""Dependencies: each has its reason beside it, the locks agree with them and with each other, licences are listed."""
+"""Dependencies: the locks agree with them and with each other; a command without its extra says which one it needs."""
 
 import re
+import subprocess
+import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -9,9 +11,18 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from builders import TraceBuilder, training_step
+from steptrace import cli
+from steptrace.cli import EXTRA_OF_MODULE
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-DIRECT = [Requirement(text) for text in PROJECT["dependencies"]]
+LIGHT = [Requirement(text) for text in PROJECT["dependencies"]]
+EXTRAS = {
+    extra: [Requirement(text) for text in texts if not text.startswith("steptrace[")]
+    for extra, texts in PROJECT["optional-dependencies"].items()
+}
+DIRECT = [*LIGHT, *EXTRAS["predict"], *EXTRAS["lab"]]
 
 
 def _locked(name: str) -> dict[str, str]:
@@ -56,3 +67,73 @@ def test_the_locks_have_all_that_their_packages_require() -> None:
             if locked is None or not wanted.specifier.contains(locked, prereleases=True):
                 problems.append(f"{package} {version} requires {wanted}, the lock has {locked}")
     assert problems == []
+
+
+@pytest.mark.parametrize("extra", ["predict", "lab"])
+def test_each_package_of_an_extra_is_named_by_the_message_of_a_command_that_lacks_it(extra: str) -> None:
+    modules = metadata.packages_distributions()
+    for requirement in EXTRAS[extra]:
+        name = canonicalize_name(requirement.name)
+        provided = [module for module, owners in modules.items() if name in map(canonicalize_name, owners)]
+        named = [EXTRA_OF_MODULE[module] for module in provided if module in EXTRA_OF_MODULE]
+        assert named == [extra] * len(named)
+        assert named or name == "hydra-core"
+
+
+@pytest.mark.parametrize(
+    ("missing", "arguments", "extra"),
+    [("hydra", ["predict", "masked_loss"], "lab"), ("scipy", ["compare", "a.json", "b.json"], "lab")],
+)
+def test_a_command_without_its_extra_says_which_one_it_needs(
+    missing: str,
+    arguments: list[str],
+    extra: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def without(*_: object) -> None:
+        raise ModuleNotFoundError(f"No module named '{missing}'", name=missing)
+
+    command = f"steptrace.commands.{arguments[0]}"
+    monkeypatch.setattr(f"{command}.run", without)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(arguments) == 2
+    assert f"steptrace[{extra}]" in capsys.readouterr().err
+
+
+def test_a_missing_module_of_no_extra_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(*_: object) -> None:
+        raise ModuleNotFoundError("No module named 'nobody'", name="nobody")
+
+    monkeypatch.setattr("steptrace.commands.doctor.run", without)
+    with pytest.raises(ModuleNotFoundError):
+        cli.main(["doctor"])
+
+
+_WITHOUT_EXTRAS = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in BLOCKED:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+BLOCKED = set(sys.argv[1].split(","))
+sys.meta_path.insert(0, Missing())
+from steptrace.cli import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("command", ["analyze", "diff"])
+def test_traces_are_read_without_any_extra(command: str, tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    training_step(builder)
+    trace = tmp_path / "trace.json"
+    builder.write(trace)
+    words = [command, *[str(trace)] * (2 if command == "diff" else 1), "--out", str(tmp_path / "out")]
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_EXTRAS, ",".join(EXTRA_OF_MODULE), *words],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode in (0, 1), done.stderr
+    assert (tmp_path / "out" / ("diff.html" if command == "diff" else "report.html")).is_file()

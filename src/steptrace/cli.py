@@ -24,6 +24,14 @@ EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130  # as a shell says it of a process that SIGINT has ended
 EXIT_NO_READER = 141  # likewise of SIGPIPE
 
+#: Modules and packages that an installation without extras lacks, and the extra of pyproject.toml that brings each.
+EXTRA_OF_MODULE: Final = {
+    "torch": "predict",
+    **dict.fromkeys(
+        ("PIL", "hydra", "hydra-core", "matplotlib", "nbconvert", "nbformat", "omegaconf", "scipy", "snakemake"),
+        "lab",
+    ),
+}
 #: Every command with its line in the list of commands.
 _COMMANDS: Final = {
     "run": "start any training program, unchanged, and measure its steps",
@@ -43,11 +51,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(out, io.TextIOWrapper):
             out.reconfigure(errors="backslashreplace")  # a file's name need not be UTF-8
     given = sys.argv[1:] if argv is None else list(argv)
-    parse = parser(given)
-    arguments, others = parse.parse_known_args(given, argparse.Namespace(given=given))
-    if (problem := _unclear(given, arguments, others)) is not None:
-        parse.error(problem)
     try:
+        parse = parser(given)
+        arguments, others = parse.parse_known_args(given, argparse.Namespace(given=given))
+        if (problem := _unclear(given, arguments, others)) is not None:
+            parse.error(problem)
         run: Callable[[argparse.Namespace], int] = arguments.run
         code = run(arguments)
         if sys.stdout is not None:
@@ -55,6 +63,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except SteptraceError as error:
         return _failed(str(error))
+    except ModuleNotFoundError as error:
+        extra = EXTRA_OF_MODULE.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        return _failed(
+            f"the package {error.name} is not installed, and this command needs it\n"
+            f"  next: pip install 'steptrace[{extra}]', or use an environment that has it"
+        )
     except KeyboardInterrupt:
         _failed("interrupted")
         return EXIT_INTERRUPTED

@@ -43,7 +43,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (site,) = folder.glob("venv/lib/python*/site-packages")
     # A folder named in a .pth file is searched, but its own .pth files, such as our editable install's, are not read.
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    (wheel,) = folder.glob("*.whl")
+    (wheel,) = folder.glob("*-cp311-abi3-*.whl")  # one wheel for all versions of Python
     _run("-m", "pip", "--quiet", "--python", python, "install", "--no-deps", "--no-index", wheel)
     return python
 
