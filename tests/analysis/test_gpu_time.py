@@ -1,6 +1,7 @@
 """Busy, idle and exposed time, steps and kernels, on traces small enough to add up by hand."""
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -288,8 +289,6 @@ def test_steps_that_overlap_on_the_gpu_are_noted() -> None:
     checks = quality_checks(builder.trace()).set_index("check")
     row = checks.loc["steps one after the other"]
     assert (row["wrong"], row["of"], row["warns"]) == (2, 3, False)
-    assert row["says"] == (
-        "2 of 3 steps begin while GPU work of an earlier one is still to finish: their lengths add up to 4.5 ms in a "
-        "window of 3.5 ms, 1 ms of it counted twice; the rate is the window over their number, 1.17 ms a step"
-    )
+    # The spans, what of them counts twice, and the step that the overview has.
+    assert re.findall(r"[\d.]+ ms", row["says"]) == ["4.5 ms", "1 ms", "3.5 ms", "1.17 ms"]
     assert checks.loc["steps numbered without a gap", "wrong"] == 0

@@ -358,3 +358,14 @@ def test_costs_of_a_profile_far_slower_than_the_step_are_not_given(slower, *, pr
     (finding,) = [item for item in find_in_trace(entry) if item.rule == "host_bound"]
     assert (finding.cost_ns_per_step is not None) == priced
     assert ("in a profile that takes 10.0 times as long" in finding.claim) != priced
+
+
+def test_waits_of_unprofiled_steps_keep_their_cost_however_slow_the_profile():
+    waits = {"share": 0.53, "unprofiled_wait_ns": 53 * MS, "unprofiled_step_ns": 100 * MS, "wait_ns": 1, "window_ns": 9}
+    entry = {"profiled_over_unprofiled": 23.0, "unprofiled_step_ns": 20 * MS, "unprofiled_mean_ns": 100 * MS}
+    kinds = [{"kind": "usual", "steps": 7, "of": 8}, {"kind": "other", "steps": 1, "of": 8}]
+    overview = {"kind": "host", "steps": 3, "window_ns": 900 * MS, "step_ns": 300.0 * MS}
+    made = fill(TraceSummary, entry | {"input": waits, "step_kinds": kinds, "overview": overview})
+    (finding,) = find_in_trace(made)
+    assert (finding.rule, finding.severity) == ("input_bound", "high")
+    assert (finding.cost_ns_per_step, finding.cost_share) == (53 * MS, 0.53)

@@ -101,6 +101,10 @@ def test_a_program_leaves_what_a_run_of_ours_leaves(out: Path, capfd) -> None:
     (trace,) = json.loads((out / "summary.json").read_text())["traces"]
     timed = steps[steps["phase"] == "timed"]["step_ns"]
     assert trace["unprofiled_step_ns"] == pytest.approx(timed.median(), abs=1)
+    # The share of waiting is that of the timed steps, not of the few that were profiled.
+    waits = steps[steps["phase"] == "timed"]["loader_wait_ns"]
+    assert trace["input"]["unprofiled_wait_ns"] == pytest.approx(waits.mean(), abs=1)
+    assert trace["input"]["share"] == pytest.approx(waits.mean() / timed.mean(), rel=1e-6)
     lines = pd.read_parquet(out / "run0" / "op_lines.parquet")
     own = lines[lines["file"].fillna("").str.endswith("forms.py")]
     text = FORMS.read_text().splitlines()

@@ -27,7 +27,7 @@ from steptrace.analysis.program import function_times, program
 from steptrace.analysis.quality import quality, quality_checks
 from steptrace.analysis.rank_waits import with_waiting
 from steptrace.analysis.roofline import roofline
-from steptrace.analysis.steps import gpu_time, mean_ns, step_kinds, step_times
+from steptrace.analysis.steps import alike, gpu_time, lengths_ns, mean_ns, step_kinds, step_times
 from steptrace.analysis.streams import queue_lengths, queues, streams, streams_at_once
 from steptrace.analysis.syncs import sync_costs, sync_sites, syncs
 from steptrace.analysis.timeline import shown_timeline
@@ -183,6 +183,8 @@ def summarize_trace(trace: Trace) -> TraceSummary:
     unprofiled = capture.unprofiled if capture else None
     steps, syncs_of_steps = rows(step_times(trace), StepTime), syncs(trace)
     first_ns = int(trace.steps["ts"].iloc[0]) if steps else 0
+    left_out = sum(one.start_ns < first_ns for one in trace.meta.records.left_out)
+    kinds = alike(unprofiled, lengths_ns(trace), left_out=left_out)
     plain: dict[str, Any] = step_figures(trace) | {
         one.name: rows(OF_SUBJECTS[one.name](trace), one.kind)
         for one in subjects_of(TraceSummary)
@@ -200,18 +202,15 @@ def summarize_trace(trace: Trace) -> TraceSummary:
         window_ns=trace.window[1] - trace.window[0],
         unprofiled_step_ns=unprofiled.median_ns if unprofiled else None,
         unprofiled_mean_ns=mean_ns(unprofiled),
-        step_kinds=step_kinds(
-            unprofiled,
-            [step.dur_ns for step in steps],
-            None if device is None else syncs_of_steps.by_step,
-            left_out=sum(one.start_ns < first_ns for one in trace.meta.records.left_out),
-        ),
+        unprofiled_alike_ns=kinds.unprofiled_ns,
+        profiled_over_unprofiled=kinds.ratio,
+        step_kinds=step_kinds(kinds, None if device is None else syncs_of_steps.by_step),
         quality=quality(trace),
         gpu=gpu_time(trace),
         steps=steps,
         idle=idle(trace),
         host_gaps=None if device is None else host_gaps(trace),
-        input=input_wait(trace),
+        input=input_wait(trace, unprofiled, kinds),
         kernels=rows(recorded_kernels(trace), KernelName),
         kernel_types=rows(kernel_types(trace), KernelType),
         syncs=syncs_of_steps,

@@ -7,6 +7,7 @@ without one all of them.
 Thresholds are the TensorFlow Profiler's: input-bound moderately from 5 % of the step time on, highly from 20 %.
 """
 
+import statistics
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +15,9 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.division import activity
+from steptrace.analysis.steps import Alike
 from steptrace.documents.input import Input, InputVerdict, InputWaitOfStep
+from steptrace.documents.run import Unprofiled
 from steptrace.documents.table import frame_of, rows
 from steptrace.intervals import Ints, Spans
 from steptrace.limits import HIGH_SHARE, MODERATE_SHARE
@@ -61,10 +64,15 @@ def input_waits(trace: Trace) -> pd.DataFrame:
     )
 
 
-def input_wait(trace: Trace) -> Input:
+def input_wait(trace: Trace, unprofiled: Unprofiled | None = None, kinds: Alike | None = None) -> Input:
     """The waits of all steps (sums of the table `input_waits`) and of each; None if the trace cannot show them.
 
     With a GPU the window is from the first step's start to the end of the last one's work, else the steps on the host.
+
+    Args:
+        trace: the trace.
+        unprofiled: the steps before it. Where their waits were recorded the share is theirs.
+        kinds: the kinds of the profiled steps. Without such waits each counts as often as it comes.
     """
     device = trace.device
     signs, table = _waits(trace), input_waits(trace)
@@ -76,6 +84,15 @@ def input_wait(trace: Trace) -> Input:
         idle_ns = None if device is None else int(table["gpu_idle_wait_ns"].sum())
     counted_ns = wait_ns if idle_ns is None else idle_ns
     share = None if counted_ns is None or not window_ns else counted_ns / window_ns
+    if kinds is not None and len(kinds.kinds) > 1 and len(kinds.of_kind) == len(table):
+        counted = kinds.mean(table["wait_ns" if idle_ns is None else "gpu_idle_wait_ns"].tolist())
+        length = kinds.mean(kinds.profiled)
+        share = share if counted is None or not length else counted / length
+    before = _unprofiled(unprofiled)
+    # Of waits of unprofiled steps the part counts that had the GPU idle in profiled ones.
+    part = 1.0 if device is None else None if idle_ns is None or not wait_ns else idle_ns / wait_ns
+    if before is not None and part is not None and before[1]:
+        share = part * before[0] / before[1]
     return Input(
         source=None if signs is None else signs[0],
         steps=steps,
@@ -87,7 +104,16 @@ def input_wait(trace: Trace) -> Input:
         share=share,
         verdict=verdict_on(share),
         by_step=rows(table, InputWaitOfStep) if steps else (),
+        unprofiled_wait_ns=None if before is None else round(before[0]),
+        unprofiled_step_ns=None if before is None else round(before[1]),
     )
+
+
+def _unprofiled(unprofiled: Unprofiled | None) -> tuple[float, float] | None:
+    """The mean wait of an unprofiled step, and its mean length, in ns; None where no waits were recorded."""
+    if unprofiled is None or not unprofiled.wait_ns or len(unprofiled.wait_ns) != len(unprofiled.step_ns):
+        return None
+    return statistics.mean(unprofiled.wait_ns), statistics.mean(unprofiled.step_ns)
 
 
 @once

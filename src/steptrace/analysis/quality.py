@@ -10,7 +10,7 @@ from msgspec import to_builtins
 
 from steptrace import format as fmt
 from steptrace import intervals
-from steptrace.analysis.common.division import left_over
+from steptrace.analysis.common.division import gpu_window, left_over
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.documents.quality import LostRecords, Place, Quality, QualityCheck
 from steptrace.documents.table import frame_of, rows
@@ -209,12 +209,13 @@ def _follow(trace: Trace) -> QualityCheck:
     """Steps overlap if the host begins the next one before the GPU has finished this one."""
     start, end = start_end(trace.steps)
     early = int((start[1:] < np.maximum.accumulate(end)[:-1]).sum())
-    lengths, window = int((end - start).sum()), int(end.max() - start.min())
+    first, last = gpu_window(trace) if trace.devices else trace.steps_span
+    lengths, window = int((end - start).sum()), last - first
     twice = lengths - intervals.measure(intervals.union(intervals.spans(start, end)))
     says = (
-        f"{early} of {len(start)} steps begin while GPU work of an earlier one is still to finish: their lengths add "
-        f"up to {fmt.duration(lengths)} in a window of {fmt.duration(window)}, {fmt.duration(twice)} of it counted "
-        f"twice; the rate is the window over their number, {fmt.duration(window / len(start))} a step"
+        f"{early} of {len(start)} steps begin while GPU work of an earlier one is still to finish: their spans add up "
+        f"to {fmt.duration(lengths)}, {fmt.duration(twice)} of it counted twice; all take {fmt.duration(window)}, "
+        f"{fmt.duration(window / len(start))} a step"
     )
     return QualityCheck("steps one after the other", early, len(start), warns=False, says=says if early else "they do")
 

@@ -6,13 +6,14 @@ memory is memory without compute and comm. comm and memory alone are their union
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from steptrace import intervals
-from steptrace.analysis.common.division import BUSY, activity, gpu_division
+from steptrace.analysis.common.division import BUSY, activity, gpu_division, gpu_window
 from steptrace.documents.run import Unprofiled
 from steptrace.documents.steps import GpuTime, StepKind
 from steptrace.engine.kinds import Kind, kind_after, kinds_of, nearest, per_step
@@ -69,27 +70,83 @@ def step_times(trace: Trace) -> pd.DataFrame:
     return table.assign(**exclusive_times(trace, *start_end(steps)))
 
 
-def step_kinds(
-    unprofiled: Unprofiled | None, profiled_ns: Sequence[int], syncs: Sequence[int] | None, *, left_out: int = 0
-) -> tuple[StepKind, ...]:
-    """Usual and other steps; none where all are alike.
+def lengths_ns(trace: Trace) -> list[int]:
+    """How long each step takes, in ns: what it adds to the time of all, so that they add up to the overview's window.
+
+    On a GPU from the end of the work before to the end of its own, since steps overlap where the host runs ahead.
+    """
+    start, end = start_end(trace.steps)
+    if trace.device is None or not len(start):
+        return [int(ns) for ns in end - start]
+    edges = np.maximum.accumulate(np.concatenate([[gpu_window(trace)[0]], end]))
+    return [int(ns) for ns in np.diff(edges)]
+
+
+@dataclass(frozen=True)
+class Alike:
+    """Profiled steps beside unprofiled ones of the same kind.
+
+    Attributes:
+        kinds: of the unprofiled steps, the usual ones first; one alone where all are alike, none where none was timed.
+        profiled: how long each profiled step took, in ns.
+        of_kind: the index of the kind of each.
+    """
+
+    kinds: tuple[Kind, ...] = ()
+    profiled: tuple[int, ...] = ()
+    of_kind: tuple[int, ...] = ()
+
+    @property
+    def ratio(self) -> float | None:
+        """The median profiled step over the median unprofiled one, of the first kind that both hold; None without."""
+        for number, kind in enumerate(self.kinds):
+            own = [ns for ns, of in zip(self.profiled, self.of_kind, strict=True) if of == number]
+            if own and kind.typical:
+                return statistics.median(own) / kind.typical
+        return None
+
+    @property
+    def unprofiled_ns(self) -> int | None:
+        """What unprofiled steps of the same kinds as the profiled ones take on average."""
+        return round(statistics.mean(self.kinds[of].typical for of in self.of_kind)) if self.of_kind else None
+
+    def mean(self, values: Sequence[float]) -> float | None:
+        """The mean over all steps of a figure of each profiled one: kinds count as often as they come.
+
+        None where no step of some kind was profiled.
+        """
+        means = []
+        for number in range(len(self.kinds)):
+            own = [value for value, of in zip(values, self.of_kind, strict=True) if of == number]
+            if not own:
+                return None
+            means.append(self.kinds[number].steps * statistics.mean(own))
+        return sum(means) / sum(kind.steps for kind in self.kinds) if means else None
+
+
+def alike(unprofiled: Unprofiled | None, profiled_ns: Sequence[int], *, left_out: int = 0) -> Alike:
+    """The kinds of the unprofiled steps, and those that the profiled ones are of.
 
     Args:
         unprofiled: the times of the steps before the trace, None where none were timed.
-        profiled_ns: the times of the steps in it.
-        syncs: how many each of these made; None where that was not measured.
+        profiled_ns: how long the steps in it took.
         left_out: how many profiled steps before them were left out.
     """
     kinds = () if unprofiled is None else kinds_of(unprofiled.step_ns, unprofiled.operators)
-    if unprofiled is None or not kinds[1:]:
+    if unprofiled is None or not kinds or not profiled_ns:
+        return Alike(kinds)
+    passed, of_kind = unprofiled.until_recorded, nearest(kinds, profiled_ns)
+    if passed is not None and all(kind.every is not None for kind in kinds[1:]):
+        of_kind = [kind_after(kinds, passed + left_out + number) for number in range(len(profiled_ns))]
+    return Alike(kinds, tuple(profiled_ns), tuple(of_kind))
+
+
+def step_kinds(steps: Alike, syncs: Sequence[int] | None) -> tuple[StepKind, ...]:
+    """Usual and other steps; none where all are alike. `syncs`: of each profiled step, None if not measured."""
+    kinds = steps.kinds
+    if not kinds[1:]:
         return ()
-    counts: tuple[float | None, ...] = (None,) * len(kinds)
-    if syncs is not None:
-        passed = unprofiled.until_recorded
-        of_kind = nearest(kinds, profiled_ns)
-        if passed is not None and all(kind.every is not None for kind in kinds[1:]):
-            of_kind = [kind_after(kinds, passed + left_out + number) for number in range(len(profiled_ns))]
-        counts = per_step(kinds, of_kind, syncs)
+    counts = (None,) * len(kinds) if syncs is None else per_step(kinds, steps.of_kind, syncs)
     return tuple(
         StepKind(name, kind.steps, kind.of, round(kind.typical), kind.share, _comes(kind), count)
         for name, kind, count in zip(_names(len(kinds)), kinds, counts, strict=True)

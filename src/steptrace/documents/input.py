@@ -44,10 +44,17 @@ class Input(Document, frozen=True):
         float | None,
         column(
             "Share of the time",
-            "Of the steps' time; with a GPU only the waiting with the GPU idle counts.",
+            "Of the steps' time; with a GPU only the waiting with the GPU idle counts. Of unprofiled steps where their "
+            "waits were recorded; else, where steps differ, each kind counts as often as it comes.",
             "share",
             kind="share",
         ),
     ]
     verdict: Annotated[InputVerdict | None, column("Input-bound", "How much that is.")]
     by_step: Annotated[tuple[InputWaitOfStep, ...], field("Each step.")]
+    unprofiled_wait_ns: Annotated[
+        int | None, column("Waiting in an unprofiled step, mean", "From the record beside the trace.", kind="mean")
+    ] = None
+    unprofiled_step_ns: Annotated[
+        int | None, column("Unprofiled step, mean", "Mean length of the same steps.", kind="mean")
+    ] = None

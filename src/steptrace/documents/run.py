@@ -218,7 +218,8 @@ class Unprofiled(msgspec.Struct, frozen=True):
     """The unprofiled steps before a trace, in ns, and the machine's load average with its number of CPUs.
 
     `operators` are those of each of the steps just before them, where they were counted; `until_recorded` is how many
-    steps lie between them and the first recorded one.
+    steps lie between them and the first recorded one; `wait_ns` is the host's wait for data in each of `step_ns`, empty
+    where no loader was seen.
     """
 
     median_ns: int
@@ -227,6 +228,7 @@ class Unprofiled(msgspec.Struct, frozen=True):
     cpus: int
     operators: tuple[int, ...] = ()
     until_recorded: int | None = None
+    wait_ns: tuple[int, ...] = ()
 
 
 class Capture(msgspec.Struct, frozen=True):

@@ -50,6 +50,14 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
         field("Median of the unprofiled steps before it, from the record beside it; null without.", kind="mean"),
     ]
     unprofiled_mean_ns: Annotated[int | None, field("Mean of the same steps.", kind="mean")] = None
+    unprofiled_alike_ns: Annotated[
+        int | None,
+        field("What unprofiled steps of the same kinds as the profiled ones take on average.", kind="mean"),
+    ] = None
+    profiled_over_unprofiled: Annotated[
+        float | None,
+        field("Median profiled step of the usual kind over the median unprofiled one of that kind.", kind="rate"),
+    ] = None
 
     overview: Annotated[Overview | None, subject("Overview", "the trace holds neither GPU activity nor labelled steps")]
     precision: Precision | None

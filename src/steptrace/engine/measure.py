@@ -316,7 +316,9 @@ class Measurement:
         self.record["warnings"].append(text)
 
     def _before(self) -> Before:
-        return Before(self._timed_ns(), self._operators, self._left_out)
+        timed = [step for phase, *_, step in self._rows if phase == "timed"]
+        waits = [step.wait_ns for step in timed] if any(step.batches for step in timed) else []
+        return Before(self._timed_ns(), self._operators, self._left_out, waits)
 
     def _timed_ns(self) -> list[int]:
         """The step times, once the timed steps are over."""

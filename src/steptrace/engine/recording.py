@@ -100,11 +100,13 @@ class Before:
         step_ns: the times of the latest.
         operators: how many operators each of the steps just before those ran, where they were counted.
         left_out: steps after them, before the recording's warm-up.
+        wait_ns: the host's wait for data in each of the steps of `step_ns`; empty where no loader was seen.
     """
 
     step_ns: Sequence[int] = ()
     operators: Sequence[int] = ()
     left_out: int = 0
+    wait_ns: Sequence[int] = ()
 
 
 class Recording:
@@ -201,6 +203,7 @@ class Recording:
             self._unprofiled = {
                 "median_ns": median, "step_ns": times, "load_average": load, "cpus": os.cpu_count(),
                 "operators": list(before.operators), "until_recorded": before.left_out + settings.warmup,
+                "wait_ns": list(before.wait_ns),
             }  # fmt: skip
         # Profiling must not initialise CUDA in a job that does not use its GPU.
         gpu = [ProfilerActivity.CUDA] if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]

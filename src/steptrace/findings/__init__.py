@@ -46,7 +46,9 @@ def with_trace_findings(summary: Summary) -> Summary:
 def find_in_trace(entry: TraceSummary) -> list[Finding]:
     """All findings of one trace: the severest first, of these the most expensive."""
     window = window_of(entry)
-    return ranked(of_slow_profile(finding, window.slower) for rule in TRACE_RULES for finding in window.find(rule))
+    found = [finding for rule in TRACE_RULES for finding in window.find(rule)]
+    unprofiled = {"input_bound"} if entry.input.unprofiled_wait_ns is not None else set[str]()
+    return ranked(item if item.rule in unprofiled else of_slow_profile(item, window.slower) for item in found)
 
 
 def find_in_ranks(summary: Summary) -> list[Finding]:

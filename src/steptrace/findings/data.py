@@ -48,9 +48,14 @@ def input_bound(waits: Waiting) -> Iterator[Match]:
 
 def _waiting_in(window: Window) -> Waiting:
     waits = window.entry.input
+    on_gpu = waits.gpu_idle_wait_ns is not None
+    if waits.unprofiled_wait_ns is not None and waits.unprofiled_step_ns is not None and waits.share is not None:
+        counted = waits.share * waits.unprofiled_step_ns
+        per = "per unprofiled step, mean"
+        return Waiting(waits.unprofiled_wait_ns, counted, waits.share, waits.unprofiled_step_ns, on_gpu=on_gpu, per=per)
     sums = (waits.wait_ns, waits.counted_ns)
     wait_ns, counted_ns = (None if ns is None else window.per_step(ns) for ns in sums)
-    step_ns, on_gpu = window.per_step(waits.window_ns), waits.gpu_idle_wait_ns is not None
+    step_ns = window.per_step(waits.window_ns)
     return Waiting(wait_ns, counted_ns, waits.share, step_ns, on_gpu=on_gpu, per=window.per)
 
 

@@ -175,7 +175,9 @@ class Window:
 
     @property
     def slower(self) -> float | None:
-        """The profiled over the unprofiled step time; None if unknown."""
+        """The profiled over the unprofiled step time, of steps of one kind where they differ; None if unknown."""
+        if self.entry.profiled_over_unprofiled is not None:
+            return self.entry.profiled_over_unprofiled
         unprofiled_ns = self.entry.unprofiled_step_ns
         return self.step_ns / unprofiled_ns if unprofiled_ns and self.steps else None
 
@@ -185,7 +187,7 @@ class Window:
         It is at most what that step leaves beside the GPU's work: the rest of the profiled idle time is the profiler's,
         which slows the host.
         """
-        step_ns = self.unprofiled_ns
+        step_ns = self.unprofiled_ns if self.entry.unprofiled_alike_ns is None else self.entry.unprofiled_alike_ns
         if self.idle_ns is None or not self.steps or not step_ns or not step_ns < self.step_ns < SLOW_PROFILE * step_ns:
             return idle_ns, self.step_ns
         return min(idle_ns, max(step_ns - (self.step_ns - self.idle_ns), 0.0)), float(step_ns)

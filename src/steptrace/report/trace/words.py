@@ -237,11 +237,9 @@ def caution(view: TraceView) -> list[str]:
 
 def _slower(trace: TraceSummary) -> float | None:
     """How many times as long as an unprofiled step a profiled one took, where that is more than usual."""
-    if not trace.unprofiled_step_ns or not trace.steps:
+    slower = window_of(trace).slower
+    if slower is None or not trace.steps:
         return None
-    on_gpu = trace.overview is not None and trace.overview.kind == "gpu"  # where steps may overlap
-    profiled_ns = window_of(trace).step_ns if on_gpu else statistics.mean(step.dur_ns for step in trace.steps)
-    slower = profiled_ns / trace.unprofiled_step_ns
     return slower if slower > PROFILER_OVERHEAD else None
 
 
@@ -285,13 +283,19 @@ def in_words(summary: Summary, predicted: Predicted | None = None) -> str:
     if not items:
         return "\n".join([*lines, nothing_to_advise(traces), *cautions])
     first = items[0]
-    if traces[0].trace.unprofiled_step_ns is not None and traces[0].trace.steps and first.rule != PREDICTED_SYNCS:
+    if traces[0].trace.unprofiled_step_ns is not None and traces[0].trace.steps and _is_of_profile(traces[0], first):
         profiled = fmt.duration_ms(traces[0].step_ms)
         lines.append(f"Of profiled steps ({profiled} each, unprofiled {unprofiled(traces[0].trace)}):")
     whose = f"{first.variant}: " if first.variant else ""
     lines.append(f"First: {whose}{first.claim}")
     saves = f"{sentence(gain(first))}." if gain(first) else ""
     return "\n".join([*lines, *(f"  {text}" for text in (saves, first.advice) if text), *cautions])
+
+
+def _is_of_profile(view: TraceView, item: Finding) -> bool:
+    """Whether a finding's figures are of profiled steps."""
+    of_unprofiled = item.rule == "input_bound" and view.trace.input.unprofiled_wait_ns is not None
+    return item.rule != PREDICTED_SYNCS and not of_unprofiled
 
 
 def unprofiled(trace: TraceSummary) -> str:
