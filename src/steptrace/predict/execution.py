@@ -218,7 +218,8 @@ def _run_on_host(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, A
 
 def _judge(recorder: Syncs, overload: Overload, call: tuple[Any, Any], tensors: Sequence[Tensor], node: object) -> None:
     args, kwargs = call
-    recorder.begins(overload, tensors, node, from_host=_comes_from_host(overload, args))
+    prepares = overload.is_view or overload.is_mutable
+    recorder.begins(tensors, node, from_host=_comes_from_host(overload, args), prepares=prepares)
     name = overload.name
     if not overload.is_view:
         recorder.operator()

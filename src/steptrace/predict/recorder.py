@@ -240,6 +240,12 @@ class Syncs:
         with self._lock:
             self._unknown[place] += 1
 
+    def kernel(self, name: str, reason: str, tensors: Sequence[Tensor]) -> None:
+        """Record the launch of a kernel that is not followed."""
+        self.begins(tensors, torch._C._current_autograd_node(), from_host=False, prepares=False)
+        self.operator()
+        self.cannot_judge(name, reason)
+
     def always_unknown(self, op: str, reason: str) -> None:
         """Record that the syncs of something set up here are not known, whenever it runs: not forgotten by `reset`."""
         place = Unknown(**self._place(op, reason))
@@ -282,10 +288,14 @@ class Syncs:
         """A batch has come, or a step begins: what is copied to the device now is data."""
         self._thread.part = "data"
 
-    def begins(self, overload: Overload, tensors: Sequence[Tensor], node: object, *, from_host: bool) -> None:
-        """An operator is about to run on the device, below an autograd node or None.
+    def begins(self, tensors: Sequence[Tensor], node: object, *, from_host: bool, prepares: bool) -> None:
+        """An operator or kernel is about to run on the device.
 
-        `from_host`: it copies a tensor of the host there.
+        Args:
+            tensors: what it is given.
+            node: the running autograd node, or None.
+            from_host: whether it copies a tensor of the host to the device.
+            prepares: whether it is a view, or works in place, as what prepares a batch or sets gradients to zero.
         """
         thread = self._thread
         if thread.helper is None and not thread.is_owner:
@@ -297,12 +307,17 @@ class Syncs:
             thread.part = "other"
         elif from_host:
             thread.part = "data" if part == "other" else part
-        elif overload.is_view or overload.is_mutable or part == "forward":
-            pass  # batches are prepared and gradients set to zero in place
+        elif prepares or part == "forward":
+            pass
         elif part == "other" and not torch.is_grad_enabled():
             pass  # an evaluation between two steps
         elif any(map(_is_trained, tensors)) or (tensors and part == "data" and thread.is_training(tensors)):
             thread.part = "forward"
+
+    def forward_begins(self) -> None:
+        """A function that autograd records is called, outside of a backward pass."""
+        if torch._C._current_autograd_node() is None and not self._thread.in_optimizer:
+            self._thread.part = "forward"
 
     def settle(self) -> None:
         """Wait until the program's other threads have done what they were asked for (`steptrace.predict.threads`)."""

@@ -31,6 +31,7 @@ from steptrace.predict import (
     substitutes,
     tensor,
     threads,
+    triton_kernels,
 )
 from steptrace.predict.arguments import Reroute
 from steptrace.predict.backend import Replacements, virtual_device
@@ -190,8 +191,10 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
             **autocast.replacements(),
             **_labels(recorder),
             **_batches(recorder),
+            **_functions(recorder),
             **_warnings_at_lines(),
             **custom.replacements(),
+            **triton_kernels.replacements(),
             **threads.replacements(_modes),
         }
         for (owner, name), value in replacements.items():
@@ -215,6 +218,19 @@ def _labels(recorder: Syncs) -> Replacements:
         return leave(self, *error)
 
     return {(owner, "__enter__"): entering, (owner, "__exit__"): leaving}
+
+
+def _functions(recorder: Syncs) -> Replacements:
+    """Let the program's own autograd functions tell that they begin: what they call is not recorded, but is forward."""
+    owner = torch.autograd.Function
+    call = vars(owner)["apply"].__func__
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.is_grad_enabled() and any(isinstance(one, torch.Tensor) and one.requires_grad for one in args):
+            recorder.forward_begins()
+        return call(cls, *args, **kwargs)
+
+    return {(owner, "apply"): classmethod(apply)}
 
 
 def _batches(recorder: Syncs) -> Replacements:
