@@ -223,12 +223,12 @@ def _labels(recorder: Syncs) -> Replacements:
 def _functions(recorder: Syncs) -> Replacements:
     """Let the program's own autograd functions tell that they begin: what they call is not recorded, but is forward."""
     owner = torch.autograd.Function
-    call = vars(owner)["apply"].__func__
+    call = vars(owner)["apply"]  # of Python's or of C's own
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         if torch.is_grad_enabled() and any(isinstance(one, torch.Tensor) and one.requires_grad for one in args):
             recorder.forward_begins()
-        return call(cls, *args, **kwargs)
+        return call.__get__(None, cls)(*args, **kwargs)
 
     return {(owner, "apply"): classmethod(apply)}
 
