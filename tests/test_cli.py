@@ -45,7 +45,7 @@ def test_summary_of_one_trace(tmp_path: Path) -> None:
     assert (quality["steps"], quality["launch_coverage"], quality["warnings"]) == (2, 1.0, [])
     assert {check["check"]: check["wrong"] for check in quality["checks"]} == dict.fromkeys(
         ("steps marked", "GPU work recorded", "GPU work linked to its launch", "launches with their GPU work",
-         "GPU work after its launch", "ends before later work of the stream",
+         "calls that wait for the GPU", "GPU work after its launch", "ends before later work of the stream",
          "one activity of a stream at a time", "one GPU", "steps one after the other",
          "steps numbered without a gap", "operators within the steps", "steps with GPU work"), 0,
     )  # fmt: skip
@@ -78,7 +78,9 @@ def test_ranks_are_sorted_and_repeated_ones_are_a_warning(tmp_path: Path, capsys
     assert [(entry["rank"], Path(entry["path"]).name) for entry in summary["traces"]] == [
         (0, "b.json"), (1, "a.json"), (1, "c.json"),
     ]  # fmt: skip
-    assert [len(entry["quality"]["warnings"]) for entry in summary["traces"]] == [0, 0, 0]
+    warnings = [entry["quality"]["warnings"] for entry in summary["traces"]]
+    assert [len(texts) for texts in warnings] == [1, 1, 1]
+    assert all("without communication" in text for (text,) in warnings)
     (warning,) = summary["warnings"]
     assert warning == ("these traces are not the ranks of one job, so ranks are not compared: 2 traces are of rank 1")
     assert capsys.readouterr().err.count(warning) == 1

@@ -10,7 +10,7 @@
 #include "scan.h"
 
 /* Goes up with whatever the Python side must know: as VERSION of steptrace.compiled. */
-#define VERSION 9
+#define VERSION 10
 
 typedef struct {
     PyObject_HEAD
@@ -37,19 +37,35 @@ static void scanner_free(PyObject *self)
     Py_DECREF(type);
 }
 
-/* The place of an argument's name, which is added where it is new; -1 without room for it. */
-static int place_of_arg(Keys *args, const char *name, size_t length)
+/* The place of a name of an argument, -1 where it is new. */
+static int known_arg(const Keys *args, const char *name, size_t length)
 {
     for (int i = 0; i < args->count; i++)
         if (args->lengths[i] == length && !memcmp(args->names[i], name, length))
-            return i;
-    char *copy = args->count < MOST_ARGS ? malloc(length + 1) : NULL;
-    if (!copy)
-        return -1;
-    memcpy(copy, name, length);
-    args->names[args->count] = copy;
-    args->lengths[args->count] = length;
-    return args->count++;
+            return args->places[i];
+    return -1;
+}
+
+/* The place of an argument, whose names have bars between them, and which is added where it is new; -1 without room. */
+static int place_of_arg(Keys *args, const char *names, size_t length)
+{
+    const char *end = names + length, *bar = memchr(names, '|', length);
+    int place = known_arg(args, names, bar ? (size_t)(bar - names) : length);
+    if (place >= 0)
+        return place;
+    for (; names <= end; names = bar + 1) {
+        bar = memchr(names, '|', (size_t)(end - names));
+        bar = bar ? bar : end;
+        size_t size = (size_t)(bar - names);
+        char *copy = args->count < MOST_ARGS ? malloc(size + 1) : NULL;
+        if (!copy)
+            return -1;
+        memcpy(copy, names, size);
+        args->names[args->count] = copy;
+        args->lengths[args->count] = size;
+        args->places[args->count++] = (int8_t)args->place_count;
+    }
+    return args->place_count++;
 }
 
 /* Takes a column, (form, argument, bytes of a value); -1 with an error set. */
@@ -73,12 +89,13 @@ static int take_column(Scanner *scanner, PyObject *given, int kind)
     return 0;
 }
 
-/* Takes a kind's columns and the sorts of events that are of it, which Python numbers in this order; -1 with an error. */
+/* Takes a kind's columns, the sorts of events that are of it, which Python numbers in this order, and endings of further
+   categories of complete events that are; -1 with an error. */
 static int take_kind(Scanner *scanner, PyObject *given)
 {
-    PyObject *columns, *sorts;
+    PyObject *columns, *sorts, *endings;
     int kind = scanner->kind_count;
-    if (!PyArg_ParseTuple(given, "O!O!", &PyList_Type, &columns, &PyList_Type, &sorts))
+    if (!PyArg_ParseTuple(given, "O!O!O!", &PyList_Type, &columns, &PyList_Type, &sorts, &PyList_Type, &endings))
         return -1;
     if (kind == MOST_KINDS || scanner->declared_sorts + (size_t)PyList_Size(sorts) > sizeof scanner->kinds) {
         PyErr_SetString(PyExc_ValueError, "too many kinds or sorts of events");
@@ -99,10 +116,25 @@ static int take_kind(Scanner *scanner, PyObject *given)
         }
         scanner->kinds[scanner->declared_sorts++] = (int8_t)kind;
     }
+    for (Py_ssize_t i = 0; i < PyList_Size(endings); i++) {
+        char *text;
+        Py_ssize_t length;
+        if (PyBytes_AsStringAndSize(PyList_GetItem(endings, i), &text, &length))
+            return -1;
+        Ending *ending = &scanner->endings[scanner->ending_count];
+        if (scanner->ending_count == MOST_ENDINGS || (size_t)length > sizeof ending->text) {
+            PyErr_SetString(PyExc_ValueError, "too many endings of categories, or too long");
+            return -1;
+        }
+        memcpy(ending->text, text, (size_t)length);
+        ending->length = (size_t)length;
+        ending->kind = (int8_t)kind;
+        scanner->ending_count++;
+    }
     return 0;
 }
 
-/* Scanner(seed, [([(form, argument, bytes of a value), ...], [sort, ...]), ...]) */
+/* Scanner(seed, [([(form, argument's names, bytes of a value), ...], [sort, ...], [ending, ...]), ...]) */
 static int scanner_init(PyObject *self, PyObject *args, PyObject *keywords)
 {
     unsigned long long seed;

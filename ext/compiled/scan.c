@@ -29,8 +29,11 @@ const char *const FORM_NAMES[FORMS] = {"start",   "length", "thread",  "name", "
 
 enum { PH, CAT, NAME, PID, TID, TS, DUR, ARGS, EVENT_KEYS };
 
-static const Keys EVENT_NAMES = {
-    {"ph", "cat", "name", "pid", "tid", "ts", "dur", "args"}, {2, 3, 4, 3, 3, 2, 3, 4}, EVENT_KEYS};
+static const Keys EVENT_NAMES = {{"ph", "cat", "name", "pid", "tid", "ts", "dur", "args"},
+                                 {2, 3, 4, 3, 3, 2, 3, 4},
+                                 {PH, CAT, NAME, PID, TID, TS, DUR, ARGS},
+                                 EVENT_KEYS,
+                                 EVENT_KEYS};
 
 /* The place of a key among some, -1 for none. */
 static int key_of(const Value *key, const Keys *keys)
@@ -38,7 +41,7 @@ static int key_of(const Value *key, const Keys *keys)
     size_t length = (size_t)(key->end - key->begin);
     for (int i = 0; i < keys->count; i++)
         if (keys->lengths[i] == length && keys->names[i][0] == *key->begin && !memcmp(keys->names[i], key->begin, length))
-            return i;
+            return keys->places[i];
     return -1;
 }
 
@@ -52,7 +55,7 @@ typedef struct {
 static int object(Text *text, const Keys *keys, Value *values, int (*member)(Text *, int, Value *, Event *), Event *event)
 {
     Value key, passed;
-    for (int i = 0; i < keys->count; i++)
+    for (int i = 0; i < keys->place_count; i++)
         values[i].kind = ABSENT;
     text->at++;
     if (json_space(text))
@@ -95,7 +98,7 @@ static int event_member(Text *text, int place, Value *value, Event *event)
         return json_value(text, value);
     value->begin = text->at;
     if (*text->at != '{') {
-        for (int i = 0; i < event->arg_keys->count; i++)
+        for (int i = 0; i < event->arg_keys->place_count; i++)
             event->args[i].kind = ABSENT;
         return json_value(text, value) || value->kind != NULL_VALUE ? -1 : 0;
     }
@@ -285,6 +288,23 @@ static int number_sort(Scanner *scanner, const Event *event, int64_t *sort)
     return PLAIN;
 }
 
+/* The kind of a sort, -1 for one that is not read. */
+static int kind_of(const Scanner *scanner, const Event *event, int64_t sort)
+{
+    if ((size_t)sort < scanner->declared_sorts)
+        return scanner->kinds[sort];
+    const Value *phase = &event->of[PH], *category = &event->of[CAT];
+    if (category->kind != STRING || phase->kind != STRING || phase->end - phase->begin != 1 || *phase->begin != 'X')
+        return -1;
+    size_t length = (size_t)(category->end - category->begin);
+    for (int i = 0; i < scanner->ending_count; i++) {
+        const Ending *ending = &scanner->endings[i];
+        if (length > ending->length && !memcmp(category->end - ending->length, ending->text, ending->length))
+            return ending->kind;
+    }
+    return -1;
+}
+
 static int is_text(const Value *value, const char *text)
 {
     size_t length = strlen(text);
@@ -298,7 +318,7 @@ static int add_event(Scanner *scanner, Text *text, const char *begin)
     const char *at = text->at;
     PLAINLY(*at != '{');
     event.arg_keys = &scanner->args;
-    for (int i = 0; i < scanner->args.count; i++)
+    for (int i = 0; i < scanner->args.place_count; i++)
         event.args[i].kind = ABSENT;
     PLAINLY(object(text, &EVENT_NAMES, event.of, event_member, &event));
     /* A name with a quotation mark that is not escaped can look like the end of an event. */
@@ -308,8 +328,9 @@ static int add_event(Scanner *scanner, Text *text, const char *begin)
     PLAINLY(name->kind != ABSENT && name->kind != STRING);
     const int64_t times[2] = {to_ns(&event.of[TS]), to_ns(&event.of[DUR])};
     TRY(number_sort(scanner, &event, &sort));
-    if ((size_t)sort < scanner->declared_sorts)
-        return add_row(scanner, &event, scanner->kinds[sort], sort, times, begin);
+    int kind = kind_of(scanner, &event, sort);
+    if (kind >= 0)
+        return add_row(scanner, &event, kind, sort, times, begin);
     if (!scanner->kind_count ||
         (event.of[CAT].kind != STRING && is_text(&event.of[PH], "M") && is_text(name, "thread_name")))
         return add_span(&scanner->others, (size_t)(at - begin), (size_t)(text->at - begin));

@@ -14,7 +14,8 @@ enum { PLAIN, NOT_PLAIN, NO_MEMORY };
 
 #define MOST_KINDS 8
 #define MOST_COLUMNS 12
-#define MOST_ARGS 32
+#define MOST_ARGS 40
+#define MOST_ENDINGS 8
 
 typedef struct {
     int8_t form, arg, small; /* `arg` is a place in `args`, -1 for none; small columns are given as int32 */
@@ -24,8 +25,15 @@ typedef struct {
 typedef struct {
     const char *names[MOST_ARGS];
     size_t lengths[MOST_ARGS];
-    int count;
+    int8_t places[MOST_ARGS]; /* of each key's value; several keys may have one place */
+    int count, place_count;
 } Keys;
+
+typedef struct {
+    char text[32];
+    size_t length;
+    int8_t kind;
+} Ending;
 
 typedef struct {
     int64_t *values; /* row by row */
@@ -49,6 +57,8 @@ typedef struct {
     int kind_count, column_counts[MOST_KINDS];
     Keys args;
     size_t declared_sorts;
+    Ending endings[MOST_ENDINGS]; /* kinds by the ending of a category, for complete events that are no declared sort */
+    int ending_count;
     int64_t *counts; /* events of each sort so far */
     size_t counts_room;
     Rows rows[MOST_KINDS];

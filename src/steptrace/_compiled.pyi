@@ -6,11 +6,14 @@ from numpy.typing import NDArray
 
 _Array = NDArray[Any]
 _Spans = list[tuple[int, int]]
+_Kind = tuple[list[tuple[str, bytes, int]], list[bytes], list[bytes]]
 
 VERSION: int
 
 class Scanner:
-    def __init__(self, seed: int, kinds: list[tuple[list[tuple[str, bytes, int]], list[bytes]]], /) -> None: ...
+    def __init__(
+        self, seed: int, kinds: list[tuple[list[tuple[str, bytes, int]], list[bytes], list[bytes]]], /
+    ) -> None: ...
     def scan(self, text: bytes, /) -> tuple[list[list[bytes]], _Spans, _Spans, bytes, list[list[bytes]], int, bool]: ...
 
 def nesting_parents(*group_start_end_parent: _Array) -> None: ...

@@ -245,7 +245,7 @@ def test_the_operators_around_the_launch_say_it(
         ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*)", "all_reduce", "comm"),
         ("void sglang::one_shot_all_reduce_kernel<float>(x)", "all_reduce", "comm"),
         ("void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16>(x)", "all_reduce", "comm"),
-        ("void deep_ep::internode::dispatch<false>(int4*)", None, "comm"),
+        ("void deep_ep::internode::dispatch<false>(int4*)", "all_to_all", "comm"),
         ("nvshmemi_transfer_rma_nbi", None, "comm"),
         ("void (anonymous namespace)::ncclSymKernel<int>(x)", None, "comm"),
         ("void rcclGenericKernel<1, false>(x)", None, "comm"),

@@ -186,13 +186,13 @@ def test_events_with_an_impossible_time_are_left_out_and_counted(tmp_path: Path)
     builder.op("aten::odd", 2 * 10**15, -3)
     builder.kernel(2 * 10**15, 2 * 10**15 + 5_000, 100)
     builder.gpu("gemm", 0, 100, None)
-    builder.add("mtia_runtime", "x", 2 * 10**15, 10)
+    builder.add("mtia_counters", "x", 2 * 10**15, 10)
     raw = read_raw(builder.write(tmp_path / "trace.json"))
     assert raw.columns["gpu"]["ts"].tolist() == [5_000]
     assert raw.notes == [
         "left out: 1 event (op) with an impossible time or size",
         "left out: 1 event (gpu) with an impossible time or size",
-        "1 event of other categories left out: mtia_runtime",
+        "left out: 1 event (category mtia_counters)",
     ]
 
 
@@ -212,7 +212,7 @@ def test_a_trace_of_one_kind_of_event_has_all_its_tables(kind: str, event: tuple
     entry = builder.summary()
     assert entry.window_ns == 10
     assert entry.gpu.activities == (1 if kind == "gpu" else 0)
-    assert entry.syncs.count == (1 if kind == "call" else 0)
+    assert entry.syncs.count == {"call": 1, "gpu": None}.get(kind, 0)
 
 
 def test_processes_give_the_same_in_the_same_order(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from steptrace.analysis.common.division import event_waits
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import row_numbers, spans_of, start_end, take
 from steptrace.trace.model import Trace
+from steptrace.trace.names import is_stream_copy, wait_scope
 
 #: Error of the alignment of host and GPU clocks: a call may have waited for work that ends this much after its return.
 CLOCK_SKEW_NS: Final = 20_000
@@ -65,14 +66,15 @@ class Work:
         lasts = _last_of_streams(begin, self.asked_ns, self.queue, self.end)
         ended = _Ended(self.end, self.asked_ns)
         for row, kind in enumerate(syncs["kind"].to_numpy(dtype=object)):
-            if "Event" in kind and own[row] < 0:
+            scope = wait_scope(kind)
+            if scope == "event" and own[row] < 0:
                 pairs.extend((row, kernel) for kernel in islice(ended.by(back[row], begin[row]), 1))
                 continue
             waited = lasts[row] if own[row] < 0 else own[row : row + 1]
             waited = waited[waited >= 0]
             done = (self.start[waited] <= back[row]) & (self.end[waited] <= back[row] + CLOCK_SKEW_NS)
             waited = waited[done][np.lexsort((waited[done], self.end[waited[done]]))]
-            if "Stream" in kind:
+            if scope == "stream" or is_stream_copy(kind):
                 drained = int((self.end[waited] <= back[row]).sum())
                 waited = waited[max(drained - 1, 0) :][:1]
             pairs.extend((row, int(kernel)) for kernel in waited)

@@ -12,12 +12,13 @@ from steptrace import format as fmt
 from steptrace import intervals
 from steptrace.analysis.common.division import gpu_window, left_over
 from steptrace.analysis.common.kernel_names import short_name
-from steptrace.documents.quality import LostRecords, Place, Quality, QualityCheck
+from steptrace.analysis.syncs import were_recorded
+from steptrace.documents.quality import LostRecords, Place, Quality, QualityCheck, StepSource
 from steptrace.documents.table import frame_of, rows
 from steptrace.intervals import Ints
-from steptrace.trace.columns import ended_before, start_end
+from steptrace.trace.columns import ended_before, map_names, start_end
 from steptrace.trace.model import Trace, launched_at, once
-from steptrace.trace.names import launch_kind
+from steptrace.trace.names import device_module, host_collective, is_known_runtime, launch_kind
 
 #: Below this share of GPU work with a known launch, figures that follow launches are doubtful.
 LAUNCH_COVERAGE = 0.95
@@ -30,7 +31,7 @@ CLOCK_TOLERANCE_NS = 2_000
 
 #: What to do where a check fails, or what the figures then are.
 _REMEDIES = {
-    "GPU work linked to its launch": "call torch.cuda.synchronize() before the profiler starts, or record fewer steps",
+    "GPU work linked to its launch": "call {module}.synchronize() before the profiler starts, or record fewer steps",
     "GPU work after its launch": "figures that depend on the order of host and GPU work are doubtful",
     "ends before later work of the stream": "each was cut at the next start of its stream",
     "one activity of a stream at a time": "figures that depend on the order of GPU work are doubtful",
@@ -44,7 +45,7 @@ _WHERE_LOST: Final[Mapping[Place, str]] = {
     "(`torch.profiler.schedule(warmup=...)`) and without another profiler (Nsight, DCGM, rocprof) on the same GPU",
     "start": "let the profiler warm up for more steps (`torch.profiler.schedule(warmup=...)`), or profile earlier in "
     "the process: the loss grows with its age",
-    "end": "call {synchronize} before the profiler stops, or record fewer steps",
+    "end": "call {module}.synchronize() before the profiler stops, or record fewer steps",
     "middle": "the profiler's buffers overran: record fewer steps, or without stacks and shapes",
     "scattered": "the profiler's buffers overran: record fewer steps, or without stacks and shapes",
 }
@@ -59,8 +60,10 @@ _LOST_CHECKS: Final = {"kernel": "launches with their GPU work", "graph": "graph
 def quality_checks(trace: Trace) -> pd.DataFrame:
     """Every check of a trace with its result (table `quality_checks`); those of GPU work only if there is any."""
     checks = [_steps_marked(trace), _gpu_work(trace), *_lost(trace)]
+    if len(trace.kernels) or len(trace.launches):
+        checks.append(_runtime(trace))
     if len(trace.kernels):
-        checks += [_linked(trace), _clocks(trace), _ends(trace), _overlaps(trace)]
+        checks += [_linked(trace), _clocks(trace), _ends(trace), _overlaps(trace), *_communication(trace)]
     if trace.devices:
         checks.append(_devices(trace))
     if len(trace.steps):
@@ -79,11 +82,14 @@ def quality(trace: Trace) -> Quality:
     failed = checks.loc[checks["warns"].to_numpy(dtype=bool), ["says", "check"]].itertuples(index=False)
     records = trace.meta.records
     remedies = _REMEDIES | {_LOST_CHECKS[lost.launch]: _remedy(lost) for lost in records.lost}
+    module = device_module(trace.meta.runtimes)
+    remedies = {check: remedy.replace("{module}", module) for check, remedy in remedies.items()}
     return Quality(
         steps=len(trace.steps),
         launch_coverage=float(trace.kernels["launch"].notna().mean()) if len(trace.kernels) else None,
         warnings=(*trace.meta.notes, *(f"{says}; {remedies[c]}" if c in remedies else says for says, c in failed)),
         checks=rows(checks, QualityCheck),
+        steps_from=trace.meta.steps_from,
         lost=records.lost,
         left_out=records.left_out,
         cut=records.cut,
@@ -96,9 +102,13 @@ def _part(count: int, of: int) -> str:
 
 
 def _steps_marked(trace: Trace) -> QualityCheck:
-    steps = len(trace.steps)
-    says = "no step label (ProfilerStep#N): figures cover the whole trace, per-step figures are missing"
-    return QualityCheck("steps marked", int(steps == 0), 1, steps == 0, fmt.plural(steps, "step") if steps else says)
+    steps, source = len(trace.steps), trace.meta.steps_from
+    says = fmt.plural(steps, "step")
+    if source is None:
+        says = "no step label (ProfilerStep#N): figures cover the whole trace, per-step figures are missing"
+    elif source != "profiler":
+        says = f"no step label (ProfilerStep#N): {says} from {_STEP_SOURCES[source]}"
+    return QualityCheck("steps marked", int(source != "profiler"), 1, source != "profiler", says)
 
 
 def _gpu_work(trace: Trace) -> QualityCheck:
@@ -108,6 +118,36 @@ def _gpu_work(trace: Trace) -> QualityCheck:
         1: "one GPU activity only: gaps were not measured",
     }.get(count, f"{fmt.count(count)} GPU activities")
     return QualityCheck("GPU work recorded", int(count < 2), 1, count < 2, says)
+
+
+def _runtime(trace: Trace) -> QualityCheck:
+    """Whether it is known which of the host's calls wait for the GPU."""
+    runtimes = sorted(trace.meta.runtimes)
+    unknown = [one for one in runtimes if not is_known_runtime(one)]
+    says = f"calls of {', '.join(runtimes)}" if runtimes else "the calls into the GPU's runtime are missing"
+    seen = were_recorded(trace)
+    if not seen and unknown:
+        says = f"calls of {', '.join(unknown)}: it is not known which of them wait for the GPU"
+    return QualityCheck(
+        "calls that wait for the GPU", int(not seen), 1, warns=not seen, says=says if seen else f"{says}; {_NO_SYNCS}"
+    )
+
+
+_NO_SYNCS: Final = "syncs were not measured"
+
+
+def _communication(trace: Trace) -> list[QualityCheck]:
+    """Whether a job of several ranks communicates; nothing for one of a single rank."""
+    ranks = trace.meta.world_size or 1
+    if ranks == 1:
+        return []
+    found = bool((trace.kernels["kind"] == "comm").any()) or bool(
+        map_names(trace.labels["name"], lambda name: host_collective(name) is not None).any()
+    )
+    says = f"a job of {fmt.count(ranks)} ranks"
+    if not found:
+        says += " without communication: no kernel's name is known as a collective's, so its time counts as compute"
+    return [QualityCheck("communication of the ranks", int(not found), 1, warns=not found, says=says)]
 
 
 def _linked(trace: Trace) -> QualityCheck:
@@ -139,6 +179,11 @@ _PLACES: Final[Mapping[Place, str]] = {
     "scattered": "records throughout the trace are missing",
 }
 _MOST_NAMED: Final = 5
+#: Where steps are from, if not from the profiler.
+_STEP_SOURCES: Final[Mapping[StepSource, str]] = {
+    "optimizer": "the ends of optimizer steps (Optimizer.step#)",
+    "loader": "the waits for the loader (enumerate(DataLoader)#)",
+}
 
 
 def _lost_says(trace: Trace, lost: LostRecords) -> str:
@@ -156,7 +201,7 @@ def _lost_says(trace: Trace, lost: LostRecords) -> str:
 def _remedy(lost: LostRecords) -> str:
     if lost.launch == "graph" and lost.place not in ("start", "end"):
         return _GRAPHS_LOST
-    return _WHERE_LOST[lost.place].format(synchronize="torch.cuda.synchronize()")
+    return _WHERE_LOST[lost.place]
 
 
 def _ends(trace: Trace) -> QualityCheck:

@@ -23,7 +23,7 @@ from steptrace.intervals import Ints, Spans
 from steptrace.periods import period
 from steptrace.trace.columns import Mask, counted, spans_of, start_end, unmeasured
 from steptrace.trace.model import Trace, launched_at, once
-from steptrace.trace.names import HOST_PARTS
+from steptrace.trace.names import HOST_PARTS, is_known_runtime, is_stream_copy, wait_scope
 from steptrace.trace.source import PROGRAM_COLUMNS, SITE_COLUMNS, sites_of
 
 #: The key of a site in `sync_sites`.
@@ -143,12 +143,25 @@ def _launch_order(trace: Trace, device: int | None) -> tuple[Ints, Ints]:
     return launched[rows], rows
 
 
+def were_recorded(trace: Trace) -> bool:
+    """Whether a sync would be seen: the GPU's calls were recorded, and it is known which of them wait.
+
+    That is so for CUDA, HIP and XPU, and for another runtime if one of its calls is known to wait.
+    """
+    if len(trace.launches) == 0:
+        return len(trace.kernels) == 0
+    return len(trace.syncs) > 0 or all(map(is_known_runtime, trace.meta.runtimes))
+
+
 def syncs(trace: Trace) -> Syncs:
     """Counts, blocked time and exposed idle of the counted syncs, by kind and by site."""
     device = trace.device
     costs = sync_costs(trace)
     taken = costs[costs["counted"].to_numpy()]
     steps = len(trace.steps)
+    if not were_recorded(trace):
+        figures: dict[str, Any] = dict.fromkeys(Syncs.__struct_fields__)
+        return Syncs(**(figures | {"by_kind": {}, "sites": ()}))
     # Without a call into a GPU's runtime nothing was measured: `per_step` is null.
     measured = len(trace.launches) > 0
     in_step = costs["step"].notna() if steps else pd.Series(True, index=costs.index)
@@ -185,6 +198,11 @@ def ceiling_ns(trace: Trace, costs: pd.DataFrame, gone: AbstractSet[int]) -> int
     return min(int(costs["blocked_ns"].to_numpy()[removed].sum()), int(closing.sum()))
 
 
+def _scope(kind: str) -> str | None:
+    """What a sync waits for; a copy followed by a wait for its stream waits for that."""
+    return "stream" if kind in ("d2h_copy", "h2d_copy") or is_stream_copy(kind) else wait_scope(kind)
+
+
 def _waits_for_all(trace: Trace, costs: pd.DataFrame, start: Ints, end: Ints) -> Mask:
     """A mask of the syncs that wait for all GPU work launched before them.
 
@@ -197,5 +215,6 @@ def _waits_for_all(trace: Trace, costs: pd.DataFrame, start: Ints, end: Ints) ->
     if trace.kernels["device"].nunique() > 1:
         return np.zeros_like(done)
     several = trace.kernels["stream"].nunique() > 1
-    waits = "Device|Ctx|Thread" if several else "Device|Ctx|Thread|Stream|copy"
-    return np.asarray(done & costs["kind"].astype(object).str.contains(waits).to_numpy(dtype=bool), dtype=bool)
+    scopes = [_scope(kind) for kind in costs["kind"]]
+    for_all = np.array([scope == "device" or (scope == "stream" and not several) for scope in scopes], dtype=bool)
+    return np.asarray(done & for_all, dtype=bool)

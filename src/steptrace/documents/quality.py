@@ -7,6 +7,9 @@ from steptrace.documents.base import Document, Row, column, field, key
 #: Where records are missing, in the order of time: everywhere, at one of the ends, in one place, or here and there.
 Place = Literal["all", "start", "end", "middle", "scattered"]
 
+#: Which labels mark the steps: the profiler's `ProfilerStep#N`, or PyTorch's own of optimizer steps or of the loader.
+StepSource = Literal["profiler", "optimizer", "loader"]
+
 
 class LostRecords(Document, frozen=True):
     """Launches that put work on a GPU which the trace does not hold."""
@@ -57,6 +60,10 @@ class Quality(Document, frozen=True):
     ]
     warnings: Annotated[tuple[str, ...], field("The reader's notes and the checks that failed.")]
     checks: Annotated[tuple[QualityCheck, ...], field("Every check.")]
+    steps_from: Annotated[
+        StepSource | None,
+        field("Labels that mark the steps: `profiler`, else `optimizer` or `loader`; null without steps.", kind="fact"),
+    ] = None
     lost: Annotated[tuple[LostRecords, ...], field("Launches whose GPU work is missing.", kind="first")] = ()
     left_out: Annotated[tuple[LeftOutStep, ...], field("Steps left out for that.", kind="first")] = ()
     cut: Annotated[tuple[CutEnd, ...], field("Activities whose end was cut.", kind="first")] = ()

@@ -201,13 +201,23 @@ def place_of(site: Site) -> str:
 class Syncs(Document, frozen=True):
     """Syncs of a trace: host operations that wait for queued GPU work."""
 
-    count: Annotated[int, column("Syncs", "Counted ones: on training threads, in steps.", kind="total")]
+    count: Annotated[
+        int | None,
+        column(
+            "Syncs",
+            "Counted ones: on training threads, in steps. Not measured where the GPU's calls are missing or of a "
+            "runtime whose waiting calls are not known.",
+            kind="total",
+        ),
+    ]
     per_step: Annotated[
         float | None,
         column("Syncs per step", "Mean per step; not measured where nothing could have been seen.", kind="rate"),
     ]
     by_step: Annotated[tuple[int, ...] | None, field("Each step's count.", kind="first")]
-    blocked_ns: Annotated[int, column("Host blocked, in all", "Time the host was blocked in all steps.", kind="total")]
+    blocked_ns: Annotated[
+        int | None, column("Host blocked, in all", "Time the host was blocked in all steps.", kind="total")
+    ]
     exposed_idle_ns: Annotated[
         int | None,
         column("GPU idle until the next launch, in all", "GPU idle time exposed, each instant once.", kind="total"),
@@ -218,7 +228,7 @@ class Syncs(Document, frozen=True):
     ]
     by_kind: Annotated[dict[str, int], field("Counts by kind.", kind="total")]
     outside_steps: Annotated[
-        int,
+        int | None,
         column(
             "Outside the steps", "Not counted: outside the steps, such as the profiler's own at its end.", kind="sum"
         ),

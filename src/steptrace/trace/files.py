@@ -1,4 +1,4 @@
-"""Trace files: which lie behind paths, and one as a stream of metadata and events, plain or gzipped.
+"""Trace files: which lie behind paths, and one as a stream of metadata and events, plain, gzipped or in a zip archive.
 
 Kineto writes one JSON object, `{..., "traceEvents": [{"ph": ...}, ...], ...}`; Chrome's format also allows the bare
 array. Neither is ever in memory whole.
@@ -6,7 +6,9 @@ array. Neither is ever in memory whole.
 
 import codecs
 import gzip
+import io
 import re
+import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -18,6 +20,7 @@ from isal import igzip, isal_zlib
 from steptrace import format as fmt
 from steptrace.errors import TraceError, TruncatedTraceError
 from steptrace.trace.decode import decode_object, is_truncated, path_text, why_no_event
+from steptrace.trace.foreign import foreign
 from steptrace.trace.mend import mend
 
 
@@ -75,7 +78,12 @@ CHUNK = 1 << 20
 #: Most bytes of an event, and of the metadata before or after the events, which must be in memory at once.
 LARGEST_TEXT: Final = 32 << 20
 
-_DAMAGED: tuple[type[Exception], ...] = (gzip.BadGzipFile, cast(type[Exception], isal_zlib.error), zlib.error)
+_DAMAGED: tuple[type[Exception], ...] = (
+    gzip.BadGzipFile,
+    zipfile.BadZipFile,
+    cast(type[Exception], isal_zlib.error),
+    zlib.error,
+)
 _UNREADABLE: tuple[type[Exception], ...] = (OSError, EOFError, TraceError, *_DAMAGED)
 #: The events' key; strings cannot hold this, since the quotation mark would be escaped.
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -202,6 +210,8 @@ class EventStream:
             self._bare_array, self.head = True, b"["
             return start[1:] or b" "
         if start[:1] != b"{":
+            if (kind := foreign(self.path, buffer)) is not None:
+                raise TraceError(kind.what, where=self.path, expected="a Kineto trace (JSON)", next_step=kind.next_step)
             raise self._error("not JSON: it begins with neither { nor [")
         searched = 0
         while (key := _EVENTS_KEY.search(buffer, searched)) is None:
@@ -284,12 +294,60 @@ def _open(path: Path) -> Iterator[BinaryIO]:
         raise TraceError(f"cannot be opened ({why})", where=path_text(path)) from error
     with file:
         try:
-            packed = file.read(2) == b"\x1f\x8b"
+            beginning = file.read(4)
             file.seek(0)
         except OSError as error:  # a pipe, for one, cannot be read from its start again
             raise TraceError(f"cannot be read ({error.strerror or error})", where=path) from error
-        if not packed:
-            yield file
+        if beginning != b"PK\x03\x04":
+            with _unpacked(file, beginning) as unpacked:
+                yield unpacked
             return
-        with cast(BinaryIO, igzip.open(file, "rb")) as unpacked:  # type: ignore[no-untyped-call]
-            yield unpacked
+        with _only_trace(file, path) as member:
+            peeked = io.BufferedReader(cast(io.RawIOBase, member))
+            with _unpacked(cast(BinaryIO, peeked), peeked.peek(4)) as unpacked:
+                yield unpacked
+
+
+@contextmanager
+def _unpacked(file: BinaryIO, beginning: bytes) -> Iterator[BinaryIO]:
+    """A file, unpacked if it is gzipped."""
+    if not beginning.startswith(b"\x1f\x8b"):
+        yield file
+        return
+    with cast(BinaryIO, igzip.open(file, "rb")) as unpacked:  # type: ignore[no-untyped-call]
+        yield unpacked
+
+
+@contextmanager
+def _only_trace(file: BinaryIO, path: Path) -> Iterator[BinaryIO]:
+    """The one trace in a zip archive.
+
+    Raises:
+        TraceError: it is damaged, or holds no trace or several.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            inside = [name for name in archive.namelist() if _may_be_trace(name)]
+            if len(inside) != 1:
+                held = fmt.plural(len(inside), "file") if inside else "no file"
+                raise TraceError(
+                    f"a zip archive with {held} that may be a trace",
+                    where=path,
+                    expected="one that ends in .json or .json.gz",
+                    next_step="unpack it and name the trace, or the folder of all ranks' traces",
+                )
+            with archive.open(inside[0]) as member:
+                yield cast(BinaryIO, member)
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        NotImplementedError,
+        RuntimeError,
+    ) as error:  # packed or locked in other ways
+        raise TraceError(f"a zip archive that cannot be read ({error})", where=path, next_step="unpack it") from error
+
+
+def _may_be_trace(name: str) -> bool:
+    """Whether a name in an archive is of a JSON file, and not one of macOS's own."""
+    file = name.rsplit("/", 1)[-1]
+    return file.endswith((".json", ".json.gz")) and not file.startswith(".") and not name.startswith("__MACOSX/")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from steptrace.documents.quality import LeftOutStep
+from steptrace.documents.quality import LeftOutStep, StepSource
 from steptrace.intervals import Ints
 from steptrace.trace import names as naming
 from steptrace.trace import records, tables
@@ -54,19 +54,20 @@ def link(raw: RawTrace) -> Trace:
     cut = records.cut_stale_ends(gpu, names)
     launch = row_with(calls["correlation"], gpu["correlation"])
     linked = launch >= 0
-    steps, missing = _recorded_steps(_steps(labels, names), calls, gpu, launch, names)
+    marked, steps_from = _steps(labels, names)
+    steps, missing = _recorded_steps(marked, calls, gpu, launch, names)
     call_step = step_of(calls["ts"], steps)
     gpu_step = _step_of_work(gpu, linked, steps)
     gpu_step[linked] = call_step[launch[linked]]
     _extend_to_gpu(steps, gpu_step[linked], gpu["end"][linked])
 
     op_parent = parents(ops)
-    engine = by_name(ops["name"], names, lambda name: name.startswith(naming.ENGINE))
-    backward = nearest(op_parent, (ops["forward_thread"] > 0) | engine) >= 0
+    in_backward = by_name(ops["name"], names, naming.is_backward)
+    backward = nearest(op_parent, (ops["forward_thread"] > 0) | in_backward) >= 0
     threads = tables.threads_table(raw, keys, _training(ops, calls, backward, steps, len(keys)))
     call_op = _op_of_calls(calls, ops)
     launches = tables.launches_table(calls, names, call_op, call_step)
-    meta, rank = tables.meta_and_rank(raw, missing._replace(cut=cut))
+    meta, rank = tables.meta_and_rank(raw, missing._replace(cut=cut), steps_from)
     kernels = tables.kernels_table(gpu, names, launch, gpu_step, meta)
     trace = Trace(
         rank=rank,
@@ -179,8 +180,63 @@ def _step_of_work(gpu: Columns, linked: Mask, steps: pd.DataFrame) -> Ints:
     return step
 
 
-def _steps(labels: Columns, names: pd.Index) -> pd.DataFrame:
-    """The steps in order of time. A step marked on several threads is that of the first."""
+def _steps(labels: Columns, names: pd.Index) -> tuple[pd.DataFrame, StepSource | None]:
+    """The steps in order of time, and which labels mark them: the profiler's, else PyTorch's own."""
+    steps = _marked_steps(labels, names)
+    if len(steps):
+        return steps, "profiler"
+    sources: tuple[tuple[StepSource, Any], ...] = (("optimizer", _steps_of_optimizer), ("loader", _steps_of_loader))
+    for source, spans in sources:
+        thread, starts, ends = spans(labels, names)
+        if len(starts):
+            columns = {"index": np.arange(len(starts)), "ts": starts, "dur": ends - starts, "host_dur": ends - starts}
+            return pd.DataFrame(columns | {"thread": np.full(len(starts), thread)}).astype("int64"), source
+    return steps, None
+
+
+def _labels_of_loop(labels: Columns, wanted: Mask) -> tuple[int, Ints, Ints]:
+    """The thread with most of some labels, and the start and end of each there, in order; of nested ones the outer."""
+    rows = np.flatnonzero(wanted)
+    if len(rows) == 0:
+        return 0, rows, rows
+    thread = int(np.bincount(labels["thread"][rows]).argmax())
+    rows = rows[labels["thread"][rows] == thread]
+    rows = rows[np.lexsort((-labels["end"][rows], labels["ts"][rows]))]
+    reach = np.maximum.accumulate(labels["end"][rows])
+    rows = rows[np.append(True, labels["ts"][rows][1:] >= reach[:-1])]
+    return thread, labels["ts"][rows], labels["end"][rows]
+
+
+def _steps_of_optimizer(labels: Columns, names: pd.Index) -> tuple[int, Ints, Ints]:
+    """Thread, starts and ends of the steps from one optimizer step's end to the next one's.
+
+    Where a loader is waited for, a step may have several optimizers: it ends with the last one before the next wait.
+    The first step begins with its wait for the loader, and does not count without one: its start is unknown.
+    """
+    thread, begun, ends = _labels_of_loop(labels, by_name(labels["name"], names, naming.OPTIMIZER_STEP.match))
+    of_loader, waits, _ = _labels_of_loop(labels, by_name(labels["name"], names, naming.LOADER_LABEL.match))
+    none = np.empty(0, dtype=np.int64)
+    if len(ends) == 0:
+        return thread, none, none
+    waits = waits if of_loader == thread else none
+    if len(waits):
+        until = np.append(begun[1:], np.iinfo(np.int64).max)
+        last = np.searchsorted(waits, ends) < np.searchsorted(waits, until)
+        last[-1] = True
+        ends = ends[last]
+    first = waits[:1][waits[:1] < begun[0]]
+    starts = np.concatenate([first, ends[:-1]])
+    return thread, starts, ends[len(ends) - len(starts) :]
+
+
+def _steps_of_loader(labels: Columns, names: pd.Index) -> tuple[int, Ints, Ints]:
+    """Thread, starts and ends of the steps from one wait for the loader to the next; the last wait begins none."""
+    thread, waits, _ = _labels_of_loop(labels, by_name(labels["name"], names, naming.LOADER_LABEL.match))
+    return thread, waits[:-1], waits[1:]
+
+
+def _marked_steps(labels: Columns, names: pd.Index) -> pd.DataFrame:
+    """The steps that the profiler marked. One marked on several threads is that of the first."""
     index = by_name(labels["name"], names, lambda name: -1 if (n := naming.step_index(name)) is None else n, np.int64)
     rows = np.flatnonzero(index >= 0)
     rows = rows[np.lexsort((labels["thread"][rows], labels["ts"][rows]))]

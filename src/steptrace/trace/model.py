@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from steptrace import intervals
+from steptrace.documents.quality import StepSource
 from steptrace.documents.table import validate
 from steptrace.intervals import Ints
 from steptrace.trace.columns import row_numbers, spans_of, take
@@ -31,6 +32,7 @@ class TraceMeta:
 
     `base_ns` is the absolute time (Unix epoch) of the tables' time 0, if the trace gives one; `file_base_ns` is the
     same on the file's own clock. `notes` say what the reader left out, `records` what of the GPU's records is missing.
+    `runtimes` are those of the calls, and `steps_from` says which labels mark the steps.
     """
 
     path: Path
@@ -40,6 +42,8 @@ class TraceMeta:
     notes: tuple[str, ...] = ()
     file_base_ns: int = 0
     records: Records = WHOLE
+    runtimes: frozenset[str] = frozenset()
+    steps_from: StepSource | None = None
 
     def device_name(self, device: int | None) -> str | None:
         """The name of a GPU by its index, if the trace gives one."""

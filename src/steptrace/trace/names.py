@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,25 +16,40 @@ GPU_CATEGORIES = {
     "Memset": "memset",
 }
 
-#: Kernels of collectives: NCCL and RCCL, NVSHMEM and what is built on it, symmetric-memory and custom all-reduces.
+#: Kernels of collectives: of the vendors' libraries, NVSHMEM and what is built on it, and symmetric-memory and custom
+#: all-reduces, wherever a name holds these.
 _COMM = re.compile(
     r"""
     ^(?:void\s+)?(?:(?:\w+|\(anonymous\ namespace\))::)*(?:
         nccl | rccl | msccl | nvshmem | deep_ep
     )
-    | nccl(?:Dev)?Kernel | nvshmem | deep_ep:: | multimem
-    | (?:one|two)_?shot_?(?:all|reduce) | cross_device_reduce | lamport
-    | all_?reduce | all_?gather | reduce_?scatter | all_?to_?all
+    | nccl(?:Dev)?Kernel | nvshmem | roc_?shmem | deep_ep:: | multimem | userbuffers
+    | (?:one|two)_?shot_?(?:all|reduce) | cross_device_reduce | quick_?reduce | lamport
+    | all_?reduce | all_?gather | reduce_?scatter | all_?(?:to|2)_?all
     """,
     re.VERBOSE | re.IGNORECASE,
 )
+#: The same in the name of the function itself, without its template's arguments and its parameters: libraries that move
+#: tokens between GPUs, by namespace and by what they do. `dispatch` and `combine` alone name compute kernels, too.
+_COMM_FUNCTION = re.compile(
+    r"""
+    (?:^|[:_])ep::                                                     # a namespace of expert parallelism
+    | (?:^|::)(?:uccl|mori|pplx(?:_kernels)?|mscclpp|mooncake|(?:one)?ccl|xccl|hccl|flagcx|nixl)(?:::|_)
+    | inter_?node | intra_?node
+    | (?-i:A2A) | (?<![a-z0-9])a2a(?![a-z0-9])
+    | (?<![a-z])ep_?(?:dispatch|combine) | low_latency_(?:dispatch|combine)
+    | (?:dispatch|combine)_?(?:send|recv) | (?<![a-z])send_?recv(?![a-z])
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_ANONYMOUS = "(anonymous namespace)::"
 
 #: The collectives, by patterns of their names in operators, kernels and PyTorch's descriptions; specific ones first.
 _COLLECTIVES = {
     "all_reduce": r"all_?reduce|cross_device_reduce|(?:one|two)_?shot",
     "all_gather": r"all_?gather",
     "reduce_scatter": r"reduce_?scatter",
-    "all_to_all": r"all_?to_?all",
+    "all_to_all": r"all_?(?:to|2)_?all|(?-i:A2A)|(?<![a-z0-9])a2a(?![a-z0-9])|dispatch|combine",
     "broadcast": r"broadcast",
     "barrier": r"barrier",
     "send_recv": r"send_?recv",
@@ -55,28 +71,47 @@ HOST_PARTS: Final = ("data", "forward", "loss", "backward", "optimizer")
 #: Labels of PyTorch around a wait for the data loader.
 LOADER_LABEL = re.compile(r"^enumerate\((?:DataLoader|DataPipe)\)#")
 
+#: Names that are labels in any category: PyTorch 1.8 to 1.11 wrote them as operators.
+_LABEL = re.compile(r"^(?:ProfilerStep\s*#|enumerate\((?:DataLoader|DataPipe)\)#|Optimizer\.\w+#)")
+#: A step of an optimizer.
+OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#")
+
 #: The autograd engine's operator around each node of a backward pass.
 ENGINE = "autograd::engine::evaluate_function"
+#: A node of a backward pass by itself, as PyTorch names them: `AddmmBackward0`, `torch::autograd::AccumulateGrad`.
+_BACKWARD_NODE = re.compile(r"^(?:\w+(?: \w+)?::)*(?:\w*[a-z0-9]Backward\d*|AccumulateGrad)\Z")
 
 _VERSION_SUFFIX = re.compile(r"(?:_v\d+|_pts[zd]|_spt)+\Z")
 
-#: Calls that return only once queued GPU work of a stream, an event or the device is complete.
-WAITS = frozenset(
-    f"{prefix}{what}Synchronize"
-    for prefix, kinds in {
-        "cuda": ("Stream", "Device", "Event", "Thread"),
-        "cu": ("Stream", "Ctx", "Event"),
-        "hip": ("Stream", "Device", "Event", "Ctx"),
-    }.items()
-    for what in kinds
+#: Calls that return only once queued GPU work of a stream (XPU: a queue), an event or the device is complete, in any
+#: runtime that names them so: `cudaStreamSynchronize`, `aclrtSynchronizeStream`, `urQueueFinish`,
+#: `zeEventHostSynchronize`.
+_WAIT = re.compile(
+    r"^(?:\w+@)?[a-z]+(?:"
+    r"(?P<scope>Stream|Device|Event|Ctx|Context|Thread|Queue|CommandQueue|CommandList|Fence)(?:Host)?Synchronize"
+    r"|Synchronize(?P<after>Stream|Device|Event)"
+    r"|(?P<finish>Queue)Finish|(?P<events>Event)s?Wait"
+    r")(?:WithTimeout)?\Z"
 )
-STREAM_WAITS = frozenset({"cudaStreamSynchronize", "cuStreamSynchronize", "hipStreamSynchronize"})
+_SCOPES = {
+    **dict.fromkeys(("Stream", "Queue", "CommandQueue", "CommandList"), "stream"),
+    **dict.fromkeys(("Device", "Ctx", "Context", "Thread"), "device"),
+    **dict.fromkeys(("Event", "Fence"), "event"),
+}
 
-_ASYNC_COPY = re.compile(r"^(?:cuda|cu|hip)Memcpy\w*Async\Z")
-_SYNC_COPY = re.compile(r"^(?:cuda|cu|hip)Memcpy(?!\w*Async\Z)\w*\Z")
+_COPIES = r"^(?:\w+@)?(?:cuda|cu|hip|musa|mu|mc|aclrt)Memcpy"
+_ASYNC_COPY = re.compile(rf"{_COPIES}\w*Async\Z|^(?:ur|pi)\w*Enqueue\w*(?:Memcpy|MemBuffer(?:Read|Write))\w*\Z")
+_SYNC_COPY = re.compile(rf"{_COPIES}(?!\w*Async\Z)\w*\Z")
 
 #: Calls that make one stream wait for an event of another, without holding up the host.
-_STREAM_WAIT_EVENTS = frozenset({"cudaStreamWaitEvent", "cuStreamWaitEvent", "hipStreamWaitEvent"})
+_STREAM_WAIT_EVENT = re.compile(r"^(?:\w+@)?[a-z]+StreamWaitEvent\Z")
+
+#: Categories of calls into a device's runtime or driver: by their ending, and PyTorch 1.8's.
+_RUNTIME = re.compile(r"^(?:(\w+)_(?:runtime|driver)|Runtime)\Z")
+#: Runtimes whose waiting calls are known.
+_KNOWN_RUNTIMES = frozenset({"cuda", "hip", "xpu"})
+#: PyTorch's module of a runtime's device, where it has one of its own.
+_MODULES = {"cuda": "torch.cuda", "hip": "torch.cuda", "xpu": "torch.xpu", "mtia": "torch.mtia"}
 
 #: Calls that always put a kernel, or a graph of work, on a GPU: of CUDA, HIP, XPU and others that name them so. Empty
 #: copies leave no record, and a host function is no work of the GPU.
@@ -85,12 +120,22 @@ _BEGINS_CAPTURE = re.compile(r"^[a-z]+StreamBeginCapture")
 _ENDS_CAPTURE = re.compile(r"^[a-z]+StreamEndCapture")
 
 _STEP = re.compile(r"^ProfilerStep\s*#\s*(\d{1,15})\Z")
-_COPY_DIRECTION = re.compile(r"^(?:Memcpy\s+|Copy)?(HtoD|DtoH|DtoD|HtoH|PtoP|HostToDevice|DeviceToHost)\b")
+_COPY_DIRECTION = re.compile(
+    r"^(?:Memcpy\s+|Copy|zeCommandListAppendMemoryCopy\()?"
+    r"(HtoD|DtoH|DtoD|HtoH|PtoP|HostToDevice|DeviceToHost|M2D|D2M|D2D|M2M|H2D|D2H|H2H)\b"
+)
+_DIRECTIONS = {
+    **dict.fromkeys(("HostToDevice", "M2D", "H2D"), "HtoD"),
+    **dict.fromkeys(("DeviceToHost", "D2M", "D2H"), "DtoH"),
+    "D2D": "DtoD",
+    **dict.fromkeys(("M2M", "H2H"), "HtoH"),
+}
 
 
 def is_collective_kernel(name: str) -> bool:
-    """Whether a kernel is one of a collective."""
-    return bool(_COMM.search(name))
+    """Whether a kernel moves data between GPUs: one of a collective, or of the exchange of tokens between experts."""
+    function = re.split(r"[<(]", name.replace(_ANONYMOUS, ""), maxsplit=1)[0]
+    return bool(_COMM.search(name) or _COMM_FUNCTION.search(function.removeprefix("void ")))
 
 
 def collective_name(name: str) -> str | None:
@@ -110,6 +155,16 @@ def is_collective_op(name: str) -> bool:
     return bool(_COLLECTIVE_OP.match(name))
 
 
+def is_label(name: str) -> bool:
+    """Whether a name is one of PyTorch's own labels, whatever category it was written in."""
+    return bool(_LABEL.match(name))
+
+
+def is_backward(name: str) -> bool:
+    """Whether an operator is of a backward pass, by its name."""
+    return name.startswith(ENGINE) or bool(_BACKWARD_NODE.match(name))
+
+
 def host_collective(label: str) -> str | None:
     """The host's collective under a label: `all_reduce` for `gloo:all_reduce`; None for other labels."""
     return collective_name(label) or label if _HOST_COLLECTIVE.match(label) else None
@@ -118,6 +173,30 @@ def host_collective(label: str) -> str | None:
 def call_name(name: str) -> str:
     """A runtime call's name without its version suffix: `cuMemcpyDtoH_v2` becomes `cuMemcpyDtoH`."""
     return _VERSION_SUFFIX.sub("", name)
+
+
+def wait_scope(name: str) -> str | None:
+    """What a call waits for: queued work of a `stream`, an `event` or the `device`; None for calls that do not wait."""
+    match = _WAIT.match(name)
+    if match is None:
+        return None
+    return _SCOPES[next(group for group in match.groups() if group)]
+
+
+def runtime_of(category: str) -> str | None:
+    """The runtime whose calls an event category holds: `cuda`, `xpu`, `mtia`, ...; None for other categories."""
+    match = _RUNTIME.match(category)
+    return None if match is None else match[1] or "cuda"
+
+
+def is_known_runtime(runtime: str) -> bool:
+    """Whether the names of a runtime's waiting calls are known."""
+    return runtime in _KNOWN_RUNTIMES
+
+
+def device_module(runtimes: Iterable[str]) -> str:
+    """PyTorch's module of the device with these runtimes; `torch.accelerator`, which is any device's, where unknown."""
+    return next((_MODULES[one] for one in sorted(runtimes) if one in _MODULES), "torch.accelerator")
 
 
 def is_async_copy(name: str) -> bool:
@@ -130,9 +209,14 @@ def is_sync_copy(name: str) -> bool:
     return bool(_SYNC_COPY.match(name))
 
 
+def is_stream_copy(name: str) -> bool:
+    """Whether the call copies, and waits for all work of its stream: `hipMemcpyWithStream`."""
+    return name.endswith("MemcpyWithStream")
+
+
 def is_stream_wait_event(name: str) -> bool:
     """Whether the call makes a stream wait for an event: `cudaStreamWaitEvent` and its like."""
-    return name in _STREAM_WAIT_EVENTS
+    return bool(_STREAM_WAIT_EVENT.match(name))
 
 
 def launch_kind(name: str) -> str | None:
@@ -157,7 +241,7 @@ def copy_direction(name: str) -> str | None:
     match = _COPY_DIRECTION.match(name)
     if match is None:
         return None
-    return {"HostToDevice": "HtoD", "DeviceToHost": "DtoH"}.get(match[1], match[1])
+    return _DIRECTIONS.get(match[1], match[1])
 
 
 def step_index(name: str) -> int | None:

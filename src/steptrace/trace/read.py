@@ -4,7 +4,7 @@ Events with impossible times or sizes are left out, and counted in notes.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -18,7 +18,7 @@ from steptrace.processes import die_with
 from steptrace.trace.columns import Columns
 from steptrace.trace.decode import LARGEST, LATEST_NS, LONGEST_NS, MISSING, MOST_DEVICES, CollectiveArgs, plain_text
 from steptrace.trace.files import CHUNK, EventStream
-from steptrace.trace.names import step_index
+from steptrace.trace.names import is_label, runtime_of, step_index
 from steptrace.trace.scan import KINDS, LISTS, ChunkScanner, Thread
 
 #: Most waits for the device at the profiler's own end.
@@ -31,7 +31,7 @@ class RawTrace:
 
     `columns[kind][name]` is an array; kinds are `op`, `call`, `gpu`, `frame`, `label`, `memory`. Missing integers are
     `MISSING`. `ts` and `dur` are ns; `ts` counts from `base_ns`. The column `collective` of operators and GPU
-    activities holds indices in `collectives`, -1 for others.
+    activities holds indices in `collectives`, -1 for others. `runtimes` are those of the calls: `cuda`, `xpu`, ...
     """
 
     path: Path
@@ -42,11 +42,25 @@ class RawTrace:
     metadata: dict[str, Any]
     base_ns: int
     collectives: list[CollectiveArgs]
+    runtimes: frozenset[str] = frozenset()
     notes: list[str] = field(default_factory=list)
 
 
 #: Categories of complete events that are not needed: other events have the same information.
-_NOT_NEEDED = frozenset({"Trace", "gpu_user_annotation", "cuda_sync", "overhead", "ac2g", "external_correlation"})
+_NOT_NEEDED = frozenset(
+    {
+        "Trace",
+        "gpu_user_annotation",
+        "cuda_sync",
+        "xpu_sync",
+        "overhead",
+        "ac2g",
+        "external_correlation",
+    }
+)
+#: Phases of events that take time, besides complete ones (`X`): the begin and the end of an event, and of one that may
+#: cross others, in Chrome's format today and before.
+_IN_PARTS = frozenset("BEbenSTpF")
 
 
 def _is_profilers_stop(columns: dict[str, Columns], names: list[str]) -> bool:
@@ -56,11 +70,59 @@ def _is_profilers_stop(columns: dict[str, Columns], names: list[str]) -> bool:
     return not others and 0 < len(calls) <= _STOPS and all(name.endswith("DeviceSynchronize") for name in calls)
 
 
-def _unknown_categories(counts: dict[str, int]) -> list[str]:
-    """A note on the categories of complete events that are not read."""
-    unknown = {name: counts[name] for name in counts.keys() - {"", *KINDS, *_NOT_NEEDED}}
-    names = fmt.clipped(plain_text(", ".join(sorted(unknown))), 100)
-    return [f"{fmt.plural(sum(unknown.values()), 'event')} of other categories left out: {names}"] if unknown else []
+def _is_known(category: str) -> bool:
+    return category in KINDS or category in _NOT_NEEDED or runtime_of(category) is not None
+
+
+def _unread(counts: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]:
+    """The counts of the events that take time and are not read, by phase and category."""
+    return {
+        (phase, category): count
+        for (phase, category), count in counts.items()
+        if phase in _IN_PARTS or (phase == "X" and not _is_known(category))
+    }
+
+
+def _described(unread: Mapping[tuple[str, str], int]) -> Iterable[str]:
+    """What was not read: how many events of which phases and categories, complete events first."""
+    for complete in (True, False):
+        of = {key: count for key, count in unread.items() if (key[0] == "X") is complete}
+        if not of:
+            continue
+        names = sorted({category or "none" for _, category in of})
+        categories = f"{'category' if len(names) == 1 else 'categories'} {plain_text(', '.join(names))}"
+        phases = sorted({phase for phase, _ in of})
+        of_phases = f" of the {'phase' if len(phases) == 1 else 'phases'} {fmt.enumeration(phases)}"
+        events = fmt.plural(sum(of.values()), "event")
+        yield f"{events}{'' if complete else of_phases} ({fmt.clipped(categories, 100)})"
+
+
+def _what(unread: Iterable[tuple[str, str]]) -> str:
+    """What a trace is of which nothing is read, by its events' phases and categories."""
+    if any(category and _is_known(category) for _, category in unread):
+        return "none of its events is read"
+    return "not a trace of PyTorch's profiler, none of its events is read"
+
+
+def _marks(columns: Columns, rows: Any) -> Iterable[tuple[int, ...]]:
+    return zip(*(columns[key][rows].tolist() for key in ("name", "thread", "ts", "dur")), strict=True)
+
+
+def _with_labels(columns: dict[str, Columns], names: Sequence[str]) -> dict[str, Columns]:
+    """The columns with labels among the labels: PyTorch 1.8 to 1.11 wrote its own as operators."""
+    ops, labels = columns["op"], columns["label"]
+    used = np.unique(ops["name"])
+    chosen = [code for code in used.tolist() if is_label(names[code])]
+    if not chosen:
+        return columns
+    moved = np.isin(ops["name"], chosen)
+    rows = np.flatnonzero(moved)
+    written = set(_marks(labels, slice(None)))
+    new = [row for row, mark in zip(rows.tolist(), _marks(ops, rows), strict=True) if mark not in written]
+    return columns | {
+        "op": {key: values[~moved] for key, values in ops.items()},
+        "label": {key: np.concatenate([values, ops[key][new]]) for key, values in labels.items()},
+    }
 
 
 def _plain_names(columns: dict[str, Columns], written: list[str]) -> list[str]:
@@ -90,15 +152,16 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
     stream.read(scanner.take)
     notes: list[str] = []
     read = {kind: {name: column.array() for name, column in of.items()} for kind, of in scanner.columns.items()}
-    columns = within_bounds(read, scanner.names.values, notes, path)
+    columns = within_bounds(_with_labels(read, scanner.names.values), scanner.names.values, notes, path)
     names = _plain_names(columns, scanner.names.values)
     starts = [c["ts"].min() for kind, c in columns.items() if len(c["ts"]) and kind != "memory"]
-    counts = scanner.counts("X")
-    if not starts and counts and not counts.keys() & {*KINDS, *_NOT_NEEDED}:
+    counts = scanner.counts()
+    unread = _unread(counts)
+    if not starts and unread and not any(phase == "X" and _is_known(category) for phase, category in counts):
         raise TraceError(
-            "not a trace of PyTorch's profiler: none of its events has one of the profiler's categories",
+            f"{_what(unread)}: {'; '.join(_described(unread))}",
             where=path,
-            expected="events of the categories cpu_op, cuda_runtime, kernel, ...",
+            expected="complete events (phase X) of PyTorch's profiler: cpu_op, cuda_runtime, kernel, ...",
             next_step="record with torch.profiler and its export_chrome_trace",
         )
     if not starts or _is_profilers_stop(columns, names):
@@ -113,7 +176,7 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
     if stream.mended:
         texts = fmt.plural(stream.mended, "text")
         notes.append(f"{texts} with quotation marks, backslashes or line breaks that were not escaped: repaired")
-    notes += _unknown_categories(counts)
+    notes += [f"left out: {events}" for events in _described(unread)]
     for c in columns.values():
         c["ts"] -= base
     if not any(int((c["ts"] + c["dur"]).max()) for c in columns.values() if len(c["ts"])):
@@ -127,6 +190,7 @@ def read_raw(path: Path, *, chunk: int = CHUNK) -> RawTrace:
         metadata=stream.metadata,
         base_ns=base,
         collectives=scanner.collectives.values,
+        runtimes=frozenset(runtime for phase, category in counts if phase == "X" and (runtime := runtime_of(category))),
         notes=notes,
     )
 
@@ -209,7 +273,7 @@ def read_each(read: Callable[[Path], Result], paths: Sequence[Path], *, workers:
 
 
 def _text_bytes(path: Path) -> int:
-    return path.stat().st_size * (_PACKED if path.suffix == ".gz" else 1)
+    return path.stat().st_size * (_PACKED if path.suffix in {".gz", ".zip"} else 1)
 
 
 def _workers(largest: int) -> int:

@@ -21,7 +21,7 @@ from steptrace.trace.decode import LATEST_NS, CollectiveArgs, collective_args, d
 from steptrace.trace.mend import escape, is_raw_path
 from steptrace.trace.names import GPU_CATEGORIES
 
-#: Kineto's category -> kind of event, old spellings included. Other categories are only counted.
+#: Kineto's category -> kind of event, old spellings included. Others without one of `ENDINGS` are only counted.
 KINDS: Final = {
     "cpu_op": "op",
     "Operator": "op",
@@ -33,6 +33,9 @@ KINDS: Final = {
     "cpu_instant_event": "memory",
     **dict.fromkeys(GPU_CATEGORIES, "gpu"),
 }
+
+#: Endings of further categories of a kind: `xpu_runtime`, `mtia_runtime`, `privateuse1_driver`.
+ENDINGS: Final = {"call": ("_runtime", "_driver")}
 
 #: The phase of a kind's events, if they are not complete events.
 PHASES: Final = {"memory": "i"}
@@ -46,7 +49,7 @@ FORMS: Final[dict[str, type[np.int32 | np.int64 | np.float64]]] = {
 
 
 class Column(NamedTuple):
-    """A column's form, and the argument it is read from, if any."""
+    """A column's form, and the argument it is read from, if any; bars divide names that an argument may have."""
 
     form: str
     argument: str = ""
@@ -58,7 +61,7 @@ class Column(NamedTuple):
 
 
 _EVERY = {"ts": Column("start"), "dur": Column("length"), "thread": Column("thread"), "name": Column("name")}
-_EXTERNAL_ID = Column("integer", "External id")
+_EXTERNAL_ID = Column("integer", "External id|external id")
 _CORRELATION = Column("integer", "correlation")
 _COLLECTIVE = Column("collective", "Collective name")
 _TYPES, _SIZES = Column("list", "Input type"), Column("list", "Input Dims")
@@ -80,7 +83,7 @@ COLUMNS: Final[dict[str, dict[str, Column]]] = {
         **_EVERY,
         "correlation": _CORRELATION,
         "device": Column("integer", "device"),
-        "stream": Column("integer", "stream"),
+        "stream": Column("integer", "stream|sycl queue"),
         "bytes": Column("integer", "bytes"),
         "collective": _COLLECTIVE,
         "category": Column("sort"),
@@ -194,6 +197,7 @@ class ChunkScanner:
             (
                 [(c.form, c.argument.encode(), np.dtype(c.dtype).itemsize) for c in columns.values()],
                 [f"{category}\0{PHASES.get(kind, 'X')}".encode() for category in categories[kind]],
+                [ending.encode() for ending in ENDINGS.get(kind, ())],
             )
             for kind, columns in COLUMNS.items()
         ]
@@ -229,11 +233,14 @@ class ChunkScanner:
                 self.thread_names[_id(event.pid), _id(event.tid)] = plain_text(given_name)
         return taken, ended
 
-    def counts(self, phase: str) -> dict[str, int]:
-        """How many events of a phase each category has; those without one are under the empty name."""
+    def counts(self) -> dict[tuple[str, str], int]:
+        """How many events each phase and category has; those without a category are under the empty name."""
         numbers = np.frombuffer(self._counts, dtype=np.int64)
-        every = ((*self._sorts[i], int(numbers[i])) for i in np.flatnonzero(numbers))
-        return {category or "": number for own, category, number in every if own == phase}
+        return {
+            (phase, category or ""): int(numbers[i])
+            for i, (phase, category) in enumerate(self._sorts)
+            if i < len(numbers) and numbers[i]
+        }
 
     def _columns(self, kind: str, given: list[bytes], collectives: list[CollectiveArgs]) -> dict[str, NDArray[Any]]:
         columns: dict[str, NDArray[Any]] = {

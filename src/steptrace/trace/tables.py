@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace.documents.base import columns_of
+from steptrace.documents.quality import StepSource
 from steptrace.documents.table import names_of
 from steptrace.intervals import Ints
 from steptrace.trace import names as naming
@@ -96,7 +97,7 @@ def kernels_table(gpu: Columns, names: pd.Index, launch: Ints, step: Ints, meta:
     """The GPU activities with their kinds and links."""
     kinds = pd.Index(["compute", "comm", "memory"], dtype=object)
     is_kernel = names.to_numpy()[gpu["category"]] == "kernel" if len(gpu["ts"]) else np.empty(0, dtype=bool)
-    is_comm = by_name(gpu["name"], names, naming.is_collective_kernel)
+    is_comm = by_name(gpu["name"], names, naming.is_collective_kernel) | (gpu["collective"] >= 0)
     return pd.DataFrame(
         {
             "ts": gpu["ts"],
@@ -136,7 +137,7 @@ def memory_table(rows: Columns) -> pd.DataFrame:
     )
 
 
-def meta_and_rank(raw: RawTrace, records: Records) -> tuple[TraceMeta, int | None]:
+def meta_and_rank(raw: RawTrace, records: Records, steps_from: StepSource | None) -> tuple[TraceMeta, int | None]:
     """The trace's metadata, and its rank if the trace or its file name gives one; `records` says what is missing."""
     job = raw.metadata.get("distributedInfo")
     job = job if isinstance(job, dict) else {}
@@ -155,6 +156,8 @@ def meta_and_rank(raw: RawTrace, records: Records) -> tuple[TraceMeta, int | Non
         notes=tuple(raw.notes),
         file_base_ns=raw.base_ns,
         records=records,
+        runtimes=raw.runtimes,
+        steps_from=steps_from,
     )
     return meta, rank
 
@@ -224,8 +227,8 @@ def find_syncs(
     """
     direction, to_pageable = _copies(launches, kernels)
     name = launches["name"]
-    waits = map_names(name, naming.WAITS.__contains__)
-    stream_waits = map_names(name, naming.STREAM_WAITS.__contains__)
+    waits = map_names(name, lambda call: naming.wait_scope(call) is not None)
+    stream_waits = map_names(name, lambda call: naming.wait_scope(call) == "stream")
     queued_copy = map_names(name, naming.is_async_copy)
     across = (direction == "HtoD") | (direction == "DtoH")
 

@@ -168,7 +168,9 @@ def syncs(view: TraceView) -> Parts | None:
     trace = view.trace
     if not (trace.used_gpu or trace.syncs.count):
         return None
-    outside = trace.syncs.outside_steps
+    if trace.syncs.count is None:
+        return None
+    outside = trace.syncs.outside_steps or 0
     not_counted = (
         f" {fmt.plural(outside, 'sync')} outside the steps {'is' if outside == 1 else 'are'} in no figure per step."
     )
@@ -182,7 +184,7 @@ def syncs(view: TraceView) -> Parts | None:
 def sync_cost(trace: TraceSummary) -> str:
     """What all syncs save at most, and why the GPU's idle time after them is another figure."""
     syncs, window = trace.syncs, window_of(trace)
-    number, blocked = window.per_step(syncs.count), fmt.duration_ns(window.per_step(syncs.blocked_ns))
+    number, blocked = window.per_step(syncs.count or 0), fmt.duration_ns(window.per_step(syncs.blocked_ns or 0))
     block, them = ("sync", "it") if number == 1 else ("syncs", "them")
     verb = "blocks" if number == 1 else "block"
     sentence = f"{fmt.count(number)} {block} {window.per} {verb} the host for {blocked}"

@@ -60,7 +60,7 @@ class TraceView:
     def sync_count(self) -> int | None:
         """Syncs of the whole trace; None where there was nothing to wait for."""
         count = self.trace.syncs.count
-        return count if self.trace.used_gpu or count else None
+        return count if count or self.trace.used_gpu else None
 
 
 def trace_views(summary: Summary) -> tuple[TraceView, ...]:

@@ -1,0 +1,330 @@
+"""Traces of other versions, runtimes and tools: what they call things, and what of them is not read."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builders import AUTOGRAD, MAIN, TraceBuilder
+from recorded import case, case_trace
+from steptrace.analysis import summarize
+from steptrace.analysis.input import input_wait
+from steptrace.analysis.overview import busy_pct
+from steptrace.analysis.quality import quality
+from steptrace.analysis.syncs import syncs
+from steptrace.documents.quality import Quality, QualityCheck
+from steptrace.errors import TraceError
+from steptrace.trace import names
+from steptrace.trace.link import read_trace
+from steptrace.trace.read import read_raw
+
+MS = 1_000_000
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+OPTIMIZER = "Optimizer.step#SGD.step"
+
+
+def _check(of: Quality, name: str) -> QualityCheck:
+    (check,) = (one for one in of.checks if one.check == name)
+    return check
+
+
+def _loop(steps: int, *, category: str, marks: bool = True, loader: bool = True, optimizers: int = 1) -> TraceBuilder:
+    """A training loop of 10 ms a step: 4 ms of waiting for data, 5 ms of GPU work, an optimizer at the end."""
+    builder = TraceBuilder()
+    old = category == "Operator"
+    for step in range(steps):
+        ts = step * 10 * MS
+        if marks:
+            builder.add(category, f"ProfilerStep#{step}", ts, 10 * MS)
+        if loader:
+            builder.add(category, LOADER, ts + 1_000, 4 * MS)
+        builder.add("Operator" if old else "cpu_op", "aten::conv2d", ts + 4_100_000, 100_000)
+        builder.add("Operator" if old else "cpu_op", "ConvolutionBackward0", ts + 4_300_000, 100_000, tid=AUTOGRAD)
+        correlation = builder.call(
+            "cudaLaunchKernel", ts + 4_120_000, 5_000, category="Runtime" if old else "cuda_runtime"
+        )
+        builder.gpu("conv", ts + 4_200_000, 5 * MS, correlation)
+        if old:
+            builder.events[-1]["cat"] = "Kernel"
+        for k in range(optimizers):
+            builder.add(category, OPTIMIZER, ts + 9_000_000 + k * 200_000, 100_000)
+    return builder
+
+
+@pytest.mark.parametrize("category", ["Operator", "cpu_op", "user_annotation"])
+def test_labels_are_labels_in_any_category(category: str) -> None:
+    trace = _loop(3, category=category).trace()
+    assert trace.steps["dur"].tolist() == [10 * MS] * 3
+    assert busy_pct(trace) == pytest.approx(50)
+    assert input_wait(trace).share == pytest.approx(0.4, abs=0.01)
+    assert set(trace.ops["name"]) == {"aten::conv2d", "ConvolutionBackward0"}
+    assert trace.ops["backward"].tolist() == [name == "ConvolutionBackward0" for name in trace.ops["name"]]
+    assert trace.meta.steps_from == "profiler"
+
+
+def test_a_label_that_is_written_in_two_categories_counts_once() -> None:
+    builder = _loop(3, category="user_annotation")
+    builder.events += [event | {"cat": "cpu_op"} for event in builder.events if event["cat"] == "user_annotation"]
+    trace = builder.trace()
+    assert len(trace.steps) == 3
+    assert input_wait(trace).waits == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "backward"),
+    [
+        ("AddmmBackward", True),
+        ("ConvolutionBackward0", True),
+        ("autograd::engine::evaluate_function: MulBackward0", True),
+        ("torch::autograd::AccumulateGrad", True),
+        ("struct torch::autograd::AccumulateGrad", True),
+        ("CompiledFunctionBackward", True),
+        ("aten::convolution_backward", False),
+        ("aten::mm", False),
+        ("Backward", False),
+        ("BackwardHook", False),
+    ],
+)
+def test_backward_by_name(name: str, *, backward: bool) -> None:
+    assert names.is_backward(name) is backward
+
+
+@pytest.mark.parametrize("category", ["Operator", "user_annotation"])
+@pytest.mark.parametrize(
+    ("loader", "optimizers", "source", "steps"),
+    [(True, 1, "optimizer", 4), (False, 1, "optimizer", 3), (True, 2, "optimizer", 4), (True, 0, "loader", 3)],
+)
+def test_steps_without_marks_are_those_of_pytorchs_own_labels(
+    category: str, source: str, steps: int, optimizers: int, *, loader: bool
+) -> None:
+    trace = _loop(4, category=category, marks=False, loader=loader, optimizers=optimizers).trace()
+    assert trace.meta.steps_from == source
+    assert trace.steps["index"].tolist() == list(range(steps))
+    assert (trace.steps["host_dur"].iloc[1:] == 10 * MS).all()
+    check = _check(quality(trace), "steps marked")
+    assert (check.wrong, check.warns) == (1, True)
+    assert quality(trace).steps_from == source
+
+
+def test_one_label_alone_makes_no_step() -> None:
+    trace = _loop(1, category="user_annotation", marks=False, loader=False).trace()
+    assert (len(trace.steps), trace.meta.steps_from) == (0, None)
+
+
+def test_ids_as_the_first_versions_wrote_them() -> None:
+    builder = TraceBuilder()
+    outer = builder.add("Operator", "aten::outer", 0, 100)
+    outer["args"] = {"external id": 7}
+    builder.add("Operator", "aten::inner", 10, 20)
+    call = builder.add("Runtime", "cudaLaunchKernel", 12, 5)
+    call["args"] = {"external id": 7, "correlation": 3}
+    builder.gpu("k", 50, 9, 3)
+    trace = builder.trace()
+    assert trace.launches["external_id"].tolist() == [7]
+    assert trace.ops["name"].iloc[int(trace.launches["op"].iloc[0])] == "aten::outer"
+
+
+_COMMUNICATION = [
+    "void dpsk::ep::internode::dispatch<false, 8, false, 8>(int4*, float*)",
+    "void deep_ep::intranode::combine<__nv_bfloat16, 8>(int4*, float*)",
+    "void deep_ep::internode_ll::dispatch<true, 3, 10, 7168>(void*)",
+    "deep_ep::intranode::cached_notify_combine<8>(void**, int*)",
+    "void uccl::internode::combine<8>(int4*)",
+    "void mori::moe::EpDispatchIntraNodeKernel<float>(float*)",
+    "mori::moe::EpCombineInterNodeKernel<hip_bfloat16>(mori::moe::EpDispatchCombineArgs<hip_bfloat16>)",
+    "void pplx::dispatchSendKernel<2>(int*)",
+    "void pplx_kernels::a2a::combineRecvKernel<float>(float*)",
+    "void tensorrt_llm::kernels::moe_alltoall::moeA2ADispatchKernel<1>(int*)",
+    "void tensorrt_llm::kernels::moe_comm::moeAllToAllKernel(int)",
+    "mooncake::ep::dispatch<1>(int*)",
+    "oneccl_allreduce_ring_kernel",
+    "void ccl::v1::reduce_copy<float>(float*)",
+    "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<float>(float*)",
+    "void vllm::cross_device_reduce_1stage<float,8>(float*)",
+    "void ck_tile::quick_reduce::allreduce_prototype_twoshot<float>(float*)",
+    "void mscclpp::allreduce_kernel<float>(float*)",
+    "ncclSymDevKernel_AllReduce_AGxLL_R_sum(float)",
+    "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
+    "void nvshmemi_transfer<int>(int*)",
+    "void userbuffers_fp16_sum_inplace_gpu_rr_rs_oop<2>(int)",
+    "kernel_all2all_push",
+]
+_COMPUTE = [
+    "void flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<128, 64>>(Flash_fwd_params)",
+    "void cub::DispatchReduce<float>::kernel(float*)",
+    "void at::native::(anonymous namespace)::dispatch_elementwise<float>(float*)",
+    "cutlass::Kernel2<cutlass::gemm::MainloopSm90TmaGmmaWarpSpecialized<dispatch>>(Params)",
+    "void keep::mask<float>(float*)",
+    "void step::update(float*)",
+    "_fwd_kernel_ep_scatter_1",
+    "moe_permute_kernel",
+    "occlusion_kernel",
+    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(float)",
+    "triton_poi_fused_add_a2ab3_0",
+    "void combine_heads_kernel(float*)",
+    "gemm",
+]
+
+
+@pytest.mark.parametrize("name", [*_COMMUNICATION, *_COMPUTE])
+def test_communication_by_the_form_of_a_kernels_name(name: str) -> None:
+    assert names.is_collective_kernel(name) is (name in _COMMUNICATION)
+
+
+def test_a_kernel_that_pytorch_describes_as_a_collective_is_one() -> None:
+    builder = TraceBuilder()
+    builder.kernel(0, 2_000, 1_000, name="new_library_kernel", **{"Collective name": "all_reduce"})
+    builder.kernel(5_000, 7_000, 1_000, name="other")
+    assert builder.trace().kernels["kind"].tolist() == ["comm", "compute"]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "name", "warns"), [(8, "gemm", True), (8, "ncclDevKernel_AllReduce", False), (1, "gemm", None)]
+)
+def test_a_job_of_many_ranks_without_communication_is_a_warning(ranks: int, name: str, *, warns: bool | None) -> None:
+    builder = TraceBuilder(distributedInfo={"rank": 0, "world_size": ranks})
+    builder.kernel(0, 2_000, 1_000, name=name)
+    builder.kernel(4_000, 6_000, 1_000)
+    checks = [one.warns for one in quality(builder.trace()).checks if one.check == "communication of the ranks"]
+    assert checks == ([] if warns is None else [warns])
+
+
+def _other_runtime(category: str, launch: str, wait: str | None, **args: Any) -> TraceBuilder:
+    builder = TraceBuilder()
+    for step in range(3):
+        ts = step * 10 * MS
+        builder.step(step, ts, 10 * MS)
+        for k in range(2):
+            correlation = builder.call(launch, ts + k * MS, 5_000, category=category)
+            builder.gpu("gemm", ts + k * MS + 50_000, 600_000, correlation)
+            event = builder.events[-1]
+            event["args"] = {key: value for key, value in event["args"].items() if key != "stream"} | args
+        if wait:
+            builder.call(wait, ts + 5 * MS, 900_000, category=category)
+    return builder
+
+
+@pytest.mark.parametrize(
+    ("category", "launch", "wait", "scope"),
+    [
+        ("xpu_runtime", "urEnqueueKernelLaunch", "urQueueFinish", "stream"),
+        ("xpu_runtime", "urEnqueueKernelLaunch", "urEventWait", "event"),
+        ("xpu_driver", "zeCommandListAppendLaunchKernel", "zeCommandQueueSynchronize", "stream"),
+        ("xpu_driver", "zeCommandListAppendLaunchKernel", "zeEventHostSynchronize", "event"),
+        ("privateuse1_runtime", "AscendCL@aclrtLaunchKernel", "AscendCL@aclrtSynchronizeStreamWithTimeout", "stream"),
+        ("privateuse1_driver", "aclrtLaunchKernel", "aclrtSynchronizeDevice", "device"),
+        ("musa_runtime", "musaLaunchKernel", "musaStreamSynchronize", "stream"),
+        ("mtia_runtime", "mtiaLaunchKernel", "mtiaDeviceSynchronize", "device"),
+        ("cuda_driver", "cuLaunchKernelEx", "cuCtxSynchronize", "device"),
+        ("Runtime", "cudaLaunchKernel", "cudaEventSynchronize", "event"),
+    ],
+)
+def test_other_runtimes_are_read_by_their_ending(category: str, launch: str, wait: str, scope: str) -> None:
+    assert names.wait_scope(wait) == scope
+    entry = _other_runtime(category, launch, wait, **{"sycl queue": 64}).summary()
+    assert entry.quality.launch_coverage == 1
+    assert (entry.syncs.per_step, entry.syncs.count) == (1, 3)
+    assert entry.launches is not None
+    assert entry.launches.count == 6
+    assert not any("left out" in warning for warning in entry.quality.warnings)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "urEnqueueEventsWait", "urEnqueueEventsWaitWithBarrier", "piEnqueueEventsWait", "cudaStreamWaitEvent",
+        "cudaEventQuery", "zeCommandListAppendWaitOnEvents", "aclrtStreamWaitEvent", "zeCommandListAppendBarrier",
+        "cudaLaunchKernel", "cudaEventRecord",
+    ],
+)  # fmt: skip
+def test_calls_that_only_the_device_waits_in_are_no_syncs(name: str) -> None:
+    assert names.wait_scope(name) is None
+
+
+def test_a_queue_is_a_stream() -> None:
+    builder = _other_runtime("xpu_runtime", "urEnqueueKernelLaunch", None)
+    kernels = [event for event in builder.events if event["cat"] == "kernel"]
+    for k, kernel in enumerate(kernels):
+        kernel["args"]["sycl queue"] = 64 + k % 2
+    assert builder.trace().kernels["stream"].tolist() == [64, 65] * 3
+
+
+@pytest.mark.parametrize("category", ["mtia_runtime", "privateuse1_runtime", "hpu_driver"])
+def test_syncs_of_a_runtime_whose_calls_are_not_known_are_not_measured(category: str) -> None:
+    entry = _other_runtime(category, "launch", None).summary()
+    assert (entry.syncs.count, entry.syncs.per_step, entry.syncs.by_step, entry.syncs.blocked_ns) == (None,) * 4
+    check = _check(entry.quality, "calls that wait for the GPU")
+    assert check.warns
+    assert category.split("_")[0] in check.says
+
+
+def test_gpu_work_without_any_call_leaves_syncs_unmeasured() -> None:
+    builder = _other_runtime("cuda_runtime", "cudaLaunchKernel", None)
+    builder.events = [event for event in builder.events if event["cat"] != "cuda_runtime"]
+    assert builder.summary().syncs.count is None
+
+
+@pytest.mark.parametrize(
+    ("category", "module"),
+    [("xpu_runtime", "torch.xpu"), ("mtia_runtime", "torch.mtia"), ("cuda_runtime", "torch.cuda"),
+     ("privateuse1_runtime", "torch.accelerator")],
+)  # fmt: skip
+def test_remedies_name_the_device(category: str, module: str) -> None:
+    builder = _other_runtime(category, "xLaunchKernel", None)
+    for k in range(4):
+        builder.call("xLaunchKernel", 28 * MS + k, 1, category=category)
+    (warning,) = (text for text in quality(builder.trace()).warnings if "launches have no GPU activity" in text)
+    assert f"{module}.synchronize()" in warning
+
+
+def _events(*phases: str, category: str = "cpu_op") -> list[dict[str, Any]]:
+    return [
+        {"ph": phase, "cat": category, "name": "a", "pid": 1, "tid": 1, "ts": k, "id": 1}
+        for k, phase in enumerate(phases)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("events", "named"),
+    [
+        (_events("B", "E"), ["phases B and E", "cpu_op"]),
+        (_events("b", "n", "e", category="horovod"), ["phases b, e and n", "horovod"]),
+        (_events("X", "X", category="Compute"), ["2 events", "Compute"]),
+        (_events("S", "F", category=""), ["phases F and S"]),
+        ([{"ph": "X", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 5}], ["1 event", "none"]),
+    ],
+)
+def test_what_was_not_read_is_named(tmp_path: Path, events: list[dict[str, Any]], named: list[str]) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    with pytest.raises(TraceError) as error:
+        read_raw(path)
+    assert all(text in error.value.what for text in named)
+    assert "schedule" not in str(error.value)
+    operator = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 5}
+    path.write_text(json.dumps({"traceEvents": [operator, *events]}))
+    notes = read_raw(path).notes
+    assert any(all(text in note for text in named) for note in notes)
+
+
+def test_metadata_arrows_and_counters_are_not_missed(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    builder.kernel(0, 2_000, 1_000)
+    builder.events += [{"ph": phase, "name": "x", "pid": 1, "tid": MAIN, "ts": 1} for phase in "MsftCiIP"]
+    assert read_raw(builder.write(tmp_path / "trace.json")).notes == []
+
+
+def test_public_reports() -> None:
+    for file in ("trace.json", "same_with_todays_categories.json"):
+        (entry,) = summarize([case("old_operator_labels", file)])[0].traces
+        assert [step.dur_ns for step in entry.steps] == pytest.approx([100 * MS] * 3, rel=0.01)
+        assert entry.gpu_busy_pct == pytest.approx(57, abs=1)
+        assert entry.input.share == pytest.approx(0.4, abs=0.01)
+        assert entry.training
+    assert set(case_trace("expert_parallel_names").kernels["kind"]) == {"comm"}
+    xpu = case_trace("xpu_runtime")
+    assert xpu.kernels["launch"].notna().all()
+    assert syncs(xpu).per_step == 1
+    with pytest.raises(TraceError, match="phases B and E"):
+        read_trace(case("begin_end_events"))
