@@ -380,7 +380,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("base", "other", "minutes", "expected"), CASES)
-def test_runs_that_were_not_interleaved_give_a_warning(
+def test_runs_that_were_not_interleaved_need_a_large_effect(
     folder: Any, base: tuple[str, ...], other: tuple[str, ...], minutes: float, expected: str | None
 ) -> None:
     folder.make_study([{"name": "base"}, {"name": "a"}], repeats=len(base))
@@ -392,7 +392,26 @@ def test_runs_that_were_not_interleaved_give_a_warning(
     warnings = [warning for warning in second["noise"]["warnings"] if "part of the difference" in warning]
     assert len(warnings) == (expected is not None)
     assert expected is None or expected in warnings[0]
+    verdict = {None: "same"}.get(expected, "undecided")
+    assert second["ratio"]["verdict"] == (verdict if len(base) > 1 else None)
     assert not any("part of the difference" in warning for warning in first["noise"]["warnings"])
+
+
+def test_a_run_repeated_after_a_failure_is_not_compared_within_its_round(folder: Any) -> None:
+    """The machine got slower for all; `a` is as fast as its baseline, and its first run was made again at the end."""
+    folder.make_study([{"name": "base"}, {"name": "a"}], repeats=4)
+    slower = [10.0, 13.0, 16.0, 19.0]
+    for repeat, ms in enumerate(slower):
+        minute = 2 * repeat
+        folder.add_run("base", repeat, [ms] * 4, started_at=f"2026-01-01T10:{minute:02}:00+00:00", wall_s=50)
+        minute = minute + 1 if repeat else 20
+        ms_of_a = ms if repeat else 22.0
+        folder.add_run("a", repeat, [ms_of_a] * 4, started_at=f"2026-01-01T10:{minute:02}:00+00:00", wall_s=50)
+    variant = compare(folder.path)["variants"][1]
+    assert variant["ratio"]["low"] < 1 < variant["ratio"]["high"]
+    assert variant["ratio"]["verdict"] == "undecided"
+    started = [run["started_at"] for run in variant["runs"]]
+    assert started[0] > max(started[1:])
 
 
 def site(line: int, label: str, count: float = 1) -> PredictedSite:

@@ -241,3 +241,14 @@ def test_a_verdict_that_is_missing_is_explained_below_the_table(make_study, stud
 def test_where_nothing_was_measured_there_is_no_column_of_intervals(study_builder):
     study_builder.fail("base", "failed", {"error": "no such file", "log_tail": []})
     assert "Step time with" not in str(first_screen(study_builder.study()))
+
+
+def test_a_variant_that_failed_is_the_last_row_and_says_why(study_builder):
+    study_builder.comparison["baseline"] = "base"
+    study_builder.fail("broken", "failed", {"error": "ValueError: not a number", "log_tail": []})
+    study_builder.add("base", [30.0, 30.0], ratio=BASE)
+    screen = str(first_screen(study_builder.study()))
+    row = screen[screen.index('class="ended-badly"') :]
+    assert "broken" in row
+    assert "ValueError: not a number" in row[: row.index("</tr>")]
+    assert screen.index('class="ended-badly"') > screen.index("base")

@@ -208,6 +208,7 @@ def _run(run: Run) -> RunResult:
         steps=None if times is None else len(times.counted),
         warmup_left_out=None if times is None else times.warmup_left_out,
         error=run.error,
+        started_at=None if run.started_at is None else run.started_at.isoformat(timespec="seconds"),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
+from typing import Final
 
 import numpy as np
 
@@ -15,9 +16,11 @@ from steptrace.compare.load import Measured, Run, Study, Variant
 from steptrace.documents.comparison import Method
 from steptrace.documents.variant import Noise, RatioToBaseline, Statistic, StepTimes
 from steptrace.format import NS_PER_MS, plural, rough_duration, setting, share
-from steptrace.limits import LONG_STEPS, NOISE_FLOOR
+from steptrace.limits import LONG_STEPS, NOISE_FLOOR, NOISE_FLOOR_APART
 from steptrace.run_times import Nanoseconds, iqr_over_median
 
+#: Added to a run's number where it shares no round with the others of its number.
+_OTHER_ROUNDS: Final = 1_000_000
 #: Share of outlying steps above which they are worth a warning; below it their number stands in the table.
 _OUTLIERS_WARNING = 0.05
 
@@ -65,13 +68,15 @@ def compare_times(study: Study) -> tuple[Method, dict[str, Timing]]:
     for variant in study.variants:
         name, measured = variant.name, by_variant.get(variant.name)
         uneven = _uneven(variant, spreads[name])
-        warnings = [*_about_runs(variant), *uneven, *_not_interleaved(variant, by_name.get(variant.baseline))]
+        apart = _not_interleaved(variant, by_name.get(variant.baseline))
+        warnings = [*_about_runs(variant), *uneven, *filter(None, [apart])]
         ratio = None
         if name == variant.baseline and variant.measured:
             ratio = RatioToBaseline(value=1.0, low=None, high=None, verdict="baseline")
         elif measured is not None:
-            word = stats.verdict(measured, adjusted.get(name), floor)
-            notes = _about_verdict(measured, word, floor, identical=name in identical)
+            own_floor = floor if apart is None else max(floor, NOISE_FLOOR_APART)
+            word = stats.verdict(measured, adjusted.get(name), own_floor)
+            notes = _about_verdict(measured, word, own_floor, identical=name in identical)
             if word is not None and (refused := _refusal(variant, spreads)) is not None:
                 word, notes = None, [refused]
             ratio = RatioToBaseline(value=measured.value, low=measured.low, high=measured.high, verdict=word)
@@ -101,11 +106,30 @@ def _ratios(study: Study, statistic: Statistic) -> dict[str, stats.Ratio]:
     by_variant: dict[str, stats.Ratio] = {}
     ordered = sorted(study.variants, key=lambda variant: variant.baseline)
     for baseline, group in groupby(ordered, key=lambda variant: variant.baseline):
-        times = {variant.name: times_of_runs(variant.runs, statistic) for variant in group}
+        of_group = list(group)
+        late = _out_of_turn(of_group)
+        times = {variant.name: times_of_runs(variant.runs, statistic) for variant in of_group}
+        times = {
+            name: {repeat + _OTHER_ROUNDS * ((name, repeat) in late): ns for repeat, ns in runs.items()}
+            for name, runs in times.items()
+        }
         measured = {name: runs for name, runs in times.items() if runs}
         if baseline in measured:
             by_variant |= stats.ratios(measured, baseline)
     return by_variant
+
+
+def _out_of_turn(variants: Sequence[Variant]) -> set[tuple[str, int]]:
+    """The runs (variant, repeat) that began after a later round of another variant had: repeated after a failure.
+
+    They do not share their round's conditions, so they are not compared within it.
+    """
+    began = [(v.name, r.repeat, r.started_at) for v in variants for r in v.runs if r.started_at is not None]
+    return {
+        (name, repeat)
+        for name, repeat, start in began
+        if any(other != name and later > repeat and earlier < start for other, later, earlier in began)
+    }
 
 
 def times_of_runs(runs: Sequence[Run], statistic: Statistic) -> dict[int, float]:
@@ -155,23 +179,27 @@ def _about_verdict(ratio: stats.Ratio, word: str | None, floor: float, *, identi
     return notes
 
 
-def _not_interleaved(variant: Variant, baseline: Variant | None) -> list[str]:
-    """A warning if all of the variant's runs were taken after, or before, all of its baseline's.
+def _not_interleaved(variant: Variant, baseline: Variant | None) -> str | None:
+    """What to say if all of the variant's runs were taken after, or before, all of its baseline's; None if not.
 
-    Repeats of one call take turns, and on a cluster they run at the same time. A variant that was added or changed
-    later is trained alone, be it only a minute later, on a machine that may have other work by then.
+    Repeats of one call take turns, and on a cluster they run at the same time. A variant that was added, changed or
+    repeated later is trained alone, be it only a minute later, on a machine that may have other work by then. The same
+    program has measured 0.77 times as fast as itself that way.
     """
     if baseline is None or baseline is variant:
-        return []
+        return None
     own, others = _spans(variant), _spans(baseline)
     if min(len(own), len(others)) < 2:
-        return []
+        return None
     gap, order = max((_gap(others, own), "after"), (_gap(own, others), "before"))
     if gap < timedelta(0):
-        return []
+        return None
     apart = rough_duration(gap.total_seconds())
-    apart_from = f"all of its runs were taken {apart} {order} the baseline's"
-    return [f"{apart_from}: if the machine changed meanwhile, that is part of the difference"]
+    return (
+        f"all of its runs were taken {apart} {order} the baseline's: a change of the machine meanwhile may be part of "
+        f"the difference, so only one above {share(NOISE_FLOOR_APART)} is called faster or slower; to tell less, "
+        f"remove {variant.path.as_posix()} and {baseline.path.as_posix()} and run both again"
+    )
 
 
 def _spans(variant: Variant) -> list[tuple[datetime, datetime]]:

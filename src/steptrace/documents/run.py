@@ -134,6 +134,7 @@ class RunResult(Document, frozen=True):
     steps: Annotated[int | None, field("Steps that count.")]
     warmup_left_out: Annotated[int | None, field("Leading timed steps that count as warm-up.")]
     error: Annotated[ProcessError | None, field("How it failed.")]
+    started_at: Annotated[str | None, field("When it started (ISO 8601).")] = None
 
 
 class RunRecord(File, frozen=True, kw_only=True):

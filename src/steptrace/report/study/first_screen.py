@@ -29,6 +29,8 @@ from steptrace.stats import IQR_REFUSED
 _LINK: Final = Html('<a class="variant" href="#{}">{}</a>')
 _NOTE: Final = Html('<span class="note">{}{}</span>')
 _ENDS: Final = Html('<span class="ends"> ({})</span>')
+#: Characters of an error in the table.
+_LONGEST_ERROR: Final = 80
 #: More variants than this have low rows.
 _MANY_ROWS: Final = 8
 _NEEDED: Final = (
@@ -158,7 +160,10 @@ def _table(study: Comparison, shown: Sequence[VariantResult], parts: Mapping[str
             figure("Where a step goes, profiled mean", lambda v: _goes(v, parts[v.name], longest), "goes"),
         ],
         look="result dense" if len(shown) > _MANY_ROWS else "result",
-        looks={} if best is None else {best.baseline: "base", best.name: "best"},
+        looks={
+            **({} if best is None else {best.baseline: "base", best.name: "best"}),
+            **{v.name: "ended-badly" for v in shown if v.status != "ok"},
+        },
     )
 
 
@@ -185,12 +190,19 @@ def _drawn(variant: VariantResult, scale: Scale, step_times: Mapping[str, float]
 
 def _verdict(variant: VariantResult) -> str | None:
     """How its runs ended if not well, else its verdict; with the ratio."""
-    html = verdict_badge(variant) if variant.status == "ok" else status_badge(variant)
+    html = verdict_badge(variant) if variant.status == "ok" else _ending(variant)
     ratio = variant.ratio
     if html is None or ratio is None or variant.is_baseline:
         return html
     ends = "" if ratio.low is None else _ENDS.format(fmt.ratio_interval(ratio.low, ratio.high))
     return html + _NOTE.format(fmt.ratio(ratio.value, ratio.low, ratio.high), ends)
+
+
+def _ending(variant: VariantResult) -> Html:
+    """How its runs ended, with the first error."""
+    errors = [run.error.error for run in variant.runs if run.error is not None and run.error.error]
+    html = status_badge(variant)
+    return html + _NOTE.format(fmt.clipped(errors[0], _LONGEST_ERROR), "") if errors else html
 
 
 def _syncs(variant: VariantResult, *, traced: bool) -> str | None:

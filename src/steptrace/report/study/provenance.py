@@ -1,5 +1,6 @@
 """Where a study's figures come from: environment, runs, digests, how to make it all again, how it was compared."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -43,8 +44,9 @@ def provenance(study: Comparison, comparison: Path | str) -> Html:
         for key, value in recorded.items()
         if recorded["gpu"] is not None or key not in _OF_A_GPU
     ]
+    begun = sorted(run.started_at for variant in study.variants for run in variant.runs if run.started_at)
     rows = [
-        (breakable(variant.name), *_run(run, study.statistic))
+        (breakable(variant.name), *_run(run, study.statistic, begun))
         for number, variant in enumerate(study.variants)
         for run in variant.runs
         if number < MOST_LISTED or run.status != "ok"
@@ -67,14 +69,16 @@ def provenance(study: Comparison, comparison: Path | str) -> Html:
     )
 
 
-_RUN: Final = ("Variant", "Run", "Status", "Seed")
+_RUN: Final = ("Variant", "Run", "Order", "Status", "Seed")
 _STEPS: Final = ("p95", "Steps", "Timed steps left out as warm-up")
 
 
-def _run(run: RunResult, statistic: Statistic) -> tuple[str, ...]:
+def _run(run: RunResult, statistic: Statistic, begun: Sequence[str]) -> tuple[str, ...]:
+    """The cells of a run; `begun` is when each run of the study started, in order."""
+    order = "unknown" if run.started_at is None else str(begun.index(run.started_at) + 1)
     seed = "unknown" if run.seed is None else str(run.seed)
     times = fmt.duration_ms(run.mean_ms if statistic == "mean" else run.median_ms), fmt.duration_ms(run.p95_ms)
-    return str(run.repeat), run.status, seed, *times, fmt.count(run.steps), fmt.count(run.warmup_left_out)
+    return str(run.repeat), order, run.status, seed, *times, fmt.count(run.steps), fmt.count(run.warmup_left_out)
 
 
 def _named(study: Comparison, key: str) -> Html:

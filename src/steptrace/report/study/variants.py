@@ -36,9 +36,12 @@ def samples_per_step(study: Comparison) -> tuple[int, ...]:
 
 
 def variants_shown(study: Comparison) -> list[VariantResult]:
-    """All variants in the study's order; of many the baselines and those whose verdict and ratio say the most."""
+    """All variants in the study's order, those of which nothing was measured last.
+
+    Of many the baselines and those whose verdict and ratio say the most.
+    """
     if len(study.variants) <= MOST_ROWS:
-        return list(study.variants)
+        return sorted(study.variants, key=lambda variant: variant.status != "ok" and variant.step_ms is None)
 
     def interest(variant: VariantResult) -> tuple[bool, bool, float]:
         ratio = variant.ratio
