@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from documents import fill
+from processes import gone
 from steptrace.cli import main
 from steptrace.commands.measured import Measured, on_gpu_command, spread, timing
 from steptrace.documents.run import RunRecord
@@ -340,6 +341,28 @@ def test_an_interrupt_gives_a_program_the_time_that_it_takes_and_a_second_one_en
             assert running.poll() is None
             running.send_signal(signal.SIGINT)
         assert running.wait(timeout=1500) == 2
+
+
+def test_a_program_that_takes_too_long_is_interrupted_and_ended(out: Path, tmp_path: Path, capfd) -> None:
+    """It catches the interrupt, as one that saves a checkpoint does."""
+    began = tmp_path / "began"
+    code = f"""
+import os, pathlib, signal, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+pathlib.Path({str(began)!r}).write_text(str(os.getpid()))
+while True: time.sleep(1)
+"""
+    assert run(out, "-c", code, options=("--timeout-minutes", "0.1")) == 2
+    assert "the program was stopped: its time limit was reached" in capfd.readouterr().err
+    if began.exists():  # on a busy machine six seconds may not do to start Python
+        assert gone(int(began.read_text()))
+
+
+@pytest.mark.parametrize("minutes", ["0", "-1", "nan", "soon"])
+def test_a_time_limit_that_is_none(minutes: str, capsys) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["run", "--timeout-minutes", minutes, "--", "true"])
+    assert f"invalid number '{minutes}'" in capsys.readouterr().err
 
 
 def test_timed_steps_are_kept_whatever_ends_the_program(out: Path, capfd) -> None:

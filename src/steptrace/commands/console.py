@@ -13,6 +13,9 @@ from typing import Any
 from steptrace.errors import SteptraceError
 from steptrace.format import printable
 
+#: A year.
+_MOST_MINUTES = 525_600
+
 
 def _whole(text: str, least: int) -> int:
     with contextlib.suppress(ValueError):
@@ -23,6 +26,14 @@ def _whole(text: str, least: int) -> int:
 
 positive = partial(_whole, least=1)
 not_negative = partial(_whole, least=0)
+
+
+def minutes(text: str) -> float:
+    """A time above 0, in minutes."""
+    with contextlib.suppress(ValueError):
+        if 0 < (value := float(text)) <= _MOST_MINUTES:
+            return value
+    raise argparse.ArgumentTypeError(f"invalid number '{text}': expected minutes above 0, such as 30 or 0.5")
 
 
 def gpu_names(text: str) -> tuple[str, ...]:

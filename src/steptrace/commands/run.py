@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from steptrace.commands.analyze import ANALYSIS, write_analysis
-from steptrace.commands.console import gpu_names, not_negative, positive, say, show, warn, writing_to
+from steptrace.commands.console import gpu_names, minutes, not_negative, positive, say, show, warn, writing_to
 from steptrace.commands.measured import Measured, of_traces, on_gpu_command, timing
 from steptrace.commands.prediction_text import as_json, estimates, text_of
 from steptrace.documents.estimate import Estimate
@@ -50,6 +50,10 @@ def add(command: argparse.ArgumentParser) -> None:
         "steptrace-run, or captures",
     )
     command.add_argument(
+        "--timeout-minutes", type=minutes, metavar="M", help="interrupt the program after so long, as Ctrl-C does: "
+        "steps timed until then count; default: never",
+    )  # fmt: skip
+    command.add_argument(
         "--capture", action="store_true", help="measure nothing: the program runs to its own end and exit code, and "
         "`steptrace capture PID` records its next steps whenever it is asked to, into DIR",
     )  # fmt: skip
@@ -65,6 +69,8 @@ def add(command: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the program, write what was measured, say it in short, and return the exit code."""
     if arguments.capture:
+        if arguments.timeout_minutes is not None:
+            raise LaunchError("--timeout-minutes is not for --capture", expected="a program that is measured")
         return _run_capturable(arguments)
     gpus = [gpu_named(name) for name in arguments.gpu]  # before anything runs
     out: Path = arguments.out or Path("steptrace-run")
@@ -76,9 +82,11 @@ def _run(arguments: argparse.Namespace, folder: OutputFolder, gpus: Sequence[Gpu
     """Measure the program, write its results to a folder, and return the exit code."""
     with folder.scratch() as probe, folder.scratch() as staged:
         counts = (arguments.warmup, arguments.steps, arguments.profile)
-        settings = LaunchSettings(str(probe.absolute()), "measure", *counts)
+        limit_s = None if arguments.timeout_minutes is None else 60 * arguments.timeout_minutes
+        settings = LaunchSettings(str(probe.absolute()), "measure", *counts, limit_s=limit_s)
         program = {"command": arguments.program, "cwd": str(Path.cwd())}
-        launched = launch(arguments.program, settings, output=sys.stderr if arguments.json else None, status=say)
+        output = sys.stderr if arguments.json else None
+        launched = launch(arguments.program, settings, output=output, status=say)
         require_steps(launched)
         fault_report = fault(launched)
         with writing_to(folder.path):

@@ -8,8 +8,10 @@ its digest changes with them.
 import hashlib
 import itertools
 import os
+import re
 import shlex
 import shutil
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -20,12 +22,18 @@ from msgspec import Meta
 
 from steptrace.config.digest import SETTINGS, Code
 from steptrace.config.schema import Processes, Text
-from steptrace.errors import ConfigError
+from steptrace.errors import ConfigError, meant
 
 #: What the workflow writes and reads itself in its folder, where programs of a study may lie, too.
 _OURS: Final = ("results", "reports", ".snakemake", "config/study", "config/workflow.yaml")
 #: Steps under the profiler before those that are recorded (`steptrace.engine.recording.Settings`).
 _UNDER_PROFILER: Final = 2
+
+#: What interpreters and launchers run, by how it ends.
+_SCRIPTS: Final[dict[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("python", "torchrun", "accelerate", "deepspeed", "ipython", "pypy"), (".py",)),
+    **dict.fromkeys(("bash", "sh", "zsh"), (".sh",)),
+}
 
 Steps = Annotated[int, Meta(ge=1, le=10**9)]
 Environment = dict[str, str | bool | int | float]
@@ -108,6 +116,7 @@ def compose_program(program: Program, code: Code, *, scale: str, workdir: Path, 
     cwd = workdir / program.cwd
     if not cwd.is_dir():
         raise ConfigError(f"the folder {cwd} does not exist", where=where, next_step="correct `cwd`")
+    _check_there(command, cwd, environment.get("PYTHONPATH", ""), where)
     return {
         "program": {
             "command": command,
@@ -129,6 +138,53 @@ def compose_program(program: Program, code: Code, *, scale: str, workdir: Path, 
         "followed": {"predicted_steps": program.predicted_steps, "compared_steps": program.compared_steps},
         "distributed": {"world_size": program.ranks},
     }
+
+
+def _check_there(command: Sequence[str], cwd: Path, python_path: str, where: str) -> None:
+    """Refuse a script or module that is not there: its training would only fail.
+
+    Of an interpreter or launcher it is the first word that ends like a script. Other programs may make their files.
+
+    Raises:
+        ConfigError: naming it.
+    """
+    endings = _SCRIPTS.get(re.sub(r"[\d.]+$", "", Path(command[0]).name), ())
+    script = next((word for word in command[1:] if word.endswith(endings) and not word.startswith("-")), None)
+    if script is not None and "{seed}" not in script and not os.path.isfile(cwd / script):  # noqa: PTH113  of any text
+        near_by = [path.relative_to(cwd).as_posix() for path in sorted(cwd.glob(f"*{Path(script).suffix}"))]
+        raise ConfigError(
+            f"there is no script '{script}' in {cwd}",
+            where=where,
+            next_step=meant(script, near_by) or "correct `command` or `cwd`",
+        )
+    if command[1:2] == ["-m"] and len(command) > 2 and script is None and endings:
+        top = command[2].partition(".")[0]
+        folders = [cwd, cwd / "src", *_folders(python_path, cwd)]
+        installed = _installed(command[0])
+        if installed is None or top in sys.stdlib_module_names:
+            return
+        if not any((folder / top).is_dir() or (folder / f"{top}.py").is_file() for folder in [*folders, *installed]):
+            raise ConfigError(
+                f"there is no module '{top}' in {cwd} or beside {command[0]}",
+                where=where,
+                next_step="correct `command` or `cwd`",
+            )
+
+
+def _installed(executable: str) -> list[Path] | None:
+    """The folders of what is installed beside an interpreter; None where they do not tell what it can import."""
+    path = shutil.which(executable)
+    folders = [] if path is None else sorted(Path(path).parent.parent.glob("lib/python3*/site-packages"))
+    return None if not folders or any(map(_leads_elsewhere, folders)) else folders
+
+
+def _leads_elsewhere(folder: Path) -> bool:
+    """Whether a folder of installed packages names other folders, such as that of an editable installation."""
+    for file in folder.glob("*.pth"):
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        if file.name.startswith("__editable__") or any(line and not line.startswith(("import", "#")) for line in lines):
+            return True
+    return False
 
 
 def words(command: str | Sequence[str | int | float]) -> list[str]:

@@ -15,7 +15,8 @@ from typing import Any, Final
 
 import yaml
 
-from steptrace.config.compose import Bases, check_allowed, compose
+from steptrace.config.compose import Bases, check_allowed, compose, targets
+from steptrace.config.defined import check_defined
 from steptrace.config.digest import Cache, Code
 from steptrace.config.programs import ProgramVariant, compose_program, filled
 from steptrace.config.progress import Progress
@@ -59,6 +60,7 @@ class Composer:
     settings: Settings
     cache: Cache
     _bases: Bases = field(default_factory=dict, repr=False)
+    _checked: set[tuple[tuple[str, ...], ...]] = field(default_factory=set, repr=False)
     _progress: Progress = field(default_factory=lambda: Progress("configurations composed"), repr=False)
 
     @cached_property
@@ -122,6 +124,11 @@ class Composer:
             if not (self.project.workdir / folder).is_dir():
                 expected = f"a folder in {self.project.workdir.absolute()}"
                 raise ConfigError(f"python_path: there is no folder '{folder}'", where=where, expected=expected)
+        named = tuple(str(target) for _, target in targets(config)), tuple(config["python_path"])
+        if named not in self._checked:
+            roots = [self.project.workdir / folder for folder in config["python_path"]]
+            check_defined(config, roots, self.cache, where=where)
+            self._checked.add(named)
         return Composed(config=config)
 
 

@@ -34,6 +34,7 @@ class LaunchSettings:
     `predict` how many the virtual machine has; None: as many as a launcher starts ranks, else one. In that mode
     `longest_period` lets more than `steps` steps be followed: whole periods of the program's branches on a step
     counter, where a period is not longer than so many steps.
+    After `limit_s` seconds the launcher interrupts the program, as Ctrl-C does; None: never.
     """
 
     out: str
@@ -44,4 +45,5 @@ class LaunchSettings:
     at_most_s: float | None = None
     captures: str = "captures"
     gpus: int | None = None
+    limit_s: float | None = None
     longest_period: int = 1

@@ -31,6 +31,8 @@ _POLL_S: Final = 0.2
 _GRACE_S: Final = 60.0
 #: Seconds that a program has to end by itself after a signal other than Ctrl-C's.
 _INTERRUPT_S: Final = 10.0
+#: Why a program was stopped that took longer than it may.
+_TIME_LIMIT: Final = "its time limit was reached"
 #: Seconds after which a line of progress is printed within a phase, too.
 _EVERY_S: Final = 30.0
 #: Seconds from which a wait is mentioned.
@@ -84,9 +86,11 @@ def launch(
         if settings.mode == "capture":
             stopped = _wait(child, children.signals)
         else:
-            stopped = _follow(child, StatusLine(out, status), children.signals)
+            stopped = _follow(child, StatusLine(out, status), children.signals, settings.limit_s)
         if child.poll() is None and children.signals:
             _interrupt(child, children.signals)
+        elif child.poll() is None and stopped == _TIME_LIMIT:
+            _interrupt(child, [signal.SIGTERM])
         if child.poll() is not None and settings.mode == "capture":
             children.spare()  # a program that has ended by itself may have left a service
     with contextlib.suppress(OSError):
@@ -148,14 +152,17 @@ def _wait(child: psutil.Popen, signals: list[int]) -> str | None:
     return None
 
 
-def _follow(child: psutil.Popen, status: StatusLine, signals: list[int]) -> str | None:
+def _follow(child: psutil.Popen, status: StatusLine, signals: list[int], limit_s: float | None) -> str | None:
     """Wait for the program's end; returns why it was stopped, None if it ended by itself."""
     measured_at, out = None, status.out
+    late_at = time.monotonic() + (math.inf if limit_s is None else limit_s)
     while child.poll() is None:
         time.sleep(_POLL_S)
         status.look()
         if signals:
             return f"signal {signals[0]}"
+        if time.monotonic() >= late_at:
+            return _TIME_LIMIT
         if measured_at is None and _is_measured(out):
             measured_at = time.monotonic()
             (out / OVER).touch()

@@ -1,0 +1,147 @@
+"""Whether what a configuration names exists, before anything runs and without importing it.
+
+A `_target_` is looked up in the source of its module: PyTorch takes seconds to import, and a user's module may do
+anything. What the source does not tell, such as names that a module makes by itself, is taken to exist.
+"""
+
+import ast
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from steptrace.config.compose import targets
+from steptrace.config.digest import Cache
+from steptrace.errors import ConfigError, meant
+
+#: A module that calls one of these may make names that its source does not show.
+_DYNAMIC: Final = ("globals", "exec", "setattr", "vars", "__getattr__")
+_INIT: Final = "__init__.py"
+_SOURCES: Final = tuple(importlib.machinery.SOURCE_SUFFIXES)
+_COMPILED: Final = tuple(importlib.machinery.EXTENSION_SUFFIXES)
+
+
+def check_defined(config: Mapping[str, Any], roots: Sequence[Path], cache: Cache, *, where: str) -> None:
+    """Check that each `_target_` names something that its module defines.
+
+    Args:
+        config: a resolved configuration.
+        roots: folders that are searched before Python's own path, those of `python_path`.
+        cache: keeps what was parsed.
+        where: the file and variant, for the message.
+
+    Raises:
+        ConfigError: there is no such module, or it has no such name.
+    """
+    for key, target in targets(config):
+        parts = str(target).split(".")
+        found = _find(parts, [*roots, *map(Path, filter(None, sys.path))])
+        if found is None:
+            raise ConfigError(
+                f"{key} is '{target}', and there is no module '{parts[0]}'",
+                where=where,
+                next_step="install the package, or correct the name or `python_path`",
+            )
+        module, rest = found
+        names = _names(module, cache) if rest else None
+        if names is not None and rest[0] not in names:
+            inside = ".".join(parts[: len(parts) - len(rest)])
+            raise ConfigError(
+                f"{key} is '{target}', and '{inside}' has no '{rest[0]}'",
+                where=where,
+                expected=f"a class or function of {module}",
+                next_step=meant(rest[0], names, likeness=0.6),
+            )
+
+
+def _find(parts: Sequence[str], folders: Iterable[Path]) -> tuple[Path, list[str]] | None:
+    """The file of the innermost module that a dotted name leads into, and the rest of the name; None without one."""
+    searched = list(folders)
+    # A folder without `__init__.py` is a package only where there is no other one.
+    modules = (_module(folder, parts[0]) for folder in searched)
+    file = next(filter(None, modules), None) or next(
+        (f / parts[0] / _INIT for f in searched if (f / parts[0]).is_dir()), None
+    )
+    if file is None:
+        return None if _is_importable(parts[0]) is False else (Path(parts[0]), [])
+    rest = list(parts[1:])
+    while rest and file.name.startswith("__init__."):
+        inner = _module(file.parent, rest[0])
+        if inner is None and not (file.parent / rest[0]).is_dir():
+            break
+        file = inner or file.parent / rest[0] / _INIT
+        del rest[0]
+    return file, rest
+
+
+def _is_importable(name: str) -> bool:
+    """Whether Python finds a module in another way: built in, or by a hook as of an editable installation."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError, AttributeError):
+        return False
+
+
+def _module(folder: Path, name: str) -> Path | None:
+    """The file of a module, or the `__init__` of a package."""
+    package = folder / name
+    for suffix in (*_SOURCES, *_COMPILED):
+        for file in (package / f"__init__{suffix}", folder / f"{name}{suffix}"):
+            if file.is_file():
+                return file
+    return None
+
+
+def _names(module: Path, cache: Cache, seen: frozenset[Path] = frozenset()) -> set[str] | None:
+    """The names that a module's source defines; None where it does not tell."""
+    if module in seen:
+        return set()
+    if module.suffix != ".py" or not module.is_file():
+        return None
+    content = module.read_bytes()
+    found = cache.get(b"names\0" + sys.version.encode() + content, lambda: _in_source(content))
+    if found is None:
+        return None
+    names, stars = set(found[0]), found[1]
+    for level, base in stars:
+        start = module.parent
+        for _ in range(level - 1):
+            start = start.parent
+        folders = [start] if level else [Path(path) for path in sys.path if path]
+        inner = _find(base.split("."), folders) if base else (start / _INIT, [])
+        more = None if inner is None or inner[1] else _names(inner[0], cache, seen | {module})
+        if more is None:
+            return None
+        names |= more
+    return names
+
+
+def _in_source(content: bytes) -> tuple[list[str], list[tuple[int, str]]] | None:
+    """The names of a module, and the modules of which it imports all names: (level, dotted name)."""
+    try:
+        tree = ast.parse(content)
+    except (SyntaxError, ValueError):  # whoever imports it will say so
+        return None
+    names: set[str] = set()
+    stars: list[tuple[int, str]] = []
+    for node in _outside_functions(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name):
+            names.add(node.id)
+        elif isinstance(node, ast.Import):
+            names.update((alias.asname or alias.name).partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names.update(alias.asname or alias.name for alias in node.names if alias.name != "*")
+            stars += [(node.level, node.module or "") for alias in node.names if alias.name == "*"]
+    return None if names & {*_DYNAMIC} else (sorted(names), stars)
+
+
+def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
+    """Every node that is executed when the module is imported; of functions and classes no body."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            yield from _outside_functions(child)
