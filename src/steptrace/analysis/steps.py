@@ -56,14 +56,15 @@ def gpu_time(trace: Trace) -> GpuTime:
 
 @once
 def step_times(trace: Trace) -> pd.DataFrame:
-    """One row per step: `index`, `start_ns`, `dur_ns`, `host_dur_ns`, and the GPU's time in it.
+    """One row per step: `index`, `start_ns`, `dur_ns`, `host_dur_ns`, `length_ns`, and the GPU's time in it.
 
-    A step is the host's `ProfilerStep#N` label, extended to the end of the last GPU work launched in it; so steps
-    can overlap. The GPU's columns (`exclusive_times`) hold what ran in that time, whichever step launched it; null
-    without a GPU.
+    A step's span is the host's `ProfilerStep#N` label, extended to the end of the last GPU work launched in it; so
+    spans can overlap. The lengths (`lengths_ns`) cannot. The GPU's columns (`exclusive_times`) hold what ran in the
+    span, whichever step launched it; null without a GPU.
     """
     steps = trace.steps
     table = steps[["index", "ts", "dur", "host_dur"]].set_axis(["index", "start_ns", "dur_ns", "host_dur_ns"], axis=1)
+    table["length_ns"] = np.array(lengths_ns(trace), dtype=np.int64)
     if trace.device is None:
         columns = ("busy_ns", "compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns")
         return table.assign(**dict.fromkeys(columns, unmeasured(len(table))))

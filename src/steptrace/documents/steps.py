@@ -44,13 +44,14 @@ class StepTime(Document, frozen=True):
     dur_ns: Annotated[
         int,
         column(
-            "Length",
-            "Length, up to the end of the last work launched in it: where the host runs ahead, steps overlap.",
+            "Span",
+            "From its start on the host to the end of the last work launched in it. Where the host runs ahead, spans "
+            "overlap, and are longer than the steps.",
             kind="sum",
         ),
     ]
     host_dur_ns: Annotated[int, column("On the host", "Length on the host.", kind="sum")]
-    busy_ns: Annotated[int | None, column("Busy", "Union of all GPU work in it.", kind="sum")]
+    busy_ns: Annotated[int | None, column("Busy", "Union of all GPU work in its span.", kind="sum")]
     compute_ns: Annotated[int | None, column("Compute", "Union of compute kernels in it.", kind="sum")]
     exposed_comm_ns: Annotated[
         int | None, column("Exposed communication", "Communication that no compute hides.", kind="sum")
@@ -58,7 +59,15 @@ class StepTime(Document, frozen=True):
     exposed_memory_ns: Annotated[
         int | None, column("Exposed copies and memsets", "Copies and sets that no kernel hides.", kind="sum")
     ]
-    idle_ns: Annotated[int | None, column("Idle", "Its length without any GPU work.", kind="sum")]
+    idle_ns: Annotated[int | None, column("Idle", "Its span without any GPU work.", kind="sum")]
+    length_ns: Annotated[
+        int | None,
+        column(
+            "Length",
+            "What it adds to the time of all steps: on a GPU from the end of the work before to the end of its own.",
+            kind="sum",
+        ),
+    ] = None
 
 
 class StepKind(Row, frozen=True):

@@ -17,7 +17,7 @@ class Waiting:
     """Waiting for data in a step, in ns: in the steps of a trace, or in a variant's unprofiled ones.
 
     `counted_ns` and `share` are of what counts: with a GPU the part in which it is idle. None stands for what was not
-    measured; `advice` for that of the rule.
+    measured; `advice` for that of the rule. `note` says how `step_ns` fits another length of the step on the page.
     """
 
     wait_ns: float | None
@@ -27,6 +27,7 @@ class Waiting:
     on_gpu: bool
     per: str
     advice: str | None = None
+    note: str | None = None
 
 
 def input_bound(waits: Waiting) -> Iterator[Match]:
@@ -39,7 +40,10 @@ def input_bound(waits: Waiting) -> Iterator[Match]:
         severity="high" if share >= HIGH_SHARE else "warning",
         claim=f"{percent(share)} of the step is waiting for the data loader"
         + (", the GPU idle meanwhile" if waits.on_gpu else ""),
-        evidence=(f"{duration(waits.wait_ns)} of {duration(waits.step_ns)} {waits.per}{idle}",),
+        evidence=(
+            f"{duration(waits.wait_ns)} of {duration(waits.step_ns)} {waits.per}{idle}",
+            *([waits.note] if waits.note else []),
+        ),
         cost_ns_per_step=counted_ns,
         cost_share=share,
         advice=waits.advice,

@@ -21,7 +21,7 @@ from steptrace.findings.verdict import verdict_of
 from steptrace.findings.waiting import source_of
 from steptrace.format import plural
 from steptrace.format import share as percent
-from steptrace.limits import PROFILER_OVERHEAD
+from steptrace.limits import NOISE_FLOOR, PROFILER_OVERHEAD
 from steptrace.stats import IQR_REFUSED, IQR_WARNING
 
 _IN_WORDS: Final = {
@@ -179,8 +179,17 @@ def _input_bound(study: Comparison) -> Iterator[Match]:
         if variant.input is not None:
             advice = _NO_CORES if _cores_taken(study, variant) else None
             runs = 1 if variant.step_ms is None else variant.step_ms.runs
-            for match in input_bound(_waiting_in(variant.input, advice, runs)):
+            waiting = _waiting_in(variant.input, advice, runs)
+            for match in input_bound(replace(waiting, note=_beside_step_time(waiting.step_ns, variant))):
                 yield replace(match, variant=variant.name)
+
+
+def _beside_step_time(mean_ns: float | None, variant: VariantResult) -> str | None:
+    """How the mean step that waits are a share of fits the variant's step time, where the two differ."""
+    times = variant.step_ms
+    if times is None or mean_ns is None or abs(mean_ns / fmt.NS_PER_MS - times.value) <= NOISE_FLOOR * times.value:
+        return None
+    return f"the step time, {fmt.duration_ms(times.value)}, is the {times.statistic} of all runs' steps"
 
 
 def _waiting_in(waits: LoaderWait, advice: str | None, runs: int) -> Waiting:
@@ -188,7 +197,7 @@ def _waiting_in(waits: LoaderWait, advice: str | None, runs: int) -> Waiting:
     wait_ns, counted_ns, step_ns = (None if ms is None else ms * fmt.NS_PER_MS for ms in times)
     on_gpu = waits.idle_part is not None
     # The table's step time averages the runs in another way, so where they differ its figure does, too.
-    per = "per unprofiled step" + (" (medians of the runs)" if runs > 1 else "")
+    per = "per unprofiled step, mean" + (" (medians of the runs)" if runs > 1 else "")
     return Waiting(wait_ns, counted_ns, waits.share, step_ns, on_gpu=on_gpu, per=per, advice=advice)
 
 

@@ -54,6 +54,7 @@ def first_screen(study: Comparison) -> Html:
         table=_table(study, shown, parts),
         left_out=len(study.variants) - len(shown),
         legend=[(colour_of(name), part_name(name)) for name in drawn],
+        profiled=_profiled(shown),
         first=render("page/first", items=items, more=len(_of_gpu(study)) - len(items), anchor=lead, nothing=""),
         device=device_of_study(study),
         estimated=estimate(study),
@@ -241,6 +242,16 @@ def _slower(variant: VariantResult) -> float | None:
     """How many times longer its profiled step is, where that is mostly the profiler's."""
     slower = variant.profiled_over_unprofiled
     return None if slower is None or slower < SLOW_PROFILE else slower
+
+
+def _profiled(shown: Sequence[VariantResult]) -> str:
+    """How the profiled steps of the bars fit the step times, which are of unprofiled ones; empty where unknown."""
+    ratios = [v.profiled_over_unprofiled for v in shown if v.overview is not None]
+    known = sorted(ratio for ratio in ratios if ratio is not None)
+    if not known:
+        return ""
+    ends = dict.fromkeys((fmt.ratio(known[0]), fmt.ratio(known[-1])))
+    return f"A profiled step takes {' to '.join(ends)} the time of an unprofiled one, which the step time is of."
 
 
 def _facts(study: Comparison) -> list[str]:

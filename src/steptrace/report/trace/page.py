@@ -43,6 +43,7 @@ from steptrace.report.trace.words import (
     first_of_one,
     headline,
     headline_of_all,
+    lengths,
     nothing_to_advise,
     removable,
     trace_views,
@@ -104,7 +105,7 @@ def page_html(
         toc.append(("findings", "Findings on all ranks"))
     for number, view in enumerate(traces):
         id_ = f"trace-{number}"
-        sentences = Html("<p>{}</p>").format(" ".join([headline(view), *caution(view)]))
+        sentences = Html("<p>{}</p>").format(" ".join([headline(view), *caution(view), *lengths(view)]))
         of_trace = sentences + _sections(view, f"{id_}-")[1]
         body += section(id_, view.title, [Explained(of_trace)], folded=True)
         toc.append((id_, view.title))
@@ -224,6 +225,7 @@ def _intro(
         unprofiled=alone and first.trace.unprofiled_step_ns is not None,
         goes=_where_it_goes(first.trace) if alone else "",
         caution=caution(first) if alone else (),
+        lengths=lengths(first) if alone else (),
         device=device_of_traces(
             [view.trace.device_name for view in traces], has_gpu=any(view.has_gpu for view in traces)
         ),
@@ -239,8 +241,14 @@ def _intro(
 def _facts(view: TraceView) -> list[tuple[str, str | None]]:
     """What one trace is a record of, and how long its steps take; None is left out."""
     trace, coverage = view.trace, view.trace.quality.launch_coverage
-    average = "mean" if view.has_gpu else "median"
-    profiled = "Profiled step" if len(trace.steps) == 1 else f"Profiled step, {average}"
+    profiled, span = "Profiled step", "Span of the step"
+    if len(trace.steps) > 1:
+        profiled, span = "Profiled step, mean", "Span of a step, mean"
+    apart = (
+        view.step_ms is not None
+        and view.span_ms is not None
+        and fmt.duration_ms(view.span_ms) != fmt.duration_ms(view.step_ms)
+    )
     return [
         ("Device", view.trace.device_name or (None if trace.device is None else f"GPU {trace.device}")),
         ("Rank", None if trace.rank is None else str(trace.rank)),
@@ -248,6 +256,7 @@ def _facts(view: TraceView) -> list[tuple[str, str | None]]:
         ("Unprofiled step, median", None if trace.unprofiled_step_ns is None else unprofiled(trace)),
         ("Unprofiled step, mean", fmt.duration_ns(trace.unprofiled_mean_ns) if trace.step_kinds else None),
         (profiled, fmt.duration_ms(view.step_ms) if trace.steps else None),
+        (span, fmt.duration_ms(view.span_ms) if apart else None),
         ("GPU's span", fmt.duration_ns(trace.gpu.span_ns) if view.has_gpu and not trace.steps else None),
         ("GPU work with its launch", fmt.share(coverage) if coverage is not None and coverage < 1 else None),
     ]

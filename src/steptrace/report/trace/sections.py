@@ -44,6 +44,11 @@ _PATH_CLASSES: Final = {
     "queue": "queueing",
     "comm": "communication",
 }
+#: The columns of the table of steps, in order.
+_STEP_COLUMNS: Final = (
+    *("index", "length_ns", "dur_ns", "host_dur_ns", "busy_ns", "compute_ns", "exposed_comm_ns", "exposed_memory_ns"),
+    "idle_ns",
+)
 #: So many rows of a long table stand open; the others fold.
 _OPEN: Final = 5
 
@@ -127,7 +132,7 @@ def gpu(view: TraceView) -> Parts | None:
     if not view.has_gpu:
         return None
     if trace.steps:
-        return [listing(trace.steps, most=60)]
+        return [listing(trace.steps, _STEP_COLUMNS, most=60)]
     return [facts(trace.gpu)]
 
 
@@ -137,7 +142,7 @@ def timeline(view: TraceView) -> Parts | None:
     if picture is None:
         return None
     which, length = "the only profiled one" if steps == 1 else f"the median of {steps} steps", picture.span_ns
-    step = f"ProfilerStep#{picture.step}, {which}: {fmt.duration_ns(length)}."
+    step = f"ProfilerStep#{picture.step}, {which}; its span is {fmt.duration_ns(length)}."
     whole = f"The trace from its first event to its last, {fmt.duration_ns(length)}: it marks no steps."
     return [
         note(whole if picture.step is None else step),
@@ -266,7 +271,8 @@ def critical_path(view: TraceView) -> Parts | None:
     if not steps:
         over = f"All of the trace, {length}."
     else:
-        over = f"Means over {path.steps} steps; one takes {length}." if path.steps > 1 else f"One step of {length}."
+        over = f"Means over {path.steps} steps; a span" if path.steps > 1 else "One step; its span"
+        over += f" is {length}."
     return [note(over), listing([row for row in path.classes if row.path_ns], words=_PATH_CLASSES)]
 
 

@@ -46,15 +46,18 @@ class TraceView:
 
     @property
     def step_ms(self) -> float | None:
-        """Duration of a profiled step: the mean on a GPU, else the median.
+        """The mean profiled step: the length of a step on this page, of which all its shares are; None without steps.
 
-        Each step lasts until its GPU work is done, so steps overlap where the host runs ahead, and their lengths add up
-        to more than their time.
+        It is the steps' time over their number. Their spans can be longer, see `lengths`.
         """
-        trace = self.trace
-        if trace.overview is not None and trace.overview.kind == "gpu":
-            return None if trace.overview.step_ns is None else trace.overview.step_ns / fmt.NS_PER_MS
-        return statistics.median(step.dur_ns / fmt.NS_PER_MS for step in trace.steps) if trace.steps else None
+        overview = self.trace.overview
+        return None if overview is None or overview.step_ns is None else overview.step_ns / fmt.NS_PER_MS
+
+    @property
+    def span_ms(self) -> float | None:
+        """The mean span of the steps, from a step's start on the host to the end of its work; None without steps."""
+        steps = self.trace.steps
+        return statistics.mean(step.dur_ns / fmt.NS_PER_MS for step in steps) if steps else None
 
     @property
     def sync_count(self) -> int | None:
@@ -233,6 +236,27 @@ def caution(view: TraceView) -> list[str]:
     if trace.training is False:
         cautions.append("Neither a backward pass nor an optimizer step is in the trace: probably inference")
     return [f"{text}." for text in cautions]
+
+
+def lengths(view: TraceView) -> list[str]:
+    """A sentence for each other length of a step on the page, which says how it fits the profiled step's."""
+    trace, step_ms, span_ms = view.trace, view.step_ms, view.span_ms
+    sentences = []
+    if step_ms is None:
+        return []
+    if trace.unprofiled_step_ns is not None and (slower := window_of(trace).slower) is not None:
+        usual = f", of the usual ones {fmt.duration_ns(trace.step_kinds[0].median_ns)}" if trace.step_kinds else ""
+        mean = f", their mean {fmt.duration_ns(trace.unprofiled_mean_ns)}" if trace.step_kinds else ""
+        sentences.append(
+            f"Without the profiler the median step takes {unprofiled(trace)}{usual}{mean}; a profiled step takes "
+            f"{fmt.ratio(slower)} the time of an unprofiled one{' of its kind' if trace.step_kinds else ''}."
+        )
+    if span_ms is not None and abs(span_ms - step_ms) > NOISE_FLOOR * step_ms:
+        sentences.append(
+            f"A profiled step takes {fmt.duration_ms(step_ms)}. From its start on the host to the end of its GPU work "
+            f"it spans {fmt.duration_ms(span_ms)}: meanwhile the GPU also works for earlier steps."
+        )
+    return sentences
 
 
 def _slower(trace: TraceSummary) -> float | None:
