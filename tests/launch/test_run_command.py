@@ -18,6 +18,8 @@ from documents import fill
 from processes import gone
 from steptrace.cli import main
 from steptrace.commands.measured import Measured, on_gpu_command, spread, timing
+from steptrace.documents.base import read
+from steptrace.documents.diff import Diff
 from steptrace.documents.run import RunRecord
 from steptrace.documents.summary import Summary
 from steptrace.launch.result import Launched
@@ -182,6 +184,12 @@ def test_without_a_gpu_a_program_is_started_once_more_and_its_syncs_are_predicte
     page = (out / "report.html").read_text()
     assert "3 syncs per step" in page
     assert "steptrace run --gpu H100" in page
+    assert main(["diff", str(out), str(out), "--out", str(out.parent / "diff")]) == 0
+    both = read(out.parent / "diff" / "diff.json", Diff).measured
+    assert both is not None
+    assert both.a == both.b
+    assert both.a is not None
+    assert (both.a.predicted_syncs_per_step, both.ratio) == (3, 1)
 
 
 def test_a_program_that_cannot_be_predicted_is_measured_all_the_same(tmp_path: Path, out: Path, capfd) -> None:

@@ -67,7 +67,23 @@ def _read(path: Path) -> "Comparison":
             expected="the results of one study",
             next_step=f"name {' or '.join(map(str, studies[:3]))}",
         )
+    if path.is_dir() and not file.exists() and (result := runs_in(path)) is not None:
+        raise RecordError(
+            f"the folder holds {result}, not that of a study",
+            where=path,
+            expected="a folder with a comparison.json",
+            next_step="steptrace diff A B --out DIR compares two traces, or two folders that `steptrace run` wrote",
+        )
     return read(file, Comparison)
+
+
+def runs_in(folder: Path) -> str | None:
+    """What a folder without a comparison.json holds, if that can be compared in another way."""
+    if any(folder.glob("run[0-9]*/run.json")) or (folder / "run.json").exists():
+        return "the result of `steptrace run`"
+    if (folder / "summary.json").exists():
+        return "the result of `steptrace analyze`"
+    return None
 
 
 def _text(compared: "ComparedResults") -> str:

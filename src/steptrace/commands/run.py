@@ -21,6 +21,7 @@ from steptrace.launch.result import Launched, ended, fault, require_steps, write
 from steptrace.launch.settings import LaunchSettings
 from steptrace.launch.start import launch
 from steptrace.output_folder import OutputFolder, refuse_other_than_folder
+from steptrace.record import PREDICTION_FILE, write_prediction
 
 #: The program ended by itself before all of its steps were measured.
 EXIT_ENDED_EARLY: Final = 1
@@ -74,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _run_capturable(arguments)
     gpus = [gpu_named(name) for name in arguments.gpu]  # before anything runs
     out: Path = arguments.out or Path("steptrace-run")
-    with OutputFolder(out, ("run0/", *ANALYSIS), by="steptrace run", whole=True) as folder:
+    with OutputFolder(out, ("run0/", PREDICTION_FILE, *ANALYSIS), by="steptrace run", whole=True) as folder:
         return _run(arguments, folder, gpus)
 
 
@@ -93,11 +94,15 @@ def _run(arguments: argparse.Namespace, folder: OutputFolder, gpus: Sequence[Gpu
             record = write_results(launched, staged, program)
             # Earlier results are removed only now that this call has some: a typo in the command costs nothing.
             measured = Measured(launched, record, folder.put(staged, "run0"))
-            folder.remove_earlier(*ANALYSIS)
+            folder.remove_earlier(PREDICTION_FILE, *ANALYSIS)
     _warn_of_fault(launched, fault_report)
     on_gpu = measured.record.device == "cuda"
     wanted = (bool(gpus) or not (on_gpu or arguments.no_predict)) and not launched.failed
-    _say(measured, folder, arguments, _predicted(arguments, gpus, on_gpu=on_gpu) if wanted else None)
+    predicted = _predicted(arguments, gpus, on_gpu=on_gpu) if wanted else None
+    if predicted is not None:
+        with writing_to(folder.path):
+            write_prediction(folder.file(PREDICTION_FILE).parent, {**predicted[0], "gpus": [gpu.name for gpu in gpus]})
+    _say(measured, folder, arguments, predicted)
     return 0 if launched.complete else EXIT_ENDED_EARLY
 
 

@@ -7,9 +7,8 @@ the other.
 """
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 from msgspec.structs import asdict, replace
@@ -29,9 +28,9 @@ from steptrace.compare.load import Run, Study, Variant, first_measured, load_stu
 from steptrace.compare.timing import Timing, compare_times, statistic_of, times_of_runs
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.run import RunResult
-from steptrace.documents.sides import pairs
-from steptrace.documents.syncs import Place, Site, SyncSite
-from steptrace.documents.variant import SyncChange, SyncCounts, SyncDiff, VariantResult
+from steptrace.documents.sides import sync_diff
+from steptrace.documents.syncs import SyncSite
+from steptrace.documents.variant import SyncCounts, VariantResult
 from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.format import NS_PER_MS
 from steptrace.stats import holm, ratios, verdict
@@ -115,9 +114,6 @@ def _measured_sites(variant: VariantResult) -> list[SyncSite]:
     ]
 
 
-_HERE: Final = ("file", "line", "function", "op", "label", "kind", "phase")
-_MOVED: Final = ("op", "label", "kind", "phase")
-
 Basis = Literal["measured", "predicted"]
 
 
@@ -128,32 +124,6 @@ def basis_of(baseline: SyncCounts, variant: SyncCounts) -> Basis | None:
     if baseline.predicted_per_step is not None and variant.predicted_per_step is not None:
         return "predicted"
     return None
-
-
-def sync_diff(basis: Basis, baseline: Sequence[Site], variant: Sequence[Site]) -> SyncDiff:
-    """`sync_diff` of comparison.json from the sites of both sides.
-
-    Each site has the baseline's place, or the variant's for a new one, and for both sides the count per step, 0 where a
-    side has no such site. What changes in number comes first, the most frequent foremost.
-    """
-    matched = pairs(baseline, variant, attrgetter(*_HERE), attrgetter(*_MOVED))
-    rows = [_change(before, after) for before, after in matched]
-    return SyncDiff(basis=basis, sites=tuple(sorted(rows, key=_order)))
-
-
-def _change(before: Site | None, after: Site | None) -> SyncChange:
-    place = before or after
-    assert place is not None
-    return SyncChange(
-        **{name: getattr(place, name) for name in (*Place.__struct_fields__, "kind")},
-        baseline_count_per_step=0 if before is None else before.count_per_step,
-        variant_count_per_step=0 if after is None else after.count_per_step,
-    )
-
-
-def _order(row: SyncChange) -> tuple[Any, ...]:
-    before, after = row.baseline_count_per_step or 0, row.variant_count_per_step or 0
-    return before == after, -max(before, after), str(row.file), row.line or 0
 
 
 def _variant(variant: Variant, timing: Timing, gpus: Sequence[Gpu]) -> VariantResult:

@@ -120,25 +120,60 @@ def read(
     """The document in a JSON file; `next_step` is what an error advises.
 
     Raises:
-        RecordError: the file is missing, is no JSON, of another version, or does not hold such a document.
+        RecordError: the file is missing, is no JSON, of another version or kind, or does not hold such a document.
     """
     try:
         content = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise RecordError("file is missing", where=path, next_step=next_step) from error
+    except OSError as error:
+        raise RecordError(f"file cannot be read ({error.strerror or error})", where=path) from error
+    try:
         version = msgspec.json.decode(content, type=_Version).schema_version
         check_version(version_of(kind) if version is msgspec.UNSET else version, path, version_of(kind))
         if issubclass(kind, File):
             return msgspec.json.decode(content, type=kind)
         fields = msgspec.json.decode(content, type=dict[str, Any])
         return msgspec.convert({key: value for key, value in fields.items() if key != VERSION_KEY}, kind)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise RecordError("file is missing", where=path, next_step=next_step) from error
-    except (OSError, ValueError) as error:  # msgspec's errors, and text that is not UTF-8
+    except RecordError:  # of another version
+        _refuse_other_kind(content, path, kind)
+        raise
+    except ValueError as error:  # msgspec's errors, and text that is not UTF-8
+        _refuse_other_kind(content, path, kind)
         raise RecordError(
             f"file does not hold a {kind.__name__} ({error})",
             where=path,
             expected="a document of this version of steptrace (docs/schemas/)",
             next_step=next_step,
         ) from error
+
+
+#: What compressed files begin with.
+_GZIP: Final = b"\x1f\x8b"
+
+
+def _refuse_other_kind(content: bytes, path: Path, wanted: type[Document]) -> None:
+    """Raise `RecordError` if a file that could not be read as one kind of document is of another kind."""
+    from steptrace.documents.kinds import kind_of, name_of_file  # imports all documents, which a file that fits spares
+
+    if content.startswith(_GZIP):
+        raise RecordError(
+            f"file is no {name_of_file(wanted)}: it is compressed, as traces are",
+            where=path,
+            expected=f"a {name_of_file(wanted)}",
+            next_step="steptrace analyze reads traces, and steptrace diff compares two of them",
+        )
+    try:
+        found = kind_of(msgspec.json.decode(content))
+    except ValueError:
+        return
+    if found is not None and found.document is not wanted:
+        raise RecordError(
+            f"file is no {name_of_file(wanted)}: it holds {found.holds} ({found.name})",
+            where=path,
+            expected=f"a {name_of_file(wanted)}",
+            next_step=found.next_step,
+        )
 
 
 @dataclass(frozen=True)

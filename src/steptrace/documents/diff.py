@@ -3,6 +3,8 @@
 from typing import Annotated
 
 from steptrace.documents.base import Document, File, column, field
+from steptrace.documents.estimate import Estimate
+from steptrace.documents.variant import Statistic, SyncDiff
 
 
 class Pair(Document, frozen=True):
@@ -34,6 +36,38 @@ class RowChange(Document, frozen=True):
     ]
 
 
+class MeasuredSide(Document, frozen=True):
+    """What `steptrace run`, or a variant's runs, measured without the profiler, and what was predicted."""
+
+    runs: Annotated[int, field("Runs; one has no interval.")]
+    steps: Annotated[int, field("Timed steps of all runs.")]
+    device: Annotated[str, field("`cpu` or `cuda`.")]
+    gpu: Annotated[str | None, field("Name of the GPU.")]
+    step_ns: Annotated[float, field("Unprofiled step time; of several runs the median.")]
+    low_ns: Annotated[float, field("5 % of the timed steps are shorter.")]
+    high_ns: Annotated[float, field("5 % of the timed steps are longer.")]
+    loader_wait_ns: Annotated[float | None, field("Mean wait for data of a timed step; null without a DataLoader.")]
+    peak_allocated_bytes: Annotated[int | None, field("Most bytes allocated in the whole training, of any run.")]
+    measured_syncs_per_step: Annotated[float | None, field("By its traces; null without a GPU.")]
+    predicted_syncs_per_step: Annotated[float | None, field("On a virtual GPU; null without a prediction.")]
+    estimates: Annotated[tuple[Estimate, ...], field("On GPUs that are not there; empty without a prediction.")] = ()
+
+
+class MeasuredDiff(Document, frozen=True):
+    """Two results of `steptrace run`, or two variants, side by side; a side that is only a trace is null."""
+
+    statistic: Annotated[
+        Statistic, field("What the step time is: the median, or the mean where long steps come back on a side.")
+    ]
+    a: MeasuredSide | None
+    b: MeasuredSide | None
+    ratio: Annotated[float | None, field("Step time of A over that of B: above 1, B is shorter. No verdict.")]
+    predicted_syncs: Annotated[
+        SyncDiff | None, field("Predicted syncs by place, A as the baseline; null unless both sides have a prediction.")
+    ]
+    environment: Annotated[tuple[str, ...], field("What differs in where the two ran: keys of `Environment`.")]
+
+
 class DiffSide(Document, frozen=True):
     """One side."""
 
@@ -49,7 +83,7 @@ class Diff(File, frozen=True, kw_only=True):
     b: DiffSide
     cause: Annotated[str, field("What makes most of the difference, in a sentence.")]
     notes: Annotated[tuple[str, ...], field("What to be careful about.")]
-    step_ns: Annotated[Pair, field("Mean profiled step, or trace.")]
+    step_ns: Annotated[Pair, field("Mean profiled step, or trace; null where a side has no trace.")]
     parts_ns: Annotated[dict[str, Pair], field("Its parts.")]
     figures: Annotated[dict[str, Pair], field("Those of docs/metrics.md.")]
     not_measured: Annotated[tuple[str, ...], field("Topics that a side cannot show.")]
@@ -61,6 +95,10 @@ class Diff(File, frozen=True, kw_only=True):
         dict[str, tuple[RowChange, ...]],
         field("Of the subjects of a trace that are one table, by their names, those that changed."),
     ]
+
+    measured: Annotated[
+        MeasuredDiff | None, field("Without the profiler; null unless a side is a result of `steptrace run`.")
+    ] = None
 
     def rows(self, topic: str) -> tuple[RowChange, ...]:
         """The rows of `kernels`, `operators`, `syncs`, `lines`, or one of `tables`."""

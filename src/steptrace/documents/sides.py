@@ -1,11 +1,13 @@
-"""The rows of two traces, or of two sets of them, joined by their keys: what `steptrace diff` compares."""
+"""The rows of two sides joined by their keys: of two traces, as `steptrace diff` compares them, or of two variants."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
-from typing import Final, Generic, TypeVar
+from operator import attrgetter, itemgetter
+from typing import Any, Final, Generic, Literal, TypeVar
 
 from steptrace.documents.base import Column, Document, Key, Kind, columns_of
+from steptrace.documents.syncs import Place, Site
+from steptrace.documents.variant import SyncChange, SyncDiff
 from steptrace.limits import NOISE_FLOOR
 
 _Row = TypeVar("_Row", bound=Document)
@@ -126,3 +128,34 @@ def _figure(column: Column, values: Sequence[float | None], steps: int) -> float
 
 def _difference(pair: Figures) -> float:
     return abs((pair[1] or 0.0) - (pair[0] or 0.0))
+
+
+#: By what the sites of two sides are matched: by their lines, else by what syncs.
+_HERE: Final = ("file", "line", "function", "op", "label", "kind", "phase")
+_MOVED: Final = ("op", "label", "kind", "phase")
+
+
+def sync_diff(basis: Literal["measured", "predicted"], baseline: Sequence[Site], variant: Sequence[Site]) -> SyncDiff:
+    """`sync_diff` of comparison.json from the sites of both sides.
+
+    Each site has the baseline's place, or the variant's for a new one, and for both sides the count per step, 0 where a
+    side has no such site. What changes in number comes first, the most frequent foremost.
+    """
+    matched = pairs(baseline, variant, attrgetter(*_HERE), attrgetter(*_MOVED))
+    rows = [_sync_change(before, after) for before, after in matched]
+    return SyncDiff(basis=basis, sites=tuple(sorted(rows, key=_order)))
+
+
+def _sync_change(before: Site | None, after: Site | None) -> SyncChange:
+    place = before or after
+    assert place is not None
+    return SyncChange(
+        **{name: getattr(place, name) for name in (*Place.__struct_fields__, "kind")},
+        baseline_count_per_step=0 if before is None else before.count_per_step,
+        variant_count_per_step=0 if after is None else after.count_per_step,
+    )
+
+
+def _order(row: SyncChange) -> tuple[Any, ...]:
+    before, after = row.baseline_count_per_step or 0, row.variant_count_per_step or 0
+    return before == after, -max(before, after), str(row.file), row.line or 0

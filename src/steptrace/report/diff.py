@@ -1,19 +1,21 @@
 """The page and the text of `steptrace diff`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from steptrace import format as fmt
 from steptrace.documents.base import Document, shown_columns, subjects_of
-from steptrace.documents.diff import Diff, DiffSide, Pair, RowChange
+from steptrace.documents.diff import Diff, DiffSide, MeasuredSide, Pair, RowChange
 from steptrace.documents.kernels import KernelName
 from steptrace.documents.overview import TopOperator, part_name
 from steptrace.documents.program import LineTime
 from steptrace.documents.steps import STEP_FIGURES
 from steptrace.documents.summary import TraceSummary
 from steptrace.documents.syncs import SyncSite
+from steptrace.findings.estimated import step_words
 from steptrace.report.page.markup import Html, breakable, definitions, page, render
 from steptrace.report.page.parts import Explained, note, section, text_table
+from steptrace.report.study.syncs import changed
 
 #: A larger multiple says less than the two figures.
 _MOST_TIMES: Final = 20
@@ -24,6 +26,7 @@ _LONGEST: Final = 100
 _MOST_LINES: Final = 8
 #: How many figures of a row stand side by side; diff.json has all.
 _MOST_FIGURES: Final = 3
+_BOTH: Final = 2
 #: The topics that every diff has, with their rows' type.
 TOPICS: Final[tuple[tuple[str, str, type[Document]], ...]] = (
     ("kernels", "Kernels", KernelName),
@@ -56,6 +59,56 @@ def totals(diff: Diff) -> list[tuple[str, str]]:
     return [row for row in rows if row[1] != fmt.NOT_MEASURED]
 
 
+def measured_rows(diff: Diff) -> list[tuple[str, str]]:
+    """What was measured without the profiler, and what was predicted and estimated, in words; empty of traces alone.
+
+    What neither side has is left out.
+    """
+    if diff.measured is None:
+        return []
+    sides = diff.measured.a, diff.measured.b
+    statistic = diff.measured.statistic
+    figures: list[tuple[str, Callable[[MeasuredSide], float | None], str | None]] = [
+        (f"Step, unprofiled ({statistic})", lambda side: side.step_ns, "ns"),
+        ("5 % of the steps are shorter than", lambda side: side.low_ns, "ns"),
+        ("5 % of the steps are longer than", lambda side: side.high_ns, "ns"),
+        ("Waiting for data", lambda side: side.loader_wait_ns, "ns"),
+        ("Peak allocated", lambda side: side.peak_allocated_bytes, "B"),
+        ("Syncs per step, measured", lambda side: side.measured_syncs_per_step, None),
+        ("Syncs per step, predicted", lambda side: side.predicted_syncs_per_step, None),
+    ]
+    rows = []
+    for name, figure, unit in figures:
+        a, b = (None if side is None else figure(side) for side in sides)
+        if a is not None and b is not None:
+            rows.append((name, _pair(Pair(a=a, b=b), unit)))
+        elif a is not None or b is not None:
+            rows.append((name, f"{fmt.with_unit(a, unit)} → {fmt.with_unit(b, unit)}"))
+    estimates = [{} if side is None else {one.gpu: one for one in side.estimates} for side in sides]
+    for gpu in dict.fromkeys(name for by_gpu in estimates for name in by_gpu):
+        a_words, b_words = (step_words(by_gpu[gpu]) if gpu in by_gpu else fmt.NOT_MEASURED for by_gpu in estimates)
+        rows.append((f"Step on {gpu}, estimated", a_words if a_words == b_words else f"{a_words} → {b_words}"))
+    return rows
+
+
+def measured_notes(diff: Diff) -> list[str]:
+    """How far the measured figures carry, and which predicted syncs come and go."""
+    if diff.measured is None:
+        return []
+    sides = [side for side in (diff.measured.a, diff.measured.b) if side is not None]
+    notes = []
+    if len(sides) == _BOTH:
+        a, b = (fmt.plural(side.runs, "run") for side in sides)
+        runs = f"{a} each" if a == b else f"{a} in A and {b} in B"
+        notes.append(f"{runs}, so no verdict: a study compares several runs, with intervals.")
+    predicted = diff.measured.predicted_syncs
+    if predicted is not None and (text := changed(predicted)):
+        notes.append(f"B {text} (predicted syncs per step).")
+    if diff.measured.environment:
+        notes.append(f"The two ran in different environments: {fmt.enumeration([*diff.measured.environment])}.")
+    return notes
+
+
 def _unit(diff: Diff) -> str:
     return "step" if diff.a.steps and diff.b.steps else "trace"
 
@@ -73,9 +126,11 @@ def _pair(pair: Pair | None, unit: str | None) -> str:
 
 def in_words(diff: Diff) -> str:
     """The diff as lines for a terminal: the cause, the step's parts, and of each topic the largest changes."""
-    lines = [f"A: {_side(diff.a)}", f"B: {_side(diff.b)}", diff.cause, *(f"note: {note}" for note in diff.notes)]
-    width = max(len(name) for name, _ in totals(diff))
-    lines += [f"  {name:{width}}  {words}" for name, words in totals(diff)]
+    notes = [*(note.replace("`", "").removesuffix(".") for note in measured_notes(diff)), *diff.notes]
+    lines = [f"A: {_side(diff.a)}", f"B: {_side(diff.b)}", diff.cause, *(f"note: {note}" for note in notes)]
+    in_all = [*measured_rows(diff), *totals(diff)]
+    width = max((len(name) for name, _ in in_all), default=0)
+    lines += [f"  {name:{width}}  {words}" for name, words in in_all]
     for topic, heading, head, rows in topics(diff)[: len(TOPICS)]:
         if topic in diff.not_measured:
             lines.append(f"{heading.lower()}: not measured (needs {_needs(topic)} on both sides)")
@@ -92,10 +147,14 @@ def _inside(heading: str) -> str:
 
 
 def _needs(topic: str) -> str:
+    if topic == "operators":
+        return "profiled steps"
     return "GPU work with its lines or Python frames" if topic == "lines" else "GPU work"
 
 
 def _side(side: DiffSide) -> str:
+    if not side.paths:
+        return "no trace"
     traces = side.paths[0] if len(side.paths) == 1 else f"{len(side.paths)} traces, {side.paths[0]} ..."
     return f"{traces} ({', '.join([fmt.plural(side.steps, 'step'), *side.devices])})"
 
@@ -108,9 +167,17 @@ def _named(row: RowChange) -> Sequence[str]:
 def page_html(diff: Diff) -> str:
     """The whole page."""
     every = topics(diff)
-    toc = [("totals", "In all"), *((topic, heading) for topic, heading, *_ in every)]
+    measured = measured_rows(diff)
+    toc = [
+        *([("measured", "Measured without the profiler")] if measured else []),
+        ("totals", "In all"),
+        *((topic, heading) for topic, heading, *_ in every),
+    ]
     terms = definitions(["RowChange.renamed_from", *(f"StepFigures.{f.name}" for f in STEP_FIGURES)])
     body = render("diff", diff=diff, toc=toc, sides=[("A", diff.a), ("B", diff.b)])
+    if measured:
+        table = Explained(text_table(("", "A → B"), measured))
+        body += section("measured", "Measured without the profiler", [*map(note, measured_notes(diff)), table])
     in_all = text_table((f"Per {_unit(diff)}", "A → B"), totals(diff))
     body += section("totals", "In all", [Explained(in_all, terms)])
     for topic, heading, head, rows in every:

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, Final, cast
 from isal import igzip, isal_zlib
 
 from steptrace import format as fmt
+from steptrace.documents.kinds import kind_of
 from steptrace.errors import TraceError, TruncatedTraceError
 from steptrace.trace.decode import decode_object, is_truncated, path_text, why_no_event
 from steptrace.trace.foreign import foreign
@@ -36,7 +37,8 @@ def find_traces(paths: Iterable[str | Path]) -> list[Path]:
     files: dict[Path, Path] = {}
     for path in map(Path, paths):
         if _kind(path) == "folder":
-            inside = sorted(p for p in path.iterdir() if p.name.endswith((".json", ".json.gz")) and p.is_file())
+            names = sorted(p for p in path.iterdir() if p.name.endswith((".json", ".json.gz")) and p.is_file())
+            inside = [p for p in names if not p.name.startswith(".")]  # such as the list of what a command wrote
             traces = [p for p in inside if looks_like_trace(p)]
             if not traces:
                 raise TraceError(
@@ -232,7 +234,15 @@ class EventStream:
         self.metadata.update(metadata)
 
     def _no_events(self, buffer: bytes) -> TraceError:
-        if decode_object(buffer) is not None:
+        content = decode_object(buffer)
+        if content is not None and "traceEvents" not in content and (found := kind_of(content)) is not None:
+            return TraceError(
+                f"not a trace: it holds {found.holds} ({found.name})",
+                where=self.path,
+                expected="a trace of the PyTorch profiler, or a folder with traces",
+                next_step=found.next_step,
+            )
+        if content is not None:
             return TraceError(
                 "valid JSON, but not a trace: it has no list of traceEvents",
                 where=self.path,

@@ -1,7 +1,7 @@
-"""Two traces or jobs side by side, named A and B: which kernels and operators are one, and what changed between them.
+"""Two sides, named A and B: which kernels and operators are one, and what changed between them.
 
 Figures only: a summary holds no spread over runs, so nothing is called slower or faster here. Claims about speed come
-from unprofiled steps, in `steptrace compare`.
+from unprofiled steps of several runs, in `steptrace compare`.
 
 A new version of a library changes a kernel's template arguments, its parameters or its namespace; the kernel itself
 stays. So names are matched from the exact one to what the kernel computes, the coarser only for what is left. What is
@@ -11,34 +11,24 @@ alike on a level is merged: several names of one side can stand against one of t
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from steptrace import format as fmt
-from steptrace.analysis import load_trace, summarize_trace
 from steptrace.analysis.build import OF_SUBJECTS
 from steptrace.analysis.common.kernel_names import full_short_name
-from steptrace.analysis.common.labels import label_times
-from steptrace.analysis.overview import top_operators
-from steptrace.analysis.program import line_times
+from steptrace.diff.runs import measured_diff
+from steptrace.diff.sides import Side
 from steptrace.documents.base import columns_of, name_of
 from steptrace.documents.diff import Diff, DiffSide, Pair, RowChange
 from steptrace.documents.kernels import KernelName
-from steptrace.documents.labels import Label
 from steptrace.documents.overview import TopOperator, part_name
-from steptrace.documents.program import LineTime
 from steptrace.documents.sides import Change, join
 from steptrace.documents.sides import Side as Rows
 from steptrace.documents.steps import STEP_FIGURES
-from steptrace.documents.summary import TraceSummary
 from steptrace.documents.syncs import SyncSite
-from steptrace.documents.table import rows
 from steptrace.limits import NOISE_FLOOR, PROFILER_OVERHEAD
-from steptrace.trace.files import find_traces
-from steptrace.trace.read import read_each
 
 #: What two names must share to be one.
 Level = Callable[[str], str]
@@ -53,66 +43,27 @@ _TIMES: Final = {
 LEAST_ALIKE: Final = 0.25
 
 
-@dataclass(frozen=True)
-class Side:
-    """The traces of one side, and all rows of their operators; `steps` of all traces, 0 if one has none."""
+def diff(a: Side, b: Side, gpus: Sequence[str] = ()) -> Diff:
+    """The content of diff.json: the totals of both sides, and every row that changed.
 
-    traces: tuple[TraceSummary, ...]
-    operators: tuple[TopOperator, ...]
-
-    @property
-    def steps(self) -> int:
-        """Steps of all traces; 0 if a trace marks none."""
-        each = [trace.quality.steps or 0 for trace in self.traces]
-        return sum(each) if all(each) else 0
-
-    @property
-    def has_gpu(self) -> bool:
-        """Whether every trace holds GPU work."""
-        return all(trace.gpu_measured for trace in self.traces)
-
-    @property
-    def has_lines(self) -> bool:
-        """Whether every trace knows which lines of the program its work comes from."""
-        return all(trace.program.stacks or trace.program.by_line for trace in self.traces)
-
-
-def read_sides(a: Sequence[str | Path], b: Sequence[str | Path]) -> tuple[Side, Side]:
-    """Read the traces behind two lists of files or folders.
+    Args:
+        a: what to compare with.
+        b: what is compared.
+        gpus: GPUs to estimate both sides on, where both are results of `steptrace run`.
 
     Raises:
-        TraceError: a path is missing, or a trace cannot be read.
+        ConfigError: there is no such GPU.
     """
-    paths = [find_traces(side) for side in (a, b)]
-    done = read_each(_read, paths[0] + paths[1])
-    return _side(done[: len(paths[0])]), _side(done[len(paths[0]) :])
-
-
-def _read(path: Path) -> tuple[TraceSummary, tuple[TopOperator, ...]]:
-    """Its summary, with all of its labels and lines, and its operators."""
-    trace = load_trace(path)
-    summary = replace(summarize_trace(trace), labels=rows(label_times(trace), Label))
-    if summary.program.by_line is not None:
-        program = replace(summary.program, by_line=rows(line_times(trace), LineTime))
-        summary = replace(summary, program=program)
-    return summary, rows(top_operators(trace), TopOperator)
-
-
-def _side(done: Sequence[tuple[TraceSummary, tuple[TopOperator, ...]]]) -> Side:
-    return Side(tuple(trace for trace, _ in done), tuple(row for _, rows in done for row in rows if row.name))
-
-
-def diff(a: Side, b: Side) -> Diff:
-    """The content of diff.json: the totals of both sides, and every row that changed."""
     gpu = a.has_gpu and b.has_gpu
     kernels = _changes(_rows(a, "kernels"), _rows(b, "kernels"), KERNEL_LEVELS) if gpu else ()
-    operators = _changes(Rows(a.operators, a.steps), Rows(b.operators, b.steps), OPERATOR_LEVELS)
+    profiled = bool(a.traces and b.traces)
+    operators = _changes(Rows(a.operators, a.steps), Rows(b.operators, b.steps), OPERATOR_LEVELS) if profiled else ()
     syncs = _changes(_rows(a, "syncs.sites"), _rows(b, "syncs.sites")) if gpu else ()
     has_lines = gpu and a.has_lines and b.has_lines
     lines = _changes(_rows(a, "program.by_line"), _rows(b, "program.by_line")) if has_lines else ()
     tables = {
         name: tuple(_row(change, name_of(change.row)) for change in _differing(_rows(a, name), _rows(b, name)))
-        for name in ("labels", *(OF_SUBJECTS if gpu else ()))
+        for name in (*(("labels",) if profiled else ()), *(OF_SUBJECTS if gpu else ()))
     }
     step, parts = _step(a, b)
     rows = {"idle_sync": syncs, "": kernels if gpu else operators}
@@ -125,12 +76,17 @@ def diff(a: Side, b: Side) -> Diff:
         step_ns=step,
         parts_ns=parts,
         figures=figures,
-        not_measured=(*(() if gpu else ("kernels", "syncs")), *(() if has_lines else ("lines",))),
+        not_measured=(
+            *(() if gpu else ("kernels", "syncs")),
+            *(() if has_lines else ("lines",)),
+            *(() if profiled else ("operators",)),
+        ),
         kernels=kernels,
         operators=operators,
         syncs=syncs,
         lines=lines,
         tables={name: changes for name, changes in tables.items() if changes},
+        measured=measured_diff((a.runs, b.runs), (a.traces, b.traces), gpus),
     )
 
 
@@ -180,7 +136,7 @@ def _row(change: Change[Any], name: str, renamed: Mapping[str, tuple[str, ...]] 
 def _step(a: Side, b: Side) -> tuple[Pair, dict[str, Pair]]:
     """The mean step of each side, or the whole trace, and its parts, where both have the same kind."""
     sides = [_parts(side) for side in (a, b)]
-    lengths = [sum(trace.window_ns for trace in side.traces) / (side.steps or len(side.traces)) for side in (a, b)]
+    lengths = [_length(side) for side in (a, b)]
     present = [side for side in sides if side is not None]
     if len(present) < 2 or present[0][0] != present[1][0]:
         return Pair(a=lengths[0], b=lengths[1]), {}
@@ -188,6 +144,13 @@ def _step(a: Side, b: Side) -> tuple[Pair, dict[str, Pair]]:
     names = dict.fromkeys([*left, *right])
     parts = {name: Pair(a=left.get(name, 0.0), b=right.get(name, 0.0)) for name in names}
     return Pair(a=sum(left.values()), b=sum(right.values())), parts
+
+
+def _length(side: Side) -> float | None:
+    """The mean length of a step, or of the whole trace; None without a trace."""
+    if not side.traces:
+        return None
+    return sum(trace.window_ns for trace in side.traces) / (side.steps or len(side.traces))
 
 
 def _parts(side: Side) -> tuple[str, dict[str, float]] | None:
@@ -210,7 +173,10 @@ def _described(side: Side) -> DiffSide:
 
 def _cause(step: Pair, parts: Mapping[str, Pair], rows: Mapping[str, Sequence[RowChange]], *, whole: bool) -> str:
     """How long a step takes on both sides, and what makes most of the difference: a part, and of `rows` that part's."""
-    unit, before, after = "trace" if whole else "step", step.a or 0.0, step.b or 0.0
+    if step.a is None or step.b is None:
+        lacking = "Neither side has any" if step.a is step.b else "A has no" if step.a is None else "B has no"
+        return f"{lacking} profiled steps, so only unprofiled steps are compared."
+    unit, before, after = "trace" if whole else "step", step.a, step.b
     delta = after - before
     sentence = f"A profiled {unit} takes {fmt.duration_ns(before)} in A and {fmt.duration_ns(after)} in B"
     if abs(delta) < NOISE_FLOOR * max(before, 1):
@@ -239,15 +205,16 @@ def _notes(a: Side, b: Side) -> Iterator[str]:
     names = [set(_described(side).devices) for side in (a, b)]
     if all(names) and names[0] != names[1]:
         yield f"A ran on {' and '.join(names[0])}, B on {' and '.join(names[1])}"
-    if len(a.traces) != len(b.traces):
+    if a.traces and b.traces and len(a.traces) != len(b.traces):
         yield f"A is of {fmt.plural(len(a.traces), 'trace')}, B of {len(b.traces)}: their steps are not the same work"
     if a.has_gpu and b.has_gpu and (alike := min(_alike(a, b), _alike(b, a))) < LEAST_ALIKE:
         yield f"only {fmt.share(alike)} of GPU time is in kernels of both sides: the programs may differ"
-    if min(a.steps, b.steps) < 2:
+    if a.traces and b.traces and min(a.steps, b.steps) < 2:
         yield "one side has fewer than two steps, which may be untypical"
     before, after = _mean(a, "unprofiled_step_ns"), _mean(b, "unprofiled_step_ns")
     if before and after:
-        yield f"unprofiled steps take {fmt.duration_ns(before)} in A and {fmt.duration_ns(after)} in B"
+        if a.runs is None or b.runs is None:
+            yield f"unprofiled steps take {fmt.duration_ns(before)} in A and {fmt.duration_ns(after)} in B"
         profiled = _step(a, b)[0]
         ratio = (profiled.b or 1.0) / (profiled.a or 1.0) / (after / before)
         if not 1 / PROFILER_OVERHEAD < ratio < PROFILER_OVERHEAD:

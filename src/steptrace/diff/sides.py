@@ -1,0 +1,85 @@
+"""What one side of a diff is made of: traces, and what `steptrace run` has measured and predicted beside them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from steptrace.analysis import load_trace, summarize_trace
+from steptrace.analysis.common.labels import label_times
+from steptrace.analysis.overview import top_operators
+from steptrace.analysis.program import line_times
+from steptrace.diff.runs import ProgramRuns, runs_at
+from steptrace.documents.labels import Label
+from steptrace.documents.overview import TopOperator
+from steptrace.documents.program import LineTime
+from steptrace.documents.summary import TraceSummary
+from steptrace.documents.table import rows
+from steptrace.trace.files import find_traces
+from steptrace.trace.read import read_each
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a diff.
+
+    Attributes:
+        traces: what its traces say; empty where no step was profiled.
+        operators: all rows of their operators.
+        runs: of a result of `steptrace run`, or of a study's variant, what was measured without the profiler.
+    """
+
+    traces: tuple[TraceSummary, ...]
+    operators: tuple[TopOperator, ...]
+    runs: ProgramRuns | None = None
+
+    @property
+    def steps(self) -> int:
+        """Steps of all traces; 0 if a trace marks none."""
+        each = [trace.quality.steps or 0 for trace in self.traces]
+        return sum(each) if all(each) else 0
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether there are traces, and every one holds GPU work."""
+        return bool(self.traces) and all(trace.gpu.activities for trace in self.traces)
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether every trace knows which lines of the program its work comes from."""
+        return all(trace.program.stacks or trace.program.by_line for trace in self.traces)
+
+
+def read_sides(a: Sequence[str | Path], b: Sequence[str | Path]) -> tuple[Side, Side]:
+    """Read what lies behind two lists of files or folders.
+
+    A folder that `steptrace run` wrote, or that of a study's variant, stands for its traces and its measurements.
+
+    Raises:
+        TraceError: a path is missing, or a trace cannot be read.
+        RecordError: what a run left cannot be read.
+    """
+    runs = [_runs_of(side) for side in (a, b)]
+    paths = [find_traces(side) if run is None else list(run.traces) for side, run in zip((a, b), runs, strict=True)]
+    done = read_each(_read, paths[0] + paths[1])
+    return _side(done[: len(paths[0])], runs[0]), _side(done[len(paths[0]) :], runs[1])
+
+
+def _runs_of(side: Sequence[str | Path]) -> ProgramRuns | None:
+    return runs_at(Path(side[0])) if len(side) == 1 else None
+
+
+def _read(path: Path) -> tuple[TraceSummary, tuple[TopOperator, ...]]:
+    """Its summary, with all of its labels and lines, and its operators."""
+    trace = load_trace(path)
+    summary = replace(summarize_trace(trace), labels=rows(label_times(trace), Label))
+    if summary.program.by_line is not None:
+        program = replace(summary.program, by_line=rows(line_times(trace), LineTime))
+        summary = replace(summary, program=program)
+    return summary, rows(top_operators(trace), TopOperator)
+
+
+def _side(done: Sequence[tuple[TraceSummary, tuple[TopOperator, ...]]], runs: ProgramRuns | None) -> Side:
+    operators = tuple(row for _, rows in done for row in rows if row.name)
+    return Side(tuple(trace for trace, _ in done), operators, runs)

@@ -1,0 +1,106 @@
+"""Which kind of file somebody has named: files do not say it, but their keys do.
+
+For messages alone: where a file does not hold what was asked for, they say what it is and which command takes it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from steptrace.documents.base import Document
+
+#: A file of a kind, also of another version, has so many of the kind's keys, and so many of its keys are the kind's.
+_ALIKE: Final = 0.6
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """A kind of file.
+
+    Attributes:
+        name: of the file, as steptrace writes it.
+        holds: what it is, as a sentence goes on after its name.
+        next_step: which command takes it.
+        keys: the keys that its content must have.
+        further: the keys that it may have, too.
+        document: its type; None where it has none.
+    """
+
+    name: str
+    holds: str
+    next_step: str
+    keys: frozenset[str]
+    further: frozenset[str] = frozenset()
+    document: type[Document] | None = None
+
+    def likeness(self, keys: frozenset[str]) -> float:
+        """How well the keys of some content fit, 0 to 1: the share of those that both have."""
+        known = self.keys | self.further
+        return len(keys & known) / len((keys - known) | self.keys | (keys & known))
+
+
+_DIFF: Final = "steptrace diff A B --out DIR compares two traces, or two folders that `steptrace run` wrote"
+_COMPARE: Final = "steptrace compare BEFORE NOW compares results of a study"
+_TRACE: Final = FileKind(
+    "trace",
+    "a trace of the PyTorch profiler",
+    f"steptrace analyze TRACE says what is in it; {_DIFF}",
+    frozenset({"traceEvents"}),
+    frozenset({"schemaVersion", "deviceProperties", "displayTimeUnit", "baseTimeNanoseconds", "traceName"}),
+)
+
+
+@cache
+def kinds() -> tuple[FileKind, ...]:
+    """Every kind of file that steptrace writes as a JSON object, and a trace."""
+    from steptrace.documents.comparison import ComparedResults, Comparison, Verdict
+    from steptrace.documents.diff import Diff
+    from steptrace.documents.run import Communication, PlannedStudy, RunMemory, RunRecord, Status
+    from steptrace.documents.summary import Summary
+
+    a_run = "a run's folder is read as a whole"
+    return (
+        _TRACE,
+        _of(Summary, "summary.json", "what traces say", _DIFF),
+        _of(Comparison, "comparison.json", "the result of a study", _COMPARE),
+        _of(Diff, "diff.json", "two traces side by side", "open diff.html beside it"),
+        _of(ComparedResults, "compare.json", "several results of a study side by side", "open compare.html beside it"),
+        _of(Verdict, "verdict.json", "the verdict of a workflow", "name the comparison.json of one of its studies"),
+        _of(RunRecord, "run.json", "the record of a run", _DIFF),
+        _of(Status, "status.json", "how a run ended", a_run),
+        _of(RunMemory, "memory.json", "the memory of a run", a_run),
+        _of(Communication, "communication.json", "what the ranks of a run tell each other", a_run),
+        _of(PlannedStudy, "study.json", "the plan of a study", "name the comparison.json beside it"),
+        FileKind(
+            "prediction.json",
+            "a prediction",
+            _DIFF,
+            frozenset({"total", "sites", "unknown", "operators", "operators_per_section"}),
+            frozenset({"assumed", "peak_memory_bytes", "batch_size", "operator_calls", "queue", "tf32", "by_step"}),
+        ),
+    )
+
+
+def _of(kind: type[Document], name: str, holds: str, next_step: str) -> FileKind:
+    from msgspec.structs import fields
+
+    required = {field.encode_name for field in fields(kind) if field.required}
+    further = {field.encode_name for field in fields(kind)} - required
+    return FileKind(name, holds, next_step, frozenset(required), frozenset(further), kind)
+
+
+def kind_of(content: object) -> FileKind | None:
+    """The kind of file that a JSON value is the content of, of any version; None if it is none of them."""
+    if not isinstance(content, Mapping):
+        return None
+    keys = frozenset(map(str, content)) - {"schema_version"}
+    if _TRACE.keys <= keys:
+        return _TRACE
+    best = max(kinds(), key=lambda kind: kind.likeness(keys))
+    return best if best.likeness(keys) >= _ALIKE else None
+
+
+def name_of_file(document: type[Document]) -> str:
+    """The name of the files that hold a kind of document, or the document's own."""
+    return next((kind.name for kind in kinds() if kind.document is document), document.__name__)
