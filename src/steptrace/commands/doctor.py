@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from steptrace.commands.console import columns, show
-from steptrace.config.settings import Project, read_settings, read_yaml
+from steptrace.config.settings import Project, read_settings
+from steptrace.config.yaml_file import read_yaml
 from steptrace.errors import SteptraceError
 from steptrace.machine import torch_has_gpu_support, usable_gpus
 

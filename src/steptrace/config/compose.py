@@ -8,14 +8,17 @@ import copy
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import yaml
 
+from steptrace.config.convert import convert
+from steptrace.config.groups import check_groups
 from steptrace.config.schema import RootConfig, defaults
-from steptrace.config.settings import convert, not_yaml
+from steptrace.config.yaml_file import not_yaml
 from steptrace.errors import ConfigError, meant
 
 if TYPE_CHECKING:
@@ -30,6 +33,8 @@ _LEFT_OUT: Final = [
     f"~hydra/{group}"
     for group in ("launcher", "sweeper", "output", "help", "hydra_help", "hydra_logging", "job_logging", "env")
 ]
+#: Overrides that are left out in turn to find the wrong one.
+_MOST_TRIED: Final = 30
 #: How Hydra begins to say that there is no such key, group or option.
 _UNKNOWN: Final = re.compile(r"Could not (?:override|find) '(?P<name>[^']+)'")
 
@@ -53,6 +58,17 @@ def compose(
     Raises:
         ConfigError: an unknown group, option or key, or a value of the wrong type or out of its limits.
     """
+    try:
+        return _composed(folders, overrides, where, bases)
+    except ConfigError as error:
+        wrong = _wrong_override(folders, overrides) if len(overrides) > 1 else None
+        if wrong is not None and wrong not in str(error):
+            first, rest = error.what.partition("\n")[::2]
+            error.what = "\n".join(filter(None, [f"{first} (override '{wrong}')", rest]))
+        raise
+
+
+def _composed(folders: Sequence[Path], overrides: Sequence[str], where: str, bases: Bases | None) -> dict[str, Any]:
     # Hydra takes 0.15 s to import; where every composition is in the cache, nobody needs it.
     import hydra
     from hydra.core.config_store import ConfigStore
@@ -66,6 +82,7 @@ def compose(
     more = [f"hydra.searchpath=[{','.join(paths)}]"] if paths else []
 
     def by_hydra(chosen: Sequence[str]) -> "DictConfig":
+        check_groups(folders)  # before Hydra reads them
         ConfigStore.instance().store(name="steptrace_schema", node=defaults())
         with hydra.initialize_config_dir(str(folders[0].resolve()), version_base="1.3"):
             return hydra.compose("config", overrides=[*_LEFT_OUT, *more, *chosen])
@@ -78,10 +95,11 @@ def compose(
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         raise not_yaml(error, f"{where}, {mark.name if mark else 'a group'}") from error
-    except (HydraException, OmegaConfBaseException, ValueError) as error:  # ValueError: `loss=4`
+    except (HydraException, OmegaConfBaseException, ValueError, RecursionError) as error:  # ValueError: `loss=4`
         match = _UNKNOWN.search(str(error))
         next_step = _near(match["name"], folders) if match else None
-        raise ConfigError(str(error).strip(), where=where, next_step=next_step) from error
+        text = "an interpolation refers to itself" if isinstance(error, RecursionError) else _in_short(error)
+        raise ConfigError(text, where=where, next_step=next_step) from error
     return dict(msgspec.to_builtins(convert(resolved, RootConfig, where=where)))
 
 
@@ -127,6 +145,22 @@ def _plain_value(text: str) -> tuple[str | None, Any]:
     if not is_plain or override.is_hydra_override():
         return None, None
     return override.key_or_group, override.value()
+
+
+def _in_short(error: Exception) -> str:
+    """An error of Hydra's without empty lines, and without its list of folders."""
+    text = str(error).partition("Config search path:")[0]
+    return "\n".join(line for line in text.splitlines() if line.strip())
+
+
+def _wrong_override(folders: Sequence[Path], overrides: Sequence[str]) -> str | None:
+    """The override without which the others can be composed; None if there is no such one, or more than one."""
+    found = []
+    for number, override in enumerate(overrides[:_MOST_TRIED]):
+        with suppress(ConfigError):
+            _composed(folders, [*overrides[:number], *overrides[number + 1 :]], "", None)
+            found.append(override)
+    return found[0] if len(found) == 1 else None
 
 
 def _near(name: str, folders: Sequence[Path]) -> str | None:

@@ -18,10 +18,12 @@ import yaml
 from steptrace.config.compose import Bases, check_allowed, compose, targets
 from steptrace.config.defined import check_defined
 from steptrace.config.digest import Cache, Code
+from steptrace.config.groups import group_files
 from steptrace.config.programs import ProgramVariant, compose_program, filled
 from steptrace.config.progress import Progress
 from steptrace.config.settings import Project, Settings
 from steptrace.config.study_file import Cell, Entry, StudyFile, cells, check_distinct, read_study, runs_at
+from steptrace.config.yaml_file import line_of, read_limited
 from steptrace.errors import ConfigError
 from steptrace.files import versioned
 
@@ -73,12 +75,10 @@ class Composer:
         """All that a composition reads: the groups' files, the variables they name, our code and Hydra's version."""
         own = self.code.digest(["steptrace.config.study"])
         parts: list[object] = [own, *map(version, ("hydra-core", "omegaconf"))]
-        for folder in self.project.config_folders:
-            for path in sorted(folder.rglob("*.yaml")):
-                if path.parent != folder / "study" and path != folder / "workflow.yaml":
-                    text = path.read_bytes()
-                    variables = [os.environb.get(name) for name in _VARIABLE.findall(text)]
-                    parts += [path.relative_to(folder), text, variables]
+        for path, folder in group_files(self.project.config_folders):
+            text = read_limited(path)
+            variables = [os.environb.get(name) for name in _VARIABLE.findall(text)]
+            parts += [path.relative_to(folder), text, variables]
         return hashlib.sha256(repr(parts).encode()).digest()
 
     def _compose(self, changes: Sequence[str], where: str) -> Callable[[], dict[str, Any]]:
@@ -188,6 +188,14 @@ class Study:
         return files
 
 
+def _with_line(error: ConfigError, where: str, line: int | None) -> ConfigError:
+    """An error about a variant, with the line of its file that the variant begins in."""
+    if line is not None and (error.where or "").startswith(where):
+        first, rest = error.what.partition("\n")[::2]
+        error.what = "\n".join(filter(None, [f"{first} (the variant is in line {line})", rest]))
+    return error
+
+
 def load_study(name: str, composer: Composer) -> Study:
     """Read, check and expand one study.
 
@@ -203,10 +211,13 @@ def load_study(name: str, composer: Composer) -> Study:
         reference = f"reference__{cell.suffix}.yaml" if cell.suffix else "reference.yaml"
         for variant, entry in entries.items():
             where = f"{path}, variant '{cell.named(variant)}'"
-            composed = composer.variant(file, entry, cell, scale, where)
-            on_gpu = composed
-            if composed.config["device"] != "cuda":
-                on_gpu = composer.variant(file, entry, cell, _GPU_SCALE, f"{where} at scale {_GPU_SCALE}")
+            try:
+                composed = composer.variant(file, entry, cell, scale, where)
+                on_gpu = composed
+                if composed.config["device"] != "cuda":
+                    on_gpu = composer.variant(file, entry, cell, _GPU_SCALE, f"{where} at scale {_GPU_SCALE}")
+            except ConfigError as error:
+                raise _with_line(error, where, line_of(path, ["variants", variant])) from error
             if not runs_at(entry, scale):  # composed all the same, so that its mistakes are reported everywhere
                 elsewhere.append(cell.named(variant))
                 continue

@@ -4,6 +4,7 @@ Each combination of the matrix's values is a cell.
 """
 
 import itertools
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,17 +14,27 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
+from steptrace.config.convert import convert
 from steptrace.config.programs import Program, ProgramVariant
 from steptrace.config.schema import Text
-from steptrace.config.settings import Project, convert, read_yaml
+from steptrace.config.settings import MOST_NAME, NAME_FORM, Project
+from steptrace.config.yaml_file import line_of, read_yaml
 from steptrace.errors import ConfigError, near
 
 #: What a value of the matrix may hold and the name of a file should not.
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.+-]+")
 
 Overrides = list[Text]
-_Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_+-]*\Z")]
-_Key = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*\Z")]
+_Name = Annotated[str, Meta(pattern=rf"^[A-Za-z0-9][A-Za-z0-9_+-]{{0,{MOST_NAME - 1}}}\Z", title=NAME_FORM)]
+_Key = Annotated[
+    str,
+    Meta(
+        pattern=rf"^[A-Za-z_][A-Za-z0-9_.]{{0,{MOST_NAME - 1}}}\Z",
+        title="letters, digits, _ and ., beginning with a letter, such as data.batch_size",
+    ),
+]
+#: Variants that a study's matrix may make; each is planned, and trained several times.
+MOST_VARIANTS: Final = 10_000
 
 
 class StudyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,10 +77,13 @@ def read_study(path: Path, project: Project, scale: str) -> tuple[StudyFile, dic
     Raises:
         ConfigError: a misspelt key, scale or baseline, a wrong type, a baseline that does not run at `scale`.
     """
-    file = convert(read_yaml(path), StudyFile, where=path)
+    file = convert(read_yaml(path), StudyFile, where=path, file=path)
+    _check_size(file, path)
     entries: dict[str, Entry] = {}
     for name, content in file.variants.items():
-        where = f"{path}, variants.{name}"
+        at = ("variants", name)
+        line = line_of(path, at)
+        where = f"{path}, line {line}, variants.{name}"
         kind: type[Entry] = TrainingVariant if file.program is None else ProgramVariant
         changes = "overrides" if file.program is None else "arguments"
         if not isinstance(content, list | dict):
@@ -90,6 +104,19 @@ def read_study(path: Path, project: Project, scale: str) -> tuple[StudyFile, dic
             what, where=path, next_step=f"add {scale} to that variant's `scales`, or choose another baseline"
         )
     return file, entries
+
+
+def _check_size(file: StudyFile, path: Path) -> None:
+    """Refuse a matrix that would make more variants than anybody trains, before any is made."""
+    count = math.prod(len(values) for values in file.matrix.values()) * len(file.variants)
+    if count > MOST_VARIANTS:
+        line = line_of(path, ["matrix" if file.matrix else "variants"])
+        raise ConfigError(
+            f"makes {count} variants",
+            where=f"{path}, line {line}",
+            expected=f"at most {MOST_VARIANTS}: variants times the number of values of each key of `matrix`",
+            next_step="remove values, or divide the study",
+        )
 
 
 def runs_at(entry: Entry, scale: str) -> bool:
@@ -133,6 +160,14 @@ def _as_override(value: Any) -> str:
 def check_distinct(names: list[str], path: Path) -> None:
     """Raise `ConfigError` for two names that would share one folder."""
     seen: dict[str, str] = {}
+    for name in names:
+        if len(name) > MOST_NAME:
+            raise ConfigError(
+                f"the name of a variant has {len(name)} characters: {name[:60]}...",
+                where=path,
+                expected=f"at most {MOST_NAME}, with the values of the matrix",
+                next_step="shorten the variant's name, or values of the matrix",
+            )
     for name in names:  # some file systems do not tell upper from lower case
         if name.casefold() in seen:
             other = seen[name.casefold()]

@@ -26,9 +26,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from filelock import FileLock
 
+from steptrace.config.yaml_file import read_yaml
 from steptrace.errors import LaunchError, SteptraceError
 from steptrace.files import scratch_folder, write_text, write_versioned
 from steptrace.launch.result import Launched, ended, prediction_of, require_steps, why, write_results
@@ -160,8 +160,7 @@ def _command(config: dict[str, Any], seed: int) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    config: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return config
+    return read_yaml(path)
 
 
 def verdict(outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, Any]:

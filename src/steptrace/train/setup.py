@@ -21,9 +21,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torch.utils.data import DataLoader, Dataset, default_collate
 from torch.utils.data.distributed import DistributedSampler
-from yaml import YAMLError
 
 from steptrace.config.schema import RootConfig
+from steptrace.config.yaml_file import read_yaml
 from steptrace.engine.device import tensors_of
 from steptrace.errors import ConfigError, TrainError
 from steptrace.rank import ALONE, Rank
@@ -43,11 +43,9 @@ def load_config(path: Path) -> DictConfig:
         ConfigError: it cannot be read, lacks a key, or has a `_target_` that is not what its name says.
     """
     try:
-        config = OmegaConf.load(path)
-    except (OSError, YAMLError, OmegaConfBaseException) as error:
+        config: DictConfig = OmegaConf.create(read_yaml(path))
+    except OmegaConfBaseException as error:
         raise ConfigError(f"config cannot be read ({error})", where=path, expected="a YAML mapping") from error
-    if not isinstance(config, DictConfig):
-        raise ConfigError("config is not a mapping", where=path, expected="a YAML mapping")
     missing = [key for key in _KEYS if key not in config]
     if missing:
         raise ConfigError(f"config lacks {', '.join(missing)}", where=path, expected="a resolved config of a variant")

@@ -13,9 +13,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
 from steptrace.config.study import GPU_CONFIG
+from steptrace.config.yaml_file import read_yaml
 from steptrace.files import scratch_folder
 from steptrace.format import printable
 from steptrace.launch.main import SHARED_VARIABLE
@@ -60,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = finished(folder / options.what)
         if status is not None and status.key == key:
             continue
-        config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+        config = read_yaml(folder / "config.yaml")
         if options.what == "equivalence":
             gpus, reference = options.gpus, references[variant]
             jobs.append(equivalence_job(folder, reference, of_command="program" in config, gpus=gpus, key=key))
