@@ -60,6 +60,7 @@ def _is_refused(module: Any, name: str) -> bool:
 
 #: Without a stand-in: called as a program calls it, it must work. Types and errors do nothing.
 _AS_THEY_ARE: dict[str, Callable[[], object]] = {
+    "cuda.is_bf16_supported": lambda: torch.cuda.is_bf16_supported(),
     "cuda.device": lambda: torch.cuda.device(0).__enter__(),
     "cuda.device_of": lambda: torch.cuda.device_of(torch.ones(1, device="cuda")).__enter__(),
     "amp.autocast": lambda: torch.amp.autocast("cuda").__enter__().__exit__(None, None, None),

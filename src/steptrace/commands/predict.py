@@ -10,7 +10,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from steptrace.documents.estimate import Estimate
 from steptrace.documents.run import Status
 from steptrace.documents.syncs import predicted_branches, predicted_site
 from steptrace.errors import ConfigError, PredictError, SteptraceError, near
+from steptrace.estimate.driver import driver_facts
 from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.files import scratch_folder, write_text
 from steptrace.launch.result import ended, prediction_of, require_steps, why
@@ -97,7 +98,8 @@ def add(command: argparse.ArgumentParser) -> None:
         type=gpu_names,
         default=(),
         metavar="GPU[,GPU]",
-        help="estimate step time, GPU busy and memory on these, such as H100,L4",
+        help="estimate step time, GPU busy and memory on these, such as H100,L4; a program that asks what its GPU can "
+        "do is told of the first",
     )
     command.add_argument(
         "--batch",
@@ -124,12 +126,13 @@ def run(arguments: argparse.Namespace) -> int:
     gpus = [gpu_named(name) for name in arguments.gpu]  # before anything is followed
     if "--" not in arguments.given and len(arguments.target) == 1:
         study = arguments.target[0]
-        return _report(_follow_study(study, arguments), gpus, arguments, study)
+        return _report(_follow_study(study, arguments, gpus), gpus, arguments, study)
     _check_batches(arguments.target, arguments.batch)
     counts: dict[str, Any] = {
         "warmup": arguments.warmup,
         "steps": arguments.steps,
         "devices": arguments.devices,
+        "gpu": gpus[0] if gpus else None,
         "judged": arguments.budget is not None,
     }
     name = shlex.join(arguments.target)
@@ -140,7 +143,7 @@ def run(arguments: argparse.Namespace) -> int:
     return _report(by_batch, gpus, arguments, None)
 
 
-def _follow_study(study: str, arguments: argparse.Namespace) -> dict[int | None, list[Followed]]:
+def _follow_study(study: str, arguments: argparse.Namespace, gpus: Sequence[Gpu]) -> dict[int | None, list[Followed]]:
     """Follow a study's variants; by batch, None where it is their own."""
     if Path(study).is_file():
         next_step = f"steptrace predict -- {'python ' if study.endswith('.py') else ''}{study}"
@@ -150,12 +153,15 @@ def _follow_study(study: str, arguments: argparse.Namespace) -> dict[int | None,
         raise ConfigError(f"--{given} is for programs, not for studies", where=study, expected="a program, after --")
     with scratch_folder() as scratch:
         planned = named_study(study, Path(scratch))
+        options = ["--gpu", gpus[0].name] if gpus else []
         if not arguments.batch:
-            return {None: follow(planned, Path(scratch))}
+            return {None: follow(planned, Path(scratch), options)}
         if planned.of_commands:
             step = "write it in the study's command, or: steptrace predict --batch N -- COMMAND, with {batch} in it"
             raise ConfigError("--batch does not apply to a study of commands", where=study, next_step=step)
-        return {batch: follow(planned, Path(scratch), ["--batch-size", str(batch)]) for batch in arguments.batch}
+        return {
+            batch: follow(planned, Path(scratch), ["--batch-size", str(batch), *options]) for batch in arguments.batch
+        }
 
 
 def _check_batches(command: Sequence[str], batches: Sequence[int]) -> None:
@@ -263,6 +269,7 @@ def follow_command(
     warmup: int,
     steps: int | None = None,
     devices: int | None = None,
+    gpu: Gpu | None = None,
     judged: bool = False,
 ) -> Followed:
     """Follow a program; its standard output goes to standard error, since this command's is the prediction.
@@ -272,6 +279,7 @@ def follow_command(
         warmup: steps before those that are followed.
         steps: how many are followed; None: some, and whole periods of its branches on a step counter.
         devices: GPUs of the virtual machine.
+        gpu: which ones they are, for a program that asks; None: H100.
         judged: whether a budget rests on them, which takes more.
     """
     with scratch_folder() as scratch:
@@ -284,6 +292,7 @@ def follow_command(
             profile=0,
             gpus=devices,
             longest_period=longest if steps is None else 1,
+            driver=None if gpu is None else asdict(driver_facts(gpu)),
         )
         launched = launch(command, settings, output=sys.stderr, status=say)
         require_steps(launched)
@@ -302,7 +311,7 @@ def follow(study: Study, scratch: Path, options: Sequence[str] = ()) -> list[Fol
     Args:
         study: the study.
         scratch: a folder for configs, predictions and logs.
-        options: further arguments of `steptrace.predict.main`.
+        options: further arguments of `steptrace.predict.main`, or of `steptrace.launch.main`.
     """
     at_once = min(len(study.variants), os.cpu_count() or 1, _AT_ONCE)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // at_once)))

@@ -81,7 +81,7 @@ def gpu_named(name: str) -> Gpu:
         ConfigError: there is none of that name, or a file of own GPUs cannot be read.
     """
     own = Path(OWN_FILE)
-    gpus = {**_shipped(), **(_read(own) if own.is_file() else {})}
+    gpus = {**shipped(), **(_read(own) if own.is_file() else {})}
     gpu = gpus.get(name) or next((one for one in gpus.values() if one.name.casefold() == name.casefold()), None)
     if gpu is None:
         alike = _meant(name, gpus)
@@ -120,7 +120,8 @@ def _ratio(a: str, b: str) -> float:
 
 
 @cache
-def _shipped() -> Mapping[str, Gpu]:
+def shipped() -> Mapping[str, Gpu]:
+    """Those of steptrace, by name."""
     return _read(Path(__file__).with_name("gpus.toml"))
 
 

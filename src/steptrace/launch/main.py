@@ -23,6 +23,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +31,8 @@ from filelock import FileLock
 
 from steptrace.config.yaml_file import read_yaml
 from steptrace.errors import LaunchError, SteptraceError
+from steptrace.estimate.driver import driver_facts
+from steptrace.estimate.gpus import gpu_named
 from steptrace.files import scratch_folder, write_text, write_versioned
 from steptrace.launch.result import Launched, ended, prediction_of, require_steps, why, write_results
 from steptrace.launch.settings import JUDGED_STEPS, PERIOD_JUDGED, LaunchSettings, Mode
@@ -53,6 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--config", type=Path, required=True, help="resolved config of the variant (YAML)")
     parser.add_argument("--reference", type=Path, help="resolved config of the baseline, to compare with")
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")
+    parser.add_argument("--gpu", help="in `predict`: the GPU that the program is told of; default: H100")
     parser.add_argument("--repeat", type=int, default=0, help="number of the repeat, from 0")
     options = parser.parse_args(arguments)
     try:
@@ -60,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.part == "measure":
             _measure(config, options.out, options.repeat)
         elif options.part == "predict":
-            _predict(config, options.out)
+            _predict(config, options.out, options.gpu)
         else:
             _equivalence(config, options.reference, options.out)
     except SteptraceError as error:
@@ -87,7 +91,7 @@ def _measure(config: dict[str, Any], out: Path, repeat: int) -> None:
         write_results(launched, out, config["program"], **labels, repeat=repeat, seed=seed, scale=scale["name"])
 
 
-def _predict(config: dict[str, Any], out: Path) -> None:
+def _predict(config: dict[str, Any], out: Path, gpu: str | None) -> None:
     steps = config["followed"]["predicted_steps"]
     launched = _once(
         config,
@@ -95,6 +99,7 @@ def _predict(config: dict[str, Any], out: Path) -> None:
         warmup=2,
         steps=JUDGED_STEPS if steps is None else steps,
         longest_period=PERIOD_JUDGED if steps is None else 1,
+        driver=None if gpu is None else asdict(driver_facts(gpu_named(gpu))),
     )
     command = _command(config, config["seed"])
     prediction = prediction_of(launched, command)
@@ -137,10 +142,11 @@ def _outputs(config: dict[str, Any]) -> list[dict[str, Any]]:
     return outputs
 
 
-def _once(config: dict[str, Any], mode: Mode, *, warmup: int, steps: int, longest_period: int = 1) -> Launched:
+def _once(config: dict[str, Any], mode: Mode, *, warmup: int, steps: int, **more: Any) -> Launched:
+    """Start the program once; `more` are further settings of the launch."""
     gpus = config["distributed"]["world_size"]
     with scratch_folder() as scratch:
-        settings = LaunchSettings(scratch, mode, warmup, steps, profile=0, gpus=gpus, longest_period=longest_period)
+        settings = LaunchSettings(scratch, mode, warmup, steps, profile=0, gpus=gpus, **more)
         launched = _launch(config, settings, config["seed"])
         require_steps(launched)
         return launched

@@ -13,6 +13,7 @@ from typing import Final
 from steptrace.engine.frames import hook_fault
 from steptrace.engine.measure import Phases
 from steptrace.engine.step_counters import StepCounters, whole_periods
+from steptrace.estimate.driver import DriverFacts
 from steptrace.launch.probe import Probe
 from steptrace.predict import Prediction, backend, predict_syncs
 from steptrace.predict.fault import fault_report
@@ -29,7 +30,7 @@ def predict(probe: Probe) -> Phases:
     """Count syncs over the steps after the warm-up."""
     settings = probe.settings
     backend.machine.gpus = settings.gpus
-    manager = predict_syncs()
+    manager = predict_syncs(driver=None if settings.driver is None else DriverFacts(**settings.driver))
     syncs = manager.__enter__()
     probe.hooks.in_closure = syncs.outside_optimizer
     probe.fault_of = partial(_fault_of, probe)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 #: On the path of the program's processes, for its `sitecustomize.py`.
 INJECT: Final = Path(__file__).with_name("inject")
@@ -33,7 +33,8 @@ class LaunchSettings:
     the folder that the probe writes into, `captures` in mode `capture` that of the traces asked for, `gpus` in mode
     `predict` how many the virtual machine has; None: as many as a launcher starts ranks, else one. In that mode
     `longest_period` lets more than `steps` steps be followed: whole periods of the program's branches on a step
-    counter, where a period is not longer than so many steps.
+    counter, where a period is not longer than so many steps. `driver` is what the virtual GPU says of itself, the
+    fields of `steptrace.estimate.driver.DriverFacts`; None: those of the usual one.
     After `limit_s` seconds the launcher interrupts the program, as Ctrl-C does; None: never.
     """
 
@@ -47,3 +48,4 @@ class LaunchSettings:
     gpus: int | None = None
     limit_s: float | None = None
     longest_period: int = 1
+    driver: dict[str, Any] | None = None

@@ -1,9 +1,9 @@
 """scaled_dot_product_attention as a GPU runs it: the fused operator that CUDA chooses, with values from the CPU.
 
 What each fused operator takes is to be read in `aten/src/ATen/native/transformers/cuda/sdp_utils.cpp`. The first is
-chosen that is switched on and takes the tensors, in PyTorch's own order: flash attention, the memory-efficient one,
-plain products, cuDNN's. (On Hopper and Blackwell, PyTorch with a cuDNN of 9.15 or later begins with cuDNN's.) Dropout
-inside of any is left out of the values.
+chosen that is switched on and takes the tensors on the GPU that is named, in PyTorch's own order: flash attention, the
+memory-efficient one, plain products, cuDNN's. (On Hopper and Blackwell, PyTorch with a cuDNN of 9.15 or later begins
+with cuDNN's.) Dropout inside of any is left out of the values.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
+from steptrace.predict.backend import Replacements, machine
 from steptrace.predict.on_host import gradients
 from steptrace.predict.tensor import LIMIT, is_virtual
 
@@ -104,20 +105,53 @@ def attention(  # noqa: PLR0913 - torch's own
     raise RuntimeError("No available kernel. Aborting execution.")
 
 
+def replacements() -> Replacements:
+    """What a program is told that asks which fused operator takes its tensors."""
+    return {
+        (torch._C, "_is_flash_attention_available"): lambda: True,  # whatever the GPU
+        **{
+            (torch._C, name): _answering(getattr(torch._C, name), takes)
+            for name, takes in (
+                ("_can_use_flash_attention", _takes_flash),
+                ("_can_use_mem_efficient_attention", _takes_efficient),
+                ("_can_use_cudnn_attention", _takes_cudnn),
+            )
+            if hasattr(torch._C, name)
+        },
+    }
+
+
+def _answering(own: Callable[..., bool], takes: Callable[[_Call], bool]) -> Callable[..., bool]:
+    def can_use(params: Any, debug: bool = False) -> bool:  # noqa: FBT001, FBT002 - torch's own
+        tensors = params.query, params.key, params.value
+        if not all(map(is_virtual, tensors)):
+            return own(params, debug)
+        return takes(_Call(*tensors, params.attn_mask, params.dropout, params.is_causal, None, params.enable_gqa))
+
+    return can_use
+
+
 def _takes_flash(call: _Call) -> bool:
     sizes = {one.shape[-1] for one in call.tensors}
     square = not call.is_causal or call.query.shape[-2] == call.key.shape[-2]
     fits = len(sizes) == 1 and max(sizes) <= _LARGEST_HEAD and square
-    return call.may_be_fused() and call.is_half() and call.mask is None and fits
+    return machine.driver.is_ampere and call.may_be_fused() and call.is_half() and call.mask is None and fits
 
 
 def _takes_efficient(call: _Call) -> bool:
     multiple = _MULTIPLE.get(call.query.element_size())
+    if call.query.dtype is torch.bfloat16 and not machine.driver.is_ampere:
+        return False
     return multiple is not None and call.may_be_fused() and not call.is_grouped and call.has_heads_of(multiple)
 
 
 def _takes_cudnn(call: _Call) -> bool:
-    if not (call.may_be_fused() and call.is_half() and call.has_heads_of(_MULTIPLE_OF_HALF, _LARGEST_HEAD)):
+    if not (
+        machine.driver.is_ampere
+        and call.may_be_fused()
+        and call.is_half()
+        and call.has_heads_of(_MULTIPLE_OF_HALF, _LARGEST_HEAD)
+    ):
         return False
     return (call.dropout * _DROPOUTS).is_integer() and call.key.shape[-2] != 1
 

@@ -21,6 +21,7 @@ import torch
 from torch.utils import backend_registration
 
 from steptrace.errors import PredictError
+from steptrace.estimate.driver import DriverFacts, usual_facts
 
 #: The device type behind "cuda" during a prediction.
 DEVICE_TYPE = "steptrace_vcuda"
@@ -45,19 +46,21 @@ class _Chosen(threading.local):
 class Machine:
     """What the virtual machine has beyond what a launcher's environment says: GPUs, and the one that is chosen.
 
-    `gpus`: how many there are, None for as many as the launcher says. `active`: whether they are there, as they are
-    during a prediction.
+    `gpus`: how many there are, None for as many as the launcher says. `driver`: what each of them says of itself.
+    `active`: whether they are there, as they are during a prediction.
     """
 
     def __init__(self) -> None:
         self.gpus: int | None = None
+        self.driver = usual_facts()
         self.active = False
         self._chosen = _Chosen()
         self._is_chosen = False
 
-    def begin(self) -> None:
-        """Let the GPUs be there, none of them chosen."""
+    def begin(self, driver: DriverFacts | None = None) -> None:
+        """Let the GPUs be there, none of them chosen; `driver` is what they say of themselves."""
         forget_accelerator()
+        self.driver = driver or usual_facts()
         self.active, self._is_chosen, self._chosen = True, False, _Chosen()
 
     def end(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import torch
 
-from steptrace.predict.backend import Replacements, choose_device, device_count, device_index, rng_state
+from steptrace.predict.backend import Replacements, choose_device, device_count, device_index, machine, rng_state
 from steptrace.predict.cuda_classes import (
     TYPES,
     AnyEvent,
@@ -44,15 +44,39 @@ def _memory_stats(_device: object = None) -> dict[str, int]:
 
 #: Calls of the runtime by which programs tell a profiler where to begin and to end.
 _CUDART = SimpleNamespace(cudaProfilerStart=lambda: 0, cudaProfilerStop=lambda: 0)
-#: Like an H100: code that asks takes the path it would take there.
-_PROPERTIES = SimpleNamespace(
-    name="steptrace virtual CUDA device", major=9, minor=0, total_memory=80 * 2**30, multi_processor_count=132,
-    warp_size=32, max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536,
-    shared_memory_per_block=49152, shared_memory_per_block_optin=232448, is_integrated=False,
-    is_multi_gpu_board=False, L2_cache_size=50 * 2**20, gcnArchName="sm_90", max_threads_per_block=1024,
-    clock_rate=1_980_000, memory_clock_rate=2_619_000, memory_bus_width=5120, pci_domain_id=0, pci_bus_id=0,
-    pci_device_id=0, uuid="00000000-0000-0000-0000-000000000000",
-)  # fmt: skip
+#: The version of cuDNN that PyTorch 2.13 for CUDA 13 brings.
+_CUDNN: Final = 92000
+#: Architectures that the published builds are made for, by the version of CUDA.
+_ARCHITECTURES: Final = {
+    "12.6": ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90"),
+    "13.0": ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"),
+}
+
+
+def _properties(_device: object = None) -> SimpleNamespace:
+    """What `torch.cuda.get_device_properties` says of the virtual GPU."""
+    driver = machine.driver
+    major, minor = driver.capability
+    return SimpleNamespace(
+        name=driver.name, major=major, minor=minor, total_memory=driver.memory_bytes,
+        multi_processor_count=driver.sms, warp_size=32, max_threads_per_multi_processor=driver.threads,
+        regs_per_multiprocessor=65536, shared_memory_per_block=49152,
+        shared_memory_per_block_optin=driver.shared_bytes, shared_memory_per_multiprocessor=driver.shared_bytes + 1024,
+        is_integrated=False, is_multi_gpu_board=False, L2_cache_size=driver.l2_bytes, gcnArchName=f"sm_{major}{minor}",
+        max_threads_per_block=1024, clock_rate=1_980_000, memory_clock_rate=2_619_000, memory_bus_width=5120,
+        pci_domain_id=0, pci_bus_id=0, pci_device_id=0, uuid="00000000-0000-0000-0000-000000000000",
+    )  # fmt: skip
+
+
+def _architectures() -> list[str]:
+    return list(_ARCHITECTURES[machine.driver.cuda])
+
+
+def _gencode() -> str:
+    """The flags of the compiler, as PyTorch makes them of the architectures."""
+    numbers = (name.removeprefix("sm_") for name in _architectures())
+    return " ".join(f"-gencode compute=compute_{number},code=sm_{number}" for number in numbers)
+
 
 #: What has no effect: the device draws from the CPU's generator, keeps no statistics, and is always initialised.
 _OF_NO_EFFECT = (
@@ -83,11 +107,11 @@ CUDA: dict[str, Callable[..., Any]] = {
     "set_device": choose_device,
     "_exchange_device": choose_device,  # by which `torch.cuda.device` and `device_of` do what they do
     "_maybe_exchange_device": choose_device,
-    "get_device_name": lambda _device=None: _PROPERTIES.name,
-    "get_device_capability": lambda _device=None: (9, 0),
-    "get_device_properties": lambda _device=None: _PROPERTIES,
-    "get_arch_list": lambda: ["sm_90"],
-    "is_bf16_supported": lambda *_, **__: True,
+    "get_device_name": lambda _device=None: machine.driver.name,
+    "get_device_capability": lambda _device=None: machine.driver.capability,
+    "get_device_properties": _properties,
+    "get_arch_list": _architectures,
+    "_is_compiled": lambda: True,
     "synchronize": lambda _device=None: host_waits("device", "torch.cuda.synchronize"),
     "Event": Event,
     "Stream": Stream,
@@ -104,16 +128,16 @@ CUDA: dict[str, Callable[..., Any]] = {
     "host_memory_stats": _memory_stats,
     "memory_summary": lambda *_, **__: "the virtual device keeps no statistics",
     **dict.fromkeys(("memory_stats_as_nested_dict", "host_memory_stats_as_nested_dict"), lambda *_: {}),
-    "mem_get_info": lambda _device=None: (_PROPERTIES.total_memory, _PROPERTIES.total_memory),
+    "mem_get_info": lambda _device=None: (machine.driver.memory_bytes, machine.driver.memory_bytes),
     "is_current_stream_capturing": lambda: False,
     "can_device_access_peer": lambda *_: True,
     "cudart": lambda: _CUDART,
     "get_allocator_backend": lambda: "native",
-    "get_gencode_flags": lambda: "-gencode compute=compute_90,code=sm_90",
+    "get_gencode_flags": _gencode,
     "get_per_process_memory_fraction": lambda _device=None: 1.0,
     "get_stream_from_external": ExternalStream,
     "graph_pool_handle": lambda: (0, 0),
-    "is_tf32_supported": lambda: True,
+    "is_tf32_supported": lambda: machine.driver.is_ampere,
     "list_gpu_processes": lambda _device=None: "no processes are running",
     "memory_snapshot": lambda *_, **__: [],
     "caching_allocator_disabled": lambda *_, **__: nullcontext(),
@@ -210,8 +234,27 @@ def replacements() -> Replacements:
         **{(torch.cuda, name): kind for name, kind in TYPES.items()},
         (torch.cuda, "default_generators"): (torch.default_generator,) * device_count(),
         (torch, "Generator"): Generator,
+        **_of_the_build(),
         (torch, "set_default_tensor_type"): set_default_tensor_type,
     }
+
+
+def _of_the_build() -> Replacements:
+    """What a build of PyTorch without CUDA says of itself, as the build for the virtual GPU does."""
+    return {
+        (torch.version, "cuda"): machine.driver.cuda,
+        (torch._C, "_has_cuda"): True,
+        (torch._C, "_has_cudnn"): True,
+        (torch.backends.cudnn, "_init"): lambda: True,
+        (torch.backends.cudnn, "version"): lambda: _CUDNN,
+        (torch.backends.cudnn, "is_acceptable"): _cudnn_takes,
+    }
+
+
+def _cudnn_takes(tensor: torch.Tensor) -> bool:
+    """`torch.backends.cudnn.is_acceptable`, without a look for its library."""
+    cudnn: Any = torch.backends.cudnn
+    return bool(cudnn.enabled) and tensor.is_cuda and tensor.dtype in cudnn.CUDNN_TENSOR_DTYPES
 
 
 def _called_alike(owner: Any, stand_ins: Mapping[str, Callable[..., Any]]) -> Replacements:

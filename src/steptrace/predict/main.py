@@ -23,6 +23,8 @@ from torch import distributed as dist
 
 from steptrace.engine.frames import LOOK_PAST
 from steptrace.errors import PredictError, SteptraceError
+from steptrace.estimate.driver import DriverFacts, driver_facts
+from steptrace.estimate.gpus import gpu_named
 from steptrace.predict.execution import use_rules
 from steptrace.predict.fault import fault_report
 from steptrace.predict.recorder import Prediction
@@ -38,7 +40,7 @@ from steptrace.train.setup import assembled, build_loader, endless, load_config
 _STEPS = 2
 
 
-def predict_config(path: Path, *, batch_size: int | None = None) -> Prediction:
+def predict_config(path: Path, *, batch_size: int | None = None, gpu: str | None = None) -> Prediction:
     """Predict a training step of a resolved config on CUDA, whatever device the config names.
 
     For a process of its own: the config's seed, precision and folders of modules stay set in it.
@@ -49,16 +51,17 @@ def predict_config(path: Path, *, batch_size: int | None = None) -> Prediction:
     Args:
         path: the resolved config (YAML).
         batch_size: in place of the config's.
+        gpu: the name of the GPU that models and losses are told of; None: H100.
 
     Raises:
-        ConfigError: the config cannot be read.
+        ConfigError: the config cannot be read, or there is no such GPU.
         PredictError: its step cannot be run on the virtual device.
     """
     config = load_config(path)
     config.data.update(num_workers=0, shuffle=False, batch_size=batch_size or config.data.batch_size)
     _fit_data(config)
     with _of_group(config.distributed.world_size) as rank:
-        prediction = _predict_step(config, rank, path)
+        prediction = _predict_step(config, rank, path, None if gpu is None else driver_facts(gpu_named(gpu)))
     return replace(prediction, batch_size=config.data.batch_size)
 
 
@@ -87,9 +90,9 @@ def _of_group(size: int) -> Generator[Rank]:
         dist.destroy_process_group()
 
 
-def _predict_step(config: DictConfig, rank: Rank, path: Path) -> Prediction:
+def _predict_step(config: DictConfig, rank: Rank, path: Path, driver: DriverFacts | None) -> Prediction:
     """The syncs of a step behind those that set up; the training ends with this call, before its group does."""
-    with predict_syncs() as syncs:
+    with predict_syncs(driver=driver) as syncs:
         try:
             training = _assembled(config, rank)
             for _ in range(1 if rank.alone else 3):
@@ -131,10 +134,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Predict the syncs of one training step on CUDA, without one.")
     parser.add_argument("--config", type=Path, required=True, help="resolved config of a variant (YAML)")
     parser.add_argument("--batch-size", type=int, help="in place of the config's")
+    parser.add_argument("--gpu", help="the GPU that models and losses are told of; default: H100")
     parser.add_argument("--out", type=Path, required=True, help=f"folder for {PREDICTION_FILE}")
     options = parser.parse_args(arguments)
     try:
-        prediction = predict_config(options.config, batch_size=options.batch_size)
+        prediction = predict_config(options.config, batch_size=options.batch_size, gpu=options.gpu)
         write_prediction(options.out, prediction.to_json())
     except SteptraceError as error:
         sys.stdout.flush()  # both may be one file, in which the error comes last

@@ -15,9 +15,11 @@ from torch import Tensor
 from steptrace.documents.estimate import Estimate, OperatorCalls
 from steptrace.engine.frames import Site as ProgramSite
 from steptrace.engine.frames import trace_file_name
+from steptrace.estimate.driver import USUAL
 from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.step import estimate_prediction
 from steptrace.predict import memory
+from steptrace.predict.backend import machine
 from steptrace.predict.operators import OperatorLog, Overload
 from steptrace.predict.places import running_sites
 from steptrace.predict.threads import Helper, settle
@@ -410,7 +412,8 @@ class Prediction:
     """The syncs of one training step, frozen.
 
     `batch_size` is what a config was followed with, None for a function. `queue`: see `Syncs.queue`; of a program, over
-    all followed steps. `tf32`, `tf32_convolutions`: whether float32 products, and convolutions, may be in TF32.
+    all followed steps. `tf32`, `tf32_convolutions`: whether float32 products, and convolutions, may be in TF32. `gpu`:
+    the GPU that the program was told of.
     """
 
     total: int
@@ -425,6 +428,7 @@ class Prediction:
     queue: tuple[int, ...] = ()
     tf32: bool = False
     tf32_convolutions: bool = True
+    gpu: str = USUAL
 
     @classmethod
     def of(cls, syncs: Syncs) -> "Prediction":
@@ -442,6 +446,7 @@ class Prediction:
             # The older switches (`allow_tf32`) raise once a program has used the newer ones, which know of both.
             tf32=torch.backends.cuda.matmul.fp32_precision == "tf32",
             tf32_convolutions=torch.backends.cudnn.conv.fp32_precision == "tf32",  # type: ignore[attr-defined]
+            gpu=machine.driver.gpu,
         )
 
     def to_json(self) -> dict[str, Any]:

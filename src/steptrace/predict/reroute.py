@@ -20,7 +20,9 @@ from torch.utils import _foreach_utils
 from torch.utils.data import dataloader
 
 from steptrace.errors import PredictError
+from steptrace.estimate.driver import DriverFacts
 from steptrace.predict import (
+    attention,
     autocast,
     backend,
     collectives,
@@ -53,7 +55,7 @@ _PROFILER_STEP = "ProfilerStep#"
 
 
 @contextmanager
-def predict_syncs(rules: Sequence[Rule] = ()) -> Iterator[Syncs]:
+def predict_syncs(rules: Sequence[Rule] = (), *, driver: DriverFacts | None = None) -> Iterator[Syncs]:
     """Count the syncs that the program inside would make on a CUDA device, on any machine.
 
     Inside, "cuda" names a virtual device that computes on the CPU: tensors, modules, `torch.cuda`, autocast and
@@ -63,6 +65,7 @@ def predict_syncs(rules: Sequence[Rule] = ()) -> Iterator[Syncs]:
 
     Args:
         rules: rows for custom operators, or to replace rows of the table (see `steptrace.predict.rule`).
+        driver: what the GPU says of itself (`steptrace.estimate.driver`); default: what an H100 says.
 
     Raises:
         PredictError: another prediction is active in this process, or PyTorch cannot be extended.
@@ -80,7 +83,7 @@ def predict_syncs(rules: Sequence[Rule] = ()) -> Iterator[Syncs]:
         autocast.ensure_registered()
         execution.use_rules(rules)
         execution.use_modes(_modes)
-        with _rerouted(recorder):
+        with _rerouted(recorder, driver):
             Syncs.active = recorder
             with threads.following(_modes):
                 yield recorder
@@ -155,7 +158,7 @@ def _default_device() -> Iterator[Replacements]:
 
 
 @contextmanager
-def _rerouted(recorder: Syncs) -> Iterator[None]:
+def _rerouted(recorder: Syncs, driver: DriverFacts | None) -> Iterator[None]:
     """Everything that must be different in the process while a prediction is active."""
     future = torch.__future__
     # Creating an optimizer imports it, and it wants to see torch.cuda as it is.
@@ -163,7 +166,7 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.callback(backend.machine.end)
-        backend.machine.begin()
+        backend.machine.begin(driver)
         stack.enter_context(backend.module_there())
         # Module.to() swaps what is inside a parameter, so that optimizers made before it still hold the parameter.
         stack.callback(future.set_swap_module_params_on_conversion, future.get_swap_module_params_on_conversion())
@@ -182,9 +185,10 @@ def _rerouted(recorder: Syncs) -> Iterator[None]:
             **cuda_api.replacements(),
             (torch.autograd.Variable, "_execution_engine"): backend.Engine(torch.autograd.Variable._execution_engine),
             # Recurrent layers would move their weights into one buffer of cuDNN's, which it makes in C++.
-            (torch.backends.cudnn, "is_acceptable"): lambda _tensor: False,
+            (torch.nn.RNNBase, "flatten_parameters"): lambda _: None,
             **stack.enter_context(_stacks_with_nodes()),
             **stack.enter_context(_default_device()),
+            **attention.replacements(),
             **collectives.replacements(),
             **tensor.replacements(),
             **modules.replacements(recorder),
