@@ -310,13 +310,13 @@ WITH_OPERATORS = {
 def test_estimates_stand_under_the_syncs_and_in_json(followed: Replace, capsys: pytest.CaptureFixture[str]) -> None:
     calls = followed(**dict.fromkeys(("boolean_mask", "ignore_index", "sort", "where"), WITH_OPERATORS))
     assert main(["predict", "masked_loss", "--gpu", "H100,L4"]) == 0
-    assert calls[0][1] == ()  # as large as configured
+    assert calls[0][1] == ("--gpu", "H100")  # the first, and as large as configured
     text = capsys.readouterr().out
     (row, *_) = [line for line in text.partition("where: ")[2].splitlines() if line.split()[:2] == ["H100", "4"]]
     assert "arithmetic" in row
     assert "10.0 GiB, fits" in row
     assert main(["predict", "masked_loss", "--gpu", "H100,L4", "--batch", "8,2", "--json"]) == 0
-    assert [options for _, options in calls[1:]] == [["--batch-size", "2"], ["--batch-size", "8"]]
+    assert [options for _, options in calls[1:]] == [["--batch-size", n, "--gpu", "H100"] for n in "28"]
     first = json.loads(capsys.readouterr().out)["variants"][0]["prediction"]
     assert "operator_calls" not in first
     rows = first["estimate"]

@@ -153,7 +153,7 @@ def _follow_study(study: str, arguments: argparse.Namespace, gpus: Sequence[Gpu]
         raise ConfigError(f"--{given} is for programs, not for studies", where=study, expected="a program, after --")
     with scratch_folder() as scratch:
         planned = named_study(study, Path(scratch))
-        options = ["--gpu", gpus[0].name] if gpus else []
+        options = ("--gpu", gpus[0].name) if gpus else ()
         if not arguments.batch:
             return {None: follow(planned, Path(scratch), options)}
         if planned.of_commands:

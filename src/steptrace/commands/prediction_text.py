@@ -66,8 +66,8 @@ def text_of(
     lines.append(
         f"  operators per step: {fmt.count(prediction['operators'])}" + (f", of these {sections}" if sections else "")
     )
-    if len({one.gpu for one in of_gpus}) > 1:
-        lines.append(f"  the program was told that its GPU is the first of these, {prediction['gpu']}")
+    if len({one.gpu for one in of_gpus}) > 1 and (gpu := prediction.get("gpu")) is not None:
+        lines.append(f"  the program was told that its GPU is the first of these, {gpu}")
     return lines + (table(of_gpus, ranks=len(ranks)) if of_gpus else [])
 
 
