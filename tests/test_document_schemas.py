@@ -8,7 +8,8 @@ import jsonschema
 import pytest
 
 from documents import fill, plain
-from steptrace.document_schemas import DOCUMENTS, schema_of
+from steptrace.config.settings import read_yaml
+from steptrace.document_schemas import DOCUMENTS, SETTINGS, schema_of, settings_schema_of
 from steptrace.documents.base import Document, convert
 from steptrace.documents.comparison import Comparison, Verdict
 from steptrace.documents.summary import Summary
@@ -20,13 +21,47 @@ PARTS: dict[type[Document], dict[str, Any]] = {
     Comparison: {"variants": [{"runs": [{}]}], "gates": [{"limits": {"at_most": 1}, "value": 2}]},
     Verdict: {"failed": [{"run": "run0"}], "differs": [{}], "gates": [{"value": None}]},
 }
-FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "docs" / "schemas"
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_the_committed_schema_is_the_one_that_is_made(name: str) -> None:
     committed = json.loads((FOLDER / f"{name}.schema.json").read_text(encoding="utf-8"))
     assert committed == json.loads(json.dumps(schema_of(name))), "python -m steptrace.document_schemas docs"
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_committed_schema_of_settings_is_the_one_that_is_made(name: str) -> None:
+    committed = json.loads((FOLDER / f"{name}.schema.json").read_text(encoding="utf-8"))
+    assert committed == json.loads(json.dumps(settings_schema_of(name))), "python -m steptrace.document_schemas docs"
+
+
+def test_the_settings_and_studies_that_come_with_steptrace_fit_their_schemas() -> None:
+    checked = 0
+    for folder in (ROOT / "config", ROOT / "src" / "steptrace" / "commands" / "init" / "files" / "config"):
+        jsonschema.validate(read_yaml(folder / "workflow.yaml"), settings_schema_of("workflow"))
+        for file in folder.glob("study/*.yaml"):
+            jsonschema.validate(read_yaml(file), settings_schema_of("study"))
+            checked += 1
+    assert checked > 5
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"studies": "giou"},
+        {"repeats": 0},
+        {"scale": ""},
+        {"typo": 1},
+        {"gates": {"giou": {"*": {"ratio.low": {"atleast": 1}}}}},
+        {"timeout_minutes": -1},
+        {"traces": {"a": 1}},
+    ],
+)
+def test_wrong_settings_do_not_fit(wrong: dict[str, Any]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(wrong, settings_schema_of("workflow"))
 
 
 @pytest.mark.parametrize("kind", PARTS)

@@ -1,6 +1,7 @@
 """What of the docs is made from the types of the documents: `python -m steptrace.document_schemas docs`.
 
-The JSON Schemas in `schemas/`, from the structs in `documents`; in `metrics.md` the table of what a trace's page says,
+The JSON Schemas in `schemas/`, from the structs in `documents`, and of the files that a person writes, from those in
+`config`; in `metrics.md` the table of what a trace's page says,
 in `findings.md` that of the rules, in `config/README.md` that of a configuration's keys.
 """
 
@@ -9,11 +10,14 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import Meta
 
 from steptrace.config.schema import MOST, RootConfig
+from steptrace.config.settings import Limits, Settings
+from steptrace.config.study_file import StudyFile
 from steptrace.documents.base import Document, columns_of, subjects_of
 from steptrace.documents.comparison import ComparedResults, Comparison, Verdict
 from steptrace.documents.diff import Diff
@@ -42,6 +46,32 @@ def schema_of(name: str) -> dict[str, Any]:
     for described in schema["$defs"].values():  # Python up to 3.12 keeps a docstring's indent
         described["description"] = inspect.cleandoc(described["description"])
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+class WorkflowFile(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """config/workflow.yaml: what runs, and what must hold. Every key can also be given by `snakemake --config`."""
+
+    studies: Annotated[list[str], Meta(description="studies to run, by the names of their files; default: all")] = (
+        msgspec.field(default_factory=list)
+    )
+    gates: Annotated[
+        dict[str, dict[str, dict[str, Limits]]],
+        Meta(description='study, then variant or "*", then a key of the variant in comparison.json, then limits'),
+    ] = msgspec.field(default_factory=dict)
+
+
+#: Each file that a person writes, by its name.
+SETTINGS: Final[dict[str, Any]] = {"workflow": WorkflowFile, "study": StudyFile}
+
+
+def settings_schema_of(name: str) -> dict[str, Any]:
+    """The JSON Schema of a file of settings, for editors and for validation without steptrace."""
+    schema = msgspec.json.schema(SETTINGS[name])
+    for described in schema["$defs"].values():
+        if "description" in described:
+            described["description"] = inspect.cleandoc(described["description"])
+    text = json.dumps(schema).replace(r"\\Z", "$")  # the end of a text, as JSON Schema's expressions have it
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **json.loads(text)}
 
 
 def subject_table() -> str:
@@ -131,6 +161,9 @@ def write(docs: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in DOCUMENTS:
         (folder / f"{name}.schema.json").write_text(json.dumps(schema_of(name), indent=1) + "\n", encoding="utf-8")
+    for name in SETTINGS:
+        text = json.dumps(settings_schema_of(name), indent=1)
+        (folder / f"{name}.schema.json").write_text(text + "\n", encoding="utf-8")
     for (name, place), made in TABLES.items():
         page = docs / name
         page.write_text(with_table(page.read_text(encoding="utf-8"), place, made()), encoding="utf-8")
