@@ -51,7 +51,7 @@ def schema_of(name: str) -> dict[str, Any]:
 class WorkflowFile(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """config/workflow.yaml: what runs, and what must hold. Every key can also be given by `snakemake --config`."""
 
-    studies: Annotated[list[str], Meta(description="studies to run, by the names of their files; default: all")] = (
+    studies: Annotated[list[str], Meta(description="studies to run, by their files' names; default: all")] = (
         msgspec.field(default_factory=list)
     )
     gates: Annotated[

@@ -103,6 +103,13 @@ def test_build_from_nothing_then_not_again(ops, tmp_path):
     assert loaded.stdout.split() == ["library", "1.0"], loaded.stderr
     assert library.stat().st_mtime_ns == written
     assert ops.IMPLEMENTATION.path != library
+    content = library.read_bytes()
+    library.write_bytes(content[: len(content) // 2])  # a library that is cut off ends the process by a signal
+    damaged = python("-W", "ignore", "-c", LOSS, STEPTRACE_GIOU_LIBRARY=str(library.parent))
+    assert damaged.stdout.split()[0] == "reference", damaged.stderr
+    again = python("-m", "steptrace_giou.build", "--out", str(library.parent), "--cuda", "off", CXX=str(compiler))
+    assert again.returncode == 0, again.stderr
+    assert library.read_bytes() == content
 
 
 def test_a_compiler_error_reaches_the_person_whole(tmp_path):

@@ -19,6 +19,7 @@ print("compiling giou.cpp")
 if "#error" in (Path(__file__).parents[2] / "csrc" / "giou.cpp").read_text():
     sys.exit("giou.cpp:1:2: error: a bracket is missing\\n    1 | #error\\n      |  ^~~~~")
 (out / "build.json").write_text("{}")
+(out / "operators.so").write_text("a library")
 """
 
 
@@ -47,6 +48,16 @@ def test_it_is_built_before_anything_trains_and_again_when_its_sources_change(wi
     assert sorted(ran[1:]) == [f"train results/tiny/{variant}/run0" for variant in ("kernel", "other")]
     assert status(with_kernel)["status"] == "ok"
     assert "compiling giou.cpp" in (with_kernel.folder / "results/extension/build.log").read_text()
+
+    library = with_kernel.folder / "results/extension/operators.so"
+    whole = library.read_text()
+    for damaged in ("", whole[:4]):
+        library.write_text(damaged)
+        assert planned(with_kernel.run("-n"))["extension"] == 1
+    library.unlink()
+    assert planned(with_kernel.run("-n"))["extension"] == 1
+    library.write_text(whole)
+    assert "Nothing to be done" in with_kernel.run("-n").stdout
 
     with_kernel.edit("ext/giou/csrc/giou.cpp", "{}", "{ }")
     jobs = planned(with_kernel.run("-n"))

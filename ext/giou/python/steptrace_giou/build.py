@@ -25,7 +25,7 @@ from pathlib import Path
 
 import torch
 
-from steptrace_giou.library import DEFAULT_FOLDER, SOURCES, Kind, digest, file_name
+from steptrace_giou.library import DEFAULT_FOLDER, SOURCES, Kind, checksum, digest, file_name, recorded_checksum
 
 STABLE_ABI = "-DTORCH_TARGET_VERSION=0x020b000000000000"  # torch 2.11, the oldest that may load the library
 # The gradient of a clamp at its bound is the installed torch's; a library is built for one version of it.
@@ -177,7 +177,7 @@ def build(out: Path, tools: Toolchain) -> dict[str, object]:
     started = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     target = out / file_name(tools.kind)
-    already = target.is_file()
+    already = target.is_file() and recorded_checksum(target) == checksum(target)  # else it is damaged
     if not already:
         # Beside the target, so that the last step is a rename: another process sees a whole library or none.
         with tempfile.TemporaryDirectory(dir=out, prefix=".build-") as scratch:
@@ -185,6 +185,7 @@ def build(out: Path, tools: Toolchain) -> dict[str, object]:
     record: dict[str, object] = {
         "schema_version": 1,
         "library": target.name,
+        "sha256": checksum(target),
         "digest": digest(),
         "kind": tools.kind,
         "torch": str(torch.__version__),

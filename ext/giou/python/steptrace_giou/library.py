@@ -6,6 +6,7 @@ so a stale build is never loaded by accident; a file that is named outright is t
 """
 
 import hashlib
+import json
 import os
 import warnings
 from dataclasses import dataclass
@@ -77,12 +78,30 @@ def find(where: Path) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
+def recorded_checksum(library: Path) -> str | None:
+    """The SHA-256 that build.json beside a library has of it; None where there is none."""
+    try:
+        record = json.loads((library.parent / "build.json").read_text(encoding="utf-8"))
+        return str(record["sha256"]) if record["library"] == library.name else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def checksum(library: Path) -> str:
+    """The SHA-256 of a library as it is."""
+    with library.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def load() -> Implementation:
     """Load the library that belongs here, or warn with FallbackWarning and name the twin. For once per process."""
     where = Path(os.environ.get(VARIABLE) or DEFAULT_FOLDER)
     path = find(where)
     if path is None:
         return _fall_back(f"no library of digest {digest()} for torch {torch.__version__} at {where}")
+    # A library that is cut off would end the process by a signal.
+    if recorded_checksum(path) not in (None, checksum(path)):
+        return _fall_back(f"{path} is damaged: remove it and build it again")
     try:
         torch.ops.load_library(str(path))  # type: ignore[no-untyped-call]
     except OSError as error:
