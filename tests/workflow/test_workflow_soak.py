@@ -1,9 +1,11 @@
 """Faults at random moments: afterwards one plain command completes, and no finished run is lost. `make soak` runs it.
 
-STEPTRACE_SOAK_KILLS: how many kills, 50 unless given. The seed of each trial is its number. Each hits a living process.
+STEPTRACE_SOAK_KILLS: how many kills and damages, 50 unless given. The seed of each trial is its number. Each kill hits a
+living process.
 """
 
 import contextlib
+import json
 import os
 import random
 import re
@@ -15,16 +17,21 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
 from steptrace.documents.run import Status
 from steptrace.record import read_status
+from steptrace.tasks import TASKS_FILE, Task
+from steptrace.workflow.made import State, state_of
 from workflow.conftest import ROOT, Project
+from workflow.test_workflow_damage import DAMAGE, FILES, contents
 
 pytestmark = [pytest.mark.workflow, pytest.mark.slow, pytest.mark.timeout(0)]
 
 KILLS = int(os.environ.get("STEPTRACE_SOAK_KILLS", "50"))
+DAMAGES = KILLS
 #: By how their command line begins, after the interpreter's name.
 VICTIMS = {
     "snakemake": (b"-m", b"snakemake"),
@@ -35,13 +42,18 @@ VICTIMS = {
     "checks": (b"-m", b"steptrace.workflow.checks"),
     "check": (b"-m", b"steptrace.train.equivalence"),
     "prediction": (b"-m", b"steptrace.predict.main"),
-    "analysis": (b"/analyze_runs.py",),
-    "comparison": (b"/compare.py",),
+    "analysis": (b"-m", b"steptrace.workflow.job", b"/analysis"),
+    "comparison": (b"-m", b"steptrace.workflow.job", b"/comparison"),
+    "page": (b"-m", b"steptrace.workflow.job", b"reports/tiny"),
+    "index": (b"-m", b"steptrace.workflow.job", b"reports/index"),
 }
 #: They live as long as the whole, so that any moment of it will do.
 LONG = ("snakemake",)
 #: How many there are; of the others four and more.
-COUNTS = {"torchrun": 2, "checks": 2, "check": 2, "prediction": 2, "analysis": 2, "comparison": 1}
+COUNTS = {
+    **{"torchrun": 2, "checks": 2, "check": 2, "prediction": 2, "analysis": 2},
+    **{"comparison": 1, "page": 1, "index": 1},
+}
 #: Seconds that each of the others takes at least, and to its kill: one of the kind is alive then.
 PACE, LATEST = 1.5, 1.2
 LONGEST_S = 1500
@@ -84,7 +96,33 @@ def check_whole(project, before: dict[Path, Status], runs: int = 4, *, unnoted: 
     assert [read_status(folder).status for folder in checks] == 4 * ["ok"]
     assert sum(after[file].started_at != status.started_at for file, status in before.items()) <= unnoted
     assert "unlock" not in result.stdout
+    check_results(project)
     assert "Nothing to be done" in project.run().stdout
+
+
+def check_results(project) -> None:
+    """What a kill may not change: what is written of the runs is as it is without any."""
+    folder = project.folder
+    comparison = json.loads((folder / "results/tiny/comparison.json").read_text())
+    assert {variant["name"] for variant in comparison["variants"]} == {"plain", "other"}
+    assert {run["status"] for variant in comparison["variants"] for run in variant["runs"]} == {"ok"}
+    assert json.loads((folder / "results/verdict.json").read_text())["status"] == "pass"
+    assert {file.name for file in (folder / "reports").iterdir()} == {"index.html", "tiny.html", "tiny.ipynb"}
+    assert not list(folder.glob("results/**/*.tmp"))
+    for name, task in read_tasks(folder).items():
+        assert state_in(folder, task).reason is None, name
+
+
+def read_tasks(folder: Path) -> dict[str, Task]:
+    """The tasks of a folder's last call."""
+    lines = (folder / TASKS_FILE).read_bytes().splitlines()
+    return {task.name: task for task in (msgspec.json.decode(line, type=Task) for line in lines)}
+
+
+def state_in(folder: Path, task: Task) -> State:
+    """Whether a task's results stand, asked in its folder."""
+    with contextlib.chdir(folder):
+        return state_of(task)
 
 
 def kill_one(
@@ -250,6 +288,23 @@ def test_a_folder_that_is_read_only(new_project, name: str) -> None:
     assert result.returncode != 0
     assert "Read-only" in result.stdout
     check_whole(new_project, finished(new_project.folder))
+
+
+@pytest.mark.parametrize("trial", range(DAMAGES))
+def test_damage_at_random(project, trial: int) -> None:
+    """One to four files, each in a way of its own; every third time without Snakemake's records."""
+    chance = random.Random(2000 + trial)
+    before = contents(project.folder)
+    for name in chance.sample(FILES, chance.randint(1, 4)):
+        kind = chance.choice([*DAMAGE])
+        DAMAGE[kind](project.folder / name)
+        sys.stdout.write(f"\ntrial {trial}: {name} {kind}")
+    if trial % 3 == 0:
+        shutil.rmtree(project.folder / ".snakemake")
+    result = project.run()
+    assert result.returncode == 0, result.stdout
+    assert contents(project.folder) == before
+    assert "Nothing to be done" in project.run().stdout
 
 
 @pytest.mark.parametrize("trial", range(5))
