@@ -1,7 +1,7 @@
 """Faults at random moments: afterwards one plain command completes, and no finished run is lost. `make soak` runs it.
 
-STEPTRACE_SOAK_KILLS: how many kills and damages, 50 unless given. The seed of each trial is its number. Each kill hits a
-living process.
+STEPTRACE_SOAK_KILLS: how many kills and damages, 50 unless given. The seed of each trial is its number. Each kill hits
+a living process.
 """
 
 import contextlib
