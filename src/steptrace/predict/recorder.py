@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,6 +23,9 @@ from steptrace.predict.backend import machine
 from steptrace.predict.operators import OperatorLog, Overload
 from steptrace.predict.places import running_sites
 from steptrace.predict.threads import Helper, settle
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: The beginning of the label under which PyTorch runs an optimizer's step.
 _OPTIMIZER = "Optimizer.step#"
@@ -58,6 +61,11 @@ class CountedPlace:
     #: How often in each step, where steps were told apart (`Syncs.step_ends`).
     by_step: tuple[int, ...] = ()
 
+    def __str__(self) -> str:
+        """Its count, operator, line and code in one line."""
+        place = "no line of the program" if self.file is None else f"{self.file}:{self.line}"
+        return "  ".join([f"{self.count} x {self.op}", place, *filter(None, [self.code])])
+
 
 class Unknown(CountedPlace):
     """An operation whose syncs could not be judged."""
@@ -76,6 +84,10 @@ class Site(CountedPlace):
 
     kind: str
     pinned: bool | None = None
+
+    def __str__(self) -> str:
+        """Its count, what waits, operator, line and code in one line."""
+        return super().__str__().replace(" x ", f" x {self.kind} by ", 1)
 
 
 _Counted = TypeVar("_Counted", bound=CountedPlace)
@@ -221,6 +233,28 @@ class Syncs:
             ConfigError: there is no GPU of that name; the message names those that exist.
         """
         return estimate_prediction(Prediction.of(self).to_json(), gpu_named(gpu))
+
+    def to_frame(self) -> "pd.DataFrame":
+        """A DataFrame with a row per line that syncs, most syncs first; needs pandas.
+
+        Columns: `count` over everything followed since the last `reset`, `kind`, `op`, `phase`, `label`, `file`,
+        `line`, `function`, `code`, and `reason`, which says why the operator waits.
+        """
+        import pandas as pd  # the module itself needs PyTorch alone
+
+        names = ["count", "kind", "op", "phase", "label", "file", "line", "function", "code", "reason"]
+        sites = sorted(self.sites, key=lambda site: -site.count)
+        return pd.DataFrame([[getattr(site, name) for name in names] for site in sites], columns=names)
+
+    def __str__(self) -> str:
+        """The number of syncs, and a line per place, as `steptrace predict` prints them."""
+        sites, unknown = sorted(self.sites, key=lambda site: -site.count), self.unknown
+        lines = [f"{self.total} {'sync' if self.total == 1 else 'syncs'} predicted"]
+        lines += [f"  {site}" for site in sites]
+        if unknown:
+            lines.append("not covered, so there may be more:")
+            lines += [f"  {place}" for place in unknown]
+        return "\n".join(lines)
 
     def sync(self, kind: str, op: str, reason: str, count: int = 1, *, pinned: bool | None = None) -> None:
         """Record `count` syncs at the program's running line."""

@@ -1,0 +1,66 @@
+"""`python -m steptrace.python_reference > docs/reference/python.md`: the names that steptrace offers to Python."""
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import steptrace
+
+_HEAD = """# Python
+
+Made of the docstrings by `python -m steptrace.python_reference`; a test compares them. All names are in `steptrace`:
+`import steptrace`, then `steptrace.load_trace(...)`.
+"""
+
+
+def render() -> str:
+    """The page."""
+    return "\n".join([_HEAD, *(part for name in steptrace.__all__ for part in _described(name))])
+
+
+def _described(name: str) -> Iterator[str]:
+    """A function, or a class with its methods and properties."""
+    value = getattr(steptrace, name)
+    if not inspect.isclass(value):
+        yield f"## steptrace.{name}{_signature(value)}\n"
+        yield f"{_text(value)}\n"
+        return
+    yield f"## steptrace.{name}\n"
+    yield f"{_text(value)}\n"
+    for member, content in vars(value).items():
+        if member.startswith("_"):
+            continue
+        if inspect.isfunction(content):
+            yield f"### {name}.{member}{_signature(content)}\n"
+        else:
+            yield f"### {name}.{member}\n"
+        yield f"{_text(content)}\n"
+
+
+def _signature(function: Any) -> str:
+    parameters = [name for name in inspect.signature(function).parameters if name != "self"]
+    return f"({', '.join(parameters)})"
+
+
+def _text(value: Any) -> str:
+    """A docstring as Markdown: its sections become bold words, its examples code."""
+    lines, is_code = [], False
+    for line in (inspect.getdoc(value) or "").splitlines():
+        if line in ("Args:", "Returns:", "Raises:", "Attributes:", "Example:"):
+            if is_code:
+                lines += ["```"]
+            is_code = line == "Example:"
+            lines += [f"**{line[:-1]}**", "", *(["```python"] if is_code else [])]
+        elif is_code:
+            lines.append(line.removeprefix("    "))
+        elif line.startswith("    ") and not line.startswith("     "):
+            name, colon, meaning = line.strip().partition(": ")
+            is_name = bool(colon) and " " not in name
+            lines.append(f"- `{name}`: {meaning}" if is_name else line.strip())
+        else:
+            lines.append(f"  {line.strip()}" if line.startswith("     ") else line)
+    return "\n".join([*lines, *(["```"] if is_code else [])]).rstrip()
+
+
+if __name__ == "__main__":
+    print(render(), end="")  # noqa: T201

@@ -1,0 +1,151 @@
+"""steptrace in Python: what a notebook loads is what the commands write."""
+
+import json
+from pathlib import Path
+
+import matplotlib as mpl
+import pandas as pd
+import pytest
+from matplotlib import pyplot
+
+import steptrace
+from builders import TraceBuilder, training_step
+from pages import ROOT
+from recorded import recorded
+from steptrace import cli, python_reference
+from steptrace.documents.table import read_table, records
+from steptrace.errors import RecordError, TraceError
+
+REFERENCE = ROOT / "reports" / "reference" / "h100" / "masked_loss"
+#: Property -> the table of `steptrace analyze` that it is.
+TABLES = {
+    "steps": "step_times",
+    "syncs": "sync_costs",
+    "sync_sites": "sync_sites",
+    "kernels": "kernel_names",
+    "idle": "idle_gaps",
+    "operators": "top_operators",
+    "launches": "launch_times",
+    "copies": "copies",
+    "collectives": "collective_times",
+    "labels": "label_times",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_screen() -> None:
+    mpl.use("agg")
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    builder = TraceBuilder()
+    training_step(builder)
+    return builder.write(tmp_path / "trace.json")
+
+
+def test_frames_are_the_tables_that_analyze_writes(trace: Path, tmp_path: Path) -> None:
+    assert cli.main(["analyze", str(trace), "--out", str(tmp_path / "out"), "--no-report"]) == 0
+    loaded = steptrace.load_trace(trace)
+    for name, table in TABLES.items():
+        written = read_table(tmp_path / "out" / "tables" / "trace0" / f"{table}.parquet")
+        assert records(getattr(loaded, name)) == records(written)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert loaded.summary.sha256 == summary["traces"][0]["sha256"]
+    assert [finding.rule for finding in loaded.findings] == [f["rule"] for f in summary["traces"][0]["findings"]]
+    assert loaded.summary.findings == loaded.findings
+
+
+def test_a_frame_is_the_callers_own(trace: Path) -> None:
+    loaded = steptrace.load_trace(str(trace))
+    before = loaded.kernels["count"].tolist()
+    frame = loaded.kernels
+    frame["mine"] = 1
+    frame.loc[:, "count"] = 0
+    assert loaded.kernels["count"].tolist() == before
+    assert "mine" not in loaded.kernels
+
+
+def test_rows_of_several_ranks_say_their_rank() -> None:
+    paths = [recorded("two_ranks_0"), recorded("two_ranks_1")]
+    loaded = steptrace.load_trace(paths)
+    assert set(loaded.kernels["rank"]) == {0, 1}
+    assert next(iter(loaded.kernels)) == "rank"
+    alone = steptrace.load_trace(paths[1])
+    own = loaded.kernels[loaded.kernels["rank"] == 1].drop(columns="rank").reset_index(drop=True)
+    pd.testing.assert_frame_equal(own, alone.kernels)
+    assert loaded.document.ranks is not None
+
+
+def test_what_cannot_be_loaded_is_an_error(tmp_path: Path, trace: Path) -> None:
+    with pytest.raises(TraceError):
+        steptrace.load_trace(tmp_path / "none.json")
+    with pytest.raises(RecordError):
+        steptrace.load_study(tmp_path)
+    with pytest.raises(KeyError, match="kernel_names"):
+        steptrace.load_trace(trace).table("kernel")
+
+
+def test_a_trace_prints_as_the_command_does(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["analyze", str(trace), "--out", str(tmp_path / "out")])
+    assert str(steptrace.load_trace(trace)) in capsys.readouterr().out
+
+
+def test_a_study_s_frames_hold_its_figures() -> None:
+    study = steptrace.load_study(REFERENCE)
+    for variant in study.document.variants:
+        times = study.step_times.loc[variant.name]
+        assert variant.step_ms is not None
+        assert times["step_ms"] == variant.step_ms.value
+        assert times["verdict"] == (variant.verdict or None)
+        assert study.syncs.loc[variant.name, "measured_per_step"] == variant.syncs.measured_per_step
+        assert study.gpu_use.loc[variant.name, "busy_pct"] == variant.gpu_busy_pct
+        assert study.gpu_use.loc[variant.name, "nvml_pct"] == variant.nvml_util_pct
+    assert set(study.estimates["gpu"]) == {e.gpu for v in study.document.variants for e in v.estimates}
+    measured = study.sync_sites[study.sync_sites["basis"] == "measured"]
+    per_step = measured.groupby("variant")["count_per_step"].sum()
+    assert per_step["boolean_mask"] == study.syncs.loc["boolean_mask", "measured_per_step"]
+
+
+@pytest.mark.parametrize("plot", ["plot_step_times", "plot_syncs", "plot_gpu_use"])
+def test_a_plot_has_a_row_for_each_variant(plot: str) -> None:
+    study = steptrace.load_study(REFERENCE / "comparison.json")
+    axes = getattr(study, plot)()
+    names = [variant.name for variant in study.document.variants]
+    assert [label.get_text() for label in axes.get_yticklabels()] == names
+    assert axes.get_ylim()[0] > axes.get_ylim()[1]  # the first one at the top
+    _, own = pyplot.subplots()
+    assert getattr(study, plot)(own) is own
+    pyplot.close("all")
+
+
+def test_a_prediction_prints_and_is_a_frame() -> None:
+    import torch
+
+    with steptrace.predict_syncs() as syncs:
+        loss = torch.ones(3, device="cuda").sum()
+        for _ in range(2):
+            loss.item()
+    frame = syncs.to_frame()
+    assert frame["count"].sum() == syncs.total == 2
+    assert set(frame["file"]) == {site.file for site in syncs.sites}
+    assert "loss.item()" in str(syncs)
+    assert str(syncs.sites[0]) in str(syncs)
+
+
+def test_the_page_of_names_is_made_of_the_docstrings() -> None:
+    page = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
+    assert page == python_reference.render(), "python -m steptrace.python_reference > docs/reference/python.md"
+    for name in steptrace.__all__:
+        assert getattr(steptrace, name).__doc__
+        assert name in dir(steptrace)
+
+
+def test_importing_the_package_imports_nothing_else() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys; before = set(sys.modules); import steptrace; print(*(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    others = {name.partition(".")[0] for name in done.stdout.split()} - set(sys.stdlib_module_names)
+    assert others == {"steptrace"}
