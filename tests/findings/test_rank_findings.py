@@ -1,5 +1,6 @@
 """All ranks together say what a rank's communication costs: transfer is traffic, waiting is a late rank."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,8 @@ def test_waiting_is_no_traffic_and_the_late_rank_comes_first(tmp_path):
     assert fired(summary) == [[]] * 4  # 0.1 ms of a step of 10 ms
     items = first_of_all(trace_views(summary), summary.ranks.findings)["items"]
     assert [(item.rule, item.source.rank, item.cost_ns_per_step) for item in items] == [("straggler", 3, 7 * MS)]
+    # Why it is late: its two products take 8.98 and 0.9 ms, those of the others 1.98 and 0.9.
+    assert re.findall(r"[\d.]+ ms", items[0].evidence[-1]) == ["4.94 ms", "1.44 ms"]
 
 
 def test_transfer_is_a_finding_with_its_own_cost_beside_the_waiting(tmp_path):

@@ -225,6 +225,7 @@ def _straggler(summary: Summary) -> Iterator[Match]:
                 for row in ranks.waits
                 if row.wait_ns and row.rank != straggler.rank
             ),
+            *_longer_kernels(ranks, straggler.rank),
         ),
         cost_ns_per_step=cost_ns,
         source=Source(rank=straggler.rank),
@@ -232,6 +233,29 @@ def _straggler(summary: Summary) -> Iterator[Match]:
         cost_share=share,
     )
     yield match if stepped else replace(match, cost_ns_per_step=None)
+
+
+#: A rank's kernel that takes this many times as long as on the median rank may be why it is late.
+_LONGER: Final = 1.1
+
+
+def _longer_kernels(ranks: Ranks, rank: int | None) -> list[str]:
+    """The kernels that take longest on this rank, and clearly longer than on the median one; most time first."""
+    rows = [
+        row
+        for row in ranks.kernels
+        if row.class_ != "comm" and row.slowest_rank == rank and row.mean_max_ns >= _LONGER * row.mean_median_ns
+    ]
+    rows.sort(key=lambda row: -(row.mean_max_ns - row.mean_median_ns) * row.count)
+    return [
+        f"`{row.short_name}` takes {duration(row.mean_max_ns)} on rank {rank}, {duration(row.mean_median_ns)} on the "
+        "median rank"
+        for row in rows[:_MOST_KERNELS]
+    ]
+
+
+#: So many of them are named.
+_MOST_KERNELS: Final = 3
 
 
 def _uneven(summary: Summary) -> Iterator[Match]:

@@ -244,6 +244,9 @@ def communication(view: TraceView) -> Parts | None:
         exposed = (
             "" if reduced.exposed_ns is None else f", {fmt.duration_ns(reduced.exposed_ns / view.steps)} of it exposed"
         )
+        if reduced.exposed_wait_ns is not None:
+            waited = fmt.duration_ns(reduced.exposed_wait_ns / view.steps)
+            exposed += f" ({waited} of that waiting for other ranks)"
         count = fmt.plural(round(reduced.count / view.steps, 2), "all-reduce")
         under_way = fmt.duration_ns(reduced.measured_ns / view.steps)
         notes = [note(f"{count}{where} per step{size}: {under_way} under way{exposed}.")]
