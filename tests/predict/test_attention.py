@@ -2,6 +2,9 @@
 
 import pytest
 import torch
+from torch import distributed
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -139,3 +142,21 @@ def test_heads_that_share_a_key_are_attended_to_by_flash_attention():
         scaled_dot_product_attention(query, key, key, enable_gqa=True).sum().backward()
         assert key.grad.shape == key.shape
     assert any("flash_attention" in call.name for call in syncs.operators)
+
+
+def test_a_distributed_tensor_is_attended_to_by_the_operator_of_its_parts():
+    with predict_syncs() as syncs:
+        distributed.init_process_group("nccl", store=distributed.HashStore(), rank=0, world_size=1)
+        try:
+            mesh = init_device_mesh("cuda", (1,))
+            local = torch.randn(2, 4, 8, 16).to("cuda", torch.bfloat16)
+            query = distribute_tensor(local, mesh, [Shard(1)]).requires_grad_()
+            syncs.reset()
+            with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+                scaled_dot_product_attention(query, query, query, is_causal=True).sum().backward()
+            assert query.grad.shape == query.shape
+        finally:
+            distributed.destroy_process_group()
+    names = {call.name.split(".")[1] for call in syncs.operators}
+    assert {"_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_backward"} <= names
+    assert not syncs.total

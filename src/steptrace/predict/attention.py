@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from steptrace.predict.backend import Replacements, machine
+from steptrace.predict.backend import DEVICE_TYPE, Replacements, machine
 from steptrace.predict.on_host import gradients
-from steptrace.predict.tensor import LIMIT, is_virtual
+from steptrace.predict.tensor import LIMIT, is_virtual, is_wrapper
 
 _ATEN = torch.ops.aten
 _PLAIN: Any = torch._C._nn.scaled_dot_product_attention
@@ -90,7 +90,7 @@ def attention(  # noqa: PLR0913 - torch's own
         raise NotImplementedError(LIMIT.format("scaled_dot_product_attention of nested tensors", "pad them"))
     tensors = [query, key, value]
     made: Tensor
-    if not all(map(is_virtual, tensors)):
+    if not all(map(_is_on_device, tensors)):
         made = _PLAIN(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
         return made
     if torch.is_autocast_enabled("cuda"):
@@ -129,6 +129,13 @@ def _answering(own: Callable[..., bool], takes: Callable[[_Call], bool]) -> Call
         return takes(_Call(*tensors, params.attn_mask, params.dropout, params.is_causal, None, params.enable_gqa))
 
     return can_use
+
+
+def _is_on_device(value: Any) -> bool:
+    """Whether a tensor lies on the device, or, as a distributed one does, holds a part that lies there."""
+    if is_virtual(value):
+        return True
+    return is_wrapper(type(value)) and not value.is_nested and value.device.type in (DEVICE_TYPE, "cuda")
 
 
 def _takes_flash(call: _Call) -> bool:

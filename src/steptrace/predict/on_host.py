@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensor
 
 from steptrace.predict.threads import plain_threads
 
@@ -13,7 +14,12 @@ from steptrace.predict.threads import plain_threads
 def gradients(
     function: Callable[..., Sequence[Tensor]], inputs: Sequence[Tensor | None], of_results: Sequence[Tensor | None]
 ) -> list[Any]:
-    """The gradients of a function's inputs by autograd, from those of its results; each of both may be None."""
+    """The gradients of a function's inputs by autograd, from those of its results; each of both may be None.
+
+    Where an input has no values, all gradients have none: they have the shapes of the inputs.
+    """
+    if any(isinstance(one, FakeTensor) or (one is not None and one.is_meta) for one in inputs):
+        return [None if one is None else torch.empty_like(one) for one in inputs]
 
     def compute() -> list[Any]:
         given = [None if one is None else one.detach().requires_grad_() for one in inputs]
