@@ -2,20 +2,22 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import pandas as pd
 import pytest
 from pyarrow import parquet
 
 from documents import fill, plain
-from steptrace import cli
+from steptrace import cli, document_schemas
 from steptrace.document_schemas import DOCUMENTS
 from steptrace.documents import base
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.run import Environment
 from steptrace.documents.table import read_table, write_table
-from steptrace.errors import RecordError
+from steptrace.documents.versions import Shape, kept, problems, shape_of, shapes
+from steptrace.errors import ConfigError, RecordError
 from steptrace.files import read_versioned, write_versioned
 from steptrace.record import read_sources, write_sources
 
@@ -55,7 +57,10 @@ def test_another_version_is_one_message_of_the_command(tmp_path: Path, capsys: p
     assert cli.main(["compare", str(path), str(path)]) == 2
     message = capsys.readouterr().err
     reads = f"this steptrace reads version {base.version_of(Comparison)}"
-    assert f"{path}: file has version 99, but {reads}\n  next: make the file again" in message
+    assert f"{path}: file has version 99, but {reads}\n  next: update steptrace" in message
+    older = _write(tmp_path / "b.json", {"schema_version": 1})
+    assert cli.main(["compare", str(older), str(older)]) == 2
+    assert "run the study" in capsys.readouterr().err
 
 
 def test_other_json_files(tmp_path: Path) -> None:
@@ -91,3 +96,107 @@ def test_tables(tmp_path: Path) -> None:
         parquet.write_table(table.replace_schema_metadata(metadata), path)
         with pytest.raises(RecordError, match=f"version {version}"):
             read_table(path)
+
+
+def shapes_of(kind: type[base.Document]) -> dict[str, Shape]:
+    return {"file": shape_of(kind)}
+
+
+class Inner(base.Document, frozen=True):
+    count: int
+
+
+class Before(base.File, frozen=True, kw_only=True):
+    """A document, as it was."""
+
+    name: str
+    inner: Inner
+    kind: Literal["a", "b"] = "a"
+    size: int | None = None
+
+
+def changed(document: str, /, **fields: Any) -> type[base.Document]:
+    """`Before` with fields that are added, changed, or (None) removed; each a type, or a type and a default."""
+    as_before = {"name": str, "inner": Inner, "kind": (Literal["a", "b"], "a"), "size": (int | None, None)}
+    chosen = {key: value for key, value in (as_before | fields).items() if value is not None}
+    defined = [(key, *(value if isinstance(value, tuple) else (value,))) for key, value in chosen.items()]
+    named = {"__doc__": document}
+    return msgspec.defstruct("Before", defined, bases=(base.File,), frozen=True, kw_only=True, namespace=named)
+
+
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({"added": int}, "Before.added is required"),
+        ({"size": int | None}, "Before.size is required"),
+        ({"kind": None}, "Before.kind is gone"),
+        ({"size": (int, 0)}, "Before.size no longer takes"),
+        ({"name": int}, "Before.name no longer takes"),
+        ({"kind": (Literal["a"], "a")}, "Before.kind no longer takes"),
+        ({"inner": list[Inner]}, "Before.inner no longer takes"),
+    ],
+)
+def test_a_change_by_which_files_of_the_version_no_longer_fit_is_found(fields: dict[str, Any], what: str) -> None:
+    (found,) = problems(shapes_of(Before), shapes_of(changed("after", **fields)))
+    assert what in found
+    after = changed("after", **fields, schema_version=(int, 2))
+    assert problems(shapes_of(Before), shapes_of(after)) == []  # of the next version
+
+
+def test_a_change_of_what_a_document_holds_is_found() -> None:
+    renamed = msgspec.defstruct("Inner", [("count", int), ("added", int)], bases=(base.Document,), frozen=True)
+    (found,) = problems(shapes_of(Before), shapes_of(changed("after", inner=renamed)))
+    assert "Inner.added is required" in found
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"added": (int, 0)},
+        {"size": (int | float | None, None)},
+        {"kind": (Literal["a", "b", "c"], "a")},
+        {"kind": (str, "a")},
+        {"name": str | None},
+        {"name": Any},
+    ],
+)
+def test_what_old_files_fit_needs_no_new_version(fields: dict[str, Any]) -> None:
+    assert problems(shapes_of(Before), shapes_of(changed("after", **fields))) == []
+
+
+def test_a_version_does_not_go_back() -> None:
+    (found,) = problems(shapes_of(changed("x", schema_version=(int, 3))), shapes_of(Before))
+    assert "went back" in found
+
+
+def test_what_was_added_with_a_default_cannot_become_required_at_the_same_version() -> None:
+    optional = shapes_of(changed("with", added=(int, 0)))
+    since = kept(shapes_of(Before), optional)
+    (found,) = problems(since, shapes_of(changed("required", added=int)))
+    assert "Before.added is required" in found
+    assert problems(since, optional) == []
+    assert kept(since, shapes_of(changed("next", added=int, schema_version=(int, 2))))["file"]["version"] == 2
+
+
+COMMITTED = Path(__file__).parents[1] / "docs" / "schemas" / "versions.json"
+
+
+def test_files_of_the_present_versions_can_be_read_whenever_they_were_written() -> None:
+    """If this fails: give the new field a default, or the document the next `schema_version`; then make the docs."""
+    committed = json.loads(COMMITTED.read_text())
+    assert problems(committed, shapes()) == []
+    assert kept(committed, shapes()) == committed, "python -m steptrace.document_schemas docs"
+    assert {f"{name}.json" for name in DOCUMENTS} | {"tables"} <= {*committed}
+
+
+def test_docs_of_a_change_that_breaks_the_rule_are_not_written(tmp_path: Path) -> None:
+    shape = shapes()
+    del shape["summary.json"]["types"]["TraceSummary"]["fields"]["path"]
+    shape["summary.json"]["types"]["TraceSummary"]["required"].remove("path")
+    (tmp_path / "schemas").mkdir()
+    file = _write(tmp_path / "schemas" / "versions.json", shape)
+    before = file.read_bytes()
+    with pytest.raises(ConfigError, match=r"TraceSummary\.path"):
+        document_schemas.write(tmp_path)
+    assert file.read_bytes() == before

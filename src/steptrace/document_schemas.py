@@ -1,7 +1,7 @@
 """What of the docs is made from the types of the documents: `python -m steptrace.document_schemas docs`.
 
 The JSON Schemas in `schemas/`, from the structs in `documents`, and of the files that a person writes, from those in
-`config`; in `metrics.md` the table of what a trace's page says,
+`config`; `schemas/versions.json` (`documents.versions`); in `metrics.md` the table of what a trace's page says,
 in `findings.md` that of the rules, in `config/README.md` that of a configuration's keys.
 """
 
@@ -24,6 +24,9 @@ from steptrace.documents.diff import Diff
 from steptrace.documents.run import RunMemory, RunRecord, Status
 from steptrace.documents.steps import StepFigures
 from steptrace.documents.summary import Summary, TraceSummary
+from steptrace.documents.versions import kept, problems, shapes
+from steptrace.errors import ConfigError
+from steptrace.files import read_json
 from steptrace.findings import RANK_RULES, STUDY_RULES, TRACE_RULES, Rule
 from steptrace.markdown import table
 
@@ -155,10 +158,27 @@ def with_table(text: str, place: str, made: str) -> str:
     return before + begin + made + end + after
 
 
+#: The shape of each document at its version.
+VERSIONS_FILE: Final = "versions.json"
+
+
 def write(docs: Path) -> None:
-    """Write every schema, and the tables."""
+    """Write every schema, the shapes of documents by version, and the tables.
+
+    Raises:
+        ConfigError: a document has changed so that files of its version no longer fit; nothing is written.
+    """
     folder = docs / "schemas"
     folder.mkdir(parents=True, exist_ok=True)
+    file, now = folder / VERSIONS_FILE, shapes()
+    before = read_json(file) if file.exists() else {}
+    if broken := problems(before, now):
+        raise ConfigError(
+            "files that were written at a document's present version can no longer be read: " + "; ".join(broken),
+            where=file,
+            next_step="give the new field a default, or the document the next `schema_version`",
+        )
+    file.write_text(json.dumps(kept(before, now), indent=1, sort_keys=True) + "\n", encoding="utf-8")
     for name in DOCUMENTS:
         (folder / f"{name}.schema.json").write_text(json.dumps(schema_of(name), indent=1) + "\n", encoding="utf-8")
     for name in SETTINGS:

@@ -82,15 +82,28 @@ def read_versioned(path: Path, version: int = _VERSION) -> dict[str, Any]:
     return content
 
 
-def check_version(version: object, path: Path, expected: int = _VERSION) -> None:
+def check_version(version: object, path: Path, expected: int = _VERSION, again: str = "make the file again") -> None:
     """Refuse a file of another version than this steptrace reads.
+
+    Args:
+        version: what the file says.
+        path: the file, for the message.
+        expected: what is read.
+        again: how to make the file again.
 
     Raises:
         RecordError: it is not `expected`.
     """
-    if type(version) is not int or version != expected:
-        what = f"file has version {str(version)[:20]}, but this steptrace reads version {expected}"
-        raise RecordError(what, where=path, next_step="make the file again, or use the steptrace that wrote it")
+    if type(version) is int and version == expected:
+        return
+    is_newer = type(version) is int and version > expected
+    raise RecordError(
+        f"file has version {str(version)[:20]}, but this steptrace reads version {expected}",
+        where=path,
+        next_step=f"update steptrace, which is older than the file; or {again}"
+        if is_newer
+        else f"{again}; or read it with the steptrace that wrote it",
+    )
 
 
 def replace_atomically(path: Path, write: Callable[[Path], object]) -> None:

@@ -2,7 +2,7 @@
 
 A document is a frozen struct. One that is a file of its own (`File`) says which version it is of; a file of another
 version is refused. To change a document so that files of before no longer fit, give `schema_version` the next number as
-default.
+default; `documents.versions` finds what needs it.
 
 A row is a struct whose fields are `Annotated` with `key` (what tells one row from another), `column` (what a page
 shows), or `field` (what stands in files alone). All three make msgspec's own metadata, so that reading, checking and
@@ -130,7 +130,7 @@ def read(
         raise RecordError(f"file cannot be read ({error.strerror or error})", where=path) from error
     try:
         version = msgspec.json.decode(content, type=_Version).schema_version
-        check_version(version_of(kind) if version is msgspec.UNSET else version, path, version_of(kind))
+        check_version(version_of(kind) if version is msgspec.UNSET else version, path, version_of(kind), next_step)
         if issubclass(kind, File):
             return msgspec.json.decode(content, type=kind)
         fields = msgspec.json.decode(content, type=dict[str, Any])

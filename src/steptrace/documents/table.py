@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # imported where it is needed: reading a declaration does not
 
 #: In the metadata of a parquet file.
 _VERSION_KEY: Final = b"steptrace.schema_version"
-_VERSION: Final = 1
+VERSION: Final = 1
 #: The pandas dtypes that a column of a declared dtype may have.
 _KINDS: dict[str, str] = {"int64": "iu", "float64": "f", "bool": "b", "string": "OSUT"}
 #: The dtypes that pandas and a declaration name alike; they hold no nulls.
@@ -119,7 +119,7 @@ def write_table(frame: "pd.DataFrame", path: Path) -> None:
 
     table = pa.Table.from_pandas(frame, preserve_index=False)
     texts = [str(name) for name, dtype in frame.dtypes.items() if dtype.kind not in "iufb"]
-    metadata = {**(table.schema.metadata or {}), _VERSION_KEY: b"%d" % _VERSION}
+    metadata = {**(table.schema.metadata or {}), _VERSION_KEY: b"%d" % VERSION}
     parquet.write_table(table.replace_schema_metadata(metadata), path, use_dictionary=texts)
 
 
@@ -140,8 +140,8 @@ def read_table(path: Path) -> "pd.DataFrame":
 
 def check_table_version(metadata: Mapping[bytes, bytes], path: Path) -> None:
     """Raise `RecordError` if the metadata of a parquet file have another version of tables."""
-    version = metadata.get(_VERSION_KEY, b"%d" % _VERSION).decode(errors="replace")
-    check_version(int(version) if version.isdecimal() else version, path, _VERSION)
+    version = metadata.get(_VERSION_KEY, b"%d" % VERSION).decode(errors="replace")
+    check_version(int(version) if version.isdecimal() else version, path, VERSION)
 
 
 _Row = TypeVar("_Row", bound=Document)
