@@ -117,12 +117,14 @@ def test_sync_counts_that_differ_are_a_warning(
 
 def test_predicted_syncs_that_differ_between_steps_are_a_mean_and_a_warning(study: Any) -> None:
     study.add_runs("base", [20.0] * 3)
-    prediction = {"total": 0.5, "sites": [], "unknown": [], "by_step": [0, 1, 0, 1]}
+    early = [{"file": "train.py", "line": 31, "count": 1}]
+    prediction = {"total": 0.5, "sites": [], "unknown": [], "by_step": [0, 1, 0, 1], "early_reads": early}
     write_prediction(study.path / "base", prediction)
     base = only_variant(study)
     assert base["syncs"]["predicted_per_step"] == 0.5
     words = "2 of 4 steps (one every 2): 0 syncs; 2 of 4 steps (one every 2): 1 sync"
     assert f"predicted syncs differ between steps: {words}" in base["noise"]["warnings"]
+    assert any("train.py:31" in warning for warning in base["noise"]["warnings"])
 
 
 def test_sync_sites_are_medians_of_the_runs_and_a_site_of_one_run_alone_says_so(study: Any, trace_of: Any) -> None:

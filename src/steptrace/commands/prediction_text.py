@@ -54,6 +54,13 @@ def text_of(
     if prediction["unknown"]:
         lines.append("  not covered, so there may be more:")
         lines += [f"    {u['op']} at {_place(u)} ({_often_in_words(u)}): {u['reason']}" for u in prediction["unknown"]]
+    if prediction.get("early_reads"):
+        lines.append("  read before the copy to the host is known to be over, so the value may be wrong:")
+        lines += [
+            f"    {read['op']} at {_place(read)} ({_often_in_words(read)}): {read['reason']}"
+            for read in prediction["early_reads"]
+        ]
+        lines.append("    record an event behind the copy, and wait for it before the value is read")
     if prediction.get("assumed"):
         lines.append("  assumed, not computed: counts after these lines may differ:")
         lines += [f"    {a['op']} at {_place(a)} ({_often_in_words(a)}): {a['reason']}" for a in prediction["assumed"]]

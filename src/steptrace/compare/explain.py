@@ -34,7 +34,7 @@ from steptrace.errors import RecordError
 from steptrace.estimate.gpus import Gpu
 from steptrace.estimate.step import estimate_prediction
 from steptrace.files import read_versioned
-from steptrace.format import NS_PER_MS
+from steptrace.format import NS_PER_MS, place
 from steptrace.record import (
     PREDICTION_FILE,
     STATUS_FILE,
@@ -108,6 +108,12 @@ def sync_figures(variant: Variant, trace: TraceSummary | None) -> tuple[dict[str
     elif len(by_step) > 1:
         warnings.append(f"syncs differ between steps: {min(by_step)} to {max(by_step)}")
     prediction, problem = _prediction(variant.path)
+    warnings += [
+        f"{place(read['file'], read['line'])} reads a value while its copy to the host may be under way: it may be "
+        "wrong"
+        for read in prediction.get("early_reads") or ()
+        if read["file"] is not None
+    ]
     if words := counts_in_words(prediction.get("by_step") or (), sites_by_step(prediction)):
         warnings.append(f"predicted syncs differ between steps: {words}")
     return {

@@ -156,7 +156,7 @@ def prediction_of(launched: Launched, command: str) -> dict[str, Any]:
     prediction["operators_per_section"] = {
         name: _per_step(n, steps) for name, n in prediction["operators_per_section"].items()
     }
-    for places in ("sites", "unknown", "assumed"):
+    for places in ("sites", "unknown", "assumed", "early_reads"):
         prediction[places] = [{**place, "count": _per_step(place["count"], steps)} for place in prediction[places]]
     return prediction
 

@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from steptrace.predict import backend, cuda_classes, products, recurrent
 from steptrace.predict.attention import attention
+from steptrace.predict.memory import UNFINISHED
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.tensor import SET_DATA, is_virtual, map_tensors
 
@@ -21,6 +22,8 @@ _DEVICE: Any = vars(torch._C.TensorBase)["device"]
 _IS_CUDA: Any = vars(torch._C.TensorBase)["is_cuda"]
 #: Types of arguments that may be, or hold, the name of a device.
 _MAY_NAME = (str, torch.device, list, tuple)
+#: Methods by which Python reads a tensor's values, past all operators.
+_READ_IN_PYTHON = {"numpy", "tolist", "__array__", "__dlpack__"}
 #: How modules and other libraries read the arguments of `to`.
 _PARSE_TO: Any = torch._C._nn._parse_to
 
@@ -58,6 +61,8 @@ class Reroute(TorchFunctionMode):
                 return None
             if is_virtual(args[0]):
                 args[0]._inner, args[0].gpu = args[1]._inner.detach(), args[1].gpu
+        if UNFINISHED and kind in _READ_IN_PYTHON and not is_virtual(args[0]) and Syncs.active is not None:
+            Syncs.active.reads(f"Tensor.{kind}", args[:1])
         func, inside = _called(func)
         if inside is None or func in self._inside:  # a method that calls its base class's comes by again
             if func is not _PARSE_TO:  # which only reads them

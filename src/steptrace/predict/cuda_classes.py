@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from steptrace.predict.backend import DEVICE_TYPE, cuda_device, virtual_device
+from steptrace.predict.memory import UNFINISHED
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.tensor import CUDA_TYPE_NAMES, LIMIT, is_virtual
 
@@ -68,6 +69,7 @@ class AnyEvent:
         pass
 
     def query(self) -> bool:
+        UNFINISHED.clear()  # the program asks until it is over
         return True
 
     def elapsed_time(self, end_event: "AnyEvent") -> float:
@@ -127,6 +129,7 @@ class Stream:
         return 0, -5
 
     def query(self) -> bool:
+        UNFINISHED.clear()  # the program asks until it is over
         return True
 
     def is_capturing(self) -> bool:

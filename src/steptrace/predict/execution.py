@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from steptrace.predict import backend, collectives, custom, uncomputed
-from steptrace.predict.memory import PINNED
+from steptrace.predict.memory import PINNED, UNFINISHED
 from steptrace.predict.operators import Overload, overload_of, tensors_of
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.rule import Call, Rule
@@ -33,6 +33,9 @@ _ASSIGN = {
 }  # fmt: skip
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+#: Operators that write to their first argument without reading it.
+_OVERWRITE = {"copy_", "fill_", "zero_"}
+
 _PACK = torch.ops.aten._pack_padded_sequence.default
 _TO_COPY = torch.ops.aten._to_copy.default
 _NESTED = (list, tuple)
@@ -213,6 +216,9 @@ def _run_on_host(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, A
         return PINNED.add(func(*args, **{**kwargs, "pin_memory": False}))
     if uncomputed.skips_initialising(overload, args):
         return args[0]
+    if UNFINISHED and Syncs.active is not None and not overload.is_view:
+        read = args[1:] if overload.packet in _OVERWRITE else args
+        Syncs.active.reads(overload.name, tensors_of((*read, *kwargs.values())))
     return func(*args, **kwargs)
 
 
@@ -283,9 +289,11 @@ def _run_on_device(
         if not inner_args[0].is_meta:
             result = overload.func(*inner_args, **inner_kwargs)
         if kwargs.get("non_blocking"):
-            PINNED.add(result)
+            UNFINISHED.add(PINNED.add(result))
     elif overload.copied == _SOURCE and not is_virtual(args[0]):
         result = inner_args[0].copy_(uncomputed.to_host(overload, inner_args[_SOURCE]))
+        if overload.bind(args, kwargs)["non_blocking"] and result in PINNED:
+            UNFINISHED.add(result)
     else:
         function = _substitutes.get(id(overload.func), overload.func)
         result = uncomputed.run(overload, function, inner_args, inner_kwargs, _insides(tensors))

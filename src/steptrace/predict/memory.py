@@ -95,10 +95,16 @@ class Marks:
     def __contains__(self, tensor: Tensor) -> bool:
         return tensor.layout is torch.strided and tensor.untyped_storage() in self._storages
 
+    def discard(self, tensor: Tensor) -> None:
+        """Take the mark from the memory of a tensor."""
+        self._storages.discard(tensor.untyped_storage())
+
     def clear(self) -> None:
         """Forget all marks."""
         self._storages.clear()
 
 
+#: Memory that a copy from the device goes to without blocking, which nobody has waited for since.
+UNFINISHED: Final = Marks()
 #: Memory that counts as pinned: CPU builds of PyTorch cannot pin, and pinning decides whether a copy waits.
 PINNED: Final = Marks()

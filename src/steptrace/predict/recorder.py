@@ -3,11 +3,11 @@
 import gc
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.step import estimate_prediction
 from steptrace.predict import memory
 from steptrace.predict.backend import machine
+from steptrace.predict.memory import UNFINISHED
 from steptrace.predict.operators import OperatorLog, Overload
 from steptrace.predict.places import running_sites
 from steptrace.predict.threads import Helper, settle
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 _OPTIMIZER = "Optimizer.step#"
 #: What stands between an operator's namespace and its name.
 _OPERATOR = "::"
+
+
+_READ_EARLY: Final = "copied from the device without blocking, and nothing was waited for since"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +77,10 @@ class Unknown(CountedPlace):
 
 class Assumed(CountedPlace):
     """A value that the program read, or a size that it needed, and that was not computed."""
+
+
+class EarlyRead(CountedPlace):
+    """A value that the program reads while the copy of it from the device may be under way: it may be the old one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +147,7 @@ class Syncs:
         self._unknown: Counter[Unknown] = Counter()
         self._lasting: dict[Unknown, None] = {}
         self._assumed: Counter[Assumed] = Counter()
+        self._early_reads: Counter[EarlyRead] = Counter()
         #: The counts of all places at the end of each step.
         self._steps: list[Counter[CountedPlace]] = []
         self._operator_log = OperatorLog()
@@ -177,6 +186,12 @@ class Syncs:
         with self._lock:
             return self._merged(self._assumed)
 
+    @property
+    def early_reads(self) -> list[EarlyRead]:
+        """Where the program read what it had copied from the device without blocking, before it waited for anything."""
+        with self._lock:
+            return self._merged(self._early_reads)
+
     def _merged(self, places: Mapping[_Counted, int]) -> list[_Counted]:
         """Places with their counts, in all and by step; those that differ only in the part of the step are one."""
         alike: dict[_Counted, list[_Counted]] = {}
@@ -194,7 +209,7 @@ class Syncs:
         """Note that a step has ended: what was counted since the last one, or since `reset`, is this step's."""
         with self._lock:
             counts: Counter[CountedPlace] = Counter()
-            for places in (self._sites, self._unknown, self._assumed):
+            for places in (self._sites, self._unknown, self._assumed, self._early_reads):
                 counts.update(places)
             self._steps.append(counts)
 
@@ -261,12 +276,24 @@ class Syncs:
         if self._thread.is_paused:
             return
         site = Site(**self._place(op, reason), kind=kind, pinned=pinned)
+        UNFINISHED.clear()  # what was copied before is there now
         with self._lock:
             self._sites[site] += count
             if _OPERATOR in op:
                 self._thread.coming += count
             else:
                 self._waits(count)
+
+    def reads(self, op: str, tensors: Iterable[Tensor]) -> None:
+        """Look whether the host reads, of these tensors in its memory, one that is still being copied there."""
+        early = [tensor for tensor in tensors if tensor in UNFINISHED]
+        if not early or self._thread.is_paused:
+            return
+        for tensor in early:
+            UNFINISHED.discard(tensor)  # one remark for a copy
+        place = EarlyRead(**self._place(op, _READ_EARLY))
+        with self._lock:
+            self._early_reads[place] += 1
 
     def cannot_judge(self, op: str, reason: str) -> None:
         """Record that the syncs of an operation are not known."""
@@ -418,6 +445,7 @@ class Syncs:
             self._unknown.clear()
             self._operators.clear()
             self._assumed.clear()
+            self._early_reads.clear()
             self._steps.clear()
             self._operator_log.clear()
             memory.allocator().reset_peak()
@@ -456,6 +484,7 @@ class Prediction:
     operators_per_section: dict[str, int]
     operators: int
     assumed: tuple[Assumed, ...] = ()
+    early_reads: tuple[EarlyRead, ...] = ()
     peak_memory_bytes: int | None = None
     batch_size: int | None = None
     operator_calls: tuple[OperatorCalls, ...] = ()
@@ -474,6 +503,7 @@ class Prediction:
             operators_per_section=syncs.operators_per_label,
             operators=syncs.operator_total,
             assumed=tuple(_named(place) for place in syncs.assumed),
+            early_reads=tuple(_named(place) for place in syncs.early_reads),
             peak_memory_bytes=syncs.peak_memory_bytes,
             operator_calls=syncs.operators,
             queue=syncs.queue,

@@ -37,7 +37,7 @@ from steptrace.predict import (
 )
 from steptrace.predict.arguments import Reroute
 from steptrace.predict.backend import Replacements, virtual_device
-from steptrace.predict.memory import PINNED
+from steptrace.predict.memory import PINNED, UNFINISHED
 from steptrace.predict.places import running_line, stack_of
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.rule import Rule
@@ -180,6 +180,7 @@ def _rerouted(recorder: Syncs, driver: DriverFacts | None) -> Iterator[None]:
             module._foreach_supported_types.append(VirtualTensor)
             stack.callback(module._foreach_supported_types.remove, VirtualTensor)
         stack.callback(PINNED.clear)
+        stack.callback(UNFINISHED.clear)
         stack.callback(collectives.release)
         replacements: Replacements = {
             **cuda_api.replacements(),

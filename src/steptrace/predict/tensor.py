@@ -12,7 +12,7 @@ from torch import Tensor
 
 from steptrace.predict import backend, memory
 from steptrace.predict.backend import index_of
-from steptrace.predict.memory import PINNED
+from steptrace.predict.memory import PINNED, UNFINISHED
 from steptrace.predict.operators import SPARSE_PARTS, overload_of
 from steptrace.predict.recorder import Syncs
 
@@ -258,9 +258,16 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
     That on the class rather than in a mode, because the loader's pinning thread has no modes.
     """
     to, is_storage = _Storage.to, torch.is_storage
+    reduce: Any = Tensor._reduce_ex_internal
 
     def pin_memory(self: Tensor, _device: object = None) -> Tensor:
         return self if self in PINNED else PINNED.add(self.clone())
+
+    def reduce_ex_internal(self: Tensor, protocol: Any) -> Any:
+        """How `torch.save`, `pickle` and queues between processes read a tensor of the host."""
+        if UNFINISHED and Syncs.active is not None:
+            Syncs.active.reads("torch.save", (self,))
+        return reduce(self, protocol)
 
     def make_wrapper(*args: Any, **named: Any) -> Any:
         """A subclass around tensors, such as a nested tensor, on the device that C++ can find."""
@@ -290,6 +297,7 @@ def replacements() -> dict[tuple[Any, str], Callable[..., Any]]:
         (Tensor, "_make_wrapper_subclass"): staticmethod(make_wrapper),
         (torch, "is_storage"): lambda value: isinstance(value, VirtualStorage) or is_storage(value),
         (Tensor, "pin_memory"): pin_memory,
+        (Tensor, "_reduce_ex_internal"): reduce_ex_internal,
         (Tensor, "is_pinned"): lambda self, _device=None: self in PINNED,
     }
 

@@ -165,6 +165,11 @@ def _predicted(prediction: Mapping[str, Any], estimates: Sequence[Estimate]) -> 
     sentences = [text + (f" on rank 0 of {ranks}; collectives are not estimated." if ranks > 1 else ".")]
     if unknown := prediction["unknown"]:
         sentences.append(f"{fmt.plural(len(unknown), 'more place')} may sync: the prediction does not cover them.")
+    if early := prediction.get("early_reads") or ():
+        lines = ", ".join(fmt.place(one["file"], one["line"]) for one in early if one["file"] is not None)
+        sentences.append(
+            f"A value may be wrong that is read while its copy to the host may be under way: {lines or 'unknown line'}."
+        )
     if assumed := prediction.get("assumed") or ():
         sentences.append(
             f"At {fmt.plural(len(assumed), 'place')} a value or size was assumed; later counts may differ."
