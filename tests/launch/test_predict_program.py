@@ -1,5 +1,6 @@
 """`steptrace predict -- COMMAND`: the syncs of anybody's program, each with its line, without a GPU."""
 
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -152,3 +153,39 @@ def test_an_operation_that_cannot_be_followed_is_named_and_is_no_fault_of_the_pr
     (next_step,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("  next: ")]
     assert next_step.startswith("  next: steptrace predict cannot follow as_subclass() of a tensor on the GPU")
     assert "fault" not in next_step
+
+
+PRODUCER = """
+import queue, threading, torch
+model = torch.nn.Linear(8, 8).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+batches = queue.Queue(2)
+
+def produce():
+    while True:
+        batches.put(torch.zeros(4, 8).to("cuda"))
+
+threading.Thread(target=produce, daemon=True).start()
+for _ in range(40):
+    model(batches.get()).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_what_a_thread_copies_belongs_to_the_step_that_takes_it(capfd, tmp_path) -> None:
+    program = tmp_path / "producer.py"
+    program.write_text(PRODUCER, encoding="utf-8")
+    prediction = predicted(capfd, str(program))
+    assert prediction["by_step"] == [1] * len(prediction["by_step"])
+    assert places(prediction) == {'batches.put(torch.zeros(4, 8).to("cuda"))': 1}
+    (site,) = prediction["sites"]
+    assert site["phase"] == "data"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is not None, reason="Triton is installed")
+def test_a_program_that_needs_triton_is_told_to_install_it(capfd, tmp_path) -> None:
+    program = tmp_path / "kernel.py"
+    program.write_text("import torch, triton\n", encoding="utf-8")
+    assert main(["predict", "--", sys.executable, str(program)]) == 2
+    assert "pip install triton" in capfd.readouterr().err

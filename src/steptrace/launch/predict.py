@@ -22,6 +22,11 @@ from steptrace.rank import from_rank_0
 
 #: What an error begins with that says what cannot be followed.
 _LIMIT: Final = LIMIT.partition("{")[0]
+#: What a program gets that asks for Triton where only the CPU build of PyTorch is.
+_NO_TRITON: Final = (
+    "install Triton beside this PyTorch (`pip install triton`, on Linux): CUDA builds bring it, and a prediction of "
+    "kernels needs it, but no GPU"
+)
 #: Matches errors about a missing GPU.
 _NAMES_GPUS: Final = re.compile(r"device ordinal|\bgpus?\b|\bcuda:\d", re.IGNORECASE)
 
@@ -86,4 +91,6 @@ def _fault_of(probe: Probe, error: BaseException) -> str | None:
     """What to report of a limit of predictions or a bug in them; marks an error that more virtual GPUs may mend."""
     if _NAMES_GPUS.search(str(error)):
         probe.mark("lacks_gpus")
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "triton":
+        return _NO_TRITON
     return str(error) if str(error).startswith(_LIMIT) else fault_report(error) or hook_fault(error)
