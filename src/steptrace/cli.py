@@ -7,22 +7,16 @@ codes.
 """
 
 import argparse
-import errno
 import importlib
 import io
-import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from typing import Final, TextIO
+from typing import Final
 
 from steptrace import __version__
-from steptrace.errors import SteptraceError
+from steptrace.errors import SteptraceError, code_of, keep_standard_error
 from steptrace.format import printable
-
-EXIT_ERROR = 2
-EXIT_INTERRUPTED = 130  # as a shell says it of a process that SIGINT has ended
-EXIT_NO_READER = 141  # likewise of SIGPIPE
 
 #: Modules and packages that an installation without extras lacks, and the extra of pyproject.toml that brings each.
 EXTRA_OF_MODULE: Final = {
@@ -47,42 +41,30 @@ _COMMANDS: Final = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0, 1 if what was asked for does not hold, 2 with a message on stderr."""
+    keep_standard_error()
     for out in (sys.stdout, sys.stderr):
         if isinstance(out, io.TextIOWrapper):
             out.reconfigure(errors="backslashreplace")  # a file's name need not be UTF-8
     given = sys.argv[1:] if argv is None else list(argv)
+    return code_of(lambda: _run(given), say=_say_error)
+
+
+def _run(given: Sequence[str]) -> int:
     try:
         parse = parser(given)
         arguments, others = parse.parse_known_args(given, argparse.Namespace(given=given))
         if (problem := _unclear(given, arguments, others)) is not None:
             parse.error(problem)
         run: Callable[[argparse.Namespace], int] = arguments.run
-        code = run(arguments)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        return code
-    except SteptraceError as error:
-        return _failed(str(error))
+        return run(arguments)
     except ModuleNotFoundError as error:
         extra = EXTRA_OF_MODULE.get((error.name or "").partition(".")[0])
         if extra is None:
             raise
-        return _failed(
-            f"the package {error.name} is not installed, and this command needs it\n"
-            f"  next: pip install 'steptrace[{extra}]', or use an environment that has it"
-        )
-    except KeyboardInterrupt:
-        _failed("interrupted")
-        return EXIT_INTERRUPTED
-    except OSError as error:
-        if error.filename is not None:  # such as a name that is too long
-            return _failed(f"{os.fsdecode(error.filename)}: {error.strerror}")
-        # What is left in a buffer would be written again, and fail again, at the exit.
-        _discard(sys.stdout)
-        if error.errno == errno.EPIPE:  # its reader has seen enough, as `head` has
-            _discard(sys.stderr)
-            return EXIT_NO_READER
-        return _failed(f"the output cannot be written ({error.strerror})")
+        raise SteptraceError(
+            f"the package {error.name} is not installed, and this command needs it",
+            next_step=f"pip install 'steptrace[{extra}]', or use an environment that has it",
+        ) from error
 
 
 def _unclear(given: Sequence[str], arguments: argparse.Namespace, others: Sequence[str]) -> str | None:
@@ -98,13 +80,8 @@ def _unclear(given: Sequence[str], arguments: argparse.Namespace, others: Sequen
     return f"{text or 'options after a program may be its own'}\n  next: put -- before the program: steptrace {whole}"
 
 
-def _failed(text: str) -> int:
+def _say_error(text: str) -> None:
     print(f"steptrace: error: {printable(text)}", file=sys.stderr)  # noqa: T201
-    return EXIT_ERROR
-
-
-def _discard(output: TextIO) -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
 
 
 def parser(given: Sequence[str] | None = None) -> argparse.ArgumentParser:

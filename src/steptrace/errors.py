@@ -4,10 +4,18 @@ The command line turns any of them into one message on stderr and exit code 2; a
 """
 
 import difflib
+import errno
+import os
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn, TextIO
+
+EXIT_ERROR: Final = 2
+EXIT_INTERRUPTED: Final = 130  # as a shell says it of a process that SIGINT has ended
+EXIT_NO_READER: Final = 141  # likewise of SIGPIPE
+_STDERR: Final = 2
 
 
 class SteptraceError(Exception):
@@ -98,9 +106,73 @@ def meant(name: str, options: Iterable[str], *, likeness: float = 0.8) -> str | 
 
 
 def exit_with(main: Callable[[], int]) -> NoReturn:
-    """End a program with the exit code of its `main`; an error addressed to a person is a message and code 2."""
+    """End a program with the exit code of its `main`, or of its error: see `code_of`."""
+    sys.exit(code_of(main))
+
+
+def code_of(main: Callable[[], int], *, say: Callable[[str], object] | None = None) -> int:
+    """Call a program's `main` and return its exit code; an error addressed to a person is a message on stderr.
+
+    Args:
+        main: returns the exit code.
+        say: prints an error; default: on stderr, after `error: `.
+
+    Returns:
+        `EXIT_ERROR` after a `SteptraceError`, or an `OSError` such as a full disk, which is told with the file's name;
+        `EXIT_INTERRUPTED` after Ctrl-C, `EXIT_NO_READER` where the reader of the output has gone.
+    """
+    keep_standard_error()
+    say = say or (lambda text: sys.stderr.write(f"error: {text}\n"))
     try:
-        sys.exit(main())
+        code = main()
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
     except SteptraceError as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(2)
+        if sys.stdout is not None:
+            with suppress(OSError):
+                sys.stdout.flush()  # both may be one file, in which the error comes last
+        say(str(error))
+    except KeyboardInterrupt:
+        say("interrupted")
+        return EXIT_INTERRUPTED
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        if error.filename is not None:  # such as a full disk, or a name that is too long
+            say(str(SteptraceError(reason, where=os.fsdecode(error.filename), next_step=next_step_of(error))))
+            return EXIT_ERROR
+        # What is left in a buffer would be written again, and fail again, at the exit.
+        _discard(sys.stdout)
+        if error.errno == errno.EPIPE:  # its reader has seen enough, as `head` has
+            _discard(sys.stderr)
+            return EXIT_NO_READER
+        say(f"the output cannot be written ({reason})")
+    return EXIT_ERROR
+
+
+def next_step_of(error: OSError) -> str | None:
+    """What to do about an error of the system, if there is a plain answer."""
+    return "free space on this disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else None
+
+
+def keep_standard_error() -> None:
+    """Open the null device in the place of a closed standard error.
+
+    Python would print errors on standard output instead, and the next file that is opened would get what libraries
+    write to standard error.
+    """
+    try:
+        os.fstat(_STDERR)
+    except OSError:
+        null = os.open(os.devnull, os.O_WRONLY)
+        if null != _STDERR:
+            os.dup2(null, _STDERR)
+            os.close(null)
+    if sys.stderr is None:
+        sys.stderr = open(_STDERR, "w", closefd=False)  # noqa: SIM115 - a descriptor, as long as the process
+
+
+def _discard(output: TextIO | None) -> None:
+    if output is not None:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())

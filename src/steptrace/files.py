@@ -9,7 +9,8 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ VERSION_KEY: Final = "schema_version"
 #: Of files without a document of their own (`documents.base.File`).
 _VERSION: Final = 1
 
+_TEMPORARY: Final = ".steptrace."
 #: In indented JSON; a text holds no line break, so this cannot be found inside one.
 _LIST_OF_NUMBERS: Final = re.compile(r"\[\n\s+(-?\d[-+.,\deE\s]*?)\n\s*\]")
 
@@ -109,12 +111,24 @@ def check_version(version: object, path: Path, expected: int = _VERSION, again: 
 def replace_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file beside `path`, then rename it to `path`. The folder is made if missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = temporary_file(path.parent)
+    with naming(path):
+        temporary = temporary_file(path.parent)
+        try:
+            write(temporary)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Give an `OSError` the name of the file that is being written: a full disk's has none, or a temporary one."""
     try:
-        write(temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        yield
+    except OSError as error:
+        if error.filename is None or Path(os.fsdecode(error.filename)).name.startswith(_TEMPORARY):
+            error.filename, error.filename2 = str(path), None
+        raise
 
 
 def temporary_file(folder: Path) -> Path:
@@ -122,7 +136,7 @@ def temporary_file(folder: Path) -> Path:
 
     Its permissions are those of any new file, so that it can be renamed to a result.
     """
-    path = folder / f".steptrace.{os.urandom(8).hex()}.tmp"
+    path = folder / f"{_TEMPORARY}{os.urandom(8).hex()}.tmp"
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     return path
 

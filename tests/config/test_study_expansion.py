@@ -130,6 +130,7 @@ def test_two_keys_with_the_same_last_part_keep_their_full_names():
         (("hypothesis:", "hypotesis:"), ["variants.other: ", "unknown field `hypotesis`", "'hypothesis'"]),
         (("  other:", "  ot/her:"), ["line 7: 'ot/her' is not a valid name", "in `variants`"]),
         (("  other:", '  "other\\n":'), ["'other\n' is not a valid name", "in `variants`"]),
+        (("  other:", f"  {'n' * 201}:"), ["line 7", "is not a valid name", "at most 200"]),
         (("  other:", "  Plain:"), ["'Plain' and 'plain' would share one folder"]),
         (("  other:", "  plain:"), ["duplicate key 'plain'\n  next: keep one of them"]),
         (("[loss=boolean_mask]", "boolean_mask"), ["variants.plain: is neither a list", "[] for none, or a mapping"]),

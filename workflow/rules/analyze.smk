@@ -43,5 +43,5 @@ rule analyze_trace:
     shell:
         """
         exec "$STEPTRACE_PYTHON" -m steptrace.workflow.job results/traces/{wildcards.trace} --log {log} -- \
-            steptrace.cli analyze {input:q} --out results/traces/{wildcards.trace}
+            steptrace.cli analyze --out results/traces/{wildcards.trace} -- {input:q}
         """

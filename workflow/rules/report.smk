@@ -83,7 +83,7 @@ rule verdict:
         "results/verdict.log",
     params:
         code=PLAN.code(script="verdict"),
-        gates=json.dumps(PLAN.settings.gates),
+        gates=lambda wildcards: json.dumps(PLAN.settings.gates),  # a function: braces in it are no wildcards
         attempt=RULES.attempt("results/verdict"),
     shell:
         """

@@ -120,7 +120,12 @@ def load_trace(path: Path) -> Trace:
     return with_records(read_trace(path))
 
 
-def summarize(paths: Iterable[str | Path], *, tables: Path | None = None) -> tuple[Summary, list[Trace]]:
+def summarize(
+    paths: Iterable[str | Path],
+    *,
+    tables: Path | None = None,
+    progress: Callable[[int, int], object] = lambda done, total: None,  # noqa: ARG005 - their names are its meaning
+) -> tuple[Summary, list[Trace]]:
     """The summary of all traces behind `paths` (files or folders), by rank, and the traces.
 
     Args:
@@ -129,6 +134,7 @@ def summarize(paths: Iterable[str | Path], *, tables: Path | None = None) -> tup
             and the tables across ranks as `ranks/<name>.parquet`. The process that reads a trace writes its tables,
             and keeps little more than the figures compared across ranks, so memory does not grow with the number of
             traces.
+        progress: called after each trace, with the number of those read and of all.
 
     Raises:
         TraceError: a path is missing, or a trace cannot be read.
@@ -136,7 +142,7 @@ def summarize(paths: Iterable[str | Path], *, tables: Path | None = None) -> tup
     """
     files = find_traces(paths)
     folders = None if tables is None else {path: tables / f".{place}" for place, path in enumerate(files)}
-    done = read_each(partial(_summarize, folders=folders), files)
+    done = read_each(partial(_summarize, folders=folders), files, progress=progress)
     done.sort(key=lambda pair: (pair[0].rank is None, pair[0].rank or 0, str(pair[0].path)))
     traces = [trace for trace, _ in done]
     repeated = _repeated_ranks(traces)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from steptrace.commands.console import show, warn, writing_to
+from steptrace.commands.console import Progress, show, warn, writing_to
 from steptrace.errors import SteptraceError
 from steptrace.files import write_bytes
 from steptrace.format import plural, size_bytes
@@ -106,7 +106,7 @@ def write_analysis(
     from steptrace.findings import with_trace_findings
 
     with writing_to(folder.path), folder.scratch() as scratch:
-        summary, read = summarize(traces, tables=scratch / "tables")
+        summary, read = summarize(traces, tables=scratch / "tables", progress=Progress("traces read"))
         summary = with_trace_findings(summary)
         if counters:
             write_counters(read, scratch / "counters")

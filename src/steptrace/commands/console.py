@@ -3,18 +3,24 @@
 import argparse
 import contextlib
 import json
+import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from steptrace.errors import SteptraceError
-from steptrace.format import printable
+from steptrace.errors import SteptraceError, next_step_of
+from steptrace.format import printable, rough_duration
 
 #: A year.
 _MOST_MINUTES = 525_600
+
+
+#: Seconds between two lines on how far a command is.
+_EVERY_S: Final = 5.0
 
 
 def _whole(text: str, least: int) -> int:
@@ -62,12 +68,36 @@ def writing_to(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise SteptraceError(f"cannot be written ({error.strerror or error})", where=place) from error
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        named = Path(os.fsdecode(error.filename)) if error.filename is not None else place
+        where = named if named.is_relative_to(place) else place
+        next_step = next_step_of(error)
+        raise SteptraceError(f"cannot be written ({reason})", where=where, next_step=next_step) from error
 
 
 def say(line: str) -> None:
     """A line on stderr on how far a program is that was started."""
     print(f"steptrace: {line}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+class Progress:
+    """Says on stderr how many of many things are done, once they have taken a while.
+
+    Args:
+        what: what is counted: `traces read`.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._began = self._said = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        """To be called after each: `done` of `total`."""
+        now = time.monotonic()
+        if done < total and now - self._said >= _EVERY_S:
+            self._said = now
+            left_s = (now - self._began) / done * (total - done)
+            say(f"{done} of {total} {self._what}, about {rough_duration(left_s)} left; Ctrl-C ends it")
 
 
 def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

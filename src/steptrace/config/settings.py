@@ -136,8 +136,8 @@ def read_settings(project: Project, overrides: Mapping[str, Any]) -> Settings:
     for study, variants in settings.gates.items():
         for variant, keys in variants.items():
             for key, limits in keys.items():
-                at = ("gates", study, variant, key)
-                convert(limits, Limits, where=f"{where}, gates.{study}.{variant}.{key}", file=file, at=at)
+                at, place = ("gates", study, variant, key), f"{where}, gates.{study}.{variant}.{key}"
+                _check_no_braces(convert(limits, Limits, where=place, file=file, at=at).baseline or "", place)
     if not settings.studies and not settings.traces:
         raise ConfigError("no studies and no traces to run", where=where, expected="`studies`, `traces`, or both")
     for number, name in enumerate(settings.studies):
@@ -156,6 +156,7 @@ def read_settings(project: Project, overrides: Mapping[str, Any]) -> Settings:
             expected = "a file or folder, relative to the working directory"
             place = _line(where, file, ("traces", trace))
             raise ConfigError(f"there is no trace '{path}' (`traces.{trace}`)", where=place, expected=expected)
+        _check_no_braces(path, f"{where}, traces.{trace}")
     scale = resolve_scale(settings.scale)
     project.check_scale(scale, where)
     return msgspec.structs.replace(
@@ -164,6 +165,17 @@ def read_settings(project: Project, overrides: Mapping[str, Any]) -> Settings:
         scale=scale,
         estimate_gpus=[gpu_named(name).name for name in dict.fromkeys(settings.estimate_gpus)],
     )
+
+
+def _check_no_braces(path: str, where: str) -> None:
+    """Refuse a path that Snakemake would take for a pattern."""
+    if "{" in path or "}" in path:
+        raise ConfigError(
+            f"the path '{path}' has braces, which Snakemake takes for a wildcard",
+            where=where,
+            expected="a path without { and }",
+            next_step="rename it, or make a symlink to it",
+        )
 
 
 def _line(where: str, file: Path, keys: tuple[str | int, ...]) -> str:

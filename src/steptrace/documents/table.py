@@ -11,7 +11,7 @@ import msgspec
 
 from steptrace.documents.base import Column, Document, columns_of, keys_of
 from steptrace.errors import SchemaError
-from steptrace.files import check_version
+from steptrace.files import check_version, naming
 
 if TYPE_CHECKING:  # imported where it is needed: reading a declaration does not take half a second
     import pandas as pd
@@ -120,7 +120,8 @@ def write_table(frame: "pd.DataFrame", path: Path) -> None:
     table = pa.Table.from_pandas(frame, preserve_index=False)
     texts = [str(name) for name, dtype in frame.dtypes.items() if dtype.kind not in "iufb"]
     metadata = {**(table.schema.metadata or {}), _VERSION_KEY: b"%d" % VERSION}
-    parquet.write_table(table.replace_schema_metadata(metadata), path, use_dictionary=texts)
+    with naming(path), path.open("wb") as file:  # Arrow takes only names that are UTF-8
+        parquet.write_table(table.replace_schema_metadata(metadata), file, use_dictionary=texts)
 
 
 def read_table(path: Path) -> "pd.DataFrame":
@@ -132,7 +133,7 @@ def read_table(path: Path) -> "pd.DataFrame":
     """
     from pyarrow.parquet import ParquetFile
 
-    with ParquetFile(path) as file:
+    with path.open("rb") as opened, ParquetFile(opened) as file:
         check_table_version(file.schema_arrow.metadata or {}, path)
         frame: pd.DataFrame = file.read().to_pandas()
         return frame

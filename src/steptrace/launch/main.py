@@ -30,7 +30,7 @@ from typing import Any, Final
 from filelock import FileLock
 
 from steptrace.config.yaml_file import read_yaml
-from steptrace.errors import LaunchError, SteptraceError
+from steptrace.errors import LaunchError, code_of
 from steptrace.estimate.driver import driver_facts
 from steptrace.estimate.gpus import gpu_named
 from steptrace.files import scratch_folder, write_text, write_versioned
@@ -59,17 +59,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--gpu", help="in `predict`: the GPU that the program is told of; default: H100")
     parser.add_argument("--repeat", type=int, default=0, help="number of the repeat, from 0")
     options = parser.parse_args(arguments)
-    try:
-        config = _read(options.config)
-        if options.part == "measure":
-            _measure(config, options.out, options.repeat)
-        elif options.part == "predict":
-            _predict(config, options.out, options.gpu)
-        else:
-            _equivalence(config, options.reference, options.out)
-    except SteptraceError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
+    return code_of(lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
+    config = _read(options.config)
+    if options.part == "measure":
+        _measure(config, options.out, options.repeat)
+    elif options.part == "predict":
+        _predict(config, options.out, options.gpu)
+    else:
+        _equivalence(config, options.reference, options.out)
     return 0
 
 

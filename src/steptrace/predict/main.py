@@ -22,7 +22,7 @@ from omegaconf import DictConfig
 from torch import distributed as dist
 
 from steptrace.engine.frames import LOOK_PAST
-from steptrace.errors import PredictError, SteptraceError
+from steptrace.errors import PredictError, SteptraceError, code_of
 from steptrace.estimate.driver import DriverFacts, driver_facts
 from steptrace.estimate.gpus import gpu_named
 from steptrace.predict.execution import use_rules
@@ -137,13 +137,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--gpu", help="the GPU that models and losses are told of; default: H100")
     parser.add_argument("--out", type=Path, required=True, help=f"folder for {PREDICTION_FILE}")
     options = parser.parse_args(arguments)
-    try:
-        prediction = predict_config(options.config, batch_size=options.batch_size, gpu=options.gpu)
-        write_prediction(options.out, prediction.to_json())
-    except SteptraceError as error:
-        sys.stdout.flush()  # both may be one file, in which the error comes last
-        sys.stderr.write(f"error: {error}\n")
-        return 2
+    return code_of(lambda: _predict(options))
+
+
+def _predict(options: argparse.Namespace) -> int:
+    prediction = predict_config(options.config, batch_size=options.batch_size, gpu=options.gpu)
+    write_prediction(options.out, prediction.to_json())
     sys.stdout.write(f"{prediction.total} syncs, {len(prediction.unknown)} operations not covered\n")
     return 0
 

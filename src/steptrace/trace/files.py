@@ -48,6 +48,13 @@ def find_traces(paths: Iterable[str | Path]) -> list[Path]:
                     next_step=_below(path),
                 )
             files.update({p.resolve(): p for p in traces if p.resolve() not in files})
+        elif _kind(path) == "other":
+            raise TraceError(
+                "is a pipe or a device, not a file",
+                where=path_text(path),
+                expected="a trace file, which is read more than once",
+                next_step="write it to a file first",
+            )
         elif _kind(path) == "file":
             files.setdefault(path.resolve(), path)
         else:
@@ -58,9 +65,11 @@ def find_traces(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def _kind(path: Path) -> str | None:
-    """`folder`, `file` or None, also for a name that the system rejects."""
+    """`folder`, `file`, `other` such as a pipe, or None, also for a name that the system rejects."""
     try:
-        return "folder" if path.is_dir() else "file" if path.exists() else None
+        if path.is_dir():
+            return "folder"
+        return "file" if path.is_file() else "other" if path.exists() else None
     except (OSError, ValueError):
         return None
 

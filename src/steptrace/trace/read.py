@@ -245,13 +245,20 @@ _PACKED = 10
 _PROCESS, _TIMES_TEXT = 160 << 20, 1.25
 
 
-def read_each(read: Callable[[Path], Result], paths: Sequence[Path], *, workers: int | None = None) -> list[Result]:
+def read_each(
+    read: Callable[[Path], Result],
+    paths: Sequence[Path],
+    *,
+    workers: int | None = None,
+    progress: Callable[[int, int], object] = lambda done, total: None,  # noqa: ARG005 - their names are its meaning
+) -> list[Result]:
     """`read(path)` of every path, in order; in processes of their own if there is enough to read.
 
     Args:
         read: a function of a module, so that a fresh process can import it; its result must be picklable.
         workers: number of processes; by default none for little data, else as many as the available processors and
             free memory allow.
+        progress: called after each path, with the number of those read and of all.
 
     Raises:
         SteptraceError: the error of the first path for which `read` fails.
@@ -261,7 +268,7 @@ def read_each(read: Callable[[Path], Result], paths: Sequence[Path], *, workers:
         workers = _workers(max(sizes)) if sum(sizes) >= _WORTH_PROCESSES else 1
     workers = min(workers, len(paths))
     if workers < 2:
-        return [read(path) for path in paths]
+        return _counted(map(read, paths), len(paths), progress)
     from concurrent.futures import ProcessPoolExecutor  # most calls need no processes, nor the time to import them
     from multiprocessing import get_context
 
@@ -269,7 +276,15 @@ def read_each(read: Callable[[Path], Result], paths: Sequence[Path], *, workers:
     # None goes on when this process is killed.
     spawn, parent = get_context("spawn"), os.getpid()
     with ProcessPoolExecutor(workers, mp_context=spawn, initializer=die_with, initargs=(parent,)) as pool:
-        return list(pool.map(read, paths))
+        return _counted(pool.map(read, paths), len(paths), progress)
+
+
+def _counted(results: Iterable[Result], total: int, progress: Callable[[int, int], object]) -> list[Result]:
+    done = []
+    for result in results:
+        done.append(result)
+        progress(len(done), total)
+    return done
 
 
 def _text_bytes(path: Path) -> int:

@@ -38,7 +38,7 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from steptrace.errors import SteptraceError, TrainError
+from steptrace.errors import TrainError, code_of
 from steptrace.files import write_versioned
 from steptrace.train.loop import Batch, to_device
 from steptrace.train.precision import Precision, prepared
@@ -59,13 +59,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--reference", type=Path, required=True, help="resolved config of the study's reference")
     parser.add_argument("--out", type=Path, required=True, help="folder for equivalence.json")
     options = parser.parse_args(arguments)
-    try:
-        config, reference = load_config(options.config), load_config(options.reference)
-        verdict = verdict_on([compare_on(config, reference, *case) for case in cases_of(config)])
-        write_versioned(options.out / EQUIVALENCE_FILE, verdict)
-    except SteptraceError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
+    return code_of(lambda: _check(options))
+
+
+def _check(options: argparse.Namespace) -> int:
+    config, reference = load_config(options.config), load_config(options.reference)
+    verdict = verdict_on([compare_on(config, reference, *case) for case in cases_of(config)])
+    write_versioned(options.out / EQUIVALENCE_FILE, verdict)
     sys.stdout.write(f"equivalence: {verdict['status']}, largest relative error {verdict['max_rel_err']}\n")
     return 0
 

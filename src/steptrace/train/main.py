@@ -17,7 +17,6 @@ message and exit code 2.
 import argparse
 import faulthandler
 import signal
-import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,7 +29,7 @@ from steptrace.engine.files import trace_fault, write_files
 from steptrace.engine.measure import Measurement, MeasureSettings, Phases
 from steptrace.engine.recording import Settings
 from steptrace.engine.steps import Step
-from steptrace.errors import SteptraceError, TrainError
+from steptrace.errors import TrainError, code_of
 from steptrace.files import scratch_folder
 from steptrace.rank import Rank, this_rank
 from steptrace.record import write_document
@@ -50,15 +49,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--repeat", type=int, default=0, help="number of the repeat, from 0")
     options = parser.parse_args(arguments)
     faulthandler.register(signal.SIGTERM, file=2, chain=True)  # stopped at its time limit, it says where it was
-    try:
-        config = load_config(options.config)
-        if options.out is None:
-            until_stopped(config, options.repeat)
-        else:
-            run(config, options.out, options.repeat)
-    except SteptraceError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
+    return code_of(lambda: _train(options))
+
+
+def _train(options: argparse.Namespace) -> int:
+    config = load_config(options.config)
+    if options.out is None:
+        until_stopped(config, options.repeat)
+    else:
+        run(config, options.out, options.repeat)
     return 0
 
 

@@ -29,6 +29,7 @@ import psutil
 from filelock import FileLock, Timeout
 
 from steptrace.documents.run import LOG_FILE, RunStatus, Status
+from steptrace.errors import exit_with
 from steptrace.files import user_folder
 from steptrace.machine import gpu_ids, visible_gpus
 from steptrace.processes import Children, in_words
@@ -275,4 +276,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

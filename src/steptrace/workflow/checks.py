@@ -15,6 +15,7 @@ from pathlib import Path
 
 from steptrace.config.study import GPU_CONFIG
 from steptrace.config.yaml_file import read_yaml
+from steptrace.errors import exit_with
 from steptrace.files import scratch_folder
 from steptrace.format import printable
 from steptrace.launch.main import SHARED_VARIABLE
@@ -76,4 +77,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)
