@@ -44,6 +44,7 @@ OWN_GROUP = "_target_: own_losses.Loss\nbroken: false\nignore_index: -1\nbackgro
 
 
 def test_a_study_with_ones_own_loss_and_a_failing_variant(small_study, tmp_path):
+    tmp_path = tmp_path / "Zoë's own folder"
     files = {
         "config/workflow.yaml": "studies: [small]\nrepeats: 1\nscale: cpu\nallow_targets: [own_losses]\n" + GATES,
         "config/study/small.yaml": small_study + VARIANTS,

@@ -126,7 +126,10 @@ def marks(paths: Iterable[str]) -> dict[str, FileMark]:
     """The mark of each file, and of each file in each folder."""
     files: list[Path] = []
     for path in map(Path, paths):
-        files += sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+        if path.is_dir():
+            files += sorted(each for each in path.rglob("*") if each.is_file())
+        elif path.is_file():  # a pipe has nothing to be marked
+            files.append(path)
     return {str(file): mark(file) for file in files}
 
 
