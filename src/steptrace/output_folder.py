@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Final, Self
 
-from steptrace.errors import SteptraceError
+from steptrace.errors import RecordError, SteptraceError
 from steptrace.files import read_versioned, remove_tree, write_versioned
 
 #: The list of the files that commands have written to a folder.
@@ -169,7 +169,11 @@ class OutputFolder:
             return
         if not stat.S_ISREG(path.lstat().st_mode):
             raise in_the_way([path], by=self._by)
-        content = read_versioned(path)
+        try:
+            content = read_versioned(path)
+        except RecordError as error:  # damaged, or of another version
+            error.next_step = f"remove it, and from {self.path} what {self._by} wrote there; or choose another folder"
+            raise
         for key, target in ((_FILES, self._files), (_SCRATCH, self._scratch)):
             names = content.get(key)
             if not isinstance(names, list) or not all(map(_is_inside, names)):

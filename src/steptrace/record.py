@@ -76,7 +76,7 @@ _FILES: Final[dict[type[Document], str]] = {
     OpLine: OP_LINES_FILE,
 }
 
-_AGAIN: Final = "remove the run's folder and run the study again"
+_AGAIN: Final = "run the study again: what is damaged is made again"
 
 
 def write_document(run_dir: Path, document: Document) -> Path:

@@ -28,6 +28,7 @@ FILES = (
     "results/tiny/other/config.yaml",
     "results/traces/recorded/summary.json",
     "results/traces/recorded/report.html",
+    "results/traces/recorded/tables/trace0/call_tree.parquet",
     "results/verdict.json",
     "reports/tiny.html",
     "reports/tiny.ipynb",
@@ -66,7 +67,7 @@ def test_one_plain_call_heals_what_is_damaged(project, kind: str, records: str) 
     before = contents(project.folder)
     if records == "lost":
         shutil.rmtree(project.folder / ".snakemake")
-    for name in FILES:
+    for name in (*FILES, "results/traces/recorded/.steptrace.json"):
         DAMAGE[kind](project.folder / name)
     result = project.run()
     assert result.returncode == 0, result.stdout

@@ -35,13 +35,16 @@ rule analyze_trace:
     output:
         "results/traces/{trace}/summary.json",
         "results/traces/{trace}/report.html",
+        directory("results/traces/{trace}/tables"),
     log:
         "results/traces/{trace}/analyze.log",
     params:
         code=RULES.trace_code,
         attempt=RULES.attempt("results/traces/{trace}"),
     shell:
+        # Snakemake has removed the outputs, so that nothing is left of what the list of an earlier call names.
         """
+        rm -f results/traces/{wildcards.trace}/.steptrace.json
         exec "$STEPTRACE_PYTHON" -m steptrace.workflow.job results/traces/{wildcards.trace} --log {log} -- \
             steptrace.cli analyze --out results/traces/{wildcards.trace} -- {input:q}
         """

@@ -128,7 +128,7 @@ class Rules:
             yield from self._tasks_of_study(study)
         for trace, path in self.plan.settings.traces.items():
             folder = f"results/traces/{trace}"
-            outputs = (f"{folder}/summary.json", f"{folder}/report.html")
+            outputs = (f"{folder}/summary.json", f"{folder}/report.html", f"{folder}/tables")
             yield Task(name=folder, key=self.trace_code, inputs=(path,), outputs=outputs)
         comparisons = [f"results/{study}/comparison.json" for study in self.plan.studies]
         summaries = [f"results/traces/{trace}/summary.json" for trace in self.plan.settings.traces]
