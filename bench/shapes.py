@@ -1,5 +1,7 @@
 """Traces of an unusual shape: a hundred thousand streams, devices, threads, steps, labels, or operators in each other.
 
+Some cross two of them: labels with threads, waits and syncs with streams.
+
     python bench/shapes.py [SHAPE...] [--count N]
 
 For each shape: CPU seconds of `steptrace analyze`, page included, at a quarter of the count and at the count, and the
@@ -82,8 +84,46 @@ def names(count: int) -> Iterator[Event]:
             yield {**event, "name": f"{event['name']}{k}"} if event["cat"] != "cuda_runtime" else event
 
 
+def _waiting(k: int, **args: int) -> Iterator[Event]:
+    """A wait of a stream for an event before the launch of a kernel."""
+    yield _event("cuda_runtime", "cudaStreamWaitEvent", 10 * k + 1, 0.5, args={"correlation": 0})
+    yield from _launched(k, **args)
+
+
+def waits(count: int) -> Iterator[Event]:
+    """A wait before each launch, all on one stream."""
+    for k in range(count):
+        yield from _waiting(k)
+
+
+def waits_of_streams(count: int) -> Iterator[Event]:
+    """A wait before each launch, each on a stream of its own, with work of another stream launched after the wait."""
+    for k in range(count):
+        yield from _waiting(2 * k, stream=2 * k)
+        yield from _launched(2 * k + 1, stream=1)
+
+
+def syncs_of_streams(count: int) -> Iterator[Event]:
+    """A kernel on a stream of its own, and a wait of the host for its event or its stream."""
+    for k in range(count):
+        yield from _launched(k, stream=k)
+        name = "cudaEventSynchronize" if k % 2 else "cudaStreamSynchronize"
+        yield _event("cuda_runtime", name, 10 * k + 9, 0.5, args={"correlation": 0})
+
+
+def labels_of_threads(count: int) -> Iterator[Event]:
+    """A thread of its own for each operator, and a label of its own around it."""
+    for k in range(count):
+        yield _event("user_annotation", f"part {k}", 10 * k, 9.9, tid=k + 1)
+        yield from _launched(k, tid=k + 1)
+
+
 SHAPES: Final[dict[str, Callable[[int], Iterator[Event]]]] = {
-    shape.__name__: shape for shape in (streams, devices, threads, steps, labels, nested, names)
+    shape.__name__: shape
+    for shape in (
+        *(streams, devices, threads, steps, labels, nested, names),
+        *(waits, waits_of_streams, syncs_of_streams, labels_of_threads),
+    )
 }
 #: More GPUs than a process has are refused.
 REFUSED: Final = "devices"
@@ -114,8 +154,8 @@ if __name__ == "__main__":
     parser.add_argument("--count", type=int, default=2_000, help="events of the shape; the issue asks for 100,000")
     options = parser.parse_args()
     analyze("steps", 10)  # what is imported once is no part of the comparison
-    print(f"{'shape':10}{'a quarter':>11}{options.count:>12,}{'ratio':>8}{'page':>12}")
+    print(f"{'shape':18}{'a quarter':>11}{options.count:>12,}{'ratio':>8}{'page':>12}")
     for name in options.shapes or [name for name in SHAPES if name != REFUSED]:
         small, _ = analyze(name, options.count // 4)
         large, page = analyze(name, options.count)
-        print(f"{name:10}{small:9.2f} s{large:10.2f} s{large / small:8.1f}{page:10,} B", flush=True)
+        print(f"{name:18}{small:9.2f} s{large:10.2f} s{large / small:8.1f}{page:10,} B", flush=True)

@@ -61,3 +61,21 @@ def test_enclosing_is_the_latest_open_start(rows: list[tuple[int, int, int]], qu
     for query, row in enumerate(enclosing):
         open_ = [j for j in range(len(rows)) if group[j] == query_group[query] and start[j] <= times[query] < end[j]]
         assert row == (open_[-1] if open_ else -1)
+
+
+_GROUPED = st.lists(st.tuples(st.integers(0, 4), st.integers(-20, 20), st.integers(0, 9)), max_size=30)
+
+
+@given(_GROUPED, st.sampled_from([1, 10**14, 1 << 58]))
+def test_unions_by_group_at_any_scale(rows: list[tuple[int, int, int]], scale: int) -> None:
+    """Spans far apart in many groups stay exact: no product of groups and time is larger than an int64."""
+    group = np.array([g for g, *_ in rows], dtype=np.int64)
+    starts = np.array([a for _, a, _ in rows], dtype=np.int64)
+    ends = starts + np.array([n for *_, n in rows], dtype=np.int64)
+    starts, ends = starts * (scale // 64 or 1), ends * (scale // 64 or 1)
+    merged, owner = intervals.union_by_group(group, starts, ends)
+    for number in range(5):
+        expected = intervals.union(intervals.spans(starts, ends)[group == number])
+        assert merged[owner == number].tolist() == expected.tolist()
+        assert intervals.measure_by_group(group, starts, ends, 5)[number] == intervals.measure(expected)
+    assert owner.tolist() == sorted(owner.tolist())

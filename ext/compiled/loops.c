@@ -69,6 +69,57 @@ int nearest(size_t count, const int32_t *parent, const int8_t *wanted, int32_t *
     return 0;
 }
 
+/* The last item of some, and the last one of another group than that. */
+typedef struct {
+    int64_t last, other;
+} Latest;
+
+static void add_item(Latest *latest, int64_t item, const int64_t *group)
+{
+    if (item < 0 || item == latest->last)
+        return;
+    if (item > latest->last) {
+        if (latest->last >= 0 && group[latest->last] != group[item])
+            latest->other = latest->last;
+        latest->last = item;
+    } else if (group[item] != group[latest->last] && item > latest->other)
+        latest->other = item;
+}
+
+int latest(size_t count, const int64_t *rank, const int64_t *group, size_t queries, const int64_t *place,
+           const int64_t *limit, const int64_t *not_of, int64_t *item)
+{
+    /* A tree of prefixes: slot k holds what is known of the ranks that end with k, as many as its lowest bit says. */
+    Latest *tree = malloc((count + 1) * sizeof *tree);
+    if (!tree)
+        return -1;
+    for (size_t k = 0; k <= count; k++)
+        tree[k] = (Latest){-1, -1};
+    int64_t next = 0;
+    for (size_t query = 0; query < queries; query++) {
+        if (place[query] < next || (size_t)place[query] > count || limit[query] < 0 || (size_t)limit[query] > count) {
+            free(tree);
+            return -1;
+        }
+        for (; next < place[query]; next++) {
+            if (rank[next] < 0 || (size_t)rank[next] >= count) {
+                free(tree);
+                return -1;
+            }
+            for (size_t k = (size_t)rank[next] + 1; k <= count; k += k & (~k + 1))
+                add_item(&tree[k], next, group);
+        }
+        Latest found = {-1, -1};
+        for (size_t k = (size_t)limit[query]; k; k -= k & (~k + 1)) {
+            add_item(&found, tree[k].last, group);
+            add_item(&found, tree[k].other, group);
+        }
+        item[query] = found.last >= 0 && group[found.last] == not_of[query] ? found.other : found.last;
+    }
+    free(tree);
+    return 0;
+}
+
 /* Sums may wrap where a caller's numbers are none of a trace; that must not be undefined. */
 static int64_t add(int64_t a, int64_t b)
 {

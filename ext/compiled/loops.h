@@ -15,6 +15,11 @@ int enclosing(size_t count, const int64_t *group, const int64_t *start, const in
 /* As `nearest` of steptrace.trace.columns. -1 where a parent is no row, or parents go round in a circle. */
 int nearest(size_t count, const int32_t *parent, const int8_t *wanted, int32_t *row);
 
+/* For each query the last of the first `place` items whose rank is below `limit` and whose group is not `not_of`, -1 for
+   none; queries come in order of `place`. -1 without memory, or for a rank or place that is none. */
+int latest(size_t count, const int64_t *rank, const int64_t *group, size_t queries, const int64_t *place,
+           const int64_t *limit, const int64_t *not_of, int64_t *item);
+
 /* One of the tables that make up the call tree, in order of (thread, ts, -end). */
 typedef struct {
     const int64_t *thread, *ts, *dur;

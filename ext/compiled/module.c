@@ -10,7 +10,7 @@
 #include "scan.h"
 
 /* Goes up with whatever the Python side must know: as VERSION of steptrace.compiled. */
-#define VERSION 10
+#define VERSION 11
 
 typedef struct {
     PyObject_HEAD
@@ -396,6 +396,19 @@ static PyObject *py_nearest(PyObject *self, PyObject *args)
     return release(a, widths, made ? NULL : "rows of one length in a forest are expected");
 }
 
+static PyObject *py_latest(PyObject *self, PyObject *args)
+{
+    (void)self;
+    static const char widths[] = "888888";
+    Py_buffer a[6];
+    if (take_arrays(args, widths, 5, a))
+        return NULL;
+    int made = same_length(a, widths, 0, 1) && same_length(a, widths, 2, 5) &&
+               !latest((size_t)a[0].len / 8, a[0].buf, a[1].buf, (size_t)a[2].len / 8, a[2].buf, a[3].buf, a[4].buf,
+                       a[5].buf);
+    return release(a, widths, made ? NULL : "ranks below their number, and queries in order of place, are expected");
+}
+
 static PyObject *py_call_tree(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -437,6 +450,7 @@ static PyMethodDef METHODS[] = {
     {"nesting_parents", py_nesting_parents, METH_VARARGS, "nesting_parents(group, start, end, parent): fills `parent`."},
     {"enclosing", py_enclosing, METH_VARARGS, "enclosing(group, start, end, query_group, time, row): fills `row`."},
     {"nearest", py_nearest, METH_VARARGS, "nearest(parent, wanted, row): fills `row`."},
+    {"latest", py_latest, METH_VARARGS, "latest(rank, group, place, limit, not_of, item): fills `item`."},
     {"call_tree", py_call_tree, METH_VARARGS,
      "call_tree(thread, ts, dur of each table; kind, row, thread, parent, depth, size, ts, host, own): fills the latter."},
     {"inside_same", py_inside_same, METH_VARARGS, "inside_same(key, size, inside, keys): fills `inside`."},

@@ -124,16 +124,39 @@ def measure_by_group(group: Ints, starts: Ints, ends: Ints, count: int) -> Ints:
     """
     if len(group) == 0:
         return np.zeros(count, dtype=np.int64)
-    order = np.lexsort((starts, group))
-    group, starts, ends = group[order], starts[order], np.maximum(ends[order], starts[order])
-    # Each group on a stretch of time of its own: then no span reaches into the next group's.
-    offset = group * (int(ends.max()) - int(starts.min()) + 1)
-    reach = np.maximum.accumulate(ends + offset)
-    covered = np.append(starts[0] + offset[0], reach[:-1])
-    added = np.maximum(ends + offset - np.maximum(starts + offset, covered), 0)
+    merged, owner = union_by_group(group, starts, ends)
     measured = np.zeros(count, dtype=np.int64)
-    np.add.at(measured, group, added)
+    np.add.at(measured, owner, merged[:, 1] - merged[:, 0])
     return measured
+
+
+def union_by_group(group: Ints, starts: Ints, ends: Ints) -> tuple[Spans, Ints]:
+    """The union of each group's spans in normal form, one group after the other, and the group of each span."""
+    order = np.lexsort((starts, group))
+    group, starts, ends = group[order], starts[order], ends[order]
+    long = ends > starts
+    if not long.all():
+        group, starts, ends = group[long], starts[long], ends[long]
+    if len(group) == 0:
+        return empty(), group
+    base = int(starts.min())
+    width = int(ends.max()) - base + 1
+    # Each group on a stretch of time of its own: then no span reaches into the next group's. An int64 has room for so
+    # many groups at a time.
+    first = np.append(True, group[1:] != group[:-1])
+    number = np.cumsum(first) - 1
+    at_once = max((1 << 62) // width, 1)
+    parts: list[Spans] = []
+    owners: list[Ints] = []
+    own = group[first]
+    for low in range(0, len(own), at_once):
+        begin, stop = np.searchsorted(number, [low, low + at_once])
+        offset = (number[begin:stop] - low) * width - base
+        merged = union(spans(starts[begin:stop] + offset, ends[begin:stop] + offset))
+        place = merged[:, 0] // width
+        parts.append(merged - (place * width - base)[:, None])
+        owners.append(own[low + place])
+    return np.concatenate(parts), np.concatenate(owners)
 
 
 def enclosing(group: Ints, starts: Ints, ends: Ints, query_group: Ints, times: Ints) -> Ints:

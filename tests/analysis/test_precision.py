@@ -2,6 +2,7 @@
 """Kernel time by number format, what of the matrix work ran on tensor cores, and what real names of kernels say."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -9,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import D2D, TraceBuilder
-from steptrace.analysis.precision import FORMATS, kernel_format, kernel_formats, precision_of, type_format
+from steptrace.analysis.precision import (
+    FORMAT_RULES,
+    FORMATS,
+    MATRIX_RULES,
+    TENSOR_CORE_RULES,
+    kernel_format,
+    kernel_formats,
+    precision_of,
+    type_format,
+)
 
 BF16_GEMM = "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_TNN"
 SGEMM = "ampere_sgemm_128x64_nn"
@@ -216,3 +226,13 @@ def test_tf32_is_distinguished_from_full_float32() -> None:
     assert kernel_format("cutlass_80_tensorop_s1688gemm_64x64_32x4_nn_align1").tf32
     assert not kernel_format("ampere_sgemm_128x64_nn").tf32
     assert not kernel_format("cutlass_75_tensorop_f16_s1688gemm_f16_256x128_nn_align8").tf32
+
+
+def test_rules_search_a_long_name_once() -> None:
+    """No rule has an unbounded repeat between two texts, but for one in which the first does not come again.
+
+    A name that repeats the first would be searched to its end from each.
+    """
+    for pattern, _ in (*FORMAT_RULES, *TENSOR_CORE_RULES, *MATRIX_RULES):
+        bare = re.sub(r"\(\?:\(\?!.*?\)(?:\\w|\.)\)\*\?|\(\?!\.\*tf32\)", "", pattern)
+        assert not re.search(r"(?:\\w|\.)[*+]", bare), pattern

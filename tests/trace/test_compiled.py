@@ -186,6 +186,27 @@ def test_nearest_ancestors(rows: list[tuple[int, bool]], shuffled: random.Random
     assert nearest.tolist() == [model(row) for row in range(len(rows))]
 
 
+_ITEMS = st.lists(st.integers(0, 3), max_size=20)
+
+
+@given(
+    _ITEMS, st.randoms(), st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20), st.integers(-1, 3)), max_size=20)
+)
+def test_latest_items(group: list[int], shuffled: random.Random, queries: list[tuple[int, int, int]]) -> None:
+    rank = list(range(len(group)))
+    shuffled.shuffle(rank)
+    asked = sorted((min(place, len(group)), min(limit, len(group)), not_of) for place, limit, not_of in queries)
+    expected = [
+        max((k for k in range(place) if rank[k] < limit and group[k] != not_of), default=-1)
+        for place, limit, not_of in asked
+    ]
+    found = np.empty(len(asked), dtype=np.int64)
+    columns = np.array(asked, dtype=np.int64).reshape(-1, 3).T
+    given = [np.ascontiguousarray(values, dtype=np.int64) for values in (rank, group, *columns)]
+    compiled.latest(*given, found)
+    assert found.tolist() == expected
+
+
 @given(st.lists(_SPANS, min_size=1, max_size=4))
 def test_trees(tables: list[list[tuple[int, int, int]]]) -> None:
     frames, events = [], []
@@ -268,6 +289,10 @@ def test_recurrences_take_no_rows_that_are_not_there() -> None:
     for parent in (rows(2), rows(2, 7)):  # row 0 stands on itself; there is no row 7
         with pytest.raises(ValueError, match="forest"):
             compiled.nearest(parent, rows(2, 0, np.int8), rows(2))
+    item = rows(1, 0, np.int64)
+    for place, limit, rank in ((2, 0, 0), (0, 2, 0), (1, 1, 1), (1, 1, -1)):
+        with pytest.raises(ValueError, match="ranks below"):
+            compiled.latest(item + rank, item, item + place, item + limit, item, rows(1, 0, np.int64))
     with pytest.raises(ValueError, match="keys below"):
         compiled.inside_same(rows(1, 3), rows(1, 1), rows(1, 0, np.int8), 2)
     events = [rows(1, 0, np.int64)] * 12

@@ -2,6 +2,7 @@
 
 import cProfile
 import pstats
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,18 @@ def _calls(shape: str, count: int, folder: Path) -> int:
     return calls
 
 
+def _bytes(shape: str, count: int, folder: Path) -> int:
+    """The most bytes in use at once for the figures of a trace of a shape."""
+    path = folder / f"{count}.json"
+    SHAPES.write(shape, count, path)
+    tracemalloc.start()
+    try:
+        assert cli.main(["analyze", str(path), "--out", str(folder / "out"), "--no-report"]) == 0
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.fixture(scope="module")
 def _imported(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What the analysis imports is no part of its work."""
@@ -31,6 +44,31 @@ def _imported(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 _OFTEN = ("streams", "nested")
+
+
+#: Labels with threads, and waits and syncs with streams, at sizes where a quadratic share shows.
+_CROSSED = {"waits": 4_000, "labels_of_threads": 4_000, "waits_of_streams": 1_000, "syncs_of_streams": 1_000}
+
+
+@pytest.mark.usefixtures("_imported")
+@pytest.mark.parametrize(
+    ("shape", "largest"),
+    [
+        *(
+            pytest.param(shape, size, marks=[] if size > 1_000 else pytest.mark.slow)
+            for shape, size in _CROSSED.items()
+        ),
+        *(pytest.param(s, 16_000, marks=[pytest.mark.slow, pytest.mark.timeout(0)]) for s in _CROSSED),
+    ],
+)
+def test_crossed_shapes_need_calls_and_bytes_by_their_size(
+    tmp_path: Path, shape: str, largest: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = (largest // 16, largest // 4, largest)
+    for measure, negligible in ((_calls, 20_000), (_bytes, 1 << 20)):
+        small, middle, large = (measure(shape, size, tmp_path) for size in sizes)
+        capsys.readouterr()
+        assert large - middle < 6 * max(middle - small, negligible)
 
 
 @pytest.mark.usefixtures("_imported")

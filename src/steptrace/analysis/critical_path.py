@@ -32,15 +32,18 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from steptrace import format as fmt
 from steptrace import intervals
 from steptrace.analysis.common.division import loader_spans
 from steptrace.analysis.critical_path_waits import Steps, Work, bursts_of, steps_of, work_of
 from steptrace.documents.base import Document, field
 from steptrace.documents.program import ClassOfPath, CriticalPath
 from steptrace.documents.table import frame_of, validate
+from steptrace.errors import TraceError
 from steptrace.intervals import Ints
 from steptrace.limits import KERNEL_WAIT_BELOW_NS
 from steptrace.trace.columns import Mask, map_names, references, row_numbers, start_end, take, text
+from steptrace.trace.decode import LATEST_NS
 from steptrace.trace.model import Trace, once
 
 #: The classes of the time between a node and the one before it.
@@ -92,6 +95,12 @@ class Nodes:
         """All nodes: instants of hosts first, then starts and ends of work, then ends of steps."""
         of, steps, rows = self._of, self._steps, self._starting
         self._length = int(steps.end.max()) - steps.first + 1
+        if len(self._trace.threads) * self._length >= LATEST_NS:
+            raise TraceError(
+                f"{fmt.count(len(self._trace.threads))} threads over {fmt.duration(self._length)}",
+                where=self._trace.path,
+                expected="a recording of one process",
+            )
         syncs = self._trace.syncs.iloc[self._syncs]
         begin, back = start_end(syncs)
         self._sync_thread = syncs["thread"].to_numpy()
@@ -231,8 +240,10 @@ class Nodes:
 
     def _wait_for_work(self) -> None:
         """A sync returns after the work it waits for, or with it if the clocks show a later end of work."""
-        sync, kernel = self._of.waits(self._trace).T
-        both = np.isin(sync, self._syncs[self._returns]) & np.isin(kernel, self._work)
+        usable = np.zeros(len(self._of.end), dtype=bool)
+        usable[self._work] = True
+        sync, kernel = self._of.waits(self._trace, usable).T
+        both = np.isin(sync, self._syncs[self._returns]) & usable[kernel]
         sync, kernel = np.searchsorted(self._syncs, sync[both]), kernel[both]
         thread, back = self._sync_thread[sync], self._sync_end[sync]
         source, at, kind = self._end_node(kernel), self._of.end[kernel], np.full(len(sync), SYNC)

@@ -23,7 +23,6 @@ Also the steps that paths lead through, and the spans in which another training 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -31,8 +30,9 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.division import event_waits
+from steptrace.compiled import compiled
 from steptrace.intervals import Ints, Spans
-from steptrace.trace.columns import row_numbers, spans_of, start_end, take
+from steptrace.trace.columns import Mask, row_numbers, spans_of, start_end, take
 from steptrace.trace.model import Trace
 from steptrace.trace.names import is_stream_copy, wait_scope
 
@@ -58,25 +58,35 @@ class Work:
     asked_ns: Ints
     queue: Ints
 
-    def waits(self, trace: Trace) -> Ints:
-        """The rows `(sync, kernel)`: each activity that a sync waits for."""
+    def waits(self, trace: Trace, usable: Mask) -> Ints:
+        """The rows `(sync, kernel)`: the activities that each sync waits for, of those to be used.
+
+        Of a device's streams only those that ended last count: the sync returned after them.
+        """
         syncs, pairs = trace.syncs, list[tuple[int, int]]()
         begin, back = start_end(syncs)
         own = take(_last_of_calls(trace, self.end), row_numbers(syncs["launch"]))
-        lasts = _last_of_streams(begin, self.asked_ns, self.queue, self.end)
-        ended = _Ended(self.end, self.asked_ns)
-        for row, kind in enumerate(syncs["kind"].to_numpy(dtype=object)):
+        kinds = syncs["kind"].to_numpy(dtype=object)
+        of_event = np.array([wait_scope(kind) == "event" for kind in kinds], dtype=bool) & (own < 0)
+        last = np.full(len(syncs), -1, dtype=np.int64)
+        rows = np.flatnonzero(of_event)
+        ended = _Ended(self.end, self.asked_ns, self.queue)
+        last[rows] = ended.last(ended.before(back[rows]), begin[rows])
+        pairs.extend((row, int(last[row])) for row in rows.tolist() if last[row] >= 0)
+        for row, lasts in _last_of_streams(begin, self.asked_ns, self.queue, self.end, np.flatnonzero(~of_event)):
+            kind = kinds[row]
             scope = wait_scope(kind)
-            if scope == "event" and own[row] < 0:
-                pairs.extend((row, kernel) for kernel in islice(ended.by(back[row], begin[row]), 1))
-                continue
-            waited = lasts[row] if own[row] < 0 else own[row : row + 1]
+            waited = lasts if own[row] < 0 else own[row : row + 1]
             waited = waited[waited >= 0]
             done = (self.start[waited] <= back[row]) & (self.end[waited] <= back[row] + CLOCK_SKEW_NS)
             waited = waited[done][np.lexsort((waited[done], self.end[waited[done]]))]
             if scope == "stream" or is_stream_copy(kind):
                 drained = int((self.end[waited] <= back[row]).sum())
                 waited = waited[max(drained - 1, 0) :][:1]
+            elif len(waited):
+                waited = waited[usable[waited]]
+                done_ns = self.end[waited][self.end[waited] <= back[row]].max(initial=0)
+                waited = waited[self.end[waited] >= done_ns]
             pairs.extend((row, int(kernel)) for kernel in waited)
         return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
@@ -122,15 +132,16 @@ def _latest_before(group: Ints, end: Ints, start: Ints) -> Ints:
     count = len(start)
     if count == 0:
         return np.empty(0, dtype=np.int64)
-    times, code = np.unique(np.concatenate([end, start]), return_inverse=True)
-    rows = np.arange(count)
-    group = np.unique(group, return_inverse=True)[1]
-    keys = (group * len(times) + code[:count]) * count + rows
-    wanted = (group * len(times) + code[count:]) * count + rows
-    order = np.argsort(keys)
-    place = np.searchsorted(keys[order], wanted) - 1
-    latest = order[np.maximum(place, 0)]
-    return np.where((place >= 0) & (group[latest] == group), latest, -1).astype(np.int64)
+    # Ends and starts in one order of group, time and row; before each start the last end, if it is of its group.
+    is_end = np.repeat([True, False], count)
+    order = np.lexsort((is_end, np.tile(np.arange(count), 2), np.concatenate([end, start]), np.tile(group, 2)))
+    is_end = is_end[order]
+    last_end = np.maximum.accumulate(np.where(is_end, np.arange(2 * count), -1))[~is_end]
+    row = order[~is_end] - count
+    before = np.where(last_end >= 0, order[np.maximum(last_end, 0)], -1)
+    latest = np.empty(count, dtype=np.int64)
+    latest[row] = np.where((before >= 0) & (group[before] == group[row]), before, -1)
+    return latest
 
 
 def _events_waited_for(trace: Trace, launch: Ints, asked: Ints, queue: Ints) -> Ints:
@@ -138,38 +149,64 @@ def _events_waited_for(trace: Trace, launch: Ints, asked: Ints, queue: Ints) -> 
     event = np.full(len(launch), -1, dtype=np.int64)
     calls = event_waits(trace, launch)
     start, end = start_end(trace.kernels)
-    ended = _Ended(end, asked)
-    for row in np.flatnonzero(calls >= 0):
-        called = int(trace.launches["ts"].to_numpy()[calls[row]])
-        others = (k for k in ended.by(int(start[row]), called) if queue[k] != queue[row])
-        event[row] = next((k for k in others if end[k] < start[row] or k < row), -1)
+    rows = np.flatnonzero(calls >= 0)
+    called = trace.launches["ts"].to_numpy()[calls[rows]]
+    ended = _Ended(end, asked, queue)
+    event[rows] = ended.last(ended.before(start[rows], rows), called, queue[rows])
     return event
 
 
 class _Ended:
-    """Activities in the order of their ends."""
+    """Activities in the order of their ends, and of those that end together of their rows."""
 
-    def __init__(self, end: Ints, asked: Ints) -> None:
-        self._asked = asked
+    def __init__(self, end: Ints, asked: Ints, queue: Ints) -> None:
+        self._end, self._asked = end, np.sort(asked)
         self._rows = np.argsort(end, kind="stable")
-        self._ends = end[self._rows]
+        rank = np.empty(len(end), dtype=np.int64)
+        rank[np.argsort(asked, kind="stable")] = np.arange(len(end))
+        self._rank, self._queue = rank[self._rows], queue[self._rows]
 
-    def by(self, time: int, called: int) -> Iterator[int]:
-        """The activities that ended by one time and were launched before another, the last to end first."""
-        place = int(np.searchsorted(self._ends, time, side="right"))
-        return (int(k) for k in self._rows[:place][::-1] if self._asked[k] < called)
+    def before(self, time: Ints, row: Ints | None = None) -> Ints:
+        """How many ended by each time; of those that ended at that time only those before `row`, if it is given."""
+        if row is None:
+            return np.searchsorted(self._end[self._rows], time, side="right").astype(np.int64)
+        count = len(self._end)
+        code = np.unique(np.concatenate([self._end, time]), return_inverse=True)[1]
+        keys = (code[:count] * count + np.arange(count))[self._rows]
+        return np.searchsorted(keys, code[count:] * count + row).astype(np.int64)
+
+    def last(self, first: Ints, called: Ints, not_of: Ints | None = None) -> Ints:
+        """The last one of the first `first` that was launched before a time, -1 for none.
+
+        Those of the queue `not_of` do not count.
+        """
+        limit = np.searchsorted(self._asked, called, side="left")
+        excluded = np.full(len(first), -1, dtype=np.int64) if not_of is None else not_of
+        order = np.argsort(first, kind="stable")
+        found = np.empty(len(first), dtype=np.int64)
+        given = (self._rank, self._queue, first[order], limit[order], excluded[order])
+        compiled.latest(*(np.ascontiguousarray(a, dtype=np.int64) for a in given), found)
+        rows = np.empty(len(first), dtype=np.int64)
+        rows[order] = take(self._rows, found)
+        return rows
 
 
-def _last_of_streams(begin: Ints, asked: Ints, queue: Ints, end: Ints) -> Ints:
-    """For each sync and stream, of the activities launched before the sync, the last to end; -1 for none."""
-    last = np.full((len(begin), int(queue.max(initial=-1)) + 1), -1, dtype=np.int64)
-    for stream in range(last.shape[1]):
-        rows = np.flatnonzero(queue == stream)
-        rows = rows[np.argsort(asked[rows], kind="stable")]
-        latest = np.maximum.accumulate(np.where(end[rows] == np.maximum.accumulate(end[rows]), np.arange(len(rows)), 0))
-        count = np.searchsorted(asked[rows], begin, side="left")
-        last[:, stream] = np.where(count > 0, rows[latest[np.maximum(count - 1, 0)]], -1)
-    return last
+def _last_of_streams(begin: Ints, asked: Ints, queue: Ints, end: Ints, wanted: Ints) -> Iterator[tuple[int, Ints]]:
+    """Each wanted sync in order of its begin, with the last activity to end of each stream, of those launched before.
+
+    The array is of one entry a stream, -1 for none, and is the same one each time.
+    """
+    last = np.full(int(queue.max(initial=-1)) + 1, -1, dtype=np.int64)
+    order = np.argsort(asked, kind="stable")
+    until = np.searchsorted(asked[order], begin[wanted], side="left")
+    done = 0
+    for place in np.argsort(until, kind="stable").tolist():
+        for kernel in order[done : until[place]].tolist():
+            known = last[queue[kernel]]
+            if known < 0 or end[kernel] >= end[known]:
+                last[queue[kernel]] = kernel
+        done = max(done, int(until[place]))
+        yield int(wanted[place]), last
 
 
 def _last_of_calls(trace: Trace, end: Ints) -> Ints:

@@ -51,6 +51,15 @@ class Arithmetic:
 # - attention: flash-attention, CUTLASS's and TensorRT-LLM's FMHA and cuDNN's attention, types in the name
 # - triton_kernels: output, left and right operand in the name; formats of OCP's microscaling (MX) and NVFP4
 
+
+def _before(first: str, then: str, *, within: str = r"\w") -> str:
+    """A pattern of two texts with any characters (`within`) between them.
+
+    Between them the first one does not come again: else a name that repeats it would be searched to its end each time.
+    """
+    return f"{first}(?:(?!{first}){within})*?{then}"
+
+
 #: The number format. Libraries come before PyTorch's templates, where the same letters have another meaning.
 FORMAT_RULES: Final = (
     (r"nvjet_(?:sm\d+_)?(?:qq|oo)", "bits8"),  # cuBLAS; q is FP8, o is FP4
@@ -62,24 +71,30 @@ FORMAT_RULES: Final = (
     (r"Cijk_\w{4}_\w{4}_[SC]", "bits32"),  # Tensile
     (r"Cijk_\w{4}_\w{4}_[DZ]", "bits64"),  # Tensile
     (r"(?i)(?:mx|nv)fp[468](?![0-9])|fp4(?![0-9])", "bits8"),  # triton_kernels
-    (r"matmul_ogs_\w*?bf16x\w*?bf16x", "bits16"),  # triton_kernels
+    (_before("matmul_ogs_", _before("bf16x", "bf16x")), "bits16"),  # triton_kernels
     (r"block_scaled|bstensorop|[uv]e4m3xf4|e2m1", "bits8"),  # CUTLASS; block-scaled FP4 and FP8
-    (r"_[hsi]\d{3,7}(?:gemm|fprop|dgrad|wgrad)\w*_(?:s8|u8|s4|e4m3|e5m2)(?![a-z0-9])", "bits8"),  # CUTLASS
+    (
+        _before(r"_[hsi]\d{3,7}(?:gemm|fprop|dgrad|wgrad)", r"_(?:s8|u8|s4|e4m3|e5m2)(?![a-z0-9])"),
+        "bits8",
+    ),  # CUTLASS
     (r"(?<![a-z])i(?:884|8816|8832|16832|16864)(?:gemm|fprop|cudnn)", "bits8"),  # CUTLASS; i: int8
     (r"(?<![a-z])h(?:884|1688|16816|161616)(?![0-9])", "bits16"),  # CUTLASS; h: float16 throughout
     (r"(?<![a-z])s(?:16816|161616|884)(?![0-9])(?!tf32)", "bits16"),  # CUTLASS; shapes of 16-bit operands
     (r"(?<![a-z])d(?:884|16816|1684|1688)(?:gemm|fprop|dgrad|wgrad)", "bits64"),  # CUTLASS; d: float64
     (r"(?<![a-zA-Z0-9])(?:bf16|fp16|f16)", "bits16"),  # CUTLASS
     (r"tf32|tfloat32|(?<![a-z])s(?:1684|1688)(?![0-9])", "bits32"),  # CUTLASS; s1688 without a type is TF32
-    (r"(?:volta|turing|maxwell|ampere|simt|hopper)\w*_hgemm|(?<![a-z])hcudnn", "bits16"),  # cuBLAS; hgemm
+    (
+        _before("(?:volta|turing|maxwell|ampere|simt|hopper)", "_hgemm") + r"|(?<![a-z])hcudnn",
+        "bits16",
+    ),  # cuBLAS; hgemm
     (r"(?<![a-zA-Z])(?:s|gc)gemm|(?<![a-z])scudnn|simt_cf32", "bits32"),  # cuBLAS; sgemm, cgemm: float32
     (r"(?<![a-zA-Z])(?:d|gz)gemm(?!_fp)|(?<![a-z])dcudnn", "bits64"),  # cuBLAS; dgemm, zgemm: float64
-    (r"xmma_\w*?_(?:e4m3|e5m2|i8|u8)", "bits8"),  # cuBLAS; xmma: type of each operand
-    (r"xmma_\w*?_f64", "bits64"),  # cuBLAS; xmma: type of each operand
-    (r"xmma_\w*?_f32", "bits32"),  # cuBLAS; xmma: type of each operand
+    (_before("xmma_", "_(?:e4m3|e5m2|i8|u8)"), "bits8"),  # cuBLAS; xmma: type of each operand
+    (_before("xmma_", "_f64"), "bits64"),  # cuBLAS; xmma: type of each operand
+    (_before("xmma_", "_f32"), "bits32"),  # cuBLAS; xmma: type of each operand
     (r"_Qkv?(?:E4m3|E5m2|E2m1)", "bits8"),  # attention
     (r"_Qkv?(?:Bfloat16|Fp16|Float16|Half)|_Q(?:Bfloat16|Fp16)", "bits16"),  # attention
-    (r"fmha_\w*?_f32", "bits32"),  # attention
+    (_before("fmha_", "_f32"), "bits32"),  # attention
     (r"OpaqueType|vectorized_gather_kernel", "unknown"),  # PyTorch; these move bytes of any type
     # PyTorch
     (r"Float8_|float_e[45]m[23]|__nv_fp8|__hip_fp8|(?<![A-Za-z])h?fp8(?![A-Za-z])|(?<![A-Za-z])FP8|e4m3|e5m2", "bits8"),
@@ -106,16 +121,19 @@ TENSOR_CORE_RULES: Final = (
     (r"nvjet_", "yes"),  # cuBLAS; Hopper's and Blackwell's warp-group instructions
     (r"tensorop|wmma|wgmma|gmma|hmma|imma|tcgen05|umma|mfma|xdl", "yes"),  # CUTLASS
     (r"(?<![a-z])[shdi](?:884|1684|1688|16816|161616|16832|16864|8816|8832)(?![0-9])", "yes"),  # CUTLASS
-    (r"xmma_\w*(?:tensor\d+x\d+x\d+|warpgroupsize)", "yes"),  # cuBLAS; xmma with an instruction's shape
-    (r"Cijk_\w*_MI\d+x\d+", "yes"),  # Tensile
+    (_before("xmma_", r"(?:tensor\d+x\d+x\d+|warpgroupsize)"), "yes"),  # cuBLAS; xmma with an instruction's shape
+    (_before("Cijk_", r"_MI\d+x\d+"), "yes"),  # Tensile
     (r"Cijk_", "no"),  # Tensile; without MI it uses no matrix instruction
     (r"flash_(?:fwd|bwd)_(?:dot|convert|combine|clear|preprocess)|splitkv_combine", "no"),  # attention
     (r"flash_(?:fwd|bwd)|FlashAttn(?:Fwd|Bwd)|FlashAttention(?:Forward|Backward)", "yes"),  # attention
     (r"fmhaSm\d+|fmha_v2|sdpa_sm\d+_flash", "yes"),  # attention
-    (r"fmha_cutlass[FB]_(?:bf16|f16)\w*_sm(?:7[05]|[89]\d|1\d\d)", "yes"),  # attention
-    (r"GemmUniversal.*cutlass::(?:half_t|bfloat16_t)|deep_gemm::", "yes"),  # CUTLASS
-    (r"ImplicitGemm.*(?:tfloat32|half_t|bfloat16_t|OpMultiplyAddFast)", "yes"),  # CUTLASS
-    (r"(?:ampere|volta|turing|maxwell|pascal|kepler)_(?:\w+_)?(?:[sdhcz]|g?c|gz)gemm", "no"),  # cuBLAS
+    (_before("fmha_cutlass[FB]_(?:bf16|f16)", r"_sm(?:7[05]|[89]\d|1\d\d)"), "yes"),  # attention
+    (_before("GemmUniversal", "cutlass::(?:half_t|bfloat16_t)", within=".") + "|deep_gemm::", "yes"),  # CUTLASS
+    (_before("ImplicitGemm", "(?:tfloat32|half_t|bfloat16_t|OpMultiplyAddFast)", within="."), "yes"),  # CUTLASS
+    (
+        _before("(?:ampere|volta|turing|maxwell|pascal|kepler)(?=_)", "_(?:[sdhcz]|g?c|gz)gemm"),
+        "no",
+    ),  # cuBLAS
     (r"(?<![a-z])[shd]cudnn", "no"),  # cuDNN, names of the architecture's own FFMA kernels (scudnn)
     (r"(?<![a-zA-Z])[sd]gemm", "no"),  # cuBLAS; without an instruction's shape
 )
@@ -127,7 +145,7 @@ MATRIX_RULES: Final = (
         (
             r"(?i)splitk_?reduce|reduce_?splitk|nchwToNhwc|nhwcToNchw|epilogue::impl|computeOffsets|reduce_wgrad|flip_filter|"
             r"elementwise|flash_(?:fwd|bwd)_(?:dot|convert|combine|clear|preprocess)|splitkv_combine|"
-            r"reduce_kernel|fill|finalize_matmul|cublasLt::.*reduce|PostGSU|fft2d_[rc]2[rc]"
+            r"reduce_kernel|fill|finalize_matmul|cublasLt::(?:(?!cublasLt::).)*?reduce|PostGSU|fft2d_[rc]2[rc]"
         ),
         "helper",
     ),

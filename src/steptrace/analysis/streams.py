@@ -81,11 +81,7 @@ def _streams(trace: Trace) -> _Streams:
     number, of = np.unique(trace.kernels["stream"].to_numpy()[inside], return_inverse=True)
     by_work = pd.Series(end - start).groupby([of, trace.kernels["kind"].to_numpy(dtype=object)[inside]]).sum()
     work = by_work.sort_values(ascending=False, kind="stable").reset_index().drop_duplicates("level_0")
-    # Each stream on a stretch of time of its own: then no two streams' spans touch.
-    width = high - low + 1
-    merged = intervals.union(intervals.spans(start + of * width, end + of * width))
-    of = (merged[:, 0] - low) // width
-    spans = merged - (of * width)[:, None]
+    spans, of = intervals.union_by_group(of, start, end)
     times = np.concatenate([[low, high], spans.T.ravel()])
     instants, running = running_sum(times, np.repeat(np.array([0, 1, -1]), [2, len(spans), len(spans)]))
     return _Streams(number, work.sort_values("level_0")["level_1"].tolist(), spans, of, instants, running)

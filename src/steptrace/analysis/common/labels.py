@@ -152,7 +152,11 @@ def _own(trace: Trace) -> Ints:
 def _host_times(trace: Trace, rows: Ints, label: Ints, count: int) -> dict[str, Ints]:
     labels = trace.labels
     (ts, end), thread, threads = start_end(labels), labels["thread"].to_numpy(), len(trace.threads)
-    by_thread = intervals.measure_by_group(label[rows] * threads + thread[rows], ts[rows], end[rows], count * threads)
+    # Only the pairs of label and thread that occur: all of them would be far more than there are events.
+    pairs, pair = np.unique(label[rows] * threads + thread[rows], return_inverse=True)
+    by_thread = intervals.measure_by_group(pair, ts[rows], end[rows], len(pairs))
+    host_ns = np.zeros(count, dtype=np.int64)
+    np.add.at(host_ns, pairs // max(threads, 1), by_thread)
     # Time of inner labels is subtracted from the one right around them.
     holder = _own(trace)[row_numbers(labels["parent"])][rows]
     inner = rows[holder >= 0]
@@ -162,7 +166,7 @@ def _host_times(trace: Trace, rows: Ints, label: Ints, count: int) -> dict[str, 
     )
     self_ns = np.zeros(count, dtype=np.int64)
     np.add.at(self_ns, label[rows], (end - ts - within)[rows])
-    return {"host_ns": by_thread.reshape(count, threads).sum(axis=1), "host_self_ns": self_ns}
+    return {"host_ns": host_ns, "host_self_ns": self_ns}
 
 
 def _device_times(trace: Trace, label: Ints, count: int) -> dict[str, Any]:
