@@ -94,6 +94,41 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
+LIBRARY = {"file": "accelerate/utils/operations.py", "program_file": "train.py", "program_line": 9}
+COPY = {"kind": "h2d_copy", "op": "aten::_to_copy"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({**COPY, **LIBRARY}, "accelerate"),
+        ({**COPY, **LIBRARY, "pinned": True}, "accelerate"),
+        ({**COPY, **LIBRARY, "file": "/env/lightning/fabric/utilities/apply_func.py"}, "lightning"),
+        ({"kind": "d2h_copy", "op": "aten::copy_", "code": "loss.backward()"}, "unused_parameters"),
+        (
+            {
+                "kind": "d2h_copy",
+                "op": "aten::copy_",
+                "code": "loss.backward(**kwargs)",
+                **LIBRARY,
+                "phase": "backward",
+            },
+            "unused_parameters",
+        ),
+    ],
+)
+def test_what_a_user_cannot_change_is_set_by_an_option(changes: dict[str, Any], name: str) -> None:
+    assert replacement(fill(PredictedSite, predicted(**changes))) == WORDS["special"][name]
+
+
+def test_a_line_of_a_library_is_called_one() -> None:
+    own = {"kind": "d2h_copy", "op": "aten::copy_", "code": "host.copy_(value)"}
+    of_library = {**own, "file": "library/metrics.py", "program_file": "train.py", "program_line": 9}
+    (text, framed) = (replacement(fill(PredictedSite, predicted(**changes))) for changes in (own, of_library))
+    assert text is not None
+    assert framed == WORDS["special"]["library"].format(text=text)
+
+
 @pytest.mark.parametrize("rule", CASES)
 def test_rule_fires_and_its_repaired_twin_is_silent(rule):
     faulty, repaired = CASES[rule]

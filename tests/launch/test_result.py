@@ -1,5 +1,9 @@
 """How a started program is followed, and what it leaves."""
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +14,8 @@ from steptrace.documents.syncs import SyncSite
 from steptrace.engine.files import _move_traces
 from steptrace.errors import LaunchError
 from steptrace.launch import start
-from steptrace.launch.result import Launched, require_steps, write_results
-from steptrace.launch.settings import PROGRESS
+from steptrace.launch.result import Launched, require_steps, why, write_results
+from steptrace.launch.settings import INJECT, PROGRESS, VARIABLE
 from steptrace.launch.start import StatusLine
 from steptrace.record import read_steps
 
@@ -47,6 +51,40 @@ def test_the_error_for_a_program_that_failed_too_early_says_so(tmp_path: Path) -
         write_results(launched, tmp_path / "run", {"command": ["python", "train.py"], "cwd": "/"})
     assert raised.value.what == "the program ended with exit code 1 after 1 step, before two were timed"
     assert raised.value.next_step == "see the program's own output"
+
+
+PYTHON = "/env/bin/python"
+
+
+@pytest.mark.parametrize(
+    ("left", "expected", "not_expected"),
+    [
+        ({"lacks.7": json.dumps({"module": "torch", "python": PYTHON})}, f"{PYTHON} has no module 'torch'", "report"),
+        ({"lacks.7": json.dumps({"module": "yaml", "python": PYTHON}), "may_be_ours.7": ""}, "'yaml'", "report"),
+        ({"may_be_ours.7": ""}, "please report it", "no module"),
+        ({}, "see the program's own output", "report"),
+        ({"fault.7": "a bug of ours", "lacks.7": "{"}, "a bug of ours", "no module"),
+        ({"lacks.7": "no JSON"}, "see the program's own output", "no module"),
+    ],
+)
+def test_steptrace_is_only_said_to_be_at_fault_where_it_may_be(
+    tmp_path: Path, left: dict[str, str], expected: str, not_expected: str
+) -> None:
+    for name, text in left.items():
+        (tmp_path / name).write_text(text)
+    launched = Launched(1, None, ranks=(), out=tmp_path, started=1, failures=(), predicted=True)
+    assert expected in why(launched)
+    assert not_expected not in why(launched)
+
+
+@pytest.mark.parametrize(("code", "module"), [("import no_such_module_here", "no_such_module_here"), ("1 / 0", None)])
+def test_an_interpreter_tells_which_module_it_lacks(tmp_path: Path, code: str, module: str | None) -> None:
+    settings = json.dumps({"out": str(tmp_path), "mode": "measure"})
+    environment = {**os.environ, "PYTHONPATH": str(INJECT), VARIABLE: settings}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=False)
+    assert done.returncode == 1
+    found = [json.loads(file.read_text()) for file in tmp_path.glob("lacks.*")]
+    assert found == ([] if module is None else [{"module": module, "python": sys.executable}])
 
 
 def test_the_error_for_a_program_killed_in_its_warm_up_says_so(tmp_path: Path) -> None:

@@ -35,6 +35,16 @@ _INSIDE: Final = {
         r"""\b(rf|fr|f)["']|["']\s*%|%\s*self\.args\b|\.format\(|\bprint\(|\b(str|repr)\(""", re.IGNORECASE
     ),
 }
+#: Files of libraries that copy batches, by their ends, and the name in `special` of what sets how they do.
+_LIBRARIES: Final = {
+    "accelerate/utils/operations.py": "accelerate",
+    "lightning/fabric/utilities/apply_func.py": "lightning",
+    "lightning_fabric/utilities/apply_func.py": "lightning",
+}
+#: What names an option, so that it stands for a line in a library as well.
+_OPTIONS: Final = ("accelerate", "lightning", "unused_parameters", "ddp_timing", "batch_copy", "batch_copy_pinned")
+#: DistributedDataParallel copies to the host at the end of a backward pass; the line is that which called it.
+_BACKWARD: Final = re.compile(r"\bbackward\(")
 #: A read of a value that stands there, whatever is formatted.
 _READ: Final = re.compile(r"\.(item|tolist)\(")
 
@@ -59,7 +69,10 @@ def replacement(site: Site) -> str | None:
     entry: str | None = WORDS["special"][special] if special else WORDS["operators"].get(operation(site))
     if special is None and kind == "d2h_copy" and site.op in _COPIES:
         entry = WORDS["kinds"][kind]
-    return entry or next((text for name, text in WORDS["kinds"].items() if kind.endswith(name)), None)
+    text = entry or next((text for name, text in WORDS["kinds"].items() if kind.endswith(name)), None)
+    if text is None or special in _OPTIONS or site.program is None:
+        return text
+    return str(WORDS["special"]["library"]).format(text=text)
 
 
 def _is_pinned(site: Site) -> bool:
@@ -74,6 +87,13 @@ def _special(site: Site) -> str | None:
     if _is_ddp_timing(site):
         return "ddp_timing"
     code = site.code or ""
+    if site.kind == "h2d_copy":
+        of_library = next((name for end, name in _LIBRARIES.items() if (site.file or "").endswith(end)), None)
+        if of_library is not None:
+            return of_library
+    is_backward = _BACKWARD.search(code) is not None and _EXPLICIT_COPY.search(code) is None
+    if site.kind == "d2h_copy" and site.op == "aten::copy_" and is_backward:
+        return "unused_parameters"
     if site.kind == "h2d_copy" and (site.op in _INDEXING or (site.op in _COPIES and _indexes_from_host(code))):
         return "from_host"
     if site.kind == "h2d_copy" and "pack_padded_sequence(" in code and _EXPLICIT_COPY.search(code) is None:
@@ -100,6 +120,8 @@ def counter_check(site: Site) -> str:
     op, checks = operation(site), WORDS["counter_checks"]
     if _is_ddp_timing(site):
         return str(checks["ddp_timing"])
+    if _special(site) == "unused_parameters":
+        return str(checks["any"])
     if not op and (site.kind or "").endswith("_copy"):
         op = "aten::copy_"
     groups = (group for name, group in checks["added"].items() if name != "copies" or not _is_pinned(site))

@@ -15,6 +15,7 @@ from steptrace.engine.measure import Phases
 from steptrace.engine.step_counters import StepCounters, whole_periods
 from steptrace.estimate.driver import DriverFacts
 from steptrace.launch.probe import Probe
+from steptrace.launch.settings import MAY_BE_OURS
 from steptrace.predict import Prediction, backend, predict_syncs
 from steptrace.predict.fault import fault_report
 from steptrace.predict.tensor import LIMIT
@@ -27,6 +28,8 @@ _NO_TRITON: Final = (
     "install Triton beside this PyTorch (`pip install triton`, on Linux): CUDA builds bring it, and a prediction of "
     "kernels needs it, but no GPU"
 )
+#: Errors that have nothing to do with a virtual device: a module, a file, a name that is not there.
+_OF_THE_PROGRAM: Final = (ImportError, OSError, NameError, SyntaxError, KeyboardInterrupt)
 #: Matches errors about a missing GPU.
 _NAMES_GPUS: Final = re.compile(r"device ordinal|\bgpus?\b|\bcuda:\d", re.IGNORECASE)
 
@@ -88,7 +91,12 @@ def predict(probe: Probe) -> Phases:
 
 
 def _fault_of(probe: Probe, error: BaseException) -> str | None:
-    """What to report of a limit of predictions or a bug in them; marks an error that more virtual GPUs may mend."""
+    """What to report of a limit of predictions or a bug in them; None where the program seems to have failed.
+
+    Marks an error that more virtual GPUs may mend, and one that a prediction can have caused by what it computes.
+    """
+    if not isinstance(error, _OF_THE_PROGRAM):
+        probe.mark(MAY_BE_OURS)
     if _NAMES_GPUS.search(str(error)):
         probe.mark("lacks_gpus")
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "triton":

@@ -1,6 +1,8 @@
 """How a started program ended: its probe's records as the files of a run, or why there are none. Imports no torch."""
 
+import json
 import statistics
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -9,7 +11,7 @@ from steptrace import format as fmt
 from steptrace.documents.run import RunRecord
 from steptrace.engine.files import write_files
 from steptrace.errors import LaunchError
-from steptrace.launch.settings import FAULT, INJECT
+from steptrace.launch.settings import FAULT, INJECT, MAY_BE_OURS
 from steptrace.processes import in_words
 
 #: A program that ended early needs this many timed steps to count.
@@ -88,7 +90,23 @@ def require_steps(launched: Launched) -> None:
 
 def why(launched: Launched) -> str:
     """Where to look for the cause of a failure; for a bug in steptrace, what to report."""
-    return fault(launched) or (_ITS_OUTPUT + (_ON_CPU if launched.predicted else ""))
+    if (report := fault(launched)) is not None:
+        return report
+    if (lacking := _lacking(launched)) is not None:
+        module, python = lacking
+        own = "start the program with the interpreter of its own environment, such as .venv/bin/python"
+        return f"{python} has no module '{module}': install it there, or {own}"
+    may_be_ours = launched.predicted and any(launched.out.glob(f"{MAY_BE_OURS}.*"))
+    return _ITS_OUTPUT + (_ON_CPU if may_be_ours else "")
+
+
+def _lacking(launched: Launched) -> tuple[str, str] | None:
+    """The module whose lack has ended the program, and the interpreter that lacks it; None where it was not that."""
+    for file in sorted(launched.out.glob("lacks.*")):
+        with suppress(OSError, ValueError, KeyError):
+            found = json.loads(file.read_text(encoding="utf-8"))
+            return str(found["module"]), str(found["python"])
+    return None
 
 
 def fault(launched: Launched) -> str | None:

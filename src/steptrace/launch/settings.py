@@ -15,6 +15,9 @@ PROGRESS: Final = "progress"
 #: The file that says what made a program fail where it is not the program: a bug in steptrace, or a limit of it.
 FAULT: Final = "fault"
 
+#: The file that says that a prediction may have made the program fail.
+MAY_BE_OURS: Final = "may_be_ours"
+
 #: Steps of a program that are followed for a prediction, and for one that a budget or a gate rests on.
 PREDICTED_STEPS: Final = 4
 JUDGED_STEPS: Final = 24

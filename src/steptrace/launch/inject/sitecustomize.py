@@ -4,6 +4,7 @@ It makes steptrace importable, in whatever environment, and lets the probe in on
 never imports PyTorch only leaves the mark that it was here.
 """
 
+import atexit
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -73,6 +74,13 @@ def _install() -> None:
         _mark("failed", traceback.format_exc())
 
 
+def _look_at_error() -> None:
+    """Tell the launcher which module the program's interpreter lacks, if that has ended it."""
+    error = getattr(sys, "last_value", None)
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        _mark("lacks", json.dumps({"module": error.name, "python": sys.executable}))
+
+
 def _run_own() -> None:
     """Run the environment's own sitecustomize, which this one hides."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]  # noqa: PTH100
@@ -85,5 +93,6 @@ def _run_own() -> None:
 _SETTINGS = json.loads(os.environ.get("STEPTRACE_LAUNCH") or "{}")
 if _SETTINGS and os.path.isdir(_SETTINGS["out"]) and not os.path.exists(os.path.join(_SETTINGS["out"], "over")):  # noqa: PTH110, PTH112, PTH118
     _mark("started")
+    atexit.register(_look_at_error)
     sys.meta_path[:0] = [_Steptrace(), _AfterTorch()]
 _run_own()
