@@ -251,7 +251,7 @@ def _profiled(shown: Sequence[VariantResult]) -> str:
     if not known:
         return ""
     ends = dict.fromkeys((fmt.ratio(known[0]), fmt.ratio(known[-1])))
-    return f"A profiled step takes {' to '.join(ends)} the time of an unprofiled one, which the step time is of."
+    return f"Step times are those of unprofiled steps. A profiled step takes {' to '.join(ends)} as long."
 
 
 def _facts(study: Comparison) -> list[str]:
