@@ -78,7 +78,8 @@ class _Problem:
         if match is None or self.is_key:
             return None
         if match["key"]:
-            return near(match["key"], get_type_hints(_plain(self.kind)))
+            kinds = [plain for option in _options(self.kind) if isinstance(plain := _plain(option), type)]
+            return near(match["key"], [name for kind in kinds for name in get_type_hints(kind)])
         options = [option for part in _options(self.kind) for option in get_args(_plain(part))]
         return f"choose {' or '.join(map(str, options))}"
 

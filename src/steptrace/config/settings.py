@@ -157,13 +157,21 @@ def read_settings(project: Project, overrides: Mapping[str, Any]) -> Settings:
             place = _line(where, file, ("traces", trace))
             raise ConfigError(f"there is no trace '{path}' (`traces.{trace}`)", where=place, expected=expected)
         _check_no_braces(path, f"{where}, traces.{trace}")
+    gpus = []
+    for number, name in enumerate(settings.estimate_gpus):
+        try:
+            gpus.append(gpu_named(name).name)
+        except ConfigError as error:
+            error.where = error.where or _line(where, file, ("estimate_gpus", number))
+            raise
+    gpus = list(dict.fromkeys(gpus))
     scale = resolve_scale(settings.scale)
     project.check_scale(scale, where)
     return msgspec.structs.replace(
         settings,
         studies=list(dict.fromkeys(settings.studies)),
         scale=scale,
-        estimate_gpus=[gpu_named(name).name for name in dict.fromkeys(settings.estimate_gpus)],
+        estimate_gpus=gpus,
     )
 
 
