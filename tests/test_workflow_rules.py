@@ -13,6 +13,8 @@ from steptrace.documents.base import version_of
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.run import Status
 from steptrace.record import write_document
+from steptrace.tasks import write_tasks
+from steptrace.train import supervise
 from steptrace.workflow import rules as asked
 from steptrace.workflow.made import write_record
 from steptrace.workflow.rules import ALL_CORES, CHECKS, ENDING, Rules, before_the_first_job, names
@@ -170,6 +172,25 @@ def test_what_failed_or_lost_its_result_is_a_new_attempt(
     assert rules.tasks[task].attempt == state.attempt
     assert (state.attempt > 1) == (reason is not None)
     assert {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()} == before
+
+
+def test_the_next_call_finds_the_attempt_that_the_last_one_planned(rules_on) -> None:
+    """Also where the job plans for itself on another machine, when Snakemake has already removed the status."""
+    rules, wildcards = rules_on("cpu"), {"study": "giou", "variant": "loop", "repeat": "0"}
+    name = "results/{study}/{variant}/run{repeat}"
+    assert rules.attempt(name)(wildcards) == "attempt 1"
+    write_document(Path(RUN), fill(Status, {"status": "failed", "exit_code": 1, "attempt": 1}))
+    again = rules_on("cpu")
+    planned = again.attempt(name)(wildcards)
+    assert planned == "attempt 2"
+    write_tasks(again.tasks)
+    Path(RUN, "status.json").unlink()
+    assert rules_on("cpu").attempt(name)(wildcards) == "attempt 1"
+    code = f"open({RUN + '/run.json'!r}, 'w').close()"
+    assert supervise.main(["--out", RUN, "--planned", "--", sys.executable, "-c", code]) == 0
+    after = rules_on("cpu")
+    assert after.state(after.tasks[RUN]).reason is None
+    assert after.attempt(name)(wildcards) == planned
 
 
 def test_a_run_of_another_configuration_or_code_is_not_current(rules_on) -> None:

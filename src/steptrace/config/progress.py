@@ -14,11 +14,10 @@ class Progress:
 
     Args:
         done: what is counted, such as "configurations composed".
-        total: how many there will be, if that is known.
     """
 
-    def __init__(self, done: str, total: int | None = None) -> None:
-        self._done, self._total, self._count = done, total, 0
+    def __init__(self, done: str) -> None:
+        self._done, self._count = done, 0
         self._next = time.monotonic() + _FIRST_S
 
     def look(self) -> None:
@@ -26,6 +25,5 @@ class Progress:
         self._count += 1
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _EVERY_S
-            of = "" if self._total is None else f" of {self._total}"
-            sys.stderr.write(f"steptrace: planning: {self._count}{of} {self._done}\n")
+            sys.stderr.write(f"steptrace: planning: {self._count} {self._done}\n")
             sys.stderr.flush()
