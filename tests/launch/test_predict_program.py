@@ -109,6 +109,23 @@ def test_a_budget_rests_on_a_whole_period_of_the_program(
     assert ("over budget" in capfd.readouterr().err) == bool(code)
 
 
+def test_a_program_whose_scaler_skips_all_steps_is_ended_with_the_reason(capfd, tmp_path: Path) -> None:
+    file = tmp_path / "skips.py"
+    file.write_text(
+        "import torch\n"
+        "weight = torch.nn.Parameter(torch.full((4,), float('inf'), device='cuda'))\n"
+        "optimizer = torch.optim.SGD([weight], lr=0.1)\n"
+        "while True:\n"
+        "    weight.sum().square().backward()\n"
+        "    if not torch.isfinite(weight.grad).all():\n"
+        "        optimizer.zero_grad()\n"
+        "        continue\n"
+        "    optimizer.step()\n"
+    )
+    assert main(["predict", "--", sys.executable, str(file)]) == 2
+    assert "no optimizer has stepped in 500 backward passes" in capfd.readouterr().err
+
+
 def test_what_a_closure_does_is_not_the_optimizers(capfd) -> None:
     """Lightning's whole training step is one."""
     prediction = predicted(capfd, str(FORMS), "reading_closure")

@@ -218,3 +218,28 @@ def test_a_call_that_comes_again_has_results_like_the_first(function):
         assert described(torch.rand(512, 512, device="cuda")) == first
         assert syncs.peak_memory_bytes <= peak
         assert described(torch.rand(256, 1024, device="cuda")) != first
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sums_of_squares_of_assumed_values_do_not_overflow_in_16_bits(dtype: torch.dtype) -> None:
+    """As a loss scaler of a program's own asks for them: real gradients are small enough at some scale."""
+    with predict_syncs() as syncs:
+        large = torch.randn(2**17, device="cuda", dtype=dtype)
+        gradients = [large[: 2**15] * large[2**15 : 2**16] for _ in range(200)]  # small, of what has no values
+        total = sum(gradient.square().sum() for gradient in gradients)
+        assert 0 < float(total) < torch.finfo(torch.float16).max
+        assert float(large.sum()) > 0
+        assert float((total * 2.0**20).sum()) > 0  # at any scale
+        assert torch.isfinite(total * 2.0**20)
+    assert syncs.assumed
+
+
+def test_assumed_values_stay_finite_unless_the_program_makes_them_infinite() -> None:
+    with predict_syncs():
+        values = torch.randn(2**17, device="cuda").view(2, -1).sum(1)
+        assert torch.isfinite(1 / (values - values[0])).all()  # all are filled alike, which real values are not
+        assert torch.isfinite((values - values.mean()) / values.std()).all()
+        masked = values.masked_fill(torch.tensor([True, False], device="cuda"), float("-inf"))
+        assert masked.isinf().tolist() == [True, False]
+        assert (masked + 1).isinf().tolist() == [True, False]
+        assert torch.where(values > 5, values, torch.full_like(values, float("inf"))).isinf().all()

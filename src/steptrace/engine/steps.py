@@ -65,6 +65,8 @@ class StepFinder:
         self._on_step = on_step
         #: Whether the program has created an optimizer, stepped or not.
         self.has_optimizer = False
+        #: Called at the end of each backward pass with the number of them since a step has ended.
+        self.on_pass: Callable[[int], None] | None = None
         self.restart()
 
     def restart(self) -> None:
@@ -116,6 +118,8 @@ class StepFinder:
         self._backward_depth -= 1
         if not self._backward_depth:
             self._gradients += 1
+            if self.on_pass is not None:
+                self.on_pass(self._step.backwards)
             if self._pending is not None:
                 optimizer, self._pending = self._pending, None
                 self.optimizer_stepped(optimizer)

@@ -14,8 +14,8 @@ from steptrace.engine.frames import hook_fault
 from steptrace.engine.measure import Phases
 from steptrace.engine.step_counters import StepCounters, whole_periods
 from steptrace.estimate.driver import DriverFacts
-from steptrace.launch.probe import Probe
-from steptrace.launch.settings import MAY_BE_OURS
+from steptrace.launch.probe import MeasuredEnd, Probe
+from steptrace.launch.settings import FAULT, MAY_BE_OURS
 from steptrace.predict import Prediction, backend, predict_syncs
 from steptrace.predict.fault import fault_report
 from steptrace.predict.tensor import LIMIT
@@ -30,6 +30,13 @@ _NO_TRITON: Final = (
 )
 #: Errors that have nothing to do with a virtual device: a module, a file, a name that is not there.
 _OF_THE_PROGRAM: Final = (ImportError, OSError, NameError, SyntaxError, KeyboardInterrupt)
+#: Backward passes after which a program whose optimizer takes no step is ended.
+_MOST_PASSES: Final = 500
+_NO_STEPS: Final = (
+    f"no optimizer has stepped in {_MOST_PASSES} backward passes. A loss scaler of the program's own may see overflows "
+    "and skip all steps: large tensors have no values in a prediction, and what is computed from them is assumed. Try "
+    "a smaller loss scale or bfloat16; a program that accumulates more batches than that can call steptrace.step()"
+)
 #: Matches errors about a missing GPU.
 _NAMES_GPUS: Final = re.compile(r"device ordinal|\bgpus?\b|\bcuda:\d", re.IGNORECASE)
 
@@ -42,6 +49,7 @@ def predict(probe: Probe) -> Phases:
     syncs = manager.__enter__()
     probe.hooks.in_closure = syncs.outside_optimizer
     probe.fault_of = partial(_fault_of, probe)
+    probe.finder.on_pass = partial(_end_without_steps, probe)
     atexit.register(manager.__exit__, None, None, None)  # after all that the program itself registers
     by_step: list[int] = []
     warmup: list[int] = []
@@ -88,6 +96,15 @@ def predict(probe: Probe) -> Phases:
         branches = [branch._asdict() for branch in counters.branches()]
         followed = {"by_step": by_step, "warmup_by_step": warmup, "branches": branches}
         probe.record["prediction"] = complete.to_json() | followed
+
+
+def _end_without_steps(probe: Probe, passes: int) -> None:
+    """End a program whose optimizer does not step: it could go on for ever, and nothing would be predicted."""
+    if passes < _MOST_PASSES or not probe.finder.has_optimizer:
+        return
+    probe.finder.on_pass = None
+    probe.mark(FAULT, _NO_STEPS)
+    raise MeasuredEnd(1)
 
 
 def _fault_of(probe: Probe, error: BaseException) -> str | None:

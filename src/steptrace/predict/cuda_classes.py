@@ -5,15 +5,15 @@ Streams and events only say when the host waits.
 # ruff: noqa: D102 - the methods are those of `torch.cuda`
 
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from numbers import Integral
 from typing import Any, Final, NoReturn
 
 import torch
 from torch import Tensor
 
-from steptrace.predict.backend import DEVICE_TYPE, cuda_device, virtual_device
+from steptrace.predict.backend import DEVICE_TYPE, Replacements, cuda_device, virtual_device
 from steptrace.predict.memory import UNFINISHED
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.tensor import CUDA_TYPE_NAMES, LIMIT, is_virtual
@@ -191,6 +191,8 @@ class Generator(torch.Generator):
 
 
 _SET_DEFAULT = torch.set_default_tensor_type
+#: Whether `torch.Tensor(...)` makes CUDA tensors, as a program may ask for by a default type.
+_default: dict[str, bool] = {"on_cuda": False}
 
 
 class _LegacyType(type):
@@ -225,12 +227,31 @@ TYPES = {
 def set_default_tensor_type(kind: Any) -> None:
     """Let factories make tensors of this type by default, on the device that it names."""
     of_cuda = as_type(kind)
+    _default["on_cuda"] = of_cuda is not None
     if of_cuda is None:
         torch.set_default_device(None)
         _SET_DEFAULT(kind)
     else:
         torch.set_default_dtype(of_cuda.dtype)
         torch.set_default_device("cuda")
+
+
+@contextmanager
+def default_type() -> Iterator[Replacements]:
+    """Let `torch.Tensor(...)` follow the default type, and forget that of CUDA afterwards."""
+
+    def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if cls is Tensor and _default["on_cuda"]:
+            return TYPES[f"{CUDA_TYPE_NAMES[torch.get_default_dtype()]}Tensor"](*args, **kwargs)
+        return torch._C.TensorBase.__new__(cls, *args, **kwargs)
+
+    dtype = torch.get_default_dtype()
+    try:
+        yield {(Tensor, "__new__"): staticmethod(new)}
+    finally:
+        if _default["on_cuda"]:
+            _default["on_cuda"] = False
+            torch.set_default_dtype(dtype)
 
 
 def as_type(kind: Any) -> _LegacyType | None:

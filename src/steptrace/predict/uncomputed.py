@@ -27,8 +27,12 @@ _LARGE: Final = 2**16
 _LARGE_DATA: Final = 2**24
 #: Weights on the host of this many elements or more are not initialised: nobody reads them before they are moved.
 _LARGE_WEIGHT: Final = 2**20
-#: What a small floating-point result of uncomputed inputs is filled with.
+#: What a small floating-point result of uncomputed inputs is filled with,
 _FILL: Final = 1.0
+#: and one of 16 bits: squares of 65,535 such values of many tensors add up to less than float16's largest number, so
+#: that a loss scaler of the program's own sees no overflow. Their square is still a normal number of float16.
+_FILL_OF_HALF: Final = 2.0**-7
+_HALF: Final = (torch.float16, torch.bfloat16)
 #: The share of flags that counts as set where the flags were not computed.
 _SHARE_SET: Final = 0.5
 #: An operator without a meta kernel runs on filled inputs up to this many elements; above, its error is the program's.
@@ -105,9 +109,39 @@ def run(
     if _assumed and any(map(is_assumed, tensors)):
         if name == "_local_scalar_dense" or _depends_on_assumed(overload, args, tensors):
             _record(overload, "an assumed value is read")
-        for tensor in (*_written(overload, args, kwargs), *tensors_of((result,))):
-            _assumed.add(tensor)
+        written = _written(overload, args, kwargs)
+        given = [*args, *kwargs.values()]
+        for tensor in (*written, *tensors_of((result,))):
+            _bound(_assumed.add(tensor), given, written)
     return result
+
+
+def _bound(tensor: Tensor, given: Sequence[Any], written: Sequence[Tensor]) -> None:
+    """Keep an assumed result finite where what it was computed from is: only the assumed values make it overflow."""
+    if not tensor.is_floating_point() or tensor.is_meta or tensor.layout is not torch.strided:
+        return
+    finite = tensor.isfinite()
+    if bool(finite.all()):
+        return
+    numbers = [value for value in _leaves(given) if isinstance(value, float)]
+    overwritten = set(map(id, written))
+    inputs = [one for one in tensors_of(given) if id(one) not in overwritten and not one.is_meta]
+    if all(map(math.isfinite, numbers)) and all(bool(one.isfinite().all()) for one in inputs):
+        tensor.masked_fill_(~finite, _fill_of(tensor))
+
+
+def _leaves(values: Iterable[Any]) -> Iterable[Any]:
+    """What lists and tuples hold, in all depths."""
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _leaves(value)
+        else:
+            yield value
+
+
+def _fill_of(tensor: Tensor) -> float:
+    """What stands for a floating-point value of a tensor."""
+    return _FILL_OF_HALF if tensor.dtype in _HALF else _FILL
 
 
 def to_host(overload: Overload, tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
@@ -183,7 +217,7 @@ def _run_uncomputed(overload: Overload, function: Any, args: Sequence[Any], kwar
     name, written = overload.packet, _written(overload, args, kwargs)
     if name == "_local_scalar_dense":
         _record(overload, "a value that was not computed is read")
-        return _FILL if args[0].is_floating_point() else False if args[0].dtype is torch.bool else 0
+        return _fill_of(args[0]) if args[0].is_floating_point() else False if args[0].dtype is torch.bool else 0
     for tensor in written:
         _assumed.add(tensor)
     if written and not overload.given_back:
@@ -200,7 +234,7 @@ def _run_uncomputed(overload: Overload, function: Any, args: Sequence[Any], kwar
     if name in ("resize_", "set_") or "out" in kwargs:
         for tensor, now in zip(written, tensors_of((result,)), strict=False):
             if tensor.shape != now.shape:
-                _assumed.add(tensor.resize_(now.shape).fill_(_FILL if tensor.is_floating_point() else 0))
+                _assumed.add(tensor.resize_(now.shape).fill_(_fill_of(tensor) if tensor.is_floating_point() else 0))
     storages = {tensor.untyped_storage()._cdata for tensor in tensors if tensor.layout is torch.strided}
     # Code that checks its inputs asks whether all are valid, or whether any is not.
     flag = name in ("all", "_is_all_true")
@@ -216,7 +250,7 @@ def _settled(leaf: Any, storages: Collection[int] = (), *, flag: bool = False) -
     if leaf.numel() >= _LARGE or leaf.untyped_storage()._cdata in storages:
         return leaf
     values = torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype)
-    return _assumed.add(values.fill_(_FILL if leaf.is_floating_point() else flag))
+    return _assumed.add(values.fill_(_fill_of(leaf) if leaf.is_floating_point() else flag))
 
 
 def _record(overload: Overload, reason: str) -> None:
@@ -316,7 +350,7 @@ def _run_filled(overload: Overload, function: Any, args: Sequence[Any], kwargs: 
         if not leaf.is_meta:
             return leaf.clone()
         values = torch.zeros(leaf.size(), dtype=leaf.dtype)  # take no memory until written
-        return values.fill_(_FILL) if leaf.is_floating_point() else values
+        return values.fill_(_fill_of(leaf)) if leaf.is_floating_point() else values
 
     return function(
         *map_tensors(computed, list(args)), **{name: map_tensors(computed, value) for name, value in kwargs.items()}
