@@ -75,7 +75,7 @@ def _composed(folders: Sequence[Path], overrides: Sequence[str], where: str, bas
     from hydra.core.override_parser.types import Quote, QuotedString
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
+    from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
     # Quoted: Hydra's grammar has no unquoted commas, brackets, quotation marks or non-ASCII letters.
     paths = [QuotedString(f"file://{folder.resolve()}", Quote.single).with_quotes() for folder in folders[1:]]
@@ -98,6 +98,8 @@ def _composed(folders: Sequence[Path], overrides: Sequence[str], where: str, bas
     except (HydraException, OmegaConfBaseException, ValueError, RecursionError) as error:  # ValueError: `loss=4`
         match = _UNKNOWN.search(str(error))
         next_step = _near(match["name"], folders) if match else None
+        if isinstance(error, MissingMandatoryValue) and error.full_key:
+            next_step = f"set {error.full_key}, or choose an option of its group"
         text = "an interpolation refers to itself" if isinstance(error, RecursionError) else _in_short(error)
         raise ConfigError(text, where=where, next_step=next_step) from error
     return dict(msgspec.to_builtins(convert(resolved, RootConfig, where=where)))
@@ -150,7 +152,8 @@ def _plain_value(text: str) -> tuple[str | None, Any]:
 def _in_short(error: Exception) -> str:
     """An error of Hydra's without empty lines, and without its list of folders."""
     text = str(error).partition("Config search path:")[0]
-    return "\n".join(line for line in text.splitlines() if line.strip())
+    lines = [line for line in text.splitlines() if line.strip()]
+    return "\n".join(lines) or f"Hydra cannot compose it ({type(error).__name__})"
 
 
 def _wrong_override(folders: Sequence[Path], overrides: Sequence[str]) -> str | None:

@@ -15,6 +15,7 @@ from steptrace.errors import ConfigError, near
 _T = TypeVar("_T")
 #: What msgspec says of a wrong name.
 _WRONG_NAME: Final = re.compile(r"Object contains unknown field `(?P<key>.*?)`|Invalid enum value '(?P<value>.*?)'")
+_MISSING: Final = re.compile(r"Object missing required field `(?P<key>.*?)`")
 #: Characters of a name that a message shows.
 _SHOWN: Final = 60
 
@@ -75,6 +76,8 @@ class _Problem:
 
     def _hint(self, match: re.Match[str] | None) -> str | None:
         """For an unknown key the nearest of those declared, for a value those that there are."""
+        if (missing := _MISSING.fullmatch(self.text)) is not None:
+            return f"add `{missing['key']}:`"
         if match is None or self.is_key:
             return None
         if match["key"]:

@@ -91,6 +91,10 @@ def parse_yaml(content: bytes, where: object, *, most_values: int = MOST_VALUES)
     try:
         _check(content, where, most_values)
         return yaml.load(content, Loader=_Loader)
+    except yaml.reader.ReaderError as error:
+        line = content.count(b"\n", 0, error.position) + 1
+        what = f"is not valid YAML: {error.reason}"
+        raise ConfigError(what, where=f"{where}, line {line}", next_step="save it as text in UTF-8") from error
     except yaml.YAMLError as error:
         raise not_yaml(error, where) from error
 
