@@ -357,7 +357,9 @@ sys.exit(main(["predict", "masked_loss"]))
 
 def test_the_command_line_itself_does_without_torch() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    # A loaded machine takes so long to plan that it says how far it is.
+    messages = [line for line in done.stderr.splitlines() if not line.startswith("steptrace: planning: ")]
+    assert (done.returncode, messages) == (0, [])
     assert "where: 2 syncs per step predicted" in done.stdout
 
 

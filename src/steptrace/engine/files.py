@@ -59,6 +59,8 @@ def _move_traces(ranks: Sequence[Mapping[str, Any]], left: Path, run_dir: Path) 
         if not trace.exists():
             continue
         names.append(trace.name)
+        # The record of an earlier trace of this name would be taken for the new one's.
+        _beside(run_dir / trace.name).unlink(missing_ok=True)
         for file in filter(Path.exists, (trace, _beside(trace))):  # a trace can lack its record: see Recording
             file.replace(run_dir / file.name)
     return tuple(names)
