@@ -179,10 +179,10 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 batches = queue.Queue(2)
 
 def produce():
-    while True:
+    for _ in range(40):
         batches.put(torch.zeros(4, 8).to("cuda"))
 
-threading.Thread(target=produce, daemon=True).start()
+threading.Thread(target=produce, daemon={daemon}).start()
 for _ in range(40):
     model(batches.get()).sum().backward()
     optimizer.step()
@@ -190,9 +190,10 @@ for _ in range(40):
 """
 
 
-def test_what_a_thread_copies_belongs_to_the_step_that_takes_it(capfd, tmp_path) -> None:
+@pytest.mark.parametrize("daemon", [True, False])
+def test_what_a_thread_copies_belongs_to_the_step_that_takes_it(capfd, tmp_path, *, daemon) -> None:
     program = tmp_path / "producer.py"
-    program.write_text(PRODUCER, encoding="utf-8")
+    program.write_text(PRODUCER.format(daemon=daemon), encoding="utf-8")
     prediction = predicted(capfd, str(program))
     assert prediction["by_step"] == [1] * len(prediction["by_step"])
     assert places(prediction) == {'batches.put(torch.zeros(4, 8).to("cuda"))': 1}
@@ -206,3 +207,27 @@ def test_a_program_that_needs_triton_is_told_to_install_it(capfd, tmp_path) -> N
     program.write_text("import torch, triton\n", encoding="utf-8")
     assert main(["predict", "--", sys.executable, str(program)]) == 2
     assert "pip install triton" in capfd.readouterr().err
+
+
+ACTOR = """
+import threading, torch
+model = torch.nn.Linear(8, 8).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+def act():
+    while True:
+        model(torch.zeros(1, 8).to("cuda"))
+
+threading.Thread(target=act, daemon=True).start()
+for _ in range(20):
+    model(torch.zeros(4, 8, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_thread_that_goes_on_at_the_program_s_end_does_not_fail(capfd, tmp_path) -> None:
+    program = tmp_path / "actor.py"
+    program.write_text(ACTOR, encoding="utf-8")
+    assert main(["predict", "--", sys.executable, str(program)]) == 0
+    assert "Traceback" not in capfd.readouterr().err

@@ -16,7 +16,7 @@ from steptrace.engine.step_counters import StepCounters, whole_periods
 from steptrace.estimate.driver import DriverFacts
 from steptrace.launch.probe import MeasuredEnd, Probe
 from steptrace.launch.settings import FAULT, MAY_BE_OURS
-from steptrace.predict import Prediction, backend, predict_syncs
+from steptrace.predict import Prediction, backend, predict_syncs, threads
 from steptrace.predict.fault import fault_report
 from steptrace.predict.tensor import LIMIT
 from steptrace.rank import from_rank_0
@@ -50,7 +50,9 @@ def predict(probe: Probe) -> Phases:
     probe.hooks.in_closure = syncs.outside_optimizer
     probe.fault_of = partial(_fault_of, probe)
     probe.finder.on_pass = partial(_end_without_steps, probe)
-    atexit.register(manager.__exit__, None, None, None)  # after all that the program itself registers
+    # After all that the program itself registers; threads that are left then find no device, and stop.
+    atexit.register(manager.__exit__, None, None, None)
+    atexit.register(threads.stop_others)
     by_step: list[int] = []
     warmup: list[int] = []
     counters = StepCounters(syncs.paused)

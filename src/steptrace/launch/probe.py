@@ -28,6 +28,9 @@ from steptrace.launch.hooks import Hooks
 from steptrace.launch.settings import FAULT, PROGRESS, LaunchSettings
 from steptrace.rank import this_rank
 
+#: Seconds between two looks at the main thread, and those that other threads have to end behind it.
+_LOOK_S: Final = 0.2
+_OTHERS_END_S: Final = 5.0
 #: Seconds between two updates of the progress.
 _REPORT_S: Final = 1.0
 
@@ -97,6 +100,7 @@ class Probe:
         _flush()
         if threading.current_thread() is not threading.main_thread():
             os._exit(0)  # in another thread, SystemExit would end that thread alone
+        threading.Thread(target=_end_with_main_thread, name="steptrace", daemon=True).start()
         raise MeasuredEnd(0)
 
     def _contain(self, error: BaseException) -> None:
@@ -202,6 +206,19 @@ def install(settings: dict[str, Any]) -> None:
 
         phases = {"measure": modes.measure, "capture": modes.capture, "outputs": modes.record_outputs}[chosen.mode]
     Probe(chosen, phases).install()
+
+
+def _end_with_main_thread() -> None:
+    """End the process some seconds after its main thread if Python waits for others that may never end.
+
+    One that fills a queue does not: nobody takes anything any longer, since the program was ended early.
+    """
+    while threading.main_thread().is_alive():
+        time.sleep(_LOOK_S)
+    time.sleep(_OTHERS_END_S)
+    if any(not thread.daemon for thread in threading.enumerate() if thread.is_alive()):
+        _flush()
+        os._exit(0)
 
 
 def _flush() -> None:

@@ -17,6 +17,7 @@ from steptrace.predict.attention import attention
 from steptrace.predict.memory import UNFINISHED
 from steptrace.predict.recorder import Syncs
 from steptrace.predict.tensor import SET_DATA, is_virtual, map_tensors
+from steptrace.predict.threads import stop_if_ended
 
 _DEVICE: Any = vars(torch._C.TensorBase)["device"]
 _IS_CUDA: Any = vars(torch._C.TensorBase)["is_cuda"]
@@ -38,6 +39,7 @@ class Reroute(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, _types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        stop_if_ended()
         if Syncs.active is None:  # the prediction is over, and the thread goes on
             return func(*args, **(kwargs or {}))
         kind = func.__name__

@@ -17,6 +17,7 @@ from steptrace.predict.rule import Call, Rule
 from steptrace.predict.rules import RULES, SPARSE_JUDGED
 from steptrace.predict.substitutes import SUBSTITUTES
 from steptrace.predict.tensor import VirtualTensor, is_virtual, is_wrapper, map_tensors, refresh
+from steptrace.predict.threads import stop_if_ended
 
 _PYTORCHS_OWN = {"aten", "prims", "prim", "profiler"}
 #: Operators that copy from the host, ask for shapes, or take some tensor with dimensions from there, such as lengths.
@@ -79,6 +80,7 @@ class VirtualDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        stop_if_ended()
         if Syncs.active is None:  # the prediction is over, and the thread goes on
             return func(*args, **(kwargs or {}))
         for kind in types:

@@ -125,6 +125,23 @@ def _beginning() -> Stack:
     return _PLAIN if _this.starts_plain else stack_of(sys._getframe(2))
 
 
+def stop_others() -> None:
+    """The process ends: a thread that still operates waits from now on until it has ended, rather than fail."""
+    _Ended.main = threading.get_ident()
+
+
+class _Ended:
+    """The thread that ends the process; None before."""
+
+    main: int | None = None
+
+
+def stop_if_ended() -> None:
+    """Wait for the process's end, unless this thread ends it or it goes on."""
+    while _Ended.main not in (None, threading.get_ident()):
+        time.sleep(_MOST_S)
+
+
 class Helper:
     """A thread that operates on the device beside that of the training."""
 
