@@ -38,6 +38,7 @@ from steptrace.documents.run import capture_of
 from steptrace.documents.steps import StepTime
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.documents.table import rows, write_table
+from steptrace.machine import return_freed_arrays
 from steptrace.trace.decode import path_text
 from steptrace.trace.files import find_traces
 from steptrace.trace.link import read_trace
@@ -162,6 +163,7 @@ def summarize(
 
 def _summarize(path: Path, folders: dict[Path, Path] | None) -> tuple[Trace, TraceSummary]:
     """One trace and its summary; the trace is cut down to what ranks compare if its tables go to a folder."""
+    return_freed_arrays()
     trace = load_trace(path)
     if folders is None:
         return trace, summarize_trace(trace)

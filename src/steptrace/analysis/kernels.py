@@ -10,7 +10,7 @@ other threads.
 """
 
 from itertools import combinations, groupby
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import numpy as np
 import pandas as pd
@@ -87,6 +87,8 @@ class SequenceRow(Document, frozen=True):
     kernels: Annotated[str, key("", "Names of the activities, one a line.")]
 
 
+#: So many calls are looked at at a time.
+_AT_ONCE: Final = 1 << 14
 #: A sequence has at least two activities.
 MINIMUM_LENGTH = 2
 #: As many sequences summary.json holds, and of each as many entries.
@@ -106,7 +108,7 @@ def kernel_sequences(trace: Trace) -> pd.DataFrame:
     after_node = np.searchsorted(node, (calls["row"] + calls["size"]).to_numpy())
     # The time of each launch on a training thread; work of other threads comes last.
     launch_ts = tree["ts"].to_numpy()[node]
-    launched = np.where(on_training(trace, tree.iloc[node]), launch_ts, np.iinfo(np.int64).max)
+    launched = np.where(on_training(trace, tree[["thread"]].iloc[node]), launch_ts, np.iinfo(np.int64).max)
     by_time = np.argsort(launched, kind="stable")
     launched, by_launch = launched[by_time], order[by_time]
     is_label = (calls["kind"] == "label").to_numpy() & calls["training"].to_numpy()
@@ -122,15 +124,21 @@ def kernel_sequences(trace: Trace) -> pd.DataFrame:
     kernels = trace.kernels
     codes = kernels["name"].cat.codes.to_numpy().astype(np.int32)
     begin, end = kernels["ts"].to_numpy(), (kernels["ts"] + kernels["dur"]).to_numpy()
-    columns = [calls[name].to_numpy()[enough].tolist() for name in ("kind", "name", "host_ns")]
-    for call, a, b, kind, of, host_ns in zip(enough, first[enough], stop[enough], *columns, strict=True):
-        rows = np.sort((by_launch if is_label[call] else order)[a:b])  # kernels are sorted by start
-        ends = end[rows]
-        sums = sequences.setdefault((kind, of, codes[rows].tobytes()), [0, 0, 0, 0])
-        sums[0] += 1
-        sums[1] += int((ends - begin[rows]).sum())
-        sums[2] += int(ends.max() - begin[rows[0]])
-        sums[3] += host_ns
+    del work, launched, launch_ts
+    of_kind, of_name = calls["kind"].cat, calls["name"].cat
+    # In portions: lists of every call's values would be the peak of memory.
+    for portion in np.array_split(enough, len(enough) // _AT_ONCE + 1):
+        columns = (of_kind.codes, of_name.codes, calls["host_ns"])
+        values = [column.to_numpy()[portion].tolist() for column in columns]
+        for call, a, b, kind, of, host_ns in zip(portion, first[portion], stop[portion], *values, strict=True):
+            rows = np.sort((by_launch if is_label[call] else order)[a:b])  # kernels are sorted by start
+            ends = end[rows]
+            key = (of_kind.categories[kind], of_name.categories[of], codes[rows].tobytes())
+            sums = sequences.setdefault(key, [0, 0, 0, 0])
+            sums[0] += 1
+            sums[1] += int((ends - begin[rows]).sum())
+            sums[2] += int(ends.max() - begin[rows[0]])
+            sums[3] += host_ns
     return _table(sequences, kernels["name"].cat.categories)
 
 
