@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, TextIO
 
+from steptrace.errors import EXIT_INTERRUPTED
 from steptrace.processes import die_with
 from steptrace.tasks import read_task
 from steptrace.workflow.made import write_record
@@ -95,6 +96,9 @@ def _run(command: Sequence[str]) -> int:
             return ended.code or 0
         sys.stderr.write(f"{ended.code}\n")
         return 1
+    except KeyboardInterrupt:  # while the script still imports
+        sys.stderr.write("error: interrupted\n")
+        return EXIT_INTERRUPTED
     except Exception:
         traceback.print_exc()
         return 1
