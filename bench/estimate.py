@@ -1,45 +1,65 @@
-"""How far estimates are from published measurements of real GPUs.
+"""How far estimates are from published measurements of real GPUs: the tables of docs/estimates.md, in one command.
 
-    python bench/estimate.py [--kernels KERNELS.csv] [--steps FOLDER] [--traces TRACE...] [--articles]
+    python bench/estimate.py PUBLISHED [--timm FOLDER] [--neusight FOLDER] [--h100 FOLDER] [--kernels] [...]
 
-KERNELS.csv: see estimate_shares.py, which derives the constants from it. FOLDER is `scripts/asplos/label` of
-sitar-lab/NeuSight (MIT licence): the operators of whole transformer steps in float32 and their time. All whole steps
-are held out; of other GPUs than V100, P100, T4 and A100-40 no kernel was seen either. TRACE: real traces
-with the sizes of inputs. `--articles` follows the studies that articles have published times of, at the articles' size.
+PUBLISHED: see estimate_constants.py, which derives the constants from it. `--timm`: models that estimate_timm.py has
+followed; those that are drawn to evaluate gave no constant. `--neusight` is `scripts/asplos/label` of
+sitar-lab/NeuSight (MIT licence): the operators of whole transformer steps in float32 and their time, none of which gave
+a constant. `--h100` holds the predictions of gpu_steps.py's cases (written there if missing), whose steps an H100 took
+(reports/reference/h100/steps.json). Kernels are held to constants that are derived without their GPU. TRACE: real
+traces with the sizes of inputs. `--articles` follows the studies that articles have published times of.
 """
 
 import argparse
 import ast
 import csv
+import gzip
 import json
-import random
+import math
 import re
 import statistics
+import subprocess
+import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import Any, Final, NamedTuple
 
-from estimate_shares import SUM, Kernel, call, gpu_of, read_kernels
+import numpy as np
+
+import estimate_constants as derive
+import estimate_timm
 from steptrace.analysis.roofline import calls_with_sizes
 from steptrace.commands.predict import follow, named_study
 from steptrace.documents.estimate import OperatorCalls
-from steptrace.estimate.gpus import gpu_of_driver
+from steptrace.estimate.collectives import expected_seconds
+from steptrace.estimate.constants import shipped
+from steptrace.estimate.gpus import Gpu, gpu_named, gpu_of_driver
 from steptrace.estimate.recorded import recorded_call
-from steptrace.estimate.step import FollowedStep, estimate_prediction, estimate_step
-from steptrace.estimate.work import work_of
+from steptrace.estimate.step import (
+    FollowedStep,
+    StepDraws,
+    difference,
+    draws_of,
+    estimate_prediction,
+    followed_step,
+)
+from steptrace.estimate.times import band, ideal_seconds, kernel_seconds
+from steptrace.estimate.work import kernels_of
 from steptrace.trace.link import read_trace
 
+ROOT: Final = Path(__file__).parents[1]
+#: An H100's own measurements: steps, and studies.
+H100: Final = ROOT / "reports/reference/h100"
 FOLDERS = {
     "NVIDIA_H100_80GB_HBM3": "H100", "NVIDIA_A100_80GB_PCIe": "A100-80", "NVIDIA_A100-PCIE-40GB": "A100-40",
     "NVIDIA_L4": "L4", "Tesla_T4": "T4", "Tesla_V100-PCIE-32GB": "V100", "Tesla_P100-PCIE-16GB": "P100",
 }  # fmt: skip
-#: GPUs whose kernels gave constants.
-CALIBRATION = frozenset(["V100", "P100", "T4", "A100-40"])
-#: Sums that are drawn of each GPU's kernels.
-SUMS = 200
+#: Kernels that take less are mostly launch and measuring.
+SHORTEST_S: Final = 50e-6
 _LAYER = re.compile(r"\.(?:h|layer|layers|block)\.0\b")
 _NO_WORK = frozenset(
     ["view", "size", "getitem", "getattr", "permute", "transpose", "split", "dim", "unsqueeze", "expand", "finfo"]
@@ -49,28 +69,221 @@ _CASTS = frozenset(["to", "type", "type_as", "float", "long", "bool"])
 _DENSE = frozenset(["contiguous", "reshape"])
 
 
-def of_kernels(kernels: list[Kernel]) -> Iterator[tuple[str, str, float, float, float]]:
-    """GPU, class, ms measured, and the lowest and highest ms estimated, of each kernel."""
-    for one in kernels:
-        work = work_of(one.operator, gpu_of(one.gpu))
-        assert work is not None
-        yield one.gpu, work.rule.name, one.ms, 1e3 * work.time[0], 1e3 * work.time[1]
+class Held(NamedTuple):
+    """Something that was measured, beside its band: all in ms. `place` of the truth in the band, 0 to 1 inside."""
+
+    what: str
+    ms: float
+    low: float
+    high: float
+    middle: float
+
+    @property
+    def inside(self) -> bool:
+        """Whether the band holds it."""
+        return self.low <= self.ms <= self.high
+
+    @property
+    def place(self) -> float:
+        """Where in the band it lies, in logarithms: 0 at the low end, 1 at the high one."""
+        return math.log(self.ms / self.low) / math.log(self.high / self.low)
 
 
-def of_sums(kernels: list[Kernel]) -> Iterator[tuple[str, str, float, float, float]]:
-    """The same of sums of kernels of one GPU, drawn at random: how well the band of a step holds."""
-    chosen = random.Random(0)
-    for gpu in sorted({one.gpu for one in kernels}):
-        of_gpu = [one for one in kernels if one.gpu == gpu]
-        for _ in range(SUMS):
-            drawn = chosen.sample(of_gpu, min(SUM, len(of_gpu)))
-            estimate = estimate_step(FollowedStep([one.operator for one in drawn]), gpu_of(gpu))
-            assert estimate.gpu_ms is not None
-            yield gpu, f"sum of {len(drawn)}", sum(one.ms for one in drawn), *estimate.gpu_ms
+def held(what: str, ms: float, draws: Any) -> Held:
+    """A measurement beside the draws in seconds."""
+    low, high = band(1e3 * draws)
+    return Held(what, ms, low, high, 1e3 * float(np.median(draws)))
 
 
-def of_steps(folder: Path) -> Iterator[tuple[str, str, float, float, float]]:
-    """The same of whole steps: the operators of one layer stand for all layers."""
+def line(name: str, rows: Sequence[Held]) -> str:
+    """A row of the table: how many lie inside, how wide bands are, how far middles are off."""
+    if not rows:
+        return f"| {name} | 0 | - | - | - | - |"
+    inside = sum(one.inside for one in rows)
+    width = statistics.median(one.high / one.low for one in rows)
+    error = statistics.mean(abs(one.middle / one.ms - 1) for one in rows)
+    place = statistics.median(one.place for one in rows)
+    share = 100 * inside / len(rows)
+    return f"| {name} | {len(rows)} | {inside} ({share:.0f} %) | {width:.2f} | {error:.2f} | {place:.2f} |"
+
+
+HEAD: Final = (
+    "| measured | count | inside the band | median width | mean error | median place in the band |\n"
+    "|---|---|---|---|---|---|"
+)
+
+
+def _cached(folder: Path, row: estimate_timm.Row) -> StepDraws | None:
+    prediction = estimate_timm.followed(folder, row.program)
+    return None if prediction is None else draws_of(followed_step(prediction), gpu_named(row.gpu))
+
+
+def of_timm(published: Path, folder: Path) -> Iterator[str]:
+    """Steps of models that gave no constant, and the ratio of both layouts of a model."""
+    rows = estimate_timm.read_rows(published / "published/timm")
+    draw = estimate_timm.drawn(rows, estimate_timm.known_models([row.program.model for row in rows]))
+    misses: list[str] = []
+    for kind, evaluated in draw.evaluation.items():
+        found = [
+            held(f"{row.program.model} {row.program.layout} {row.gpu}", row.ms, drawn.timeline.step)
+            for row in evaluated
+            if (drawn := _cached(folder, row)) is not None
+        ]
+        yield line(f"timm, {kind}, AMP", found)
+        misses += [
+            f"{kind}: {one.what}: {one.ms:.4g} ms, estimated {one.low:.4g} to {one.high:.4g}"
+            for one in found
+            if not one.inside
+        ]
+    pairs = [
+        (rows_of[0].program.model, rows_of[0].ms / rows_of[1].ms, both[0].timeline.step / both[1].timeline.step)
+        for rows_of in draw.ratios
+        if None not in (both := [_cached(folder, row) for row in rows_of])
+    ]
+    if pairs:
+        signs = sum((truth > 1) == (float(np.median(ratio)) > 1) for _, truth, ratio in pairs)
+        near = sum(abs(float(np.median(ratio)) / truth - 1) <= 0.15 for _, truth, ratio in pairs)
+        told = f"{signs} signs right, {near} within 15 %"
+        yield f"| timm, NCHW over NHWC of a model | {len(pairs)} | {told} | - | - | - |"
+        misses += [
+            f"NCHW over NHWC: {name}: {truth:.2f}, estimated {np.median(ratio):.2f}"
+            for name, truth, ratio in pairs
+            if abs(float(np.median(ratio)) / truth - 1) > 0.15
+        ]
+    beyond = list(_beyond_the_data_sheet(rows, folder))
+    yield f"| steps that the data sheet says are impossible | {len(rows)} | {len(beyond)} | - | - | - |"
+    for miss in [*misses, *(f"faster than the data sheet: {one}" for one in beyond)]:
+        print(f"  {miss}", file=sys.stderr)
+
+
+def _beyond_the_data_sheet(rows: Sequence[estimate_timm.Row], folder: Path) -> Iterator[str]:
+    """Published steps that are shorter than their kernels at the full figures of the data sheet."""
+    for row in rows:
+        prediction = estimate_timm.followed(folder, row.program)
+        if prediction is not None:
+            ideal = 1e3 * ideal_step_seconds(followed_step(prediction), gpu_named(row.gpu))
+            if ideal > row.ms:
+                yield f"{row.program.model} {row.program.mode} {row.gpu}: {row.ms:.4g} ms, at least {ideal:.4g}"
+
+
+def ideal_step_seconds(followed: FollowedStep, gpu: Gpu) -> float:
+    """Seconds of a step's kernels, each at the data sheet's figures, without what lies in its L2 cache."""
+    cache = 1e6 * (gpu.l2_mb or 0)
+    return sum(
+        call.calls * max(ideal_seconds(replace(kernel, bytes=max(0.0, kernel.bytes - cache)), gpu))
+        for call in followed.operators
+        for kernel in kernels_of(call, tf32=followed.tf32)
+    )
+
+
+def of_kernels(published: Path, timm: Path | None) -> Iterator[str]:
+    """16-bit kernels that are not short, each held to constants derived without its GPU."""
+    fits, sources = derive.published_fits(published)
+    steps = {} if timm is None else derive.timm_steps(published, timm)
+    known, _ = derive.known_of(fits, steps, sources)
+    table = published / "published"
+    kernels = [*derive.gemm_kernels(table / "gemm.parquet"), *derive.attention_kernels(table / "attention.parquet")]
+    for gpu in ("H100", "H200", "A100-80", "L40S", "B200", "GB200", "RTX-PRO-6000"):
+        rows = derive.constants_of(known, without=gpu)
+        constants = derive.parsed(rows, shipped_general())
+        for kind in ("product", "attention"):
+            some = [one for one in kernels if one.gpu.name == gpu and one.kernel.kind == kind]
+            some = [one for one in some if one.seconds >= SHORTEST_S][:1500]
+            draws = kernel_seconds([one.kernel for one in some], some[0].gpu, constants)
+            found = [held(kind, 1e3 * one.seconds, draw) for one, draw in zip(some, draws, strict=True)]
+            yield line(f"{kind}, 16 bit, {gpu} left out", found)
+
+
+def shipped_general() -> dict[str, float]:
+    """What is not of a class, as it is shipped."""
+    constants = shipped()
+    return {name: getattr(constants, name) for name in ("host_us", "host_spread", "common_spread")}
+
+
+def of_neusight(folder: Path) -> Iterator[str]:
+    """Whole steps of transformers in float32."""
+    found = defaultdict(list)
+    for gpu, what, ms, drawn in of_steps(folder):
+        found[gpu].append(held(what, ms, drawn.timeline.step))
+    for gpu, rows in sorted(found.items()):
+        yield line(f"NeuSight's steps, float32, {gpu}", rows)
+    yield line("NeuSight's steps, all", list(chain.from_iterable(found.values())))
+
+
+def of_h100(folder: Path) -> Iterator[str]:
+    """Our own steps on an H100."""
+    record = json.loads((H100 / "steps.json").read_text())
+    found = []
+    for case in record["cases"]:
+        prediction = _case(folder, case["name"])
+        found.append(
+            held(case["name"], case["step_ms"], draws_of(followed_step(prediction), gpu_named("H100")).timeline.step)
+        )
+    for one in found:
+        mark = "" if one.inside else " OUTSIDE"
+        print(f"  {one.what}: {one.ms:.1f} ms, estimated {one.low:.1f} to {one.high:.1f}{mark}", file=sys.stderr)
+    yield line("our own steps, H100", found)
+
+
+def _case(folder: Path, name: str) -> dict[str, Any]:
+    """The prediction of a case of gpu_steps.py, followed if it has not been yet."""
+    path = folder / f"{name}.json.gz"
+    if not path.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        code = (
+            "import gpu_steps, gzip, json, sys\n"
+            "from steptrace.predict import Prediction, predict_syncs\n"
+            "with predict_syncs() as syncs:\n"
+            "    step = gpu_steps.Training(gpu_steps.CASES[sys.argv[1]], 'cuda')\n"
+            "    step(); syncs.reset(); step()\n"
+            "    prediction = Prediction.of(syncs).to_json()\n"
+            "json.dump(prediction, gzip.open(sys.argv[2], 'wt'))\n"
+        )
+        command = [sys.executable, "-c", code, name, str(path)]
+        subprocess.run(command, check=True, cwd=Path(__file__).parent)
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        prediction: dict[str, Any] = json.load(file)
+    return prediction
+
+
+#: Studies, the variants of them that an H100 trained, ms per step: reports/reference/h100.
+def of_studies(studies: Sequence[str]) -> Iterator[str]:
+    """Paired differences of a study's variants to its baseline, against what an H100 saved."""
+    for study in studies:
+        comparison = json.loads((H100 / study / "comparison.json").read_text())
+        measured = {v["name"]: v["step_ms"]["median"] for v in comparison["variants"] if v.get("step_ms")}
+        with tempfile.TemporaryDirectory() as folder:
+            planned = named_study(study, Path(folder))
+            planned = replace(planned, variants=tuple(v for v in planned.variants if v.name in measured))
+            drawn = {
+                one.name: draws_of(followed_step(one.prediction), gpu_named("H100"))
+                for one in follow(planned, Path(folder))
+                if one.prediction is not None
+            }
+        baseline = next(v["name"] for v in comparison["variants"] if v["is_baseline"])
+        for name, draws in drawn.items():
+            if name == baseline:
+                continue
+            saved = measured[baseline] - measured[name]
+            pair = difference(draws, drawn[baseline], baseline)
+            low, high = pair.saved_ms
+            inside = "inside" if low <= saved <= high else "outside"
+            sign = "right" if (low + high > 0) == (saved > 0) else "wrong"
+            said = f"{saved:.3g} ms, estimated {low:.3g} to {high:.3g}: {inside}, sign {sign}"
+            yield f"| {study}: {name} saves | 1 | {said} | - | - | - |"
+
+
+def _sheet(name: str) -> Gpu:
+    return derive.P100 if name == "P100" else gpu_named(name)
+
+
+def call(name: str, inputs: list[tuple[int, ...]], output: tuple[int, ...], calls: int = 1) -> OperatorCalls:
+    """An operator on dense float32 tensors, called so often."""
+    return replace(derive.operator(name, inputs, output, "float32"), calls=calls)
+
+
+def of_steps(folder: Path) -> Iterator[tuple[str, str, float, StepDraws]]:
+    """GPU, kind, ms measured, and draws of whole steps: the operators of one layer stand for all layers."""
     for path in sorted(folder.glob("*/*.csv")):
         name = re.fullmatch(r"(.+)-(train|inf)-(\d+)-(\d+)", path.stem)
         label = path.with_suffix(".json")
@@ -78,11 +291,10 @@ def of_steps(folder: Path) -> Iterator[tuple[str, str, float, float, float]]:
             continue
         measured = json.loads(label.read_text())
         calls = list(_operators(path, measured["num_layer"], train=name[2] == "train"))
-        gpu = gpu_of(FOLDERS[path.parent.name])
-        estimate = estimate_step(FollowedStep(calls), gpu)
+        gpu = _sheet(FOLDERS[path.parent.name])
         latency = "e2e_latency" if name[2] == "train" else "fw_latency"
-        if estimate.step_ms is not None and measured.get(latency):
-            yield gpu.name, name[2], float(measured[latency]), *estimate.step_ms
+        if measured.get(latency):
+            yield gpu.name, name[2], float(measured[latency]), draws_of(FollowedStep(calls), gpu)
 
 
 def _operators(path: Path, layers: int, *, train: bool) -> Iterator[OperatorCalls]:
@@ -144,44 +356,26 @@ def _product(shape: tuple[int, ...]) -> int:
     return result
 
 
-def table(rows: list[tuple[str, str, float, float, float]]) -> str:
-    """Errors of the bands' middles, and how often and how widely the bands hold what was measured."""
-    groups: dict[tuple[str, str], list[tuple[float, float, float]]] = defaultdict(list)
-    for gpu, what, *times in rows:
-        groups[gpu, what].append((times[0], times[1], times[2]))
-    lines = ["| GPU | what | measurements | mean error | within the band | median width |", "|---|---|---|---|---|---|"]
-    for (gpu, what), times in sorted(groups.items()):
-        error = statistics.mean(abs((low * high) ** 0.5 / ms - 1) for ms, low, high in times)
-        inside = sum(low <= ms <= high for ms, low, high in times)
-        width = statistics.median(high / low for _, low, high in times)
-        mark = " (kernels seen)" if gpu in CALIBRATION else " (not seen)"
-        lines.append(
-            f"| {gpu}{mark} | {what} | {len(times)} | {error:.0%} | {inside / len(times):.0%} | {width:.1f}x |"
-        )
-    return "\n".join(lines)
-
-
-def of_trace(path: Path) -> Iterator[tuple[str, str, float, float, float]]:
-    """The same of the operators of a trace: of each class, and of all where none computes in TF32."""
+def of_trace(path: Path) -> Iterator[str]:
+    """Sums of the operators of a recorded trace, by class."""
     trace = read_trace(path)
     gpu = gpu_of_driver(trace.meta.device_name(trace.devices[0]))
-    classes: dict[str, tuple[list[OperatorCalls], list[float]]] = defaultdict(lambda: ([], []))
-    if gpu is not None:
-        for row in calls_with_sizes(trace).itertuples(index=False):
-            recorded = recorded_call(row.name, row.types, row.sizes, row.strides)
-            work = None if recorded is None else work_of(recorded, gpu, tf32=row.tf32)
-            if work is not None and work.rule.not_covered is None:
-                calls, times = classes[work.rule.name]
-                calls.append(work.call)
-                times.append(row.ns / 1e6)
-        if classes and not any(row.tf32 for row in calls_with_sizes(trace).itertuples(index=False)):
-            every = zip(*classes.values(), strict=True)
-            calls, times = (list(chain.from_iterable(lists)) for lists in every)
-            classes["all of these"] = (calls, times)
-        for name, (calls, times) in sorted(classes.items()):
-            estimate = estimate_step(FollowedStep(calls, tf32="TF32" in name), gpu)
-            assert estimate.gpu_ms is not None
-            yield gpu.name, f"{path.name.partition('.')[0]}: {name}", sum(times), *estimate.gpu_ms
+    if gpu is None:
+        return
+    classes: dict[tuple[str, bool], list[tuple[OperatorCalls, float]]] = defaultdict(list)
+    for row in calls_with_sizes(trace).itertuples(index=False):
+        recorded = recorded_call(row.name, row.types, row.sizes, row.strides)
+        kernels = () if recorded is None else kernels_of(recorded, tf32=row.tf32)
+        if recorded is not None and kernels:
+            classes[kernels[0].kind, row.tf32].append((recorded, row.ns / 1e9))
+    found = []
+    for (kind, tf32), calls in sorted(classes.items()):
+        drawn = draws_of(FollowedStep([one for one, _ in calls], tf32=tf32), gpu)
+        found.append(held(kind, 1e3 * sum(seconds for _, seconds in calls), drawn.timeline.gpu))
+    for one in found:
+        mark = "" if one.inside else " OUTSIDE"
+        print(f"  {path.name} {one.what}: {one.ms:.3g} ms, {one.low:.3g} to {one.high:.3g}{mark}", file=sys.stderr)
+    yield line(f"classes of {path.name.partition('.')[0]} ({gpu.name})", found)
 
 
 #: Study, variant, GPU, published ms, the phases that they are of, and what they are.
@@ -208,7 +402,7 @@ def articles() -> str:
             prediction = followed[variant]
             assert prediction is not None, variant
             calls = [one for one in prediction["operator_calls"] if phases is None or one["phase"] in phases]
-            estimate = estimate_prediction({**prediction, "operator_calls": calls}, gpu_of(name))
+            estimate = estimate_prediction({**prediction, "operator_calls": calls}, gpu_named(name))
             band = estimate.step_ms
             shown = "–" if band is None else f"{band[0]:.4g} to {band[1]:.4g} ms"
             inside = "–" if band is None else "yes" if band[0] <= ms <= band[1] else "no"
@@ -216,23 +410,53 @@ def articles() -> str:
     return "\n".join(lines)
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--kernels", type=Path)
-    parser.add_argument("--steps", type=Path)
+def of_collectives(published: Path) -> Iterator[str]:
+    """NCCL's times between the sizes that are kept: how far the table's lines are from them."""
+    table = derive.pd.read_parquet(published / "published/nccl.parquet")
+    table = table[(table.nccl_dtype == "half") & (table.message_size >= 4096)]
+    errors = [
+        abs(
+            expected_seconds(
+                derive.OPERATIONS[row.op_name],
+                2.0 * row.message_size,
+                row.num_gpus,
+                gpu_named(derive.AICONFIGURATOR[row.gpu]),
+            )[0]
+            / (row.latency / 1e3)
+            - 1
+        )
+        for row in table.itertuples()
+    ]
+    yield f"| NCCL's collectives | {len(errors)} | - | - | {statistics.mean(errors):.3f} | - |"
+
+
+def main() -> None:
+    """Print the tables that were asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("published", type=Path)
+    for folder in ("--timm", "--neusight", "--h100"):
+        parser.add_argument(folder, type=Path)
+    parser.add_argument("--kernels", action="store_true", help="kernels, each GPU left out in turn (minutes)")
+    parser.add_argument("--studies", nargs="*", default=[])
     parser.add_argument("--traces", type=Path, nargs="+", default=[])
     parser.add_argument("--articles", action="store_true")
-    options = parser.parse_args()
-    if options.kernels:
-        kernels = read_kernels(options.kernels)
-        print(f"{table(list(of_kernels(kernels)))}\n\nSums of them:\n\n{table(list(of_sums(kernels)))}\n")
-    if options.steps:
-        steps = list(of_steps(options.steps))
-        print(f"Whole steps of transformers, all held out:\n\n{table(steps)}\n")
-        inside = sum(low <= ms <= high for *_, ms, low, high in steps)
-        print(f"{inside} of {len(steps)} steps lie within their band.")
-    if options.traces:
-        rows = [row for path in options.traces for row in of_trace(path)]
-        print(f"Classes of operators of recorded traces:\n\n{table(rows)}\n")
-    if options.articles:
-        print(f"Articles:\n\n{articles()}")
+    given = parser.parse_args()
+    parts: list[Iterable[str]] = []
+    if given.timm:
+        parts.append(of_timm(given.published, given.timm))
+    if given.neusight:
+        parts.append(of_neusight(given.neusight))
+    if given.h100:
+        parts.append(of_h100(given.h100))
+    if given.kernels:
+        parts.append(of_kernels(given.published, given.timm))
+    parts += [of_studies(given.studies), *map(of_trace, given.traces), of_collectives(given.published)]
+    print(HEAD)
+    for row in chain.from_iterable(parts):
+        print(row, flush=True)
+    if given.articles:
+        print(f"\nArticles:\n\n{articles()}")
+
+
+if __name__ == "__main__":
+    main()

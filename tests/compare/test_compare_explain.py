@@ -6,12 +6,10 @@ import pandas as pd
 import pytest
 
 from documents import compare, fill
-from steptrace.compare.explain import estimates
 from steptrace.compare.study import compare as compared
 from steptrace.documents.kernels import Precision
 from steptrace.documents.run import Communication, InputOfRun, RunMemory, Status
 from steptrace.documents.steps import STEP_FIGURES
-from steptrace.estimate.gpus import gpu_named
 from steptrace.files import write_json
 from steptrace.record import write_document, write_prediction, write_rows
 
@@ -222,7 +220,8 @@ def test_a_prediction_of_an_earlier_version_is_refused_with_what_to_do(study: An
     write_json(study.path / "base" / "prediction.json", earlier)
     base = only_variant(study)
     assert base["syncs"]["predicted_per_step"] is None
-    assert estimates(study.path / "base", [gpu_named("H100")]) == ()
+    (variant,) = compared(study.path, estimate_gpus=["H100"]).variants
+    assert variant.estimates == ()
     (warning,) = [text for text in base["noise"]["warnings"] if text.startswith("prediction not used: ")]
     assert "base/prediction.json: file has version 1, but this steptrace reads version 2; next: make " in warning
 

@@ -226,7 +226,7 @@ def test_command_line(tmp_path, write, capsys):
     written = json.loads((tmp_path / "out" / "prediction.json").read_text())
     keys = {
         "total", "sites", "unknown", "assumed", "operators_per_section", "operators", "batch_size",
-        "gpu", "early_reads", "peak_memory_bytes", "operator_calls", "queue", "tf32", "tf32_convolutions",
+        "gpu", "early_reads", "peak_memory_bytes", "operator_calls", "queue", "devices", "tf32", "tf32_convolutions",
     }  # fmt: skip
     assert set(written) == keys | {"schema_version"}
     assert written["total"] == 3

@@ -73,23 +73,22 @@ FEW_BLOCKS = 0.5
 
 def _row(group: Any, gpu: Gpu) -> dict[str, object] | None:
     # A trace without sizes needs no estimates, nor the time to import them.
+    from steptrace.estimate.bounds import kernel_bounds
     from steptrace.estimate.recorded import recorded_call
-    from steptrace.estimate.rules import KERNEL_FLOOR, STRIDED, misaligned
-    from steptrace.estimate.work import ideal_s, work_of
+    from steptrace.estimate.rules import misaligned
 
     call = recorded_call(group.name, group.types, group.sizes, group.strides)
-    ideal = None if call is None else ideal_s(call, gpu, tf32=group.tf32)
-    work = None if call is None else work_of(call, gpu, tf32=group.tf32)
-    if call is None or work is None or not ideal or group.ns <= 0:
+    bounds = None if call is None else kernel_bounds(call, gpu, tf32=group.tf32)
+    if call is None or bounds is None or group.ns <= 0:
         return None
     of_16_bits = any("16" in one.dtype for one in call.inputs)
     because = (
         "sizes no multiple of 8"
         if of_16_bits and misaligned(call)
         else "strided inputs"
-        if work.rule is STRIDED
+        if bounds.is_strided
         else "too little work per call"
-        if ideal < KERNEL_FLOOR[1]
+        if bounds.ideal_s < bounds.floor_s
         else "few blocks"
         if group.filled_ns < FEW_BLOCKS * group.ns
         else ""
@@ -100,7 +99,7 @@ def _row(group: Any, gpu: Gpu) -> dict[str, object] | None:
         "inputs": inputs,
         "count": group.count,
         "ns": group.ns,
-        "ideal_ns": round(1e9 * ideal * group.count),
-        "slowest_ns": round(1e9 * work.time[1] * group.count),
+        "ideal_ns": round(1e9 * bounds.ideal_s * group.count),
+        "slowest_ns": round(1e9 * bounds.slowest_s * group.count),
         "because": because,
     }

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from steptrace import format as fmt
 from steptrace.commands.console import batches, gpu_names, not_negative, positive, say, show, warn
-from steptrace.commands.prediction_text import as_json, estimates, instead, text_of
+from steptrace.commands.prediction_text import as_json, estimates, estimates_of_study, instead, text_of
 from steptrace.compare.gates import described, over_budget, unfollowed
 from steptrace.config.digest import Cache
 from steptrace.config.settings import Project, read_settings
@@ -126,7 +126,8 @@ def run(arguments: argparse.Namespace) -> int:
     gpus = [gpu_named(name) for name in arguments.gpu]  # before anything is followed
     if "--" not in arguments.given and len(arguments.target) == 1:
         study = arguments.target[0]
-        return _report(_follow_study(study, arguments, gpus), gpus, arguments, study)
+        by_batch, baseline = _follow_study(study, arguments, gpus)
+        return _report(by_batch, gpus, arguments, study, baseline)
     _check_batches(arguments.target, arguments.batch)
     counts: dict[str, Any] = {
         "warmup": arguments.warmup,
@@ -140,11 +141,13 @@ def run(arguments: argparse.Namespace) -> int:
         batch: [replace(follow_command(_with_batch(arguments.target, batch), **counts), name=name)]
         for batch in arguments.batch or (None,)
     }
-    return _report(by_batch, gpus, arguments, None)
+    return _report(by_batch, gpus, arguments, None, None)
 
 
-def _follow_study(study: str, arguments: argparse.Namespace, gpus: Sequence[Gpu]) -> dict[int | None, list[Followed]]:
-    """Follow a study's variants; by batch, None where it is their own."""
+def _follow_study(
+    study: str, arguments: argparse.Namespace, gpus: Sequence[Gpu]
+) -> tuple[dict[int | None, list[Followed]], str]:
+    """Follow a study's variants; by batch, None where it is their own. The second result is its baseline's name."""
     if Path(study).is_file():
         next_step = f"steptrace predict -- {'python ' if study.endswith('.py') else ''}{study}"
         raise ConfigError("this is a file, not a study", where=study, next_step=next_step)
@@ -155,13 +158,12 @@ def _follow_study(study: str, arguments: argparse.Namespace, gpus: Sequence[Gpu]
         planned = named_study(study, Path(scratch))
         options = ("--gpu", gpus[0].name) if gpus else ()
         if not arguments.batch:
-            return {None: follow(planned, Path(scratch), options)}
+            return {None: follow(planned, Path(scratch), options)}, planned.baseline
         if planned.of_commands:
             step = "write it in the study's command, or: steptrace predict --batch N -- COMMAND, with {batch} in it"
             raise ConfigError("--batch does not apply to a study of commands", where=study, next_step=step)
-        return {
-            batch: follow(planned, Path(scratch), ["--batch-size", str(batch), *options]) for batch in arguments.batch
-        }
+        sizes = {batch: ["--batch-size", str(batch), *options] for batch in arguments.batch}
+        return {batch: follow(planned, Path(scratch), size) for batch, size in sizes.items()}, planned.baseline
 
 
 def _check_batches(command: Sequence[str], batches: Sequence[int]) -> None:
@@ -189,11 +191,12 @@ def _report(
     gpus: Sequence[Gpu],
     arguments: argparse.Namespace,
     study: str | None,
+    baseline: str | None,
 ) -> int:
     """Print what was followed, a study or a program, and return the exit code; syncs are those of the last batch."""
     followed = list(by_batch.values())[-1]
     every = [entry for entries in by_batch.values() for entry in entries]
-    of_gpus = {entry.name: _estimates(by_batch, entry.name, gpus) for entry in followed if gpus}
+    of_gpus = _estimates(by_batch, gpus, baseline) if gpus else {}
     texts = []
     for entry in followed:
         if entry.prediction and ran_on_gpu(entry.prediction):
@@ -226,15 +229,19 @@ def _report(
     return 2 if failed else EXIT_BROKEN if over or idle or any(entry.failed for entry in every) else 0
 
 
-def _estimates(by_batch: Mapping[int | None, Sequence[Followed]], name: str, gpus: Sequence[Gpu]) -> list[Estimate]:
-    """The estimates of one program, of each batch on each GPU."""
-    predictions = {
-        entry.prediction.get("batch_size") if batch is None else batch: entry.prediction
-        for batch, entries in by_batch.items()
-        for entry in entries
-        if entry.name == name and entry.prediction
-    }
-    return estimates(predictions, gpus)
+def _estimates(
+    by_batch: Mapping[int | None, Sequence[Followed]], gpus: Sequence[Gpu], baseline: str | None
+) -> dict[str, list[Estimate]]:
+    """The estimates of each program or variant, of each batch on each GPU; compared with a study's baseline."""
+    by_name: dict[str, dict[int | None, Mapping[str, Any]]] = {}
+    for batch, entries in by_batch.items():
+        for entry in entries:
+            if entry.prediction:
+                known = entry.prediction.get("batch_size") if batch is None else batch
+                by_name.setdefault(entry.name, {})[known] = entry.prediction
+    if baseline is None:
+        return {name: estimates(predictions, gpus) for name, predictions in by_name.items()}
+    return estimates_of_study(by_name, baseline, gpus)
 
 
 def ran_on_gpu(prediction: dict[str, Any]) -> bool:

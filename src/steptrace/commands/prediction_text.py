@@ -19,12 +19,16 @@ from steptrace.documents.syncs import (
 )
 from steptrace.engine.kinds import counts_in_words, groups_by_count, to_show_period
 from steptrace.estimate.gpus import Gpu
-from steptrace.estimate.step import estimate_prediction
 from steptrace.periods import are_regular
 
 #: A warm-up step with so many times the syncs of the others does something else.
 _MANY_TIMES: Final = 10
-_HEAD: Final = ("GPU", "batch", "step", "GPU work", "GPU busy", "limited by", "launches", "memory", "largest batch")
+_HEAD: Final = (
+    "GPU", "batch", "step", "samples/s", "GPU work", "GPU busy", "MFU", "limited by", "launches", "memory",
+    "largest batch", "tested",
+)  # fmt: skip
+#: Classes of kernels that are listed, those with most of the GPU's work.
+_CLASSES: Final = 8
 _NONE: Final = "-"
 #: So many operators without a rule are listed.
 _LISTED: Final = 5
@@ -147,16 +151,44 @@ def _place(place: dict[str, Any]) -> str:
 
 def estimates(predictions: Mapping[int | None, Mapping[str, Any]], gpus: Sequence[Gpu]) -> list[Estimate]:
     """The estimate of each batch on each GPU; `predictions` by batch, None where it is not known."""
-    peaks = {
-        batch: prediction["peak_memory_bytes"]
-        for batch, prediction in predictions.items()
-        if batch is not None and prediction.get("peak_memory_bytes") is not None
-    }
+    from steptrace.estimate.step import estimate_prediction  # imports numpy, as `--help` need not
+
+    peaks = _peaks(predictions)
     return [
         estimate_prediction({**prediction, "batch_size": batch}, gpu, peaks=peaks)
         for gpu in gpus
         for batch, prediction in predictions.items()
     ]
+
+
+def estimates_of_study(
+    by_variant: Mapping[str, Mapping[int | None, Mapping[str, Any]]], baseline: str, gpus: Sequence[Gpu]
+) -> dict[str, list[Estimate]]:
+    """The same of the variants of a study, each compared with the baseline at the same batch."""
+    from steptrace.estimate.step import estimate_variants, followed_step
+
+    found: dict[str, list[Estimate]] = {name: [] for name in by_variant}
+    batches = list(dict.fromkeys(batch for predictions in by_variant.values() for batch in predictions))
+    for gpu in gpus:
+        for batch in batches:
+            followed = {
+                name: followed_step({**predictions[batch], "batch_size": batch})
+                for name, predictions in by_variant.items()
+                if batch in predictions
+            }
+            peaks = {name: _peaks(by_variant[name]) for name in followed}
+            for name, one in estimate_variants(followed, dict.fromkeys(followed, baseline), gpu, peaks=peaks).items():
+                found[name].append(one)
+    return found
+
+
+def _peaks(predictions: Mapping[int | None, Mapping[str, Any]]) -> dict[int, int]:
+    """Peak memory by batch, where both are known."""
+    return {
+        batch: prediction["peak_memory_bytes"]
+        for batch, prediction in predictions.items()
+        if batch is not None and prediction.get("peak_memory_bytes") is not None
+    }
 
 
 def as_json(prediction: Mapping[str, Any], of_gpus: Sequence[Estimate] | None) -> dict[str, Any]:
@@ -173,8 +205,11 @@ def table(listed: Sequence[Estimate], *, ranks: int = 1) -> list[str]:
     lines = ["  estimated, not measured:", *columns(_HEAD, [_row(one) for one in listed])]
     lines += [f"    {_name(one)}: not estimated: {one.reason}" for one in listed if one.reason is not None]
     if ranks > 1:
-        lines.append(f"    rank 0 of {ranks}; collectives are not estimated")
+        lines.append(f"    one of {ranks} GPUs, as NCCL connects those of one machine")
+    for one in listed:
+        lines += _compared(one)
     for one in listed[:1]:
+        lines += _work(one)
         missing = [call for call in one.not_estimated if call.name != COMPILED]
         for call in missing[:_LISTED]:
             place = "" if call.file is None else f", {call.file}:{call.line}"
@@ -189,19 +224,58 @@ def table(listed: Sequence[Estimate], *, ranks: int = 1) -> list[str]:
 
 
 def _row(one: Estimate) -> tuple[str, ...]:
-    from steptrace.findings.estimated import busy_words, memory_words, step_words  # imports numpy, as `--help` need not
+    # Imports numpy, which `--help` need not.
+    from steptrace.findings.estimated import busy_words, memory_words, rate_words, step_words
 
     return (
         one.gpu,
         _NONE if one.batch is None else str(one.batch),
         step_words(one),
+        _NONE if one.samples_per_s is None else rate_words(one.samples_per_s),
         _NONE if one.gpu_ms is None else fmt.band_ms(*one.gpu_ms),
         busy_words(one),
+        _NONE if one.mfu_pct is None else fmt.band_percent(*one.mfu_pct),
         one.limited_by or _NONE,
         _NONE if one.launches is None else fmt.count(one.launches),
         memory_words(one),
         _NONE if one.largest_batch is None else str(one.largest_batch),
+        _NONE if one.tested_pct is None else f"{fmt.percent(one.tested_pct)}",
     )
+
+
+def _compared(one: Estimate) -> list[str]:
+    """What a step saves against its study's baseline, and what it waits for other GPUs."""
+    from steptrace.findings.estimated import difference_words
+
+    lines = []
+    if one.difference is not None:
+        lines.append(f"    {_name(one)}, against {one.difference.baseline}: {difference_words(one)}")
+    if one.exposed_ms is not None and one.communication_ms is not None and one.communication_bytes:
+        sent = f"{fmt.size_bytes(one.communication_bytes)} in {fmt.band_ms(*one.communication_ms)}"
+        waits = f"kernels wait {fmt.band_ms(*one.exposed_ms)} for it"
+        lines.append(f"    {_name(one)}: {one.devices} GPUs, collectives of {sent} per step; {waits}")
+    return lines
+
+
+def _work(one: Estimate) -> list[str]:
+    """What each class of kernels does, of the classes with most of the GPU's work."""
+    shown = [work for work in one.work if work.share_pct >= 1][:_CLASSES]
+    if not shown:
+        return []
+    head = ("share", "class", "format", "TFLOP", "GB", "launches", "held to measurements")
+    rows = [
+        (
+            fmt.percent(work.share_pct),
+            work.kind,
+            _NONE if work.format == "none" else f"{work.format} bit" if work.format.isdigit() else work.format.upper(),
+            fmt.significant(work.flop / 1e12) if work.flop else _NONE,
+            fmt.significant(work.bytes / 1e9),
+            fmt.count(work.launches),
+            "yes" if work.tested else "no",
+        )
+        for work in shown
+    ]
+    return [f"    GPU work by class on {one.gpu}, per step:", *(f"  {row}" for row in columns(head, rows))]
 
 
 def _name(one: Estimate) -> str:

@@ -32,7 +32,7 @@ from steptrace.documents.variant import Equivalence, LoaderWait, LoadingParts, S
 from steptrace.engine.kinds import counts_in_words
 from steptrace.errors import RecordError
 from steptrace.estimate.gpus import Gpu
-from steptrace.estimate.step import estimate_prediction
+from steptrace.estimate.step import estimate_variants, followed_step
 from steptrace.files import read_versioned
 from steptrace.format import NS_PER_MS, place
 from steptrace.record import (
@@ -167,17 +167,33 @@ def _recorded(variant: Variant, read: Callable[[Path], _Item | None]) -> list[_I
     return records
 
 
-def estimates(variant_dir: Path, gpus: Sequence[Gpu]) -> tuple[Estimate, ...]:
-    """The estimate for each GPU; empty where the step was not followed, of which the syncs of the variant say more."""
-    if not gpus or not (variant_dir / PREDICTION_FILE).is_file():
-        return ()
+def estimates(variants: Sequence[Variant], gpus: Sequence[Gpu]) -> dict[str, tuple[Estimate, ...]]:
+    """The estimates of each variant for each GPU, compared with those of its baseline.
+
+    Empty where a step was not followed, of which the syncs of the variant say more.
+    """
+    followed = {}
+    for variant in variants if gpus else ():
+        prediction = _followed(variant.path)
+        if prediction is not None:
+            followed[variant.name] = followed_step(prediction)
+    baselines = {variant.name: variant.baseline for variant in variants}
+    of_gpus = [estimate_variants(followed, baselines, gpu) for gpu in gpus]
+    return {
+        variant.name: tuple(of_gpu[variant.name] for of_gpu in of_gpus) if variant.name in followed else ()
+        for variant in variants
+    }
+
+
+def _followed(variant_dir: Path) -> dict[str, Any] | None:
+    """A variant's prediction with its operators, None where there is none that can be read."""
+    if not (variant_dir / PREDICTION_FILE).is_file():
+        return None
     try:
         prediction = read_prediction(variant_dir)
     except RecordError:
-        return ()
-    if not prediction.get("operator_calls"):
-        return ()
-    return tuple(estimate_prediction(prediction, gpu) for gpu in gpus)
+        return None
+    return prediction if prediction.get("operator_calls") else None
 
 
 def _median_of(items: Sequence[_Item], figure: Callable[[_Item], float | None]) -> float | None:

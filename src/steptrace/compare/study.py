@@ -27,6 +27,7 @@ from steptrace.compare.explain import (
 from steptrace.compare.load import Run, Study, Variant, first_measured, load_study
 from steptrace.compare.timing import Timing, compare_times, statistic_of, times_of_runs
 from steptrace.documents.comparison import Comparison
+from steptrace.documents.estimate import Estimate
 from steptrace.documents.run import RunResult
 from steptrace.documents.sides import sync_diff
 from steptrace.documents.syncs import SyncSite
@@ -87,7 +88,10 @@ def _environments_differ(study: Study) -> dict[str, tuple[Any, ...]]:
 
 def _variants(study: Study, timings: Mapping[str, Timing], gpus: Sequence[Gpu]) -> tuple[VariantResult, ...]:
     """Every variant by itself, and then against its baseline."""
-    entries = {variant.name: _variant(variant, timings[variant.name], gpus) for variant in study.variants}
+    of_gpus = estimates(study.variants, gpus)
+    entries = {
+        variant.name: _variant(variant, timings[variant.name], of_gpus[variant.name]) for variant in study.variants
+    }
     return tuple(_against_baseline(entry, entries.get(entry.baseline)) for entry in entries.values())
 
 
@@ -126,7 +130,7 @@ def basis_of(baseline: SyncCounts, variant: SyncCounts) -> Basis | None:
     return None
 
 
-def _variant(variant: Variant, timing: Timing, gpus: Sequence[Gpu]) -> VariantResult:
+def _variant(variant: Variant, timing: Timing, estimated: tuple[Estimate, ...]) -> VariantResult:
     trace = trace_of(variant)
     syncs, warnings = sync_figures(variant, trace)
     # A trace without GPU work lacks no GPU work: nothing is said of its quality.
@@ -151,7 +155,7 @@ def _variant(variant: Variant, timing: Timing, gpus: Sequence[Gpu]) -> VariantRe
         memory=memory_of(variant),
         communication=communication(variant),
         equivalence=equivalence(variant.path),
-        estimates=estimates(variant.path, gpus),
+        estimates=estimated,
     )
 
 

@@ -102,29 +102,90 @@ class LineLaunches:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ClassWork:
+    """What kernels of one class and number format do in a step.
+
+    Attributes:
+        kind: the class, such as `product` or `batch norm backward`.
+        format: number format of its arithmetic: `32`, `tf32`, `16`, `8`; `none` without arithmetic of note.
+        flop: floating-point operations per step.
+        bytes: read and written at least, per step.
+        launches: per step.
+        share_pct: of the estimated GPU work, in the middle of the draws.
+        tested: whether kernels of this class and format were held to published measurements.
+    """
+
+    kind: str
+    format: str
+    flop: float
+    bytes: float
+    launches: float
+    share_pct: float
+    tested: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedDifference:
+    """What a step saves against another one, computed with the same draws, so that what both share cancels.
+
+    Attributes:
+        baseline: the other one's name.
+        saved_ms: the baseline's step less this one's; below 0 where this one is slower.
+        times_as_fast: the baseline's step over this one's.
+        faster_pct: share of the draws in which this one is faster.
+    """
+
+    baseline: str
+    saved_ms: Band
+    times_as_fast: Band
+    faster_pct: float
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether it is estimated to be faster: the range does not hold 0."""
+        return self.saved_ms[0] > 0
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether it is estimated to be slower."""
+        return self.saved_ms[1] < 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Estimate:
     """A step on one GPU; what depends on GPU work is None where under 90 % of its kernels' work is covered by rules.
 
-    Kernels of compiled code are not known: where a step has some, only its memory and `uncompiled_ms` are given.
+    A band is the 5 to 95 % range over the draws. Kernels of compiled code are not known: where a step has some, only
+    its memory and `uncompiled_ms` are given.
 
     Attributes:
         gpu: its name.
         batch: samples per step, where known.
-        step_ms: at least the longer of GPU work and host work; with syncs at most their sum.
-        gpu_ms: work of the GPU.
+        step_ms: the queue of launches, kernels, syncs and collectives in their order.
+        gpu_ms: work of the GPU, without collectives.
         host_ms: the host's launches, without data loading.
         gpu_busy_pct: GPU work / step.
-        limited_by: `arithmetic`, `memory`, `launches`, `syncs` or `undecided`.
+        limited_by: `arithmetic`, `memory`, `launches`, `syncs`, `communication` or `undecided`.
         launches: kernels, copies and fills that the host launches per step; None with compiled code.
         syncs: predicted, per step.
         peak_memory_bytes: peak of live storages as the caching allocator rounds them, without libraries' workspaces;
             of compiled code as if it were not compiled.
         fits: whether that fits.
         largest_batch: that fits; None unless two batches were followed.
-        covered_pct: share of the estimated work of GPU kernels, without copies, that rules with a measured error cover.
+        covered_pct: share of the estimated work of GPU kernels, without copies, that a rule covers.
+        tested_pct: share of that work whose class and format were held to published measurements.
         reason: why there is no step time.
         not_estimated: operators that no rule covers.
         assumed: copies between host and GPU, counted as GPU work at an assumed share of PCIe's data sheet.
+        samples_per_s: samples of all GPUs, where the batch is known.
+        mfu_pct: FLOP of products, convolutions and attention per second / the peak of the format that most are in.
+        work: what each class of kernels does, the most GPU work first.
+        devices: GPUs that train together.
+        communication_ms: collectives; None with one GPU.
+        exposed_ms: kernels waiting for collectives.
+        communication_bytes: that a GPU sends and receives in collectives per step.
+        difference: to the baseline of a study; None of the baseline itself.
+        behind: to the variant whose step is the shortest in the middle of the draws; None of that one.
         uncompiled_ms: of a step with compiled code the step without torch.compile; its high end is an upper bound.
         lines: those that launch something, most launches first; none with compiled code.
     """
@@ -147,6 +208,16 @@ class Estimate:
     assumed: tuple[NotEstimated, ...] = ()
     uncompiled_ms: Band | None = None
     lines: tuple[LineLaunches, ...] = ()
+    tested_pct: float | None = None
+    samples_per_s: Band | None = None
+    mfu_pct: Band | None = None
+    work: tuple[ClassWork, ...] = ()
+    devices: int = 1
+    communication_ms: Band | None = None
+    exposed_ms: Band | None = None
+    communication_bytes: float | None = None
+    difference: PairedDifference | None = None
+    behind: PairedDifference | None = None
 
     @property
     def is_compiled(self) -> bool:

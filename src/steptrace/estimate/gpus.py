@@ -15,7 +15,7 @@ from steptrace.errors import ConfigError
 OWN_FILE: Final = "gpus.toml"
 _KEYS: Final = (
     "fp32_tflops, half_tflops, bandwidth_gbs, memory_gb, pcie_gbs; "
-    "tf32_tflops, fp8_tflops, bf16, l2_mb, link_gbs and power_limited if they apply"
+    "tf32_tflops, fp8_tflops, bf16, l2_mb, link_gbs, architecture and power_limited if they apply"
 )
 _OPTIONAL: Final = ("tf32_tflops", "fp8_tflops", "l2_mb", "link_gbs")
 _RATES: Final = ("fp32_tflops", "half_tflops", "bandwidth_gbs", "memory_gb", "pcie_gbs", *_OPTIONAL)
@@ -44,6 +44,7 @@ class Gpu:
     fp8_tflops: float | None = None
     l2_mb: float | None = None
     link_gbs: float | None = None
+    architecture: str = ""
     bf16: bool = True
     power_limited: bool = False
     name: str = ""

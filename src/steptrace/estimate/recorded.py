@@ -11,12 +11,14 @@ from typing import Final
 import msgspec
 
 from steptrace.documents.estimate import OperatorCalls, TensorSpec
-from steptrace.estimate.rules import ATTENTION, ELEMENTWISE, NORMALISATION, OPERATORS, REDUCTION, STRIDED, rule_of
+from steptrace.estimate.rules import ATTENTION, ELEMENTWISE, FORMATS, OPERATORS, REDUCTION, STRIDED, kind_of
 
 _TYPES: Final = {
     "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16", "long int": "int64",
     "int": "int32", "short int": "int16", "signed char": "int8", "unsigned char": "uint8", "bool": "bool",
 }  # fmt: skip
+#: Classes whose result has the shape of what they read first.
+_NORMS: Final = ("batch norm", "group norm", "layer norm", "softmax", "log softmax")
 _LIST: Final = msgspec.json.Decoder(list[str | list[str]])
 _SIZES: Final = msgspec.json.Decoder(list[list[int]])
 
@@ -80,15 +82,15 @@ def _output(name: str, inputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]
         name=f"aten.{name}.default", inputs=inputs, outputs=(first,), is_view=False, flop=0, calls=1, phase="other",
         file=None, line=None,
     )  # fmt: skip
-    rule = rule_of(call, first.dtype)
-    if rule is ATTENTION:
+    kind = kind_of(call, FORMATS.get(first.dtype, "32"))
+    if kind.startswith(ATTENTION):
         return (first,) if flop(name, [one.shape for one in inputs]) else None
-    if rule is NORMALISATION:
+    if kind.startswith(_NORMS):
         return (first,)
-    if rule is REDUCTION:
+    if kind in (REDUCTION, "pooling", "pooling backward"):
         # The gradient of what was reduced is as large as that, which is the argument behind the result's gradient.
         return (_made(inputs[1].shape, inputs[1]),) if name.endswith("_backward") and len(inputs) > 1 else ()
-    if rule not in (ELEMENTWISE, STRIDED):
+    if kind not in (ELEMENTWISE, STRIDED):
         return None
     largest = max((one for one in inputs), key=lambda one: math.prod(one.shape))
     return (_made(largest.shape, largest),)

@@ -1,26 +1,46 @@
 """A step on a GPU that is not there, from its operators: its time, what limits it, and whether its memory suffices."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from steptrace.documents.estimate import COMPILED, Band, Estimate, LineLaunches, NotEstimated, OperatorCalls, TensorSpec
+import numpy as np
+
+from steptrace.documents.estimate import (
+    COMPILED,
+    SYNC,
+    Band,
+    ClassWork,
+    Estimate,
+    LineLaunches,
+    NotEstimated,
+    OperatorCalls,
+    PairedDifference,
+    TensorSpec,
+)
+from steptrace.estimate.collectives import collective_of, collective_seconds
+from steptrace.estimate.constants import Constants, shipped
 from steptrace.estimate.gpus import Gpu
-from steptrace.estimate.rules import COLLECTIVE, HOST_COPY, base_name, is_convolution
-from steptrace.estimate.work import Work, work_of
+from steptrace.estimate.queue import Collective, GraphLaunch, Item, Join, Sync, Timeline, simulate
+from steptrace.estimate.rules import COLLECTIVE, CUSTOM, HOST_COPY, WITHOUT_RULE, base_name, is_convolution
+from steptrace.estimate.times import Draws, band, ideal_seconds, kernel_seconds, normal
+from steptrace.estimate.work import Kernel, kernels_of
 from steptrace.format import duration_ms, enumeration, place, setting, share
 
-#: Seconds of the host per launch without a profiler, lowest and highest.
-HOST_PER_LAUNCH: Final = (5e-6, 30e-6)
 #: Under this share of covered GPU work there is no step time.
 LEAST_COVERED: Final = 0.9
-#: From this share of the step at every point of the bands on, syncs limit it.
-_SYNCS_MATTER: Final = 0.15
+#: Where waiting for syncs, or for collectives, takes this share of a step, they limit it.
+_MATTERS: Final = 0.15
 #: From this share of the GPU's work on, arithmetic or memory is what limits it.
 _MOST: Final = 0.6
-_ASSUMED: Final = "taken at 20 to 85 % of PCIe's data sheet rate, not measured"
+#: What limits a step has to do so in this share of the draws.
+_AGREE: Final = 0.8
+_ASSUMED: Final = "taken at about 20 to 90 % of PCIe's data sheet rate, not measured"
+_REASONS: Final = {CUSTOM: "a custom operator"}
+_NO_MEASUREMENTS: Final = "no measurements of such operators"
+_NO_ARITHMETIC: Final = "the data sheet has no figure for its type"
 
 
 @dataclass(frozen=True)
@@ -31,61 +51,336 @@ class FollowedStep:
         operators: of `steps` steps together.
         steps: how many steps were followed.
         syncs: predicted, per step.
+        queue: the order of all calls and syncs, see `Syncs.queue`; empty where it is not known.
         batch: samples per step, where known.
         peak_memory_bytes: of live storages, where followed.
         tf32: whether the program lets float32 products be computed in TF32.
         tf32_convolutions: the same of convolutions, for which it is PyTorch's default.
         compiled: files and lines of calls of torch.compile, whose code was followed as if it were not compiled.
+        devices: GPUs that train together.
+        items: what the queue holds instead of `operators`, in its order, where something else than operators is
+            launched, such as the kernels of compiled code.
     """
 
     operators: Sequence[OperatorCalls]
     steps: int = 1
     syncs: float = 0
+    queue: Sequence[int] = ()
     batch: int | None = None
     peak_memory_bytes: int | None = None
     tf32: bool = False
     tf32_convolutions: bool = True
     compiled: Sequence[tuple[str | None, int | None]] = ()
+    devices: int = 1
+    items: Sequence[Item] = ()
+
+
+@dataclass(frozen=True)
+class _Launched:
+    """A kind of kernel in the step: the operator that launches it, if it is one's, and how often."""
+
+    kernel: Kernel
+    calls: float
+    call: OperatorCalls | None
+
+
+@dataclass(frozen=True)
+class StepDraws:
+    """A step on one GPU in every draw, and what it was made of; `collectives` are of so many `steps` together."""
+
+    timeline: Timeline
+    launched: Sequence[_Launched]
+    seconds: Draws
+    collectives: Sequence[Collective]
+    steps: int
 
 
 def estimate_step(followed: FollowedStep, gpu: Gpu, *, peaks: Mapping[int, int] | None = None) -> Estimate:
-    """Estimate a step without its collectives; `peaks`: of the same step with other batches, for the largest one."""
-    steps, syncs, peak_memory_bytes = followed.steps, followed.syncs, followed.peak_memory_bytes
-    of_calls = (
-        work_of(call, gpu, tf32=followed.tf32_convolutions if is_convolution(call) else followed.tf32)
-        for call in followed.operators
-    )
-    launched = [work for work in of_calls if work is not None]
-    works = [work for work in launched if work.rule is not COLLECTIVE]  # its time depends on the link and other ranks
-    gpu_s = _sum(works, steps)
-    count = sum(work.launches * work.call.calls for work in launched) / steps
-    host_s = _host_s(count)
-    total = _middle(works)
-    kernels = [work for work in works if work.rule is not HOST_COPY]
-    of_kernels = _middle(kernels)
-    covered = _middle(work for work in kernels if work.rule.not_covered is None) / of_kernels if kernels else 0.0
+    """Estimate a step; `peaks`: of the same step with other batches, for the largest one."""
+    return estimate_drawn(followed, draws_of(followed, gpu), gpu, peaks=peaks)
+
+
+def draws_of(followed: FollowedStep, gpu: Gpu, constants: Constants | None = None) -> StepDraws:
+    """The step in every draw."""
+    constants = constants or shipped()
+    launched, order, collectives = _queue(followed)
+    kernels = [one.kernel for one in launched]
+    seconds = kernel_seconds(kernels, gpu, constants)
+    launches = np.array([float(kernel.launches) for kernel in kernels])
+    per_launch = 1e-6 * constants.host_us * np.exp(constants.host_spread * normal("time per launch"))
+    sent = [collective_seconds(one, followed.devices, gpu) for one in collectives]
+    timeline = simulate(order, seconds, launches, per_launch, sent)
+    steps = followed.steps // _repeats(followed)
+    per_step = Timeline(*(value / steps for value in vars(timeline).values()))
+    return StepDraws(per_step, launched, seconds, collectives, steps)
+
+
+def _repeats(followed: FollowedStep) -> int:
+    """How many times as long the queue of all followed steps is as the simulated one."""
+    steps, queue = followed.steps, followed.queue
+    if steps < 2 or not queue or len(queue) % steps:
+        return 1
+    length = len(queue) // steps
+    first = tuple(queue[:length])
+    return steps if all(tuple(queue[start : start + length]) == first for start in range(0, len(queue), length)) else 1
+
+
+def _queue(followed: FollowedStep) -> tuple[list[_Launched], list[Item | int], list[Collective]]:
+    """The kinds of kernels, the order in which they and all else are launched, and the collectives in that order."""
+    if followed.items:
+        return _of_items(followed.items)
+    launched: list[_Launched] = []
+    of_calls: list[list[int] | Collective] = []
+    for call in followed.operators:
+        tf32 = followed.tf32_convolutions if is_convolution(call) else followed.tf32
+        kernels = kernels_of(call, tf32=tf32)
+        if any(kernel.kind == COLLECTIVE for kernel in kernels):
+            collective = collective_of(call) if followed.devices > 1 else None
+            of_calls.append([] if collective is None else collective)
+            continue
+        of_calls.append(list(range(len(launched), len(launched) + len(kernels))))
+        launched += [_Launched(kernel, call.calls / followed.steps, call) for kernel in kernels]
+    order: list[Item | int] = []
+    queue = followed.queue or _without_order(followed)
+    queue = queue[: len(queue) // _repeats(followed)]
+    waiting = False
+    for position in queue:
+        if position == SYNC:
+            order.append(Sync())
+            continue
+        entry = of_calls[position]
+        backward = followed.operators[position].phase == "backward"
+        if waiting and not backward and not isinstance(entry, Collective):
+            order.append(Join())  # the optimizer waits for the gradients of all GPUs
+            waiting = False
+        if isinstance(entry, Collective):
+            order.append(entry)
+            if backward and entry.operation != "all_gather":
+                waiting = True
+            else:
+                order.append(Join())
+        else:
+            order += entry
+    if waiting:
+        order.append(Join())
+    return launched, order, [item for item in order if isinstance(item, Collective)]
+
+
+def _without_order(followed: FollowedStep) -> list[int]:
+    """A queue of all calls, and the syncs at its end, where the order is not known."""
+    queue = [place for place, call in enumerate(followed.operators) for _ in range(call.calls)]
+    return queue + [SYNC] * math.ceil(followed.syncs * followed.steps)
+
+
+def _of_items(items: Sequence[Item]) -> tuple[list[_Launched], list[Item | int], list[Collective]]:
+    """The same of a queue that is given; a graph's kernels are launched together with the first of them."""
+    counts: Counter[Kernel] = Counter()
+    places: dict[Kernel, int] = {}
+    order: list[Item | int] = []
+    for item in items:
+        kernels: Sequence[Kernel] = (item,) if isinstance(item, Kernel) else ()
+        if isinstance(item, GraphLaunch):
+            kernels = [replace(kernel, launches=int(place == 0)) for place, kernel in enumerate(item.kernels)]
+        elif not kernels:
+            order.append(item)
+        for kernel in kernels:
+            counts[kernel] += 1
+            order.append(places.setdefault(kernel, len(places)))
+    launched = [_Launched(kernel, counts[kernel], None) for kernel in places]
+    return launched, order, [item for item in items if isinstance(item, Collective)]
+
+
+def estimate_drawn(
+    followed: FollowedStep, drawn: StepDraws, gpu: Gpu, *, peaks: Mapping[int, int] | None = None
+) -> Estimate:
+    """The estimate of a step that was computed in every draw."""
+    timeline, launched = drawn.timeline, drawn.launched
+    middles = np.median(drawn.seconds, axis=1) if len(launched) else np.zeros(0)
+    works = [
+        _Work(one, float(middle * one.calls), _why_uncovered(one.kernel, gpu))
+        for one, middle in zip(launched, middles, strict=True)
+    ]
+    kernels = [work for work in works if work.of.kernel.kind != HOST_COPY]
+    of_kernels = _total(kernels)
+    covered = _total(work for work in kernels if work.why is None) / of_kernels if of_kernels else 0.0
+    tested = [work for work in kernels if work.why is None and _tested(work.of.kernel, gpu)]
     enough = covered >= LEAST_COVERED
-    step_s, busy = step_time(gpu_s, host_s, syncs=syncs)
+    step = timeline.step
+    alone = followed.devices == 1
+    peak_memory = followed.peak_memory_bytes
     estimate = Estimate(
         gpu=gpu.name,
         batch=followed.batch,
-        step_ms=_ms(step_s) if enough else None,
-        gpu_ms=_ms(gpu_s) if enough else None,
-        host_ms=_ms(host_s) if launched else None,
-        gpu_busy_pct=(_round(100 * busy[0]), _round(100 * busy[1])) if enough else None,
-        limited_by=limit(works, gpu_s, host_s, syncs=syncs) if enough else None,
-        launches=count,
-        syncs=syncs,
-        peak_memory_bytes=peak_memory_bytes,
-        fits=None if peak_memory_bytes is None else _fits(peak_memory_bytes, gpu),
+        step_ms=_ms(step) if enough else None,
+        gpu_ms=_ms(timeline.gpu) if enough else None,
+        host_ms=_ms(timeline.host) if launched else None,
+        gpu_busy_pct=_percent(timeline.gpu / step) if enough else None,
+        limited_by=_limit(timeline, works, gpu) if enough else None,
+        launches=sum(one.calls * one.kernel.launches for one in launched) + _collectives_per_step(followed, drawn),
+        syncs=followed.syncs,
+        peak_memory_bytes=peak_memory,
+        fits=None if peak_memory is None else _fits(peak_memory, gpu),
         largest_batch=largest_batch(peaks or {}, gpu),
         covered_pct=_round(100 * covered),
+        tested_pct=_round(100 * _total(tested) / of_kernels) if of_kernels else None,
         reason=None if enough else _reason(works, covered),
-        not_estimated=tuple(_listed(works, lambda work: work.rule.not_covered, total, steps)),
-        assumed=tuple(_listed(works, lambda work: _ASSUMED if work.rule is HOST_COPY else None, total, steps)),
-        lines=_lines(launched, steps),
+        not_estimated=tuple(_listed(works, lambda work: work.why)),
+        assumed=tuple(_listed(works, lambda work: _ASSUMED if work.of.kernel.kind == HOST_COPY else None)),
+        lines=_lines(launched, timeline.host),
+        samples_per_s=_rate(followed, step) if enough else None,
+        mfu_pct=_mfu(launched, gpu, step) if enough else None,
+        work=tuple(_classes(works, gpu)),
+        devices=followed.devices,
+        communication_ms=None if alone else _ms(timeline.communication),
+        exposed_ms=_ms(timeline.exposed) if enough and not alone else None,
+        communication_bytes=None if alone else sum(one.bytes for one in drawn.collectives) / drawn.steps,
     )
     return _compiled(estimate, dict.fromkeys(followed.compiled)) if followed.compiled else estimate
+
+
+def difference(drawn: StepDraws, baseline: StepDraws, name: str) -> PairedDifference:
+    """What a step saves against the baseline of this name, draw by draw."""
+    saved = baseline.timeline.step - drawn.timeline.step
+    return PairedDifference(
+        baseline=name,
+        saved_ms=_ms(saved),
+        times_as_fast=_rounded(band(baseline.timeline.step / drawn.timeline.step)),
+        faster_pct=_round(100 * float(np.mean(saved > 0))),
+    )
+
+
+def estimate_variants(
+    followed: Mapping[str, FollowedStep],
+    baselines: Mapping[str, str],
+    gpu: Gpu,
+    *,
+    peaks: Mapping[str, Mapping[int, int]] | None = None,
+) -> dict[str, Estimate]:
+    """The estimates of variants on one GPU, each with its paired differences to its baseline and to the fastest one.
+
+    Args:
+        followed: the step of each variant that was followed.
+        baselines: the baseline's name of each.
+        gpu: where they would run.
+        peaks: of each variant, see `estimate_step`.
+    """
+    drawn = {name: draws_of(step, gpu) for name, step in followed.items()}
+    alone = {
+        name: estimate_drawn(followed[name], draws, gpu, peaks=(peaks or {}).get(name)) for name, draws in drawn.items()
+    }
+    timed = [name for name, estimate in alone.items() if estimate.step_ms is not None]
+    fastest = min(timed, key=lambda name: float(np.median(drawn[name].timeline.step)), default=None)
+
+    def compared(name: str, other: str | None) -> PairedDifference | None:
+        if other is None or other == name or name not in timed or other not in timed:
+            return None
+        return difference(drawn[name], drawn[other], other)
+
+    return {
+        name: replace(estimate, difference=compared(name, baselines.get(name)), behind=compared(name, fastest))
+        for name, estimate in alone.items()
+    }
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A kind of kernel, its seconds per step in the middle of the draws, and why no rule covers it."""
+
+    of: _Launched
+    seconds: float
+    why: str | None
+
+
+def _why_uncovered(kernel: Kernel, gpu: Gpu) -> str | None:
+    if kernel.kind in WITHOUT_RULE:
+        # One that moves so little that the shortest kernel is longer needs no rule.
+        if kernel.kind != CUSTOM and kernel.bytes / (0.1 * gpu.bandwidth) < 2e-6 * kernel.launches:
+            return None
+        return _REASONS.get(kernel.kind, _NO_MEASUREMENTS)
+    return _NO_ARITHMETIC if kernel.flop and gpu.flops(kernel.arithmetic) is None else None
+
+
+def _collectives_per_step(followed: FollowedStep, drawn: StepDraws) -> float:
+    if followed.items:
+        return float(len(drawn.collectives))
+    return (
+        sum(call.calls for call in followed.operators for kernel in kernels_of(call) if kernel.kind == COLLECTIVE)
+        / followed.steps
+    )
+
+
+def _rate(followed: FollowedStep, step: Draws) -> Band | None:
+    return None if followed.batch is None else _rounded(band(followed.batch * followed.devices / step))
+
+
+def _mfu(launched: Sequence[_Launched], gpu: Gpu, step: Draws) -> Band | None:
+    """FLOP of the operators that multiply, over the peak of the arithmetic that most of them are in."""
+    by_arithmetic: dict[str, float] = defaultdict(float)
+    counted: set[int] = set()
+    for one in launched:
+        if one.kernel.flop and (one.call is None or id(one.call) not in counted):
+            counted.add(id(one.call))
+            flop = one.kernel.flop if one.call is None else one.call.flop
+            by_arithmetic[one.kernel.arithmetic] += flop * one.calls
+    if not by_arithmetic:
+        return None
+    peak = gpu.flops(max(by_arithmetic, key=lambda arithmetic: by_arithmetic[arithmetic]))
+    return None if peak is None else _percent(sum(by_arithmetic.values()) / step / peak)
+
+
+def _classes(works: Sequence[_Work], gpu: Gpu) -> Iterable[ClassWork]:
+    """What each class does, the most work first."""
+    of_classes: dict[tuple[str, str], list[_Work]] = defaultdict(list)
+    for work in works:
+        of_classes[work.of.kernel.kind, work.of.kernel.format].append(work)
+    total = _total(works)
+    for (kind, format_), same in sorted(of_classes.items(), key=lambda item: -_total(item[1])):
+        yield ClassWork(
+            kind=kind,
+            format=format_,
+            flop=_round(sum(work.of.calls * work.of.kernel.flop for work in same)),
+            bytes=_round(sum(work.of.calls * work.of.kernel.bytes for work in same)),
+            launches=_round(sum(work.of.calls * work.of.kernel.launches for work in same)),
+            share_pct=_round(100 * _total(same) / total) if total else 0.0,
+            tested=all(_tested(work.of.kernel, gpu) for work in same),
+        )
+
+
+def _tested(kernel: Kernel, gpu: Gpu) -> bool:
+    """Whether kernels of its class and format were held to published measurements."""
+    without = kernel.kind == HOST_COPY or kernel.kind in WITHOUT_RULE
+    return not without and shipped().of(kernel.kind, kernel.format, gpu).tested
+
+
+def _limit(timeline: Timeline, works: Sequence[_Work], gpu: Gpu) -> str:
+    """What limits the step in nearly all draws, or `undecided`."""
+    longer = np.maximum(timeline.gpu, timeline.host)
+    exposed = timeline.exposed / timeline.step >= _MATTERS
+    waiting = (timeline.step - longer - timeline.exposed) / timeline.step >= _MATTERS
+    launching = timeline.host > timeline.gpu
+    kernels = ~exposed & ~waiting & ~launching
+    votes = {
+        "communication": exposed,
+        "syncs": ~exposed & waiting,
+        "launches": ~exposed & ~waiting & launching,
+        **{what: kernels & (part >= _MOST) for what, part in _bounds(works, gpu).items()},
+    }
+    return next((what for what, votes_of in votes.items() if np.mean(votes_of) >= _AGREE), "undecided")
+
+
+def _bounds(works: Sequence[_Work], gpu: Gpu) -> dict[str, float]:
+    """Shares of the GPU's work in kernels that arithmetic limits, and memory."""
+    shares = {"arithmetic": 0.0, "memory": 0.0}
+    total = _total(works)
+    for work in works:
+        if work.of.kernel.kind == HOST_COPY:
+            continue
+        efficiency = shipped().of(work.of.kernel.kind, work.of.kernel.format, gpu)
+        by_flop, by_bytes = ideal_seconds(work.of.kernel, gpu)
+        by_flop, by_bytes = by_flop * work.of.kernel.effort / efficiency.arithmetic, by_bytes / efficiency.memory
+        if max(by_flop, by_bytes) > 1e-6 * efficiency.floor_us * work.of.kernel.launches:
+            shares["arithmetic" if by_flop > by_bytes else "memory"] += work.seconds / total
+    return shares
 
 
 def _compiled(uncompiled: Estimate, places: Iterable[tuple[str | None, int | None]]) -> Estimate:
@@ -107,127 +402,110 @@ def _compiled(uncompiled: Estimate, places: Iterable[tuple[str | None, int | Non
         limited_by=None,
         launches=None,
         covered_pct=0,
+        tested_pct=None,
         reason=reason,
         not_estimated=(*calls, *uncompiled.not_estimated),
         uncompiled_ms=uncompiled.step_ms,
         lines=(),
+        samples_per_s=None,
+        mfu_pct=None,
+        exposed_ms=None,
     )
 
 
-def step_time(gpu_s: Band, host_s: Band, *, syncs: float) -> tuple[Band, Band]:
-    """The step in seconds and the share of it that the GPU works, each lowest and highest.
-
-    It takes at least the longer of the two; each sync can make one of them wait for the other, at most for all of it.
-    """
-    low = max(gpu_s[0], host_s[0])
-    high = gpu_s[1] + host_s[1] if syncs else max(gpu_s[1], host_s[1])
-    if not low:
-        return (low, high), (0.0, 0.0)
-    slowest = gpu_s[0] + host_s[1] if syncs else max(gpu_s[0], host_s[1])
-    return (low, high), (gpu_s[0] / slowest, min(1.0, gpu_s[1] / max(gpu_s[1], host_s[0])))
-
-
-def limit(works: Sequence[Work], gpu_s: Band, host_s: Band, *, syncs: float) -> str:
-    """What limits the step: `arithmetic`, `memory`, `launches`, `syncs`, or `undecided` where the bands overlap."""
-    if syncs and min(gpu_s[0], host_s[0]) >= _SYNCS_MATTER * max(gpu_s[1], host_s[1]):
-        return "syncs"
-    if host_s[0] > gpu_s[1]:
-        return "launches"
-    if gpu_s[0] <= host_s[1]:
-        return "undecided"
-    total = _middle(works)
-    for what in ("arithmetic", "memory"):
-        if _middle(work for work in works if work.limited_by == what) >= _MOST * total:
-            return what
-    return "undecided"
-
-
-def _sum(works: Sequence[Work], steps: int) -> Band:
-    """Seconds of all kernels of a step, lowest and highest.
-
-    Every class is at the end of its typical band at once: a GPU can be fast or slow at all of them. How far a kernel of
-    one shape lies from that is independent of other shapes, so those distances add up as the root of their squares.
-    """
-    low, high = (math.fsum(work.call.calls * work.typical[end] for work in works) for end in (0, 1))
-    apart: dict[object, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for work in works:
-        of_shape = apart[base_name(work.call.name), work.call.inputs]
-        for end in (0, 1):
-            of_shape[end] += work.call.calls * (work.time[end] - work.typical[end])
-    below, above = (math.hypot(*(distances[end] for distances in apart.values())) for end in (0, 1))
-    shortest = math.fsum(work.call.calls * work.time[0] for work in works)
-    return max(shortest, low - below) / steps, (high + above) / steps
-
-
-def _host_s(launches: float) -> Band:
-    return launches * HOST_PER_LAUNCH[0], launches * HOST_PER_LAUNCH[1]
-
-
-def _lines(works: Sequence[Work], steps: int) -> tuple[LineLaunches, ...]:
+def _lines(launched: Sequence[_Launched], host: Draws) -> tuple[LineLaunches, ...]:
     of_lines: dict[tuple[str, int], float] = defaultdict(float)
-    for work in works:
-        if work.call.file is not None and work.call.line is not None:
-            of_lines[work.call.file, work.call.line] += work.launches * work.call.calls / steps
+    for one in launched:
+        if one.call is not None and one.call.file is not None and one.call.line is not None:
+            of_lines[one.call.file, one.call.line] += one.calls * one.kernel.launches
+    total = sum(one.calls * one.kernel.launches for one in launched)
+    low, high = band(host)
     return tuple(
-        LineLaunches(file=file, line=line, launches=count, host_ms=_ms(_host_s(count)))
+        LineLaunches(
+            file=file,
+            line=line,
+            launches=count,
+            host_ms=(_round(1e3 * low * count / total), _round(1e3 * high * count / total)),
+        )
         for (file, line), count in sorted(of_lines.items(), key=lambda item: -item[1])
     )
 
 
-def _listed(
-    works: Sequence[Work], reason: Callable[[Work], str | None], total: float, steps: int
-) -> Iterable[NotEstimated]:
+def _listed(works: Sequence[_Work], reason: Callable[[_Work], str | None]) -> Iterable[NotEstimated]:
     """The operators of each line for which there is a reason to list them, those with most of the GPU's work first."""
-    of_lines: dict[tuple[Any, ...], list[Work]] = defaultdict(list)
+    total = _total(works)
+    of_lines: dict[tuple[Any, ...], list[_Work]] = defaultdict(list)
     for work in works:
         why = reason(work)
         if why is not None:
-            of_lines[work.call.name, why, work.call.file, work.call.line].append(work)
-    for (name, why, file, line), same in sorted(of_lines.items(), key=lambda item: -_middle(item[1])):
-        calls = sum(work.call.calls for work in same) / steps
-        yield NotEstimated(
-            name=name, reason=why, share_pct=_round(100 * _middle(same) / total), calls=calls, file=file, line=line
-        )
+            call = work.of.call
+            where = (work.of.kernel.kind, None, None) if call is None else (call.name, call.file, call.line)
+            of_lines[why, *where].append(work)
+    for (why, name, file, line), same in sorted(of_lines.items(), key=lambda item: -_total(item[1])):
+        calls = sum(work.of.calls for work in same)
+        share_pct = _round(100 * _total(same) / total)
+        yield NotEstimated(name=name, reason=why, share_pct=share_pct, calls=calls, file=file, line=line)
 
 
-def _middle(works: Iterable[Work]) -> float:
-    return sum(work.middle for work in works)
+def _total(works: Iterable[_Work]) -> float:
+    return sum(work.seconds for work in works)
 
 
-def _reason(works: Sequence[Work], covered: float) -> str:
+def _reason(works: Sequence[_Work], covered: float) -> str:
     if not works:
         return "nothing ran on the virtual device"
-    if all(work.rule is HOST_COPY for work in works):
+    if all(work.of.kernel.kind == HOST_COPY for work in works):
         return "nothing but copies ran on the virtual device"
     names: dict[str, str] = {}
-    for work in sorted(works, key=lambda work: -work.middle):
-        if work.rule.not_covered is not None:
-            names.setdefault(base_name(work.call.name), work.rule.not_covered)
+    for work in sorted(works, key=lambda work: -work.seconds):
+        if work.why is not None:
+            name = work.of.kernel.kind if work.of.call is None else base_name(work.of.call.name)
+            names.setdefault(name, work.why)
     listed = ", ".join(f"{name} ({why})" for name, why in list(names.items())[:3])
     return f"{share(covered)} of the GPU work is covered, {setting(LEAST_COVERED)} are needed: {listed}"
 
 
-def _ms(band: Band) -> Band:
-    return _round(1e3 * band[0]), _round(1e3 * band[1])
+def _ms(seconds: Draws) -> Band:
+    return _rounded(band(1e3 * seconds))
+
+
+def _percent(shares: Draws) -> Band:
+    low, high = band(100 * shares)
+    return _round(min(low, 100.0)), _round(min(high, 100.0))
+
+
+def _rounded(values: Band) -> Band:
+    return _round(values[0]), _round(values[1])
 
 
 def _round(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def estimate_prediction(prediction: Mapping[str, Any], gpu: Gpu, *, peaks: Mapping[int, int] | None = None) -> Estimate:
-    """Estimate a prediction's step; `peaks`: see `estimate_step`."""
-    followed = FollowedStep(
-        operators=[_calls(call) for call in prediction["operator_calls"]],
+def followed_step(prediction: Mapping[str, Any]) -> FollowedStep:
+    """The step of a prediction, as prediction.json holds it."""
+    return FollowedStep(
+        operators=calls_of(prediction),
         steps=len(prediction.get("by_step") or ()) or 1,
         syncs=prediction["total"],
+        queue=prediction.get("queue") or (),
         batch=prediction.get("batch_size"),
         peak_memory_bytes=prediction["peak_memory_bytes"],
         tf32=prediction["tf32"],
         tf32_convolutions=prediction["tf32_convolutions"],
         compiled=[(one["file"], one["line"]) for one in prediction["unknown"] if one["op"] == COMPILED],
+        devices=max(prediction.get("devices") or 1, len(prediction.get("by_rank") or ())),
     )
-    return estimate_step(followed, gpu, peaks=peaks)
+
+
+def estimate_prediction(prediction: Mapping[str, Any], gpu: Gpu, *, peaks: Mapping[int, int] | None = None) -> Estimate:
+    """Estimate a prediction's step; `peaks`: see `estimate_step`."""
+    return estimate_step(followed_step(prediction), gpu, peaks=peaks)
+
+
+def calls_of(prediction: Mapping[str, Any]) -> list[OperatorCalls]:
+    """The operators of a prediction."""
+    return [_calls(call) for call in prediction["operator_calls"]]
 
 
 def _calls(call: Mapping[str, Any]) -> OperatorCalls:

@@ -9,6 +9,7 @@ from steptrace.documents.estimate import Band, Estimate
 from steptrace.documents.variant import VariantResult
 
 _NONE: Final = "not estimated"
+_NEARLY_AS_FAST: Final = 1.1
 #: Most variants that are named; of more only the number is given.
 MOST_NAMED: Final = 4
 
@@ -23,6 +24,12 @@ def busy_words(one: Estimate) -> str:
     if one.gpu_busy_pct is None:
         return _NONE
     return fmt.band_percent(*one.gpu_busy_pct)
+
+
+def rate_words(samples_per_s: Band) -> str:
+    """Samples a second, in three digits."""
+    low, high = (fmt.count(float(fmt.significant(end).replace(",", ""))) for end in samples_per_s)
+    return low if low == high else f"{low} to {high}"
 
 
 def memory_words(one: Estimate) -> str:
@@ -60,24 +67,56 @@ def estimate_of(variant: VariantResult, gpu: str) -> Estimate | None:
 
 
 def estimated_fastest(study: Comparison, gpu: str) -> list[VariantResult]:
-    """The variants that may be the fastest, the simplest first: they have no band, or no other's lies below theirs."""
+    """The variants that may be the fastest, the simplest first: they have no band, or none is clearly faster.
+
+    With the same draws for all a variant is clearly slower where the range of its difference to the fastest one does
+    not hold 0; where no difference is known, where another band lies below its own.
+    """
     times = _bands(study, gpu)
     least = min((high for _, high in times.values()), default=0.0)
-    may_be = [variant for variant in study.variants if variant.name not in times or times[variant.name][0] <= least]
-    return sorted(may_be, key=study.changed)
+
+    def may_be(variant: VariantResult) -> bool:
+        one = estimate_of(variant, gpu)
+        if one is None or one.step_ms is None:
+            return True
+        if one.behind is not None:
+            return not one.behind.is_slower
+        return one.difference is not None or one.step_ms[0] <= least
+
+    return sorted(filter(may_be, study.variants), key=study.changed)
 
 
 def estimated_winner(study: Comparison, gpu: str) -> VariantResult | None:
-    """Of the variants that may be the fastest the simplest one whose band lies below its baseline's.
+    """Of the variants that may be the fastest the simplest one that is clearly faster than its baseline.
 
-    None where none does: then no difference to the baseline can be estimated.
+    None where none is: then no difference to the baseline can be estimated.
     """
     times, may_be = _bands(study, gpu), estimated_fastest(study, gpu)
     if len(may_be) == 1:
         return may_be[0]
-    both = [v for v in may_be if v.name in times and v.baseline in times]
-    faster = [v for v in both if times[v.baseline][0] > times[v.name][1]]
+    faster = [variant for variant in may_be if _clearly_faster(variant, times, gpu)]
     return next((variant for variant in faster if variant.can_be_used), next(iter(faster), None))
+
+
+def _clearly_faster(variant: VariantResult, times: Mapping[str, Band], gpu: str) -> bool:
+    one = estimate_of(variant, gpu)
+    if one is not None and one.difference is not None:
+        return one.difference.is_faster
+    both = variant.name in times and variant.baseline in times
+    return both and times[variant.baseline][0] > times[variant.name][1]
+
+
+def difference_words(one: Estimate) -> str:
+    """What a step saves against its baseline: a range, or that it cannot be told; empty without a baseline."""
+    pair = one.difference
+    if pair is None:
+        return ""
+    low, high = pair.saved_ms
+    if pair.is_faster:
+        return f"saves {fmt.band_ms(low, high)}"
+    if pair.is_slower:
+        return f"costs {fmt.band_ms(-high, -low)}"
+    return f"cannot be told ({fmt.share(pair.faster_pct / 100)} of the draws are faster)"
 
 
 def estimated_sentence(study: Comparison, gpu: str) -> str:
@@ -95,16 +134,20 @@ def estimated_sentence(study: Comparison, gpu: str) -> str:
                 f"All variants have the same estimate for {gpu}. "
                 "Data loading, communication between ranks and workspaces of libraries are not included."
             )
-        return f"The estimate for {gpu} cannot tell the variants apart: their bands overlap."
+        return f"The estimate for {gpu} cannot tell which variant is the fastest."
     may_be = [variant for variant in estimated_fastest(study, gpu) if variant is not best]
-    times_as_fast = _times_as_fast(times, best)
+    times_as_fast = _times_as_fast(times, best, gpu)
     what = times_as_fast if may_be else ", ".join(filter(None, ["the fastest", times_as_fast]))
     wrong = ", but it computes something else" if best.equivalence.status == "differs" else ""
     instead = "" if best.is_baseline or best.baseline not in words else f" instead of {words[best.baseline]}"
-    sentences = [f"On {gpu} `{best.name}` is estimated to be {what}{wrong}: {words[best.name]} per step{instead}."]
+    one = estimate_of(best, gpu)
+    pair = None if one is None else one.difference
+    saves = f" (it saves {fmt.band_ms(*pair.saved_ms)})" if pair is not None and pair.is_faster else ""
+    estimated = f"{words[best.name]} per step{instead}{saves}"
+    sentences = [f"On {gpu} `{best.name}` is estimated to be {what}{wrong}: {estimated}."]
     if others := [f"`{variant.name}`" for variant in may_be if variant.name in times]:
         other = fmt.enumeration(others) if len(others) <= MOST_NAMED else f"{len(others)} other variants"
-        sentences.append(f"{other} cannot be told from it (the estimates overlap).")
+        sentences.append(f"{other} cannot be told from it.")
     if missing:
         sentences.append(f"{fmt.enumeration(missing)} cannot be estimated and may be faster.")
     return " ".join(sentences)
@@ -121,15 +164,24 @@ def waits_at_most(variant: VariantResult) -> str:
     return f"at most {fmt.duration_ms(min(one.gpu_ms[1], one.host_ms[1]), 2)} per step on {one.gpu}, data loading aside"
 
 
-def _times_as_fast(times: Mapping[str, Band], best: VariantResult) -> str:
-    """How many times as fast as its baseline a variant is by the ends of both bands; empty where they overlap."""
-    if best.is_baseline or best.baseline not in times or best.name not in times:
+def _times_as_fast(times: Mapping[str, Band], best: VariantResult, gpu: str) -> str:
+    """How many times as fast as its baseline a variant is; empty where it is not clearly faster."""
+    one = estimate_of(best, gpu)
+    if best.is_baseline or best.baseline not in times or one is None or one.step_ms is None:
         return ""
-    (low, high), (low_before, high_before) = times[best.name], times[best.baseline]
-    if low_before <= high:
-        return ""
-    least, most = fmt.significant(low_before / high, 2), fmt.significant(high_before / low, 2)
-    return f"{least} to {most} times as fast as `{best.baseline}`"
+    if one.difference is not None:
+        if not one.difference.is_faster:
+            return ""
+        least, most = one.difference.times_as_fast
+    else:
+        (low, high), (low_before, high_before) = one.step_ms, times[best.baseline]
+        if low_before <= high:
+            return ""
+        least, most = low_before / high, high_before / low
+    # Three digits where two would say "1.0 times as fast".
+    digits = 3 if least < _NEARLY_AS_FAST else 2
+    words = dict.fromkeys(fmt.significant(end, digits) for end in (least, most))
+    return f"{' to '.join(words)} times as fast as `{best.baseline}`"
 
 
 def _bands(study: Comparison, gpu: str) -> dict[str, Band]:

@@ -62,7 +62,7 @@ def predict_config(path: Path, *, batch_size: int | None = None, gpu: str | None
     _fit_data(config)
     with _of_group(config.distributed.world_size) as rank:
         prediction = _predict_step(config, rank, path, None if gpu is None else driver_facts(gpu_named(gpu)))
-    return replace(prediction, batch_size=config.data.batch_size)
+    return replace(prediction, batch_size=config.data.batch_size, devices=config.distributed.world_size)
 
 
 def _fit_data(config: DictConfig) -> None:

@@ -17,7 +17,6 @@ from steptrace.engine.frames import Site as ProgramSite
 from steptrace.engine.frames import trace_file_name
 from steptrace.estimate.driver import USUAL
 from steptrace.estimate.gpus import gpu_named
-from steptrace.estimate.step import estimate_prediction
 from steptrace.predict import memory
 from steptrace.predict.backend import machine
 from steptrace.predict.memory import UNFINISHED
@@ -247,6 +246,8 @@ class Syncs:
         Raises:
             ConfigError: there is no GPU of that name; the message names those that exist.
         """
+        from steptrace.estimate.step import estimate_prediction  # imports numpy, as nothing here needs before
+
         return estimate_prediction(Prediction.of(self).to_json(), gpu_named(gpu))
 
     def to_frame(self) -> "pd.DataFrame":
@@ -474,8 +475,8 @@ class Prediction:
     """The syncs of one training step, frozen.
 
     `batch_size` is what a config was followed with, None for a function. `queue`: see `Syncs.queue`; of a program, over
-    all followed steps. `tf32`, `tf32_convolutions`: whether float32 products, and convolutions, may be in TF32. `gpu`:
-    the GPU that the program was told of.
+    all followed steps. `devices`: GPUs that train together, of a config. `tf32`, `tf32_convolutions`: whether float32
+    products, and convolutions, may be in TF32. `gpu`: the GPU that the program was told of.
     """
 
     total: int
@@ -489,6 +490,7 @@ class Prediction:
     batch_size: int | None = None
     operator_calls: tuple[OperatorCalls, ...] = ()
     queue: tuple[int, ...] = ()
+    devices: int = 1
     tf32: bool = False
     tf32_convolutions: bool = True
     gpu: str = USUAL

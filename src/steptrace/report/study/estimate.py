@@ -15,11 +15,13 @@ from steptrace.estimate.gpus import gpu_of_driver
 from steptrace.findings.estimated import (
     all_alike,
     busy_words,
+    difference_words,
     estimate_of,
     estimated_gpus,
     estimated_sentence,
     leads,
     memory_words,
+    rate_words,
     step_words,
 )
 from steptrace.limits import MODERATE_SHARE
@@ -28,6 +30,8 @@ from steptrace.report.page.markup import Html, breakable, render
 from steptrace.report.page.parts import Figure, figures_table
 
 _LIMITS: Final = {"memory": "memory bandwidth"}
+#: Columns that are left out where no variant has them.
+_ONLY_IF_KNOWN: Final = ("Against the baseline", "Samples a second", "MFU")
 _NOTE: Final = Html('{}<span class="note">{}</span>')
 
 
@@ -105,6 +109,14 @@ def _table(study: Comparison, gpu: str, measured: _Ratios | None) -> tuple[Html,
             lambda v, one: beside(busy_words(one) if one.gpu_busy_pct else None, v.gpu_busy_pct, fmt.percent),
             label="Busy",
         ),
+        figure("Against the baseline", lambda _, one: difference_words(one) or None, label="Against the baseline"),
+        figure(
+            "Samples a second",
+            lambda _, one: None if one.samples_per_s is None else rate_words(one.samples_per_s),
+            "num",
+            label="Samples/s",
+        ),
+        figure("MFU", lambda _, one: None if one.mfu_pct is None else fmt.band_percent(*one.mfu_pct), "num"),
         figure("Limited by", lambda _, one: _limit(one), label="Limit"),
         figure("Syncs per step", _syncs, "num", label="Syncs"),
         figure("Launches", lambda v, one: beside(one.launches, _launches(v), fmt.count), label="Launches"),
@@ -128,6 +140,7 @@ def _table(study: Comparison, gpu: str, measured: _Ratios | None) -> tuple[Html,
             Figure("Step time", study.step_times_ms, "ms"),
             Figure("Measured / estimated", ratios, absent=""),
         ]
+    figures = [one for one in figures if one.heading not in _ONLY_IF_KNOWN or any(one.values.values())]
     reasons = [f"`{v.name}`: {one.reason}" for v, one in estimates.values() if one.reason]
     rows = {name: breakable(name) for name in estimates}
     return figures_table("Variant", rows, figures, look="result" if measured is None else ""), reasons

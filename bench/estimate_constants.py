@@ -1,0 +1,730 @@
+"""How fast kernels of each class are: derives src/steptrace/estimate/constants.toml from published measurements.
+
+    python bench/estimate_constants.py PUBLISHED [--timm FOLDER] [--write]
+
+PUBLISHED holds `kernels.csv` (NeuSight, MIT licence: float32 kernels of V100, P100, T4 and A100-40, PyTorch 2.1),
+`published/gemm.parquet` and `published/attention.parquet` (aiconfigurator, Apache-2.0: 16-bit kernels of seven GPUs),
+and `published/timm/*.csv` (pytorch-image-models, Apache-2.0: steps of vision models on RTX 3090 and 4090). FOLDER holds
+those models' operators, as bench/estimate_timm.py follows them. Without it the classes that come from steps keep what
+constants.toml says of them.
+
+Three kinds of fits, all in logarithms and robust against single kernels:
+
+1. Kernels of a class that were measured one by one: the shares of arithmetic and bandwidth, the floor, and how the
+   share of arithmetic grows with size, for each GPU. What is left is the deviation of single shapes.
+2. Steps of models: the shares of all classes at once, each held near what (1) says of it, or near a wide guess where
+   nothing was measured (`GUESSES`). Models that the evaluation draws (bench/estimate.py) are left out.
+3. For a GPU that was not measured: the middle of those that were, of its architecture if there are any, and their
+   spread from GPU to GPU. For few GPUs the spread is drawn towards `PRIOR_SPREAD`.
+"""
+
+import argparse
+import csv
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from steptrace.documents.estimate import OperatorCalls, TensorSpec
+from steptrace.estimate.collectives import FILE as COLLECTIVES
+from steptrace.estimate.constants import FILE, Constants, parse
+from steptrace.estimate.gpus import Gpu, gpu_named
+from steptrace.estimate.recorded import dense, flop
+from steptrace.estimate.rules import HOST_COPY, WITHOUT_RULE
+from steptrace.estimate.times import ideal_seconds
+from steptrace.estimate.work import Kernel, kernels_of
+
+Array = NDArray[np.float64]
+
+P100: Final = Gpu(
+    name="P100",
+    fp32_tflops=9.52,
+    half_tflops=19.05,
+    bandwidth_gbs=732,
+    memory_gb=16,
+    pcie_gbs=16,
+    architecture="Pascal",
+)
+#: The GPUs of aiconfigurator's tables. Its A100 is of 80 GB with more bandwidth than the PCIe card of that name.
+AICONFIGURATOR: Final = {
+    "a100_sxm": "A100-80", "h100_sxm": "H100", "h200_sxm": "H200", "l40s": "L40S", "b200_sxm": "B200", "gb200": "GB200",
+    "rtx_pro_6000_server": "RTX-PRO-6000",
+}  # fmt: skip
+A100_SXM_GBS: Final = 2039.0
+#: The power of `steptrace.estimate.times`: a kernel near both limits.
+POWER: Final = 2.3
+#: Measuring one call takes 0.03 to 0.06 ms itself in NeuSight's data, which is too large a part of shorter kernels.
+SHORTEST_MS: Final = 0.2
+#: No GPU that can be named runs products by kernels of that generation, which are all that the library has for a P100.
+OLD: Final = "maxwell"
+#: Kernels of each GPU and class that are fitted, drawn at random.
+MOST_KERNELS: Final = 4000
+#: Spread from GPU to GPU that few GPUs are drawn towards, within an architecture and between any two; it counts as so
+#: many GPUs.
+PRIOR_SPREAD: Final = {"within": 0.08, "between": 0.15}
+PRIOR_GPUS: Final = 2
+#: Standard deviation of the logarithm of a step's time that the classes' shares do not explain, as the fit begins.
+STEP_NOISE: Final = 0.12
+
+
+class Measured(NamedTuple):
+    """A kernel that was measured alone."""
+
+    gpu: Gpu
+    kernel: Kernel
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What kernels of a class reach on one GPU; `residual`: standard deviation of the log of single kernels."""
+
+    arithmetic: float | None
+    growth: float
+    memory: float
+    floor_us: float
+    residual: float
+    count: int
+
+
+def operator(name: str, inputs: Sequence[tuple[int, ...]], output: tuple[int, ...], dtype: str) -> OperatorCalls:
+    """An operator on dense tensors."""
+    return OperatorCalls(
+        name=f"aten.{name}.default",
+        inputs=tuple(TensorSpec(shape=one, strides=dense(one), dtype=dtype) for one in inputs),
+        outputs=(TensorSpec(shape=output, strides=dense(output), dtype=dtype),),
+        is_view=False,
+        flop=flop(name, inputs, output),
+        calls=1,
+        phase="forward",
+        file=None,
+        line=None,
+    )
+
+
+def neusight_operator(op: str, dims: Mapping[str, int]) -> OperatorCalls:
+    """A measured float32 kernel of NeuSight as an operator."""
+    if op in ("linear", "bmm"):
+        b, m, n, k = (dims[name] for name in "BMNK")
+        if op == "linear":
+            return operator("mm", [(b * m, k), (k, n)], (b * m, n), "float32")
+        return operator("bmm", [(b, m, k), (b, k, n)], (b, m, n), "float32")
+    if op == "conv":
+        size = (dims["Input_Size"] + 2 * dims["Padding"] - dims["Kernel_Size"]) // dims["Stride"] + 1
+        images, channels = (dims["B"], dims["Input_Channel"]), dims["Output_Channel"]
+        weight = (channels, dims["Input_Channel"], dims["Kernel_Size"], dims["Kernel_Size"])
+        shape = (*images, dims["Input_Size"], dims["Input_Size"])
+        return operator("convolution", [shape, weight], (dims["B"], channels, size, size), "float32")
+    shape = (dims["B"], dims["H"])
+    name = {"softmax": "_softmax", "ln": "native_layer_norm"}.get(op, op)
+    return operator(name, [shape] * (2 if op in ("add", "mul") else 1), shape, "float32")
+
+
+def neusight_kernels(path: Path) -> list[Measured]:
+    """The float32 kernels that are long enough; without products of the old generation's kernels."""
+    found = []
+    with path.open() as file:
+        for row in csv.DictReader(file):
+            seconds = float(row["ms"]) / 1e3
+            if seconds < SHORTEST_MS / 1e3 or (row["op"] in ("linear", "bmm") and OLD in row["kernel"]):
+                continue
+            dims = {name: int(value) for name, value in (pair.split("=") for pair in row["dims"].split())}
+            (kernel, *_) = kernels_of(neusight_operator(row["op"], dims))
+            gpu = P100 if row["gpu"] == "P100" else gpu_named(row["gpu"])
+            found.append(Measured(gpu, kernel, seconds))
+    return found
+
+
+def aiconfigurator_gpu(name: str) -> Gpu:
+    """The data sheet of a GPU of aiconfigurator's tables."""
+    gpu = gpu_named(AICONFIGURATOR[name])
+    return replace(gpu, bandwidth_gbs=A100_SXM_GBS) if name == "a100_sxm" else gpu
+
+
+def gemm_kernels(path: Path, format_: str = "16") -> list[Measured]:
+    """Products of 16 or 8 bit, of 32 rows and 64 columns or more, without those whose tensors lie in the L2 cache.
+
+    They were called in a loop on the same tensors, which a training step does not do.
+    """
+    table = pd.read_parquet(path)
+    table = table[(table.m >= 32) & (table.n >= 64) & (table.k >= 64)]
+    table = table[table.gemm_dtype == {"16": "bfloat16", "8": "fp8"}[format_]]
+    return [one for one, cached in gemm_rows(table) if not cached]
+
+
+def gemm_rows(table: pd.DataFrame) -> list[tuple[Measured, bool]]:
+    """Rows of gemm.parquet, and whether a kernel's tensors fit into the L2 cache together."""
+    found = []
+    for name, rows in table.groupby("gpu"):
+        gpu = aiconfigurator_gpu(str(name))
+        rows = rows.sample(min(MOST_KERNELS, len(rows)), random_state=0)
+        for row in rows.itertuples():
+            wide = row.gemm_dtype == "bfloat16"
+            size = 2 if wide else 1
+            moved = size * (row.m * row.k + row.k * row.n) + 2 * row.m * row.n
+            kernel = Kernel(
+                kind="product",
+                arithmetic="bfloat16" if wide else "float8_e4m3fn",
+                flop=2.0 * row.m * row.n * row.k,
+                bytes=float(moved),
+                shape=f"{row.m} {row.n} {row.k}",
+            )
+            cached = gpu.l2_mb is not None and moved < 1e6 * gpu.l2_mb
+            found.append((Measured(gpu, kernel, row.latency / 1e3), cached))
+    return found
+
+
+def attention_kernels(path: Path) -> list[Measured]:
+    """Causal forward passes of flash attention, of 64 tokens and heads of up to 256, by the usual kernels."""
+    table = pd.read_parquet(path)
+    table = table[(table.isl >= 64) & (table.head_dim <= 256)]
+    table = table[~table.kernel_source.str.contains("fa4|decode")]
+    found = []
+    for name, rows in table.groupby("gpu"):
+        gpu = aiconfigurator_gpu(str(name))
+        rows = rows.sample(min(MOST_KERNELS, len(rows)), random_state=0)
+        for row in rows.itertuples():
+            query = (row.batch_size, row.num_heads, row.isl, row.head_dim)
+            keys = (row.batch_size, row.num_key_value_heads, row.isl, row.head_dim)
+            call = operator("_scaled_dot_product_flash_attention", [query, keys, keys], query, "bfloat16")
+            full = flop("_scaled_dot_product_flash_attention", [query, query, query])
+            (kernel,) = kernels_of(replace(call, flop=full, arguments={"is_causal": True}))
+            found.append(Measured(gpu, kernel, row.latency / 1e3))
+    return found
+
+
+def fit_kernels(kernels: Sequence[Measured]) -> Fit:
+    """The shares that kernels of one class and GPU reach."""
+    ideal = np.array([ideal_seconds(one.kernel, one.gpu) for one in kernels])
+    seconds = np.array([one.seconds for one in kernels])
+    by_flop = ideal[:, 0] * np.array([one.kernel.effort for one in kernels])
+    by_bytes = ideal[:, 1]
+    has_flop = bool((by_flop > 0.2 * by_bytes).mean() > 0.05)
+    grows = has_flop and len(kernels) > 500
+    short = bool((seconds < 50e-6).mean() > 0.02)
+
+    def predicted(theta: Array) -> Array:
+        arithmetic, memory, floor, growth = np.exp(theta[0]), np.exp(theta[1]), np.exp(theta[2]), theta[3]
+        share = arithmetic * (np.clip(by_flop, 1e-9, 3e-3) / 1e-3) ** (growth if grows else 0.0)
+        both = (by_flop / share) ** POWER + (by_bytes / memory) ** POWER if has_flop else (by_bytes / memory) ** POWER
+        return np.asarray((floor if short else 2.5e-6) + both ** (1 / POWER))
+
+    # Matters only where kernels say nothing: few convolutions and passes of attention are limited by memory.
+    by_arithmetic = bool((by_flop < by_bytes).mean() < 0.5) and has_flop
+    sure = np.array([1.0, 0.02 if by_arithmetic and not grows else 0.3, 1.0, 0.1])
+
+    def residuals(theta: Array) -> Array:
+        held = (theta - start) / sure
+        return np.concatenate([np.log(predicted(theta) / seconds) / 0.15, held])
+
+    start = np.array([math.log(0.7), math.log(0.75), math.log(2.5e-6), 0.0])
+    fitted = least_squares(residuals, start, loss="soft_l1", f_scale=2.0).x
+    left = np.log(predicted(fitted) / seconds)
+    low, high = np.quantile(left, (0.05, 0.95))
+    return Fit(
+        arithmetic=float(np.exp(fitted[0])) if has_flop else None,
+        growth=float(fitted[3]) if grows else 0.0,
+        memory=float(np.exp(fitted[1])),
+        floor_us=float(1e6 * np.exp(fitted[2])) if short else 2.5,
+        residual=float((high - low) / (2 * 1.645)),
+        count=len(kernels),
+    )
+
+
+def fits_of(kernels: Iterable[Measured]) -> dict[tuple[str, str], dict[str, Fit]]:
+    """Fits by class and format, and by GPU."""
+    groups: dict[tuple[str, str, str], list[Measured]] = defaultdict(list)
+    for one in kernels:
+        groups[one.kernel.kind, one.kernel.format, one.gpu.name].append(one)
+    fits: dict[tuple[str, str], dict[str, Fit]] = defaultdict(dict)
+    for (kind, format_, gpu), some in groups.items():
+        if len(some) >= 8:
+            fits[kind, format_][gpu] = fit_kernels(some)
+    return fits
+
+
+# ---- steps of models
+
+#: Guesses for classes that were measured in steps alone: share of arithmetic, of the bandwidth, and how sure both are
+#: (standard deviation of the logarithm). They matter where no step says more.
+GUESSES: Final[Mapping[str, tuple[float, float, float, float]]] = {
+    "product": (0.85, 0.12, 0.8, 0.1),
+    "batched product": (0.6, 0.3, 0.6, 0.25),
+    "product, rows not a multiple of 8": (0.35, 0.5, 0.5, 0.4),
+    "attention": (0.5, 0.2, 0.75, 0.2),
+    "convolution": (0.6, 0.3, 0.7, 0.25),
+    "convolution, one side under 32 channels": (0.25, 0.5, 0.6, 0.3),
+    "convolution, both sides under 32 channels": (0.25, 0.5, 0.6, 0.3),
+    "grouped convolution": (0.2, 0.7, 0.5, 0.5),
+    "depthwise convolution": (0.3, 0.6, 0.5, 0.5),
+    "layout conversion": (0.5, 0.5, 0.7, 0.25),
+    "elementwise": (0.5, 0.5, 0.82, 0.08),
+    "strided elementwise": (0.5, 0.5, 0.55, 0.3),
+}
+_OF_NORMS: Final = (0.5, 0.5, 0.65, 0.3)
+_OF_OTHERS: Final = (0.5, 0.5, 0.6, 0.4)
+_FLOOR_US: Final = 2.5
+
+
+def guess(kind: str) -> tuple[float, float, float, float]:
+    """The guess for a class: its own, or that of its forward pass or its other layout."""
+    plain = kind.replace(" backward", "").replace(", channels last", "")
+    if plain in GUESSES:
+        return GUESSES[plain]
+    return _OF_NORMS if "norm" in plain or "softmax" in plain else _OF_OTHERS
+
+
+@dataclass(frozen=True)
+class Step:
+    """A published step: for each kind of kernel its class, calls, launches, and ideal seconds of a call."""
+
+    name: str
+    seconds: float
+    kernels: Sequence[Kernel]
+    kinds: Sequence[tuple[str, str]]
+    calls: Array
+    launches: Array
+    by_flop: Array
+    by_bytes: Array
+
+
+def step_of(name: str, prediction: Mapping[str, object], gpu: Gpu, seconds: float) -> Step:
+    """The kernels of a followed step on a GPU."""
+    from steptrace.estimate.step import calls_of  # imports what takes a second
+
+    counts: dict[Kernel, int] = defaultdict(int)
+    for call in calls_of(prediction):
+        for kernel in kernels_of(call):
+            counts[kernel] += call.calls
+    kernels = list(counts)
+    ideal = np.array([ideal_seconds(kernel, gpu) for kernel in kernels])
+    effort = np.array([kernel.effort for kernel in kernels])
+    return Step(
+        name,
+        seconds,
+        kernels,
+        [(kernel.kind, kernel.format) for kernel in kernels],
+        np.array(list(counts.values()), dtype=float),
+        np.array([kernel.launches for kernel in kernels], dtype=float),
+        ideal[:, 0] * effort,
+        ideal[:, 1],
+    )
+
+
+@dataclass(frozen=True)
+class ClassFit:
+    """Shares of a class on one GPU from steps, with their standard errors; `residual` is that of whole steps."""
+
+    arithmetic: float
+    arithmetic_error: float
+    memory: float
+    memory_error: float
+    weight: float
+
+
+def fit_steps(
+    steps: Sequence[Step], held: Mapping[tuple[str, str], tuple[float, float, float, float]]
+) -> tuple[dict[tuple[str, str], ClassFit], Array]:
+    """The shares of all classes of these steps, and the log of each step's estimate over its time.
+
+    Args:
+        steps: of one GPU.
+        held: guesses by class and format; `guess` for others.
+    """
+    classes = sorted({kind for step in steps for kind in step.kinds})
+    place = {kind: number for number, kind in enumerate(classes)}
+    places = [np.array([place[kind] for kind in step.kinds]) for step in steps]
+    guesses = np.array([held.get(kind, guess(kind[0])) for kind in classes])
+    start = np.log(np.concatenate([guesses[:, 0], guesses[:, 2]]))
+    sure = np.concatenate([guesses[:, 1], guesses[:, 3]])
+    count = len(classes)
+    measured = np.log([step.seconds for step in steps])
+
+    def parts(theta: Array, step: Step, where: NDArray[np.int64]) -> Array:
+        share = np.exp(theta)
+        both = (step.by_flop / share[where]) ** POWER + (step.by_bytes / share[count + where]) ** POWER
+        return np.asarray(step.calls * (step.launches * _FLOOR_US / 1e6 + both ** (1 / POWER)))
+
+    def log_ratio(theta: Array) -> Array:
+        return np.log([parts(theta, step, where).sum() for step, where in zip(steps, places, strict=True)]) - measured
+
+    def residuals(theta: Array) -> Array:
+        return np.concatenate([log_ratio(theta) / STEP_NOISE, (theta - start) / sure])
+
+    fitted = least_squares(residuals, start, loss="soft_l1", f_scale=1.5)
+    error = np.sqrt(np.diag(np.linalg.inv(fitted.jac.T @ fitted.jac)))
+    weights = np.zeros(count)
+    for step, where in zip(steps, places, strict=True):
+        took = parts(fitted.x, step, where)
+        np.add.at(weights, where, took / took.sum() / len(steps))
+    shares = np.exp(fitted.x)
+    found = {
+        kind: ClassFit(shares[n], error[n], shares[count + n], error[count + n], weights[n])
+        for kind, n in place.items()
+    }
+    return found, log_ratio(fitted.x)
+
+
+# ---- from fits to constants
+
+#: Classes that nothing was measured of alone or in many steps, from traces, articles and what an H100 took before this
+#: file was derived (reports/reference/h100): arithmetic, its spread, memory, its spread, the spread of a shape.
+JUDGED: Final[Mapping[tuple[str, str], Mapping[str, float]]] = {
+    ("attention backward", "16"): {"arithmetic": 0.42, "spread_arithmetic": 0.25, "memory": 0.6, "spread_memory": 0.25,
+                                   "floor_us": 6.0, "shape": 0.2},
+    ("attention", "32"): {"arithmetic": 0.55, "spread_arithmetic": 0.25, "memory": 0.6, "spread_memory": 0.25,
+                          "floor_us": 6.0, "shape": 0.2},
+    ("attention backward", "32"): {"arithmetic": 0.5, "spread_arithmetic": 0.3, "memory": 0.6, "spread_memory": 0.25,
+                                   "floor_us": 6.0, "shape": 0.2},
+    ("recurrent layer", "32"): {"arithmetic": 0.4, "spread_arithmetic": 0.25, "memory": 0.4, "spread_memory": 0.4,
+                                "turn_us": 5.5, "shape": 0.2},
+    ("recurrent layer", "16"): {"arithmetic": 0.35, "spread_arithmetic": 0.3, "memory": 0.4, "spread_memory": 0.4,
+                                "turn_us": 5.5, "shape": 0.2},
+    ("product", "tf32"): {"arithmetic": 0.6, "spread_arithmetic": 0.25, "memory": 0.75, "spread_memory": 0.15,
+                          "shape": 0.15},
+    ("batched product", "tf32"): {"arithmetic": 0.45, "spread_arithmetic": 0.35, "memory": 0.6, "spread_memory": 0.25,
+                                  "shape": 0.2},
+    ("convolution", "tf32"): {"arithmetic": 0.4, "spread_arithmetic": 0.35, "memory": 0.6, "spread_memory": 0.25,
+                              "shape": 0.35},
+    ("convolution backward", "tf32"): {"arithmetic": 0.4, "spread_arithmetic": 0.35, "memory": 0.6,
+                                       "spread_memory": 0.25, "shape": 0.35},
+    ("lookup", "none"): {"memory": 0.4, "spread_memory": 0.45, "shape": 0.2},
+    ("scatter", "none"): {"memory": 0.3, "spread_memory": 0.55, "shape": 0.3},
+    ("resampling", "none"): {"memory": 0.5, "spread_memory": 0.4, "shape": 0.2},
+    ("resampling backward", "none"): {"memory": 0.3, "spread_memory": 0.5, "shape": 0.2},
+    ("sort", "none"): {"memory": 0.5, "spread_memory": 0.45, "shape": 0.2},
+    ("irregular", "none"): {"memory": 0.25, "spread_memory": 0.7, "shape": 0.3},
+}  # fmt: skip
+#: Without a GPU, in place of what is derived: GeForce cards have kernels for such rows that newer ones lack; on an H100
+#: a product of 4097 columns reached 0.12 of the peak.
+JUDGED_ELSEWHERE: Final[Mapping[tuple[str, str], Mapping[str, float]]] = {
+    ("product, rows not a multiple of 8", "16"): {"arithmetic": 0.22, "spread_arithmetic": 0.5, "tested": False},
+}
+GEFORCE: Final = "GeForce"
+#: Classes of single kernels whose shapes stand for those of a class that was measured in steps alone.
+SHAPES_LIKE: Final = (("convolution", 0.35), ("product", 0.15), ("attention", 0.2), ("", 0.12))
+#: An error of a share that is larger than this says that the steps do not tell; the guess then stands for itself.
+LARGEST_ERROR: Final = 0.3
+#: Shares of a class in the steps from which on it counts as held to measurements.
+TESTED_WEIGHT: Final = 0.005
+#: Share of steps that a band is to hold.
+COVERED: Final = 0.93
+#: What single kernels of a GPU leave open about its sums.
+KERNEL_ERROR: Final = 0.05
+#: Microseconds of the host for a launch, and the spread of the logarithm: 5 to 30 us, judged from traces.
+HOST_US, HOST_SPREAD = 12.0, 0.55
+
+
+class Known(NamedTuple):
+    """What is known of a class on one GPU."""
+
+    arithmetic: float | None
+    growth: float
+    memory: float
+    floor_us: float
+    error_arithmetic: float
+    error_memory: float
+    shape: float
+    source: str
+    tested: bool = True
+
+
+Rows = dict[tuple[str, str], dict[str, Known]]
+
+
+def shape_like(kind: str) -> float:
+    """The deviation of single shapes of a class that was measured in steps alone."""
+    return next(shape for start, shape in SHAPES_LIKE if start in kind)
+
+
+def known_of(
+    fits: Mapping[tuple[str, str], Mapping[str, Fit]],
+    steps: Mapping[str, Sequence[Step]],
+    sources: Mapping[tuple[str, str], str],
+) -> tuple[Rows, dict[str, Array]]:
+    """Everything measured by class and GPU, and what whole steps leave open."""
+    rows: Rows = defaultdict(dict)
+    for kind, of_gpus in fits.items():
+        for gpu, fit in of_gpus.items():
+            rows[kind][gpu] = Known(
+                fit.arithmetic, fit.growth, fit.memory, fit.floor_us, KERNEL_ERROR, KERNEL_ERROR, fit.residual,
+                f"{fit.count} {sources[kind]}",
+            )  # fmt: skip
+    held = {}
+    for kind, known in rows.items():
+        if len(known) > 1 and kind[1] != "32":
+            plain = [one for one in known.values() if one.arithmetic is not None]
+            arithmetic = _middle([one.arithmetic or 0.5 for one in plain]) if plain else 0.5
+            held[kind] = (arithmetic, 0.15, _middle([min(one.memory, 1.0) for one in known.values()]), 0.15)
+    left = {}
+    for gpu, of_gpu in steps.items():
+        found, left[gpu] = fit_steps(of_gpu, held)
+        for kind, fit in found.items():
+            if gpu in rows[kind] or kind[0] in (HOST_COPY, *WITHOUT_RULE):
+                continue
+            rows[kind][gpu] = Known(
+                fit.arithmetic if kind[1] != "none" else None, 0.0, fit.memory, _FLOOR_US,
+                min(fit.arithmetic_error, LARGEST_ERROR), min(fit.memory_error, LARGEST_ERROR), shape_like(kind[0]),
+                f"{len(of_gpu)} steps of timm",
+                fit.weight >= TESTED_WEIGHT,
+            )  # fmt: skip
+    return rows, left
+
+
+def _middle(values: Sequence[float]) -> float:
+    return math.exp(statistics.mean(math.log(value) for value in values))
+
+
+def _spread(values: Sequence[float], prior: float) -> float:
+    """The spread of the logarithm, drawn towards a prior that counts as `PRIOR_GPUS`."""
+    logs = [math.log(value) for value in values]
+    squares = sum((one - statistics.mean(logs)) ** 2 for one in logs)
+    return math.sqrt((squares + PRIOR_GPUS * prior**2) / (max(0, len(logs) - 1) + PRIOR_GPUS))
+
+
+def merged(known: Mapping[str, Known], prior: float) -> dict[str, float | bool]:
+    """What GPUs say together of one that is not among them."""
+    with_flop = [one for one in known.values() if one.arithmetic is not None]
+    memories = [one.memory for one in known.values()]
+    error_memory = statistics.mean(one.error_memory for one in known.values())
+    figures: dict[str, float | bool] = {
+        "memory": _middle(memories),
+        "spread_memory": math.hypot(_spread(memories, prior), error_memory),
+        "floor_us": _middle([one.floor_us for one in known.values()]),
+        "shape": statistics.mean(one.shape for one in known.values()),
+        "tested": any(one.tested for one in known.values()),
+        "from_steps": all("steps" in one.source for one in known.values()),
+    }
+    if with_flop:
+        shares = [one.arithmetic or 1.0 for one in with_flop]
+        error = statistics.mean(one.error_arithmetic for one in with_flop)
+        figures |= {
+            "arithmetic": _middle(shares),
+            "growth": statistics.mean(one.growth for one in with_flop),
+            "spread_arithmetic": math.hypot(_spread(shares, prior), error),
+        }
+    return figures
+
+
+def constants_of(rows: Rows, *, without: str | None = None) -> list[dict[str, object]]:
+    """The rows of constants.toml; `without` a GPU, as if it had not been measured."""
+    result: list[dict[str, object]] = []
+    products = {gpu: one for gpu, one in rows["product", "16"].items() if gpu != without}
+    for (kind, format_), of_all in sorted(rows.items()):
+        of_gpus = {gpu: one for gpu, one in of_all.items() if gpu != without}
+        if not of_gpus:
+            continue
+        head = {"kind": kind, "format": format_}
+        usual = {gpu: one for gpu, one in of_gpus.items() if not _is_apart(gpu, format_)}
+        figures = merged(usual or of_gpus, PRIOR_SPREAD["between"])
+        result.append({**head, **figures, "source": _sources(usual or of_gpus)})
+        if not usual and format_ == "16":
+            result[-1] |= _of_products(of_gpus, products, PRODUCT_ANY, figures)
+            for gpu in products:
+                if gpu not in of_gpus:
+                    result.append({**result[-1], **_of_products(of_gpus, products, gpu, figures), "gpu": gpu})
+        by_architecture: dict[str, dict[str, Known]] = defaultdict(dict)
+        for gpu, one in of_gpus.items():
+            by_architecture[_architecture(gpu)][gpu] = one
+        for architecture, some in by_architecture.items():
+            result.append(
+                {**head, "gpu": architecture, **merged(some, PRIOR_SPREAD["within"]), "source": _sources(some)}
+            )
+        for gpu, one in of_gpus.items():
+            if gpu != "P100":
+                figures = merged({gpu: one}, 0.0)
+                result.append({**head, "gpu": gpu, **figures, "source": one.source})
+    for row in result:
+        key = (str(row["kind"]), str(row["format"]))
+        if key in JUDGED_ELSEWHERE and row.get("gpu", "") not in (GEFORCE, *rows[key]):
+            row |= JUDGED_ELSEWHERE[key]
+    for (kind, format_), figures in JUDGED.items():
+        if not any(one.tested for one in rows.get((kind, format_), {}).values()):
+            result = [row for row in result if (row["kind"], row["format"]) != (kind, format_)]
+            result.append({"kind": kind, "format": format_, **figures, "tested": False, "source": "judged"})
+    return result
+
+
+#: Stands for a GPU whose products were not measured.
+PRODUCT_ANY: Final = ""
+
+
+def _is_apart(gpu: str, format_: str) -> bool:
+    """Whether a GPU's arithmetic says little of others: a card limited by its power in float32, a GeForce's 16 bit."""
+    if gpu == "P100" or format_ == "none":
+        return False
+    return gpu_named(gpu).power_limited if format_ == "32" else gpu_named(gpu).architecture == GEFORCE
+
+
+def _of_products(
+    measured: Mapping[str, Known], products: Mapping[str, Known], gpu: str, figures: Mapping[str, float | bool]
+) -> dict[str, float]:
+    """The arithmetic of a class that GeForce cards alone were measured of: of what products reach, the same share."""
+    both = [
+        (one.arithmetic or 1.0) / (products[name].arithmetic or 1.0)
+        for name, one in measured.items()
+        if name in products
+    ]
+    others = [one.arithmetic or 1.0 for name, one in products.items() if not _is_apart(name, "16")]
+    base = _middle(others) if gpu == PRODUCT_ANY else products[gpu].arithmetic or 1.0
+    spread = math.hypot(float(figures.get("spread_arithmetic", 0.3)), PRIOR_SPREAD["between"])
+    return {"arithmetic": base * _middle(both), "spread_arithmetic": spread, "growth": 0.0} if both else {}
+
+
+def _architecture(gpu: str) -> str:
+    return P100.architecture if gpu == "P100" else gpu_named(gpu).architecture
+
+
+def _sources(known: Mapping[str, Known]) -> str:
+    by_source: dict[str, list[str]] = defaultdict(list)
+    for gpu, one in known.items():
+        by_source[one.source.partition(" ")[2]].append(gpu)
+    return "; ".join(f"{source}: {', '.join(gpus)}" for source, gpus in by_source.items())
+
+
+def parsed(rows: Sequence[Mapping[str, object]], general: Mapping[str, float]) -> Constants:
+    """Constants of derived rows, as the package reads them."""
+    return parse({"class": rows, "general": general})
+
+
+def general_of(
+    fits: Mapping[tuple[str, str], Mapping[str, Fit]],
+    steps: Mapping[str, Sequence[Step]],
+    sources: Mapping[tuple[str, str], str],
+) -> dict[str, float]:
+    """What is not of a class.
+
+    The common spread is the smallest with which 93 % of the calibrating steps lie inside, each half of them held to
+    constants of the other half.
+    """
+    general = {"host_us": HOST_US, "host_spread": HOST_SPREAD, "common_spread": 0.0}
+    logs: list[tuple[float, float, float]] = []
+    for half in (0, 1):
+        fitted = {gpu: of_gpu[half::2] for gpu, of_gpu in steps.items()}
+        constants = parsed(constants_of(known_of(fits, fitted, sources)[0]), general)
+        for gpu, of_gpu in steps.items():
+            for step in of_gpu[1 - half :: 2]:
+                drawn = np.log(step_draws(step, gpu_named(gpu), constants))
+                logs.append((math.log(step.seconds), float(np.mean(drawn)), float(np.std(drawn))))
+    for common in np.arange(0.02, 0.3, 0.01):
+        general["common_spread"] = round(float(common), 3)
+        inside = [abs(truth - middle) <= 1.645 * math.hypot(spread, common) for truth, middle, spread in logs]
+        if inside and statistics.mean(inside) >= COVERED:
+            break
+    return general
+
+
+def step_draws(step: Step, gpu: Gpu, constants: Constants) -> Array:
+    """Seconds of a step's kernels in each draw."""
+    from steptrace.estimate.times import kernel_seconds
+
+    return np.asarray(step.calls @ kernel_seconds(step.kernels, gpu, constants))
+
+
+HEAD: Final = """\
+# How fast kernels of each class are, as bench/estimate_constants.py derives it from published measurements; not written
+# by hand. Keys: see `Efficiency` in constants.py. `gpu` is a GPU or an architecture; without it a row is for any other.
+# Sources: aiconfigurator (ai-dynamo, Apache-2.0): 16-bit and FP8 products, causal attention; NeuSight (sitar-lab, MIT):
+# float32 kernels; timm (huggingface/pytorch-image-models, Apache-2.0): steps of vision models in AMP.
+"""
+
+
+def toml(rows: Sequence[Mapping[str, object]], general: Mapping[str, float]) -> str:
+    """The content of constants.toml: a class, format and GPU on each line."""
+    lines = [HEAD, "class = ["]
+    lines += ["  {" + ", ".join(f"{name} = {_value(value)}" for name, value in row.items()) + "}," for row in rows]
+    lines += ["]", "", "[general]", *(f"{name} = {value:g}" for name, value in general.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.3g}" if isinstance(value, float) else f'"{value}"'
+
+
+#: Message sizes of collectives.toml.
+SIZES: Final = (*(4**power for power in range(6, 15)), 2**29)
+OPERATIONS: Final = {
+    "all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter", "alltoall": "all_to_all"
+}  # fmt: skip
+
+
+def collectives_toml(path: Path) -> str:
+    """The content of collectives.toml: NCCL's times in 16 bit, whose sizes count elements."""
+    table = pd.read_parquet(path)
+    table = table[table.nccl_dtype == "half"]
+    lines = [
+        "# Microseconds of NCCL's collectives on one machine by message size (of all ranks' parts together),",
+        "# as aiconfigurator (ai-dynamo, Apache-2.0) publishes them. Written by bench/estimate_constants.py.",
+        f"bytes = {list(SIZES)}",
+    ]
+    for (gpu, operation, count), rows in table.groupby(["gpu", "op_name", "num_gpus"]):
+        rows = rows.sort_values("message_size")
+        at = np.interp(np.log(SIZES), np.log(2.0 * rows.message_size), np.log(1e3 * rows.latency))
+        times = ", ".join(f"{one:.4g}" for one in np.exp(at))
+        lines += [
+            "", "[[times]]", f'gpu = "{AICONFIGURATOR[gpu]}"', f'operation = "{OPERATIONS[operation]}"',
+            f"gpus = {count}",
+            f"microseconds = [{times}]",
+        ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def published_fits(folder: Path) -> tuple[dict[tuple[str, str], dict[str, Fit]], dict[tuple[str, str], str]]:
+    """Fits of all kernels that were measured alone, and the names of their sources."""
+    neusight = neusight_kernels(folder / "kernels.csv")
+    gemm = folder / "published/gemm.parquet"
+    others = [*gemm_kernels(gemm), *gemm_kernels(gemm, "8"), *attention_kernels(folder / "published/attention.parquet")]
+    of_neusight, of_others = fits_of(neusight), fits_of(others)
+    sources = dict.fromkeys(of_neusight, "kernels of NeuSight") | dict.fromkeys(of_others, "kernels of aiconfigurator")
+    return {**of_neusight, **of_others}, sources
+
+
+def timm_steps(published: Path, folder: Path) -> dict[str, list[Step]]:
+    """The calibrating steps that were followed, by GPU."""
+    from estimate_timm import drawn, followed, known_models, read_rows
+
+    rows = read_rows(published / "published/timm")
+    draw = drawn(rows, known_models([row.program.model for row in rows]))
+    steps: dict[str, list[Step]] = defaultdict(list)
+    for row in draw.calibration:
+        prediction = followed(folder, row.program)
+        if prediction is not None:
+            steps[row.gpu].append(step_of(row.program.model, prediction, gpu_named(row.gpu), row.ms / 1e3))
+    return steps
+
+
+def main() -> None:
+    """Derive the constants and print or write them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("published", type=Path)
+    parser.add_argument("--timm", type=Path, required=True)
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    fits, sources = published_fits(options.published)
+    steps = timm_steps(options.published, options.timm)
+    known, left = known_of(fits, steps, sources)
+    for gpu, ratios in left.items():
+        error = float(np.abs(np.expm1(ratios)).mean())
+        print(f"{gpu}: {len(ratios)} calibrating steps, mean error {error:.1%}, spread {ratios.std():.3f}")
+    rows = constants_of(known)
+    general = general_of(fits, steps, sources)
+    content = toml(rows, general)
+    if options.write:
+        FILE.write_text(content, encoding="utf-8")
+        COLLECTIVES.write_text(collectives_toml(options.published / "published/nccl.parquet"), encoding="utf-8")
+    else:
+        print(content)
+
+
+if __name__ == "__main__":
+    main()

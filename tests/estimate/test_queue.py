@@ -1,0 +1,70 @@
+"""The queue of a step in closed form is what a simulation item by item says."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steptrace.estimate.queue import Collective, Item, Join, Sync, simulate
+from steptrace.estimate.times import COUNT
+
+RNG = np.random.default_rng(0)
+SECONDS = RNG.uniform(1e-6, 4e-5, (12, COUNT))
+LAUNCHES = RNG.integers(1, 4, 12).astype(float)
+PER_LAUNCH = RNG.uniform(5e-6, 3e-5, COUNT)
+DRAW = 7
+
+
+def stepwise(order: list[Item | int], collectives: list[float], steps: int = 40) -> float:
+    """Seconds per step of many steps in a row, item by item."""
+    host = kernels = link = 0.0
+    marks = []
+    for _ in range(steps):
+        number = 0
+        for item in order:
+            if isinstance(item, int):
+                kernels = max(host + PER_LAUNCH[DRAW], kernels) + SECONDS[item, DRAW]
+                host += LAUNCHES[item] * PER_LAUNCH[DRAW]
+            elif isinstance(item, Sync):
+                host = max(host, kernels)
+            elif isinstance(item, Collective):
+                host += PER_LAUNCH[DRAW]
+                ready = kernels if item.after_kernels else 0.0
+                link = max(host, ready, link) + collectives[number]
+                number += 1
+            else:
+                kernels = max(kernels, link)
+        marks.append(host if any(isinstance(item, Sync) for item in order) else max(host, kernels, link))
+    return (marks[-1] - marks[steps // 2]) / (steps - 1 - steps // 2)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.one_of(st.integers(0, 11), st.just(Sync())), min_size=1, max_size=80))
+def test_a_queue_with_syncs_takes_as_long_as_item_by_item(order: list[Item | int]) -> None:
+    if all(isinstance(item, Sync) for item in order):
+        order = [0, *order]
+    timeline = simulate(order, SECONDS, LAUNCHES, PER_LAUNCH)
+    assert timeline.step[DRAW] == pytest.approx(stepwise(order, []), rel=1e-6)
+
+
+def test_a_long_queue_is_taken_together_with_little_error() -> None:
+    order: list[Item | int] = [int(place) for place in RNG.integers(0, 12, 9001)]
+    order.append(Sync())
+    assert simulate(order, SECONDS, LAUNCHES, PER_LAUNCH).step[DRAW] == pytest.approx(stepwise(order, [], 4), rel=1e-3)
+
+
+@pytest.mark.parametrize("after_kernels", [True, False])
+def test_collectives_run_beside_kernels_until_they_are_joined(*, after_kernels: bool) -> None:
+    send = Collective(operation="all_reduce", bytes=1.0, after_kernels=after_kernels)
+    order: list[Item | int] = [0, 1, send, 2, 3, 4, send, 5, 6, Join(), 7]
+    seconds = [3e-4, 2e-5]
+    timeline = simulate(order, SECONDS, LAUNCHES, PER_LAUNCH, [np.full(COUNT, one) for one in seconds])
+    assert timeline.step[DRAW] == pytest.approx(stepwise(order, seconds), rel=0.05)
+    assert timeline.communication == pytest.approx(np.full(COUNT, sum(seconds)))
+    assert (timeline.exposed > 0).all()
+
+
+def test_without_syncs_a_step_takes_the_longer_of_host_and_kernels() -> None:
+    order: list[Item | int] = [0, 1, 2]
+    timeline = simulate(order, SECONDS, LAUNCHES, PER_LAUNCH)
+    assert timeline.step == pytest.approx(np.maximum(SECONDS[:3].sum(axis=0), LAUNCHES[:3].sum() * PER_LAUNCH))
