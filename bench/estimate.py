@@ -37,6 +37,7 @@ from steptrace.commands.predict import follow, named_study
 from steptrace.documents.estimate import OperatorCalls
 from steptrace.estimate.collectives import expected_seconds
 from steptrace.estimate.constants import shipped
+from steptrace.estimate.driver import driver_facts
 from steptrace.estimate.gpus import Gpu, gpu_named, gpu_of_driver
 from steptrace.estimate.recorded import recorded_call
 from steptrace.estimate.step import (
@@ -168,7 +169,7 @@ def _beyond_the_data_sheet(rows: Sequence[estimate_timm.Row], folder: Path) -> I
 
 def ideal_step_seconds(followed: FollowedStep, gpu: Gpu) -> float:
     """Seconds of a step's kernels, each at the data sheet's figures, without what lies in its L2 cache."""
-    cache = 1e6 * (gpu.l2_mb or 0)
+    cache = driver_facts(gpu).l2_bytes
     return sum(
         call.calls * max(ideal_seconds(replace(kernel, bytes=max(0.0, kernel.bytes - cache)), gpu))
         for call in followed.operators
@@ -189,7 +190,7 @@ def of_kernels(published: Path, timm: Path | None) -> Iterator[str]:
         for kind in ("product", "attention"):
             some = [one for one in kernels if one.gpu.name == gpu and one.kernel.kind == kind]
             some = [one for one in some if one.seconds >= SHORTEST_S][:1500]
-            draws = kernel_seconds([one.kernel for one in some], some[0].gpu, constants)
+            draws = kernel_seconds([one.kernel for one in some], some[0].gpu, constants, alone=True)
             found = [held(kind, 1e3 * one.seconds, draw) for one, draw in zip(some, draws, strict=True)]
             yield line(f"{kind}, 16 bit, {gpu} left out", found)
 

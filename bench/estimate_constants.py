@@ -36,10 +36,11 @@ from scipy.optimize import least_squares
 from steptrace.documents.estimate import OperatorCalls, TensorSpec
 from steptrace.estimate.collectives import FILE as COLLECTIVES
 from steptrace.estimate.constants import FILE, Constants, parse
+from steptrace.estimate.driver import driver_facts
 from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.estimate.recorded import dense, flop
 from steptrace.estimate.rules import HOST_COPY, WITHOUT_RULE
-from steptrace.estimate.times import ideal_seconds
+from steptrace.estimate.times import GROWS_S, ideal_seconds
 from steptrace.estimate.work import Kernel, kernels_of
 
 Array = NDArray[np.float64]
@@ -65,6 +66,8 @@ POWER: Final = 2.3
 SHORTEST_MS: Final = 0.2
 #: No GPU that can be named runs products by kernels of that generation, which are all that the library has for a P100.
 OLD: Final = "maxwell"
+#: So many kernels are needed to say how their share grows with size.
+GROWTH_NEEDS: Final = 40
 #: Kernels of each GPU and class that are fitted, drawn at random.
 MOST_KERNELS: Final = 4000
 #: Spread from GPU to GPU that few GPUs are drawn towards, within an architecture and between any two; it counts as so
@@ -177,7 +180,7 @@ def gemm_rows(table: pd.DataFrame) -> list[tuple[Measured, bool]]:
                 bytes=float(moved),
                 shape=f"{row.m} {row.n} {row.k}",
             )
-            cached = gpu.l2_mb is not None and moved < 1e6 * gpu.l2_mb
+            cached = moved < driver_facts(gpu_named(gpu.name)).l2_bytes
             found.append((Measured(gpu, kernel, row.latency / 1e3), cached))
     return found
 
@@ -208,12 +211,13 @@ def fit_kernels(kernels: Sequence[Measured]) -> Fit:
     by_flop = ideal[:, 0] * np.array([one.kernel.effort for one in kernels])
     by_bytes = ideal[:, 1]
     has_flop = bool((by_flop > 0.2 * by_bytes).mean() > 0.05)
-    grows = has_flop and len(kernels) > 500
+    # Convolutions of a size are computed in too many ways for their share to follow from it.
+    grows = has_flop and len(kernels) >= GROWTH_NEEDS and "convolution" not in kernels[0].kernel.kind
     short = bool((seconds < 50e-6).mean() > 0.02)
 
     def predicted(theta: Array) -> Array:
         arithmetic, memory, floor, growth = np.exp(theta[0]), np.exp(theta[1]), np.exp(theta[2]), theta[3]
-        share = arithmetic * (np.clip(by_flop, 1e-9, 3e-3) / 1e-3) ** (growth if grows else 0.0)
+        share = arithmetic * (np.clip(by_flop, *GROWS_S) / 1e-3) ** (growth if grows else 0.0)
         both = (by_flop / share) ** POWER + (by_bytes / memory) ** POWER if has_flop else (by_bytes / memory) ** POWER
         return np.asarray((floor if short else 2.5e-6) + both ** (1 / POWER))
 
@@ -400,6 +404,11 @@ JUDGED: Final[Mapping[tuple[str, str], Mapping[str, float]]] = {
     ("scatter", "none"): {"memory": 0.3, "spread_memory": 0.55, "shape": 0.3},
     ("resampling", "none"): {"memory": 0.5, "spread_memory": 0.4, "shape": 0.2},
     ("resampling backward", "none"): {"memory": 0.3, "spread_memory": 0.5, "shape": 0.2},
+    ("convolution, both sides under 32 channels", "32"): {"arithmetic": 0.28, "spread_arithmetic": 0.42, "memory": 0.6,
+                                                          "spread_memory": 0.25, "shape": 0.2},
+    ("convolution, both sides under 32 channels backward", "32"): {"arithmetic": 0.28, "spread_arithmetic": 0.42,
+                                                                   "memory": 0.6, "spread_memory": 0.25, "shape": 0.2},
+    ("loss in one block", "none"): {"memory": 0.4, "spread_memory": 0.4, "turn_us": 0.8, "shape": 0.1},
     ("sort", "none"): {"memory": 0.5, "spread_memory": 0.45, "shape": 0.2},
     ("irregular", "none"): {"memory": 0.25, "spread_memory": 0.7, "shape": 0.3},
 }  # fmt: skip
@@ -501,7 +510,6 @@ def merged(known: Mapping[str, Known], prior: float) -> dict[str, float | bool]:
         "floor_us": _middle([one.floor_us for one in known.values()]),
         "shape": statistics.mean(one.shape for one in known.values()),
         "tested": any(one.tested for one in known.values()),
-        "from_steps": all("steps" in one.source for one in known.values()),
     }
     if with_flop:
         shares = [one.arithmetic or 1.0 for one in with_flop]

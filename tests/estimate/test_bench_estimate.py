@@ -14,6 +14,8 @@ from steptrace.estimate.work import Kernel
 
 #: Beside the recorded traces.
 PUBLISHED = TRACES.parent / "estimate"
+#: Of an RTX PRO 6000; smaller tensors may lie in a cache.
+_LARGEST_L2 = 128 * 2**20
 needs_published = pytest.mark.skipif(not (PUBLISHED / "published").is_dir(), reason="no published measurements")
 
 
@@ -128,7 +130,7 @@ def test_published_16_bit_products_lie_in_the_bands_of_their_gpu(derive):
     for gpu in ("H100", "H200", "A100-80", "L40S"):
         some = [one for one in kernels if one.gpu.name == gpu and one.seconds > 50e-6][:300]
         low, high = np.quantile(
-            kernel_seconds([one.kernel for one in some], some[0].gpu, shipped()), (0.05, 0.95), axis=1
+            kernel_seconds([one.kernel for one in some], some[0].gpu, shipped(), alone=True), (0.05, 0.95), axis=1
         )
         inside = np.mean([a <= one.seconds <= b for a, b, one in zip(low, high, some, strict=True)])
         assert inside >= 0.88, gpu
@@ -146,7 +148,7 @@ def test_no_published_kernel_is_faster_than_the_data_sheet(derive):
         # Winograd multiplies less often than a convolution's FLOP say.
         faster = 2.5 if one.kernel.kind.startswith("convolution") else 1.05
         assert by_flop <= faster * one.seconds
-        if one.gpu.l2_mb is None or one.kernel.bytes > 4e6 * one.gpu.l2_mb:
+        if one.kernel.bytes > 4 * _LARGEST_L2:
             assert by_bytes <= 1.05 * one.seconds
 
 

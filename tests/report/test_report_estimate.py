@@ -188,9 +188,43 @@ def test_where_all_estimates_are_alike_the_measured_times_lead(estimated):
     assert "CPU check" not in screen
     assert (
         "All variants have the same estimate for H100. "
-        "Data loading, communication between ranks and workspaces "
+        "Data loading, waiting for slower ranks and workspaces "
         "of libraries are not included. "
         "A step takes 5.7 ms to 14 ms at batch 8, GPU busy 80 to 100 %, limited by memory bandwidth; "
         "peak memory 1.00 GiB, fits."
     ) in screen
     assert verdict_of(study).sentence == "No measurable difference."
+
+
+def _paired(saved: tuple[float, float], faster: float, baseline: str = "base") -> dict[str, Any]:
+    return {"baseline": baseline, "saved_ms": saved, "times_as_fast": (1.1, 1.2), "faster_pct": faster}
+
+
+def test_a_variant_whose_paired_difference_is_sure_wins_although_the_bands_overlap(study_builder):
+    study_builder.comparison["baseline"] = "base"
+    study_builder.comparison["environment"] = {**study_builder.comparison["environment"], "gpu": None}
+    base = an_estimate(110, 410) | {"behind": _paired((-7, -1), 0, "fast")}
+    fast = an_estimate(108, 405) | {"difference": _paired((1, 7), 100)}
+    same = an_estimate(109, 409) | {"difference": _paired((-2, 3), 60), "behind": _paired((-6, 1), 20, "fast")}
+    for name, one in (("base", base), ("fast", fast), ("same", same)):
+        ratio = {"value": 1.0, "verdict": "baseline" if name == "base" else "same"}
+        study_builder.add(name, [30.0, 30.0], ratio=ratio, estimates=[one])
+    study = study_builder.study()
+    best = estimated_winner(study, "H100")
+    assert best is not None
+    assert best.name == "fast"
+    screen = first_screen(study)
+    for words in ("1.0 ms to 7.0 ms", "60 % of the draws", "1.1 to 1.2 times as fast"):
+        assert words in screen
+
+
+def test_work_by_class_and_throughput_stand_folded_under_the_estimate(study_builder):
+    work = {
+        "kind": "product", "format": "16", "flop": 2e12, "bytes": 3e9, "launches": 12, "share_pct": 80, "tested": True,
+    }  # fmt: skip
+    more = {"work": [work], "samples_per_s": [1000, 1500], "mfu_pct": [30, 41], "tested_pct": 80}
+    study_builder.comparison["environment"] = {**study_builder.comparison["environment"], "gpu": None}
+    study_builder.add("base", [30.0, 30.0], estimates=[an_estimate(20, 30) | more])
+    folded = first_screen(study_builder.study()).partition("GPU work by class")[2]
+    for words in ("1,000 to 1,500", "30 to 41 %", "product, 16 bit", "2.00 T", "2.79 GiB", "80 %"):
+        assert words in folded

@@ -3,23 +3,20 @@
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-
 from steptrace.documents.estimate import OperatorCalls
 from steptrace.estimate.constants import shipped
 from steptrace.estimate.gpus import Gpu
-from steptrace.estimate.rules import STRIDED, WITHOUT_RULE
-from steptrace.estimate.times import ideal_seconds, kernel_seconds
+from steptrace.estimate.rules import ONE_BLOCK, STRIDED, WITHOUT_RULE
+from steptrace.estimate.times import band, ideal_seconds, kernel_seconds
 from steptrace.estimate.work import kernels_of
 
-_SLOWEST: Final = 0.99
 #: Seconds that a launch takes at most, where a kernel has next to nothing to do.
 _LONGEST_FLOOR_S: Final = 4e-6
 
 
 @dataclass(frozen=True)
 class KernelBounds:
-    """Seconds of one call: at the data sheet's figures, and what only one of a hundred kernels of its class exceeds."""
+    """Seconds of one call: at the data sheet's figures, and the upper end of the band of its class."""
 
     ideal_s: float
     slowest_s: float
@@ -32,14 +29,16 @@ def kernel_bounds(call: OperatorCalls, gpu: Gpu, *, tf32: bool = False) -> Kerne
     kernels = kernels_of(call, tf32=tf32)
     if not kernels or any(kernel.kind in WITHOUT_RULE for kernel in kernels):
         return None
+    # That one block of threads reduces a loss is what a trace is to show, and nothing that it has to be.
+    kernels = tuple(replace(kernel, turns=0.0) if kernel.kind == ONE_BLOCK else kernel for kernel in kernels)
     # Elements that lie in the cache are still counted: a trace does not say where they lay.
     ideal = sum(max(ideal_seconds(replace(kernel, effort=1.0), gpu)) for kernel in kernels)
     if not ideal or any(kernel.flop and gpu.flops(kernel.arithmetic) is None for kernel in kernels):
         return None
-    slowest = kernel_seconds(kernels, gpu, shipped()).sum(axis=0)
+    slowest = kernel_seconds(kernels, gpu, shipped(), alone=True).sum(axis=0)
     return KernelBounds(
         ideal_s=ideal,
-        slowest_s=float(np.quantile(slowest, _SLOWEST)),
+        slowest_s=band(slowest)[1],
         floor_s=_LONGEST_FLOOR_S,
         is_strided=any(kernel.kind == STRIDED for kernel in kernels),
     )

@@ -35,7 +35,6 @@ class Efficiency:
         spread_arithmetic: standard deviation of log(arithmetic) from GPU to GPU and from program to program.
         spread_memory: of log(memory).
         shape: of a single shape's time.
-        from_steps: whether the class was measured in whole steps, so that it shares `common_spread` with all others.
         tested: whether kernels of this class and format were held to published measurements.
     """
 
@@ -47,7 +46,6 @@ class Efficiency:
     spread_arithmetic: float = 0.3
     spread_memory: float = 0.3
     shape: float = 0.15
-    from_steps: bool = True
     tested: bool = False
 
 
@@ -58,18 +56,18 @@ class Constants:
     efficiencies: Mapping[tuple[str, str, str], Efficiency]
     host_us: float
     host_spread: float
-    #: Of all kernels of classes that were measured in whole steps together, in log: what classes do not explain.
+    #: Of all kernels of a step together, in log: what their classes do not explain of whole programs.
     common_spread: float
 
     def of(self, kind: str, format_: str, gpu: Gpu) -> Efficiency:
-        """The efficiency of a class as measured on this GPU, its architecture, or any; else that of a like class."""
+        """The efficiency of a class as measured on this GPU, its architecture, or any; else of a like class."""
         for name in _alike(kind):
             for instead in (format_, *_INSTEAD.get(format_, ()), "none"):
                 for where in (gpu.name, gpu.architecture, ""):
                     found = self.efficiencies.get((name, instead, where))
                     if found is not None:
-                        limited = gpu.power_limited and where != gpu.name and format_ != "none"
-                        found = _power_limited(found) if limited else found
+                        if gpu.power_limited and format_ != "none":
+                            found = _power_limited(found, is_own=where == gpu.name)
                         return found if (name, instead) == (kind, format_) else _wider(found)
         raise KeyError(f"constants.toml has no class {kind!r}")
 
@@ -80,10 +78,11 @@ def _alike(kind: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((kind, layout, layout.replace(" backward", ""), _UNKNOWN)))
 
 
-def _power_limited(efficiency: Efficiency) -> Efficiency:
+def _power_limited(efficiency: Efficiency, *, is_own: bool) -> Efficiency:
+    """Of a card whose clock moves with the load: even its own kernels, measured alone, say less of a program."""
     return replace(
         efficiency,
-        arithmetic=efficiency.arithmetic * _LIMITED,
+        arithmetic=efficiency.arithmetic * (1.0 if is_own else _LIMITED),
         spread_arithmetic=math.hypot(efficiency.spread_arithmetic, _LIMITED_SPREAD),
     )
 

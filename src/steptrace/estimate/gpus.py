@@ -15,9 +15,9 @@ from steptrace.errors import ConfigError
 OWN_FILE: Final = "gpus.toml"
 _KEYS: Final = (
     "fp32_tflops, half_tflops, bandwidth_gbs, memory_gb, pcie_gbs; "
-    "tf32_tflops, fp8_tflops, bf16, l2_mb, link_gbs, architecture and power_limited if they apply"
+    "tf32_tflops, fp8_tflops, bf16, link_gbs, architecture and power_limited if they apply"
 )
-_OPTIONAL: Final = ("tf32_tflops", "fp8_tflops", "l2_mb", "link_gbs")
+_OPTIONAL: Final = ("tf32_tflops", "fp8_tflops", "link_gbs")
 _RATES: Final = ("fp32_tflops", "half_tflops", "bandwidth_gbs", "memory_gb", "pcie_gbs", *_OPTIONAL)
 #: From this ratio of equal letters on a name may have been meant.
 _ALIKE: Final = 0.8
@@ -42,7 +42,6 @@ class Gpu:
     pcie_gbs: float
     tf32_tflops: float | None = None
     fp8_tflops: float | None = None
-    l2_mb: float | None = None
     link_gbs: float | None = None
     architecture: str = ""
     bf16: bool = True

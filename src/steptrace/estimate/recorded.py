@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from steptrace.documents.estimate import OperatorCalls, TensorSpec
-from steptrace.estimate.rules import ATTENTION, ELEMENTWISE, FORMATS, OPERATORS, REDUCTION, STRIDED, kind_of
+from steptrace.estimate.rules import ATTENTION, ELEMENTWISE, FORMATS, ONE_BLOCK, OPERATORS, REDUCTION, STRIDED, kind_of
 
 _TYPES: Final = {
     "float": "float32", "double": "float64", "c10::Half": "float16", "c10::BFloat16": "bfloat16", "long int": "int64",
@@ -87,7 +87,7 @@ def _output(name: str, inputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]
         return (first,) if flop(name, [one.shape for one in inputs]) else None
     if kind.startswith(_NORMS):
         return (first,)
-    if kind in (REDUCTION, "pooling", "pooling backward"):
+    if kind in (REDUCTION, ONE_BLOCK, "pooling", "pooling backward"):
         # The gradient of what was reduced is as large as that, which is the argument behind the result's gradient.
         return (_made(inputs[1].shape, inputs[1]),) if name.endswith("_backward") and len(inputs) > 1 else ()
     if kind not in (ELEMENTWISE, STRIDED):

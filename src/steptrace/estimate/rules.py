@@ -55,6 +55,7 @@ ATTENTION: Final = "attention"
 ATTENTION_BACKWARD: Final = "attention backward"
 MISALIGNED: Final = "product, rows not a multiple of 8"
 SORT: Final = "sort"
+ONE_BLOCK: Final = "loss in one block"
 CONVOLUTION: Final = "convolution"
 DEPTHWISE: Final = "depthwise convolution"
 _MULTIPLE: Final = 8

@@ -24,8 +24,8 @@ COUNT: Final = 1000
 _SEED: Final = 48
 #: A kernel near both limits takes longer than at either: the sum of both times to this power, and the root of it.
 _POWER: Final = 2.3
-#: The share of arithmetic grows with a kernel's size up to this many seconds at the data sheet's rate.
-_GROWS_TO_S: Final = 3e-3
+#: The share of arithmetic grows with a kernel's size between so many seconds at the data sheet's rate.
+GROWS_S: Final = (1e-4, 3e-3)
 _REFERENCE_S: Final = 1e-3
 #: Ends of a band, as shares of the draws.
 BAND: Final = (0.05, 0.95)
@@ -45,10 +45,13 @@ def normal(name: str) -> Draws:
     return generator.permutation(_QUANTILES)
 
 
-def kernel_seconds(kernels: Sequence[Kernel], gpu: Gpu, constants: Constants) -> Draws:
-    """Seconds of each kernel (one call of its operator) in each draw: an array [kernels, draws]."""
+def kernel_seconds(kernels: Sequence[Kernel], gpu: Gpu, constants: Constants, *, alone: bool = False) -> Draws:
+    """Seconds of each kernel (one call of its operator) in each draw: an array [kernels, draws].
+
+    `alone`: they are single kernels, and not together a program, of which classes leave more open.
+    """
     result = np.empty((len(kernels), COUNT))
-    common = constants.common_spread * normal("all kernels")
+    common = (0.0 if alone else constants.common_spread) * normal("all kernels")
     floor = np.exp(_FLOOR_SPREAD * normal("shortest kernel"))
     for row, kernel in enumerate(kernels):
         if kernel.over_bus:
@@ -60,7 +63,9 @@ def kernel_seconds(kernels: Sequence[Kernel], gpu: Gpu, constants: Constants) ->
         stream = f"{kernel.kind} {kernel.format}"
         seconds = np.zeros(COUNT)
         if by_flop:
-            grown = efficiency.arithmetic * (min(by_flop, _GROWS_TO_S) / _REFERENCE_S) ** efficiency.growth
+            grown = (
+                efficiency.arithmetic * (min(max(by_flop, GROWS_S[0]), GROWS_S[1]) / _REFERENCE_S) ** efficiency.growth
+            )
             share = _share(grown, efficiency.spread_arithmetic, f"{stream} arithmetic")
             seconds = by_flop * kernel.effort / share
         if by_bytes:
@@ -70,7 +75,7 @@ def kernel_seconds(kernels: Sequence[Kernel], gpu: Gpu, constants: Constants) ->
             waits = kernel.turns * 1e-6 * efficiency.turn_us * np.exp(0.4 * normal(f"{kernel.kind} turns"))
             seconds = np.maximum(seconds, waits)
         deviation = efficiency.shape * normal(kernel.shape)
-        seconds = seconds * np.exp(deviation + common if efficiency.from_steps else deviation)
+        seconds = seconds * np.exp(deviation + common)
         result[row] = seconds + kernel.launches * 1e-6 * efficiency.floor_us * floor
     return result
 

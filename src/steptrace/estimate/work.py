@@ -125,9 +125,17 @@ def _gradients(call: OperatorCalls) -> int:
     return max(1, sum(len(one.shape) > 2 for one in call.outputs))
 
 
+_THREADS_OF_BLOCK: Final = 1024
+
+
 def _turns(call: OperatorCalls, kind: str) -> float:
     if kind == rules.REDUCTION:
         return float(reads_in_turn(call.inputs[0], call.outputs)[0]) if call.inputs else 0.0
+    if kind == rules.ONE_BLOCK:
+        scores = call.inputs[int(is_backward(call))]
+        reduced = call.inputs[0] if is_backward(call) else next(iter(call.outputs), None)
+        in_one_block = reduced is not None and not reduced.shape and len(scores.shape) > 1
+        return scores.shape[0] / _THREADS_OF_BLOCK if in_one_block else 0.0
     if kind == rules.RECURRENT and (given := call.arguments):
         length = len(given["batch_sizes"]) or call.inputs[0].shape[given["batch_first"]]  # sizes: of packed sequences
         return float(length * given["num_layers"] * (1 + given["bidirectional"]))

@@ -132,7 +132,7 @@ def estimated_sentence(study: Comparison, gpu: str) -> str:
         if all_alike(study, gpu):
             return (
                 f"All variants have the same estimate for {gpu}. "
-                "Data loading, communication between ranks and workspaces of libraries are not included."
+                "Data loading, waiting for slower ranks and workspaces of libraries are not included."
             )
         return f"The estimate for {gpu} cannot tell which variant is the fastest."
     may_be = [variant for variant in estimated_fastest(study, gpu) if variant is not best]

@@ -30,8 +30,9 @@ from steptrace.report.page.markup import Html, breakable, render
 from steptrace.report.page.parts import Figure, figures_table
 
 _LIMITS: Final = {"memory": "memory bandwidth"}
-#: Columns that are left out where no variant has them.
-_ONLY_IF_KNOWN: Final = ("Against the baseline", "Samples a second", "MFU")
+_AGAINST: Final = "Against the baseline"
+#: Classes of kernels that are listed, those with most of the GPU's work.
+_CLASSES: Final = 12
 _NOTE: Final = Html('{}<span class="note">{}</span>')
 
 
@@ -43,7 +44,8 @@ def estimate(study: Comparison) -> Html:
         measured = _ratios(study, gpu) if _same_gpu(gpu_measured, gpu) else None
         alike = "" if measured is not None else _alike(study, gpu)
         title = "" if measured is None else _title(gpu, measured)
-        tables.append((gpu, title, estimated_sentence(study, gpu), alike, *_table(study, gpu, measured)))
+        sentence = estimated_sentence(study, gpu)
+        tables.append((gpu, title, sentence, alike, *_table(study, gpu, measured), *_details(study, gpu)))
     return render("study/estimate", tables=tables, leads=leads(study))
 
 
@@ -109,14 +111,7 @@ def _table(study: Comparison, gpu: str, measured: _Ratios | None) -> tuple[Html,
             lambda v, one: beside(busy_words(one) if one.gpu_busy_pct else None, v.gpu_busy_pct, fmt.percent),
             label="Busy",
         ),
-        figure("Against the baseline", lambda _, one: difference_words(one) or None, label="Against the baseline"),
-        figure(
-            "Samples a second",
-            lambda _, one: None if one.samples_per_s is None else rate_words(one.samples_per_s),
-            "num",
-            label="Samples/s",
-        ),
-        figure("MFU", lambda _, one: None if one.mfu_pct is None else fmt.band_percent(*one.mfu_pct), "num"),
+        figure(_AGAINST, lambda _, one: difference_words(one) or None, label=_AGAINST),
         figure("Limited by", lambda _, one: _limit(one), label="Limit"),
         figure("Syncs per step", _syncs, "num", label="Syncs"),
         figure("Launches", lambda v, one: beside(one.launches, _launches(v), fmt.count), label="Launches"),
@@ -140,10 +135,50 @@ def _table(study: Comparison, gpu: str, measured: _Ratios | None) -> tuple[Html,
             Figure("Step time", study.step_times_ms, "ms"),
             Figure("Measured / estimated", ratios, absent=""),
         ]
-    figures = [one for one in figures if one.heading not in _ONLY_IF_KNOWN or any(one.values.values())]
+    figures = [one for one in figures if one.heading != _AGAINST or any(one.values.values())]
     reasons = [f"`{v.name}`: {one.reason}" for v, one in estimates.values() if one.reason]
     rows = {name: breakable(name) for name in estimates}
     return figures_table("Variant", rows, figures, look="result" if measured is None else ""), reasons
+
+
+def _details(study: Comparison, gpu: str) -> tuple[str, str]:
+    """Throughput and tested share of every variant, and the work of the baseline by class; empty where not known."""
+    estimates = {v.name: one for v in study.variants if (one := estimate_of(v, gpu)) is not None}
+    known = {name: one for name, one in estimates.items() if one.work}
+    if not known:
+        return "", ""
+
+    def figure(heading: str, words: Callable[[Estimate], str | None]) -> Figure:
+        return Figure(heading, {name: words(one) for name, one in known.items()}, absent="")
+
+    rates = [
+        figure("Samples a second", lambda one: None if one.samples_per_s is None else rate_words(one.samples_per_s)),
+        figure("MFU", lambda one: None if one.mfu_pct is None else fmt.band_percent(*one.mfu_pct)),
+        figure("Kernels", lambda one: None if one.gpu_ms is None else fmt.band_ms(*one.gpu_ms)),
+        figure("Collectives", lambda one: None if one.communication_ms is None else fmt.band_ms(*one.communication_ms)),
+        figure("Waiting for them", lambda one: None if one.exposed_ms is None else fmt.band_ms(*one.exposed_ms)),
+        figure("Tested", lambda one: None if one.tested_pct is None else fmt.percent(one.tested_pct)),
+    ]
+    first = known.get(study.baseline or "", next(iter(known.values())))
+    works = {f"{work.kind}, {_format(work.format)}": work for work in first.work[:_CLASSES]}
+    columns = [
+        Figure("Share of GPU work", {name: fmt.percent(work.share_pct) for name, work in works.items()}, look="num"),
+        Figure("FLOP", {name: _flop(work.flop) for name, work in works.items()}, absent=""),
+        Figure("Bytes", {name: fmt.size_bytes(work.bytes) for name, work in works.items()}),
+        Figure("Launches", {name: fmt.count(work.launches) for name, work in works.items()}),
+        Figure("Tested", {name: "yes" if work.tested else "no" for name, work in works.items()}),
+    ]
+    variants = {name: breakable(name) for name in known}
+    throughput = figures_table("Variant", variants, [one for one in rates if any(one.values.values())])
+    return throughput, figures_table("Kernels of a step", {name: breakable(name) for name in works}, columns)
+
+
+def _format(name: str) -> str:
+    return "any format" if name == "none" else f"{name} bit" if name.isdigit() else name.upper()
+
+
+def _flop(value: float) -> str | None:
+    return f"{fmt.significant(value / 1e12)} T" if value else None
 
 
 def _launches(variant: VariantResult) -> float | None:
