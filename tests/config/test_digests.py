@@ -161,6 +161,18 @@ def test_the_real_training_depends_on_its_loss_and_not_on_its_supervisor():
     assert not others & names
 
 
+def test_no_part_of_a_run_depends_on_the_analysis_findings_or_pages():
+    """An edit of these would train and check everything anew; what is imported for types alone is not executed."""
+    for module in (
+        "steptrace.train.main",
+        "steptrace.train.equivalence",
+        "steptrace.predict.main",
+        "steptrace.launch.main",
+    ):
+        folders = {path.relative_to(digest._PACKAGE).parts[0] for path in closure(module)}
+        assert not {"analysis", "findings", "report", "compare", "diff.py", "library.py", "workflow"} & folders, module
+
+
 def closure(*modules):
     code = Code(Cache(Path("nowhere")))
     code.digest(modules)

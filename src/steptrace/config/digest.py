@@ -225,7 +225,9 @@ def _read(path: Path, package: str, content: bytes, *, users: bool) -> _File:
         with suppress(SyntaxError):  # whoever runs it will say so; here its bytes do
             tree = ast.parse(content)
             nodes = list(ast.walk(tree))  # once: it takes most of the time
-            imports = tuple(dict.fromkeys(_imported(nodes, package)))
+            for_types = _for_types(nodes)
+            executed = (node for node in nodes if node not in for_types)
+            imports = tuple(dict.fromkeys(_imported(executed, package)))
             _remove_docstrings(nodes)
             content = ast.dump(tree).encode()
             constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
@@ -239,6 +241,16 @@ def _remove_docstrings(nodes: Iterable[ast.AST]) -> None:
         match node:
             case ast.Module() | ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
                 node.body = node.body[ast.get_docstring(node, clean=False) is not None :]
+
+
+def _for_types(nodes: Iterable[ast.AST]) -> set[ast.AST]:
+    """What stands below `if TYPE_CHECKING:`, which no run executes."""
+    found: set[ast.AST] = set()
+    for node in nodes:
+        match node:
+            case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING"), body=body):
+                found.update(inner for statement in body for inner in ast.walk(statement))
+    return found
 
 
 def _imported(nodes: Iterable[ast.AST], package: str) -> Iterator[str]:

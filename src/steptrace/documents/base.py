@@ -12,6 +12,7 @@ A field that holds numbers says of which `Kind` they are. How the numbers of sev
 (`documents.runs`), how two traces are compared (`documents.sides`) and what a page shows per step follow from that.
 """
 
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -154,24 +155,25 @@ _GZIP: Final = b"\x1f\x8b"
 
 def _refuse_other_kind(content: bytes, path: Path, wanted: type[Document]) -> None:
     """Raise `RecordError` if a file that could not be read as one kind of document is of another kind."""
-    from steptrace.documents.kinds import kind_of, name_of_file  # imports all documents, which a file that fits spares
+    # Imported by its name: it imports all documents, and for a message alone no training should depend on them.
+    kinds = importlib.import_module("steptrace.documents.kinds")
 
     if content.startswith(_GZIP):
         raise RecordError(
-            f"file is no {name_of_file(wanted)}: it is compressed, as traces are",
+            f"file is no {kinds.name_of_file(wanted)}: it is compressed, as traces are",
             where=path,
-            expected=f"a {name_of_file(wanted)}",
+            expected=f"a {kinds.name_of_file(wanted)}",
             next_step="steptrace analyze reads traces, and steptrace diff compares two of them",
         )
     try:
-        found = kind_of(msgspec.json.decode(content))
+        found = kinds.kind_of(msgspec.json.decode(content))
     except ValueError:
         return
     if found is not None and found.document is not wanted:
         raise RecordError(
-            f"file is no {name_of_file(wanted)}: it holds {found.holds} ({found.name})",
+            f"file is no {kinds.name_of_file(wanted)}: it holds {found.holds} ({found.name})",
             where=path,
-            expected=f"a {name_of_file(wanted)}",
+            expected=f"a {kinds.name_of_file(wanted)}",
             next_step=found.next_step,
         )
 
