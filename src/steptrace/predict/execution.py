@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from steptrace.predict import backend, collectives, custom, uncomputed
+from steptrace.predict import backend, collectives, compiled, custom, uncomputed
 from steptrace.predict.memory import PINNED, UNFINISHED
 from steptrace.predict.operators import Overload, overload_of, tensors_of
 from steptrace.predict.recorder import Syncs
@@ -221,7 +221,10 @@ def _run_on_host(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, A
     if UNFINISHED and Syncs.active is not None and not overload.is_view:
         read = args[1:] if overload.packet in _OVERWRITE else args
         Syncs.active.reads(overload.name, tensors_of((*read, *kwargs.values())))
-    return func(*args, **kwargs)
+    result = func(*args, **kwargs)
+    if Syncs.active is not None and Syncs.active.region_of(torch._C._current_autograd_node()) is not None:
+        compiled.runs_on_host(overload, args, result)
+    return result
 
 
 def _judge(recorder: Syncs, overload: Overload, call: tuple[Any, Any], tensors: Sequence[Tensor], node: object) -> None:
@@ -232,10 +235,13 @@ def _judge(recorder: Syncs, overload: Overload, call: tuple[Any, Any], tensors: 
     if not overload.is_view:
         recorder.operator()
     rules = _rules_of(overload)
+    region = recorder.region_of(node) if rules is not None else None
     if rules is not None:
         bound = Call(overload.bind(args, kwargs))
         for rule in rules:
             count = rule.syncs(bound)
+            if count and region is not None and region.fuses and compiled.takes_away(overload, rule.kind, args):
+                continue
             if count is None:
                 recorder.cannot_judge(name, rule.reason)
             elif count:

@@ -1,24 +1,20 @@
-"""Modules of torch.nn during a prediction: moved and converted, lazy, compiled, exported.
+"""Modules of torch.nn during a prediction: moved and converted, lazy, exported.
 
 The parameters of lazy ones (`nn.LazyLinear`) have a device before they have a shape. Until they have one they stay CPU
-tensors with a note of their device, since they must be of PyTorch's own classes. Nothing is compiled: the program runs
-as it is written.
+tensors with a note of their device, since they must be of PyTorch's own classes.
 """
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import wraps
-from types import FunctionType, MethodType
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
-from steptrace.documents.estimate import COMPILED
 from steptrace.predict.backend import Replacements, device
-from steptrace.predict.recorder import Syncs
 from steptrace.predict.tensor import LIMIT, is_virtual
 
 _LAZY: Final[Any] = (UninitializedParameter, UninitializedBuffer)
@@ -26,14 +22,13 @@ _LAZY: Final[Any] = (UninitializedParameter, UninitializedBuffer)
 _MIXIN: Final[Any] = UninitializedParameter.__mro__[1]
 
 
-def replacements(recorder: Syncs) -> Replacements:
-    """What of torch.nn and of the compilers is another one while a prediction is active."""
+def replacements() -> Replacements:
+    """What of torch.nn and of export is another one while a prediction is active."""
     flex: Any = importlib.import_module("torch.nn.attention.flex_attention")
     return {
         (nn.Module, "_apply"): _converting(nn.Module._apply),
         (Tensor, "_make_subclass"): staticmethod(_making(Tensor._make_subclass)),
         (_MIXIN, "materialize"): _materializing(_MIXIN.materialize),
-        (torch, "compile"): _not_compiling(recorder),
         (torch.export, "export"): _exported(torch.export.export),
         (flex, "flex_attention_hop"): _flex_attention(flex.flex_attention_hop),
         (importlib.import_module("torch.nn.parallel.scatter_gather"), "Scatter"): _Scatter,
@@ -106,26 +101,6 @@ def _lazy_kept(module: nn.Module, convert: Callable[[torch.Tensor], torch.Tensor
         converted = convert(torch.empty(0, dtype=value.data.dtype, device=getattr(value, "_device", "cpu")))
         value._device = converted.device
         value.data = torch.empty(0, dtype=converted.dtype, device="cpu")
-
-
-def _not_compiling(recorder: Syncs) -> Callable[..., Any]:
-    def compile(model: Any = None, **_: Any) -> Any:
-        """Leave a model as it is, and a function but for a note of its calls; a decorator with or without arguments."""
-        if model is None:
-            return compile
-        note = COMPILED, "runs uncompiled here; compiled code may wait in fewer places, or more"
-        if not isinstance(model, FunctionType | MethodType):
-            recorder.always_unknown(*note)
-            return model
-
-        @wraps(model)
-        def uncompiled(*args: Any, **kwargs: Any) -> Any:
-            recorder.cannot_judge(*note)
-            return model(*args, **kwargs)
-
-        return uncompiled
-
-    return compile
 
 
 def _exported(export: Callable[..., Any]) -> Callable[..., Any]:

@@ -32,12 +32,19 @@ class Stack:
 
     `innermost` is its innermost frame that is neither PyTorch's nor the pipeline's own, `program` the innermost of
     these that is no library's. `whole`: no frame of the pipeline, which started the program, lies further in than both.
+    `region`: the call of compiled code that it lies in, or None (`steptrace.predict.compiled`).
     """
 
-    __slots__ = ("innermost", "program", "whole")
+    __slots__ = ("innermost", "program", "region", "whole")
 
     def __init__(self, innermost: Site | None, program: Site | None, *, whole: bool) -> None:
         self.innermost, self.program, self.whole = innermost, program, whole
+        self.region: object = None
+
+    def marked(self, region: object) -> "Stack":
+        """The same stack, with the call of compiled code that it lies in."""
+        self.region = region
+        return self
 
     def __iter__(self) -> Iterator[str]:
         """The frames as `traceback.format_stack` writes them: PyTorch asks for them where a backward pass fails."""
@@ -89,6 +96,12 @@ def running_sites(node: object) -> tuple[Site | None, Site | None]:
         if innermost is not None and (stack.program is not None or not stack.whole):
             return innermost, stack.program
     return innermost, None
+
+
+def region_of(node: object) -> object:
+    """The call of compiled code that made an autograd node; None if other code did."""
+    stored = (getattr(node, "metadata", None) or {}).get("traceback_")
+    return stored.region if isinstance(stored, Stack) else None
 
 
 def _told(stack: Stack) -> Site | None:

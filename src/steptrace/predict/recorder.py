@@ -21,7 +21,7 @@ from steptrace.predict import memory
 from steptrace.predict.backend import machine
 from steptrace.predict.memory import UNFINISHED
 from steptrace.predict.operators import OperatorLog, Overload
-from steptrace.predict.places import running_sites
+from steptrace.predict.places import region_of, running_sites
 from steptrace.predict.threads import Helper, settle
 
 if TYPE_CHECKING:
@@ -113,6 +113,8 @@ class _Thread(threading.local):
     running: tuple[str, ...] = ()
     in_optimizer = False
     is_paused = False
+    #: The call of compiled code that is running, see `steptrace.predict.compiled`.
+    region: Any = None
     #: What runs outside of the backward pass and the optimizer: `data`, `forward` or `other`.
     part = "data"
     #: Syncs of the operator that is about to run, which waits for what it launches itself.
@@ -216,6 +218,19 @@ class Syncs:
         """Syncs before the forward pass so far: those of a batch's copies, and of a first step's set-up."""
         with self._lock:
             return sum(count for site, count in self._sites.items() if site.phase == "data")
+
+    @property
+    def region(self) -> Any:
+        """The call of compiled code that runs in this thread, None outside of any."""
+        return self._thread.region
+
+    @region.setter
+    def region(self, region: Any) -> None:
+        self._thread.region = region
+
+    def region_of(self, node: object) -> Any:
+        """The call of compiled code that an operator belongs to: that of the running node in a backward pass."""
+        return self._thread.region if node is None else region_of(node)
 
     @property
     def operators_per_label(self) -> dict[str, int]:

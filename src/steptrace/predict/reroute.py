@@ -26,6 +26,7 @@ from steptrace.predict import (
     autocast,
     backend,
     collectives,
+    compiled,
     cuda_api,
     cuda_classes,
     custom,
@@ -118,7 +119,7 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _stacks_with_nodes() -> Iterator[Replacements]:
+def _stacks_with_nodes(recorder: Syncs) -> Iterator[Replacements]:
     """Anomaly mode stays on, to keep the forward stack with every node; the program decides on its check for NaN."""
     stacks = importlib.import_module("torch.fx.traceback")
     put, before = torch.set_anomaly_enabled, (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled())
@@ -134,7 +135,7 @@ def _stacks_with_nodes() -> Iterator[Replacements]:
             (torch, "set_anomaly_enabled"): set_anomaly_enabled,
             (torch, "is_anomaly_enabled"): lambda: asked[0],
             (torch, "is_anomaly_check_nan_enabled"): lambda: asked[1],
-            (stacks, "format_stack"): lambda: stack_of(sys._getframe(1)),
+            (stacks, "format_stack"): lambda: stack_of(sys._getframe(1)).marked(recorder.region),
         }
     finally:
         put(*before)
@@ -183,18 +184,20 @@ def _rerouted(recorder: Syncs, driver: DriverFacts | None) -> Iterator[None]:
         stack.callback(PINNED.clear)
         stack.callback(UNFINISHED.clear)
         stack.callback(collectives.release)
+        stack.callback(compiled.release)
         replacements: Replacements = {
             **cuda_api.replacements(),
             (torch.autograd.Variable, "_execution_engine"): backend.Engine(torch.autograd.Variable._execution_engine),
             # Recurrent layers would move their weights into one buffer of cuDNN's, which it makes in C++.
             (torch.nn.RNNBase, "flatten_parameters"): lambda _: None,
-            **stack.enter_context(_stacks_with_nodes()),
+            **stack.enter_context(_stacks_with_nodes(recorder)),
             **stack.enter_context(_default_device()),
             **stack.enter_context(cuda_classes.default_type()),
             **attention.replacements(),
             **collectives.replacements(),
             **tensor.replacements(),
-            **modules.replacements(recorder),
+            **modules.replacements(),
+            **compiled.replacements(recorder),
             **autocast.replacements(),
             **_labels(recorder),
             **_batches(recorder),
