@@ -261,7 +261,7 @@ def of_studies(studies: Sequence[str]) -> Iterator[str]:
                 for one in follow(planned, Path(folder))
                 if one.prediction is not None
             }
-        baseline = next(v["name"] for v in comparison["variants"] if v["is_baseline"])
+        baseline = comparison["baseline"]
         for name, draws in drawn.items():
             if name == baseline:
                 continue

@@ -565,3 +565,8 @@ def test_a_gpu_whose_links_were_not_measured_has_a_wide_range():
 def test_one_gpu_has_no_communication():
     result = estimate([product(4096)], "H100")
     assert (result.devices, result.communication_ms, result.exposed_ms) == (1, None, None)
+
+
+def test_copies_of_fsdp_are_covered():
+    copy = call("fsdp.all_gather_copy_in.default", [tensor(10**7)], [tensor(10**7)])
+    assert estimate([copy], "H100").covered_pct == 100

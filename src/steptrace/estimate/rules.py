@@ -41,6 +41,8 @@ FORMATS: Final[Mapping[str, str]] = {
 TENSOR_CORES: Final = frozenset(("tf32", "16", "8"))
 #: Namespaces of operators that communicate.
 _COLLECTIVES: Final = ("c10d", "_c10d_functional", "symm_mem")
+#: PyTorch's own operators that copy parameters and gradients for its collectives.
+_COPIES: Final = "fsdp."
 COLLECTIVE: Final = "collective"
 CUSTOM: Final = "custom operator"
 HOST_COPY: Final = "copy from or to the host"
@@ -72,6 +74,8 @@ def kind_of(call: OperatorCalls, arithmetic: str) -> str:
     name = base_name(call.name)
     if call.name.startswith(_COLLECTIVES):
         return COLLECTIVE
+    if call.name.startswith(_COPIES):
+        return ELEMENTWISE
     if not call.name.startswith(("aten.", "prims.")):
         return CUSTOM
     if call.host is not None or name == "_local_scalar_dense":
