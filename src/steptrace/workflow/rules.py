@@ -26,6 +26,7 @@ from filelock import FileLock, Timeout
 
 from steptrace.config.digest import extension_digest
 from steptrace.config.plan import RESULTS, Plan, make_plan
+from steptrace.config.study import GPU_CONFIG
 from steptrace.errors import SteptraceError
 from steptrace.format import printable
 from steptrace.machine import visible_gpus
@@ -161,7 +162,7 @@ class Rules:
         yield Task(
             name=f"results/{study}/comparison",
             key=key_of([self.plan.code(script="compare"), *made_of]),
-            inputs=(*self.runs(STATUS_FILE, study), *summaries, *checks, *self.baselines),
+            inputs=(*self._snapshots(study), *self.runs(STATUS_FILE, study), *summaries, *checks, *self.baselines),
             outputs=(comparison,),
         )
         yield Task(
@@ -170,6 +171,12 @@ class Rules:
             inputs=(comparison, *summaries),
             outputs=(f"reports/{study}.html", f"reports/{study}.ipynb"),
         )
+
+    def _snapshots(self, study: str) -> list[str]:
+        """What `Plan.write_snapshots` writes of a study. Where one is damaged a job has to start, so that it is written."""
+        planned = self.plan.studies[study]
+        names = [f"{variant.name}/{file}" for variant in planned.variants for file in ("config.yaml", GPU_CONFIG)]
+        return [f"results/{study}/{name}" for name in ("study.json", *names, *planned.references)]
 
     @cached_property
     def report_code(self) -> str:
