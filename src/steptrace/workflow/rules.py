@@ -173,7 +173,7 @@ class Rules:
         )
 
     def _snapshots(self, study: str) -> list[str]:
-        """What `Plan.write_snapshots` writes of a study. Where one is damaged a job has to start, so that it is written."""
+        """What `Plan.write_snapshots` writes of a study. A damaged one is written anew only when some job starts."""
         planned = self.plan.studies[study]
         names = [f"{variant.name}/{file}" for variant in planned.variants for file in ("config.yaml", GPU_CONFIG)]
         return [f"results/{study}/{name}" for name in ("study.json", *names, *planned.references)]
