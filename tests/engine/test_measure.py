@@ -59,8 +59,9 @@ def test_the_first_step_of_somebody_s_program_has_no_time(tmp_path):
 def test_a_phase_ends_when_its_time_is_over(tmp_path, at_most_s, warmup, timed):
     made = measurement(tmp_path, 6, 9, at_most_s=at_most_s, ours=True)
     assert go_through(made) == warmup + timed
-    shortened = [] if timed == 9 else ["5 of 9 planned steps were timed: at_most_s is 0 s"]
-    assert made.record["warnings"] == shortened
+    figures = {"steps": 5, "planned": 9, "at_most_s": 0.0, "slow_step_s": None}
+    shortened = [] if timed == 9 else [{"code": "fewer_timed_steps", "figures": figures}]
+    assert made.record["notes"] == shortened
 
 
 def slow_steps(monkeypatch, seconds: float) -> None:
@@ -108,9 +109,9 @@ def test_slow_steps_have_few_steps_in_each_phase(tmp_path, monkeypatch, seconds,
     slow_steps(monkeypatch, seconds)
     go_through(made)
     assert {phase: seen.count(phase) for phase in phases} == phases
-    told = " ".join(made.record["warnings"])
-    assert ("3 of 9 planned steps were timed: a step takes over 3 s" in told) == (seconds > 3)
-    assert ("planned steps were profiled" in told) == (seconds > 2)
+    noted = {item["code"]: item["figures"] for item in made.record["notes"]}
+    assert (noted.get("fewer_timed_steps", {}).get("slow_step_s") is not None) == (seconds > 3)
+    assert ("fewer_profiled_steps" in noted) == (seconds > 2)
 
 
 def test_without_a_limit_slow_steps_are_all_taken(tmp_path, monkeypatch):
@@ -180,12 +181,11 @@ def test_operators_of_a_program_s_warm_up_are_counted_but_those_of_its_first_ste
     assert made.record["operators"] == []
 
 
-@pytest.mark.parametrize(("graphs", "warning"), [(0, []), (1, ["1 graph"]), (2, ["2 graphs"])])
-def test_compiling_while_steps_are_timed_is_a_warning(tmp_path, monkeypatch, graphs, warning):
+@pytest.mark.parametrize("graphs", [0, 1, 2])
+def test_compiling_while_steps_are_timed_is_noted(tmp_path, monkeypatch, graphs):
     made_so_far = iter([3, 3 + graphs])
     monkeypatch.setattr(measure, "compilations", lambda: next(made_so_far))
     made = measurement(tmp_path)
     go_through(made)
-    assert [text.split(" during")[0] for text in made.record["warnings"]] == [
-        f"torch.compile made {count}" for count in warning
-    ]
+    noted = [{"code": "recompiled", "figures": {"graphs": graphs}}] if graphs else []
+    assert made.record["notes"] == noted

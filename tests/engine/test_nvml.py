@@ -50,28 +50,29 @@ def sample(state, seconds=60):
     return sampler
 
 
-def test_samples_become_a_mean_and_warnings(fake_gpu):
+def test_samples_become_a_mean_and_notes(fake_gpu):
     sampler = sample(fake_gpu)
-    assert sampler.warnings == [
-        "another process used the GPU meanwhile: step times may be longer for it",
-        "the GPU lowered its clocks (power or heat) in 33 % of the samples: step times may be longer",
+    assert sampler.notes == [
+        {"code": "other_processes", "figures": {"processes": 1}},
+        {"code": "clocks_lowered", "figures": {"share": pytest.approx(1 / 3)}},
     ]
     assert sampler.summary() == {"utilisation_pct": 80}
     assert fake_gpu.asked_for == "GPU-1234"
     assert fake_gpu.open == 0
 
 
-def test_a_figure_that_the_gpu_does_not_offer_is_left_out_with_one_warning(fake_gpu, monkeypatch):
+def test_a_figure_that_the_gpu_does_not_offer_is_left_out_with_one_note(fake_gpu, monkeypatch):
     def unsupported(_):
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
     monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses", unsupported)
     sampler = sample(fake_gpu)
     assert sampler.summary() is not None
-    assert [warning for warning in sampler.warnings if "NVML" in warning] == ["NVML gives no processes: Not Supported"]
+    figures = {"figure": "processes", "error": "Not Supported"}
+    assert {"code": "nvml_figure_missing", "figures": figures} in sampler.notes
 
 
-def test_without_the_library_the_run_goes_on_with_a_warning(monkeypatch):
+def test_without_the_library_the_run_goes_on_with_a_note(monkeypatch):
     def missing():
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
@@ -79,6 +80,4 @@ def test_without_the_library_the_run_goes_on_with_a_warning(monkeypatch):
     with NvmlSampler(GPU) as sampler:
         pass
     assert sampler.summary() is None
-    assert [warning for warning in sampler.warnings if "NVML" in warning] == [
-        "NVML not available: NVML Shared Library Not Found"
-    ]
+    assert [item["code"] for item in sampler.notes] == ["nvml_unavailable"]

@@ -242,9 +242,13 @@ def test_network_that_differs_lists_errors_of_predictions_and_parameters():
 
 
 def test_noise_above_the_refusal_threshold_is_high():
-    (finding,) = findings_of(noise={"iqr_over_median": 0.26, "uneven": ["w"], "warnings": ["w", "no source lines"]})
-    assert (finding.severity, finding.evidence) == ("high", ("w",))
-    assert "too much for a verdict" in finding.claim
+    notes = [
+        {"code": "outliers", "figures": {"outliers": 3, "steps": 40}},
+        {"code": "runs_missing", "figures": {"measured": 1, "runs": 2}},
+    ]
+    (finding,) = findings_of(noise={"iqr_over_median": 0.26, "notes": notes})
+    assert (finding.severity, len(finding.evidence)) == ("high", 1)
+    assert "3 of 40" in finding.evidence[0]
 
 
 @pytest.mark.parametrize(

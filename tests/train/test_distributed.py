@@ -87,9 +87,9 @@ def test_two_ranks_leave_one_run_with_expected_and_measured_all_reduce(write_con
     assert status.status == "ok", status.log_tail
     run = read_run(out)
     # The ranks end a phase whose time is over at the same step.
-    timed, profiled = run.warnings
-    assert timed == "5 of 9 planned steps were timed: at_most_s is 1e-09 s"
-    assert profiled.startswith("1 of 2 planned steps were profiled")
+    timed, profiled = run.notes
+    assert (timed.code, timed.figures["steps"], timed.figures["planned"]) == ("fewer_timed_steps", 5, 9)
+    assert (profiled.code, profiled.figures["steps"], profiled.figures["planned"]) == ("fewer_profiled_steps", 1, 2)
     assert run.world_size == 2
     assert run.traces == ("trace.json.gz", "trace.rank1.json.gz")
     assert read_steps(out)["phase"].value_counts().to_dict() == {"timed": 5, "warmup": 3, "profiled": 1}

@@ -222,22 +222,21 @@ class Loss(torch.nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("message", "warning"),
+    ("message", "code", "figures"),
     [
-        ("torch.compile found no compiled frames. Skipped frames: 1", "operators in code from torch.compile"),
-        ("not under a mode", "source lines are incomplete: the watched step raised RuntimeError: not under a mode"),
+        ("torch.compile found no compiled frames. Skipped frames: 1", "compiled_without_lines", {}),
+        ("not under a mode", "lines_incomplete", {"error": "RuntimeError: not under a mode"}),
     ],
 )
 def test_a_step_that_cannot_be_watched_costs_the_lines_only_and_says_why(
-    trained, tmp_path, monkeypatch, message, warning
+    trained, tmp_path, monkeypatch, message, code, figures
 ):
     name = f"watched_loss_{len(message)}"
     (tmp_path / f"{name}.py").write_text(WATCHED.format(message=message))
     monkeypatch.syspath_prepend(tmp_path)
     out = trained({"loss": {"_target_": f"{name}.Loss"}})
-    (shown,) = read_run(out).warnings
-    assert shown.startswith(warning)
-    assert "frames" not in shown
+    (noted,) = read_run(out).notes
+    assert (noted.code, noted.figures) == (code, figures)
     lines = pd.read_parquet(out / "op_lines.parquet")
     assert "aten::convolution" in set(lines.op)
     assert "backward" not in set(lines.phase)

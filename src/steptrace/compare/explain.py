@@ -10,6 +10,7 @@ says which part of the wait had the GPU idle, and that part of the unprofiled wa
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
@@ -22,6 +23,7 @@ from steptrace.analysis.input import verdict_on
 from steptrace.compare.load import Measured, Variant, error_of, error_without_process
 from steptrace.documents.base import convert
 from steptrace.documents.estimate import Estimate
+from steptrace.documents.note import Note, note
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.run import Communication, InputOfRun, RunMemory
 from steptrace.documents.runs import over_runs
@@ -29,12 +31,12 @@ from steptrace.documents.steps import STEP_FIGURES
 from steptrace.documents.summary import TraceSummary
 from steptrace.documents.syncs import Place, predicted_branches, predicted_site, sites_by_step
 from steptrace.documents.variant import Equivalence, LoaderWait, LoadingParts, SyncCounts, UnknownPlace
-from steptrace.engine.kinds import counts_in_words
+from steptrace.engine.kinds import step_groups
 from steptrace.errors import RecordError
 from steptrace.estimate.gpus import Gpu
 from steptrace.estimate.step import estimate_variants, followed_step
 from steptrace.files import read_versioned
-from steptrace.format import NS_PER_MS, place
+from steptrace.format import NS_PER_MS
 from steptrace.record import (
     PREDICTION_FILE,
     STATUS_FILE,
@@ -94,28 +96,28 @@ def figures(variant: Variant, trace: TraceSummary | None) -> dict[str, Any]:
     }
 
 
-def sync_figures(variant: Variant, trace: TraceSummary | None) -> tuple[dict[str, Any], list[str]]:
-    """`syncs` and what else is predicted of comparison.json (`predicted_...`), and warnings.
+def sync_figures(variant: Variant, trace: TraceSummary | None) -> tuple[dict[str, Any], list[Note]]:
+    """`syncs` and what else is predicted of comparison.json (`predicted_...`), and notes.
 
     Sync counts are compared exactly: runs or steps that disagree are a warning, not an average to be trusted.
     """
     traces = [one for one in variant.traces if one.used_gpu]
     counts = [one.syncs.per_step for one in traces if one.syncs.per_step is not None]
     by_step = {count for one in traces for count in one.syncs.by_step or ()}
-    warnings = []
+    notes = list[Note]()
     if len(set(counts)) > 1:
-        warnings.append(f"syncs per step differ between runs: {', '.join(f'{count:g}' for count in counts)}")
+        notes.append(note("syncs_differ_between_runs", per_step=counts))
     elif len(by_step) > 1:
-        warnings.append(f"syncs differ between steps: {min(by_step)} to {max(by_step)}")
+        notes.append(note("syncs_differ_between_steps", least=min(by_step), most=max(by_step)))
     prediction, problem = _prediction(variant.path)
-    warnings += [
-        f"{place(read['file'], read['line'])} reads a value while its copy to the host may be under way: it may be "
-        "wrong"
+    notes += [
+        note("early_read", file=read["file"], line=read["line"])
         for read in prediction.get("early_reads") or ()
         if read["file"] is not None
     ]
-    if words := counts_in_words(prediction.get("by_step") or (), sites_by_step(prediction)):
-        warnings.append(f"predicted syncs differ between steps: {words}")
+    groups, often = step_groups(prediction.get("by_step") or (), sites_by_step(prediction))
+    if groups:
+        notes.append(note("predicted_syncs_differ", groups=[asdict(group) for group in groups], often=often))
     return {
         "syncs": SyncCounts(
             measured_per_step=trace.syncs.per_step if trace is not None and trace.used_gpu else None,
@@ -131,7 +133,7 @@ def sync_figures(variant: Variant, trace: TraceSummary | None) -> tuple[dict[str
             UnknownPlace(**{name: place.get(name) for name in (*_PLACE, "reason")}, count_per_step=place.get("count"))
             for place in prediction.get("unknown") or ()
         ),
-    }, warnings + problem
+    }, notes + problem
 
 
 def equivalence(variant_dir: Path) -> Equivalence:
@@ -228,21 +230,21 @@ def _warned(variant: Variant) -> float | None:
     return _median_of(warned, lambda one: one.get("per_step"))
 
 
-def _prediction(variant_dir: Path) -> tuple[dict[str, Any], list[str]]:
-    """The content of a variant's prediction, empty if there is none, and a warning if there should be one."""
+def _prediction(variant_dir: Path) -> tuple[dict[str, Any], list[Note]]:
+    """The content of a variant's prediction, empty if there is none, and a note if there should be one."""
     try:
         if (variant_dir / PREDICTION_FOLDER / STATUS_FILE).exists():
             status = read_status(variant_dir / PREDICTION_FOLDER)
             if status.status != "ok":  # whatever file there is was left by an earlier prediction
-                return {}, [f"syncs could not be predicted: {status.error or status.status}"]
+                return {}, [note("not_predicted", error=status.error or status.status)]
         elif not (variant_dir / PREDICTION_FILE).exists():
             return {}, []
         prediction = read_prediction(variant_dir)
     except RecordError as error:
-        return {}, [f"prediction not used: {'; '.join(map(str.strip, str(error).splitlines()))}"]
+        return {}, [note("prediction_not_used", reason="; ".join(map(str.strip, str(error).splitlines())))]
     if prediction.get("operators") == 0 and not prediction.get("total") and not prediction.get("unknown"):
         # What never asks for a GPU makes no host wait for one: that is no count of 0 to be praised for.
-        return {}, ["no syncs are predicted: the program ran nothing on the virtual CUDA device that it was given"]
+        return {}, [note("nothing_predicted")]
     return prediction, []
 
 

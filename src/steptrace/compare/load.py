@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace.documents.base import read
+from steptrace.documents.note import Note, note
 from steptrace.documents.run import (
     PlannedStudy,
     PlannedVariant,
@@ -75,7 +76,7 @@ class Run:
     status: VariantStatus
     error: ProcessError | None
     measured: Measured | None = None
-    warnings: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     started_at: datetime | None = None
     ended_at: datetime | None = None
 
@@ -156,7 +157,7 @@ def load_run(run_dir: Path, repeat: int, digest: str | None) -> Run:
         return Run(repeat, run_dir, NOT_RUN, other)
     began = datetime.fromisoformat(status.started_at)
     ended = began + timedelta(seconds=status.wall_s)
-    run = Run(repeat, run_dir, "ok", None, measured, measured.record.warnings, began, ended)
+    run = Run(repeat, run_dir, "ok", None, measured, measured.record.notes, began, ended)
     return _with_summary(run, measured)
 
 
@@ -206,5 +207,5 @@ def _with_summary(run: Run, measured: Measured) -> Run:
         if explained is not None and run.repeat >= explained:
             return run  # no trace was asked of it
         reason = (summary.error if summary else None) or reason or "it left none"
-        return replace(run, warnings=(*run.warnings, f"the trace of run {run.repeat} was not analysed: {reason}"))
+        return replace(run, notes=(*run.notes, note("trace_not_analysed", run=run.repeat, reason=reason)))
     return replace(run, measured=replace(measured, summary=summary))

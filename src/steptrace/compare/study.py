@@ -28,6 +28,7 @@ from steptrace.compare.load import Run, Study, Variant, first_measured, load_stu
 from steptrace.compare.timing import Timing, compare_times, statistic_of, times_of_runs
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.estimate import Estimate
+from steptrace.documents.note import note
 from steptrace.documents.run import RunResult
 from steptrace.documents.sides import sync_diff
 from steptrace.documents.syncs import SyncSite
@@ -35,6 +36,7 @@ from steptrace.documents.variant import SyncCounts, VariantResult
 from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.format import NS_PER_MS
 from steptrace.stats import holm, ratios, verdict
+from steptrace.words.notes import note_texts
 
 
 def compare(study_dir: Path, *, estimate_gpus: Sequence[str] = ()) -> Comparison:
@@ -132,9 +134,10 @@ def basis_of(baseline: SyncCounts, variant: SyncCounts) -> Basis | None:
 
 def _variant(variant: Variant, timing: Timing, estimated: tuple[Estimate, ...]) -> VariantResult:
     trace = trace_of(variant)
-    syncs, warnings = sync_figures(variant, trace)
+    syncs, sync_notes = sync_figures(variant, trace)
     # A trace without GPU work lacks no GPU work: nothing is said of its quality.
     about_trace = trace.quality.warnings if trace is not None and trace.used_gpu else ()
+    notes = (*timing.noise.notes, *sync_notes, *(note("trace_quality", text=text) for text in about_trace))
     return VariantResult(
         name=variant.name,
         status=variant.status,
@@ -146,7 +149,7 @@ def _variant(variant: Variant, timing: Timing, estimated: tuple[Estimate, ...]) 
         step_ms=timing.step_ms,
         samples_per_step=_samples_per_step(variant),
         ratio=timing.ratio,
-        noise=replace(timing.noise, warnings=(*timing.noise.warnings, *warnings, *about_trace)),
+        noise=replace(timing.noise, notes=notes, warnings=note_texts(notes)),
         **syncs,
         **figures(variant, trace),
         input=input_figures(variant),

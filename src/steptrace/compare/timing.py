@@ -14,10 +14,12 @@ import numpy as np
 from steptrace import stats
 from steptrace.compare.load import Measured, Run, Study, Variant
 from steptrace.documents.comparison import Method
+from steptrace.documents.note import Note, note
 from steptrace.documents.variant import Noise, RatioToBaseline, Statistic, StepTimes
-from steptrace.format import NS_PER_MS, plural, rough_duration, setting, share
+from steptrace.format import NS_PER_MS, plural
 from steptrace.limits import LONG_STEPS, NOISE_FLOOR, NOISE_FLOOR_APART
 from steptrace.run_times import Nanoseconds, iqr_over_median
+from steptrace.words.notes import note_texts
 
 #: Added to a run's number where it shares no round with the others of its number.
 _OTHER_ROUNDS: Final = 1_000_000
@@ -69,22 +71,26 @@ def compare_times(study: Study) -> tuple[Method, dict[str, Timing]]:
         name, measured = variant.name, by_variant.get(variant.name)
         uneven = _uneven(variant, spreads[name])
         apart = _not_interleaved(variant, by_name.get(variant.baseline))
-        warnings = [*_about_runs(variant), *uneven, *filter(None, [apart])]
+        notes = [*_about_runs(variant), *uneven, *([] if apart is None else [apart])]
         ratio = None
         if name == variant.baseline and variant.measured:
             ratio = RatioToBaseline(value=1.0, low=None, high=None, verdict="baseline")
         elif measured is not None:
             own_floor = floor if apart is None else max(floor, NOISE_FLOOR_APART)
             word = stats.verdict(measured, adjusted.get(name), own_floor)
-            notes = _about_verdict(measured, word, own_floor, identical=name in identical)
+            of_verdict = _about_verdict(measured, word, own_floor, identical=name in identical)
             if word is not None and (refused := _refusal(variant, spreads)) is not None:
-                word, notes = None, [refused]
+                word, of_verdict = None, [refused]
             ratio = RatioToBaseline(value=measured.value, low=measured.low, high=measured.high, verdict=word)
-            warnings += notes
+            notes += of_verdict
         elif variant.measured:
-            warnings.append(f"no ratio: the baseline {variant.baseline} has no measured run")
+            notes.append(note("no_baseline", baseline=variant.baseline))
         noise = Noise(
-            iqr_over_median=spreads[name], drift=_drift(variant), uneven=tuple(uneven), warnings=tuple(warnings)
+            iqr_over_median=spreads[name],
+            drift=_drift(variant),
+            uneven=note_texts(uneven),
+            warnings=note_texts(notes),
+            notes=tuple(notes),
         )
         timings[name] = Timing(_step_ms(variant, statistic), ratio, noise)
     return method, timings
@@ -161,26 +167,22 @@ def _step_ms(variant: Variant, statistic: Statistic) -> StepTimes | None:
     )
 
 
-def _about_verdict(ratio: stats.Ratio, word: str | None, floor: float, *, identical: bool) -> list[str]:
+def _about_verdict(ratio: stats.Ratio, word: str | None, floor: float, *, identical: bool) -> list[Note]:
     """What there is to say about a ratio and its verdict; `identical`: the variant is the baseline's twin."""
     notes = []
     if identical and ratio.excludes_one:
-        notes.append("same configuration as the baseline, yet the interval excludes 1: noise is larger than it seems")
+        notes.append(note("twin_differs"))
     if word is None:
-        notes.append("no interval and no verdict: both the variant and its baseline need two runs or more")
+        notes.append(note("too_few_runs"))
     elif word == "undecided" and ratio.within(floor):
-        most = setting(stats.LARGEST_SAME)
-        notes.append(f"not called the same: the noise floor, {share(floor)} by the A/A pair, is above {most}")
+        notes.append(note("noise_floor_too_high", floor=floor, most=stats.LARGEST_SAME))
     elif word == "undecided" and ratio.excludes_one:
-        reason = "the effect is within the noise floor"
-        if ratio.exceeds(floor):
-            reason = "not after the correction for several candidates"
-        notes.append(f"the interval excludes 1, but {reason}")
+        notes.append(note("lost_by_correction" if ratio.exceeds(floor) else "within_noise_floor"))
     return notes
 
 
-def _not_interleaved(variant: Variant, baseline: Variant | None) -> str | None:
-    """What to say if all of the variant's runs were taken after, or before, all of its baseline's; None if not.
+def _not_interleaved(variant: Variant, baseline: Variant | None) -> Note | None:
+    """That all of the variant's runs were taken after, or before, all of its baseline's; None if they were not.
 
     Repeats of one call take turns, and on a cluster they run at the same time. A variant that was added, changed or
     repeated later is trained alone, be it only a minute later, on a machine that may have other work by then. The same
@@ -194,11 +196,12 @@ def _not_interleaved(variant: Variant, baseline: Variant | None) -> str | None:
     gap, order = max((_gap(others, own), "after"), (_gap(own, others), "before"))
     if gap < timedelta(0):
         return None
-    apart = rough_duration(gap.total_seconds())
-    return (
-        f"all of its runs were taken {apart} {order} the baseline's: a change of the machine meanwhile may be part of "
-        f"the difference, so only one above {share(NOISE_FLOOR_APART)} is called faster or slower; to tell less, "
-        f"remove {variant.path.as_posix()} and {baseline.path.as_posix()} and run both again"
+    return note(
+        "taken_apart",
+        apart_s=gap.total_seconds(),
+        order=order,
+        least_effect=NOISE_FLOOR_APART,
+        folders=[variant.path.as_posix(), baseline.path.as_posix()],
     )
 
 
@@ -236,12 +239,13 @@ def _without_waits(steps: Nanoseconds, waits: Nanoseconds | None) -> Nanoseconds
     return even
 
 
-def _refusal(variant: Variant, spreads: Mapping[str, float | None]) -> str | None:
+def _refusal(variant: Variant, spreads: Mapping[str, float | None]) -> Note | None:
     """Why there can be no verdict on a variant although there is an interval: uneven steps."""
-    for name, whose in ((variant.name, "IQR/median"), (variant.baseline, "the baseline's IQR/median")):
+    for name in (variant.name, variant.baseline):
         value = spreads.get(name)
         if value is not None and value > stats.IQR_REFUSED:
-            return f"no verdict: {whose} is {share(value)}, above {setting(stats.IQR_REFUSED)}"
+            is_baseline = name != variant.name
+            return note("too_uneven", is_baseline=is_baseline, iqr_over_median=value, most=stats.IQR_REFUSED)
     return None
 
 
@@ -250,30 +254,32 @@ def _drift(variant: Variant) -> float | None:
     return float(np.median([run.times.drift for run in variant.measured])) if variant.measured else None
 
 
-def _about_runs(variant: Variant) -> list[str]:
-    """The runs' own warnings, and how many are missing."""
-    warnings = list(dict.fromkeys(warning for run in variant.runs for warning in run.warnings))
+def _about_runs(variant: Variant) -> list[Note]:
+    """The runs' own notes, each once, and how many runs are missing."""
+    notes = list[Note]()
+    for run in variant.runs:
+        notes += [one for one in run.notes if one not in notes]
     if variant.measured and len(variant.measured) < len(variant.runs):
-        warnings.append(f"only {len(variant.measured)} of {len(variant.runs)} runs were measured")
-    return warnings
+        notes.append(note("runs_missing", measured=len(variant.measured), runs=len(variant.runs)))
+    return notes
 
 
-def _uneven(variant: Variant, spread: float | None) -> list[str]:
-    """In what ways the variant's steps and runs are uneven: the warnings that are about noise itself."""
+def _uneven(variant: Variant, spread: float | None) -> list[Note]:
+    """In what ways the variant's steps and runs are uneven: the notes that are about noise itself."""
     if not variant.measured:
         return []
-    texts = []
+    notes = []
     if spread is not None and spread > stats.IQR_WARNING:
-        texts.append(f"steps are uneven: IQR/median is {share(spread)}, above {setting(stats.IQR_WARNING)}")
+        notes.append(note("uneven_steps", iqr_over_median=spread, most=stats.IQR_WARNING))
     medians = list(times_of_runs(variant.runs, "median").values())
     between = float(np.std(np.log(medians), ddof=1)) if len(medians) > 1 else 0.0
     if between > stats.IQR_WARNING:
-        texts.append(f"runs differ by {share(between)} (standard deviation): conditions changed between them")
+        notes.append(note("runs_differ", deviation=between))
     drift = _drift(variant)
     if drift is not None and abs(drift) > stats.DRIFT_WARNING:
-        texts.append(f"step time {'rises' if drift > 0 else 'falls'} by {share(abs(drift))} over a run")
+        notes.append(note("drift", drift=drift))
     outliers = sum(run.times.outliers for run in variant.measured)
     steps = sum(len(run.times.counted) for run in variant.measured)
     if outliers > _OUTLIERS_WARNING * steps:
-        texts.append(f"{outliers} of {steps} steps are outliers (modified z-score above 3.5); they are not left out")
-    return texts
+        notes.append(note("outliers", outliers=outliers, steps=steps))
+    return notes

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from steptrace.documents.base import Document, File, column, field, key
+from steptrace.documents.note import Note
 
 
 class PlannedVariant(Document, frozen=True):
@@ -155,7 +156,10 @@ class RunRecord(File, frozen=True, kw_only=True):
     nvml: Annotated[dict[str, float] | None, field("NVML's figures of the GPU during the timed steps.")]
     traces: Annotated[tuple[str, ...], field("The trace files, one a rank.")]
     config: Annotated[dict[str, Any], field("The composed configuration.")]
-    warnings: Annotated[tuple[str, ...], field("What was asked for and could not be measured, a sentence each.")] = ()
+    warnings: Annotated[tuple[str, ...], field("The notes as sentences.")] = ()
+    notes: Annotated[
+        tuple[Note, ...], field("What was asked for and could not be measured, and what may have changed the times.")
+    ] = ()
     batch_bytes: Annotated[dict[str, int] | None, field("One batch's `inputs` and `targets` on the device.")] = None
 
 

@@ -6,6 +6,7 @@ from steptrace.documents.base import Document, column, field
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.input import InputVerdict
 from steptrace.documents.memory import DeviceMemory
+from steptrace.documents.note import Note
 from steptrace.documents.overview import Overview
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.run import Communication, ProcessError, RunMemory, RunResult, VariantStatus
@@ -81,8 +82,9 @@ class Noise(Document, frozen=True):
         float | None, field("Interquartile range over median of the steps, as far as waits for data do not explain it.")
     ]
     drift: Annotated[float | None, field("Change of the step time over a run, median of the runs.")]
-    uneven: Annotated[tuple[str, ...], field("In what ways noise is above its limits.")]
-    warnings: Annotated[tuple[str, ...], field("What to read with care.")]
+    uneven: Annotated[tuple[str, ...], field("In what ways noise is above its limits, as sentences.")]
+    warnings: Annotated[tuple[str, ...], field("The notes as sentences.")]
+    notes: Annotated[tuple[Note, ...], field("What to read with care.")] = ()
 
 
 class LoadingParts(Document, frozen=True):

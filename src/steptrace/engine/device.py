@@ -213,11 +213,3 @@ def compilations() -> int:
     """How many graphs torch.compile has made in this process so far."""
     compiler = sys.modules.get("torch._dynamo.utils")  # it takes a second to import, and most runs compile nothing
     return 0 if compiler is None else int(compiler.counters["stats"]["unique_graphs"])
-
-
-def recompiled(graphs: int) -> tuple[str, ...]:
-    """A warning if torch.compile has made graphs during the timed steps: its time is part of theirs."""
-    if graphs <= 0:
-        return ()
-    made = "1 graph" if graphs == 1 else f"{graphs} graphs"
-    return (f"torch.compile made {made} during the timed steps: use more warm-up steps",)

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steptrace import record
+from steptrace.documents.note import Note, note, notes_of
 from steptrace.documents.run import RunMemory, RunRecord, StepOfRun
 from steptrace.errors import SteptraceError
 from steptrace.files import read_json, write_versioned
 from steptrace.machine import environment
+from steptrace.words.notes import note_text
 
 if TYPE_CHECKING:  # a prediction and a check of the answer need none
     import pandas as pd
@@ -36,16 +38,12 @@ def steps_table(ranks: Sequence[Sequence[Mapping[str, Any]]]) -> "pd.DataFrame":
     return steps.agg({"step_ns": "max", "loader_wait_ns": "max", "loss": "mean"})[of_all].reset_index(drop=True)
 
 
-#: Of a trace that was recorded, and is not there.
-_LOST = "the trace of the profiled steps was recorded, but its file is gone"
-
-
-def trace_fault(rank: Mapping[str, Any]) -> str | None:
+def trace_fault(rank: Mapping[str, Any]) -> Note | None:
     """Why a rank has no complete trace; None if it has one, or none was to be recorded."""
     trace = rank.get("trace")
     if trace is None or trace["state"] == "recorded":
         return None
-    return f"no complete trace of the profiled steps: {trace['message']}"
+    return note("trace_fault", message=trace["message"])
 
 
 def _move_traces(ranks: Sequence[Mapping[str, Any]], left: Path, run_dir: Path) -> tuple[str, ...]:
@@ -122,7 +120,7 @@ def write_files(
         ranks: the ranks' records: `Measurement.record` with `process_record`, and `MemoryLook.record` as `memory`.
         left: folder of the first rank's files.
         run_dir: the run's folder.
-        labels: the fields of its record that are not measured; `warnings` are added to those of the first rank.
+        labels: the fields of its record that are not measured; `notes` are added to those of the first rank.
         batch_size: samples in a batch; None where they vary: then there is no memory.json.
         limit_bytes: what peaks are held against, if less than there is.
     """
@@ -134,13 +132,16 @@ def write_files(
     _write_lines(left, run_dir)
     if batch_size is not None and memory is not None:
         record.write_document(run_dir, memory_of(gpu, batch_size, memory, limit_bytes))
-    fault = trace_fault(first) or (_LOST if first.get("trace") is not None and not traces else None)
+    is_gone = first.get("trace") is not None and not traces
+    fault = trace_fault(first) or (note("trace_fault", message=None) if is_gone else None)
+    notes = (*notes_of(first.get("notes")), *([fault] if fault else ()), *labels.get("notes", ()))
     measured = {
         "world_size": max(rank["world_size"] for rank in ranks),
         "device": "cuda" if gpu else "cpu",
         "environment": environment(first, cwd if cwd.is_dir() else None),
         "traces": traces,
-        "warnings": (*first.get("warnings", ()), *([fault] if fault else ()), *labels.get("warnings", ())),
+        "notes": notes,
+        "warnings": tuple(map(note_text, notes)),
         **{key: first.get(key) for key in ("clock", "peak_allocated_bytes", "peak_reserved_bytes", "nvml")},
     }
     run = RunRecord(**{**labels, **measured})

@@ -8,13 +8,13 @@ Needs nothing but the standard library: the engine groups steps while the progra
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Final
 
-from steptrace import format as fmt
 from steptrace.limits import LONG_STEPS
 from steptrace.periods import are_regular, period
+from steptrace.words.syncs import step_groups_in_words
 
 #: The first steps of a program do more than others: what is compiled, tuned and allocated for good.
 FIRST_STEPS: Final = 3
@@ -140,8 +140,31 @@ def groups_by_count(counts: Sequence[int]) -> list[list[int]]:
     return [group for group in (usual, *sorted(_alike(others, counts), key=len, reverse=True)) if group]
 
 
-def counts_in_words(counts: Sequence[int], by_place: Sequence[Sequence[int]] = ()) -> str:
-    """How many steps make how many syncs; empty where all make the same, and without any.
+@dataclass(frozen=True)
+class StepGroup:
+    """Steps with about the same number of syncs.
+
+    Attributes:
+        steps: how many steps are in the group.
+        of: how many steps there are in all.
+        every: the period in which they come back; None if they come irregularly, or if they are most of the steps.
+        least: the fewest syncs of one of them.
+        most: the most syncs of one of them.
+    """
+
+    steps: int
+    of: int
+    every: int | None
+    least: int
+    most: int
+
+
+def step_groups(
+    counts: Sequence[int], by_place: Sequence[Sequence[int]] = ()
+) -> tuple[tuple[StepGroup, ...], float | None]:
+    """The groups of steps by their number of syncs, and the long-term mean where it differs from the mean of `counts`.
+
+    Without groups where all steps make the same number of syncs.
 
     Args:
         counts: the syncs of each step.
@@ -149,23 +172,24 @@ def counts_in_words(counts: Sequence[int], by_place: Sequence[Sequence[int]] = (
     """
     groups, of = groups_by_count(counts), len(counts)
     if len(groups) < 2:
-        return ""
-    # A group is rare only among others that are at least as many.
+        return (), None
+    # A period only makes sense for a minority group.
     is_regular = are_regular(by_place)
     periods = [period(group, of) if is_regular and 2 * len(group) <= of else None for group in groups]
-    own = [[counts[number] for number in group] for group in groups]
-    words = (
-        f"{len(group)} of {of} steps{'' if every is None else f' (one every {every})'}: {_range_in_words(group)}"
-        for group, every in zip(own, periods, strict=True)
+    of_group = [[counts[number] for number in group] for group in groups]
+    often = _as_often_as_they_come(of_group, periods)
+    differs = often is not None and abs(often - statistics.mean(counts)) > _ROUNDED * often
+    described = (
+        StepGroup(len(values), of, every, min(values), max(values))
+        for values, every in zip(of_group, periods, strict=True)
     )
-    often = _as_often_as_they_come(own, periods)
-    apart = often is not None and abs(often - statistics.mean(counts)) > _ROUNDED * often
-    return "; ".join(words) + (f"; as often as they come, {fmt.count(often)} per step" if often and apart else "")
+    return tuple(described), often if often and differs else None
 
 
-def _range_in_words(counts: Sequence[int]) -> str:
-    low, high = min(counts), max(counts)
-    return f"{'' if low == high else f'{low:,} to '}{fmt.plural(high, 'sync')}"
+def counts_in_words(counts: Sequence[int], by_place: Sequence[Sequence[int]] = ()) -> str:
+    """How many steps make how many syncs; empty where all make the same, and without any. See `step_groups`."""
+    groups, often = step_groups(counts, by_place)
+    return step_groups_in_words(map(asdict, groups), often)
 
 
 def _as_often_as_they_come(counts: Sequence[Sequence[int]], periods: Sequence[int | None]) -> float | None:

@@ -19,10 +19,16 @@ from typing import Any, Final
 
 import torch
 
-from steptrace.engine.device import Clock, compilations, current_clock, gpu, peaks, recompiled
+from steptrace.engine.device import Clock, compilations, current_clock, gpu, peaks
 from steptrace.engine.kinds import FIRST_STEPS, first_of_each, kinds_of, window_of_each
 from steptrace.engine.recording import WITH_TRACE, Before, Recording, Request, Settings
-from steptrace.engine.step_recorders import COMPILED, OperatorCounter, OpLineRecorder, counted_warnings, why_incomplete
+from steptrace.engine.step_recorders import (
+    OperatorCounter,
+    OpLineRecorder,
+    counted_warnings,
+    first_line,
+    is_of_compiled_code,
+)
 from steptrace.engine.steps import Step
 from steptrace.files import write_bytes
 from steptrace.rank import from_rank_0, ranks_can_talk, this_rank
@@ -92,7 +98,7 @@ class Measurement:
         between: Callable[[str], object] = lambda _: None,
         progress: Callable[[str, int, int], object] = lambda *_: None,
     ) -> None:
-        self.record: dict[str, Any] = {"warnings": []}
+        self.record: dict[str, Any] = {"notes": []}
         self._settings, self._label, self._between, self._progress = settings, label, between, progress
         self._rows: list[_Row] = []
         self._over = 0
@@ -217,12 +223,18 @@ class Measurement:
                 start, number = end, number + 1
             clock.synchronize()
         if number < planned:
-            reason = f"at_most_s is {self._settings.at_most_s:g} s"
-            if self._slow:
-                reason = f"a step takes over {SLOW_STEP_S:g} s, and {reason}"
-            self.warn(f"{number} of {planned} planned steps were timed: {reason}")
+            slow_step_s = SLOW_STEP_S if self._slow else None
+            self.note(
+                "fewer_timed_steps",
+                steps=number,
+                planned=planned,
+                at_most_s=self._settings.at_most_s,
+                slow_step_s=slow_step_s,
+            )
         self.record["nvml"] = sampler.summary() if sampler else None
-        self.record["warnings"] += (*(sampler.warnings if sampler else ()), *recompiled(compilations() - graphs))
+        self.record["notes"] += sampler.notes if sampler else []
+        if (made := compilations() - graphs) > 0:  # compiling takes part of the timed steps' time
+            self.note("recompiled", graphs=made)
         return True
 
     def _profiled(self, trace: Recording, window: Settings) -> Phases:
@@ -251,8 +263,13 @@ class Measurement:
         """
         fitting = replace(asked, warmup=self.that_fit(asked.warmup), steps=self.that_fit(asked.steps))
         if fitting.steps < asked.steps:
-            reason = f"a step takes {self._shortest_s:.2g} s, and at_most_s is {self._settings.at_most_s:g} s"
-            self.warn(f"{fitting.steps} of {asked.steps} planned steps were profiled: {reason}")
+            self.note(
+                "fewer_profiled_steps",
+                steps=fitting.steps,
+                planned=asked.steps,
+                step_s=self._shortest_s,
+                at_most_s=self._settings.at_most_s,
+            )
         if self._settings.ours or fitting != asked:  # a study runs its passes in between
             return fitting
         kinds = kinds_of(self._timed_ns(), self._operators)
@@ -269,7 +286,7 @@ class Measurement:
         """
         first_rank = not this_rank().rank
         if not self._settings.ours and compilations():  # a mode would make the program's own compiled code fail
-            self.warn(COMPILED)
+            self.note("compiled_without_lines")
             return
         self._label(True)
         recorders: list[OpLineRecorder] = []
@@ -281,7 +298,10 @@ class Measurement:
                     yield from self._next("watched", number, steps)
         except Exception as error:
             # Of any kind: not everything works under a dispatch mode, and a run's timings must not depend on it.
-            self.warn(why_incomplete(error))
+            if is_of_compiled_code(error):
+                self.note("compiled_without_lines")
+            else:
+                self.note("lines_incomplete", error=first_line(error))
         if first_rank:
             self._write_lines(recorders)
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -296,8 +316,7 @@ class Measurement:
                 with recorders[-1], counted_warnings(counts):
                     yield from self._next("watched for syncs", number, _WARNED_STEPS)
         except Exception as error:  # as above
-            reason = next(iter(str(error).splitlines()), "")
-            self.warn(f"PyTorch's own check for syncs was left out: {type(error).__name__}: {reason}")
+            self.note("sync_check_left_out", error=first_line(error))
             return
         if first_rank:
             warned = {"by_step": counts, "per_step": statistics.median(counts)}
@@ -311,9 +330,9 @@ class Measurement:
         texts = {file: text for recorder in recorders for file, text in recorder.sources().items()}
         write_bytes(self._settings.out / "sources.json", json.dumps(texts).encode())
 
-    def warn(self, text: str) -> None:
-        """Record a warning about something that could not be measured."""
-        self.record["warnings"].append(text)
+    def note(self, code: str, **figures: Any) -> None:
+        """Record what to read with care: a code of `documents.note` with its figures."""
+        self.record["notes"].append({"code": code, "figures": figures})
 
     def _before(self) -> Before:
         timed = [step for phase, *_, step in self._rows if phase == "timed"]

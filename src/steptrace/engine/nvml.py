@@ -13,8 +13,6 @@ from typing import Any, Final
 import pynvml
 import torch
 
-from steptrace import format as fmt
-
 _PERIOD_S: Final = 0.1
 #: Why a GPU lowers its clocks although it has work.
 _THROTTLED: Final = (
@@ -29,10 +27,10 @@ _OFTEN: Final = 0.1
 
 
 class NvmlSampler:
-    """Samples one GPU while the context is open; afterwards `summary()` gives the figures, `warnings` the problems."""
+    """Samples one GPU while the context is open; afterwards `summary()` gives the figures, `notes` the problems."""
 
     def __init__(self, device: torch.device) -> None:
-        self.warnings: list[str] = []
+        self.notes: list[dict[str, Any]] = []
         self._device = device
         self._samples: dict[str, list[float]] = {}
         self._stop = threading.Event()
@@ -45,7 +43,7 @@ class NvmlSampler:
             uuid = torch.cuda.get_device_properties(self._device).uuid
             handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
         except pynvml.NVMLError as error:
-            self.warnings.append(f"NVML not available: {error}")
+            self._note("nvml_unavailable", error=str(error))
         else:
             self._thread = threading.Thread(target=self._sample, args=(handle,), name="nvml", daemon=True)
             self._thread.start()
@@ -58,16 +56,17 @@ class NvmlSampler:
         self._thread.join()
         pynvml.nvmlShutdown()
         if others := int(max(self._samples.get("processes", [1])) - 1):
-            who = "another process" if others == 1 else f"{others} other processes"
-            self.warnings.append(f"{who} used the GPU meanwhile: step times may be longer for it")
+            self._note("other_processes", processes=others)
         if (throttled := fmean(self._samples.get("throttled", [0]))) >= _OFTEN:
-            share = f"{fmt.share(throttled)} of the samples"
-            self.warnings.append(f"the GPU lowered its clocks (power or heat) in {share}: step times may be longer")
+            self._note("clocks_lowered", share=throttled)
 
     def summary(self) -> dict[str, float] | None:
         """The mean of `utilisation_pct` over all samples; None without samples."""
         utilisation = self._samples.get("utilisation")
         return {"utilisation_pct": fmean(utilisation)} if utilisation else None
+
+    def _note(self, code: str, **figures: Any) -> None:
+        self.notes.append({"code": code, "figures": figures})
 
     def _sample(self, handle: Any) -> None:
         queries = dict(_QUERIES)
@@ -77,7 +76,7 @@ class NvmlSampler:
                     self._samples.setdefault(name, []).append(query(handle))
                 except pynvml.NVMLError as error:
                     del queries[name], self._samples[name]
-                    self.warnings.append(f"NVML gives no {name}: {error}")
+                    self._note("nvml_figure_missing", figure=name, error=str(error))
             if self._stop.wait(_PERIOD_S):
                 return
 

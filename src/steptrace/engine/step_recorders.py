@@ -22,8 +22,6 @@ from steptrace.engine.frames import Site, calling_site, frames_from, program_sit
 from steptrace.engine.recording import profiler_is_on, refuse_other_profilers
 
 _LOG: Final = logging.getLogger("steptrace.capture")
-#: The warning for a program with code from torch.compile, whose operators no dispatch mode sees.
-COMPILED = "operators in code from torch.compile, and those after it, have no source line"
 #: PyTorch's name of the function that runs a backward pass.
 _ENGINE = "_engine_run_backward"
 #: The dispatch key of operators that are made of others, and those of kernels for a device.
@@ -232,12 +230,17 @@ def _sites(frames: Iterable[Site]) -> _Sites:
     return site, program_site(stack, site)
 
 
-def why_incomplete(error: Exception) -> str:
-    """The warning for an error in a watched step; for compiled code it gives the reason."""
-    reason = next(iter(str(error).splitlines()), "")
-    if "torch.compile" in reason or type(error).__module__.startswith("torch._dynamo"):
-        return COMPILED
-    return f"source lines are incomplete: the watched step raised {type(error).__name__}: {reason}"
+def is_of_compiled_code(error: Exception) -> bool:
+    """Whether a watched step failed since a dispatch mode was on in code from torch.compile.
+
+    PyTorch raises plain errors there, too, which only their text tells from others.
+    """
+    return type(error).__module__.startswith("torch._dynamo") or "torch.compile" in str(error).partition("\n")[0]
+
+
+def first_line(error: Exception) -> str:
+    """An error's type and the first line of its message."""
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Final
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.finding import ANSWER, PREDICTED_SYNCS, Finding
+from steptrace.documents.note import UNEVEN
 from steptrace.documents.run import ProcessError, RunResult
 from steptrace.documents.syncs import PredictedSite, place_of
 from steptrace.documents.variant import LoaderWait, VariantResult
@@ -23,6 +24,7 @@ from steptrace.format import plural
 from steptrace.format import share as percent
 from steptrace.limits import NOISE_FLOOR, PROFILER_OVERHEAD
 from steptrace.stats import IQR_REFUSED, IQR_WARNING
+from steptrace.words.notes import note_texts
 
 _IN_WORDS: Final = {
     "gradient": "gradient with respect to the predictions",
@@ -99,7 +101,7 @@ def _noise(variant: VariantResult) -> Iterator[Match]:
             severity="high" if spread > IQR_REFUSED else "warning",
             claim=f"step times are uneven: their interquartile range is {percent(spread)} of the median"
             + (", too much for a verdict" if spread > IQR_REFUSED else ""),
-            evidence=variant.noise.uneven,
+            evidence=note_texts(one for one in variant.noise.notes if one.code in UNEVEN),
         )
 
 

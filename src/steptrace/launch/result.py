@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from steptrace import format as fmt
+from steptrace.documents.note import Note, note
 from steptrace.documents.run import RunRecord
 from steptrace.engine.files import write_files
 from steptrace.errors import LaunchError
@@ -148,7 +149,7 @@ def write_results(launched: Launched, run_dir: Path, program: dict[str, Any], **
             next_step=why(launched) if launched.failed else f"a smaller --warmup; {_ADVICE}",
         )
     batch = _batch(ranks[0])
-    labels = _OF_NO_STUDY | labels | {"config": {"program": program, **batch}, "warnings": _warnings(launched)}
+    labels = _OF_NO_STUDY | labels | {"config": {"program": program, **batch}, "notes": _notes(launched)}
     return write_files(ranks, launched.out, run_dir, labels, batch_size=batch.get("data", {}).get("batch_size"))
 
 
@@ -200,11 +201,11 @@ def _batch(rank: dict[str, Any]) -> dict[str, Any]:
     return batch
 
 
-def _warnings(launched: Launched) -> tuple[str, ...]:
+def _notes(launched: Launched) -> tuple[Note, ...]:
     """What only a program's own steps can lack."""
-    rows, warnings = timed(launched.ranks[0]), []
+    rows, notes = timed(launched.ranks[0]), list[Note]()
     if skipped := sum(row["skipped"] for row in rows):
-        warnings.append(f"a gradient scaler has skipped {skipped} of the timed steps")
+        notes.append(note("steps_skipped", steps=skipped))
     if not launched.complete:
-        warnings.append(f"the program ended after {len(rows)} timed steps, with exit code {launched.exit_code}")
-    return tuple(warnings)
+        notes.append(note("ended_early", steps=len(rows), exit_code=launched.exit_code))
+    return tuple(notes)

@@ -37,6 +37,7 @@ from steptrace.train.distributed import barrier, communication, from_every_rank,
 from steptrace.train.loop import Training, train_step
 from steptrace.train.passes import StudyPasses
 from steptrace.train.setup import load_config, training
+from steptrace.words.notes import note_text
 
 _MIB: Final = 2**20
 
@@ -114,7 +115,7 @@ def _run(config: DictConfig, out: Path, repeat: int, ranks: Rank) -> None:
         with training(config, config.seed + repeat, ranks) as parts:
             left, passes = measure(parts, config, Path(measured), explained=explained)
             if (fault := trace_fault(left)) is not None:
-                raise TrainError(fault, where=out)
+                raise TrainError(note_text(fault), where=out)
             passes.memory.note_workspaces()
             every = from_every_rank({**left, **process_record(), "memory": passes.memory.record}, ranks)
             between_ranks = None if ranks.alone else communication(parts.model, parts.device, config, ranks)

@@ -7,6 +7,7 @@ from typing import Final
 from steptrace import format as fmt
 from steptrace.documents.comparison import Comparison
 from steptrace.documents.finding import ANSWER, Finding
+from steptrace.documents.note import NO_VERDICT
 from steptrace.documents.overview import part_name
 from steptrace.documents.steps import STEP_FIGURES
 from steptrace.documents.variant import VariantResult
@@ -25,6 +26,7 @@ from steptrace.report.study.variants import (
     verdict_badge,
 )
 from steptrace.stats import IQR_REFUSED
+from steptrace.words.notes import note_text
 
 _LINK: Final = Html('<a class="variant" href="#{}">{}</a>')
 _NOTE: Final = Html('<span class="note">{}{}</span>')
@@ -77,7 +79,7 @@ def _no_verdict(study: Comparison) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for variant in study.measured:
         if variant.verdict is None and not variant.is_baseline:
-            texts = [text.rstrip(".") for text in variant.noise.warnings if "no verdict" in text.lower()]
+            texts = [note_text(one) for one in variant.noise.notes if one.code in NO_VERDICT]
             for text in texts or [_NEEDED]:
                 reasons.setdefault(text, []).append(variant.name)
     return [f"{fmt.names(names)}: {text}." for text, names in reasons.items()]

@@ -9,12 +9,14 @@ from typing import Final
 from steptrace import format as fmt
 from steptrace.documents.base import columns_of, read
 from steptrace.documents.comparison import Comparison, GateOutcome, is_measuring
+from steptrace.documents.note import NO_VERDICT, UNEVEN
 from steptrace.documents.run import ProcessError
 from steptrace.documents.steps import STEP_FIGURES
 from steptrace.documents.variant import Equivalence, VariantResult
 from steptrace.report.page.markup import Html, anchor, badge, breakable, inline_code, render, sentence
 from steptrace.report.page.parts import Figure, Unit, figures_table, text_table
 from steptrace.stats import IQR_WARNING
+from steptrace.words.notes import note_text
 
 #: More variants than this do not fit a screen: the baselines and those that differ most stand for all.
 MOST_ROWS = 15
@@ -208,19 +210,19 @@ def care(study: Comparison) -> list[str]:
     return sentences + _measured_differently(study) + _warnings(study)
 
 
-#: Parts of the warnings that the first screen shows.
-_ON_FIRST_SCREEN: Final = ("no verdict", "correction for several candidates")
+#: Notes that the first screen shows in the verdict's sentences.
+_ON_FIRST_SCREEN: Final = frozenset({*NO_VERDICT, "lost_by_correction"})
 
 
 def _warnings(study: Comparison) -> list[str]:
-    """The warnings that neither the first screen nor a finding on noise says, each once with its variants."""
+    """The notes that neither the first screen nor a finding on noise shows, each once with its variants."""
     names: dict[str, list[str]] = {}
     for variant in study.variants:
         noise = variant.noise
-        in_finding = noise.uneven if (noise.iqr_over_median or 0.0) > IQR_WARNING else ()
-        for text in noise.warnings:
-            if text not in in_finding and not any(part in text for part in _ON_FIRST_SCREEN):
-                names.setdefault(text.rstrip("."), []).append(variant.name)
+        in_finding = UNEVEN if (noise.iqr_over_median or 0.0) > IQR_WARNING else frozenset[str]()
+        for one in noise.notes:
+            if one.code not in in_finding and one.code not in _ON_FIRST_SCREEN:
+                names.setdefault(note_text(one).rstrip("."), []).append(variant.name)
     return [f"{sentence(text)}: {_who(variants, study)}." for text, variants in names.items()]
 
 

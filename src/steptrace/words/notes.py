@@ -1,0 +1,146 @@
+"""Notes in words: what to read with care in a run or a variant, a sentence for each code of `documents.note`.
+
+A measured program imports this module, so that it needs nothing but the standard library.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from steptrace import format as fmt
+from steptrace.words.syncs import step_groups_in_words
+
+if TYPE_CHECKING:
+    from steptrace.documents.note import Note, NoteCode
+
+
+def note_text(note: "Note") -> str:
+    """A note as a sentence, without its capital letter and full stop."""
+    return text_of(note.code, note.figures)
+
+
+def note_texts(notes: "Iterable[Note]") -> tuple[str, ...]:
+    """Notes as sentences; each sentence once."""
+    return tuple(dict.fromkeys(map(note_text, notes)))
+
+
+def text_of(code: "NoteCode", figures: Mapping[str, Any]) -> str:
+    """The sentence for a code and its figures."""
+    return _WORDS[code](**figures)
+
+
+def _fewer_timed_steps(*, steps: int, planned: int, at_most_s: float, slow_step_s: float | None) -> str:
+    reason = f"at_most_s is {at_most_s:g} s"
+    if slow_step_s is not None:
+        reason = f"a step takes over {slow_step_s:g} s, and {reason}"
+    return f"{steps} of {planned} planned steps were timed: {reason}"
+
+
+def _fewer_profiled_steps(*, steps: int, planned: int, step_s: float, at_most_s: float) -> str:
+    return (
+        f"{steps} of {planned} planned steps were profiled: a step takes {fmt.significant(step_s, 2)} s, and at_most_s "
+        f"is {at_most_s:g} s"
+    )
+
+
+def _recompiled(*, graphs: int) -> str:
+    return f"torch.compile made {fmt.plural(graphs, 'graph')} during the timed steps: use more warm-up steps"
+
+
+def _other_processes(*, processes: int) -> str:
+    who = "another process" if processes == 1 else f"{processes} other processes"
+    return f"{who} used the GPU meanwhile: step times may be longer for it"
+
+
+def _clocks_lowered(*, share: float) -> str:
+    return f"the GPU lowered its clocks (power or heat) in {fmt.share(share)} of the samples: step times may be longer"
+
+
+def _trace_fault(*, message: str | None) -> str:
+    if message is None:
+        return "the trace of the profiled steps was recorded, but its file is gone"
+    return f"no complete trace of the profiled steps: {message}"
+
+
+def _taken_apart(*, apart_s: float, order: str, least_effect: float, folders: list[str]) -> str:
+    return (
+        f"all of its runs were taken {fmt.rough_duration(apart_s)} {order} the baseline's: a change of the machine "
+        f"meanwhile may be part of the difference, so only one above {fmt.share(least_effect)} is called faster or "
+        f"slower; to tell less, remove {' and '.join(folders)} and run both again"
+    )
+
+
+def _too_uneven(*, is_baseline: bool, iqr_over_median: float, most: float) -> str:
+    whose = "the baseline's IQR/median" if is_baseline else "IQR/median"
+    return f"no verdict: {whose} is {fmt.share(iqr_over_median)}, above {fmt.setting(most)}"
+
+
+def _twin_differs() -> str:
+    return "same configuration as the baseline, yet the interval excludes 1: noise is larger than it seems"
+
+
+def _drift(*, drift: float) -> str:
+    return f"step time {'rises' if drift > 0 else 'falls'} by {fmt.share(abs(drift))} over a run"
+
+
+def _early_read(*, file: str, line: int) -> str:
+    return f"{fmt.place(file, line)} reads a value while its copy to the host may be under way: it may be wrong"
+
+
+#: The sentence for each code; its arguments are the note's figures.
+_WORDS: Final[Mapping["NoteCode", Callable[..., str]]] = {
+    # Of a run.
+    "fewer_timed_steps": _fewer_timed_steps,
+    "fewer_profiled_steps": _fewer_profiled_steps,
+    "compiled_without_lines": lambda: "operators in code from torch.compile, and those after it, have no source line",
+    "lines_incomplete": lambda *, error: f"source lines are incomplete: the watched step raised {error}",
+    "sync_check_left_out": lambda *, error: f"PyTorch's own check for syncs was left out: {error}",
+    "recompiled": _recompiled,
+    "nvml_unavailable": lambda *, error: f"NVML not available: {error}",
+    "nvml_figure_missing": lambda *, figure, error: f"NVML gives no {figure}: {error}",
+    "other_processes": _other_processes,
+    "clocks_lowered": _clocks_lowered,
+    "trace_fault": _trace_fault,
+    "steps_skipped": lambda *, steps: f"a gradient scaler has skipped {steps} of the timed steps",
+    "ended_early": lambda *, steps, exit_code: (
+        f"the program ended after {steps} timed steps, with exit code {exit_code}"
+    ),
+    # How steps and runs are uneven.
+    "uneven_steps": lambda *, iqr_over_median, most: (
+        f"steps are uneven: IQR/median is {fmt.share(iqr_over_median)}, above {fmt.setting(most)}"
+    ),
+    "runs_differ": lambda *, deviation: (
+        f"runs differ by {fmt.share(deviation)} (standard deviation): conditions changed between them"
+    ),
+    "drift": _drift,
+    "outliers": lambda *, outliers, steps: (
+        f"{outliers} of {steps} steps are outliers (modified z-score above 3.5); they are not left out"
+    ),
+    # Why there is no verdict.
+    "too_few_runs": lambda: "no interval and no verdict: both the variant and its baseline need two runs or more",
+    "too_uneven": _too_uneven,
+    # Of a variant.
+    "runs_missing": lambda *, measured, runs: f"only {measured} of {runs} runs were measured",
+    "trace_not_analysed": lambda *, run, reason: f"the trace of run {run} was not analysed: {reason}",
+    "taken_apart": _taken_apart,
+    "no_baseline": lambda *, baseline: f"no ratio: the baseline {baseline} has no measured run",
+    "twin_differs": _twin_differs,
+    "noise_floor_too_high": lambda *, floor, most: (
+        f"not called the same: the noise floor, {fmt.share(floor)} by the A/A pair, is above {fmt.setting(most)}"
+    ),
+    "within_noise_floor": lambda: "the interval excludes 1, but the effect is within the noise floor",
+    "lost_by_correction": lambda: "the interval excludes 1, but not after the correction for several candidates",
+    "syncs_differ_between_runs": lambda *, per_step: (
+        f"syncs per step differ between runs: {', '.join(map(fmt.count, per_step))}"
+    ),
+    "syncs_differ_between_steps": lambda *, least, most: f"syncs differ between steps: {least} to {most}",
+    "predicted_syncs_differ": lambda *, groups, often: (
+        f"predicted syncs differ between steps: {step_groups_in_words(groups, often)}"
+    ),
+    "early_read": _early_read,
+    "not_predicted": lambda *, error: f"syncs could not be predicted: {error}",
+    "prediction_not_used": lambda *, reason: f"prediction not used: {reason}",
+    "nothing_predicted": lambda: (
+        "no syncs are predicted: the program ran nothing on the virtual CUDA device that it was given"
+    ),
+    "trace_quality": lambda *, text: text,
+}
