@@ -325,6 +325,26 @@ def test_estimates_stand_under_the_syncs_and_in_json(followed: Replace, capsys: 
     assert (rows[0]["limited_by"], rows[0]["launches"], rows[0]["covered_pct"]) == ("arithmetic", 1, 100)
 
 
+def test_variants_of_a_study_are_compared_with_its_baseline(
+    followed: Replace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slower = {**WITH_OPERATORS, "operator_calls": [_product(8192), _product(2048)]}
+    followed(boolean_mask=slower, ignore_index=WITH_OPERATORS, sort=slower, where=slower)
+    assert main(["predict", "masked_loss", "--gpu", "H100", "--json"]) == 0
+    variants = {
+        one["name"]: one["prediction"]["estimate"][0] for one in json.loads(capsys.readouterr().out)["variants"]
+    }
+    assert variants["boolean_mask"]["difference"] is None
+    saved = variants["ignore_index"]["difference"]
+    assert (saved["baseline"], saved["faster_pct"]) == ("boolean_mask", 100)
+    assert 0 < saved["saved_ms"][0] < 1e3 * 2 * 2048**3 / (0.5 * 66.9e12) < 2 * saved["saved_ms"][1]
+    assert variants["sort"]["difference"]["saved_ms"] == [0, 0]
+    assert main(["predict", "masked_loss", "--gpu", "H100"]) == 0
+    text = capsys.readouterr().out
+    lines = [line for line in text.splitlines() if "against boolean_mask" in line]
+    assert ["saves" in line for line in lines] == [False, False, True]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
