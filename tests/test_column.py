@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from documents import fill, plain
 from recorded import needs_traces, trace_of
 from steptrace.analysis import summarize_trace
-from steptrace.documents.base import Document, by_key, columns_of, field, keys_of, shown_columns, subjects_of
+from steptrace.documents.base import Document, by_key, columns_of, field, keys_of, shown_columns
 from steptrace.documents.kernels import KernelName
 from steptrace.documents.overview import TopOperator
 from steptrace.documents.program import LineTime
@@ -19,8 +19,10 @@ from steptrace.documents.run import Communication, RunMemory
 from steptrace.documents.runs import counts_runs, over_runs
 from steptrace.documents.sides import Side, join
 from steptrace.documents.streams import Queue
+from steptrace.documents.subject import Absence, subjects_of
 from steptrace.documents.summary import TraceSummary
 from steptrace.documents.syncs import SyncSite
+from steptrace.report.trace.absence import WORDS
 
 
 def queue(stream: int, **figures: float | None) -> Queue:
@@ -48,7 +50,8 @@ def test_every_subject_has_a_heading_and_all_but_one_say_why_they_are_absent() -
     assert {"syncs", "queues"} <= {one.name for one in subjects}
     assert len({one.heading for one in subjects}) == len(subjects)
     assert [one.name for one in subjects if not one.absent] == ["step_kinds"]  # no loss where steps are alike
-    assert not any(one.absent.endswith(".") for one in subjects)
+    assert set(WORDS) == set(get_args(Absence))
+    assert not any(words.endswith(".") for words in WORDS.values())
 
 
 def reduced_kinds() -> dict[type[Document], None]:

@@ -15,9 +15,7 @@ from snakemake.cli import get_argument_parser
 
 from pages import BLOCK, DOCUMENTS, PAGES, ROOT, blocks
 from steptrace import cli
-from steptrace.analysis.build import OF_TRACE
-from steptrace.documents.base import subjects_of
-from steptrace.documents.summary import TraceSummary
+from steptrace.analysis import TABLES as COMPUTED
 from steptrace.trace.rows import TABLES
 
 LINK = re.compile(r"(?<!`)\[[^\]`]*(?:`[^`]*`[^\]`]*)*\]\(([^)\s]+)\)")
@@ -124,16 +122,10 @@ def test_tables_and_modules_that_the_metrics_name_are_there() -> None:
     of_ranks = {"rank_waits", "matched_collectives", "rank_kernels"}
     named = {name for names in re.findall(r"tables? ((?:`\w+`(?:, )?)+)", text) for name in re.findall(r"\w+", names)}
     assert len(named) > 20
-    assert named - {*OF_TRACE, *TABLES, *of_ranks, "memory_blocks"} == set()
+    assert named - {*COMPUTED, *TABLES, *of_ranks, "memory_blocks"} == set()
     modules = set(re.findall(r"`((?:analysis|findings)/[\w/]*(?:\.py)?)`", text))
     assert len(modules) > 10
     assert [module for module in sorted(modules) if not (ROOT / "src" / "steptrace" / module).exists()] == []
-
-
-def test_every_subject_of_a_trace_stands_beside_what_other_tools_say_of_it() -> None:
-    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
-    features = text[text.index("## Feature by feature") :]
-    assert [one.name for one in subjects_of(TraceSummary) if not re.search(rf"`{one.name}[`.]", features)] == []
 
 
 def test_every_page_is_in_the_list_of_contents() -> None:

@@ -18,11 +18,12 @@ from msgspec import Meta
 from steptrace.config.schema import MOST, RootConfig
 from steptrace.config.settings import Limits, Settings
 from steptrace.config.study_file import StudyFile
-from steptrace.documents.base import Document, columns_of, subjects_of
+from steptrace.documents.base import Document, columns_of
 from steptrace.documents.comparison import ComparedResults, Comparison, Verdict
 from steptrace.documents.diff import Diff
 from steptrace.documents.run import RunMemory, RunRecord, Status
 from steptrace.documents.steps import StepFigures
+from steptrace.documents.subject import subjects_of
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.documents.versions import kept, problems, shapes
 from steptrace.errors import ConfigError

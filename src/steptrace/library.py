@@ -105,10 +105,10 @@ class LoadedTrace:
     @property
     def tables(self) -> tuple[str, ...]:
         """The names that `table` takes."""
-        from steptrace.analysis.build import OF_TRACE
+        from steptrace.analysis import TABLES as COMPUTED
         from steptrace.trace.rows import TABLES
 
-        return tuple(sorted({*OF_TRACE, *TABLES}))
+        return tuple(sorted({*COMPUTED, *TABLES}))
 
     def table(self, name: str) -> pd.DataFrame:
         """A table by name, as `steptrace analyze` writes it to tables/NAME.parquet.
@@ -119,12 +119,12 @@ class LoadedTrace:
         Raises:
             KeyError: there is no such table.
         """
-        from steptrace.analysis.build import OF_TRACE
+        from steptrace.analysis import TABLES as COMPUTED
         from steptrace.trace.rows import TABLES
 
-        if name not in OF_TRACE and name not in TABLES:
+        if name not in COMPUTED and name not in TABLES:
             raise KeyError(f"there is no table {name!r}; the tables are {', '.join(self.tables)}")
-        frames = [OF_TRACE[name](trace) if name in OF_TRACE else getattr(trace, name) for trace in self._traces]
+        frames = [COMPUTED[name](trace) if name in COMPUTED else getattr(trace, name) for trace in self._traces]
         if len(frames) == 1:
             table: pd.DataFrame = frames[0].copy()
             return table

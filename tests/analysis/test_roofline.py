@@ -7,10 +7,12 @@ import pytest
 from builders import TraceBuilder
 from recorded import needs_traces, trace_of
 from steptrace.analysis import summarize_trace
+from steptrace.documents.subject import subjects_of
 from steptrace.documents.summary import TraceSummary
 from steptrace.estimate.gpus import gpu_of_driver
 from steptrace.estimate.recorded import recorded_call
 from steptrace.findings import find_in_trace
+from steptrace.report.trace.absence import why_absent
 
 BF16 = ["c10::BFloat16", "c10::BFloat16"]
 
@@ -31,6 +33,27 @@ def test_a_product_is_held_against_the_data_sheet() -> None:
     assert row.inputs == "4096x4096 bfloat16, 4096x4096 bfloat16"
     assert row.ideal_ns == pytest.approx(ideal_ns, rel=1e-4)
     assert row.roofline_pct == pytest.approx(100 * ideal_ns / 278_000, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "code"), [("NVIDIA H100 80GB HBM3", "no_input_sizes"), ("A GPU", "no_data_sheet"), ("", "no_gpu_name")]
+)
+def test_a_trace_says_why_there_is_no_roofline(gpu: str, code: str) -> None:
+    builder = TraceBuilder()
+    builder.metadata["deviceProperties"] = [{"id": 0, "name": gpu, "computeMajor": 9}]
+    builder.op("aten::mm", 0, 10_000)
+    builder.kernel(1_000, 20_000, 5_000)
+    summary = builder.summary()
+    assert summary.roofline == ()
+    assert summary.absent["roofline"] == code
+
+
+def test_a_trace_without_a_gpu_says_so_rather_than_that_sizes_are_missing() -> None:
+    builder = TraceBuilder()
+    builder.op("aten::mm", 0, 10_000)
+    summary = builder.summary()
+    (roofline,) = (one for one in subjects_of(TraceSummary) if one.name == "roofline")
+    assert why_absent(summary, roofline) == "no_gpu_work"
 
 
 def test_an_operator_far_from_the_roofline_is_a_finding_with_its_cause() -> None:

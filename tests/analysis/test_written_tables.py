@@ -7,8 +7,9 @@ import pytest
 
 from builders import TraceBuilder, training_step
 from steptrace import cli
+from steptrace.analysis import TABLES as COMPUTED
 from steptrace.analysis import ranks, summarize
-from steptrace.analysis.build import OF_TRACE, write_all
+from steptrace.analysis.build import write_all
 from steptrace.errors import TraceError
 from steptrace.trace.rows import TABLES
 
@@ -30,7 +31,7 @@ def test_the_same_as_written_at_the_end(tmp_path: Path) -> None:
     whole, traces = summarize(paths)
     for number, trace in enumerate(traces):
         own = {name: getattr(trace, name) for name in TABLES}
-        tables = {name: table(trace) for name, table in OF_TRACE.items()}
+        tables = {name: table(trace) for name, table in COMPUTED.items()}
         write_all({**own, **tables}, tmp_path / "end" / f"trace{number}")
     write_all(ranks.tables(traces), tmp_path / "end" / "ranks")
     summary, light = summarize(paths, tables=tmp_path / "once")

@@ -8,7 +8,7 @@ import pytest
 
 from builders import TraceBuilder, training_step
 from recorded import TRACES, needs_traces
-from steptrace.analysis.build import MOST_LABELS
+from steptrace.analysis.common.labels import MOST_LABELS
 from steptrace.analysis.program import MOST_LINES
 from steptrace.cli import main
 from steptrace.diff import diff, read_sides

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import D2D, TraceBuilder, training_step
+from steptrace.analysis import TABLES as COMPUTED
 from steptrace.analysis import steps
-from steptrace.analysis.build import OF_TRACE
 from steptrace.analysis.overview import operators_per_step
 from steptrace.analysis.syncs import sync_sites
 from steptrace.documents.table import records
@@ -42,7 +42,7 @@ def _build(activities: list[Any], step_lengths: list[int]) -> TraceBuilder:
 
 def _figures(trace: Trace) -> dict[str, Any]:
     """Everything that is computed from a trace, as plain values."""
-    tables = {name: table(trace) for name, table in OF_TRACE.items()}
+    tables = {name: table(trace) for name, table in COMPUTED.items()}
     gaps = tables.pop("idle_gaps")  # holds absolute times
     figures: dict[str, Any] = {
         name: sorted(map(str, records(table.drop(columns=["launch", "op_row"], errors="ignore"))))

@@ -6,38 +6,22 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pandas as pd
 
 from steptrace.analysis import ranks as across_ranks
-from steptrace.analysis.common.call_tree import call_tree, kernel_origins
-from steptrace.analysis.common.labels import is_training, label_times
-from steptrace.analysis.communication import all_reduce, collective_times, collectives, host_compute
-from steptrace.analysis.copies import copies, copy_rates
-from steptrace.analysis.critical_path import critical_path, critical_paths
-from steptrace.analysis.idle import host_gaps, idle, idle_by_stream, idle_gaps
-from steptrace.analysis.input import input_wait, input_waits
-from steptrace.analysis.kernels import kernel_sequences, kernel_table, kernel_types, most_frequent, recorded_kernels
-from steptrace.analysis.launches import launch_times, launches
-from steptrace.analysis.memory import memory, memory_blocks
-from steptrace.analysis.overview import overview, step_figures, top_operators
-from steptrace.analysis.precision import kernel_formats, precision_of
-from steptrace.analysis.program import function_times, program
-from steptrace.analysis.quality import quality, quality_checks
+from steptrace.analysis.common import registry
+from steptrace.analysis.common.call_tree import call_tree
+from steptrace.analysis.common.labels import is_training
+from steptrace.analysis.communication import collective_times, host_compute
+from steptrace.analysis.memory import memory_blocks
+from steptrace.analysis.overview import step_figures
 from steptrace.analysis.rank_waits import with_waiting
-from steptrace.analysis.roofline import roofline
-from steptrace.analysis.steps import alike, gpu_time, lengths_ns, mean_ns, step_kinds, step_times
-from steptrace.analysis.streams import queue_lengths, queues, streams, streams_at_once
-from steptrace.analysis.syncs import sync_costs, sync_sites, syncs
-from steptrace.analysis.timeline import shown_timeline
-from steptrace.documents.base import subjects_of
-from steptrace.documents.kernels import KernelName, KernelType
-from steptrace.documents.labels import Label
-from steptrace.documents.run import capture_of
-from steptrace.documents.steps import StepTime
+from steptrace.analysis.steps import mean_ns, steps_alike, unprofiled_steps
+from steptrace.documents.subject import modules_in
 from steptrace.documents.summary import Summary, TraceSummary
-from steptrace.documents.table import rows, write_table
+from steptrace.documents.table import write_table
 from steptrace.machine import return_freed_arrays
 from steptrace.trace.decode import path_text
 from steptrace.trace.files import find_traces
@@ -47,44 +31,7 @@ from steptrace.trace.read import read_each
 from steptrace.trace.rows import TABLES
 from steptrace.trace.source import with_records
 
-#: Tables that are a subject of `TraceSummary`, by its name.
-OF_SUBJECTS: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
-    "queues": queues,
-    "streams_at_once": streams_at_once,
-    "streams": streams,
-    "copies": copies,
-    "roofline": roofline,
-}
-#: Tables made of the call tree, which is the largest of all.
-OF_CALL_TREE: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
-    "call_tree": call_tree,
-    "function_times": function_times,
-    "sequences": kernel_sequences,
-    "kernel_origins": kernel_origins,
-    "top_operators": top_operators,
-}
-#: Every table by name, but the trace's own and the allocators' memory. A trace remembers what it has computed, so they
-#: may be asked for in any order. Without GPU work those of the GPU have no rows.
-OF_TRACE: Final[Mapping[str, Callable[[Trace], pd.DataFrame]]] = {
-    **OF_CALL_TREE,
-    "critical_path": critical_paths,
-    "quality_checks": quality_checks,
-    "idle_by_stream": idle_by_stream,
-    "idle_gaps": idle_gaps,
-    "queue_lengths": queue_lengths,
-    "copy_rates": copy_rates,
-    "collective_times": collective_times,
-    "sync_costs": sync_costs,
-    "sync_sites": sync_sites,
-    "step_times": step_times,
-    "input_waits": input_waits,
-    "label_times": label_times,
-    "kernel_names": kernel_table,
-    "kernel_types": kernel_types,
-    "kernel_formats": kernel_formats,
-    "launch_times": launch_times,
-    **OF_SUBJECTS,
-}
+modules_in("steptrace.analysis")  # each attaches what it computes to the registry
 
 
 def write_tables(trace: Trace, folder: Path) -> None:
@@ -92,10 +39,11 @@ def write_tables(trace: Trace, folder: Path) -> None:
     if len(trace.memory):
         write_all({"memory_blocks": memory_blocks(trace)}, folder)
     write_all({name: getattr(trace, name) for name in TABLES}, folder)
-    for name, table in OF_TRACE.items():
-        if name not in OF_CALL_TREE:
-            forget(trace, call_tree)  # what is left needs its memory
-        write_all({name: table(trace)}, folder)
+    for name, compute in registry.tables_of_call_tree().items():
+        write_all({name: compute(trace)}, folder)
+    forget(trace, call_tree)  # what is left needs its memory
+    for name, compute in registry.other_tables().items():
+        write_all({name: compute(trace)}, folder)
 
 
 def write_all(tables: Mapping[str, pd.DataFrame], folder: Path) -> None:
@@ -107,9 +55,6 @@ def write_all(tables: Mapping[str, pd.DataFrame], folder: Path) -> None:
 
 #: Tables that neither `write_counters` nor the comparison of ranks reads.
 _NOT_COMPARED = ("ops", "frames", "memory", "syncs")
-
-#: How many labels summary.json lists; the table `label_times` has all.
-MOST_LABELS = 100
 
 
 def load_trace(path: Path) -> Trace:
@@ -186,20 +131,11 @@ def _repeated_ranks(traces: list[Trace]) -> str | None:
 
 
 def summarize_trace(trace: Trace) -> TraceSummary:
-    """One entry of `traces` in summary.json."""
-    device, capture = trace.device, capture_of(trace.path)
-    unprofiled = capture.unprofiled if capture else None
-    steps, syncs_of_steps = rows(step_times(trace), StepTime), syncs(trace)
-    first_ns = int(trace.steps["ts"].iloc[0]) if steps else 0
-    left_out = sum(one.start_ns < first_ns for one in trace.meta.records.left_out)
-    kinds = alike(unprofiled, lengths_ns(trace), left_out=left_out)
-    plain: dict[str, Any] = step_figures(trace) | {
-        one.name: rows(OF_SUBJECTS[one.name](trace), one.kind)
-        for one in subjects_of(TraceSummary)
-        if one.name in OF_SUBJECTS
-    }
+    """One entry of `traces` in summary.json: what the trace is of, and all that the registry computes of it."""
+    device, unprofiled, kinds = trace.device, unprofiled_steps(trace), steps_alike(trace)
+    computed: dict[str, Any] = {**step_figures(trace), **registry.parts_of(trace)}
     return TraceSummary(
-        **plain,
+        **computed,
         path=path_text(trace.path),
         sha256=_sha256(trace.path),
         rank=trace.rank,
@@ -212,27 +148,6 @@ def summarize_trace(trace: Trace) -> TraceSummary:
         unprofiled_mean_ns=mean_ns(unprofiled),
         unprofiled_alike_ns=kinds.unprofiled_ns,
         profiled_over_unprofiled=kinds.ratio,
-        step_kinds=step_kinds(kinds, None if device is None else syncs_of_steps.by_step),
-        quality=quality(trace),
-        gpu=gpu_time(trace),
-        steps=steps,
-        idle=idle(trace),
-        host_gaps=None if device is None else host_gaps(trace),
-        input=input_wait(trace, unprofiled, kinds),
-        kernels=rows(recorded_kernels(trace), KernelName),
-        kernel_types=rows(kernel_types(trace), KernelType),
-        syncs=syncs_of_steps,
-        launches=launches(trace),
-        collectives=collectives(trace),
-        all_reduce=all_reduce(trace),
-        memory=memory(trace),
-        labels=rows(label_times(trace).head(MOST_LABELS), Label),
-        critical_path=critical_path(trace),
-        program=program(trace),
-        sequences=most_frequent(kernel_sequences(trace)),
-        overview=overview(trace),
-        precision=None if device is None else precision_of(kernel_formats(trace)),
-        timeline=shown_timeline(trace),
         findings=(),
         training=is_training(trace),
     )

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from steptrace import intervals
 from steptrace.analysis.common.division import activity
 from steptrace.analysis.common.kernel_names import short_name
+from steptrace.analysis.common.registry import part, table
 from steptrace.documents.base import Document, field, key
 from steptrace.documents.communication import AllReduce, CollectiveName, Collectives
 from steptrace.documents.table import rows
@@ -67,6 +68,7 @@ class CollectiveTime(Document, frozen=True):
     ]
 
 
+@table("collective_times")
 @once
 def collective_times(trace: Trace) -> pd.DataFrame:
     """The table `CollectiveTime`: the collectives of the analysed GPU, and then the host's, each in order of time."""
@@ -229,6 +231,7 @@ def _group_sizes(collectives: pd.DataFrame) -> list[int | None]:
     ]
 
 
+@part("collectives")
 def collectives(trace: Trace) -> Collectives | None:
     """The collectives by name; None if the trace could not show any."""
     times = host_collectives(trace) if trace.device is None else gpu_collectives(trace)
@@ -265,6 +268,7 @@ def host_compute(trace: Trace) -> Spans | None:
 ALL_REDUCE = "all_reduce"
 
 
+@part("all_reduce")
 def all_reduce(trace: Trace) -> AllReduce | None:
     """The all-reduces of the analysed GPU, or without any there those of the host; None without any."""
     times = collective_times(trace)

@@ -10,6 +10,7 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.division import left_over
+from steptrace.analysis.common.registry import table, table_part
 from steptrace.analysis.common.series import quantiles, running_sum, time_held
 from steptrace.documents.copies import Copy, CopyRate
 from steptrace.documents.table import frame_of, validate
@@ -19,6 +20,7 @@ from steptrace.trace.model import Trace, once
 _NS_PER_S = 1e9
 
 
+@table("copy_rates")
 @once
 def copy_rates(trace: Trace) -> pd.DataFrame:
     """The rate of every kind of copy on every GPU as a series (table `copy_rates`).
@@ -42,6 +44,7 @@ def copy_rates(trace: Trace) -> pd.DataFrame:
     return validate(pd.concat([frame_of(CopyRate), *parts], ignore_index=True), CopyRate)
 
 
+@table_part("copies")
 @once
 def copies(trace: Trace) -> pd.DataFrame:
     """The kinds of copies with their bytes, time and rates, the most time first (table `copies`).

@@ -35,6 +35,7 @@ import pandas as pd
 from steptrace import format as fmt
 from steptrace import intervals
 from steptrace.analysis.common.division import loader_spans
+from steptrace.analysis.common.registry import part, table
 from steptrace.analysis.critical_path_waits import Steps, Work, bursts_of, steps_of, work_of
 from steptrace.documents.base import Document, field
 from steptrace.documents.program import ClassOfPath, CriticalPath
@@ -284,6 +285,7 @@ class PathPart(Document, frozen=True):
 _ON_GPU = ("compute", "comm", "memory", "launch", "queue", "sync")
 
 
+@table("critical_path")
 @once
 def critical_paths(trace: Trace) -> pd.DataFrame:
     """The table `critical_path`; empty without host events. A trace without steps is taken as one."""
@@ -324,6 +326,7 @@ def _walk(nodes: Nodes, steps: Steps) -> pd.DataFrame:
     return pd.DataFrame({**parts, "class": kind[first], "thread": thread[first], "kernel": kernel[first]})
 
 
+@part("critical_path")
 def critical_path(trace: Trace) -> CriticalPath | None:
     """The path's summary: means over the steps, per class and of the steps' length, and each class's share.
 

@@ -15,6 +15,7 @@ from steptrace import intervals
 from steptrace.analysis.common.division import activity, first_work, gap_causes, left_over
 from steptrace.analysis.common.kernel_names import short_name
 from steptrace.analysis.common.labels import label_of_kernels
+from steptrace.analysis.common.registry import part, table
 from steptrace.documents.idle import HostCall, HostGap, HostGaps, Idle, IdleEnding, IdleGap, StreamIdle
 from steptrace.documents.table import frame_of, plain, rows, validate
 from steptrace.intervals import Ints, Spans
@@ -27,6 +28,7 @@ from steptrace.trace.model import Trace, launched_at, launching_op, on_training,
 MOST = 20
 
 
+@table("idle_by_stream")
 @once
 def idle_by_stream(trace: Trace) -> pd.DataFrame:
     """The gaps before each activity of a stream, by category, summed per device and stream.
@@ -47,6 +49,7 @@ def idle_by_stream(trace: Trace) -> pd.DataFrame:
     return validate(sums, StreamIdle)
 
 
+@table("idle_gaps")
 @once
 def idle_gaps(trace: Trace) -> pd.DataFrame:
     """Each gap in a GPU's work, with its cause (`division.gap_causes`) and the activity after it (`idle_gaps`)."""
@@ -64,6 +67,7 @@ def gap_endings(gaps: pd.DataFrame) -> pd.DataFrame:
     return validate(table, IdleEnding)
 
 
+@part("idle")
 def idle(trace: Trace) -> Idle:
     """Idle time by stream and by the work after the gap, and the longest gaps; `overview` has it by cause.
 
@@ -103,8 +107,11 @@ def _endings(trace: Trace, row: Ints, start: Ints) -> dict[str, Any]:
 MOST_GAPS, MOST_CALLS = 5, 3
 
 
-def host_gaps(trace: Trace) -> HostGaps:
-    """The gaps of `idle_gaps` with the cause `host`."""
+@part("host_gaps")
+def host_gaps(trace: Trace) -> HostGaps | None:
+    """The gaps of `idle_gaps` with the cause `host`; None without a GPU."""
+    if trace.device is None:
+        return None
     start, end = trace.steps_span
     first, last = activity(trace).span
     gaps = idle_gaps(trace)

@@ -15,7 +15,8 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.division import activity
-from steptrace.analysis.steps import Alike
+from steptrace.analysis.common.registry import part, table
+from steptrace.analysis.steps import Alike, steps_alike, unprofiled_steps
 from steptrace.documents.input import Input, InputVerdict, InputWaitOfStep
 from steptrace.documents.run import Unprofiled
 from steptrace.documents.table import frame_of, rows
@@ -35,6 +36,7 @@ def verdict_on(share: float | None) -> InputVerdict | None:
     return "high" if share >= HIGH_SHARE else "moderate" if share >= MODERATE_SHARE else "none"
 
 
+@table("input_waits")
 @once
 def input_waits(trace: Trace) -> pd.DataFrame:
     """The waits of each step (table `input_waits`); empty without signs of a loader.
@@ -62,6 +64,12 @@ def input_waits(trace: Trace) -> pd.DataFrame:
             "gpu_idle_wait_ns": idle_wait,
         },
     )
+
+
+@part("input")
+def waits_for_input(trace: Trace) -> Input:
+    """`input_wait` with the unprofiled steps that were recorded beside the trace."""
+    return input_wait(trace, unprofiled_steps(trace), steps_alike(trace))
 
 
 def input_wait(trace: Trace, unprofiled: Unprofiled | None = None, kinds: Alike | None = None) -> Input:

@@ -19,9 +19,10 @@ from steptrace import intervals
 from steptrace.analysis.common.call_tree import call_tree, inside_same, kernel_nodes
 from steptrace.analysis.common.division import activity, left_over
 from steptrace.analysis.common.kernel_names import short_name, short_names
+from steptrace.analysis.common.registry import part, table
 from steptrace.documents.base import Document, field, key
 from steptrace.documents.kernels import KernelName, KernelType, Sequence, SequenceEntry
-from steptrace.documents.table import frame_of, records, validate
+from steptrace.documents.table import frame_of, records, rows, validate
 from steptrace.intervals import Ints
 from steptrace.trace.columns import marks_steps
 from steptrace.trace.model import Trace, on_training, once
@@ -29,6 +30,7 @@ from steptrace.trace.model import Trace, on_training, once
 _KEYS = ["name", "kind"]
 
 
+@table("kernel_names")
 @once
 def kernel_table(trace: Trace) -> pd.DataFrame:
     """The activities of one GPU by name, the one with the most time first (table `kernel_names`)."""
@@ -39,6 +41,12 @@ def kernel_table(trace: Trace) -> pd.DataFrame:
 def recorded_kernels(trace: Trace) -> pd.DataFrame:
     """The same without work left over from steps before the recorded ones: its sums are the steps' own."""
     return _by_name(trace.kernels[(trace.kernels["device"] == trace.device).to_numpy() & ~left_over(trace)])
+
+
+@part("kernels")
+def kernels_of_steps(trace: Trace) -> tuple[KernelName, ...]:
+    """The rows of `recorded_kernels`, for summary.json."""
+    return rows(recorded_kernels(trace), KernelName)
 
 
 def _by_name(kernels: pd.DataFrame) -> pd.DataFrame:
@@ -56,6 +64,7 @@ def _by_name(kernels: pd.DataFrame) -> pd.DataFrame:
     return validate(table, KernelName)
 
 
+@table("kernel_types")
 @once
 def kernel_types(trace: Trace) -> pd.DataFrame:
     """The time of each combination of classes that ran on a GPU at once (table `kernel_types`)."""
@@ -72,6 +81,12 @@ def kernel_types(trace: Trace) -> pd.DataFrame:
             if ns := intervals.measure(together):
                 rows.append({"classes": " + ".join(classes), "ns": ns, "busy_share": ns / busy})
     return frame_of(KernelType, rows)
+
+
+@part("kernel_types")
+def classes_of_kernels(trace: Trace) -> tuple[KernelType, ...]:
+    """The rows of `kernel_types`, for summary.json."""
+    return rows(kernel_types(trace), KernelType)
 
 
 class SequenceRow(Document, frozen=True):
@@ -95,6 +110,7 @@ MINIMUM_LENGTH = 2
 MOST, MOST_ENTRIES = 20, 30
 
 
+@table("sequences", of_call_tree=True)
 @once
 def kernel_sequences(trace: Trace) -> pd.DataFrame:
     """The sequences under every operator and label: the table `sequences`, the most GPU time first.
@@ -140,6 +156,12 @@ def kernel_sequences(trace: Trace) -> pd.DataFrame:
             sums[2] += int(ends.max() - begin[rows[0]])
             sums[3] += host_ns
     return _table(sequences, kernels["name"].cat.categories)
+
+
+@part("sequences")
+def frequent_sequences(trace: Trace) -> tuple[Sequence, ...]:
+    """The recurring sequences with the most GPU time, for summary.json."""
+    return most_frequent(kernel_sequences(trace))
 
 
 def most_frequent(sequences: pd.DataFrame) -> tuple[Sequence, ...]:

@@ -14,6 +14,7 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.division import left_over, waits_for_event
+from steptrace.analysis.common.registry import part, table
 from steptrace.documents.base import Document, field, key
 from steptrace.documents.launches import Distribution, LaunchCall, Launches
 from steptrace.documents.table import frame_of, rows, validate
@@ -49,6 +50,7 @@ class LaunchTime(Document, frozen=True):
     latency_ns: Annotated[int, field("The rest, if not: the stream was free, the work had not begun.")]
 
 
+@table("launch_times")
 @once
 def launch_times(trace: Trace) -> pd.DataFrame:
     """Each call that put work on a GPU, whatever its name, with the times of both (table `launch_times`)."""
@@ -115,6 +117,7 @@ def flags(times: pd.DataFrame) -> dict[str, "pd.Series[bool]"]:
     }
 
 
+@part("launches")
 def launches(trace: Trace) -> Launches | None:
     """Sum, median, 95th percentile and maximum of each time; counts; by call. None without a GPU."""
     device, kernels = trace.device, trace.kernels

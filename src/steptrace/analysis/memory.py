@@ -25,6 +25,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace.analysis.common.labels import labelled_parts, unlabelled_parts
+from steptrace.analysis.common.registry import part
 from steptrace.analysis.common.series import running_sum
 from steptrace.documents.base import Document, field, key
 from steptrace.documents.memory import AtPeak, DeviceMemory
@@ -174,6 +175,7 @@ def _level(blocks: pd.DataFrame, start: int) -> tuple[Ints, Ints]:
     return instants, change + int(size[begin == MISSING].sum())
 
 
+@part("memory")
 def memory(trace: Trace) -> tuple[DeviceMemory, ...] | None:
     """One entry a device, the highest peak first; None where the profiler recorded no allocations."""
     devices = memory_blocks(trace)[DEVICE].drop_duplicates().itertuples(index=False)

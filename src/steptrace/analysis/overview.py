@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from steptrace.analysis.common.call_tree import call_tree, device_time_by
 from steptrace.analysis.common.division import activity, gpu_division, gpu_window, host_division, sm_weighted_ns
+from steptrace.analysis.common.registry import part, table
 from steptrace.documents.overview import Overview, TopOperator
 from steptrace.documents.table import frame_of, rows
 from steptrace.intervals import Ints, measure_within
@@ -26,6 +27,7 @@ from steptrace.trace.names import is_own_operator
 MOST_OPERATORS: Final = 10
 
 
+@part("overview")
 def overview(trace: Trace) -> Overview | None:
     """The parts of a trace's step time; None for a trace with neither steps nor GPU work.
 
@@ -51,6 +53,7 @@ def overview(trace: Trace) -> Overview | None:
     )
 
 
+@table("top_operators", of_call_tree=True)
 @once
 def top_operators(trace: Trace) -> pd.DataFrame:
     """The operators by their own time (table `top_operators`): the GPU's, or without a GPU the host's.

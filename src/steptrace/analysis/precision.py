@@ -19,6 +19,7 @@ import pandas as pd
 
 from steptrace.analysis.common.division import left_over
 from steptrace.analysis.common.kernel_names import short_names
+from steptrace.analysis.common.registry import part, table
 from steptrace.documents.kernels import KernelFormat, Precision
 from steptrace.documents.table import frame_of, rows
 from steptrace.trace.columns import take
@@ -209,6 +210,7 @@ _KEYS: Final = ("name", "bits", "by", "tensor_core", "eligible", "tf32")
 _NARROW: Final = re.compile(r"^c10::(?:Float8|Float4|Byte|Char)", re.IGNORECASE)
 
 
+@table("kernel_formats")
 @once
 def kernel_formats(trace: Trace) -> pd.DataFrame:
     """The compute kernels of the analysed GPU by name, format and use of tensor cores (table `kernel_formats`).
@@ -254,6 +256,12 @@ def _judged(name: str, op: str, types: str) -> tuple[str, str, str | None, str, 
     bits, by = (by_name.bits, "name") if by_name.bits != "unknown" else (type_format(types), "types")
     eligible = by_name.matrix or (bool(_MATRIX_OPS.search(op)) and not by_name.helper and bits != "integer")
     return name, bits, None if bits == "unknown" else by, by_name.tensor_core, eligible, by_name.tf32
+
+
+@part("precision")
+def precision(trace: Trace) -> Precision | None:
+    """The number formats that the analysed GPU's kernels compute in; None without a GPU."""
+    return None if trace.device is None else precision_of(kernel_formats(trace))
 
 
 def precision_of(formats: pd.DataFrame) -> Precision:

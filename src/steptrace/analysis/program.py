@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 
 from steptrace.analysis.common.call_tree import call_tree, device_time_by, inside_same
+from steptrace.analysis.common.registry import part, table
 from steptrace.documents.program import FunctionTime, LineTime, Program
 from steptrace.documents.table import frame_of, rows
 from steptrace.intervals import Ints
@@ -17,6 +18,7 @@ MOST_LINES, MOST_FUNCTIONS = 25, 50
 _LINE = ["file", "line", "function", "code"]
 
 
+@part("program")
 def program(trace: Trace) -> Program:
     """GPU time by source line (None without a GPU), and the functions with the most host time."""
     by_line = None
@@ -35,6 +37,7 @@ def line_times(trace: Trace) -> pd.DataFrame:
     return device_time_by(trace, _LINE).dropna(subset="file")
 
 
+@table("function_times", of_call_tree=True)
 @once
 def function_times(trace: Trace) -> pd.DataFrame:
     """The program's functions and modules (table `function_times`), the most host time first.

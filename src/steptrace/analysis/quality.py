@@ -12,6 +12,7 @@ from steptrace import format as fmt
 from steptrace import intervals
 from steptrace.analysis.common.division import gpu_window, left_over
 from steptrace.analysis.common.kernel_names import short_name
+from steptrace.analysis.common.registry import part, table
 from steptrace.analysis.syncs import were_recorded
 from steptrace.documents.quality import LostRecords, Place, Quality, QualityCheck, StepSource
 from steptrace.documents.table import frame_of, rows
@@ -56,6 +57,7 @@ _GRAPHS_LOST: Final = (
 _LOST_CHECKS: Final = {"kernel": "launches with their GPU work", "graph": "graph launches with their GPU work"}
 
 
+@table("quality_checks")
 @once
 def quality_checks(trace: Trace) -> pd.DataFrame:
     """Every check of a trace with its result (table `quality_checks`); those of GPU work only if there is any."""
@@ -73,6 +75,7 @@ def quality_checks(trace: Trace) -> pd.DataFrame:
     return frame_of(QualityCheck, [to_builtins(check) for check in checks])
 
 
+@part("quality")
 def quality(trace: Trace) -> Quality:
     """The number of steps, the share of GPU work with a known launch, every check, and the warnings of failed ones.
 

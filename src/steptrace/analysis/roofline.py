@@ -5,8 +5,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from steptrace.analysis.common.registry import table_part
 from steptrace.analysis.precision import kernel_format
 from steptrace.documents.roofline import OperatorRoofline
+from steptrace.documents.subject import Absence
 from steptrace.documents.table import frame_of
 from steptrace.estimate.gpus import Gpu, gpu_of_driver
 from steptrace.trace.model import Trace, launching_op, once
@@ -14,6 +16,15 @@ from steptrace.trace.model import Trace, launching_op, once
 _LISTS = ["types", "sizes", "strides"]
 
 
+def why_no_roofline(trace: Trace) -> Absence:
+    """What the table `roofline` lacks, where it is empty for a trace with GPU work."""
+    name = trace.meta.device_name(trace.device)
+    if name is None:
+        return "no_gpu_name"
+    return "no_data_sheet" if gpu_of_driver(name) is None else "no_input_sizes"
+
+
+@table_part("roofline", absent=why_no_roofline)
 @once
 def roofline(trace: Trace) -> pd.DataFrame:
     """The table `roofline` of the analysed GPU, the most GPU time first; empty without sizes or a known data sheet."""

@@ -14,8 +14,10 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.division import BUSY, activity, gpu_division, gpu_window
-from steptrace.documents.run import Unprofiled
-from steptrace.documents.steps import GpuTime, StepKind
+from steptrace.analysis.common.registry import part, table
+from steptrace.documents.run import Unprofiled, capture_of
+from steptrace.documents.steps import GpuTime, StepKind, StepTime
+from steptrace.documents.table import rows
 from steptrace.engine.kinds import Kind, kind_after, kinds_of, nearest, per_step
 from steptrace.intervals import Ints
 from steptrace.trace.columns import start_end, unmeasured
@@ -34,6 +36,7 @@ def exclusive_times(trace: Trace, starts: Ints, ends: Ints) -> dict[str, Ints]:
     return {"busy_ns": busy, **{f"{name}_ns": parts[name] for name in names}, "idle_ns": idle}
 
 
+@part("gpu")
 def gpu_time(trace: Trace) -> GpuTime:
     """The GPU's time by part from its first activity's start to its last one's end; null without GPU work."""
     if trace.device is None:
@@ -54,6 +57,7 @@ def gpu_time(trace: Trace) -> GpuTime:
     )
 
 
+@table("step_times")
 @once
 def step_times(trace: Trace) -> pd.DataFrame:
     """One row per step: `index`, `start_ns`, `dur_ns`, `host_dur_ns`, `length_ns`, and the GPU's time in it.
@@ -69,6 +73,27 @@ def step_times(trace: Trace) -> pd.DataFrame:
         columns = ("busy_ns", "compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns")
         return table.assign(**dict.fromkeys(columns, unmeasured(len(table))))
     return table.assign(**exclusive_times(trace, *start_end(steps)))
+
+
+@part("steps")
+def each_step(trace: Trace) -> tuple[StepTime, ...]:
+    """The rows of `step_times`, for summary.json."""
+    return rows(step_times(trace), StepTime)
+
+
+@once
+def unprofiled_steps(trace: Trace) -> Unprofiled | None:
+    """The steps before the trace, from the record beside it; None without one."""
+    capture = capture_of(trace.path)
+    return capture.unprofiled if capture else None
+
+
+@once
+def steps_alike(trace: Trace) -> "Alike":
+    """The kinds of the steps before the trace, and those that its own steps are of."""
+    first_ns = int(trace.steps["ts"].iloc[0]) if len(trace.steps) else 0
+    left_out = sum(step.start_ns < first_ns for step in trace.meta.records.left_out)
+    return alike(unprofiled_steps(trace), lengths_ns(trace), left_out=left_out)
 
 
 def lengths_ns(trace: Trace) -> list[int]:

@@ -18,6 +18,7 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.division import gpu_window, left_over
+from steptrace.analysis.common.registry import table, table_part
 from steptrace.analysis.common.series import quantiles, running_sum, time_held
 from steptrace.documents.streams import Queue, QueueLength, Stream, StreamsAtOnce
 from steptrace.documents.table import frame_of
@@ -39,6 +40,7 @@ class _Streams:
     running: Ints
 
 
+@table_part("streams_at_once")
 @once
 def streams_at_once(trace: Trace) -> pd.DataFrame:
     """The time with work on exactly so many streams, from none up (table `streams_at_once`)."""
@@ -49,6 +51,7 @@ def streams_at_once(trace: Trace) -> pd.DataFrame:
     return frame_of(StreamsAtOnce, {"streams": np.arange(len(ns)), "ns": ns, "share": ns / ns.sum()})
 
 
+@table_part("streams")
 @once
 def streams(trace: Trace) -> pd.DataFrame:
     """Each stream's time alone and with others, the busiest first (table `streams`)."""
@@ -93,6 +96,7 @@ def _sums(group: Ints, ns: Ints, count: int) -> Ints:
     return sums
 
 
+@table("queue_lengths")
 @once
 def queue_lengths(trace: Trace) -> pd.DataFrame:
     """The queue of every stream of every GPU as a series (table `queue_lengths`)."""
@@ -123,6 +127,7 @@ def _length_columns(trace: Trace) -> dict[str, Ints] | tuple[()]:
     }
 
 
+@table_part("queues")
 @once
 def queues(trace: Trace) -> pd.DataFrame:
     """The series of `queue_lengths` summarised by time, the busiest stream first (table `queues`)."""

@@ -17,6 +17,9 @@ import pandas as pd
 
 from steptrace import intervals
 from steptrace.analysis.common.division import activity, gpu_window
+from steptrace.analysis.common.registry import part, table
+from steptrace.analysis.steps import step_kinds, steps_alike
+from steptrace.documents.steps import StepKind
 from steptrace.documents.syncs import Syncs, SyncSite
 from steptrace.documents.table import rows
 from steptrace.intervals import Ints, Spans
@@ -30,6 +33,7 @@ from steptrace.trace.source import PROGRAM_COLUMNS, SITE_COLUMNS, sites_of
 SITE_KEY: Final = (*SITE_COLUMNS, *PROGRAM_COLUMNS, "kind")
 
 
+@table("sync_costs")
 @once
 def sync_costs(trace: Trace) -> pd.DataFrame:
     """The trace's `syncs` (`op` under the name `op_row`) with their cost and site.
@@ -48,6 +52,7 @@ def sync_costs(trace: Trace) -> pd.DataFrame:
     )
 
 
+@table("sync_sites")
 @once
 def sync_sites(trace: Trace) -> pd.DataFrame:
     """The counted syncs of `sync_costs` per site and kind, the most blocking first.
@@ -153,6 +158,8 @@ def were_recorded(trace: Trace) -> bool:
     return len(trace.syncs) > 0 or all(map(is_known_runtime, trace.meta.runtimes))
 
 
+@part("syncs")
+@once
 def syncs(trace: Trace) -> Syncs:
     """Counts, blocked time and exposed idle of the counted syncs, by kind and by site."""
     device = trace.device
@@ -177,6 +184,12 @@ def syncs(trace: Trace) -> Syncs:
         outside_steps=int((~in_step).sum()),
         sites=rows(sync_sites(trace), SyncSite),
     )
+
+
+@part("step_kinds")
+def kinds_of_steps(trace: Trace) -> tuple[StepKind, ...]:
+    """The kinds of the steps before the trace, with the syncs of the profiled steps of each kind."""
+    return step_kinds(steps_alike(trace), None if trace.device is None else syncs(trace).by_step)
 
 
 def ceiling_ns(trace: Trace, costs: pd.DataFrame, gone: AbstractSet[int]) -> int:

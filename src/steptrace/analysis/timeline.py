@@ -12,6 +12,7 @@ import numpy as np
 
 from steptrace import intervals
 from steptrace.analysis.common.division import gpu_division, host_division
+from steptrace.analysis.common.registry import part
 from steptrace.documents.timeline import Lane, Timeline
 from steptrace.intervals import Ints, Spans
 from steptrace.trace.columns import spans_of
@@ -25,6 +26,7 @@ MOST_STREAMS: Final = 6
 _CLASSES: Final = {"compute": "compute", "comm": "communication", "memory": "copies"}
 
 
+@part("timeline")
 def shown_timeline(trace: Trace) -> Timeline | None:
     """The picture for summary.json; None if nothing that has a lane ran in its time."""
     row, (start, end), index = median_step(trace), trace.window, None

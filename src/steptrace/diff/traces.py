@@ -16,17 +16,18 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from steptrace import format as fmt
-from steptrace.analysis.build import OF_SUBJECTS
 from steptrace.analysis.common.kernel_names import full_short_name
 from steptrace.diff.runs import measured_diff
 from steptrace.diff.sides import Side
 from steptrace.documents.base import columns_of, name_of
-from steptrace.documents.diff import Diff, DiffSide, Pair, RowChange
+from steptrace.documents.diff import TOPICS, Diff, DiffSide, Needs, Pair, RowChange
 from steptrace.documents.kernels import KernelName
 from steptrace.documents.overview import TopOperator, part_name
 from steptrace.documents.sides import Change, join
 from steptrace.documents.sides import Side as Rows
 from steptrace.documents.steps import STEP_FIGURES
+from steptrace.documents.subject import subjects_of
+from steptrace.documents.summary import TraceSummary
 from steptrace.documents.syncs import SyncSite
 from steptrace.limits import NOISE_FLOOR, PROFILER_OVERHEAD
 
@@ -60,10 +61,12 @@ def diff(a: Side, b: Side, gpus: Sequence[str] = ()) -> Diff:
     operators = _changes(Rows(a.operators, a.steps), Rows(b.operators, b.steps), OPERATOR_LEVELS) if profiled else ()
     syncs = _changes(_rows(a, "syncs.sites"), _rows(b, "syncs.sites")) if gpu else ()
     has_lines = gpu and a.has_lines and b.has_lines
+    has: dict[Needs, bool] = {"gpu_work": gpu, "gpu_work_with_lines": has_lines, "profiled_steps": profiled}
     lines = _changes(_rows(a, "program.by_line"), _rows(b, "program.by_line")) if has_lines else ()
     tables = {
         name: tuple(_row(change, name_of(change.row)) for change in _differing(_rows(a, name), _rows(b, name)))
-        for name in (*(("labels",) if profiled else ()), *(OF_SUBJECTS if gpu else ()))
+        for name, needs_gpu in _compared_tables()
+        if has["gpu_work" if needs_gpu else "profiled_steps"]
     }
     step, parts = _step(a, b)
     rows = {"idle_sync": syncs, "": kernels if gpu else operators}
@@ -76,11 +79,7 @@ def diff(a: Side, b: Side, gpus: Sequence[str] = ()) -> Diff:
         step_ns=step,
         parts_ns=parts,
         figures=figures,
-        not_measured=(
-            *(() if gpu else ("kernels", "syncs")),
-            *(() if has_lines else ("lines",)),
-            *(() if profiled else ("operators",)),
-        ),
+        not_measured=tuple(topic.name for topic in TOPICS if not has[topic.needs]),
         kernels=kernels,
         operators=operators,
         syncs=syncs,
@@ -88,6 +87,11 @@ def diff(a: Side, b: Side, gpus: Sequence[str] = ()) -> Diff:
         tables={name: changes for name, changes in tables.items() if changes},
         measured=measured_diff((a.runs, b.runs), (a.traces, b.traces), gpus),
     )
+
+
+def _compared_tables() -> Iterator[tuple[str, bool]]:
+    """The subjects whose tables are compared, and whether each needs GPU work on both sides."""
+    return ((one.name, one.needs_gpu) for one in subjects_of(TraceSummary) if "compared" in one.traits)
 
 
 def _rows(side: Side, path: str) -> Rows[Any]:

@@ -64,6 +64,11 @@ class Collectives(Document, frozen=True):
     count: Annotated[int, field("Collectives.", kind="sum")]
     by_name: Annotated[tuple[CollectiveName, ...], field("By name and group, the most exposed first.")]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is none."""
+        return not self.count
+
 
 class AllReduce(Document, frozen=True):
     """The all-reduces of a trace, of its steps where it has any; each instant once."""

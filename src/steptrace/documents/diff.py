@@ -1,9 +1,16 @@
 """diff.json: two traces, or two jobs' ranks, side by side. Totals are per step; what a side cannot show is null."""
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, get_type_hints
+
+import msgspec
 
 from steptrace.documents.base import Document, File, column, field
 from steptrace.documents.estimate import Estimate
+from steptrace.documents.kernels import KernelName
+from steptrace.documents.overview import TopOperator
+from steptrace.documents.program import LineTime
+from steptrace.documents.syncs import SyncSite
 from steptrace.documents.variant import Statistic, SyncDiff
 
 
@@ -76,6 +83,33 @@ class DiffSide(Document, frozen=True):
     devices: Annotated[tuple[str, ...], field("Names of its GPUs.")]
 
 
+#: What both sides must have so that a topic is compared.
+Needs = Literal["gpu_work", "gpu_work_with_lines", "profiled_steps"]
+
+
+@dataclass(frozen=True)
+class Topic:
+    """What every diff compares: a field of `Diff`.
+
+    Attributes:
+        name: of the field.
+        heading: above it on the page.
+        kind: the type of the rows that are compared.
+        needs: what both sides must have.
+    """
+
+    name: str
+    heading: str
+    kind: type[Document]
+    needs: Needs
+
+
+def _topic(heading: str, kind: type[Document], needs: Needs) -> msgspec.Meta:
+    return msgspec.Meta(
+        description=f"{heading} that changed.", extra={"topic": {"heading": heading, "kind": kind, "needs": needs}}
+    )
+
+
 class Diff(File, frozen=True, kw_only=True):
     """The content of diff.json. Rows stand by the size of their change, the largest first."""
 
@@ -87,10 +121,10 @@ class Diff(File, frozen=True, kw_only=True):
     parts_ns: Annotated[dict[str, Pair], field("Its parts.")]
     figures: Annotated[dict[str, Pair], field("Those of docs/metrics.md.")]
     not_measured: Annotated[tuple[str, ...], field("Topics that a side cannot show.")]
-    kernels: tuple[RowChange, ...]
-    operators: tuple[RowChange, ...]
-    syncs: tuple[RowChange, ...]
-    lines: tuple[RowChange, ...]
+    kernels: Annotated[tuple[RowChange, ...], _topic("Kernels", KernelName, "gpu_work")]
+    operators: Annotated[tuple[RowChange, ...], _topic("Operators", TopOperator, "profiled_steps")]
+    syncs: Annotated[tuple[RowChange, ...], _topic("Syncs", SyncSite, "gpu_work")]
+    lines: Annotated[tuple[RowChange, ...], _topic("Lines", LineTime, "gpu_work_with_lines")]
     tables: Annotated[
         dict[str, tuple[RowChange, ...]],
         field("Of the subjects of a trace that are one table, by their names, those that changed."),
@@ -104,3 +138,14 @@ class Diff(File, frozen=True, kw_only=True):
         """The rows of `kernels`, `operators`, `syncs`, `lines`, or one of `tables`."""
         rows: tuple[RowChange, ...] = getattr(self, topic, self.tables.get(topic, ()))
         return rows
+
+
+def _topics() -> tuple[Topic, ...]:
+    hints = get_type_hints(Diff, include_extras=True)
+    metas = {name: getattr(hints[name], "__metadata__", (None,))[0] for name in Diff.__struct_fields__}
+    declared = {name: (meta.extra or {}).get("topic") for name, meta in metas.items() if isinstance(meta, msgspec.Meta)}
+    return tuple(Topic(name, **topic) for name, topic in declared.items() if topic is not None)
+
+
+#: The topics that every diff has, in the order of its page.
+TOPICS: Final = _topics()

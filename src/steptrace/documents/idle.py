@@ -76,6 +76,11 @@ class Idle(Document, frozen=True):
     ended_by: Annotated[tuple[IdleEnding, ...], field("What ended the gaps, most idle time first.", kind="first")]
     longest: Annotated[tuple[IdleGap, ...], field("The longest gaps.", kind="first")]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether gaps were not measured."""
+        return self.gaps is None
+
 
 class HostCall(Document, frozen=True):
     """Calls of one name into the GPU's runtime within a gap."""

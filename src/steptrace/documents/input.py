@@ -58,3 +58,8 @@ class Input(Document, frozen=True):
     unprofiled_step_ns: Annotated[
         int | None, column("Unprofiled step, mean", "Mean length of the same steps.", kind="mean")
     ] = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing tells of waits."""
+        return self.wait_ns is None

@@ -65,3 +65,8 @@ class Launches(Document, frozen=True):
     dependency_ns: Annotated[Distribution | None, field("Of the rest, waiting for an event.")]
     latency_ns: Annotated[Distribution | None, field("Of the rest, with the stream free.")]
     by_call: Annotated[tuple[LaunchCall, ...], field("By call.")]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no launch is known."""
+        return not self.count

@@ -50,6 +50,11 @@ class Program(Document, frozen=True):
     functions: Annotated[tuple[FunctionTime, ...], field("By function and module, the most host time first.")]
     stacks: Annotated[bool, field("Whether Python frames were recorded.")]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether neither lines nor functions are known."""
+        return not self.by_line and not self.functions
+
 
 class ClassOfPath(Row, frozen=True):
     """One class of work on the critical path, a mean over the steps.

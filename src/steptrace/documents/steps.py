@@ -35,6 +35,11 @@ class GpuTime(Document, frozen=True):
         column("Communication hidden", "Share of communication that runs while compute does.", kind="share"),
     ]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no figure of a GPU."""
+        return self.span_ns is None
+
 
 class StepTime(Document, frozen=True):
     """One step; without a GPU its GPU figures are not measured."""

@@ -1,10 +1,10 @@
 """summary.json: what one set of traces says, in numbers. Times are integer nanoseconds; sums and medians say so."""
 
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 
-from steptrace.documents.base import File, InRuns, field, subject
+from steptrace.documents.base import File, InRuns, field
 from steptrace.documents.communication import AllReduce, Collectives
 from steptrace.documents.copies import Copy
 from steptrace.documents.finding import Finding
@@ -21,15 +21,12 @@ from steptrace.documents.ranks import Ranks
 from steptrace.documents.roofline import OperatorRoofline
 from steptrace.documents.steps import GpuTime, StepFigures, StepKind, StepTime
 from steptrace.documents.streams import Queue, Stream, StreamsAtOnce
+from steptrace.documents.subject import Absence, subject, with_table_subjects
 from steptrace.documents.syncs import Syncs
 from steptrace.documents.timeline import Timeline
 
-#: Why a GPU's figures are missing.
-NO_GPU: Final = "the trace holds no GPU activity"
-LOST_GPU: Final = "too many of the GPU's records are missing"
-ONE_STREAM: Final = "all GPU work ran on one stream"
 
-
+@with_table_subjects
 class TraceSummary(StepFigures, frozen=True, kw_only=True):
     """What one trace says; its subjects stand in the order of the page.
 
@@ -59,80 +56,53 @@ class TraceSummary(StepFigures, frozen=True, kw_only=True):
         field("Median profiled step of the usual kind over the median unprofiled one of that kind.", kind="rate"),
     ] = None
 
-    overview: Annotated[Overview | None, subject("Overview", "the trace holds neither GPU activity nor labelled steps")]
+    overview: Annotated[Overview | None, subject("Overview", "neither_gpu_work_nor_labelled_steps")]
     precision: Precision | None
-    step_kinds: Annotated[tuple[StepKind, ...], subject("Kinds of steps", "")] = ()
+    step_kinds: Annotated[tuple[StepKind, ...], subject("Kinds of steps", None)] = ()
     findings: Annotated[tuple[Finding, ...], field("Findings of the rules.", kind="first")] = ()
-    idle: Annotated[
-        Idle, subject("Why the GPU is idle", "the trace holds fewer than two GPU activities", needs_gpu=True)
-    ]
+    idle: Annotated[Idle, subject("Why the GPU is idle", "fewer_than_two_gpu_activities", "needs_gpu")]
     host_gaps: HostGaps | None
-    syncs: Annotated[Syncs, subject("Syncs", "the trace holds no call into a GPU's runtime", needs_gpu=True)]
-    input: Annotated[Input, subject("Waiting for data", "the trace holds no label of a data loader")]
-    kernels: Annotated[tuple[KernelName, ...], subject("Kernels", NO_GPU)]
+    syncs: Annotated[Syncs, subject("Syncs", "no_runtime_calls", "needs_gpu", "not_on_study")]
+    input: Annotated[Input, subject("Waiting for data", "no_loader_label")]
+    kernels: Annotated[tuple[KernelName, ...], subject("Kernels", "no_gpu_work", "counts_unlinked")]
     kernel_types: tuple[KernelType, ...]
-    collectives: Annotated[Collectives | None, subject("Communication", "the trace holds no collective")]
+    collectives: Annotated[Collectives | None, subject("Communication", "no_collective")]
     all_reduce: AllReduce | None
-    program: Annotated[
-        Program,
-        subject(
-            "Where in the program",
-            "the trace holds no Python frames; the profiler records them with `with_stack=True`",
-            kind="first",
-        ),
-    ]
+    program: Annotated[Program, subject("Where in the program", "no_python_frames", kind="first")]
 
-    gpu: Annotated[GpuTime, subject("GPU time", NO_GPU, folded=True)]
+    gpu: Annotated[GpuTime, subject("GPU time", "no_gpu_work", "folded", "not_on_study")]
     roofline: Annotated[
         tuple[OperatorRoofline, ...],
-        subject(
-            "Operators against the data sheet",
-            "the trace holds no sizes of inputs; the profiler records them with `record_shapes=True`",
-            needs_gpu=True,
-            folded=True,
-        ),
+        subject("Operators against the data sheet", "no_input_sizes", "needs_gpu", "folded", "compared"),
     ]
     steps: Annotated[tuple[StepTime, ...], field("Each step.", kind="first")]
     timeline: Annotated[
-        Timeline | None,
-        subject("Trace view", "the trace holds no operators, labels or GPU work", folded=True, kind="first"),
+        Timeline | None, subject("Trace view", "no_operators_labels_or_gpu_work", "folded", kind="first")
     ]
-    critical_path: Annotated[
-        CriticalPath | None, subject("Critical path", "the trace holds no host event", folded=True)
-    ]
-    labels: Annotated[tuple[Label, ...], subject("Labels", "the trace holds no label", folded=True)]
+    critical_path: Annotated[CriticalPath | None, subject("Critical path", "no_host_event", "folded")]
+    labels: Annotated[tuple[Label, ...], subject("Labels", "no_label", "folded", "compared")]
     sequences: Annotated[
         tuple[Sequence, ...],
-        subject(
-            "Sequences of kernels",
-            "no operator or label launched the same row of two or more kernels more than once",
-            needs_gpu=True,
-            folded=True,
+        subject("Sequences of kernels", "no_repeated_sequence", "needs_gpu", "folded", "not_on_study", kind="first"),
+    ]
+    launches: Annotated[Launches | None, subject("Launches", "no_linked_launch", "needs_gpu", "folded")]
+    queues: Annotated[tuple[Queue, ...], subject("Queues", "no_linked_launch", "needs_gpu", "folded", "compared")]
+    streams_at_once: Annotated[
+        tuple[StreamsAtOnce, ...], subject("Streams at once", "one_stream", "needs_gpu", "folded", "compared")
+    ] = ()
+    streams: Annotated[tuple[Stream, ...], subject("Streams", "one_stream", "needs_gpu", "folded", "compared")] = ()
+    copies: Annotated[
+        tuple[Copy, ...], subject("Copies", "no_copy", "needs_gpu", "folded", "compared", "counts_unlinked")
+    ]
+    memory: Annotated[tuple[DeviceMemory, ...] | None, subject("Memory", "no_allocations", "folded")]
+    quality: Annotated[Quality, subject("Trace quality", "nothing_checked", "folded")]
+    absent: Annotated[
+        dict[str, Absence | None],
+        field(
+            "Why a subject is null or empty, by its name: what the trace lacks; null where that is no loss.",
             kind="first",
         ),
-    ]
-    launches: Annotated[
-        Launches | None, subject("Launches", "no GPU activity has its launch in the trace", needs_gpu=True, folded=True)
-    ]
-    queues: Annotated[
-        tuple[Queue, ...], subject("Queues", "no GPU activity has its launch in the trace", needs_gpu=True, folded=True)
-    ]
-    streams_at_once: Annotated[
-        tuple[StreamsAtOnce, ...], subject("Streams at once", ONE_STREAM, needs_gpu=True, folded=True)
-    ] = ()
-    streams: Annotated[tuple[Stream, ...], subject("Streams", ONE_STREAM, needs_gpu=True, folded=True)] = ()
-    copies: Annotated[
-        tuple[Copy, ...], subject("Copies", "the trace holds no copy and no memory set", needs_gpu=True, folded=True)
-    ]
-    memory: Annotated[
-        tuple[DeviceMemory, ...] | None,
-        subject(
-            "Memory",
-            "the trace holds no allocations; the profiler records them with `profile_memory=True`",
-            folded=True,
-        ),
-    ]
-    quality: Annotated[Quality, subject("Trace quality", "nothing was checked", folded=True)]
+    ] = msgspec.field(default_factory=dict)
     training: Annotated[
         bool | None, field("Whether there is a backward pass or an optimizer step; null where operators cannot tell.")
     ] = None

@@ -234,3 +234,8 @@ class Syncs(Document, frozen=True):
         ),
     ]
     sites: Annotated[tuple[SyncSite, ...], field("By place, the most blocking first.")]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether syncs were not measured."""
+        return self.count is None

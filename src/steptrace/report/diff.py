@@ -1,17 +1,15 @@
 """The page and the text of `steptrace diff`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.base import Document, shown_columns, subjects_of
-from steptrace.documents.diff import Diff, DiffSide, MeasuredSide, Pair, RowChange
-from steptrace.documents.kernels import KernelName
-from steptrace.documents.overview import TopOperator, part_name
-from steptrace.documents.program import LineTime
+from steptrace.documents.base import shown_columns
+from steptrace.documents.diff import TOPICS, Diff, DiffSide, MeasuredSide, Needs, Pair, RowChange
+from steptrace.documents.overview import part_name
 from steptrace.documents.steps import STEP_FIGURES
+from steptrace.documents.subject import subjects_of
 from steptrace.documents.summary import TraceSummary
-from steptrace.documents.syncs import SyncSite
 from steptrace.findings.estimated import step_words
 from steptrace.report.page.markup import Html, breakable, definitions, page, render
 from steptrace.report.page.parts import Explained, note, section, text_table
@@ -27,22 +25,22 @@ _MOST_LINES: Final = 8
 #: How many figures of a row stand side by side; diff.json has all.
 _MOST_FIGURES: Final = 3
 _BOTH: Final = 2
-#: The topics that every diff has, with their rows' type.
-TOPICS: Final[tuple[tuple[str, str, type[Document]], ...]] = (
-    ("kernels", "Kernels", KernelName),
-    ("operators", "Operators", TopOperator),
-    ("syncs", "Syncs", SyncSite),
-    ("lines", "Lines", LineTime),
-)
-#: A table: its heading, and its rows of a name, further words, and figures.
-Topic = tuple[str, str, list[str], list[tuple[RowChange, list[str]]]]
+#: A table: its name, its heading, the headings of its columns, and its rows, each with its figures in words.
+TopicTable = tuple[str, str, list[str], list[tuple[RowChange, list[str]]]]
+#: What both sides must have, in words.
+_NEEDS: Final[Mapping[Needs, str]] = {
+    "gpu_work": "GPU work",
+    "gpu_work_with_lines": "GPU work with its lines or Python frames",
+    "profiled_steps": "profiled steps",
+}
 
 
-def topics(diff: Diff) -> list[Topic]:
+def topics(diff: Diff) -> list[TopicTable]:
     """Every topic with its columns' headings and its rows in words; the tables that changed come last."""
     tables = []
     others = [(one.name, one.heading, one.kind) for one in subjects_of(TraceSummary) if one.name in diff.tables]
-    for topic, heading, kind in (*TOPICS, *others):
+    always = [(one.name, one.heading, one.kind) for one in TOPICS]
+    for topic, heading, kind in (*always, *others):
         rows = diff.rows(topic)
         measured = {name for row in rows for name, pair in row.figures.items() if pair.a or pair.b}
         shown = [column for column in shown_columns(kind) if column.total and column.name in measured][:_MOST_FIGURES]
@@ -147,9 +145,7 @@ def _inside(heading: str) -> str:
 
 
 def _needs(topic: str) -> str:
-    if topic == "operators":
-        return "profiled steps"
-    return "GPU work with its lines or Python frames" if topic == "lines" else "GPU work"
+    return next(_NEEDS[one.needs] for one in TOPICS if one.name == topic)
 
 
 def _side(side: DiffSide) -> str:

@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 from nbconvert import Exporter
 from nbformat import NotebookNode, v4
 
-from steptrace.documents.base import Subject
 from steptrace.documents.comparison import Comparison
+from steptrace.documents.subject import Subject
 from steptrace.files import write_text
 from steptrace.findings.estimated import leads
 from steptrace.report import study as sections

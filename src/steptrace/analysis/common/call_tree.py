@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pandas.api.types import union_categoricals
 
 from steptrace.analysis.common.division import left_over
+from steptrace.analysis.common.registry import table
 from steptrace.compiled import compiled
 from steptrace.documents.base import Document, field, key
 from steptrace.documents.table import frame_of, validate
@@ -66,6 +67,7 @@ class KernelOrigin(Document, frozen=True):
     code: Annotated[str | None, field("Text of the line, where the file is known.")]
 
 
+@table("call_tree", of_call_tree=True)
 @once
 def call_tree(trace: Trace) -> pd.DataFrame:
     """The call tree of every host thread: the table `call_tree`."""
@@ -139,6 +141,7 @@ def kernel_nodes(trace: Trace) -> Ints:
     )
 
 
+@table("kernel_origins", of_call_tree=True)
 @once
 def kernel_origins(trace: Trace) -> pd.DataFrame:
     """Operator, label and source line of each GPU activity: the table `kernel_origins`.

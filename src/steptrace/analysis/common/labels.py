@@ -14,8 +14,9 @@ import numpy as np
 import pandas as pd
 
 from steptrace import intervals
+from steptrace.analysis.common.registry import part, table
 from steptrace.documents.labels import Label
-from steptrace.documents.table import validate
+from steptrace.documents.table import rows, validate
 from steptrace.intervals import Ints
 from steptrace.trace.columns import has_ancestor, marks_steps, nearest, row_numbers, start_end, take, unmeasured
 from steptrace.trace.model import Trace, launched_at, on_training, once
@@ -121,6 +122,7 @@ def _around_launches(trace: Trace) -> list[Ints]:
     return around
 
 
+@table("label_times")
 @once
 def label_times(trace: Trace) -> pd.DataFrame:
     """Each label with its time on host and GPU, the most host time first (table `label_times`)."""
@@ -140,6 +142,16 @@ def label_times(trace: Trace) -> pd.DataFrame:
     )
     table = table.sort_values(["host_ns", "label"], ascending=[False, True], kind="stable").reset_index(drop=True)
     return validate(table, Label)
+
+
+#: How many labels summary.json lists; the table `label_times` has all.
+MOST_LABELS: Final = 100
+
+
+@part("labels")
+def most_labels(trace: Trace) -> tuple[Label, ...]:
+    """The first rows of `label_times`, for summary.json."""
+    return rows(label_times(trace).head(MOST_LABELS), Label)
 
 
 @once

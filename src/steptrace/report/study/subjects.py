@@ -11,13 +11,12 @@ from typing import Any, Final
 from msgspec import UnsetType
 
 from steptrace import format as fmt
-from steptrace.documents.base import Column, Document, Key, Subject, by_key, columns_of, shown_columns, subjects_of
+from steptrace.documents.base import Column, Document, Key, by_key, columns_of, shown_columns
 from steptrace.documents.comparison import Comparison
-from steptrace.documents.memory import DeviceMemory
 from steptrace.documents.overview import part_name
+from steptrace.documents.subject import Subject, subjects_of
 from steptrace.documents.summary import TraceSummary
-from steptrace.documents.variant import VariantResult
-from steptrace.report.page.markup import Definition, Html, breakable, definitions, render
+from steptrace.report.page.markup import Definition, Html, breakable, render
 from steptrace.report.page.parts import (
     IN_ALL_RUNS,
     IN_RUNS,
@@ -30,44 +29,13 @@ from steptrace.report.page.parts import (
     meanings,
     per_step,
 )
+from steptrace.report.study.subject_view import PLAIN, StudyView, VariantFigures
 from steptrace.report.study.variants import variants_shown
+from steptrace.report.study.views import VIEWS, has_unlinked_work
 from steptrace.report.trace.sections import rows_of
 
 #: So many rows a subject's table has at most, of all variants together: a page of many variants stays small.
 _MOST: Final = 40
-#: A host's memory of which less is used decides nothing between variants.
-_SMALL_PART: Final = 0.05
-#: Names of kernels in a sentence.
-_MOST_NAMES: Final = 6
-#: "Syncs" and "Overview" say more, the latter for a step; a sequence says little without its kernels.
-_ELSEWHERE: Final = ("syncs", "gpu", "sequences")
-#: Subjects that count GPU work without a known launch, too: nothing says whether the marked steps launched it.
-_WITHOUT_LAUNCH: Final = ("kernels", "copies")
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A document of each variant, and the columns to show of it; without names all that have a heading."""
-
-    of: Callable[[VariantResult], Document | None]
-    names: Sequence[str] = ()
-
-
-_FORMATS: Final = ("Precision.kernel_ns", "Precision.tensor_core_ns")
-#: What ranks say beside a run's record of its communication.
-_ALL_REDUCES: Final = ("count_per_step", "bytes_per_step", "measured_ns_per_step", "exposed_ns_per_step", "overlap",
-                       "wait_ns_per_step")  # fmt: skip
-#: Documents of a variant beside its trace's, by the subject that they are shown with.
-_PARTS: Final[Mapping[str, tuple[_Part, ...]]] = {
-    "overview": (_Part(lambda v: v.overview), _Part(lambda v: v, ("synced_sections_ms",))),
-    "input": (_Part(lambda v: v.input), _Part(lambda v: None if v.input is None else v.input.breakdown_ms)),
-    "collectives": (
-        _Part(lambda v: v.communication),
-        _Part(lambda v: None if v.ranks is None else v.ranks.all_reduce, _ALL_REDUCES),
-        _Part(lambda v: None if v.ranks is None else v.ranks.straggler),
-    ),
-    "memory": (_Part(lambda v: v.device_memory), _Part(lambda v: v, ("peak_allocated_bytes", "batch_bytes"))),
-}
 
 
 @dataclass(frozen=True)
@@ -93,51 +61,23 @@ class _Row:
 
 def subjects() -> Iterator[Subject]:
     """The subjects that have a section among the further ones of a study's page."""
-    return (one for one in subjects_of(TraceSummary) if one.name not in _ELSEWHERE)
+    return (one for one in subjects_of(TraceSummary) if "not_on_study" not in one.traits)
 
 
 def subject(study: Comparison, name: str) -> Html | None:
     """The section of a subject; None if no variant has anything to show."""
     one = next(one for one in subjects() if one.name == name)
-    if _decides_nothing(study, name):
+    view = VIEWS.get(name, PLAIN)
+    if view.decides_nothing(study):
         return None
-    if name in _PARTS or not any(isinstance(getattr(v.trace, name, None), tuple) for v in study.variants):
-        html = _of_variants(study, *_PARTS.get(name, (_Part(lambda v: getattr(v.trace, name, None)),)))
-        return Html(html + _formats(study)) if html is not None and name == "overview" else html
-    return _table(study, one)
+    if one.is_table and not view.figures:
+        html = _table(study, one, view)
+    else:
+        html = _of_variants(study, *(view.figures or (VariantFigures(lambda v: getattr(v.trace, name, None)),)))
+    return None if html is None else Html(html + view.below(study))
 
 
-def _decides_nothing(study: Comparison, name: str) -> bool:
-    """Whether there is nothing to compare: a small part of a host's memory, no wait for data worth a word."""
-    if name == "memory":
-        traced = [v.device_memory for v in study.variants if v.device_memory is not None]
-        return all(map(_is_small, traced)) and all(v.peak_allocated_bytes is None for v in study.variants)
-    waits = [v.input for v in study.variants if v.input is not None]
-    return name == "input" and all(of.verdict in ("none", None) and of.breakdown_ms is None for of in waits)
-
-
-def _is_small(memory: DeviceMemory) -> bool:
-    of_host = memory.device_type == "cpu" and memory.capacity_bytes is not None
-    return of_host and memory.peak_allocated_bytes < _SMALL_PART * (memory.capacity_bytes or 0)
-
-
-def _formats(study: Comparison) -> Html:
-    """In which number formats the kernels' time is, and which part of matrix work is on tensor cores, as shares."""
-    every = {v.name: v.trace.precision for v in study.variants if v.trace is not None and v.trace.precision is not None}
-    formats = dict.fromkeys(name for of in every.values() for name, share in of.shares.items() if share)
-    figures = [
-        Figure(part_name(name).capitalize(), {v: of.shares.get(name) for v, of in every.items()}, "share")
-        for name in formats
-    ]
-    on_cores = {v: of.tensor_core_share for v, of in every.items()}
-    if not figures:
-        return Html("")
-    figures.append(Figure("Matrix products on tensor cores", on_cores, "share"))
-    table = figures_table("Variant", {v: v for v in every}, figures)
-    return _of_tables([("Kernel time by number format", table)], definitions(_FORMATS))
-
-
-def _table(study: Comparison, one: Subject) -> Html | None:
+def _table(study: Comparison, one: Subject, view: StudyView) -> Html | None:
     traces = {v.name: v.trace for v in variants_shown(study) if v.trace is not None}
     of_steps = all(trace.quality.steps for trace in traces.values())
     every = [
@@ -148,7 +88,7 @@ def _table(study: Comparison, one: Subject) -> Html | None:
     # A variant whose trace says nothing of the subject differs in no row.
     rows = _chosen(every, len({of.variant for of in every}))
     columns = [column for column in columns_of_rows([of.row for of in rows])[0] if column.dtype] if rows else []
-    unlinked = of_steps and one.name in _WITHOUT_LAUNCH and any(map(_has_unlinked_work, traces.values()))
+    unlinked = of_steps and "counts_unlinked" in one.traits and any(map(has_unlinked_work, traces.values()))
     columns = [column for column in columns if not (unlinked and column.total)]
     if not any(column.is_number and not column.is_key for column in columns):
         return None
@@ -163,7 +103,7 @@ def _table(study: Comparison, one: Subject) -> Html | None:
     ]
     having = {str(number): in_runs(of.row, of.runs) for number, of in enumerate(rows)}
     figures.append(Figure(IN_RUNS.term, having, absent=IN_ALL_RUNS))
-    lead = [_kernels_saved(study)] if one.name == "kernels" else []
+    lead = [text for text in [view.lead(study)] if text]
     if left_out := len({of.identity for of in every}) - len({of.identity for of in rows}):
         lead.append(f"The table has the rows in which variants differ most; {left_out} more are in comparison.json.")
     if unlinked:
@@ -173,11 +113,6 @@ def _table(study: Comparison, one: Subject) -> Html | None:
     if any(having.values()):
         terms.append(IN_RUNS)
     return _of_tables([("", table)], terms, " ".join(lead))
-
-
-def _has_unlinked_work(trace: TraceSummary) -> bool:
-    """Whether the kernels of a trace hold work without a known launch."""
-    return trace.launches is not None and sum(row.count for row in trace.kernels) > trace.launches.activities
 
 
 def _chosen(every: Sequence[_Row], variants: int) -> list[_Row]:
@@ -199,32 +134,12 @@ def _difference(rows: Sequence[_Row], variants: int) -> float:
     return max((max(values) - min(values) for values in by_column), default=0.0)
 
 
-def _kernels_saved(study: Comparison) -> str:
-    """Which of the baseline's kernels the variant with the least step time does not run; empty without any."""
-    baseline = study.variant(study.baseline)
-    best = min(study.measured, key=lambda variant: study.step_times_ms[variant.name], default=None)
-    if baseline is None or best is None or baseline.trace is None or best.trace is None:
-        return ""
-    others = by_key(best.trace.kernels)
-    saved = [row for identity, row in by_key(baseline.trace.kernels).items() if identity not in others]
-    if not saved:
-        return ""
-    ns = sum(row.sum_ns for row in saved) / (baseline.trace.quality.steps or 1)
-    take = "" if _has_unlinked_work(baseline.trace) else f", which take {fmt.duration_ns(ns)} of a profiled step"
-    names = [f"`{row.short_name}`" for row in saved[:_MOST_NAMES]]
-    more = [f"{len(saved) - _MOST_NAMES} more"] if len(saved) > _MOST_NAMES else []
-    return (
-        f"Of the {fmt.plural(len(baseline.trace.kernels), 'kernel')} of `{baseline.name}`, `{best.name}` does not run "
-        f"{len(saved)}{take}: {fmt.enumeration([*names, *more])}."
-    )
-
-
-def _of_variants(study: Comparison, *parts: _Part) -> Html | None:
+def _of_variants(study: Comparison, *parts: VariantFigures) -> Html | None:
     """The figures of all parts, a row a variant that has any; None without a figure."""
     steps = {v.name: 0 if v.trace is None else v.trace.quality.steps for v in study.variants}
     figures, tables, meanings = list[Figure](), list[tuple[str, Html]](), list[Definition]()
     for part in parts:
-        documents = {v.name: one for v in study.variants if (one := part.of(v)) is not None}
+        documents = {v.name: one for v in study.variants if (one := part.document(v)) is not None}
         kind = next(map(type, documents.values()), None)
         shown = [] if kind is None else [c for c in shown_columns(kind) if c.name in (part.names or (c.name,))]
         for column in shown:

@@ -12,6 +12,7 @@ from steptrace.limits import COUNTER_AGREES
 from steptrace.report.draw import WIDTH, Drawing, Piece
 from steptrace.report.page.markup import definitions
 from steptrace.report.page.parts import Explained, Parts, facts, folded, keyed_bar, listing, note, picture, subheading
+from steptrace.report.trace.registry import section_of
 from steptrace.report.trace.words import TraceView
 
 #: What memory is held for, in the order of a bar, with the colour.
@@ -29,6 +30,7 @@ _COLOURS: Final = {
 _WORTH_SHOWING: Final = 0.01
 
 
+@section_of("memory")
 def memory(view: TraceView) -> Parts | None:
     """What the memory of each device was used for."""
     entries = view.trace.memory or ()

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from steptrace import format as fmt
-from steptrace.documents.base import subjects_of
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.finding import PREDICTED_SYNCS
 from steptrace.documents.overview import part_name
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.steps import STEP_FIGURES
+from steptrace.documents.subject import subjects_of
 from steptrace.documents.summary import Summary, TraceSummary
 from steptrace.documents.syncs import predicted_in_words, predicted_site, sites_by_step
 from steptrace.engine.kinds import counts_in_words

@@ -1,18 +1,18 @@
-"""The sections of a trace's page, by the names of its subjects in summary.json.
+"""The sections of a trace's page that show more than their subject's table.
 
 A subject whose value is a list of rows needs none here: its table follows from its columns. The others have a function
 of the trace that gives the parts of the section, or None if there is nothing to show.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from steptrace import format as fmt
-from steptrace.documents.base import Document, Subject, shown_columns
+from steptrace.documents.base import Document, shown_columns
 from steptrace.documents.launches import Distribution
 from steptrace.documents.overview import IDLE_CAUSES, part_name
-from steptrace.documents.summary import LOST_GPU, NO_GPU, TraceSummary
-from steptrace.estimate.gpus import gpu_of_driver
+from steptrace.documents.subject import Subject
+from steptrace.documents.summary import TraceSummary
 from steptrace.findings.rule import window_of
 from steptrace.report.draw import timeline_figure
 from steptrace.report.page.markup import definitions
@@ -29,7 +29,8 @@ from steptrace.report.page.parts import (
     site_table,
     subheading,
 )
-from steptrace.report.trace.memory import memory
+from steptrace.report.trace import absence
+from steptrace.report.trace.registry import section_for, section_of
 from steptrace.report.trace.words import TraceView
 
 #: How many operators stand in the overview.
@@ -55,8 +56,9 @@ _OPEN: Final = 5
 
 def parts_of(view: TraceView, subject: Subject) -> Parts | None:
     """What a trace says of a subject; None if that is nothing."""
-    if subject.name in SECTIONS:
-        return SECTIONS[subject.name](view)
+    section = section_for(subject.name)
+    if section is not None:
+        return section(view)
     rows = rows_of(view.trace, subject)
     return [listing(rows, most=20, steps=view.steps)] if rows else None
 
@@ -68,15 +70,8 @@ def rows_of(trace: TraceSummary, subject: Subject) -> Sequence[Document]:
 
 
 def why_absent(view: TraceView, subject: Subject) -> str:
-    """Why there is nothing to show of a subject; empty where that is no loss."""
-    if subject.needs_gpu and not view.has_gpu:
-        return LOST_GPU if view.trace.quality.lost else NO_GPU
-    if subject.name != "roofline":
-        return subject.absent
-    name = view.trace.device_name
-    if name is None:
-        return "the trace does not name its GPU"
-    return subject.absent if gpu_of_driver(name) is not None else f"steptrace has no data sheet of {name}"
+    """Why there is nothing to show of a subject, in words; empty where that is no loss."""
+    return absence.in_words(absence.why_absent(view.trace, subject), view.trace)
 
 
 def _folded(
@@ -98,6 +93,7 @@ def _listed(view: TraceView, rows: Sequence[Document], others: str, words: Mappi
     return [listing(first, words=words, steps=view.steps), *more]
 
 
+@section_of("overview")
 def overview(view: TraceView) -> Parts:
     """In which number formats the trace computes, and the operators that take most of the time."""
     of, formats = view.trace.overview, _precision(view.trace)
@@ -126,6 +122,7 @@ def _precision(trace: TraceSummary) -> list[tuple[str, str]]:
     return [*figures, ("Matrix products on tensor cores", f"{fmt.share(of.tensor_core_share)}{note}")]
 
 
+@section_of("gpu")
 def gpu(view: TraceView) -> Parts | None:
     """Where the GPU's time went, step by step, or over its span where the trace marks no steps."""
     trace = view.trace
@@ -136,6 +133,7 @@ def gpu(view: TraceView) -> Parts | None:
     return [facts(trace.gpu)]
 
 
+@section_of("timeline")
 def timeline(view: TraceView) -> Parts | None:
     """The picture of one step."""
     picture, steps = view.trace.timeline, len(view.trace.steps)
@@ -151,6 +149,7 @@ def timeline(view: TraceView) -> Parts | None:
     ]
 
 
+@section_of("idle")
 def idle(view: TraceView) -> Parts | None:
     """Why the GPU was idle within the steps, or within its span, and where the longest gaps are."""
     trace = view.trace
@@ -168,6 +167,7 @@ def idle(view: TraceView) -> Parts | None:
     ]
 
 
+@section_of("syncs")
 def syncs(view: TraceView) -> Parts | None:
     """The counts, and each site with what it costs."""
     trace = view.trace
@@ -208,6 +208,7 @@ def sync_cost(trace: TraceSummary) -> str:
     return f"{sentence} The GPU is idle for {of_step(idle)} after {them}: {rest}."
 
 
+@section_of("input")
 def waiting_for_data(view: TraceView) -> Parts | None:
     """How long the steps waited for data."""
     waits = view.trace.input
@@ -221,6 +222,7 @@ def waiting_for_data(view: TraceView) -> Parts | None:
     ]
 
 
+@section_of("kernels")
 def kernels(view: TraceView) -> Parts | None:
     """Every kernel by name, and which classes ran at once."""
     trace = view.trace
@@ -232,6 +234,7 @@ def kernels(view: TraceView) -> Parts | None:
     ]
 
 
+@section_of("collectives")
 def communication(view: TraceView) -> Parts | None:
     """What the rank communicated."""
     rows, reduced = view.trace.collectives, view.trace.all_reduce
@@ -253,6 +256,7 @@ def communication(view: TraceView) -> Parts | None:
     return [*notes, listing(rows.by_name, steps=view.steps)]
 
 
+@section_of("program")
 def program(view: TraceView) -> Parts | None:
     """GPU time by line; and host and GPU time by function, whose outermost callers come first, on demand."""
     of = view.trace.program
@@ -265,6 +269,7 @@ def program(view: TraceView) -> Parts | None:
     ]
 
 
+@section_of("critical_path")
 def critical_path(view: TraceView) -> Parts | None:
     """The critical path by class."""
     path, steps = view.trace.critical_path, view.trace.steps
@@ -279,6 +284,7 @@ def critical_path(view: TraceView) -> Parts | None:
     return [note(over), listing([row for row in path.classes if row.path_ns], words=_PATH_CLASSES)]
 
 
+@section_of("launches")
 def launches(view: TraceView) -> Parts | None:
     """How work was launched."""
     of = view.trace.launches
@@ -299,6 +305,7 @@ def launches(view: TraceView) -> Parts | None:
     ]
 
 
+@section_of("quality")
 def quality(view: TraceView) -> Parts | None:
     """What was checked, the failed checks first."""
     wrong = [check for check in view.trace.quality.checks if check.wrong]
@@ -307,20 +314,3 @@ def quality(view: TraceView) -> Parts | None:
         return None
     title = f"{'The other' if wrong else 'All'} {fmt.plural(len(good), 'check')} passed"
     return [*([listing(wrong)] if wrong else []), *_folded(view, title, good, ("check", "of"), most=50)]
-
-
-SECTIONS: Final[dict[str, Callable[[TraceView], Parts | None]]] = {
-    "overview": overview,
-    "idle": idle,
-    "syncs": syncs,
-    "input": waiting_for_data,
-    "kernels": kernels,
-    "collectives": communication,
-    "program": program,
-    "gpu": gpu,
-    "timeline": timeline,
-    "critical_path": critical_path,
-    "launches": launches,
-    "memory": memory,
-    "quality": quality,
-}

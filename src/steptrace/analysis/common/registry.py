@@ -1,0 +1,130 @@
+"""How each subject of a trace, and each table, is computed: functions of the trace, attached where they are written.
+
+`build` imports every module of `steptrace.analysis`, so that all of them are attached, and lists none.
+
+Example:
+    @table_part("copies")
+    @once
+    def copies(trace: Trace) -> pd.DataFrame: ...
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+import pandas as pd
+
+from steptrace.documents.subject import Absence, Subject, is_empty, subjects_of
+from steptrace.documents.summary import TraceSummary
+from steptrace.documents.table import rows
+from steptrace.trace.model import Trace
+
+TableFunction = Callable[[Trace], pd.DataFrame]
+PartFunction = Callable[[Trace], Any]
+#: Says why there is nothing to say of a subject, where that is not what its entry says; None where that is no loss.
+AbsenceFunction = Callable[[Trace], Absence | None]
+
+_Table = TypeVar("_Table", bound=TableFunction)
+_Part = TypeVar("_Part", bound=PartFunction)
+
+_tables: Final[dict[str, TableFunction]] = {}
+_of_call_tree: Final[set[str]] = set()
+_parts: Final[dict[str, PartFunction]] = {}
+_absences: Final[dict[str, AbsenceFunction]] = {}
+
+#: Every table by name, except the trace's own and the allocators' memory. A trace remembers what it has computed, so
+#: they may be asked for in any order. Without GPU work those of the GPU have no rows.
+TABLES: Final[Mapping[str, TableFunction]] = MappingProxyType(_tables)
+
+
+def table(name: str, *, of_call_tree: bool = False) -> Callable[[_Table], _Table]:
+    """Attach the function that makes a table: `tables/NAME.parquet` of `steptrace analyze`.
+
+    Args:
+        name: of the table.
+        of_call_tree: whether it is made of the call tree, which is the largest table. Those are written first, so that
+            the others have its memory.
+
+    Raises:
+        ValueError: there is such a table already.
+    """
+
+    def attach(compute: _Table) -> _Table:
+        if name in _tables:
+            raise ValueError(f"two functions make the table {name!r}")
+        _tables[name] = compute
+        if of_call_tree:
+            _of_call_tree.add(name)
+        return compute
+
+    return attach
+
+
+def part(name: str, *, absent: AbsenceFunction | None = None) -> Callable[[_Part], _Part]:
+    """Attach the function that computes a field of `TraceSummary`.
+
+    Args:
+        name: of the field.
+        absent: says why it is null or empty, where that is not always what the subject's entry says.
+
+    Raises:
+        ValueError: there is no such field, or it has a function already.
+    """
+    if name not in TraceSummary.__struct_fields__:
+        raise ValueError(f"TraceSummary has no field {name!r}")
+    if name in _parts:
+        raise ValueError(f"two functions compute {name!r}")
+
+    def attach(compute: _Part) -> _Part:
+        _parts[name] = compute
+        if absent is not None:
+            _absences[name] = absent
+        return compute
+
+    return attach
+
+
+def table_part(name: str, *, absent: AbsenceFunction | None = None) -> Callable[[_Table], _Table]:
+    """Attach the function of a table that is a subject as well: its rows are the field of `TraceSummary`.
+
+    Raises:
+        ValueError: there is no such subject, or it has a function already.
+    """
+    kinds = {subject.name: subject.kind for subject in subjects_of(TraceSummary)}
+    if name not in kinds:
+        raise ValueError(f"there is no subject {name!r}")
+
+    def attach(compute: _Table) -> _Table:
+        part(name, absent=absent)(lambda trace: rows(compute(trace), kinds[name]))
+        return table(name)(compute)
+
+    return attach
+
+
+def parts_of(trace: Trace) -> dict[str, Any]:
+    """The value of each field of `TraceSummary` that a function was attached to, and `absent`.
+
+    Raises:
+        NotImplementedError: no function computes a subject.
+    """
+    if missing := [subject.name for subject in subjects_of(TraceSummary) if subject.name not in _parts]:
+        raise NotImplementedError(f"no module of steptrace.analysis computes {', '.join(missing)}")
+    values = {name: compute(trace) for name, compute in _parts.items()}
+    absent = {one.name: _why(trace, one) for one in subjects_of(TraceSummary) if is_empty(values[one.name])}
+    return values | {"absent": absent}
+
+
+def _why(trace: Trace, subject: Subject) -> Absence | None:
+    if subject.name in _absences and not (subject.needs_gpu and trace.device is None):
+        return _absences[subject.name](trace)
+    return subject.absent
+
+
+def tables_of_call_tree() -> Mapping[str, TableFunction]:
+    """The tables that are made of the call tree."""
+    return {name: compute for name, compute in _tables.items() if name in _of_call_tree}
+
+
+def other_tables() -> Mapping[str, TableFunction]:
+    """The tables that are not made of the call tree."""
+    return {name: compute for name, compute in _tables.items() if name not in _of_call_tree}

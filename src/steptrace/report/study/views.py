@@ -1,0 +1,118 @@
+"""The exceptions of a study's page: where it shows something other than the rows of the variants' traces."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from steptrace import format as fmt
+from steptrace.documents.base import by_key
+from steptrace.documents.comparison import Comparison
+from steptrace.documents.memory import DeviceMemory
+from steptrace.documents.overview import part_name
+from steptrace.documents.summary import TraceSummary
+from steptrace.report.page.markup import Html, definitions, render
+from steptrace.report.page.parts import Figure, figures_table
+from steptrace.report.study.subject_view import StudyView, VariantFigures, views_of
+
+#: A host's memory of which less is used decides nothing between variants.
+_SMALL_PART: Final = 0.05
+#: Names of kernels in a sentence.
+_MOST_NAMES: Final = 6
+_FORMATS: Final = ("Precision.kernel_ns", "Precision.tensor_core_ns")
+#: What ranks say beside a run's record of its communication.
+_ALL_REDUCES: Final = ("count_per_step", "bytes_per_step", "measured_ns_per_step", "exposed_ns_per_step", "overlap",
+                       "wait_ns_per_step")  # fmt: skip
+
+
+def has_unlinked_work(trace: TraceSummary) -> bool:
+    """Whether the kernels of a trace hold work without a known launch."""
+    return trace.launches is not None and sum(row.count for row in trace.kernels) > trace.launches.activities
+
+
+def _memory_decides_nothing(study: Comparison) -> bool:
+    """Whether all variants use a small part of a host's memory."""
+    traced = [v.device_memory for v in study.variants if v.device_memory is not None]
+    return all(map(_is_small, traced)) and all(v.peak_allocated_bytes is None for v in study.variants)
+
+
+def _is_small(memory: DeviceMemory) -> bool:
+    of_host = memory.device_type == "cpu" and memory.capacity_bytes is not None
+    return of_host and memory.peak_allocated_bytes < _SMALL_PART * (memory.capacity_bytes or 0)
+
+
+def _input_decides_nothing(study: Comparison) -> bool:
+    """Whether no variant waits for data long enough to say so."""
+    waits = [v.input for v in study.variants if v.input is not None]
+    return all(wait.verdict in ("none", None) and wait.breakdown_ms is None for wait in waits)
+
+
+def _formats(study: Comparison) -> Html:
+    """In which number formats the kernels' time is, and which part of matrix work is on tensor cores, as shares."""
+    every = {v.name: v.trace.precision for v in study.variants if v.trace is not None and v.trace.precision is not None}
+    formats = dict.fromkeys(name for of in every.values() for name, share in of.shares.items() if share)
+    figures = [
+        Figure(part_name(name).capitalize(), {v: of.shares.get(name) for v, of in every.items()}, "share")
+        for name in formats
+    ]
+    on_cores = {v: of.tensor_core_share for v, of in every.items()}
+    if not figures:
+        return Html("")
+    figures.append(Figure("Matrix products on tensor cores", on_cores, "share"))
+    table = figures_table("Variant", {v: v for v in every}, figures)
+    tables = [("Kernel time by number format", table)]
+    return render("study/tables", lead="", tables=tables, meanings=definitions(_FORMATS))
+
+
+def _kernels_saved(study: Comparison) -> str:
+    """Which of the baseline's kernels the variant with the least step time does not run; empty without any."""
+    baseline = study.variant(study.baseline)
+    best = min(study.measured, key=lambda variant: study.step_times_ms[variant.name], default=None)
+    if baseline is None or best is None or baseline.trace is None or best.trace is None:
+        return ""
+    others = by_key(best.trace.kernels)
+    saved = [row for identity, row in by_key(baseline.trace.kernels).items() if identity not in others]
+    if not saved:
+        return ""
+    ns = sum(row.sum_ns for row in saved) / (baseline.trace.quality.steps or 1)
+    take = "" if has_unlinked_work(baseline.trace) else f", which take {fmt.duration_ns(ns)} of a profiled step"
+    names = [f"`{row.short_name}`" for row in saved[:_MOST_NAMES]]
+    more = [f"{len(saved) - _MOST_NAMES} more"] if len(saved) > _MOST_NAMES else []
+    return (
+        f"Of the {fmt.plural(len(baseline.trace.kernels), 'kernel')} of `{baseline.name}`, `{best.name}` does not run "
+        f"{len(saved)}{take}: {fmt.enumeration([*names, *more])}."
+    )
+
+
+#: By the name of the subject.
+VIEWS: Final[Mapping[str, StudyView]] = views_of(
+    {
+        "overview": StudyView(
+            figures=(
+                VariantFigures(lambda v: v.overview),
+                VariantFigures(lambda v: v, ("synced_sections_ms",)),
+            ),
+            below=_formats,
+        ),
+        "input": StudyView(
+            figures=(
+                VariantFigures(lambda v: v.input),
+                VariantFigures(lambda v: None if v.input is None else v.input.breakdown_ms),
+            ),
+            decides_nothing=_input_decides_nothing,
+        ),
+        "collectives": StudyView(
+            figures=(
+                VariantFigures(lambda v: v.communication),
+                VariantFigures(lambda v: None if v.ranks is None else v.ranks.all_reduce, _ALL_REDUCES),
+                VariantFigures(lambda v: None if v.ranks is None else v.ranks.straggler),
+            ),
+        ),
+        "memory": StudyView(
+            figures=(
+                VariantFigures(lambda v: v.device_memory),
+                VariantFigures(lambda v: v, ("peak_allocated_bytes", "batch_bytes")),
+            ),
+            decides_nothing=_memory_decides_nothing,
+        ),
+        "kernels": StudyView(lead=_kernels_saved),
+    }
+)
