@@ -14,7 +14,7 @@ with predict_syncs() as syncs:
     model(torch.ones(8192, 4096, device="cuda")).sum().backward()
     print(model.weight.grad.sum().item() * 0)
     estimate = syncs.estimate("H100")
-    torch.compile(model)
+    torch.compile(model)(torch.ones(8, 4096, device="cuda"))
 compiled = syncs.estimate("H100")
 ideal_ms = 1e3 * 2 * 2 * 8192 * 4096**2 / (0.75 * 66.9e12)
 assert estimate.step_ms[0] < ideal_ms < estimate.step_ms[1], estimate
@@ -25,7 +25,8 @@ with predict_syncs() as syncs:
     rows(torch.tensor([1, 2], device="cuda")).square().sum().backward()
     taken = next(one for one in syncs.operators if one.name == "aten.clone.default")
 assert [(one.shape, one.strides) for one in taken.inputs] == [((9, 4), ()), ((1, 2), (2, 1)), ((2, 4), (4, 1))]
-assert (compiled.step_ms, compiled.uncompiled_ms) == (None, estimate.step_ms), compiled
+assert compiled.step_ms is None
+assert compiled.uncompiled_ms[0] >= estimate.step_ms[0], compiled
 """
 
 

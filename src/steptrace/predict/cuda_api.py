@@ -242,7 +242,7 @@ def replacements() -> Replacements:
 def _of_the_build() -> Replacements:
     """What a build of PyTorch without CUDA says of itself, as the build for the virtual GPU does."""
     return {
-        (torch.version, "cuda"): machine.driver.cuda,
+        (torch.version, "cuda"): torch.version.cuda or machine.driver.cuda,
         (torch._C, "_has_cuda"): True,
         (torch._C, "_has_cudnn"): True,
         (torch.backends.cudnn, "_init"): lambda: True,
