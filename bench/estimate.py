@@ -13,7 +13,6 @@ traces with the sizes of inputs. `--articles` follows the studies that articles 
 import argparse
 import ast
 import csv
-import gzip
 import json
 import math
 import re
@@ -35,6 +34,7 @@ import estimate_timm
 from steptrace.analysis.roofline import calls_with_sizes
 from steptrace.commands.predict import follow, named_study
 from steptrace.documents.estimate import OperatorCalls
+from steptrace.documents.prediction import PredictedStep
 from steptrace.estimate.collectives import expected_seconds
 from steptrace.estimate.constants import shipped
 from steptrace.estimate.driver import driver_facts
@@ -45,7 +45,7 @@ from steptrace.estimate.step import (
     StepDraws,
     difference,
     draws_of,
-    estimate_prediction,
+    estimate_step,
     followed_step,
 )
 from steptrace.estimate.times import band, ideal_seconds, kernel_seconds
@@ -226,7 +226,7 @@ def of_h100(folder: Path) -> Iterator[str]:
     yield line("our own steps, H100", found)
 
 
-def _case(folder: Path, name: str) -> dict[str, Any]:
+def _case(folder: Path, name: str) -> PredictedStep:
     """The prediction of a case of gpu_steps.py, followed if it has not been yet."""
     path = folder / f"{name}.json.gz"
     if not path.is_file():
@@ -242,9 +242,7 @@ def _case(folder: Path, name: str) -> dict[str, Any]:
         )
         command = [sys.executable, "-c", code, name, str(path)]
         subprocess.run(command, check=True, cwd=Path(__file__).parent)
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        prediction: dict[str, Any] = json.load(file)
-    return prediction
+    return estimate_timm.read(path)
 
 
 #: Studies, the variants of them that an H100 trained, ms per step: reports/reference/h100.
@@ -402,8 +400,9 @@ def articles() -> str:
         for _, variant, name, ms, phases, what in (row for row in ARTICLES if row[0] == study):
             prediction = followed[variant]
             assert prediction is not None, variant
-            calls = [one for one in prediction["operator_calls"] if phases is None or one["phase"] in phases]
-            estimate = estimate_prediction({**prediction, "operator_calls": calls}, gpu_named(name))
+            step = followed_step(prediction)
+            calls = [one for one in step.operators if phases is None or one.phase in phases]
+            estimate = estimate_step(replace(step, operators=calls), gpu_named(name))
             band = estimate.step_ms
             shown = "–" if band is None else f"{band[0]:.4g} to {band[1]:.4g} ms"
             inside = "–" if band is None else "yes" if band[0] <= ms <= band[1] else "no"

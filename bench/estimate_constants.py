@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from steptrace.documents.estimate import OperatorCalls, TensorSpec
+from steptrace.documents.prediction import PredictedStep
 from steptrace.estimate.collectives import FILE as COLLECTIVES
 from steptrace.estimate.constants import FILE, Constants, parse
 from steptrace.estimate.driver import driver_facts
@@ -300,12 +301,10 @@ class Step:
     by_bytes: Array
 
 
-def step_of(name: str, prediction: Mapping[str, object], gpu: Gpu, seconds: float) -> Step:
+def step_of(name: str, prediction: PredictedStep, gpu: Gpu, seconds: float) -> Step:
     """The kernels of a followed step on a GPU."""
-    from steptrace.estimate.step import calls_of  # imports what takes a second
-
     counts: dict[Kernel, int] = defaultdict(int)
-    for call in calls_of(prediction):
+    for call in prediction.followed.operator_calls:
         for kernel in kernels_of(call):
             counts[kernel] += call.calls
     kernels = list(counts)

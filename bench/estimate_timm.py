@@ -27,6 +27,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from steptrace.documents.base import convert
+from steptrace.documents.prediction import PredictedStep, predicted_step
+from steptrace.documents.probe import Prediction as Followed
+
 SEED: Final = 48
 #: Rows of each kind that evaluate, and models that calibrate.
 EVALUATED: Final = 60
@@ -132,18 +136,22 @@ def programs_of(draw: Draw, only: str | None = None) -> list[Program]:
     return list(dict.fromkeys(row.program for row in rows))
 
 
-def followed(folder: Path, program: Program) -> dict[str, Any] | None:
+def followed(folder: Path, program: Program) -> PredictedStep | None:
     """The prediction of a program, None where it was not followed."""
     path = folder / program.file
     if not path.is_file():
         return None
+    return read(path)
+
+
+def read(path: Path) -> PredictedStep:
+    """A step that was followed alone, from the file of its `Prediction.to_json()`."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
-        prediction: dict[str, Any] = json.load(file)
-    return prediction
+        return predicted_step([convert(json.load(file), Followed)])
 
 
 def follow(program: Program) -> dict[str, Any]:
-    """Follow a model's second step; its prediction as prediction.json holds it."""
+    """Follow a model's second step; what the probe would say of it."""
     import timm.layers
     import torch
 

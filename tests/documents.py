@@ -69,7 +69,7 @@ def _empty(kind: msgspec.inspect.Type) -> Any:
     inspect = msgspec.inspect
     kind = _bare(kind)
     if isinstance(kind, inspect.UnionType):
-        return None
+        return None if kind.includes_none else _empty(kind.types[0])
     if isinstance(kind, inspect.StructType):
         return _filled(kind, {})
     if isinstance(kind, inspect.VarTupleType):

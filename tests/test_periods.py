@@ -1,10 +1,10 @@
 """How often something is said to happen: what happens once is no rate."""
 
-from typing import Any
-
 import pytest
 
-from steptrace.documents.syncs import often, predicted_in_words, predicted_site
+from documents import fill
+from steptrace.documents.prediction import PredictedStep, PredictedSync, predicted_in_words
+from steptrace.documents.syncs import often
 from steptrace.periods import are_regular
 
 
@@ -21,25 +21,26 @@ from steptrace.periods import are_regular
     ],
 )
 def test_what_does_not_happen_in_each_step_is_told_with_its_steps(by_step: list[int], words: str) -> None:
-    site = predicted_site({"count": sum(by_step) / len(by_step), "by_step": by_step})
+    site = fill(PredictedSync, {"count": sum(by_step) / len(by_step), "by_step": by_step}).site
     assert site.how_often == words
     assert site.counted("read").endswith("read") is words.isdecimal()
 
 
 def test_without_steps_told_apart_a_count_is_a_rate() -> None:
     assert often(0.25, None, None, None) == "0.25"
-    assert predicted_site({"count": 2}).in_steps is None
+    assert fill(PredictedSync, {"count": 2}).site.in_steps is None
 
 
-def prediction(*by_site: list[int]) -> dict[str, Any]:
+def prediction(*by_site: list[int]) -> PredictedStep:
     by_step = [sum(counts) for counts in zip(*by_site, strict=True)]
-    return {"total": sum(by_step) / len(by_step), "by_step": by_step, "sites": [{"by_step": one} for one in by_site]}
+    sites = [{"by_step": counts} for counts in by_site]
+    return fill(PredictedStep, {"total": sum(by_step) / len(by_step), "by_step": by_step, "sites": sites})
 
 
 def test_two_sites_that_sync_once_are_no_rhythm() -> None:
     """Their sum comes every two steps; neither of them was seen to come back."""
     once = prediction([2, 2, 2, 2], [0, 1, 0, 0], [0, 0, 0, 1])
-    assert not are_regular([site["by_step"] for site in once["sites"]])
+    assert not are_regular(once.sites_by_step)
     assert predicted_in_words(once) == "10 syncs in 4 steps"
     assert predicted_in_words(prediction([2, 2, 2, 2], [0, 1, 0, 1])) == "2.5 syncs per step"
     assert predicted_in_words(prediction([1, 1])) == "1 sync per step"

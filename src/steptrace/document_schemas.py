@@ -21,6 +21,7 @@ from steptrace.config.study_file import StudyFile
 from steptrace.documents.base import Document, columns_of
 from steptrace.documents.comparison import ComparedResults, Comparison, Verdict
 from steptrace.documents.diff import Diff
+from steptrace.documents.prediction import PredictedStep
 from steptrace.documents.run import RunMemory, RunRecord, Status
 from steptrace.documents.steps import StepFigures
 from steptrace.documents.subject import subjects_of
@@ -41,6 +42,7 @@ DOCUMENTS: Final[dict[str, Any]] = {
     "run": RunRecord,
     "status": Status,
     "memory": RunMemory,
+    "prediction": PredictedStep,
 }
 
 

@@ -21,6 +21,7 @@ import msgspec
 
 from steptrace.documents import base as documents
 from steptrace.documents.base import Document
+from steptrace.documents.prediction import PredictedStep
 from steptrace.documents.run import (
     Communication,
     FileMark,
@@ -38,7 +39,6 @@ from steptrace.files import (
     VERSION_KEY,
     check_version,
     missing_file,
-    read_versioned,
     replace_atomically,
     write_versioned,
 )
@@ -57,8 +57,6 @@ SOURCES_FILE: Final = "sources.json"
 MEMORY_FILE: Final = "memory.json"
 PREDICTION_FILE: Final = "prediction.json"
 _SOURCES_VERSION: Final = 2
-#: The next number when an estimate reads what predictions did not hold before.
-_PREDICTION_VERSION: Final = 2
 #: The exit code of a prediction of a step that cannot be followed.
 _CANNOT_FOLLOW: Final = 2
 #: What ends well leaves this, by the folder of its status; a run leaves run.json.
@@ -74,6 +72,7 @@ _FILES: Final[dict[type[Document], str]] = {
     SectionOfRun: "sections.parquet",
     InputOfRun: "input.parquet",
     OpLine: OP_LINES_FILE,
+    PredictedStep: PREDICTION_FILE,
 }
 
 _AGAIN: Final = "run the study again: what is damaged is made again"
@@ -206,14 +205,9 @@ def read_sources(path: Path) -> dict[str, str]:
     return msgspec.convert(content.get("files"), dict[str, str])
 
 
-def write_prediction(variant_dir: Path, prediction: Mapping[str, Any]) -> Path:
-    """Write `prediction.json` into `variant_dir` and return its path."""
-    return write_versioned(variant_dir / PREDICTION_FILE, prediction, _PREDICTION_VERSION)
-
-
-def read_prediction(variant_dir: Path) -> dict[str, Any]:
+def read_prediction(variant_dir: Path) -> PredictedStep:
     """The `prediction.json` of `variant_dir`; `RecordError` if it is missing, malformed or of another version."""
-    return read_versioned(variant_dir / PREDICTION_FILE, _PREDICTION_VERSION)
+    return documents.read(variant_dir / PREDICTION_FILE, PredictedStep)
 
 
 def read_memory(run_dir: Path) -> RunMemory | None:

@@ -13,11 +13,14 @@ from typing import Any, cast
 import pytest
 import yaml
 
+from documents import fill
 from steptrace.cli import main
 from steptrace.commands import predict
 from steptrace.commands.predict import Followed, follow, named_study
 from steptrace.commands.prediction_text import kind_lines, table, text_of
 from steptrace.config.study import Composed, Study
+from steptrace.documents.base import convert
+from steptrace.documents.prediction import PredictedStep
 from steptrace.errors import PredictError
 from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.step import FollowedStep, estimate_step
@@ -86,7 +89,12 @@ PREDICTION = {
     "operators_per_section": {"loss": 7},
     "operators": 9,
     "batch_size": 4,
+    "followed": {"steps": 1, "operator_calls": [], "queue": []},
 }
+
+
+def step(content: dict[str, Any]) -> PredictedStep:
+    return convert(content, PredictedStep)
 
 
 def test_a_study_that_is_not_there_names_every_folder_it_was_looked_for_in(
@@ -103,8 +111,10 @@ def test_a_study_that_is_not_there_names_every_folder_it_was_looked_for_in(
 
 def test_a_site_in_a_library_is_shown_and_allowed_by_the_program_s_line() -> None:
     site = SITE | {"program_file": "train.py", "program_line": 31}
-    assert any("train.py:31 (in own.py:3)" in line for line in predict.text_of("given", PREDICTION | {"sites": [site]}))
-    followed = [Followed("train.py", PREDICTION | {"sites": [site]})]
+    assert any(
+        "train.py:31 (in own.py:3)" in line for line in predict.text_of("given", step(PREDICTION | {"sites": [site]}))
+    )
+    followed = [Followed("train.py", step(PREDICTION | {"sites": [site]}))]
     (over,) = predict._over(followed, 0, [])
     assert "  train.py:31 (in own.py:3) in loss, `x.nonzero()`: 2 d2h copy in backward" in over
     for allow, lines in (("train.py:31", 0), ("train.py", 0), ("own.py:3", 0), ("train.py:3", 1)):
@@ -130,14 +140,14 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def followed(monkeypatch: pytest.MonkeyPatch) -> Replace:
     """Replaces the predictions of a study by made ones, by variant; returns the configs and options asked for."""
 
-    def replace(**by_variant: object) -> Calls:
+    def replace(**by_variant: Any) -> Calls:
         calls: Calls = []
 
         def follow(study: Study, _scratch: Path, options: Sequence[str] = ()) -> list[Followed]:
             calls.append(({variant.name: variant.on_gpu.config for variant in study.variants}, options))
             results = ((variant.name, by_variant.get(variant.name, PREDICTION)) for variant in study.variants)
             return [
-                Followed(name, None, result) if isinstance(result, PredictError) else Followed(name, result)  # type: ignore[arg-type]
+                Followed(name, None, result) if isinstance(result, PredictError) else Followed(name, step(result))
                 for name, result in results
             ]
 
@@ -211,7 +221,7 @@ def test_a_variant_that_cannot_be_followed_says_why_and_stops_no_other(
     fine, raises, killed = follow(_study(*bodies), own / "scratch")
     assert "steptrace: 3 of 3 followed: " in capsys.readouterr().err
     assert fine.prediction is not None
-    assert (fine.name, fine.prediction["total"]) == ("fine", 0)
+    assert (fine.name, fine.prediction.syncs_per_step) == ("fine", 0)
     assert "the step failed on the virtual device" in str(raises.error)
     assert "downloaded" not in str(raises.error)
     assert str(killed.error) == "ended with SIGKILL (out of host memory?)"
@@ -250,7 +260,13 @@ def test_one_variant_that_cannot_be_followed_hides_no_other(
     assert document["study"] == "masked_loss"
     by_name = {variant["name"]: variant for variant in document["variants"]}
     assert by_name["where"] == {"name": "where", "error": "no such operator", "prediction": None}
-    assert by_name["sort"]["prediction"] == PREDICTION
+    printed = by_name["sort"]["prediction"]
+    assert "followed" not in printed
+    assert {name: printed[name] for name in ("total", "operators", "operators_per_section", "batch_size")} == {
+        "total": 2, "operators": 9, "operators_per_section": {"loss": 7}, "batch_size": 4,
+    }  # fmt: skip
+    assert SITE.items() <= printed["sites"][0].items()
+    assert UNKNOWN.items() <= printed["unknown"][0].items()
 
 
 def test_a_variant_without_a_gpu_breaks_a_budget_and_hides_no_other(
@@ -300,7 +316,7 @@ def _product(size: int) -> dict[str, object]:
 
 WITH_OPERATORS = {
     **PREDICTION,
-    "operator_calls": [_product(8192)],
+    "followed": {"steps": 1, "operator_calls": [_product(8192)], "queue": []},
     "peak_memory_bytes": 10 * 2**30,
     "tf32": False,
     "tf32_convolutions": True,
@@ -318,7 +334,7 @@ def test_estimates_stand_under_the_syncs_and_in_json(followed: Replace, capsys: 
     assert main(["predict", "masked_loss", "--gpu", "H100,L4", "--batch", "8,2", "--json"]) == 0
     assert [options for _, options in calls[1:]] == [["--batch-size", n, "--gpu", "H100"] for n in "28"]
     first = json.loads(capsys.readouterr().out)["variants"][0]["prediction"]
-    assert "operator_calls" not in first
+    assert "followed" not in first
     rows = first["estimate"]
     assert [(row["gpu"], row["batch"]) for row in rows] == [("H100", 2), ("H100", 8), ("L4", 2), ("L4", 8)]
     assert rows[0]["step_ms"][0] < 2 * 8192**3 / (0.75 * 66.9e9) < rows[0]["step_ms"][1]
@@ -328,7 +344,9 @@ def test_estimates_stand_under_the_syncs_and_in_json(followed: Replace, capsys: 
 def test_variants_of_a_study_are_compared_with_its_baseline(
     followed: Replace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    slower = {**WITH_OPERATORS, "operator_calls": [_product(8192), _product(2048)]}
+    slower = WITH_OPERATORS | {
+        "followed": {"steps": 1, "operator_calls": [_product(8192), _product(2048)], "queue": []}
+    }
     followed(boolean_mask=slower, ignore_index=WITH_OPERATORS, sort=slower, where=slower)
     assert main(["predict", "masked_loss", "--gpu", "H100", "--json"]) == 0
     variants = {
@@ -370,7 +388,10 @@ import sys
 sys.modules["torch"] = None
 from steptrace.cli import main
 from steptrace.commands import predict
-predict.follow = lambda study, *_: [predict.Followed(variant.name, {PREDICTION!r}) for variant in study.variants]
+from steptrace.documents.base import convert
+from steptrace.documents.prediction import PredictedStep
+step = convert({PREDICTION!r}, PredictedStep)
+predict.follow = lambda study, *_: [predict.Followed(variant.name, step) for variant in study.variants]
 sys.exit(main(["predict", "masked_loss"]))
 """
 
@@ -394,12 +415,10 @@ def test_steps_that_differ_are_listed_by_kind_and_a_start_is_no_kind_of_its_own(
 
 
 def test_what_was_assumed_is_named_with_its_line() -> None:
-    place = {"op": "aten::nonzero", "file": "train.py", "line": 7, "count": 1.0, "reason": "a size was not computed"}
-    place |= {"program_file": None, "program_line": None}
-    prediction = {"total": 0, "sites": (), "unknown": (), "operators": 3, "operators_per_section": {}}
-    lines = text_of("train.py", {**prediction, "assumed": [place]})
+    place = {"op": "aten::nonzero", "file": "train.py", "line": 7, "count": 1, "reason": "a size was not computed"}
+    lines = text_of("train.py", fill(PredictedStep, {"assumed": [place]}))
     assert "    aten::nonzero at train.py:7 (1 per step): a size was not computed" in lines
-    assert not [line for line in text_of("train.py", prediction) if "assumed" in line]
+    assert not [line for line in text_of("train.py", fill(PredictedStep, {})) if "assumed" in line]
 
 
 def test_an_estimate_of_several_ranks_says_how_many_gpus_there_are() -> None:

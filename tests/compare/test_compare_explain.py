@@ -8,10 +8,11 @@ import pytest
 from documents import compare, fill
 from steptrace.compare.study import compare as compared
 from steptrace.documents.kernels import Precision
+from steptrace.documents.prediction import PredictedStep
 from steptrace.documents.run import Communication, InputOfRun, RunMemory, Status
 from steptrace.documents.steps import STEP_FIGURES
 from steptrace.files import write_json
-from steptrace.record import write_document, write_prediction, write_rows
+from steptrace.record import write_document, write_rows
 
 MS = 1_000_000
 
@@ -23,6 +24,12 @@ def site(**changes: Any) -> dict[str, Any]:
         "count": 4, "blocked_ns": 8 * MS, "exposed_idle_ns": 2 * MS,
     }  # fmt: skip
     return fields | changes
+
+
+def predicted(count: int) -> dict[str, Any]:
+    """The same site as a prediction has it."""
+    measured = {name: value for name, value in site(count=count).items() if not name.endswith("_ns")}
+    return {**measured, "reason": "nonzero asks for the size of its result"}
 
 
 def only_variant(folder: Any) -> dict[str, Any]:
@@ -117,7 +124,7 @@ def test_predicted_syncs_that_differ_between_steps_are_a_mean_and_a_warning(stud
     study.add_runs("base", [20.0] * 3)
     early = [{"file": "train.py", "line": 31, "count": 1}]
     prediction = {"total": 0.5, "sites": [], "unknown": [], "by_step": [0, 1, 0, 1], "early_reads": early}
-    write_prediction(study.path / "base", prediction)
+    write_document(study.path / "base", fill(PredictedStep, prediction))
     base = only_variant(study)
     assert base["syncs"]["predicted_per_step"] == 0.5
     words = "2 of 4 steps (one every 2): 0 syncs; 2 of 4 steps (one every 2): 1 sync"
@@ -139,10 +146,17 @@ def test_sync_sites_are_medians_of_the_runs_and_a_site_of_one_run_alone_says_so(
 def test_a_prediction_stands_beside_the_measurement(study: Any) -> None:
     study.add_runs("base", [20.0] * 3)
     program = {"program_file": "train.py", "program_line": 31}
-    predicted = site(count=6, reason="nonzero asks for the size of its result") | program
+    sync = predicted(6) | program
     unknown = {"op": "x", "reason": "a custom operator", "count": 1}
-    prediction = {"total": 6, "sites": [predicted], "unknown": [unknown], "batch_size": 2}
-    write_prediction(study.path / "base", prediction)
+    prediction = {
+        "total": 6,
+        "sites": [sync],
+        "unknown": [unknown],
+        "batch_size": 2,
+        "operators": 1,
+        "followed": {"steps": 1},
+    }
+    write_document(study.path / "base", fill(PredictedStep, prediction))
     base = only_variant(study)
     assert base["syncs"] == {
         "measured_per_step": None,
@@ -165,14 +179,14 @@ def test_what_pytorch_warned_of_is_counted(study: Any, trace_of: Any) -> None:
         warned = site(count=2) | {"kind": None, "op": "aten::nonzero"}
         record = {"steps": 2, "count": 4, "per_step": 2, "by_step": [2, 2], "sites": [warned, {**warned, "file": None}]}
         write_json(study.path / "base" / f"run{repeat}" / "warned_syncs.json", record)
-    write_prediction(study.path / "base", {"total": 1, "sites": [site(count=1)], "unknown": []})
+    write_document(study.path / "base", fill(PredictedStep, {"total": 1, "sites": [predicted(1)]}))
     base = only_variant(study)
     assert base["syncs"]["warned_per_step"] == 2
 
 
 def test_a_failed_prediction_is_a_warning_and_an_older_one_is_not_used(study: Any) -> None:
     study.add_runs("base", [20.0] * 3)
-    write_prediction(study.path / "base", {"total": 6, "sites": [], "unknown": []})
+    write_document(study.path / "base", fill(PredictedStep, {"total": 6}))
     failed = fill(Status, {"status": "failed", "exit_code": 2, "error": "no such operator"})
     write_document(study.path / "base" / "prediction", failed)
     base = only_variant(study)
@@ -184,11 +198,11 @@ def test_a_failed_prediction_is_a_warning_and_an_older_one_is_not_used(study: An
 def test_a_program_that_ignores_the_gpu_has_no_predicted_count(study: Any) -> None:
     study.add_runs("base", [20.0] * 3)
     nothing = {"total": 0, "sites": [], "unknown": [], "operators": 0}
-    write_prediction(study.path / "base", nothing)
+    write_document(study.path / "base", fill(PredictedStep, nothing))
     base = only_variant(study)
     assert base["syncs"]["predicted_per_step"] is None
     assert any("ran nothing on the virtual CUDA device" in warning for warning in base["noise"]["warnings"])
-    write_prediction(study.path / "base", nothing | {"operators": 7})
+    write_document(study.path / "base", fill(PredictedStep, nothing | {"operators": 7}))
     assert only_variant(study)["syncs"]["predicted_per_step"] == 0
 
 
@@ -223,7 +237,7 @@ def test_a_prediction_of_an_earlier_version_is_refused_with_what_to_do(study: An
     (variant,) = compared(study.path, estimate_gpus=["H100"]).variants
     assert variant.estimates == ()
     (warning,) = [text for text in base["noise"]["warnings"] if text.startswith("prediction not used: ")]
-    assert "base/prediction.json: file has version 1, but this steptrace reads version 2; next: make " in warning
+    assert "base/prediction.json: file has version 1, but this steptrace reads version 3; next: make " in warning
 
 
 def inputs(folder: Any) -> dict[str, Any]:

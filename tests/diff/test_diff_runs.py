@@ -15,8 +15,9 @@ from steptrace.cli import main
 from steptrace.diff import diff, read_sides
 from steptrace.documents.base import read
 from steptrace.documents.diff import Diff, MeasuredDiff, Pair
+from steptrace.documents.prediction import PredictedStep
 from steptrace.documents.run import RunRecord, StepOfRun
-from steptrace.record import write_document, write_prediction, write_rows
+from steptrace.record import write_document, write_rows
 from steptrace.report.diff import in_words, measured_rows, page_html
 
 MS = 1_000_000
@@ -26,7 +27,8 @@ TRACE = "trace.json.gz"
 def site(line: int, by_step: Sequence[int]) -> dict[str, Any]:
     return {
         "file": "train.py", "line": line, "function": "main", "op": "aten::item", "label": None, "phase": "other",
-        "code": "loss.item()", "kind": "d2h_copy", "count": sum(by_step) / len(by_step), "by_step": by_step,
+        "code": "loss.item()", "kind": "d2h_copy", "reason": "the value is needed",
+        "count": sum(by_step) / len(by_step), "by_step": by_step,
     }  # fmt: skip
 
 
@@ -39,14 +41,14 @@ PRODUCT = {
 }  # fmt: skip
 
 
-def prediction(*sites: dict[str, Any], **changes: Any) -> dict[str, Any]:
+def prediction(*sites: dict[str, Any], **changes: Any) -> PredictedStep:
     by_step = [sum(counts) for counts in zip(*(one["by_step"] for one in sites), strict=True)]
-    return {
-        "total": sum(by_step) / len(by_step), "sites": sites, "unknown": [], "assumed": [], "operators": 1,
-        "operators_per_section": {}, "by_step": by_step, "warmup_by_step": [], "peak_memory_bytes": 2**20,
-        "batch_size": None, "operator_calls": [PRODUCT], "queue": [0, 0, 0, 0], "tf32": False,
-        "tf32_convolutions": True, **changes,
+    part = {
+        "total": sum(by_step) / len(by_step), "sites": sites, "operators": 1, "by_step": by_step,
+        "peak_memory_bytes": 2**20, "devices": 1,
+        "followed": {"steps": 4, "operator_calls": [PRODUCT], "queue": [0, 0, 0, 0]}, **changes,
     }  # fmt: skip
+    return fill(PredictedStep, part)
 
 
 def make_run(
@@ -115,8 +117,8 @@ def test_of_several_runs_the_middle_one_counts(tmp_path: Path) -> None:
 
 def test_predicted_syncs_are_compared_by_place(tmp_path: Path) -> None:
     a, b = (make_run(tmp_path / name, [10, 11]) for name in "ab")
-    write_prediction(a, prediction(site(7, [1, 1]), site(9, [1, 1])))
-    write_prediction(b, prediction(site(8, [1, 1])))
+    write_document(a, prediction(site(7, [1, 1]), site(9, [1, 1])))
+    write_document(b, prediction(site(8, [1, 1])))
     both = measured(a, b)
     assert both.a is not None
     assert both.b is not None
@@ -134,8 +136,8 @@ def test_both_are_estimated_on_the_same_gpus(
     tmp_path: Path, of_runs: list[str], asked: list[str], expected: list[str]
 ) -> None:
     a, b = (make_run(tmp_path / name, [10, 11]) for name in "ab")
-    write_prediction(a, prediction(site(7, [1, 1]), gpus=of_runs))
-    write_prediction(b, prediction(site(7, [1, 1])))
+    write_document(a, prediction(site(7, [1, 1]), gpus=of_runs))
+    write_document(b, prediction(site(7, [1, 1])))
     both = measured(a, b, asked)
     for side in (both.a, both.b):
         assert side is not None
@@ -183,7 +185,7 @@ def test_traces_alone_have_no_measurements(tmp_path: Path) -> None:
 
 def test_the_command_writes_and_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in "ab":
-        write_prediction(make_run(tmp_path / name, [10, 11]), prediction(site(7, [1, 1])))
+        write_document(make_run(tmp_path / name, [10, 11]), prediction(site(7, [1, 1])))
     out = tmp_path / "out"
     assert main(["diff", str(tmp_path / "a"), str(tmp_path / "b"), "--gpu", "L4", "--out", str(out)]) == 0
     assert "Step on L4, estimated" in capsys.readouterr().out

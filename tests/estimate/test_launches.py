@@ -2,16 +2,17 @@
 
 import copy
 import io
-import json
-from dataclasses import asdict
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from torch import nn
 from torch.torch_version import TorchVersion
 
+from documents import fill
 from steptrace.documents.estimate import OperatorCalls
+from steptrace.documents.prediction import FollowedWork, PredictedStep
 from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.launches import launches
 from steptrace.estimate.step import estimate_prediction
@@ -137,11 +138,9 @@ def test_lists_are_launched_in_the_parts_of_the_pytorch_that_was_followed(versio
         followed_with.setattr(torch, "__version__", TorchVersion(version))
         followed_with.setattr(torch.version, "cuda", cuda)
         calls = followed("torch._foreach_add_([x] * 771, 1)")
-    saved = {
-        "operator_calls": [asdict(call) for call in calls], "total": 0, "unknown": [], "peak_memory_bytes": 512,
-        "tf32": False, "tf32_convolutions": True,
-    }  # fmt: skip
-    read = estimate_prediction(json.loads(json.dumps(saved)), gpu_named("H100"))
+    work = FollowedWork(steps=1, operator_calls=tuple(calls), queue=())
+    saved = msgspec.json.encode(fill(PredictedStep, {"devices": 1, "followed": msgspec.to_builtins(work)}))
+    read = estimate_prediction(msgspec.json.decode(saved, type=PredictedStep), gpu_named("H100"))
     assert read.launches == expected
 
 

@@ -226,7 +226,8 @@ def test_command_line(tmp_path, write, capsys):
     written = json.loads((tmp_path / "out" / "prediction.json").read_text())
     keys = {
         "total", "sites", "unknown", "assumed", "operators_per_section", "operators", "batch_size",
-        "gpu", "early_reads", "peak_memory_bytes", "operator_calls", "queue", "devices", "tf32", "tf32_convolutions",
+        "gpu", "early_reads", "peak_memory_bytes", "followed", "devices", "tf32", "tf32_convolutions",
+        "by_step", "warmup_by_step", "by_rank", "branches", "gpus", "exit_code",
     }  # fmt: skip
     assert set(written) == keys | {"schema_version"}
     assert written["total"] == 3

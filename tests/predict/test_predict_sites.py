@@ -13,7 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
 
-from steptrace.documents.syncs import predicted_site
+from steptrace.documents import probe
+from steptrace.documents.base import convert
+from steptrace.documents.prediction import predicted_step
 from steptrace.predict import Prediction, Rule, Site, predict_syncs
 from steptrace.predict.execution import use_rules
 from steptrace.predict.recorder import Syncs
@@ -64,7 +66,7 @@ def test_a_line_that_runs_in_several_parts_of_a_step_is_one_site():
     (site,) = [site for site in syncs.sites if site.function == "read"]
     assert (site.count, site.by_step) == (4, (1, 0, 1, 0, 1, 0, 1, 0))
     assert site.phase in ("forward", "other")
-    told = predicted_site(Prediction.of(syncs).to_json()["sites"][-1])
+    told = predicted_step([convert(Prediction.of(syncs).to_json(), probe.Prediction)]).sites[-1].site
     assert (told.in_steps, told.of_steps, told.every) == (4, 8, 2)
 
 

@@ -12,6 +12,7 @@ from documents import an_estimate, fill
 from steptrace.documents.base import columns_of
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.kernels import Sequence, SequenceEntry
+from steptrace.documents.prediction import PredictedStep
 from steptrace.documents.program import LineTime
 from steptrace.documents.quality import QualityCheck
 from steptrace.documents.subject import subjects_of
@@ -182,7 +183,7 @@ def test_syncs_are_counted_as_often_as_each_kind_of_step_comes():
 
 
 def test_a_prediction_whose_steps_differ_says_so_on_the_page():
-    prediction = {"total": 3.5, "sites": [], "unknown": [], "by_step": [2, 2, 2, 8]}
+    prediction = fill(PredictedStep, {"total": 3.5, "by_step": [2, 2, 2, 8]})
     words = words_of(trace(), predicted=(prediction, []))
     assert "3.5 syncs per step on average: 3 of 4 steps: 2 syncs; 1 of 4 steps: 8 syncs." in words
 
@@ -505,7 +506,7 @@ def test_a_page_without_a_gpu_begins_with_what_was_measured_and_what_is_predicte
     for heading in ("GPU busy", "Kernels per step", "GPU work with its launch"):
         assert heading not in words[: words.index("Overview")]
     (view,) = trace_views(summary_of(raw))
-    predicted = {"total": 3, "sites": [], "unknown": []}
+    predicted = fill(PredictedStep, {"total": 3})
     line = headline(view, (predicted, [fill(Estimate, an_estimate(0.12, 0.48))]))
     assert line.endswith("Predicted for a GPU: 3 syncs per step, 120 µs to 480 µs on H100.")
 
@@ -516,7 +517,7 @@ def test_without_a_gpu_the_lines_of_predicted_syncs_are_what_to_do_first():
         {**site, "op": "aten::_local_scalar_dense", "line": 17, "code": "total += loss.item()", "count": 1},
         {**site, "op": "aten::nonzero", "line": 13, "code": "index = mask.nonzero()", "count": 2},
     ]
-    prediction = {"total": 3, "sites": sites, "unknown": []}
+    prediction = fill(PredictedStep, {"total": 3, "sites": sites})
     words = words_of(without_gpu(), predicted=(prediction, []))
     first = words[words.index("What to do first") : words.index("All findings")]
     assert first.index("2 syncs per step predicted, at train.py:13.") < first.index("1 sync per step predicted, at")

@@ -26,6 +26,7 @@ from steptrace.analysis.build import summarize
 from steptrace.commands.predict import named_study
 from steptrace.estimate.gpus import gpu_named
 from steptrace.estimate.step import estimate_prediction
+from steptrace.record import read_prediction
 from steptrace.workflow.rules import launcher
 
 WITHOUT_WORKSPACES = {"CUBLAS_WORKSPACE_CONFIG": ":0:0", "CUBLASLT_WORKSPACE_SIZE": "0"}
@@ -117,7 +118,7 @@ def train_rank(options: list[str]) -> int:
 
 def selected(prediction: Path) -> set[int]:
     """How many elements masks selected in the steps that a prediction followed."""
-    calls = json.loads(prediction.read_text())["operator_calls"]
+    calls = json.loads(prediction.read_text())["followed"]["operator_calls"]
     return {
         call["outputs"][0]["shape"][0]
         for call in calls
@@ -149,12 +150,12 @@ def table(study: str, folder: Path) -> dict[str, Figures]:
     by_variant = {}
     for config in configs:
         run = config.parent / "run0"
-        prediction = json.loads((config.parent / "prediction.json").read_text())
+        prediction = read_prediction(config.parent)
         warned = json.loads((run / "warned_syncs.json").read_text())["per_step"]
         trace = summarize([run])[0].traces[0]
         estimate = estimate_prediction(prediction, gpu_named("H100"))
         by_variant[config.parent.name] = Figures(
-            prediction["total"],
+            prediction.syncs_per_step,
             warned,
             trace.syncs.per_step,
             estimate.launches,

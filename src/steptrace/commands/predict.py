@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from steptrace import format as fmt
 from steptrace.commands.console import batches, gpu_names, not_negative, positive, say, show, warn
 from steptrace.commands.prediction_text import as_json, estimates, estimates_of_study, instead, text_of
@@ -22,8 +24,8 @@ from steptrace.config.digest import Cache
 from steptrace.config.settings import Project, read_settings
 from steptrace.config.study import GPU_CONFIG, Composer, Study, load_study
 from steptrace.documents.estimate import Estimate
+from steptrace.documents.prediction import PredictedStep
 from steptrace.documents.run import Status
-from steptrace.documents.syncs import predicted_branches, predicted_site
 from steptrace.errors import ConfigError, PredictError, SteptraceError, near
 from steptrace.estimate.driver import driver_facts
 from steptrace.estimate.gpus import Gpu, gpu_named
@@ -58,7 +60,7 @@ class Followed:
     """One program and its prediction; without one the error says why. `failed`: it ended by an error partway."""
 
     name: str
-    prediction: dict[str, Any] | None
+    prediction: PredictedStep | None
     error: SteptraceError | None = None
     failed: bool = False
 
@@ -199,14 +201,14 @@ def _report(
     of_gpus = _estimates(by_batch, gpus, baseline) if gpus else {}
     texts = []
     for entry in followed:
-        if entry.prediction and ran_on_gpu(entry.prediction):
+        if entry.prediction is not None and entry.prediction.ran_on_gpu:
             lines = text_of(entry.name, entry.prediction, of_gpus.get(entry.name, ()))
-            texts.append("\n".join([*lines, *(instead(entry.prediction["sites"]) if study is None else ())]))
+            texts.append("\n".join([*lines, *(instead(entry.prediction.sites) if study is None else ())]))
     variants = [
         {
             "name": entry.name,
             "error": None if entry.error is None else str(entry.error),
-            "prediction": entry.prediction and as_json(entry.prediction, of_gpus.get(entry.name)),
+            "prediction": None if entry.prediction is None else as_json(entry.prediction, of_gpus.get(entry.name)),
         }
         for entry in followed
     ]
@@ -215,7 +217,7 @@ def _report(
     idle = [
         f"{entry.name}: nothing ran on the virtual CUDA device, so there is nothing to predict"
         for entry in followed
-        if entry.prediction and not ran_on_gpu(entry.prediction)
+        if entry.prediction is not None and not entry.prediction.ran_on_gpu
     ]
     over = [] if arguments.budget is None else _over(followed, arguments.budget, arguments.allow)
     for line in over:
@@ -233,39 +235,35 @@ def _estimates(
     by_batch: Mapping[int | None, Sequence[Followed]], gpus: Sequence[Gpu], baseline: str | None
 ) -> dict[str, list[Estimate]]:
     """The estimates of each program or variant, of each batch on each GPU; compared with a study's baseline."""
-    by_name: dict[str, dict[int | None, Mapping[str, Any]]] = {}
+    by_name: dict[str, dict[int | None, PredictedStep]] = {}
     for batch, entries in by_batch.items():
         for entry in entries:
-            if entry.prediction:
-                known = entry.prediction.get("batch_size") if batch is None else batch
+            if entry.prediction is not None:
+                known = entry.prediction.batch_size if batch is None else batch
                 by_name.setdefault(entry.name, {})[known] = entry.prediction
     if baseline is None:
         return {name: estimates(predictions, gpus) for name, predictions in by_name.items()}
     return estimates_of_study(by_name, baseline, gpus)
 
 
-def ran_on_gpu(prediction: dict[str, Any]) -> bool:
-    """Whether anything of the program ran on the virtual GPU."""
-    return any(prediction[key] for key in ("operators", "total", "unknown"))
-
-
 def _over(followed: Sequence[Followed], budget: int, allow: Sequence[str]) -> list[str]:
     """One line for each program that makes more syncs than it may, naming the places."""
     lines = []
     for entry in followed:
-        sites = over_budget(map(predicted_site, entry.prediction["sites"] if entry.prediction else ()), allow)
+        sites = over_budget((site.site for site in (() if entry.prediction is None else entry.prediction.sites)), allow)
         total = sum(site.count_per_step or 0 for site in sites)
         if total > budget:
             beyond = " beyond those allowed" if allow else ""
             places = "".join(f"\n  {described(site)}" for site in sites)
             lines.append(f"{entry.name}: {fmt.plural(total, 'sync')} per step{beyond}, at most {budget}{places}")
             continue
-        prediction = entry.prediction or {}
-        steps = len(prediction.get("by_step") or ())
+        if entry.prediction is None:
+            continue
+        steps = len(entry.prediction.by_step)
         lines += [
             f"{entry.name}: {branch.place} does something else every {branch.every} steps, but only {steps} were "
             f"followed\n  next: --steps {branch.every}, or --allow {branch.place}"
-            for branch in unfollowed(predicted_branches(prediction), steps, allow)
+            for branch in unfollowed(entry.prediction.branches, steps, allow)
         ]
     return lines
 
@@ -306,9 +304,9 @@ def follow_command(
         prediction = prediction_of(launched, shlex.join(command))
         if not launched.complete:
             next_step = f"\n  next: {why(launched)}" if launched.failed else ""
-            warn(f"{ended(launched)} after {len(prediction['by_step'])} of {settings.steps} steps{next_step}")
+            warn(f"{ended(launched)} after {len(prediction.by_step)} of {settings.steps} steps{next_step}")
         # Of a program that was followed to the end of what was asked for it is the launcher's doing.
-        prediction["exit_code"] = None if launched.complete else launched.exit_code
+        prediction = msgspec.structs.replace(prediction, exit_code=None if launched.complete else launched.exit_code)
         return Followed(shlex.join(command), prediction, failed=launched.failed)
 
 

@@ -1,22 +1,23 @@
 """What is said of a prediction: its syncs and their places, kinds of steps, and estimates on named GPUs."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from steptrace import format as fmt
 from steptrace.commands.console import columns
 from steptrace.documents.estimate import COMPILED, Estimate
-from steptrace.documents.syncs import (
-    PredictedBranch,
-    place_of,
-    predicted_branches,
+from steptrace.documents.prediction import (
+    FollowedWork,
+    PredictedPlace,
+    PredictedStep,
+    PredictedSync,
     predicted_in_words,
-    predicted_site,
-    sites_by_step,
 )
+from steptrace.documents.syncs import PredictedBranch, place_of
 from steptrace.engine.kinds import counts_in_words, groups_by_count, to_show_period
 from steptrace.estimate.gpus import Gpu
 from steptrace.periods import are_regular
@@ -35,60 +36,51 @@ _LISTED: Final = 5
 
 
 def text_of(
-    name: str, prediction: dict[str, Any], of_gpus: Sequence[Estimate] = (), more_steps: str = "--steps"
+    name: str, prediction: PredictedStep, of_gpus: Sequence[Estimate] = (), more_steps: str = "--steps"
 ) -> list[str]:
     """The lines that say what was predicted, with its estimates.
 
     `more_steps` comes before the number of steps that would show more.
     """
-    batch = prediction.get("batch_size")
-    steps = prediction.get("by_step") or ()
-    by_site = sites_by_step(prediction)
+    batch, steps, by_site = prediction.batch_size, prediction.by_step, prediction.sites_by_step
     head = f"{name}: {predicted_in_words(prediction)} predicted"
     of_steps = f" (mean of {len(steps)} steps)" if len(set(steps)) > 1 and are_regular(by_site) else ""
     lines = [head + (f" (batch of {batch})" if batch is not None else of_steps)]
-    warmup, branches = prediction.get("warmup_by_step") or (), predicted_branches(prediction)
-    lines += kind_lines(steps, warmup, more_steps, branches, by_site=by_site)
-    if prediction["sites"]:
+    lines += kind_lines(steps, prediction.warmup_by_step, more_steps, prediction.branches, by_site=by_site)
+    if prediction.sites:
         rows = [
-            (_often(s), s["kind"], s["op"], s["phase"], s["label"] or "-", _place(s), s["code"] or "")
-            for s in _most_first(prediction["sites"])
+            (s.site.how_often, s.kind, s.op, s.phase, s.label or "-", _place(s), s.code or "")
+            for s in _most_first(prediction.sites)
         ]
         lines += columns(("count", "kind", "operator", "phase", "label", "line", "code"), rows)
-    if prediction["unknown"]:
+    if prediction.unknown:
         lines.append("  not covered, so there may be more:")
-        lines += [f"    {u['op']} at {_place(u)} ({_often_in_words(u)}): {u['reason']}" for u in prediction["unknown"]]
-    if prediction.get("early_reads"):
+        lines += [_listed(place) for place in prediction.unknown]
+    if prediction.early_reads:
         lines.append("  read before the copy to the host is known to be over, so the value may be wrong:")
-        lines += [
-            f"    {read['op']} at {_place(read)} ({_often_in_words(read)}): {read['reason']}"
-            for read in prediction["early_reads"]
-        ]
+        lines += [_listed(place) for place in prediction.early_reads]
         lines.append("    record an event behind the copy, and wait for it before the value is read")
-    if prediction.get("assumed"):
+    if prediction.assumed:
         lines.append("  assumed, not computed: counts after these lines may differ:")
-        lines += [f"    {a['op']} at {_place(a)} ({_often_in_words(a)}): {a['reason']}" for a in prediction["assumed"]]
-    ranks = prediction.get("by_rank") or ()
+        lines += [_listed(place) for place in prediction.assumed]
+    ranks = prediction.by_rank
     if len(set(ranks)) > 1:
         lines.append(f"  of rank 0; syncs of all ranks: {', '.join(map(fmt.count, ranks))}")
     sections = ", ".join(
-        f"{fmt.count(count)} in {label}" for label, count in prediction["operators_per_section"].items()
+        f"{fmt.count(count)} in {label}" for label, count in prediction.operators_per_step_by_label.items()
     )
     lines.append(
-        f"  operators per step: {fmt.count(prediction['operators'])}" + (f", of these {sections}" if sections else "")
+        f"  operators per step: {fmt.count(prediction.operators_per_step)}"
+        + (f", of these {sections}" if sections else "")
     )
-    if len({one.gpu for one in of_gpus}) > 1 and (gpu := prediction.get("gpu")) is not None:
+    if len({one.gpu for one in of_gpus}) > 1 and (gpu := prediction.gpu) is not None:
         lines.append(f"  the program was told that its GPU is the first of these, {gpu}")
     return lines + (table(of_gpus, ranks=len(ranks)) if of_gpus else [])
 
 
-def _often(place: Mapping[str, Any]) -> str:
-    """How often a place of a prediction is called: "2" per step, "once in 4 steps"."""
-    return predicted_site(place).how_often
-
-
-def _often_in_words(place: Mapping[str, Any]) -> str:
-    return predicted_site(place).how_often_in_words
+def _listed(place: PredictedPlace) -> str:
+    """The line of a place that may sync, or where a value was assumed."""
+    return f"    {place.op} at {_place(place)} ({place.site.how_often_in_words}): {place.reason}"
 
 
 def kind_lines(
@@ -120,49 +112,48 @@ def kind_lines(
     return lines
 
 
-def _most_first(sites: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _most_first(sites: Sequence[PredictedSync]) -> list[PredictedSync]:
     """The sites by line, the line with most syncs first, else as the step comes to them."""
-    by_line: Counter[str] = Counter()
+    by_line: dict[str, float] = defaultdict(float)
     for site in sites:
-        by_line[_place(site)] += site["count"]
-    ranked = [line for line, _ in by_line.most_common()]
+        by_line[_place(site)] += site.count_per_step
+    ranked = sorted(by_line, key=lambda line: -by_line[line])
     return sorted(sites, key=lambda site: ranked.index(_place(site)))
 
 
-def instead(sites: Sequence[dict[str, Any]]) -> list[str]:
+def instead(sites: Sequence[PredictedSync]) -> list[str]:
     """What usually replaces the operations at some sites, with the lines that it is for."""
     if not sites:
         return []
     # Imports pandas and pyarrow, which takes a second that `--help` has no use for.
     from steptrace.findings.replacements import by_replacement
 
-    groups = by_replacement(predicted_site(site) for site in _most_first(sites))
+    groups = by_replacement(site.site for site in _most_first(sites))
     lines = [f"    {', '.join(dict.fromkeys(map(place_of, of)))}: {advice}" for advice, of in groups.items()]
     return ["  instead:", *lines] if lines else []
 
 
-def _place(place: dict[str, Any]) -> str:
-    if place["file"] is None:
+def _place(place: PredictedPlace) -> str:
+    if place.file is None:
         return "no line of the program"
-    line = f"{place['file']}:{place['line']}"
-    program = place.get("program_file")
-    return line if program is None else f"{program}:{place['program_line']} (in {line})"
+    line = f"{place.file}:{place.line}"
+    return line if place.program_file is None else f"{place.program_file}:{place.program_line} (in {line})"
 
 
-def estimates(predictions: Mapping[int | None, Mapping[str, Any]], gpus: Sequence[Gpu]) -> list[Estimate]:
+def estimates(predictions: Mapping[int | None, PredictedStep], gpus: Sequence[Gpu]) -> list[Estimate]:
     """The estimate of each batch on each GPU; `predictions` by batch, None where it is not known."""
     from steptrace.estimate.step import estimate_prediction  # imports numpy, as `--help` need not
 
     peaks = _peaks(predictions)
     return [
-        estimate_prediction({**prediction, "batch_size": batch}, gpu, peaks=peaks)
+        estimate_prediction(replace(prediction, batch_size=batch), gpu, peaks=peaks)
         for gpu in gpus
         for batch, prediction in predictions.items()
     ]
 
 
 def estimates_of_study(
-    by_variant: Mapping[str, Mapping[int | None, Mapping[str, Any]]], baseline: str, gpus: Sequence[Gpu]
+    by_variant: Mapping[str, Mapping[int | None, PredictedStep]], baseline: str, gpus: Sequence[Gpu]
 ) -> dict[str, list[Estimate]]:
     """The same of the variants of a study, each compared with the baseline at the same batch."""
     from steptrace.estimate.step import estimate_variants, followed_step
@@ -172,7 +163,7 @@ def estimates_of_study(
     for gpu in gpus:
         for batch in batches:
             followed = {
-                name: followed_step({**predictions[batch], "batch_size": batch})
+                name: followed_step(replace(predictions[batch], batch_size=batch))
                 for name, predictions in by_variant.items()
                 if batch in predictions
             }
@@ -182,22 +173,21 @@ def estimates_of_study(
     return found
 
 
-def _peaks(predictions: Mapping[int | None, Mapping[str, Any]]) -> dict[int, int]:
+def _peaks(predictions: Mapping[int | None, PredictedStep]) -> dict[int, int]:
     """Peak memory by batch, where both are known."""
     return {
-        batch: prediction["peak_memory_bytes"]
+        batch: prediction.peak_memory_bytes
         for batch, prediction in predictions.items()
-        if batch is not None and prediction.get("peak_memory_bytes") is not None
+        if batch is not None and prediction.peak_memory_bytes is not None
     }
 
 
-def as_json(prediction: Mapping[str, Any], of_gpus: Sequence[Estimate] | None) -> dict[str, Any]:
-    """A prediction for `--json`, as prediction.json has it, with its estimates where some were asked for."""
-    estimate = {} if of_gpus is None else {"estimate": msgspec.to_builtins(of_gpus)}
-    return {
-        **{name: value for name, value in prediction.items() if name not in ("operator_calls", "queue")},
-        **estimate,
-    }
+def as_json(prediction: PredictedStep, of_gpus: Sequence[Estimate] | None) -> dict[str, Any]:
+    """A prediction for `--json`: prediction.json without what estimates are made from, with those asked for."""
+    without = replace(prediction, followed=FollowedWork(steps=prediction.followed.steps, operator_calls=(), queue=()))
+    document: dict[str, Any] = msgspec.to_builtins(without)
+    del document["followed"]
+    return document if of_gpus is None else {**document, "estimate": msgspec.to_builtins(of_gpus)}
 
 
 def table(listed: Sequence[Estimate], *, ranks: int = 1) -> list[str]:

@@ -9,11 +9,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from steptrace.commands.analyze import ANALYSIS, write_analysis
 from steptrace.commands.console import gpu_names, minutes, not_negative, positive, say, show, warn, writing_to
 from steptrace.commands.measured import Measured, of_traces, on_gpu_command, timing
 from steptrace.commands.prediction_text import as_json, estimates, text_of
 from steptrace.documents.estimate import Estimate
+from steptrace.documents.prediction import PredictedStep
 from steptrace.errors import LaunchError, SteptraceError
 from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.files import scratch_folder
@@ -21,12 +24,12 @@ from steptrace.launch.result import Launched, ended, fault, require_steps, write
 from steptrace.launch.settings import LaunchSettings
 from steptrace.launch.start import launch
 from steptrace.output_folder import OutputFolder, refuse_other_than_folder
-from steptrace.record import PREDICTION_FILE, write_prediction
+from steptrace.record import PREDICTION_FILE, write_document
 
 #: The program ended by itself before all of its steps were measured.
 EXIT_ENDED_EARLY: Final = 1
 #: The program on a virtual GPU: a prediction, and its estimates.
-_Predicted = tuple[dict[str, Any], list[Estimate]]
+_Predicted = tuple[PredictedStep, list[Estimate]]
 
 
 def add(command: argparse.ArgumentParser) -> None:
@@ -101,20 +104,21 @@ def _run(arguments: argparse.Namespace, folder: OutputFolder, gpus: Sequence[Gpu
     predicted = _predicted(arguments, gpus, on_gpu=on_gpu) if wanted else None
     if predicted is not None:
         with writing_to(folder.path):
-            write_prediction(folder.file(PREDICTION_FILE).parent, {**predicted[0], "gpus": [gpu.name for gpu in gpus]})
+            prediction = replace(predicted[0], gpus=tuple(gpu.name for gpu in gpus))
+            write_document(folder.file(PREDICTION_FILE).parent, prediction)
     _say(measured, folder, arguments, predicted)
     return 0 if launched.complete else EXIT_ENDED_EARLY
 
 
 def _predicted(arguments: argparse.Namespace, gpus: Sequence[Gpu], *, on_gpu: bool) -> _Predicted | None:
     """What starting the program once more, on a virtual GPU, predicts; None, with a warning, where that fails."""
-    from steptrace.commands.predict import WARMUP, follow_command, ran_on_gpu
+    from steptrace.commands.predict import WARMUP, follow_command
 
     command = arguments.program if on_gpu else on_gpu_command(arguments.program)
     say(f"to predict its syncs the program is started once more, on a virtual GPU: {shlex.join(command)}")
     try:
         prediction = follow_command(command, warmup=WARMUP).prediction
-        problem = "" if prediction and ran_on_gpu(prediction) else "nothing ran on the virtual GPU"
+        problem = "" if prediction and prediction.ran_on_gpu else "nothing ran on the virtual GPU"
     except SteptraceError as error:
         prediction, problem = None, error.what
     if prediction is None or problem:

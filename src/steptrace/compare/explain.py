@@ -24,12 +24,13 @@ from steptrace.compare.load import Measured, Variant, error_of, error_without_pr
 from steptrace.documents.base import convert
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.note import Note, note
+from steptrace.documents.prediction import PredictedStep
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.run import Communication, InputOfRun, RunMemory
 from steptrace.documents.runs import over_runs
 from steptrace.documents.steps import STEP_FIGURES
 from steptrace.documents.summary import TraceSummary
-from steptrace.documents.syncs import Place, predicted_branches, predicted_site, sites_by_step
+from steptrace.documents.syncs import Place
 from steptrace.documents.variant import Equivalence, LoaderWait, LoadingParts, SyncCounts, UnknownPlace
 from steptrace.engine.kinds import step_groups
 from steptrace.errors import RecordError
@@ -111,27 +112,31 @@ def sync_figures(variant: Variant, trace: TraceSummary | None) -> tuple[dict[str
         notes.append(note("syncs_differ_between_steps", least=min(by_step), most=max(by_step)))
     prediction, problem = _prediction(variant.path)
     notes += [
-        note("early_read", file=read["file"], line=read["line"])
-        for read in prediction.get("early_reads") or ()
-        if read["file"] is not None
+        note("early_read", file=read.file, line=read.line)
+        for read in (() if prediction is None else prediction.early_reads)
+        if read.file is not None
     ]
-    groups, often = step_groups(prediction.get("by_step") or (), sites_by_step(prediction))
+    groups, often = ((), None) if prediction is None else step_groups(prediction.by_step, prediction.sites_by_step)
     if groups:
         notes.append(note("predicted_syncs_differ", groups=[asdict(group) for group in groups], often=often))
     return {
         "syncs": SyncCounts(
             measured_per_step=trace.syncs.per_step if trace is not None and trace.used_gpu else None,
-            predicted_per_step=prediction.get("total"),
-            predicted_not_judged=len(prediction.get("unknown") or ()) if prediction else None,
-            predicted_batch_size=prediction.get("batch_size"),
+            predicted_per_step=None if prediction is None else prediction.syncs_per_step,
+            predicted_not_judged=None if prediction is None else len(prediction.unknown),
+            predicted_batch_size=None if prediction is None else prediction.batch_size,
             warned_per_step=_warned(variant),
-            predicted_steps=len(prediction.get("by_step") or (None,)) if prediction else None,
+            predicted_steps=None if prediction is None else prediction.followed.steps,
         ),
-        "predicted_branches": predicted_branches(prediction),
-        "predicted_sites": tuple(predicted_site(site) for site in prediction.get("sites") or ()),
+        "predicted_branches": () if prediction is None else prediction.branches,
+        "predicted_sites": () if prediction is None else tuple(site.site for site in prediction.sites),
         "predicted_unknown": tuple(
-            UnknownPlace(**{name: place.get(name) for name in (*_PLACE, "reason")}, count_per_step=place.get("count"))
-            for place in prediction.get("unknown") or ()
+            UnknownPlace(
+                **{name: getattr(unknown, name) for name in _PLACE},
+                reason=unknown.reason,
+                count_per_step=unknown.count_per_step,
+            )
+            for unknown in (() if prediction is None else prediction.unknown)
         ),
     }, notes + problem
 
@@ -187,7 +192,7 @@ def estimates(variants: Sequence[Variant], gpus: Sequence[Gpu]) -> dict[str, tup
     }
 
 
-def _followed(variant_dir: Path) -> dict[str, Any] | None:
+def _followed(variant_dir: Path) -> PredictedStep | None:
     """A variant's prediction with its operators, None where there is none that can be read."""
     if not (variant_dir / PREDICTION_FILE).is_file():
         return None
@@ -195,7 +200,7 @@ def _followed(variant_dir: Path) -> dict[str, Any] | None:
         prediction = read_prediction(variant_dir)
     except RecordError:
         return None
-    return prediction if prediction.get("operator_calls") else None
+    return prediction if prediction.followed.operator_calls else None
 
 
 def _median_of(items: Sequence[_Item], figure: Callable[[_Item], float | None]) -> float | None:
@@ -230,21 +235,21 @@ def _warned(variant: Variant) -> float | None:
     return _median_of(warned, lambda one: one.get("per_step"))
 
 
-def _prediction(variant_dir: Path) -> tuple[dict[str, Any], list[Note]]:
-    """The content of a variant's prediction, empty if there is none, and a note if there should be one."""
+def _prediction(variant_dir: Path) -> tuple[PredictedStep | None, list[Note]]:
+    """A variant's prediction, None if there is none, and a note if there should be one."""
     try:
         if (variant_dir / PREDICTION_FOLDER / STATUS_FILE).exists():
             status = read_status(variant_dir / PREDICTION_FOLDER)
             if status.status != "ok":  # whatever file there is was left by an earlier prediction
-                return {}, [note("not_predicted", error=status.error or status.status)]
+                return None, [note("not_predicted", error=status.error or status.status)]
         elif not (variant_dir / PREDICTION_FILE).exists():
-            return {}, []
+            return None, []
         prediction = read_prediction(variant_dir)
     except RecordError as error:
-        return {}, [note("prediction_not_used", reason="; ".join(map(str.strip, str(error).splitlines())))]
-    if prediction.get("operators") == 0 and not prediction.get("total") and not prediction.get("unknown"):
+        return None, [note("prediction_not_used", reason="; ".join(map(str.strip, str(error).splitlines())))]
+    if not prediction.ran_on_gpu:
         # What never asks for a GPU makes no host wait for one: that is no count of 0 to be praised for.
-        return {}, [note("nothing_predicted")]
+        return None, [note("nothing_predicted")]
     return prediction, []
 
 

@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from steptrace.documents.diff import MeasuredDiff, MeasuredSide
 from steptrace.documents.estimate import Estimate
+from steptrace.documents.prediction import PredictedStep
 from steptrace.documents.run import Environment, RunRecord
 from steptrace.documents.sides import sync_diff
 from steptrace.documents.summary import TraceSummary
-from steptrace.documents.syncs import predicted_site
 from steptrace.errors import ConfigError
 from steptrace.estimate.gpus import Gpu, gpu_named
 from steptrace.estimate.step import estimate_prediction
@@ -42,14 +42,14 @@ class ProgramRuns:
         records: their run.json.
         step_ns: their timed steps, in ns.
         wait_ns: the mean wait for data of each that has a DataLoader.
-        prediction: the program on a virtual GPU, as prediction.json has it; None without one.
+        prediction: the program on a virtual GPU; None without one.
     """
 
     folders: tuple[Path, ...]
     records: tuple[RunRecord, ...]
     step_ns: tuple[Nanoseconds, ...]
     wait_ns: tuple[float, ...]
-    prediction: dict[str, Any] | None
+    prediction: PredictedStep | None
 
     @property
     def traces(self) -> tuple[Path, ...]:
@@ -116,7 +116,7 @@ def measured_diff(
         for side, summaries in zip(sides, traces, strict=True)
     )
     predictions = [None if side is None else side.prediction for side in sides]
-    sites = [[predicted_site(site) for site in of["sites"]] for of in predictions if of is not None]
+    sites = [[site.site for site in of.sites] for of in predictions if of is not None]
     return MeasuredDiff(
         statistic="mean" if of_mean else "median",
         a=a,
@@ -143,7 +143,7 @@ def _side(runs: ProgramRuns, traces: Sequence[TraceSummary], gpus: Sequence[Gpu]
         loader_wait_ns=statistics.median(runs.wait_ns) if runs.wait_ns else None,
         peak_allocated_bytes=max(peaks, default=None),
         measured_syncs_per_step=statistics.median(counts) if counts else None,
-        predicted_syncs_per_step=None if prediction is None else prediction["total"],
+        predicted_syncs_per_step=None if prediction is None else prediction.syncs_per_step,
         estimates=() if prediction is None else tuple(_estimates(prediction, gpus)),
     )
 
@@ -151,14 +151,18 @@ def _side(runs: ProgramRuns, traces: Sequence[TraceSummary], gpus: Sequence[Gpu]
 def _gpus_of(sides: Sequence[ProgramRuns]) -> list[Gpu]:
     """The GPUs that the runs were asked to estimate, without those of a file of GPUs that is not here."""
     gpus = []
-    for name in dict.fromkeys(name for side in sides for name in (side.prediction or {}).get("gpus") or ()):
+    for name in dict.fromkeys(name for side in sides for name in _asked_for(side)):
         with suppress(ConfigError):
             gpus.append(gpu_named(name))
     return gpus
 
 
-def _estimates(prediction: dict[str, Any], gpus: Sequence[Gpu]) -> Iterator[Estimate]:
-    if prediction.get("operator_calls"):
+def _asked_for(side: ProgramRuns) -> tuple[str, ...]:
+    return () if side.prediction is None else side.prediction.gpus
+
+
+def _estimates(prediction: PredictedStep, gpus: Sequence[Gpu]) -> Iterator[Estimate]:
+    if prediction.followed.operator_calls:
         for gpu in gpus:
             yield estimate_prediction(prediction, gpu)
 

@@ -56,6 +56,7 @@ def kinds() -> tuple[FileKind, ...]:
     """Every kind of file that steptrace writes as a JSON object, and a trace."""
     from steptrace.documents.comparison import ComparedResults, Comparison, Verdict
     from steptrace.documents.diff import Diff
+    from steptrace.documents.prediction import PredictedStep
     from steptrace.documents.run import Communication, PlannedStudy, RunMemory, RunRecord, Status
     from steptrace.documents.summary import Summary
 
@@ -72,13 +73,7 @@ def kinds() -> tuple[FileKind, ...]:
         _of(RunMemory, "memory.json", "the memory of a run", a_run),
         _of(Communication, "communication.json", "what the ranks of a run tell each other", a_run),
         _of(PlannedStudy, "study.json", "the plan of a study", "name the comparison.json beside it"),
-        FileKind(
-            "prediction.json",
-            "a prediction",
-            _DIFF,
-            frozenset({"total", "sites", "unknown", "operators", "operators_per_section"}),
-            frozenset({"assumed", "peak_memory_bytes", "batch_size", "operator_calls", "queue", "tf32", "by_step"}),
-        ),
+        _of(PredictedStep, "prediction.json", "a prediction", _DIFF),
     )
 
 

@@ -1,14 +1,12 @@
 """Figures of syncs: where the host waits for the GPU, for how long, and what removing them saves at most."""
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 
 from steptrace.documents.base import Document, InRuns, column, field, key
 from steptrace.format import count as fmt_count
 from steptrace.format import place, plural
-from steptrace.periods import are_regular, period
 
 
 class Place(Document, frozen=True):
@@ -118,40 +116,6 @@ class PredictedBranch(Document, frozen=True):
     def place(self) -> str:
         """File and line."""
         return f"{self.file}:{self.line}"
-
-
-def predicted_branches(prediction: Mapping[str, Any]) -> tuple[PredictedBranch, ...]:
-    """The branches of prediction.json."""
-    return tuple(PredictedBranch(**branch) for branch in prediction.get("branches") or ())
-
-
-def predicted_site(site: Mapping[str, Any]) -> PredictedSite:
-    """A site of prediction.json."""
-    by_step = site.get("by_step") or ()
-    steps = [number for number, count in enumerate(by_step) if count]
-    fields: dict[str, Any] = {name: site.get(name) for name in PredictedSite.__struct_fields__ if name not in _DERIVED}
-    if by_step:
-        fields |= {"in_steps": len(steps), "of_steps": len(by_step), "every": period(steps, len(by_step))}
-    return PredictedSite(**fields, count_per_step=site.get("count"))
-
-
-def sites_by_step(prediction: Mapping[str, Any]) -> list[Sequence[int]]:
-    """The syncs in each step of each site of prediction.json; empty of one that does not tell steps apart."""
-    return [site.get("by_step") or () for site in prediction.get("sites") or ()]
-
-
-def predicted_in_words(prediction: Mapping[str, Any], of_mean: str = "") -> str:
-    """The syncs of prediction.json: "3 syncs per step", or "1 sync in 4 steps" where nobody knows how often it comes.
-
-    A mean would make a rate of what may have happened once. Of other steps that differ, `of_mean` follows.
-    """
-    by_step = prediction.get("by_step") or ()
-    if len(set(by_step)) > 1 and not are_regular(sites_by_step(prediction)):
-        return f"{plural(sum(by_step), 'sync')} in {len(by_step)} steps"
-    return f"{plural(prediction['total'], 'sync')} per step{of_mean if len(set(by_step)) > 1 else ''}"
-
-
-_DERIVED: Final = ("count_per_step", "in_steps", "of_steps", "every")
 
 
 def often(per_step: float, in_steps: int | None, of_steps: int | None, every: int | None) -> str:

@@ -4,7 +4,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from steptrace.documents.estimate import (
     NotEstimated,
     OperatorCalls,
     PairedDifference,
-    TensorSpec,
 )
 from steptrace.estimate.collectives import collective_of, collective_seconds
 from steptrace.estimate.constants import Constants, shipped
@@ -28,6 +27,9 @@ from steptrace.estimate.rules import COLLECTIVE, CUSTOM, HOST_COPY, WITHOUT_RULE
 from steptrace.estimate.times import Draws, band, ideal_seconds, kernel_seconds, normal
 from steptrace.estimate.work import Kernel, kernels_of
 from steptrace.format import duration_ms, enumeration, place, setting, share
+
+if TYPE_CHECKING:  # a program that asks for its own estimate has no msgspec
+    from steptrace.documents.prediction import PredictedStep
 
 #: Under this share of covered GPU work there is no step time.
 LEAST_COVERED: Final = 0.9
@@ -106,7 +108,7 @@ def draws_of(followed: FollowedStep, gpu: Gpu, constants: Constants | None = Non
     launched, order, collectives = _queue(followed)
     kernels = [one.kernel for one in launched]
     seconds = kernel_seconds(kernels, gpu, constants)
-    launches = np.array([float(kernel.host_launches) for kernel in kernels])
+    launches = np.array([float(kernel.launches) for kernel in kernels])
     per_launch = 1e-6 * constants.host_us * np.exp(constants.host_spread * normal("time per launch"))
     sent = [collective_seconds(one, followed.devices, gpu) for one in collectives]
     timeline = simulate(order, seconds, launches, per_launch, sent)
@@ -166,12 +168,6 @@ def _queue(followed: FollowedStep) -> tuple[list[_Launched], list[Item | int], l
     return launched, order, [item for item in order if isinstance(item, Collective)]
 
 
-def items_of(followed: FollowedStep) -> list[Item]:
-    """The queue of a followed step as items, for whoever puts others among them: `FollowedStep.items`."""
-    launched, order, _ = _queue(followed)
-    return [launched[item].kernel if isinstance(item, int) else item for item in order]
-
-
 def _without_order(followed: FollowedStep) -> list[int]:
     """A queue of all calls, and the syncs at its end, where the order is not known."""
     queue = [place for place, call in enumerate(followed.operators) for _ in range(call.calls)]
@@ -179,15 +175,15 @@ def _without_order(followed: FollowedStep) -> list[int]:
 
 
 def _of_items(items: Sequence[Item]) -> tuple[list[_Launched], list[Item | int], list[Collective]]:
-    """The same of a queue that is given; a graph's kernels follow its launch."""
+    """The same of a queue that is given; a graph's kernels are launched together with the first of them."""
     counts: Counter[Kernel] = Counter()
     places: dict[Kernel, int] = {}
     order: list[Item | int] = []
     for item in items:
         kernels: Sequence[Kernel] = (item,) if isinstance(item, Kernel) else ()
         if isinstance(item, GraphLaunch):
-            kernels = [replace(kernel, in_graph=True) for kernel in item.kernels]
-        if not isinstance(item, Kernel):
+            kernels = [replace(kernel, launches=int(place == 0)) for place, kernel in enumerate(item.kernels)]
+        elif not kernels:
             order.append(item)
         for kernel in kernels:
             counts[kernel] += 1
@@ -222,7 +218,7 @@ def estimate_drawn(
         host_ms=_ms(timeline.host) if launched else None,
         gpu_busy_pct=_percent(timeline.gpu / step) if enough else None,
         limited_by=_limit(timeline, works, gpu) if enough else None,
-        launches=sum(one.calls * one.kernel.host_launches for one in launched) + _other_launches(followed, drawn),
+        launches=sum(one.calls * one.kernel.launches for one in launched) + _collectives_per_step(followed, drawn),
         syncs=followed.syncs,
         peak_memory_bytes=peak_memory,
         fits=None if peak_memory is None else _fits(peak_memory, gpu),
@@ -306,10 +302,9 @@ def _why_uncovered(kernel: Kernel, gpu: Gpu) -> str | None:
     return _NO_ARITHMETIC if kernel.flop and gpu.flops(kernel.arithmetic) is None else None
 
 
-def _other_launches(followed: FollowedStep, drawn: StepDraws) -> float:
-    """Launches of collectives and graphs per step."""
+def _collectives_per_step(followed: FollowedStep, drawn: StepDraws) -> float:
     if followed.items:
-        return float(len(drawn.collectives) + sum(isinstance(item, GraphLaunch) for item in followed.items))
+        return float(len(drawn.collectives))
     return (
         sum(call.calls for call in followed.operators for kernel in kernels_of(call) if kernel.kind == COLLECTIVE)
         / followed.steps
@@ -489,40 +484,25 @@ def _round(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def followed_step(prediction: Mapping[str, Any]) -> FollowedStep:
-    """The step of a prediction, as prediction.json holds it."""
+def followed_step(prediction: "PredictedStep") -> FollowedStep:
+    """The step of a prediction."""
     return FollowedStep(
-        operators=calls_of(prediction),
-        steps=len(prediction.get("by_step") or ()) or 1,
-        syncs=prediction["total"],
-        queue=prediction.get("queue") or (),
-        batch=prediction.get("batch_size"),
-        peak_memory_bytes=prediction["peak_memory_bytes"],
-        tf32=prediction["tf32"],
-        tf32_convolutions=prediction["tf32_convolutions"],
-        compiled=[(one["file"], one["line"]) for one in prediction["unknown"] if one["op"] == COMPILED],
-        devices=max(prediction.get("devices") or 1, len(prediction.get("by_rank") or ())),
+        operators=prediction.followed.operator_calls,
+        steps=prediction.followed.steps,
+        syncs=prediction.syncs_per_step,
+        queue=prediction.followed.queue,
+        batch=prediction.batch_size,
+        peak_memory_bytes=prediction.peak_memory_bytes,
+        tf32=prediction.tf32,
+        tf32_convolutions=prediction.tf32_convolutions,
+        compiled=[(place.file, place.line) for place in prediction.unknown if place.op == COMPILED],
+        devices=max(prediction.devices, len(prediction.by_rank)),
     )
 
 
-def estimate_prediction(prediction: Mapping[str, Any], gpu: Gpu, *, peaks: Mapping[int, int] | None = None) -> Estimate:
+def estimate_prediction(prediction: "PredictedStep", gpu: Gpu, *, peaks: Mapping[int, int] | None = None) -> Estimate:
     """Estimate a prediction's step; `peaks`: see `estimate_step`."""
     return estimate_step(followed_step(prediction), gpu, peaks=peaks)
-
-
-def calls_of(prediction: Mapping[str, Any]) -> list[OperatorCalls]:
-    """The operators of a prediction."""
-    return [_calls(call) for call in prediction["operator_calls"]]
-
-
-def _calls(call: Mapping[str, Any]) -> OperatorCalls:
-    of_gpu = {name: tuple(map(_tensor, call[name])) for name in ("inputs", "outputs")}
-    host = call.get("host")
-    return OperatorCalls(**{**call, **of_gpu, "host": host and _tensor(host)})
-
-
-def _tensor(spec: Mapping[str, Any]) -> TensorSpec:
-    return TensorSpec(shape=tuple(spec["shape"]), strides=tuple(spec["strides"]), dtype=spec["dtype"])
 
 
 #: Bytes left to the CUDA context and to libraries' workspaces, which no prediction sees. Fragmentation is not in it.

@@ -37,7 +37,7 @@ from steptrace.files import scratch_folder, write_text, write_versioned
 from steptrace.launch.result import Launched, ended, prediction_of, require_steps, why, write_results
 from steptrace.launch.settings import JUDGED_STEPS, PERIOD_JUDGED, LaunchSettings, Mode
 from steptrace.launch.start import launch
-from steptrace.record import write_prediction
+from steptrace.record import write_document
 from steptrace.train.tolerance import ROUNDINGS, ROUNDOFF, Case, relative, verdict_on
 
 _FLOAT32: Final = ROUNDOFF["float32"]
@@ -109,7 +109,7 @@ def _predict(config: dict[str, Any], out: Path, gpu: str | None) -> None:
             where=command,
             next_step=why(launched),
         )
-    write_prediction(out, prediction)
+    write_document(out, prediction)
 
 
 def _equivalence(config: dict[str, Any], baseline: Path, out: Path) -> None:

@@ -7,6 +7,7 @@ often they do is seen from the conditions that they evaluate in each step (`step
 
 import atexit
 import re
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -95,9 +96,13 @@ def predict(probe: Probe) -> Phases:
         probe.progress("followed", len(by_step), steps)
     finally:  # an unfinished step at an early end does not count
         counters.stop()
-        branches = [branch._asdict() for branch in counters.branches()]
-        followed = {"by_step": by_step, "warmup_by_step": warmup, "branches": branches}
-        probe.record["prediction"] = complete.to_json() | followed
+        followed = replace(
+            complete,
+            by_step=tuple(by_step),
+            warmup_by_step=tuple(warmup),
+            branches=tuple(counters.branches()),
+        )
+        probe.record["prediction"] = followed.to_json()
 
 
 def _end_without_steps(probe: Probe, passes: int) -> None:

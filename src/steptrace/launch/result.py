@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from steptrace import format as fmt
+from steptrace.documents.base import convert
 from steptrace.documents.note import Note, note
+from steptrace.documents.prediction import PredictedStep, predicted_step
+from steptrace.documents.probe import Prediction
 from steptrace.documents.run import RunRecord
 from steptrace.engine.files import write_files
 from steptrace.errors import LaunchError
@@ -153,36 +156,21 @@ def write_results(launched: Launched, run_dir: Path, program: dict[str, Any], **
     return write_files(ranks, launched.out, run_dir, labels, batch_size=batch.get("data", {}).get("batch_size"))
 
 
-def prediction_of(launched: Launched, command: str) -> dict[str, Any]:
-    """The prediction of a followed program, as prediction.json has it: counts are means over its steps (`by_step`).
+def prediction_of(launched: Launched, command: str) -> PredictedStep:
+    """The prediction of a followed program.
 
     Raises:
         LaunchError: no step was followed to its end.
     """
-    prediction = dict(launched.ranks[0]["prediction"])
-    steps = len(prediction["by_step"])
-    if not steps:
+    followed = [convert(rank["prediction"], Prediction) for rank in launched.ranks]
+    if not followed[0].by_step:
         too_few = "fewer --warmup and --steps, or a program that trains for more steps"
         raise LaunchError(
             f"no step was followed to its end on the virtual device: {ended(launched)}",
             where=command,
             next_step=why(launched) if launched.failed else too_few,
         )
-    prediction["total"] = _per_step(sum(prediction["by_step"]), steps)
-    ranks = [rank["prediction"]["by_step"] for rank in launched.ranks]
-    prediction["by_rank"] = [_per_step(sum(counts), len(counts)) for counts in ranks if counts]
-    prediction["operators"] = _per_step(prediction["operators"], steps)
-    prediction["operators_per_section"] = {
-        name: _per_step(n, steps) for name, n in prediction["operators_per_section"].items()
-    }
-    for places in ("sites", "unknown", "assumed", "early_reads"):
-        prediction[places] = [{**place, "count": _per_step(place["count"], steps)} for place in prediction[places]]
-    return prediction
-
-
-def _per_step(count: int, steps: int) -> float:
-    """A count per step; whole numbers stay whole."""
-    return count // steps if count % steps == 0 else count / steps
+    return predicted_step(followed)
 
 
 def timed(rank: dict[str, Any]) -> list[dict[str, Any]]:

@@ -21,6 +21,9 @@ import torch
 from omegaconf import DictConfig
 from torch import distributed as dist
 
+from steptrace.documents import probe
+from steptrace.documents.base import convert
+from steptrace.documents.prediction import predicted_step
 from steptrace.engine.frames import LOOK_PAST
 from steptrace.errors import PredictError, SteptraceError, code_of
 from steptrace.estimate.driver import DriverFacts, driver_facts
@@ -31,7 +34,7 @@ from steptrace.predict.recorder import Prediction
 from steptrace.predict.reroute import predict_syncs
 from steptrace.predict.rule import declared_rules
 from steptrace.rank import ALONE, Rank
-from steptrace.record import PREDICTION_FILE, write_prediction
+from steptrace.record import PREDICTION_FILE, write_document
 from steptrace.train.distributed import stay_on_this_machine
 from steptrace.train.loop import Training, train_step
 from steptrace.train.setup import assembled, build_loader, endless, load_config
@@ -142,7 +145,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _predict(options: argparse.Namespace) -> int:
     prediction = predict_config(options.config, batch_size=options.batch_size, gpu=options.gpu)
-    write_prediction(options.out, prediction.to_json())
+    followed = convert(prediction.to_json(), probe.Prediction)
+    write_document(options.out, predicted_step([followed]))
     sys.stdout.write(f"{prediction.total} syncs, {len(prediction.unknown)} operations not covered\n")
     return 0
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import torch
 from torch import Tensor
 
-from steptrace.documents.estimate import Estimate, OperatorCalls
+from steptrace.documents.estimate import COMPILED, Estimate, OperatorCalls
 from steptrace.engine.frames import Site as ProgramSite
 from steptrace.engine.frames import trace_file_name
+from steptrace.engine.step_counters import StepBranch
 from steptrace.estimate.driver import USUAL
 from steptrace.estimate.gpus import gpu_named
 from steptrace.predict import memory
@@ -261,9 +262,19 @@ class Syncs:
         Raises:
             ConfigError: there is no GPU of that name; the message names those that exist.
         """
-        from steptrace.estimate.step import estimate_prediction  # imports numpy, as nothing here needs before
+        from steptrace.estimate.step import FollowedStep, estimate_step  # imports numpy, as nothing here needs before
 
-        return estimate_prediction(Prediction.of(self).to_json(), gpu_named(gpu))
+        prediction = Prediction.of(self)
+        followed = FollowedStep(
+            operators=prediction.operator_calls,
+            syncs=prediction.total,
+            queue=prediction.queue,
+            peak_memory_bytes=prediction.peak_memory_bytes,
+            tf32=prediction.tf32,
+            tf32_convolutions=prediction.tf32_convolutions,
+            compiled=[(place.file, place.line) for place in prediction.unknown if place.op == COMPILED],
+        )
+        return estimate_step(followed, gpu_named(gpu))
 
     def to_frame(self) -> "pd.DataFrame":
         """A DataFrame with a row per line that syncs, most syncs first; needs pandas.
@@ -487,7 +498,9 @@ def _is_trained(tensor: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The syncs of one training step, frozen.
+    """What was followed, frozen: all counts are over all followed steps together.
+
+    The reader's side of it is `steptrace.documents.probe.Prediction`.
 
     `batch_size` is what a config was followed with, None for a function. `queue`: see `Syncs.queue`; of a program, over
     all followed steps. `devices`: GPUs that train together, of a config. `tf32`, `tf32_convolutions`: whether float32
@@ -509,6 +522,11 @@ class Prediction:
     tf32: bool = False
     tf32_convolutions: bool = True
     gpu: str = USUAL
+    #: Syncs of each step, and of each before those that were followed; empty where steps are not told apart.
+    by_step: tuple[int, ...] = ()
+    warmup_by_step: tuple[int, ...] = ()
+    #: Where a program branches on a step counter.
+    branches: tuple[StepBranch, ...] = ()
 
     @classmethod
     def of(cls, syncs: Syncs) -> "Prediction":
@@ -531,8 +549,8 @@ class Prediction:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, as prediction.json holds it."""
-        return asdict(self)
+        """Plain data, as the probe leaves it."""
+        return {**asdict(self), "branches": [branch._asdict() for branch in self.branches]}
 
 
 def _named(place: _Counted) -> _Counted:

@@ -1,20 +1,20 @@
 """The page of `steptrace analyze`: summary.json's content as one self-contained HTML file."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from steptrace import format as fmt
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.finding import PREDICTED_SYNCS
 from steptrace.documents.overview import part_name
+from steptrace.documents.prediction import PredictedStep, predicted_in_words
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.steps import STEP_FIGURES
 from steptrace.documents.subject import subjects_of
 from steptrace.documents.summary import Summary, TraceSummary
-from steptrace.documents.syncs import predicted_in_words, predicted_site, sites_by_step
 from steptrace.engine.kinds import counts_in_words
 from steptrace.files import write_text
 from steptrace.findings.estimated import busy_words, memory_words, step_words
@@ -157,20 +157,20 @@ def _exposed_wait(view: TraceView) -> float | None:
     return overview.exposed_wait_ns / overview.window_ns
 
 
-def _predicted(prediction: Mapping[str, Any], estimates: Sequence[Estimate]) -> Parts:
+def _predicted(prediction: PredictedStep, estimates: Sequence[Estimate]) -> Parts:
     """What the same program would do on a GPU that is not there."""
-    kinds = counts_in_words(prediction.get("by_step") or (), sites_by_step(prediction))
-    ranks = len(prediction.get("by_rank") or ())
+    kinds = counts_in_words(prediction.by_step, prediction.sites_by_step)
+    ranks = len(prediction.by_rank)
     text = predicted_in_words(prediction, " on average") + (f": {kinds}" if kinds else "")
     sentences = [text + (f" on rank 0 of {ranks}; collectives are not estimated." if ranks > 1 else ".")]
-    if unknown := prediction["unknown"]:
+    if unknown := prediction.unknown:
         sentences.append(f"{fmt.plural(len(unknown), 'more place')} may sync: the prediction does not cover them.")
-    if early := prediction.get("early_reads") or ():
-        lines = ", ".join(fmt.place(one["file"], one["line"]) for one in early if one["file"] is not None)
+    if early := prediction.early_reads:
+        lines = ", ".join(fmt.place(one.file, one.line) for one in early if one.file is not None)
         sentences.append(
             f"A value may be wrong that is read while its copy to the host may be under way: {lines or 'unknown line'}."
         )
-    if assumed := prediction.get("assumed") or ():
+    if assumed := prediction.assumed:
         sentences.append(
             f"At {fmt.plural(len(assumed), 'place')} a value or size was assumed; later counts may differ."
         )
@@ -186,7 +186,7 @@ def _predicted(prediction: Mapping[str, Any], estimates: Sequence[Estimate]) -> 
             Figure("Memory", {one.gpu: memory_words(one) for one in estimates}),
         ],
     )
-    sites = [predicted_site(site) for site in prediction["sites"]]
+    sites = [site.site for site in prediction.sites]
     computed = "Estimates are computed from the step's operators and the GPU's data sheet."
     about = f"{computed} Data loading, communication between ranks and workspaces of libraries are not included."
     return [

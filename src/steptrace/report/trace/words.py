@@ -4,7 +4,7 @@ Its result, what to know of it, what to do first.
 """
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,9 +15,9 @@ from steptrace import format as fmt
 from steptrace.documents.estimate import Estimate
 from steptrace.documents.finding import PREDICTED_SYNCS, Finding
 from steptrace.documents.overview import IDLE_CAUSES
+from steptrace.documents.prediction import PredictedStep, predicted_in_words
 from steptrace.documents.ranks import Ranks
 from steptrace.documents.summary import Summary, TraceSummary
-from steptrace.documents.syncs import predicted_in_words, predicted_site
 from steptrace.errors import RecordError
 from steptrace.findings.estimated import step_words
 from steptrace.findings.rule import ranked, window_of
@@ -100,8 +100,8 @@ def _last(paths: Sequence[Path], count: int) -> list[str]:
     return ["/".join(path.parts[-count:]) for path in paths]
 
 
-#: A prediction as prediction.json has it, and its estimates.
-Predicted = tuple[Mapping[str, Any], Sequence[Estimate]]
+#: A prediction and its estimates.
+Predicted = tuple[PredictedStep, Sequence[Estimate]]
 _SEVERAL: Final = 2
 #: Counts of single steps in a sentence.
 _MOST_COUNTS: Final = 6
@@ -211,7 +211,7 @@ def removable(trace: TraceSummary, cause: str, idle: float) -> str:
     return f" (of which the syncs cost at most {fmt.share(share)})" if share is not None and share < idle else ""
 
 
-def _in_a_sentence(prediction: Mapping[str, Any], estimates: Sequence[Estimate]) -> str:
+def _in_a_sentence(prediction: PredictedStep, estimates: Sequence[Estimate]) -> str:
     """Syncs and step time on a GPU, as predicted."""
     times = [f"{step_words(one)} on {one.gpu}" for one in estimates if one.step_ms is not None]
     return f"Predicted for a GPU: {', '.join([predicted_in_words(prediction), *times])}."
@@ -282,8 +282,8 @@ def first_of_one(view: TraceView, predicted: Predicted | None = None) -> list[Fi
     """What to do first on one trace; without a GPU predicted syncs lead."""
     syncs: list[Finding] = []
     if predicted is not None and not view.has_gpu:
-        sites = sorted(predicted[0]["sites"], key=lambda site: -site["count"])
-        syncs = list(predicted_findings(map(predicted_site, sites)))
+        sites = sorted(predicted[0].sites, key=lambda site: -site.count_per_step)
+        syncs = list(predicted_findings(site.site for site in sites))
     return [*syncs, *recommended(view.trace.findings)][:MOST_FINDINGS]
 
 
